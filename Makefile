@@ -1,0 +1,164 @@
+# Everything that this repository builds, from a clean clone to a graded class.
+# `make help` lists the targets. Works with GNU make 3.81 (macOS) and newer.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+ifneq ($(words $(CURDIR)),1)
+$(error This folder's path has a space in it, which make can't handle: move or clone the course to a path without one)
+endif
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+STEP := @tools/step
+STAMPS := _build/.stamps
+SITE := _build/html/index.html
+CLASS := _build/class
+
+# Programs started from here find the environment's own commands and Jupyter kernels first.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export JUPYTER_PREFER_ENV_PATH := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONPATH PYTHONHOME
+
+.PHONY: all help setup model book release grade summary lab bench test lint gpu clean distclean FORCE
+
+# ---------------------------------------------------------------- what depends on what
+
+files = $(sort $(shell find $(1) -type f ! -name '*.pyc' ! -name '.*' ! -path '*/.ipynb_checkpoints/*' 2>/dev/null))
+
+PACKAGE := $(call files,course_pkg)
+PAGES := $(call files,book) _config.yml _toc.yml
+ASSIGNMENTS := $(sort $(patsubst solutions/%/,%,$(dir $(wildcard solutions/*/*.ipynb))))
+SOURCES := $(call files,solutions) nbgrader_config.py
+
+# A file that was deleted makes nothing newer, so the lists of files are remembered too:
+# $(call list,NAME,FILES) rewrites _build/.stamps/NAME.list only if the list has changed.
+list = $(shell mkdir -p $(STAMPS) && printf '%s\n' $(2) >$(STAMPS)/$(1).new.$$$$ && \
+  if cmp -s $(STAMPS)/$(1).new.$$$$ $(STAMPS)/$(1).list; then rm $(STAMPS)/$(1).new.$$$$; \
+  else mv $(STAMPS)/$(1).new.$$$$ $(STAMPS)/$(1).list; fi)
+ifneq ($(filter-out help clean distclean lint lab,$(or $(MAKECMDGOALS),all)),)
+$(call list,book,$(PACKAGE) $(PAGES))
+$(call list,grade,$(PACKAGE) $(SOURCES))
+endif
+
+# What was made and then taken away by hand must be made again.
+FORCE: ;
+missing = $(if $(wildcard $(1)),,FORCE)
+# An environment does not survive being moved, or its Python being removed.
+VENV_LOST := $(shell $(PY) -c '' 2>/dev/null && [ "$$(cat $(VENV)/.place 2>/dev/null)" = "$(CURDIR)" ] || echo FORCE)
+MODEL_LOST := $(shell [ "$$(sed -n 1p $(STAMPS)/model 2>/dev/null)" = "cache: $$COURSE_CACHE $$XDG_CACHE_HOME" ] && \
+  [ -f "$$(sed -n 2p $(STAMPS)/model)/manifest.json" ] || echo FORCE)
+
+# A target that was asked for by name ends by saying where its result is.
+say = @$(if $(filter $@,$(MAKECMDGOALS)),echo "$(1)",:)
+
+# ---------------------------------------------------------------- the main job
+
+all: book release grade ## set up, build the book, release the exercises, grade the sample class
+	@tools/summary $(SITE) $(CLASS)
+
+help: ## list these targets
+	@echo 'make             $(shell sed -n 's/^all:.*## //p' Makefile)'
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | grep -v '^all' | \
+	  awk -F '	' '{ printf "make %-11s %s\n", $$1, $$2 }'
+
+# ---------------------------------------------------------------- environment and model
+
+setup: $(VENV)/.package ## make .venv and install requirements.txt into it
+	@echo 'setup    ready: source $(VENV)/bin/activate, then course doctor'
+
+# pip itself, setuptools and wheel come first, so that a source package builds with them.
+# The line after the lock adds what torch's own metadata asks for and the lock can't know:
+# nothing for a CPU build, NVIDIA's libraries for the CUDA build.
+$(VENV)/.lock: requirements.txt $(VENV_LOST)
+	@tools/make-venv $(VENV)
+	$(STEP) pip "pip, setuptools and wheel" "pip failed for the reason above; mend it and run make again" \
+	  $(PY) -m pip install $$(grep -E '^(pip|setuptools|wheel)==' requirements.txt)
+	$(STEP) packages "$$(grep -c '==' requirements.txt) packages of requirements.txt" "pip failed for the reason above; mend it and run make again" \
+	  $(PY) -m pip install --no-deps --no-build-isolation -r requirements.txt
+	$(STEP) torch "torch, with what its build asks for" "pip failed for the reason above; mend it and run make again" \
+	  $(PY) -m pip install -c requirements.txt $$(grep '^torch==' requirements.txt)
+	@echo "$(CURDIR)" >$(VENV)/.place
+	@touch $@
+
+$(VENV)/.package: pyproject.toml $(VENV)/.lock
+	$(STEP) course "course_pkg and the command course" "pip failed for the reason above; mend it and run make again" \
+	  $(PY) -m pip install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+model: $(STAMPS)/model ## prepare the model in its cache folder ($COURSE_CACHE)
+	$(call say,model    $$(sed -n 2p $(STAMPS)/model))
+
+$(STAMPS)/model: $(call files,course_pkg/lm) $(VENV)/.lock $(MODEL_LOST) | $(VENV)/.package
+	@mkdir -p $(STAMPS)
+	$(STEP) model "SmolLM2-135M-Instruct in the cache" "run \`$(VENV)/bin/course doctor\` to see what is missing" \
+	  $(VENV)/bin/course model
+	@echo "cache: $$COURSE_CACHE $$XDG_CACHE_HOME" >$@
+	@$(PY) -c 'from course_pkg.lm.smollm2 import cached_folder; print(cached_folder())' >>$@
+
+gpu: $(VENV)/.package ## add flash-attn, on a machine with CUDA and nvcc (see requirements-gpu.txt)
+	@command -v nvcc >/dev/null || { echo 'gpu: nvcc is not on the PATH: install a CUDA toolkit of the version that torch was built for, then run make gpu again' >&2; exit 1; }
+	$(STEP) gpu "flash-attn" "flash-attn did not compile: requirements-gpu.txt says what it needs" \
+	  $(PY) -m pip install --no-deps --no-build-isolation -r requirements-gpu.txt
+
+# ---------------------------------------------------------------- book, exercises, grades
+
+book: $(STAMPS)/book ## run every page and build the site, warnings being errors
+	$(call say,book     $(SITE))
+
+$(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call missing,$(SITE)) | $(VENV)/.package $(STAMPS)/model
+	$(STEP) book "$(SITE)" "a page did not run or warns; the log names the page and line, _build/html/reports holds tracebacks" \
+	  $(VENV)/bin/jupyter-book build . -W -n --keep-going
+	@touch $@
+
+# Each assignment is released only when its source has changed; one after the other, since
+# all of them write to the same gradebook.
+define RELEASE
+RELEASED += $(STAMPS)/release-$(1)
+$(STAMPS)/release-$(1): $(call files,solutions/$(1)) nbgrader_config.py $(VENV)/.lock $(call missing,exercises/$(1)) | $(2) $(VENV)/.package
+	@mkdir -p $(STAMPS)
+	$(STEP) release "exercises/$(1)" "nbgrader could not release solutions/$(1); the log names the notebook and cell" \
+	  $(PY) -m nbgrader generate_assignment $(1) --force
+	@touch $$@
+endef
+RELEASED :=
+$(foreach name,$(ASSIGNMENTS),$(eval $(call RELEASE,$(name),$(lastword $(RELEASED)))))
+
+release: $(RELEASED) ## make the students' notebooks in exercises/ from solutions/
+	$(call say,release  $(addprefix exercises/,$(ASSIGNMENTS)))
+
+grade: $(STAMPS)/grade ## grade the sample class: four submissions, from full marks to broken
+	$(call say,grade    $(CLASS))
+
+# Where grading can't work, `course sample-class` says why and writes no grades: no stamp,
+# so that the next make looks again.
+$(STAMPS)/grade: $(PACKAGE) $(SOURCES) $(STAMPS)/grade.list $(VENV)/.lock $(call missing,$(CLASS)/grades.csv) | $(VENV)/.package $(RELEASED) $(STAMPS)/model
+	$(STEP) grade "the sample class" "run \`$(VENV)/bin/course doctor\` to see what is missing" \
+	  $(VENV)/bin/course sample-class
+	@if [ -f $(CLASS)/grades.csv ]; then touch $@; fi
+
+# ---------------------------------------------------------------- working on the course
+
+lab: $(VENV)/.package ## open JupyterLab with the course
+	@$(PY) -m jupyterlab --notebook-dir=.
+
+bench: $(VENV)/.package | $(STAMPS)/model ## time the reference implementations against their peers
+	@$(PY) -m benchmarks
+
+test: $(VENV)/.package | $(STAMPS)/model ## run every test (PYTEST="-m 'not slow' -x" to choose)
+	@$(PY) -m pytest $(PYTEST)
+
+lint: $(VENV)/.package ## check style with ruff
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+clean: ## remove what was built; keeps exercises/, .venv and the model
+	@rm -rf _build .pytest_cache .ruff_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@find . -name .ipynb_checkpoints -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv too
+	@rm -rf $(VENV) course_pkg.egg-info

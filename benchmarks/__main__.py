@@ -1,0 +1,101 @@
+"""Run the benchmarks: `python -m benchmarks [NAME …]`, names without `bench_`, by default all.
+
+Writes benchmarks/results/<UTC date and time>.json and exits with 1 if a limit is missed.
+"""
+
+import argparse
+import importlib
+import json
+import platform
+import shlex
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+import torch
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+PACKAGES = ("torch", "transformers", "peft", "numpy")
+
+
+def main() -> int:
+    """Measure, print, record; 0 if every ratio is within its limit."""
+    available = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(available))
+    names = parser.parse_args().names or available
+    if unknown := sorted(set(names) - set(available)):
+        parser.error(f"unknown: {', '.join(unknown)}; there are: {', '.join(available)}")
+    results = {
+        name: importlib.import_module(f"benchmarks.bench_{name}").measure() for name in names
+    }
+    table = Table("what", "ours", "theirs", "ratio", "limit", title="course_pkg against its peers")
+    for comparison in (comparison for part in results.values() for comparison in part):
+        table.add_row(
+            comparison.what,
+            f"{comparison.ours:.1f} {comparison.unit}",
+            f"{comparison.theirs:.1f} {comparison.unit}",
+            f"[{'green' if comparison.holds else 'red'}]{comparison.ratio:.3f}",
+            f"≤ {comparison.limit:.2f}",
+        )
+    Console().print(table)
+    path = _record(results)
+    missed = [c.what for part in results.values() for c in part if not c.holds]
+    print(f"written to {path}" + "".join(f"\nlimit missed: {what}" for what in missed))
+    return 1 if missed else 0
+
+
+def _record(results: dict) -> Path:
+    now = datetime.now(UTC)
+    record = {
+        "date": now.isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "machine": _machine(),
+        "versions": {"python": platform.python_version()} | _versions(),
+        "results": {
+            name: [{**asdict(c), "holds": c.holds} for c in part] for name, part in results.items()
+        },
+    }
+    path = HERE / "results" / f"{now:%Y-%m-%dT%H%M%SZ}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _machine() -> dict:
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": psutil.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load": psutil.getloadavg()[0],
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "gpu": gpu,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

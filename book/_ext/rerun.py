@@ -1,0 +1,167 @@
+"""Run a page again when code that it imports, or the environment's lock, has changed.
+
+jupyter-cache keys an executed page on its code cells and its kernelspec, so editing
+`course_pkg` would leave stale outputs in the book. This extension computes a fingerprint
+of everything else a page's outputs rest on, and
+
+- on `source-read` writes it into the kernelspec's display name, so into the cache's key;
+- on `env-get-outdated` asks Sphinx to re-read the pages whose fingerprint has changed.
+
+A fingerprint covers: the lock file; the modules of the package that the page imports,
+found by parsing and followed through their own imports; and the data files and folders
+that page or modules name in a string. Pages without code cells have none.
+
+It does not see imports built at run time from parts of names, or programs that a page starts.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
+
+CODE_CELL = re.compile(r"^(`{3,})\{code-cell\}[^\n]*\n(.*?)^\1`*\s*$", re.MULTILINE | re.DOTALL)
+DISPLAY_NAME = re.compile(r"^(\s+display_name:\s*)(.+?)\s*$", re.MULTILINE)
+PACKAGE = "course_pkg"
+ALWAYS = ("requirements.txt", "book/matplotlibrc")  # what every running page rests on
+DATA_ROOTS = (f"{PACKAGE}/data", "book/experiments")
+
+
+def page_code(text: str) -> str:
+    """The Python of a page's code cells, with cell options and IPython's own lines dropped."""
+    kept = []
+    for match in CODE_CELL.finditer(text):
+        body = re.sub(r"\A---\n.*?^---\n", "", match[2], flags=re.MULTILINE | re.DOTALL)
+        lines = body.splitlines()
+        kept += ["" if line.lstrip().startswith((":", "%", "!")) else line for line in lines]
+    return "\n".join(kept) + "\n" if kept else ""
+
+
+def module_file(root: Path, name: str) -> Path | None:
+    """The file of module `name` under `root`, or None if there is no such module."""
+    base = root.joinpath(*name.split("."))
+    for path in (base / "__init__.py", base.with_suffix(".py")):
+        if path.is_file():
+            return path
+    return None
+
+
+def imported_names(tree: ast.AST, importer: str, is_package: bool) -> Iterator[str]:
+    """Every dotted name that `tree` may import; `importer` resolves relative imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = importer.split(".") if importer else []
+            up = node.level - is_package
+            prefix = parts[: len(parts) - up] if node.level else []
+            base = ".".join(prefix + ([node.module] if node.module else []))
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value  # importlib.import_module("course_pkg.…"); others name no module
+
+
+def data_files(root: Path, tree: ast.AST, folders: tuple[Path, ...]) -> Iterator[Path]:
+    """Files under the data roots that a string in `tree` names, as a path from any folder."""
+    roots = [(root / name).resolve() for name in DATA_ROOTS]
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            continue
+        if not 0 < len(node.value) < 200 or "\n" in node.value or "\0" in node.value:
+            continue
+        for folder in folders:
+            path = (folder / node.value).resolve()
+            if any(path.is_relative_to(data) for data in roots) and path.exists():
+                yield from (
+                    (path,) if path.is_file() else (f for f in path.rglob("*") if f.is_file())
+                )
+
+
+@cache
+def parse(path: Path, _mtime: int) -> ast.AST:
+    return ast.parse(path.read_text("utf8"), str(path))
+
+
+def dependencies(root: Path, page: Path, code: str) -> set[Path]:
+    """Every file, besides the page, that the outputs of a page's `code` rest on."""
+    package = root / PACKAGE
+    found = {root / name for name in ALWAYS if (root / name).is_file()}
+    tree = ast.parse(code, str(page))
+    found.update(data_files(root, tree, (root, page.parent, *(root / d for d in DATA_ROOTS))))
+    waiting = list(imported_names(tree, "", False))
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name.partition(".")[0] != PACKAGE:
+            continue
+        seen.add(name)
+        waiting.append(name.rpartition(".")[0])  # importing a.b.c runs a and a.b first
+        path = module_file(root, name)
+        if path is None:
+            continue
+        found.add(path)
+        tree = parse(path, path.stat().st_mtime_ns)
+        found.update(data_files(root, tree, (root, package, path.parent)))
+        waiting += imported_names(tree, name, path.name == "__init__.py")
+    return found
+
+
+def fingerprint(root: Path, page: Path, text: str) -> str | None:
+    """A short hash of a page's dependencies; None for a page with no code cells."""
+    code = page_code(text)
+    if not code:
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(dependencies(root, page, code)):
+        if "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def mark_source(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Write the fingerprint into the page's header as it is read."""
+    mark = fingerprint(Path(app.srcdir), Path(app.env.doc2path(docname)), source[0])
+    app.env.course_fingerprints[docname] = mark
+    if mark is None:
+        return
+    head, end, rest = source[0].partition("\n---\n")
+    head, count = DISPLAY_NAME.subn(rf"\g<1>\g<2> [{mark}]", head, count=1)
+    if count != 1:
+        raise ExtensionError(
+            f"{docname}: has code cells, so its header needs a kernelspec with "
+            "a name and a display_name (copy another page's header)"
+        )
+    source[0] = head + end + rest
+
+
+def outdated(app: Sphinx, env: BuildEnvironment, added: set, changed: set, removed: set) -> list:
+    """Pages whose dependencies have changed since they were last read."""
+    known = env.course_fingerprints
+    root = Path(app.srcdir)
+    stale = []
+    for docname in known.keys() & env.found_docs - added - changed:
+        page = Path(env.doc2path(docname))
+        if fingerprint(root, page, page.read_text("utf8")) != known[docname]:
+            stale.append(docname)
+    return stale
+
+
+def prepare(app: Sphinx) -> None:
+    if not hasattr(app.env, "course_fingerprints"):
+        app.env.course_fingerprints = {}
+
+
+def setup(app: Sphinx) -> dict:
+    app.connect("builder-inited", prepare)
+    app.connect("source-read", mark_source)
+    app.connect("env-get-outdated", outdated)
+    app.connect("env-purge-doc", lambda app, env, doc: env.course_fingerprints.pop(doc, None))
+    return {"version": "1", "env_version": 1, "parallel_read_safe": False}

@@ -1,0 +1,1 @@
+"""Parameter-efficient fine-tuning: small adapters on a frozen model. Chapter: adapters."""

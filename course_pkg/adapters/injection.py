@@ -1,0 +1,238 @@
+"""LoRA on a whole model: put it in, switch, disable, add up, merge, and take it out again.
+
+Every function works on any nn.Module in place and finds the LoRALinear layers by itself, so
+there is no wrapper around the model: its class, methods and module names stay as they are.
+Chapter: adapters/lora.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+from course_pkg.adapters.targets import find_targets
+
+
+def inject_lora(
+    model: nn.Module,
+    config: LoRAConfig,
+    adapter_name: str = "default",
+    *,
+    generator: torch.Generator | None = None,
+) -> list[str]:
+    """Put a LoRA adapter on the modules that the config names; return their names.
+
+    Freezes every other parameter. The model computes what it did, because B starts at zero.
+    A model's first adapter is active at once, a later one after `set_adapter`, as in PEFT.
+    generator: what A is drawn from, layer after layer; by default a new one with seed 0.
+    Raises ValueError or TypeError if a target is unknown or not an nn.Linear, or if the adapter
+    exists already, and RuntimeError while merged; the model is then unchanged.
+    Source: Hu et al. 2021, section 4.2. Chapter: adapters/lora.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> inject_lora(model, LoRAConfig(rank=2))
+    ['0', '2']
+    >>> sum(p.numel() for p in trainable_parameters(model).values())  # 2·(4+8) + 2·(8+2)
+    44
+    """
+    return wrap(model, find_targets(model, config.target_modules), config, adapter_name, generator)
+
+
+def wrap(
+    model: nn.Module,
+    names: Sequence[str],
+    config: LoRAConfig,
+    adapter_name: str,
+    generator: torch.Generator | None = None,
+) -> list[str]:
+    """Put an adapter on exactly the named nn.Linear modules: inject_lora, targets resolved."""
+    present = lora_layers(model)
+    if adapter_name in adapter_names(model):
+        raise ValueError(
+            f"the model has an adapter {adapter_name!r} already; give the new one another name"
+        )
+    if any(layer.merged for layer in present.values()):
+        raise RuntimeError("adapters are merged; call unmerge_adapters(model) before adding one")
+    LoRALinear(nn.Linear(1, 1, device="meta"), config, adapter_name)  # raises on an unusable name
+    generator = generator or torch.Generator().manual_seed(0)
+    active = active_adapters(model) or [adapter_name]
+    for name in names:
+        layer = present.get(name)
+        if layer is None:
+            parent, _, leaf = name.rpartition(".")
+            layer = LoRALinear(model.get_submodule(name))
+            layer.train(layer.base.training)
+            setattr(model.get_submodule(parent), leaf, layer)
+        layer.add_adapter(adapter_name, config, generator=generator)
+    freeze_base(model)
+    set_adapter(model, active)
+    return list(names)
+
+
+def lora_layers(model: nn.Module) -> dict[str, LoRALinear]:
+    """Name → LoRALinear of every adapted layer, in the model's order."""
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, LoRALinear)}
+
+
+def adapter_names(model: nn.Module) -> list[str]:
+    """The names of all adapters in the model, oldest first."""
+    layers = lora_layers(model).values()
+    return list(dict.fromkeys(name for layer in layers for name in layer.configs))
+
+
+def active_adapters(model: nn.Module) -> list[str]:
+    """The names of the adapters that act now."""
+    layers = lora_layers(model).values()
+    return list(dict.fromkeys(name for layer in layers for name in layer.active))
+
+
+def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
+    """Let one adapter, or several whose effects add up, act and train; all others rest.
+
+    Raises ValueError for a name that no layer has, RuntimeError while merged.
+    Chapter: adapters/lora.
+
+    >>> model = nn.Sequential(nn.Linear(4, 4))
+    >>> for name in ("law", "poetry"):
+    ...     _ = inject_lora(model, LoRAConfig(rank=1), name)
+    >>> set_adapter(model, "poetry"); active_adapters(model)
+    ['poetry']
+    """
+    names = [names] if isinstance(names, str) else list(names)
+    _require_adapters(model, names)
+    if any(layer.merged for layer in lora_layers(model).values()):
+        raise RuntimeError("adapters are merged; call unmerge_adapters(model) before switching")
+    for layer in lora_layers(model).values():
+        layer.set_active(names)
+
+
+@contextmanager
+def disable_adapters(model: nn.Module) -> Iterator[None]:
+    """Within the block the model is the base model again.
+
+    Raises RuntimeError while merged. Chapter: adapters/lora.
+
+    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
+    >>> with disable_adapters(model):
+    ...     model[0].disabled
+    True
+    """
+    layers = lora_layers(model).values()
+    if any(layer.merged for layer in layers):
+        raise RuntimeError("adapters are merged; call unmerge_adapters(model) to get the base back")
+    before = [layer.disabled for layer in layers]
+    try:
+        for layer in layers:
+            layer.disabled = True
+        yield
+    finally:
+        for layer, disabled in zip(layers, before, strict=True):
+            layer.disabled = disabled
+
+
+def add_weighted_adapter(
+    model: nn.Module, names: Sequence[str], weights: Sequence[float], new_name: str
+) -> None:
+    """Add an adapter whose delta_W is exactly the weighted sum of the given adapters' delta_W.
+
+    Done by stacking: A = [w1·s1·A1; w2·s2·A2; …], B = [B1, B2, …], scale 1, so the rank is the sum
+    of the ranks. It is PEFT's combination_type="cat" (adding the A's and the B's themselves, as
+    "linear" does, gives cross terms B1·A2). The new adapter rests until `set_adapter`.
+    Raises ValueError for unknown names, a taken name, or weights that do not fit.
+    Chapter: adapters/lora.
+
+    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1), "a"))
+    >>> _ = inject_lora(model, LoRAConfig(rank=2), "b")
+    >>> add_weighted_adapter(model, ["a", "b"], [0.5, -1.0], "mix"); model[0].configs["mix"].rank
+    3
+    """
+    _require_adapters(model, names)
+    if len(names) != len(weights) or not all(math.isfinite(weight) for weight in weights):
+        raise ValueError(
+            f"need one finite weight per adapter, got {len(names)} names and weights {weights}"
+        )
+    layers = {
+        name: layer for name, layer in lora_layers(model).items() if set(names) & set(layer.configs)
+    }
+    configs = {name: layer.configs[name] for layer in layers.values() for name in layer.configs}
+    rank = sum(configs[name].rank for name in names)
+    config = LoRAConfig(rank=rank, alpha=float(rank), target_modules=tuple(layers))
+    wrap(model, list(layers), config, new_name)
+    with torch.no_grad():
+        for layer in layers.values():
+            A, B = layer.lora_A[new_name].zero_(), layer.lora_B[new_name]
+            start = 0
+            for name, weight in zip(names, weights, strict=True):
+                rows = slice(start, start := start + configs[name].rank)
+                if name in layer.configs:  # else its rows of A and columns of B stay zero
+                    A[rows] = weight * layer.configs[name].scaling * layer.lora_A[name]
+                    B[:, rows] = layer.lora_B[name]
+
+
+def merge_adapters(model: nn.Module) -> None:
+    """Fold the active adapters into every adapted layer's weight; twice is a no-op.
+
+    Layers whose weight is tied to another module's are safe: the other keeps the old weight.
+    Raises ValueError if a sum is not finite; no layer is then merged that was not before.
+    Chapter: adapters/lora.
+
+    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
+    >>> merge_adapters(model); model[0].merged
+    True
+    """
+    fresh = {name: layer for name, layer in lora_layers(model).items() if not layer.merged}
+    for name, layer in fresh.items():
+        try:
+            layer.merge()
+        except Exception as error:
+            for other in fresh.values():
+                other.unmerge()
+            error.add_note(f"in module {name}")
+            raise
+
+
+def unmerge_adapters(model: nn.Module) -> None:
+    """Give every merged layer its own weight back, bit for bit."""
+    for layer in lora_layers(model).values():
+        layer.unmerge()
+
+
+def remove_lora(model: nn.Module) -> None:
+    """Put the plain nn.Linear layers back: with the adapters folded in if merged, else as before.
+
+    After merge_adapters this gives an ordinary model to save or serve. Chapter: adapters/lora.
+
+    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
+    >>> remove_lora(model); model[0]
+    Linear(in_features=2, out_features=2, bias=True)
+    """
+    for name, layer in lora_layers(model).items():
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, layer.base)
+
+
+def freeze_base(model: nn.Module) -> None:
+    """Turn gradients off for every parameter that is not an adapter's."""
+    adapters = {
+        id(parameter)
+        for layer in lora_layers(model).values()
+        for parameter in (*layer.lora_A.values(), *layer.lora_B.values())
+    }
+    for parameter in model.parameters():
+        if id(parameter) not in adapters:
+            parameter.requires_grad_(False)
+
+
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Name → parameter of everything that gets a gradient."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _require_adapters(model: nn.Module, names: Sequence[str]) -> None:
+    known = adapter_names(model)
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise ValueError(f"no adapter {', '.join(map(repr, unknown))} here; there are: {known}")

@@ -1,0 +1,132 @@
+"""Which modules of a model an adapter goes on: by name endings, by regex, or all linear ones.
+
+The rules are PEFT's, so that one configuration means the same modules in both libraries:
+a list matches whole names or endings after a dot ("q_proj" finds "layers.0.self_attn.q_proj");
+a string is a regex that must match the whole name; "all-linear" is every nn.Linear but the
+output embedding. Stricter than PEFT: an entry of a list that matches nothing is an error.
+Narrower: nn.Linear only, so neither GPT-2's Conv1D (refused) nor the experts that transformers
+fuses into one tensor in mixture-of-experts models (not matched).
+Chapter: adapters/lora.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from torch import nn
+
+from course_pkg.adapters.lora import LoRALinear
+
+
+def matches(name: str, target_modules: str | Sequence[str]) -> bool:
+    """Whether a module's full name is meant by a list of endings or by a regex.
+
+    Raises ValueError for a string that is not a regex. Chapter: adapters/lora.
+
+    >>> matches("model.layers.0.self_attn.q_proj", ["q_proj"])
+    True
+    >>> matches("model.layers.0.self_attn.q_proj", "q_proj")
+    False
+    >>> matches("model.layers.0.self_attn.q_proj", r".*\\.0\\..*_proj")
+    True
+    """
+    if isinstance(target_modules, str):
+        try:
+            return re.fullmatch(target_modules, name) is not None
+        except re.error as error:
+            raise ValueError(f"target_modules {target_modules!r} is not a regex: {error}") from None
+    return any(name == target or name.endswith(f".{target}") for target in target_modules)
+
+
+def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Name → module of every nn.Linear and LoRALinear but the output embedding.
+
+    Transformers' Conv1D (GPT-2) is in it as well, so that it is refused rather than left out.
+    Chapter: adapters/lora.
+
+    >>> list(linear_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))))
+    ['0', '2']
+    """
+    get_head = getattr(model, "get_output_embeddings", lambda: None)
+    head = get_head()
+    return {
+        name: module
+        for name, module in adaptable_modules(model).items()
+        if module is not head and (isinstance(module, nn.Linear | LoRALinear) or _is_conv1d(module))
+    }
+
+
+def adaptable_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Name → every submodule, without what is inside a LoRALinear; names are the base model's."""
+    modules: dict[str, nn.Module] = {}
+    inside: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        if not name or name.startswith(inside or ("\0",)):
+            continue
+        modules[name] = module
+        if isinstance(module, LoRALinear):
+            inside = (*inside, f"{name}.")
+    return modules
+
+
+def find_targets(model: nn.Module, target_modules: str | Sequence[str]) -> list[str]:
+    """The names of the modules that target_modules means, in the model's own order.
+
+    Raises ValueError if it, or an entry of a list, matches nothing (with the closest names), and
+    TypeError if it matches a module that is not an nn.Linear.
+    Source: PEFT's rules, see this module's docstring. Chapter: adapters/lora.
+
+    >>> model = nn.ModuleDict({"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)})
+    >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
+    (['down'], ['up', 'down'])
+    """
+    if isinstance(target_modules, str) and target_modules.lower() == "all-linear":
+        found = linear_modules(model)
+        if not found:
+            raise ValueError(f"{type(model).__name__} holds no nn.Linear to adapt")
+    else:
+        modules = adaptable_modules(model)
+        found = {name: module for name, module in modules.items() if matches(name, target_modules)}
+        parts = [target_modules] if isinstance(target_modules, str) else target_modules
+        for part in parts:
+            by_itself = target_modules if isinstance(target_modules, str) else [part]
+            if not any(matches(name, by_itself) for name in found):
+                raise ValueError(_nothing_matches(part, model))
+    for name, module in found.items():
+        if not isinstance(module, nn.Linear | LoRALinear) or _bypasses_forward(module):
+            raise TypeError(_not_linear(name, module))
+    return list(found)
+
+
+def _nothing_matches(target: str, model: nn.Module) -> str:
+    linear = list(linear_modules(model))
+    leaves = list(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+    close = difflib.get_close_matches(target, leaves + linear, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    regex = ""
+    if target in leaves:  # a lone name given as a string is a regex, which must match in full
+        regex = f"; a string is a regex for the whole name, so write [{target!r}] instead"
+    return (
+        f"target_modules {target!r} matches no module of {type(model).__name__}"
+        f"{regex or hint} (linear modules end in: {', '.join(leaves) or 'there are none'})"
+    )
+
+
+def _not_linear(name: str, module: nn.Module) -> str:
+    kind = type(module).__name__
+    if _is_conv1d(module):
+        why = "transformers' Conv1D keeps its weight transposed, (in_features, out_features)"
+    elif _bypasses_forward(module):
+        why = "nn.MultiheadAttention reads this layer's weight and never calls it"
+    else:
+        inner = [inner for inner, child in module.named_modules() if isinstance(child, nn.Linear)]
+        why = f"it holds {', '.join(inner[:8])}; name those" if any(inner) else "choose others"
+    return f"target {name!r} is a {kind}, and LoRALinear wraps nn.Linear only: {why}"
+
+
+def _is_conv1d(module: nn.Module) -> bool:
+    return type(module).__name__ == "Conv1D" and "pytorch_utils" in type(module).__module__
+
+
+def _bypasses_forward(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)

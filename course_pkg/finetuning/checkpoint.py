@@ -1,0 +1,93 @@
+"""Checkpoints of a training run: everything that the next step depends on, in one file.
+
+Only trainable parameters are kept, so a LoRA checkpoint is megabytes. The data position and
+the learning rate follow from the step number, so they need no state of their own.
+Chapter: finetuning/sft.
+"""
+
+import os
+import pickle
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from course_pkg.adapters.adapter_io import write_atomically
+from course_pkg.adapters.injection import trainable_parameters
+from course_pkg.finetuning.history import History
+
+FORMAT = 1
+
+
+def save_checkpoint(
+    path: str | os.PathLike,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    history: History,
+    settings: dict,
+) -> None:
+    """Write trainable weights, optimizer, gradient scale, random states and history, atomically.
+
+    settings: what must be the same on resuming. A crash leaves the previous file whole.
+    Chapter: finetuning/sft.
+    """
+    state = {
+        "format": FORMAT,
+        "settings": settings,
+        "weights": {name: p.detach().cpu() for name, p in trainable_parameters(model).items()},
+        "optimizer": optimizer.state_dict(),
+        "scaler": scaler.state_dict(),
+        "rng": torch.get_rng_state(),
+        "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "history": history.to_json(),
+    }
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: torch.save(state, file))
+
+
+def load_checkpoint(
+    path: str | os.PathLike,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    settings: dict,
+) -> History:
+    """Put a checkpoint back into model, optimizer, scaler and random states; return its history.
+
+    Raises FileNotFoundError, or ValueError if the file is damaged or if its settings or its
+    trainable parameters are not those of this run; nothing is changed then.
+    Chapter: finetuning/sft.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint at {path}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if state["format"] != FORMAT:
+            raise ValueError(f"format {state['format']}, this version reads {FORMAT}")
+    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged or not a checkpoint: {error}") from error
+    changed = [key for key, value in settings.items() if state["settings"].get(key) != value]
+    if changed:
+        was = ", ".join(f"{k}={state['settings'].get(k)!r}, now {settings[k]!r}" for k in changed)
+        raise ValueError(f"{path} is from a run with other settings: {was}")
+    parameters = trainable_parameters(model)
+    saved = state["weights"]
+    wrong = sorted(parameters.keys() ^ saved.keys())
+    wrong += [n for n in parameters if n in saved and parameters[n].shape != saved[n].shape]
+    if wrong:
+        raise ValueError(
+            f"{path} is of another model or adapter: {len(wrong)} trainable parameters differ, "
+            f"such as {wrong[0]}"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(saved[name])
+    optimizer.load_state_dict(state["optimizer"])
+    scaler.load_state_dict(state["scaler"])
+    torch.set_rng_state(state["rng"])
+    if len(state["cuda_rng"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda_rng"])
+    return History.from_json(state["history"])

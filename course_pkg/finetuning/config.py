@@ -1,0 +1,75 @@
+"""The settings of a training run, and the learning rate of each step that follows from them.
+
+Chapter: finetuning/sft.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Schedule = Literal["linear", "cosine", "constant"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The settings of a run; a resumed run must have the same.
+
+    steps: optimizer steps; accumulation: batches per step. warmup_steps, then schedule: see
+    `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
+    precision: "auto" is bf16 (or fp16) on a GPU and fp32 on a CPU. seed: of data order and dropout.
+    evaluate_every, checkpoint_every: in steps; 0 is only after the last.
+    Raises ValueError for a setting out of range. Chapter: finetuning/sft.
+
+    >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule
+    'linear'
+    """
+
+    steps: int
+    learning_rate: float = 2e-4
+    accumulation: int = 1
+    warmup_steps: int = 0
+    schedule: Schedule = "linear"
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    precision: Precision = "auto"
+    seed: int = 0
+    shuffle: bool = True
+    evaluate_every: int = 0
+    checkpoint_every: int = 0
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        bounds = {"steps": 1, "accumulation": 1, "warmup_steps": 0, "weight_decay": 0}
+        bounds |= {"learning_rate": 0, "evaluate_every": 0, "checkpoint_every": 0}
+        for name, least in bounds.items():
+            if not least <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not self.max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm must be above 0, got {self.max_grad_norm}; or inf")
+        for name, choices in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+
+
+def learning_rate_at(step: int, config: TrainConfig) -> float:
+    """The learning rate of a step, counted from 1.
+
+    Rises as step / warmup_steps to its peak at step warmup_steps, then falls so that it would be 0
+    at step steps + 1: linearly, or as (1 + cos(π·progress)) / 2; "constant" stays.
+    Source: Goyal et al. 2017 (warm-up), Loshchilov & Hutter 2017 (cosine). Chapter: finetuning/sft.
+
+    >>> config = TrainConfig(steps=4, learning_rate=1.0, warmup_steps=2)
+    >>> [round(learning_rate_at(step, config), 3) for step in (1, 2, 3, 4)]
+    [0.5, 1.0, 0.667, 0.333]
+    """
+    if step <= config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    peak = max(config.warmup_steps, 1)  # without warm-up the first step has the peak
+    progress = (step - peak) / (config.steps + 1 - peak)
+    factors = {
+        "linear": 1 - progress,
+        "cosine": (1 + math.cos(math.pi * progress)) / 2,
+        "constant": 1.0,
+    }
+    return config.learning_rate * factors[config.schedule]

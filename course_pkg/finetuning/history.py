@@ -1,0 +1,95 @@
+"""What a training run did, step by step: to look at, to plot, to keep as JSON.
+
+Chapter: finetuning/sft.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One optimizer step: loss in nats per target token, before the step's update.
+
+    grad_norm is the norm before clipping; tokens counts targets; seconds is wall time.
+    """
+
+    step: int
+    loss: float
+    learning_rate: float
+    grad_norm: float
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the evaluation callback returned after a step."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class History:
+    """The record of a training run.
+
+    Chapter: finetuning/sft.
+
+    >>> history = History((StepRecord(1, 2.5, 1e-4, 0.7, 128, 0.2),), (Evaluation(1, 2.4),))
+    >>> history.losses
+    [2.5]
+    >>> History.from_json(history.to_json()) == history
+    True
+    """
+
+    steps: tuple[StepRecord, ...] = field(default=())
+    evaluations: tuple[Evaluation, ...] = field(default=())
+
+    @property
+    def losses(self) -> list[float]:
+        """The training loss of each step, in nats per target token."""
+        return [record.loss for record in self.steps]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Target tokens over wall time, all steps together."""
+        return sum(r.tokens for r in self.steps) / sum(r.seconds for r in self.steps)
+
+    def to_json(self) -> str:
+        """The whole record as one JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "History":
+        """The record back from `to_json`. Raises ValueError if the text is not one."""
+        try:
+            raw = json.loads(text)
+            steps = tuple(StepRecord(**record) for record in raw["steps"])
+            return cls(steps, tuple(Evaluation(**record) for record in raw["evaluations"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is not a training history: {error!r}") from error
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the training loss and the evaluations against the step; return the axes.
+
+        Raises ValueError if nothing was recorded. Chapter: finetuning/sft.
+        """
+        if not self.steps:
+            raise ValueError("the history is empty: nothing to plot")
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.figure(figsize=(6, 3.5), layout="constrained").add_subplot()
+        ax.plot([r.step for r in self.steps], self.losses, color="#0072B2", label="training loss")
+        if self.evaluations:
+            points = zip(*((e.step, e.value) for e in self.evaluations), strict=True)
+            ax.plot(*points, "s--", color="#D55E00", markersize=5, label="evaluation")
+        ax.set_xlabel("step")
+        ax.set_ylabel("loss (nats per token)")
+        ax.legend()
+        return ax

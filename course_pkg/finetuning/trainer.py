@@ -1,0 +1,204 @@
+"""A training loop that fits on a page or two and does what the long ones do.
+
+AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, and
+checkpoints from which a run goes on bit for bit. It trains whatever requires a gradient: a LoRA
+adapter or a whole model. It does not tokenise, pad or mask (see formats and masking).
+Chapter: finetuning/sft.
+"""
+
+import itertools
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from course_pkg.adapters.injection import lora_layers, trainable_parameters
+from course_pkg.finetuning.checkpoint import load_checkpoint, save_checkpoint
+from course_pkg.finetuning.config import Precision, TrainConfig, learning_rate_at
+from course_pkg.finetuning.history import Evaluation, History, StepRecord
+
+Batch = Mapping[str, Tensor]
+IGNORE_INDEX = -100  # transformers' mark for a label that is no target
+
+
+def train(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    config: TrainConfig,
+    *,
+    evaluate: Callable[[nn.Module], float] | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    resume_from: str | os.PathLike | None = None,
+) -> History:
+    """Train what requires a gradient, in place; return the record of every step.
+
+    batches: a sequence of dicts of tensors as transformers models take (input_ids, attention_mask,
+    labels, (batch, tokens) each), reshuffled every epoch; or an iterable that can be iterated
+    again, in its own order. evaluate: called with the model in eval mode, without gradients.
+    checkpoint: a file to write; resume_from: a file to go on from, bit for bit on one machine.
+    The loss of a step is the mean over all its target tokens, whichever batch they came in: the
+    mean of the batches' means would give a token in a short batch more weight than in a long one.
+    The caller's random state is left as it was. Raises ValueError for no data, no targets or
+    nothing to train, RuntimeError if adapters are merged, FloatingPointError if a loss or a
+    gradient is not finite (fp16 skips such a gradient and lowers its scale).
+    Source: Loshchilov & Hutter 2019 (AdamW). Chapter: finetuning/sft.
+    """
+    parameters = trainable_parameters(model)
+    if not parameters:
+        raise ValueError("no parameter requires a gradient; inject an adapter or unfreeze some")
+    if any(layer.merged for layer in lora_layers(model).values()):
+        raise RuntimeError("adapters are merged; call unmerge_adapters(model) before training")
+    device = next(iter(parameters.values())).device
+    dtype = _autocast_dtype(config.precision, device)
+    if dtype is torch.float16 and any(p.dtype is torch.float16 for p in parameters.values()):
+        raise ValueError("fp16 training needs its trainable parameters in fp32; convert them first")
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
+    optimizer = torch.optim.AdamW(_decay_groups(parameters, config.weight_decay))
+    settings = {
+        k: v for k, v in asdict(config).items() if k not in ("progress", "checkpoint_every")
+    }
+    records, evaluations = [], []
+    was_training = model.training
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(config.seed)
+        if resume_from is not None:
+            done = load_checkpoint(resume_from, model, optimizer, scaler, settings)
+            records, evaluations = list(done.steps), list(done.evaluations)
+        stream = _stream(batches, config, start=len(records) * config.accumulation)
+        bar = tqdm(total=config.steps, initial=len(records), disable=not config.progress)
+        try:
+            for step in range(len(records) + 1, config.steps + 1):
+                started = time.perf_counter()
+                model.train()
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate_at(step, config)
+                micro = list(itertools.islice(stream, config.accumulation))
+                loss, tokens = _accumulate(model, micro, step, device, dtype, scaler)
+                scaler.unscale_(optimizer)
+                norm = nn.utils.clip_grad_norm_(parameters.values(), config.max_grad_norm).item()
+                if not (math.isfinite(norm) or scaler.is_enabled()):
+                    raise FloatingPointError(f"the gradient at step {step} is not finite ({norm})")
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad(set_to_none=True)
+                rate, seconds = learning_rate_at(step, config), time.perf_counter() - started
+                records.append(StepRecord(step, loss, rate, norm, tokens, seconds))
+                bar.update()
+                bar.set_postfix(loss=f"{loss:.3f}")
+                if evaluate is not None and _due(step, config.evaluate_every, config.steps):
+                    evaluations.append(Evaluation(step, _evaluate(model, evaluate)))
+                if checkpoint is not None and _due(step, config.checkpoint_every, config.steps):
+                    history = History(tuple(records), tuple(evaluations))
+                    save_checkpoint(checkpoint, model, optimizer, scaler, history, settings)
+        finally:
+            bar.close()
+            optimizer.zero_grad(set_to_none=True)
+            model.train(was_training)
+    return History(tuple(records), tuple(evaluations))
+
+
+def count_targets(batch: Batch, *, shifted: bool) -> int:
+    """How many labels of a batch are predicted; a causal model (shifted) never predicts the first.
+
+    >>> count_targets({"labels": torch.tensor([[5, -100, 7, 8]])}, shifted=True)
+    2
+    """
+    labels = batch["labels"]
+    labels = labels[:, 1:] if shifted else labels
+    return int((labels != IGNORE_INDEX).sum())
+
+
+def _accumulate(
+    model: nn.Module,
+    micro: list[Batch],
+    step: int,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    scaler: torch.amp.GradScaler,
+) -> tuple[float, int]:
+    """Add up the gradients of one step; return its mean loss and its number of targets."""
+    for batch in micro:
+        if not isinstance(batch, Mapping) or "labels" not in batch:
+            raise ValueError('a batch must be a dict of tensors with "labels" among them')
+    model_config = getattr(model, "config", None)
+    shifted = not getattr(model_config, "is_encoder_decoder", False)
+    counts = [count_targets(batch, shifted=shifted and batch["labels"].ndim > 1) for batch in micro]
+    total, mean = sum(counts), 0.0
+    if total == 0:
+        raise ValueError(f"step {step} has no target: every label is {IGNORE_INDEX}")
+    for number, (batch, count) in enumerate(zip(micro, counts, strict=True), start=1):
+        if count == 0:  # its mean loss would be 0/0
+            continue
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            loss = model(**batch).loss * (count / total)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f"the loss at step {step} (batch {number} of {len(micro)}) is {value}; lower the "
+                "learning rate, warm up longer, or look at the data"
+            )
+        scaler.scale(loss).backward()
+        mean += value
+    return mean, total
+
+
+def _stream(batches: Iterable[Batch], config: TrainConfig, start: int) -> Iterator[Batch]:
+    """Batch after batch, epoch after epoch, from a position; seed and epoch give the order."""
+    if isinstance(batches, Mapping):
+        raise TypeError("batches must be a sequence of batches, got one batch")
+    if hasattr(batches, "__next__"):
+        raise TypeError(
+            "batches must be repeatable (a list, a DataLoader), got a one-time iterator"
+        )
+    if not (hasattr(batches, "__getitem__") and hasattr(batches, "__len__")):
+        endless = itertools.chain.from_iterable(_again(batches))
+        yield from itertools.islice(endless, start, None)
+        return
+    if len(batches) == 0:
+        raise ValueError("batches is empty: nothing to train on")
+    for epoch in itertools.count(start // len(batches)):
+        order = list(range(len(batches)))
+        if config.shuffle:
+            generator = torch.Generator().manual_seed(config.seed + epoch)
+            order = torch.randperm(len(batches), generator=generator).tolist()
+        yield from (batches[i] for i in order[start % len(batches) :])
+        start = 0
+
+
+def _again(batches: Iterable[Batch]) -> Iterator[Iterable[Batch]]:
+    while True:
+        first = next(iterator := iter(batches), None)
+        if first is None:
+            raise ValueError("batches is empty: nothing to train on")
+        yield itertools.chain([first], iterator)
+
+
+def _evaluate(model: nn.Module, evaluate: Callable[[nn.Module], float]) -> float:
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
+        return float(evaluate(model.eval()))
+
+
+def _decay_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict]:
+    """Matrices decay; vectors (biases, norms' gains) do not."""
+    matrices = [p for p in parameters.values() if p.ndim >= 2]
+    vectors = [p for p in parameters.values() if p.ndim < 2]
+    groups = ({"params": matrices, "weight_decay": weight_decay}, {"params": vectors})
+    return [{"weight_decay": 0.0, **group} for group in groups if group["params"]]
+
+
+def _autocast_dtype(precision: Precision, device: torch.device) -> torch.dtype | None:
+    if precision == "auto":
+        if device.type != "cuda":
+            return None
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def _due(step: int, every: int, last: int) -> bool:
+    return step == last or (every > 0 and step % every == 0)

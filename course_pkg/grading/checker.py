@@ -1,0 +1,77 @@
+"""The checker: a process of its own that holds one student's seed and the references.
+
+It inherits one end of a socket pair; the student's kernel has the other. It answers two requests,
+"inputs" and "record", and says nothing about correctness. When the student's end is closed it
+judges what it has and writes the results as JSON to its standard output.
+
+Run by the grader: `python -m course_pkg.grading.checker FD ASSIGNMENT STUDENT`, with the course's
+key as hex digits on standard input, so that no argument or variable shows it.
+"""
+
+import json
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from .exam import Exam
+from .judge import QuestionResult
+from .protocol import receive, send
+from .registry import UnknownQuestion
+from .report import shorten
+from .values import NotPlain
+
+
+def serve(sock: socket.socket, exam: Exam) -> None:
+    """Answer requests until the other end closes, or sends something that is not a request."""
+    with suppress(EOFError, NotPlain, OSError):
+        while True:
+            send(sock, _reply(receive(sock), exam))
+
+
+def _reply(request: Any, exam: Exam) -> dict[str, Any]:
+    try:
+        match request:
+            case {"op": "inputs", "question": str(name)}:
+                return {"inputs": exam.inputs(name)}
+            case {"op": "record", "question": str(name), "outcomes": outcomes}:
+                exam.record(name, outcomes)
+                return {"recorded": True}
+    except UnknownQuestion as error:
+        return {"error": str(error)}
+    return {"error": "wanted {'op': 'inputs' | 'record', 'question': …}"}
+
+
+def as_json(results: list[QuestionResult]) -> str:
+    """The results for the recorder: points, and what each lost mark was for, as text."""
+    rows = []
+    for result in results:
+        row = {"question": result.question, "earned": result.earned, "points": result.max_points}
+        row["properties"] = [
+            {**asdict(p), "earned": p.earned, "failure": _failure_text(p.failure)}
+            for p in result.properties
+        ]
+        rows.append(row)
+    return json.dumps(rows)
+
+
+def _failure_text(failure: Any) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    shown = {k: shorten(getattr(failure, k)) for k in ("inputs", "expected", "given")}
+    return {**shown, "reason": failure.reason[:500], "misconception": failure.misconception}
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the student at the inherited descriptor, then write the results."""
+    descriptor, assignment, student = arguments
+    key = bytes.fromhex(sys.stdin.readline().strip())
+    exam = Exam(assignment, student, key)
+    with socket.socket(fileno=int(descriptor)) as sock:
+        serve(sock, exam)
+    sys.stdout.write(as_json(exam.results()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

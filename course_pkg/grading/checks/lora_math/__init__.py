@@ -1,0 +1,1 @@
+"""Assignment `lora-math`: counting, computing, merging and injecting LoRA."""

@@ -1,0 +1,85 @@
+"""Finds the two halves of an assignment's checks: `ask`, beside the student, and `trusted`.
+
+`checks/<assignment>/ask.py` has CALLS, a dict from a question's name to `call(answer, inputs)`,
+and VARIANTS, a dict from a variant's name to `variant(rng | None) -> dict`.
+`checks/<assignment>/trusted.py` has QUESTIONS, a tuple of `Question`. The student's side imports
+only `ask`; dashes in an assignment's name are underscores in its folder's.
+"""
+
+import importlib
+import re
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .questions import Question
+from .seeds import checks_hash
+
+CHECKS = Path(__file__).parent / "checks"
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+class UnknownQuestion(KeyError):
+    """No such assignment or question; the message names the nearest."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def assignments() -> list[str]:
+    """The names of all assignments that have checks.
+
+    >>> "lora-math" in assignments()
+    True
+    """
+    return sorted(p.parent.name.replace("_", "-") for p in CHECKS.glob("*/trusted.py"))
+
+
+def split(question_id: str) -> tuple[str, str]:
+    """The assignment and the question of an id.
+
+    >>> split("lora-math/by-hand/parameters")
+    ('lora-math', 'by-hand/parameters')
+    """
+    assignment, _, question = str(question_id).partition("/")
+    if not question:
+        raise UnknownQuestion(f"{question_id!r} is no question; wanted 'assignment/question'")
+    return assignment, question
+
+
+def ask(assignment: str) -> ModuleType:
+    """The student's half of an assignment's checks."""
+    return _load(assignment, "ask")
+
+
+def trusted(assignment: str) -> dict[str, Question]:
+    """The questions of an assignment by name. Never imported on the student's side of a wall."""
+    return {q.name: q for q in _load(assignment, "trusted").QUESTIONS}
+
+
+def question(assignment: str, name: str) -> Question:
+    """One question. Raises UnknownQuestion, naming the nearest."""
+    return find(trusted(assignment), name, f"question of {assignment}")
+
+
+def find(table: dict[str, Any], name: str, kind: str) -> Any:
+    """`table[name]`, or UnknownQuestion with the nearest names."""
+    if name not in table:
+        near = get_close_matches(name, table, n=1) or sorted(table)
+        raise UnknownQuestion(f"no {kind} is called {name!r}; did you mean {', '.join(near)}?")
+    return table[name]
+
+
+def assignment_hash(assignment: str) -> str:
+    """The hash of an assignment's checks, which its draws depend on."""
+    _load(assignment, "ask")
+    return checks_hash(CHECKS / assignment.replace("-", "_"))
+
+
+def _load(assignment: str, half: str) -> ModuleType:
+    folder = assignment.replace("-", "_")
+    if not _NAME.fullmatch(assignment) or not (CHECKS / folder / f"{half}.py").is_file():
+        known = ", ".join(assignments())
+        raise UnknownQuestion(f"no assignment is called {assignment!r}; there are: {known}")
+    return importlib.import_module(f"course_pkg.grading.checks.{folder}.{half}")

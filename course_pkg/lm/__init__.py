@@ -1,0 +1,1 @@
+"""Language models and text: `load` (a model by name), `data` (the course's own sets)."""

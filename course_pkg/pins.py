@@ -1,0 +1,47 @@
+"""What requirements.txt pins, and which installed packages differ from it.
+
+Reads exact pins (`name==version`) with their environment markers, and nothing else: hashes,
+options and ranges are passed over. It installs nothing.
+"""
+
+import re
+from importlib import metadata
+
+PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*==\s*([^\s;#\\]+)\s*(?:;([^#\\]*))?")
+
+
+def read_pins(text: str) -> dict[str, str]:
+    """Names and versions that a requirements file pins for this system.
+
+    >>> read_pins("torch==2.13.0\\n# a comment\\nappnope==1 ; sys_platform == 'nowhere'")
+    {'torch': '2.13.0'}
+    """
+    from packaging.markers import Marker
+
+    pins = {}
+    for line in text.splitlines():
+        if (pin := PIN.match(line.strip())) is None:
+            continue
+        name, version, marker = pin[1], pin[2], (pin[3] or "").strip()
+        if not marker or Marker(marker).evaluate():
+            pins[name] = version
+    return pins
+
+
+def mismatches(pins: dict[str, str]) -> list[str]:
+    """One short text for each pinned package that is absent or installed in another version.
+
+    A local label does not count: 2.13.0+cpu is 2.13.0.
+
+    >>> mismatches({"no-such-package": "1.0"})
+    ['no-such-package absent, not 1.0']
+    """
+    wrong = []
+    for name, wanted in pins.items():
+        try:
+            installed = metadata.version(name).split("+")[0]
+        except metadata.PackageNotFoundError:
+            installed = "absent"
+        if installed != wanted:
+            wrong.append(f"{name} {installed}, not {wanted}")
+    return wrong

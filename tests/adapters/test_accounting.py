@@ -1,0 +1,266 @@
+"""Counts and bytes: by hand, from the documents, and against models that are really built."""
+
+import bitsandbytes.functional as bnb
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    MixtralConfig,
+    OPTConfig,
+    Qwen2Config,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from course_pkg.adapters.accounting import (
+    activation_bytes,
+    count_parameters,
+    effective_bits,
+    estimate_memory,
+)
+from course_pkg.adapters.injection import inject_lora, trainable_parameters
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+from course_pkg.lm.load import load
+
+LLAMA_2_7B = LlamaConfig(
+    vocab_size=32000,
+    hidden_size=4096,
+    intermediate_size=11008,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=32,
+    tie_word_embeddings=False,
+)
+LLAMA_3_8B = LlamaConfig(
+    vocab_size=128256,
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    tie_word_embeddings=False,
+)
+ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+HEADS = {"num_hidden_layers": 2, "num_attention_heads": 4, **ENDS}
+SMALL = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, **HEADS}
+QV, QKVO = ["q_proj", "v_proj"], ["q_proj", "k_proj", "v_proj", "o_proj"]
+
+
+@pytest.mark.parametrize(
+    ("out_features", "in_features", "adapter", "full"),
+    [(4096, 4096, 65_536, 16_777_216), (3072, 768, 30_720, 2_359_296)],
+)
+def test_the_documents_layers(out_features, in_features, adapter, full):
+    # 8·(4096 + 4096) = 65,536 of 4096²; 8·(768 + 3072) = 30,720 of 768·3072.
+    layer = LoRALinear(
+        nn.Linear(in_features, out_features, bias=False, device="meta"), LoRAConfig(rank=8)
+    )
+    assert sum(p.numel() for p in layer.parameters() if p.requires_grad) == adapter
+    assert layer.weight.numel() == full
+
+
+@pytest.mark.parametrize(
+    ("targets", "trainable", "share"),
+    [
+        (QV, 4_194_304, 0.000622),  # 32 layers · 2 modules · 8·(4096 + 4096)
+        (QKVO, 8_388_608, 0.001243),  # twice as many modules, so twice as many parameters
+        ("all-linear", 19_988_480, 0.002958),  # + 32 · 3 · 8·(4096 + 11008)
+    ],
+)
+def test_llama_2_7b(targets, trainable, share):
+    count = count_parameters(LLAMA_2_7B, "lora", LoRAConfig(rank=8, target_modules=targets))
+    assert count.base == 6_738_415_616
+    assert count.trainable == count.adapter == trainable
+    assert count.total == 6_738_415_616 + trainable
+    assert count.share == pytest.approx(share, abs=5e-7)
+
+
+def test_llama_3_8b_has_narrow_keys_and_values():
+    # k and v go from 4096 to 8 heads of 128: 32·(8·(4096 + 4096) + 8·(4096 + 1024)) for q, v.
+    count = count_parameters(LLAMA_3_8B, "lora", LoRAConfig(rank=8, target_modules=QV))
+    assert count.base == 8_030_261_248
+    assert count.trainable == 32 * (8 * 8192 + 8 * 5120) == 3_407_872
+
+
+MODELS = {
+    "untied llama": LlamaConfig(**SMALL, num_key_value_heads=2),
+    "tied llama": LlamaConfig(**SMALL, tie_word_embeddings=True),
+    "qwen2, biases": Qwen2Config(**SMALL, num_key_value_heads=1),
+    "opt": OPTConfig(
+        vocab_size=97, hidden_size=32, ffn_dim=48, word_embed_proj_dim=32, **HEADS
+    ),
+    "mixture of experts": MixtralConfig(**SMALL, num_key_value_heads=2, num_local_experts=4),
+}
+
+
+@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
+def test_counts_are_those_of_a_model_that_is_built(config):
+    model = AutoModelForCausalLM.from_config(config)
+    full = count_parameters(config)
+    assert full.base == full.trainable == full.total == model.num_parameters()
+    assert full.share == 1 and full.adapter == 0
+    lora = LoRAConfig(rank=3)
+    inject_lora(model, lora)
+    for method in ("lora", "qlora"):
+        count = count_parameters(config, method, lora)
+        trained = sum(p.numel() for p in trainable_parameters(model).values())
+        assert count.trainable == trained > 0
+        assert count.total == sum(p.numel() for p in model.parameters())
+
+
+def test_encoders_and_encoder_decoders_are_counted_whole():
+    t5 = T5Config(vocab_size=97, d_model=32, d_ff=48, d_kv=8, num_layers=2, num_heads=4)
+    assert count_parameters(t5).base == T5ForConditionalGeneration(t5).num_parameters()
+    bert = BertConfig(**SMALL)
+    assert count_parameters(bert).base == BertForMaskedLM(bert).num_parameters()
+    gpt2 = GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=97, **ENDS)
+    assert count_parameters(gpt2).base == GPT2LMHeadModel(gpt2).num_parameters()
+    with pytest.raises(TypeError, match="Conv1D"):
+        count_parameters(gpt2, "lora", LoRAConfig())
+
+
+def test_the_config_is_left_as_it_was():
+    config = LlamaConfig(**SMALL)
+    before = config.to_dict()
+    count_parameters(config)
+    assert config.to_dict() == before
+
+
+def test_smollm2s_size_from_its_config_alone():
+    config = LlamaConfig(
+        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+        num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
+    )  # fmt: skip
+    assert count_parameters(config).base == 134_515_008
+
+
+def test_full_fine_tuning_costs_16_bytes_a_parameter_or_12_without_master_weights():
+    count = LLAMA_2_7B, 6_738_415_616
+    estimate = estimate_memory(count[0])
+    n = count[1]
+    parts = estimate.weights, estimate.gradients, estimate.master_weights, estimate.optimizer_state
+    assert parts == (2 * n, 2 * n, 4 * n, 8 * n)
+    assert estimate.total == 16 * n + estimate.activations
+    without = estimate_memory(LLAMA_2_7B, master_weights=False)
+    assert without.master_weights == 0 and without.total == 12 * n + estimate.activations
+
+
+def test_lora_pays_for_training_only_on_the_adapter():
+    estimate = estimate_memory(LLAMA_2_7B, "lora", LoRAConfig(rank=8, target_modules=QV))
+    n, r = 6_738_415_616, 4_194_304
+    assert estimate.weights == 2 * n + 4 * r and estimate.master_weights == 0
+    assert (estimate.gradients, estimate.optimizer_state) == (4 * r, 8 * r)
+
+
+def test_qlora_quantises_the_linear_layers_only():
+    lora = LoRAConfig(rank=8, target_modules=QV)
+    estimate = estimate_memory(LLAMA_2_7B, "qlora", lora)
+    linear = 32 * (4 * 4096**2 + 3 * 4096 * 11008)  # the head and the embedding stay 16-bit
+    rest = 6_738_415_616 - linear
+    expected = linear * effective_bits(64, 256) / 8 + 2 * rest + 4 * 4_194_304
+    assert estimate.weights == pytest.approx(expected, rel=1e-12)
+    sixteen = estimate_memory(LLAMA_2_7B, "lora", lora)
+    assert estimate.gradients == sixteen.gradients and estimate.total < sixteen.total
+
+
+@pytest.mark.parametrize("size", [(64, 256), (128, 384), (33, 65)])
+def test_the_bytes_of_nf4_are_those_that_bitsandbytes_stores(size):
+    config = LlamaConfig(vocab_size=8, hidden_size=16, intermediate_size=16, **HEADS)
+    weight = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    packed, state = bnb.quantize_4bit(weight, blocksize=64, compress_statistics=True)
+    stored = packed.nbytes + state.absmax.nbytes + state.state2.absmax.nbytes
+    model = nn.Sequential(nn.Linear(size[1], size[0], bias=False))
+    model.get_output_embeddings = lambda: None
+    from course_pkg.adapters import accounting
+
+    assert accounting._nf4_savings(model) == 2 * weight.numel() - stored
+    assert count_parameters(config).base > 0
+
+
+def test_effective_bits_by_hand():
+    # QLoRA, section 3: 32/64 = 0.5 bit for scales; 8/64 + 32/(64·256) = 0.127 when quantised twice.
+    assert effective_bits(64, 256) == 4 + 0.125 + 1 / 512
+    assert effective_bits(1, 1) == 44
+    for bad in ((0, 256), (64, 0)):
+        with pytest.raises(ValueError, match=">= 1"):
+            effective_bits(*bad)
+
+
+GPT_BLOCK = {"n_embd": 256, "n_head": 4, "n_layer": 2, "vocab_size": 64, "n_positions": 256}
+
+
+def saved_bytes(model, tokens):
+    """Bytes that autograd keeps for the backward pass, weights left out."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    storages = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            storages[storage.data_ptr()] = storage.nbytes(), tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+    assert torch.isfinite(loss)
+    return sum(size for size, _ in storages.values())
+
+
+@pytest.mark.parametrize("length", [32, 256])
+def test_the_activation_formula_is_near_what_autograd_keeps(length):
+    """For a GPT-2 in bf16 with dropout, the block that the formula is about."""
+    config = GPT2Config(**GPT_BLOCK, **ENDS, attn_implementation="eager", activation_function="gelu")
+    model = GPT2LMHeadModel(config).to(torch.bfloat16).train()
+    tokens = torch.randint(64, (2, length), generator=torch.Generator().manual_seed(0))
+    measured = saved_bytes(model, tokens)
+    estimate = activation_bytes(config, 2, length)
+    # The formula counts 2-byte activations and 1-byte masks exactly; GPT-2 keeps a few more.
+    assert 0.7 <= measured / estimate <= 1.4
+
+
+def test_activation_modes_by_hand():
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 3, "vocab_size": 16}
+    config = LlamaConfig(**sizes)
+    # s = 4, b = 2, h = 8, a = 2: sbh = 64; 34·64 = 2176; 5·a·s²·b = 320; ends 4·4·2·(8 + 16) = 768.
+    assert activation_bytes(config, 2, 4) == 3 * (2176 + 320) + 768
+    assert activation_bytes(config, 2, 4, "flash") == 3 * 2176 + 768
+    assert activation_bytes(config, 2, 4, "checkpointed") == 3 * 128 + 2496 + 768
+
+
+def test_tables_show_every_part_and_the_assumptions():
+    lora = LoRAConfig(rank=8, target_modules=QV)
+    assert count_parameters(LLAMA_2_7B, "lora", lora).table().splitlines() == [
+        "lora",
+        "base       6,738,415,616",
+        "adapter        4,194,304",
+        "trainable      4,194,304",
+        "share            0.0622%",
+    ]
+    text = estimate_memory(LLAMA_2_7B, "qlora", lora, activations="checkpointed").table()
+    for part in ("weights", "optimizer_state", "total", "GiB", "NF4 at 4.127 bits", "- AdamW"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda c: count_parameters(c, "lora"), ValueError, 'method "lora" needs a lora'),
+        (lambda c: count_parameters(c, "full", LoRAConfig()), ValueError, "takes no lora"),
+        (lambda c: count_parameters(c, "dora", LoRAConfig()), ValueError, "method must be one of"),
+        (lambda c: count_parameters({"a": 1}), TypeError, "need a transformers config, got dict"),
+        (lambda c: count_parameters(load("tiny").model), TypeError, "try model.config"),
+        (lambda c: count_parameters(c, "lora", LoRAConfig(target_modules=["x"])), ValueError, "'x'"),
+        (lambda c: estimate_memory(c, activations="none"), ValueError, "activations must be one"),
+        (lambda c: estimate_memory(c, batch_size=0), ValueError, "must be at least 1, got 0"),
+        (lambda c: estimate_memory(c, sequence_length=1.5), ValueError, "must be at least 1"),
+    ],
+)
+def test_a_bad_request_says_what_is_wanted(call, error, says):
+    with pytest.raises(error, match=says):
+        call(LlamaConfig(**SMALL))

@@ -1,0 +1,268 @@
+"""Adapters on disk: round trips, and every way a folder can be wrong."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_pkg.adapters import adapter_io
+from course_pkg.adapters.adapter_io import load_adapter, save_adapter, write_atomically
+from course_pkg.adapters.injection import (
+    add_weighted_adapter,
+    inject_lora,
+    lora_layers,
+    set_adapter,
+)
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.lm.load import load
+
+TOKENS = torch.arange(24).reshape(2, 12)
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=TOKENS).logits
+
+
+def tiny_adapted(config, name="default", seed=0):
+    model = load("tiny").model
+    inject_lora(model, config, name)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for layer in lora_layers(model).values():
+            B = layer.lora_B[name]
+            B.copy_(0.05 * torch.randn(B.shape, generator=generator))
+    return model
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A folder with a good adapter on q_proj and v_proj."""
+    save_adapter(tiny_adapted(LoRAConfig(rank=2, target_modules=["q_proj", "v_proj"])), tmp_path)
+    return tmp_path
+
+
+def edit_config(folder, **changes):
+    path = folder / CONFIG
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LoRAConfig(rank=3, alpha=5.5, dropout=0.25),
+        LoRAConfig(rank=4, use_rslora=True, target_modules=["q_proj", "down_proj"]),
+        LoRAConfig(rank=1, target_modules=r".*\.1\..*(q|v)_proj"),
+        LoRAConfig(rank=2, target_modules=["lm_head"]),
+    ],
+)
+def test_a_saved_adapter_comes_back_bit_for_bit_under_any_name(config, tmp_path):
+    model = tiny_adapted(config, "first")
+    save_adapter(model, tmp_path / "new" / "folder", "first")
+    other = load("tiny").model
+    loaded = load_adapter(other, tmp_path / "new" / "folder", "second")
+    assert torch.equal(logits(other), logits(model))
+    assert loaded.scaling == config.scaling and loaded.dropout == config.dropout
+    if config.target_modules != "all-linear":
+        assert loaded == config
+
+
+def test_several_adapters_are_loaded_onto_one_model(tmp_path):
+    outputs = {}
+    for seed, name in enumerate("ab"):
+        model = tiny_adapted(LoRAConfig(rank=2), seed=seed)
+        save_adapter(model, tmp_path / name)
+        outputs[name] = logits(model)
+    together = load("tiny").model
+    for name in "ab":
+        load_adapter(together, tmp_path / name, name)
+    for name in "ab":
+        set_adapter(together, name)
+        assert torch.equal(logits(together), outputs[name])
+    with pytest.raises(ValueError, match="has an adapter 'a' already"):
+        load_adapter(together, tmp_path / "a", "a")
+
+
+def test_a_weighted_sum_can_be_saved(tmp_path):
+    model = tiny_adapted(LoRAConfig(rank=2, target_modules=["q_proj"]), "a")
+    inject_lora(model, LoRAConfig(rank=1, target_modules=["v_proj"]), "b")
+    add_weighted_adapter(model, ["a", "b"], [0.5, 2.0], "mix")
+    set_adapter(model, "mix")
+    save_adapter(model, tmp_path, "mix")
+    other = load("tiny").model
+    load_adapter(other, tmp_path)
+    assert torch.equal(logits(other), logits(model))
+
+
+def test_saving_again_replaces_the_files_and_others_can_read_them(saved):
+    old = os.umask(0o022)
+    try:
+        model = tiny_adapted(LoRAConfig(rank=5, target_modules=["o_proj"]))
+        save_adapter(model, saved)
+    finally:
+        os.umask(old)
+    assert sorted(path.name for path in saved.iterdir()) == [CONFIG, WEIGHTS]
+    assert {path.stat().st_mode & 0o777 for path in saved.iterdir()} == {0o644}
+    other = load("tiny").model
+    load_adapter(other, saved)
+    assert torch.equal(logits(other), logits(model))
+
+
+def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def crash(file):
+        file.write(b"half of the n")
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, crash)
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_the_files_name_what_peft_names(saved):
+    tensors = load_file(saved / WEIGHTS)
+    assert sorted(tensors) == sorted(
+        f"base_model.model.model.layers.{layer}.self_attn.{name}_proj.lora_{part}.weight"
+        for layer in range(2)
+        for name in "qv"
+        for part in "AB"
+    )
+    config = json.loads((saved / CONFIG).read_text())
+    assert config["peft_type"] == "LORA" and config["r"] == 2 and config["bias"] == "none"
+    assert config["target_modules"] == ["q_proj", "v_proj"]
+
+
+def test_saving_an_unknown_adapter_names_those_there_are(tmp_path):
+    model = tiny_adapted(LoRAConfig(rank=1), "law")
+    with pytest.raises(ValueError, match=r"no adapter 'default' here; there are: \['law'\]"):
+        save_adapter(model, tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"use_dora": True},
+        {"rank_pattern": {"q_proj": 4}},
+        {"alpha_pattern": {"q_proj": 4}},
+        {"modules_to_save": ["lm_head"]},
+        {"layers_to_transform": [0]},
+        {"exclude_modules": ["q_proj"]},
+        {"lora_bias": True},
+        {"bias": "all"},
+        {"init_lora_weights": "pissa"},
+        {"peft_type": "IA3"},
+        {"a_flag_of_tomorrow": True},
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name(saved, change):
+    edit_config(saved, **change)
+    model = load("tiny").model
+    (key,) = change
+    with pytest.raises(ValueError, match=f"not implemented here: {key}="):
+        load_adapter(model, saved)
+    assert not lora_layers(model)
+
+
+@pytest.mark.parametrize(
+    "change", [{"r": 0}, {"r": "8"}, {"lora_alpha": None}, {"lora_dropout": 2}, {"r": 2.5}]
+)
+def test_a_configuration_that_makes_no_sense_is_refused(saved, change):
+    edit_config(saved, **change)
+    with pytest.raises(ValueError, match=CONFIG):
+        load_adapter(load("tiny").model, saved)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"r": 8}', '{"peft_type": "LORA"}'])
+def test_a_damaged_configuration_is_refused(saved, text):
+    (saved / CONFIG).write_text(text)
+    with pytest.raises(ValueError, match=CONFIG):
+        load_adapter(load("tiny").model, saved)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, 1500])
+def test_a_weights_file_cut_short_is_refused(saved, keep):
+    whole = (saved / WEIGHTS).read_bytes()
+    assert len(whole) > keep
+    (saved / WEIGHTS).write_bytes(whole[:keep])
+    with pytest.raises(ValueError, match="damaged or cut short"):
+        load_adapter(load("tiny").model, saved)
+
+
+def test_missing_files_are_named(saved, tmp_path):
+    with pytest.raises(FileNotFoundError, match="not an adapter's folder"):
+        load_adapter(load("tiny").model, tmp_path / "nowhere")
+    (saved / WEIGHTS).rename(saved / "adapter_model.bin")
+    with pytest.raises(FileNotFoundError, match="is a pickle, which can run code"):
+        load_adapter(load("tiny").model, saved)
+
+
+def test_an_adapter_for_another_model_is_refused(saved):
+    narrow = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2,
+        )
+    )  # fmt: skip
+    q = "model.layers.0.self_attn.q_proj"
+    says = rf"does not fit this LlamaForCausalLM: {q} has A, B of shapes \(\(2, 64\), \(64, 2\)\)"
+    with pytest.raises(ValueError, match=says):
+        load_adapter(narrow, saved)
+    shallow = load("tiny").model
+    del shallow.model.layers[1]
+    with pytest.raises(ValueError, match=r"layers\.1\.self_attn\.q_proj is missing in this model"):
+        load_adapter(shallow, saved)
+    assert not lora_layers(narrow) and not lora_layers(shallow)
+
+
+def test_weights_and_configuration_must_agree(saved):
+    edit_config(saved, r=3)
+    with pytest.raises(ValueError, match=r"needs \(\(3, 64\), \(64, 3\)\)"):
+        load_adapter(load("tiny").model, saved)
+    edit_config(saved, r=2, target_modules=["q_proj", "v_proj", "o_proj"])
+    with pytest.raises(
+        ValueError, match=r"layers\.0\.self_attn\.o_proj has no weights in the file"
+    ):
+        load_adapter(load("tiny").model, saved)
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda t: t.pop(sorted(t)[0]), "without its partner"),
+        (
+            lambda t: t.update({"base_model.model.lm_head.weight": torch.ones(2)}),
+            r"lm_head\.weight",
+        ),
+        (lambda t: t.clear(), "no tensors"),
+        (lambda t: t.update({"x.lora_A.weight": torch.ones(2, 2)}), r"x\.lora_A"),
+    ],
+)
+def test_strange_tensors_are_refused(saved, edit, says):
+    tensors = load_file(saved / WEIGHTS)
+    edit(tensors)
+    save_file(tensors, saved / WEIGHTS)
+    with pytest.raises(ValueError, match=says):
+        load_adapter(load("tiny").model, saved)
+
+
+def test_fp16_adapters_on_a_16_bit_model_are_kept_in_fp32(saved):
+    tensors = {name: tensor.half() for name, tensor in load_file(saved / WEIGHTS).items()}
+    save_file(tensors, saved / WEIGHTS)
+    model = load("tiny").model.to(torch.bfloat16)
+    load_adapter(model, saved)
+    layer = model.model.layers[0].self_attn.q_proj
+    assert layer.lora_B["default"].dtype == torch.float32
+    key = f"{adapter_io.PREFIX}model.layers.0.self_attn.q_proj.lora_B.weight"
+    assert torch.equal(layer.lora_B["default"], tensors[key].float())
+
+
+def test_a_path_may_be_a_string(saved):
+    assert load_adapter(load("tiny").model, str(Path(saved))).rank == 2

@@ -1,0 +1,268 @@
+"""Adapters on a whole model: what they leave alone, and how they are switched."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from course_pkg.adapters import injection
+from course_pkg.adapters.injection import (
+    active_adapters,
+    adapter_names,
+    add_weighted_adapter,
+    disable_adapters,
+    inject_lora,
+    lora_layers,
+    merge_adapters,
+    remove_lora,
+    set_adapter,
+    trainable_parameters,
+    unmerge_adapters,
+)
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+from course_pkg.lm.load import load
+
+TOKENS = torch.arange(24).reshape(2, 12)
+
+
+def give_effect(model, seed=0):
+    """Draw every B anew, so that no adapter is zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for layer in lora_layers(model).values():
+            for B in layer.lora_B.values():
+                B.copy_(0.02 * torch.randn(B.shape, generator=generator))
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=TOKENS).logits
+
+
+@pytest.fixture
+def model():
+    return load("tiny").model
+
+
+@pytest.fixture
+def adapted(model):
+    """Two adapters with effect, on different but overlapping modules."""
+    inject_lora(model, LoRAConfig(rank=2, target_modules=["q_proj", "v_proj"]), "law")
+    config = LoRAConfig(rank=3, alpha=6, use_rslora=True, target_modules=["v_proj", "up_proj"])
+    inject_lora(model, config, "poetry")
+    give_effect(model)
+    return model
+
+
+def test_injection_freezes_the_rest_and_changes_no_output(model):
+    before = logits(model)
+    names = inject_lora(model, LoRAConfig(rank=4))
+    assert len(names) == 14 and torch.equal(logits(model), before)
+    trainable = trainable_parameters(model)
+    assert sorted(trainable) == sorted(
+        f"{name}.lora_{part}.default" for name in names for part in "AB"
+    )
+    # r·(in + out) for q, o (64→64), k, v (64→32), gate, up (64→128), down (128→64), two layers.
+    expected = 2 * 4 * (2 * 128 + 2 * 96 + 3 * 192)
+    assert sum(p.numel() for p in trainable.values()) == expected == 8192
+
+
+def test_the_same_seed_gives_the_same_adapter_and_layers_differ(model):
+    other = load("tiny").model
+    for each in (model, other):
+        inject_lora(each, LoRAConfig(rank=2), generator=torch.Generator().manual_seed(3))
+    for name, parameter in trainable_parameters(model).items():
+        assert torch.equal(parameter, other.get_parameter(name))
+    first, second = (model.model.layers[i].self_attn.q_proj.lora_A["default"] for i in (0, 1))
+    assert not torch.equal(first, second)
+
+
+def test_a_second_adapter_waits_and_the_same_name_twice_is_refused(adapted):
+    assert adapter_names(adapted) == ["law", "poetry"] and active_adapters(adapted) == ["law"]
+    with pytest.raises(ValueError, match="has an adapter 'law' already"):
+        inject_lora(adapted, LoRAConfig(rank=2, target_modules=["o_proj"]), "law")
+
+
+def test_switching_decides_what_acts_and_what_trains(adapted):
+    outputs = {}
+    for choice in ("law", "poetry", ("law", "poetry")):
+        set_adapter(adapted, choice)
+        outputs[choice] = logits(adapted)
+        kinds = {name.rpartition(".")[2] for name in trainable_parameters(adapted)}
+        assert kinds == ({choice} if isinstance(choice, str) else set(choice))
+    with disable_adapters(adapted):
+        outputs["none"] = logits(adapted)
+    values = list(outputs.values())
+    assert all(not torch.equal(a, b) for i, a in enumerate(values) for b in values[i + 1 :])
+    for bad in ("novel", ["law", "novel"], []):
+        with pytest.raises(ValueError, match=r"no adapter .*there are: \['law', 'poetry'\]"):
+            set_adapter(adapted, bad)
+
+
+def test_disabled_is_the_base_model_even_after_an_error(adapted):
+    base = logits(load("tiny").model)
+    on = logits(adapted)
+    with pytest.raises(KeyError), disable_adapters(adapted):
+        assert torch.equal(logits(adapted), base)
+        with disable_adapters(adapted):
+            assert torch.equal(logits(adapted), base)
+        assert torch.equal(logits(adapted), base), "the inner block must not switch them on"
+        raise KeyError
+    assert torch.equal(logits(adapted), on)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_merging_keeps_the_function_and_unmerging_restores_every_bit(adapted, dtype):
+    adapted.to(dtype)
+    set_adapter(adapted, ["law", "poetry"])
+    before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
+    expected = logits(adapted)
+    merge_adapters(adapted)
+    merge_adapters(adapted)
+    error = (logits(adapted) - expected).float().norm() / expected.float().norm()
+    # Merged weights are rounded once more than unmerged ones, in every layer.
+    assert 0 < error <= 16 * torch.finfo(dtype).eps
+    unmerge_adapters(adapted)
+    assert torch.equal(logits(adapted), expected)
+    after = adapted.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_nothing_is_switched_added_or_disabled_while_merged(adapted):
+    merge_adapters(adapted)
+    for action in (
+        lambda: set_adapter(adapted, "poetry"),
+        lambda: inject_lora(adapted, LoRAConfig(rank=1), "third"),
+        lambda: disable_adapters(adapted).__enter__(),
+    ):
+        with pytest.raises(RuntimeError, match=r"call unmerge_adapters\(model\)"):
+            action()
+    assert adapter_names(adapted) == ["law", "poetry"]
+
+
+def test_a_merge_that_fails_merges_nothing_and_names_the_module(adapted):
+    with torch.no_grad():
+        adapted.model.layers[1].self_attn.v_proj.lora_B["law"][0, 0] = torch.nan
+    with pytest.raises(ValueError, match="not finite") as caught:
+        merge_adapters(adapted)
+    assert caught.value.__notes__ == ["in module model.layers.1.self_attn.v_proj"]
+    assert not any(layer.merged for layer in lora_layers(adapted).values())
+
+
+def test_merging_a_tied_head_leaves_the_embedding_alone(model):
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    inject_lora(model, LoRAConfig(rank=2, target_modules=["lm_head"]))
+    give_effect(model)
+    embedding, before = model.model.embed_tokens.weight.clone(), logits(model)
+    merge_adapters(model)
+    assert torch.equal(model.model.embed_tokens.weight, embedding)
+    assert torch.allclose(logits(model), before, rtol=1e-5, atol=1e-6)
+    unmerge_adapters(model)
+    assert model.lm_head.base.weight is model.model.embed_tokens.weight
+
+
+def test_removing_gives_a_plain_model_to_save(adapted, tmp_path):
+    set_adapter(adapted, ["law", "poetry"])
+    expected = logits(adapted)
+    merge_adapters(adapted)
+    remove_lora(adapted)
+    assert not lora_layers(adapted)
+    adapted.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert torch.allclose(logits(loaded), expected, rtol=1e-4, atol=1e-6)
+    assert torch.equal(logits(loaded), logits(adapted))
+
+
+def test_removing_unmerged_adapters_gives_the_base_model_back(adapted):
+    remove_lora(adapted)
+    base = load("tiny").model
+    assert torch.equal(logits(adapted), logits(base))
+    assert adapted.state_dict().keys() == base.state_dict().keys()
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1.0], [0.3, -2.0], [0.0, 1.0]])
+def test_a_weighted_adapter_is_exactly_the_weighted_sum(adapted, weights):
+    add_weighted_adapter(adapted, ["law", "poetry"], weights, "mix")
+    assert active_adapters(adapted) == ["law"]
+    for layer in lora_layers(adapted).values():
+        assert layer.configs["mix"].rank == 5 and layer.configs["mix"].scaling == 1
+        parts = [
+            weight * layer.delta_weight(name).double()
+            for name, weight in zip(["law", "poetry"], weights, strict=True)
+            if name in layer.configs
+        ]
+        assert torch.allclose(layer.delta_weight("mix").double(), sum(parts), rtol=1e-5, atol=1e-8)
+
+
+def test_a_weighted_adapter_lands_only_where_its_parts_are(adapted):
+    add_weighted_adapter(adapted, ["law"], [2.0], "louder")
+    where = [name for name, layer in lora_layers(adapted).items() if "louder" in layer.configs]
+    assert where == [n for n, layer in lora_layers(adapted).items() if "law" in layer.configs]
+
+
+@pytest.mark.parametrize(
+    ("names", "weights", "new"),
+    [
+        (["law"], [1.0, 2.0], "mix"),
+        (["law", "novel"], [1, 1], "mix"),
+        ([], [], "mix"),
+        (["law", "poetry"], [1.0, math.nan], "mix"),
+        (["law", "poetry"], [1.0, 1.0], "law"),
+    ],
+)
+def test_a_weighted_adapter_that_cannot_be_is_refused(adapted, names, weights, new):
+    with pytest.raises(ValueError, match="adapter"):
+        add_weighted_adapter(adapted, names, weights, new)
+    assert adapter_names(adapted) == ["law", "poetry"]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_gives_the_same_gradients(model, reentrant):
+    inject_lora(model, LoRAConfig(rank=2))
+    give_effect(model)
+    model.train()
+    gradients = []
+    for checkpointing in (False, True):
+        if checkpointing:
+            if reentrant:  # its inputs must require a gradient, or no layer gets one
+                model.enable_input_require_grads()
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+        model(input_ids=TOKENS, labels=TOKENS, use_cache=False).loss.backward()
+        gradients.append({name: p.grad for name, p in trainable_parameters(model).items()})
+        model.zero_grad(set_to_none=True)
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradients[1][name], gradient, rtol=1e-4, atol=1e-7), name
+
+
+def test_a_deep_copy_is_independent(adapted):
+    other = copy.deepcopy(adapted)
+    before = logits(adapted)
+    assert torch.equal(logits(other), before)
+    give_effect(other, seed=9)
+    assert torch.equal(logits(adapted), before) and not torch.equal(logits(other), before)
+
+
+def test_generation_runs_with_adapters(adapted):
+    out = adapted.generate(TOKENS[:1], max_new_tokens=4, do_sample=False, pad_token_id=0)
+    assert out.shape[0] == 1 and out.shape[1] > 12
+
+
+def test_a_plain_torch_model_and_a_lone_layer_work_too():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    assert inject_lora(model, LoRAConfig(rank=1, target_modules=["2"])) == ["2"]
+    lone = LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1))
+    merge_adapters(lone)
+    assert lone.merged and injection.lora_layers(lone) == {"": lone}
+
+
+def test_injection_keeps_train_and_eval_mode(model):
+    model.train()
+    inject_lora(model, LoRAConfig(rank=1, target_modules=["q_proj"]))
+    assert all(layer.training for layer in lora_layers(model).values())
+    other = load("tiny").model.eval()
+    inject_lora(other, LoRAConfig(rank=1))
+    assert not any(layer.training for layer in lora_layers(other).values())

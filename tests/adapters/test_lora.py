@@ -1,0 +1,391 @@
+"""LoRALinear by its definition: y = W x + b + scaling · B(A(dropout(x)))."""
+
+import copy
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+# One rounding of the result: machine epsilon of each dtype, times a few for the sums inside.
+TOLERANCE = {dtype: 8 * torch.finfo(dtype).eps for dtype in FLOATS}
+
+
+def relative_error(out, reference):
+    out, reference = out.double(), reference.double()
+    return ((out - reference).norm() / reference.norm().clamp_min(1e-300)).item()
+
+
+def make_layer(
+    in_features=6,
+    out_features=5,
+    *,
+    bias=True,
+    dtype=torch.float32,
+    seed=0,
+    names=("default",),
+    **k,
+):
+    """A LoRALinear whose B is not zero, so that every adapter has an effect."""
+    generator = torch.Generator().manual_seed(seed)
+    base = nn.Linear(in_features, out_features, bias=bias)
+    with torch.no_grad():
+        for parameter in base.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    layer = LoRALinear(base.to(dtype))
+    for name in names:
+        layer.add_adapter(name, LoRAConfig(**{"rank": 2, **k}), generator=generator)
+        with torch.no_grad():
+            B = layer.lora_B[name]
+            B.copy_(torch.randn(B.shape, generator=generator))
+    return layer
+
+
+def by_definition(layer, x, names=None):
+    """The formula in fp64, one output at a time in plain matrix products."""
+    y = x.double() @ layer.base.weight.double().T
+    if layer.base.bias is not None:
+        y = y + layer.base.bias.double()
+    for name in layer.active if names is None else names:
+        A, B = layer.lora_A[name].double(), layer.lora_B[name].double()
+        y = y + layer.configs[name].scaling * (x.double() @ A.T @ B.T)
+    return y
+
+
+shapes = st.tuples(st.integers(1, 33), st.integers(1, 33), st.integers(1, 40))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=shapes,
+    batch=st.lists(st.integers(0, 4), max_size=3),
+    dtype=st.sampled_from(FLOATS),
+    bias=st.booleans(),
+    rslora=st.booleans(),
+    alpha=st.floats(0.1, 64),
+    seed=st.integers(0, 2**31),
+)
+def test_forward_equals_the_formula(shape, batch, dtype, bias, rslora, alpha, seed):
+    inner, outer, rank = shape
+    layer = make_layer(
+        inner, outer, bias=bias, dtype=dtype, seed=seed, rank=rank, alpha=alpha, use_rslora=rslora
+    )
+    x = torch.randn(*batch, inner, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    y = layer(x)
+    assert y.shape == (*batch, outer) and y.dtype == dtype
+    # Sums of both signs may cancel, so the error is held against the size of the terms.
+    reference = by_definition(layer, x)
+    size = (
+        by_definition(layer, x, names=[]).norm() + (reference - by_definition(layer, x, [])).norm()
+    )
+    assert (y.double() - reference).norm() <= TOLERANCE[dtype] * max(size, 1e-30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=shapes,
+    dtype=st.sampled_from(FLOATS),
+    bias=st.booleans(),
+    dropout=st.sampled_from([0.0, 0.3]),
+    seed=st.integers(0, 2**31),
+)
+def test_merge_keeps_the_function_and_unmerge_restores_every_bit(shape, dtype, bias, dropout, seed):
+    inner, outer, rank = shape
+    layer = make_layer(
+        inner, outer, bias=bias, dtype=dtype, seed=seed, rank=rank, dropout=dropout, names="ab"
+    )
+    layer.set_active(["a", "b"])
+    layer.eval()
+    x = torch.randn(3, inner, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    before, original = layer(x), layer.base.weight
+    bits = original.clone()
+    layer.merge()
+    once = layer.base.weight.clone()
+    delta = sum(layer.delta_weight(name).double() for name in "ab")
+    exact = bits.double() + delta
+    # Rounded once: within half a unit in the last place of the exact sum (and fp32's own rounding).
+    assert (
+        relative_error(once, exact) <= torch.finfo(dtype).eps + 4 * torch.finfo(torch.float32).eps
+    )
+    layer.merge()
+    assert torch.equal(layer.base.weight, once), "merging twice must be a no-op"
+    scale = x.double().norm() * (bits.double().norm() + delta.norm()) + before.double().norm()
+    assert (layer(x).double() - before.double()).norm() <= TOLERANCE[dtype] * scale
+    layer.unmerge()
+    assert layer.base.weight is original and torch.equal(original, bits)
+    layer.unmerge()
+    assert torch.equal(layer(x), before)
+
+
+def test_a_layer_worked_by_hand():
+    # W = [[1, 0], [0, 1]], b = (10, 20), A = [1, 1], B = (1, 2)ᵀ, alpha = 6, rank = 1, x = (3, 4).
+    # W x + b = (13, 24); A x = 7; B·7 = (7, 14); times 6/1 = (42, 84); the sum is (55, 108).
+    layer = LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1, alpha=6))
+    with torch.no_grad():
+        layer.base.weight.copy_(torch.eye(2))
+        layer.base.bias.copy_(torch.tensor([10.0, 20.0]))
+        layer.lora_A["default"].fill_(1.0)
+        layer.lora_B["default"].copy_(torch.tensor([[1.0], [2.0]]))
+    assert layer(torch.tensor([3.0, 4.0])).tolist() == [55.0, 108.0]
+    assert layer.delta_weight("default").tolist() == [[6.0, 6.0], [12.0, 12.0]]
+
+
+@pytest.mark.parametrize(
+    ("rank", "alpha", "rslora", "scaling"),
+    [(8, 16, False, 2.0), (64, 16, False, 0.25), (64, 16, True, 2.0), (1, 3, True, 3.0)],
+)
+def test_scaling_is_alpha_over_rank_or_its_root(rank, alpha, rslora, scaling):
+    assert LoRAConfig(rank=rank, alpha=alpha, use_rslora=rslora).scaling == scaling
+
+
+def test_a_new_adapter_changes_nothing_and_starts_as_the_field_does():
+    base = nn.Linear(1000, 300)
+    x = torch.randn(4, 1000)
+    layer = LoRALinear(base, LoRAConfig(rank=16))
+    assert torch.equal(layer(x), base(x))
+    A, B = layer.lora_A["default"], layer.lora_B["default"]
+    assert A.shape == (16, 1000) and B.shape == (300, 16) and not B.any()
+    # Kaiming-uniform with a = √5 has the bound √(6 / ((1 + 5)·fan_in)) = 1/√fan_in.
+    bound = 1 / math.sqrt(1000)
+    assert bound * 0.99 < A.abs().max() <= bound
+    assert A.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.03)
+
+
+def test_the_generator_decides_A_and_the_global_state_is_not_touched():
+    before = torch.get_rng_state()
+    one, two, three = (
+        LoRALinear(
+            nn.Linear(4, 4, device="meta").to_empty(device="cpu"),
+            LoRAConfig(rank=2),
+            generator=torch.Generator().manual_seed(seed),
+        ).lora_A["default"]
+        for seed in (7, 7, 8)
+    )
+    assert torch.equal(one, two) and not torch.equal(one, three)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_only_A_and_B_get_gradients_and_they_are_those_of_the_formula():
+    layer = make_layer(dtype=torch.float64)
+    x = torch.randn(7, 6, dtype=torch.float64)
+    layer(x).square().sum().backward()
+    assert layer.base.weight.grad is None and layer.base.bias.grad is None
+    A, B = (p["default"].detach().clone().requires_grad_() for p in (layer.lora_A, layer.lora_B))
+    y = x @ (layer.base.weight + 8 * B @ A).T + layer.base.bias  # alpha 16, rank 2
+    y.square().sum().backward()
+    assert relative_error(layer.lora_A["default"].grad, A.grad) < 1e-13
+    assert relative_error(layer.lora_B["default"].grad, B.grad) < 1e-13
+
+
+def test_dropout_hits_the_lora_path_only_and_only_in_training():
+    layer = make_layer(64, 5, dropout=0.5)
+    x = torch.randn(1000, 64)
+    base = layer.base(x)
+    layer.eval()
+    clean = layer(x)
+    assert torch.equal(layer(x), clean)
+    layer.train()
+    torch.manual_seed(0)
+    noisy = layer(x) - base
+    torch.manual_seed(0)
+    mask = torch.nn.functional.dropout(torch.ones_like(x), 0.5)
+    expected = 8 * ((x * mask) @ layer.lora_A["default"].T @ layer.lora_B["default"].T)
+    assert relative_error(noisy, expected) < 1e-5
+    with torch.no_grad():
+        layer.lora_B["default"].zero_()
+    assert torch.equal(layer(x), base)
+
+
+def test_active_adapters_add_up_and_the_others_rest():
+    layer = make_layer(names="abc", dtype=torch.float64)
+    x = torch.randn(3, 6, dtype=torch.float64)
+    assert layer.active == ["a"], "the first is active, later ones wait"
+    for names in (["b"], ["a", "c"], []):
+        layer.set_active(names)
+        assert relative_error(layer(x), by_definition(layer, x, names)) < 1e-14
+        trained = [name for name in "abc" if layer.lora_A[name].requires_grad]
+        assert trained == names == [name for name in "abc" if layer.lora_B[name].requires_grad]
+    layer.set_active(["a", "not here", "a"])
+    assert layer.active == ["a"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_16_bit_base_gets_fp32_adapters_and_gives_16_bit_outputs(dtype):
+    layer = make_layer(dtype=dtype)
+    assert layer.lora_A["default"].dtype == layer.lora_B["default"].dtype == torch.float32
+    assert layer(torch.ones(2, 6, dtype=dtype)).dtype == dtype
+    assert make_layer(dtype=torch.float64).lora_A["default"].dtype == torch.float64
+
+
+def test_merging_in_16_bit_rounds_once():
+    # 1 + 2⁻⁹ is half a unit of bf16 above 1: each adapter alone is lost, both together are not.
+    layer = LoRALinear(nn.Linear(1, 1, bias=False).to(torch.bfloat16))
+    for name in "ab":
+        layer.add_adapter(name, LoRAConfig(rank=1, alpha=1))
+    with torch.no_grad():
+        layer.base.weight.fill_(1.0)
+        for name in "ab":
+            layer.lora_A[name].fill_(2**-9)
+            layer.lora_B[name].fill_(1.5)
+    layer.set_active("ab")
+    layer.merge()
+    assert layer.weight.item() == 1 + 2**-7
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+def test_a_merge_that_is_not_finite_is_refused_and_changes_nothing(bad):
+    layer = make_layer(dtype=torch.float16)
+    before = layer.base.weight.clone()
+    with torch.no_grad():
+        layer.lora_B["default"][0, 0] = bad
+    with pytest.raises(ValueError, match=r"not finite in torch\.float16"):
+        layer.merge()
+    assert not layer.merged and torch.equal(layer.base.weight, before)
+
+
+def test_nothing_changes_hands_while_merged():
+    layer = make_layer(names="ab")
+    state = layer.state_dict()
+    layer.merge()
+    for action in (
+        lambda: layer.set_active(["b"]),
+        lambda: layer.add_adapter("c", LoRAConfig()),
+        lambda: layer.load_state_dict(state),
+    ):
+        with pytest.raises(RuntimeError, match=r"while merged; call unmerge\(\) first"):
+            action()
+    layer.unmerge()
+    layer.disabled = True
+    with pytest.raises(RuntimeError, match="disabled"):
+        layer.merge()
+
+
+def test_merging_without_active_adapters_does_nothing():
+    layer = make_layer()
+    layer.set_active([])
+    layer.merge()
+    assert not layer.merged
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_copies_and_pickles_are_the_same_layer(merged):
+    layer = make_layer(names="ab")
+    x = torch.randn(3, 6)
+    if merged:
+        layer.merge()
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    copies = [
+        copy.deepcopy(layer),
+        pickle.loads(pickle.dumps(layer)),
+        torch.load(file, weights_only=False),
+    ]
+    for other in copies:
+        assert torch.equal(other(x), layer(x)) and other.merged == merged
+        other.unmerge()
+        assert other.base.weight.data_ptr() != layer.base.weight.data_ptr()
+        assert torch.equal(other.base.weight, layer.unmerged_weight if merged else layer.weight)
+        assert {k: v.shape for k, v in other.state_dict().items()} == {
+            k: v.shape for k, v in layer.state_dict().items()
+        }
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_state_dict_holds_the_unmerged_weight(merged):
+    layer, other = make_layer(seed=1), make_layer(seed=2)
+    x = torch.randn(3, 6)
+    expected = layer(x)
+    if merged:
+        layer.merge()
+    state = layer.state_dict()
+    assert sorted(state) == ["base.bias", "base.weight", "lora_A.default", "lora_B.default"]
+    other.load_state_dict(state)
+    assert torch.equal(other(x), expected)
+
+
+def test_a_merged_layer_moves_and_casts_with_its_kept_weight():
+    layer = make_layer()
+    original = layer.base.weight.clone()
+    layer.merge()
+    layer.to(torch.float64)
+    layer.unmerge()
+    assert layer.base.weight.dtype == torch.float64 and torch.equal(layer.weight.float(), original)
+    layer.merge()
+    assert layer.to("meta").unmerged_weight.device.type == "meta"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_the_layer_is_the_same():
+    layer, x = make_layer(dtype=torch.float64), torch.randn(3, 6, dtype=torch.float64)
+    expected = layer(x)
+    layer.cuda().add_adapter("later", LoRAConfig(rank=2))
+    assert layer.lora_A["later"].is_cuda
+    assert relative_error(layer(x.cuda()).cpu(), expected) < 1e-13
+    layer.merge()
+    layer.cpu().unmerge()
+    assert relative_error(layer(x), expected) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"rank": 0}, ValueError, "rank must be at least 1, got 0"),
+        ({"rank": -4}, ValueError, "got -4"),
+        ({"rank": 8.0}, TypeError, "rank must be an integer of at least 1, got 8.0"),
+        ({"rank": True}, TypeError, "got True"),
+        ({"rank": "8"}, TypeError, "got '8'"),
+        ({"alpha": 0}, ValueError, "alpha must be positive and finite"),
+        ({"alpha": float("nan")}, ValueError, "alpha must be positive and finite"),
+        ({"alpha": float("inf")}, ValueError, "alpha must be positive and finite"),
+        ({"alpha": None}, TypeError, "alpha must be a number"),
+        ({"dropout": 1.0}, ValueError, r"dropout must be in \[0, 1\)"),
+        ({"dropout": -0.1}, ValueError, "dropout must be"),
+        ({"dropout": False}, TypeError, "dropout must be a number"),
+        ({"use_rslora": 1}, TypeError, "use_rslora must be True or False"),
+        ({"target_modules": []}, ValueError, "target_modules is empty"),
+        ({"target_modules": ""}, ValueError, "target_modules is empty"),
+        ({"target_modules": None}, TypeError, "target_modules must be"),
+        ({"target_modules": ["q_proj", 3]}, TypeError, "target_modules must be"),
+    ],
+)
+def test_a_bad_configuration_says_what_was_given(arguments, error, says):
+    with pytest.raises(error, match=says):
+        LoRAConfig(**arguments)
+
+
+def test_a_configuration_is_frozen_hashable_and_keeps_its_own_targets():
+    targets = ["v_proj", "q_proj"]
+    config = LoRAConfig(target_modules=targets)
+    targets.append("k_proj")
+    assert config.target_modules == ("q_proj", "v_proj")
+    assert config == LoRAConfig(target_modules={"q_proj", "v_proj"})
+    assert len({config, LoRAConfig()}) == 2
+    with pytest.raises(AttributeError):
+        config.rank = 4
+
+
+@pytest.mark.parametrize("module", [nn.Conv1d(2, 2, 1), nn.Embedding(3, 2), "q_proj"])
+def test_only_a_linear_layer_can_be_wrapped(module):
+    with pytest.raises(TypeError, match=r"wraps an nn\.Linear, got"):
+        LoRALinear(module)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "keys", "training", "default"])
+def test_an_unusable_or_taken_name_is_refused(name):
+    layer = make_layer()
+    with pytest.raises(ValueError, match=r"name|exists already"):
+        layer.add_adapter(name, LoRAConfig())
+    assert list(layer.configs) == ["default"]
+
+
+def test_the_layer_shows_its_adapters():
+    assert "ranks={'a': 2, 'b': 2}, active=['a'], merged=False" in repr(make_layer(names="ab"))

@@ -1,0 +1,122 @@
+"""Which modules a target names, and what the errors say."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from course_pkg.adapters.injection import inject_lora
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.targets import find_targets, matches
+from course_pkg.lm.load import load
+
+
+@pytest.fixture
+def model():
+    return load("tiny").model
+
+
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MLP = ["gate_proj", "up_proj", "down_proj"]
+
+
+def test_all_linear_is_every_linear_layer_but_the_head(model):
+    expected = [
+        f"model.layers.{layer}.{part}.{name}"
+        for layer in range(2)
+        for part, names in (("self_attn", ATTENTION), ("mlp", MLP))
+        for name in names
+    ]
+    assert find_targets(model, "all-linear") == find_targets(model, "ALL-Linear") == expected
+
+
+@pytest.mark.parametrize(
+    ("targets", "count"),
+    [
+        (["q_proj"], 2),
+        (("q_proj", "v_proj"), 4),
+        (["self_attn.q_proj", "layers.1.mlp.up_proj"], 3),
+        (["model.layers.0.mlp.up_proj"], 1),
+        (["lm_head"], 1),
+        (r".*\.layers\.1\..*_proj", 7),
+        (r"model\.layers\.\d+\.self_attn\.(q|v)_proj", 4),
+    ],
+)
+def test_lists_match_endings_and_strings_match_whole_names(model, targets, count):
+    assert len(find_targets(model, targets)) == count
+
+
+def test_an_ending_starts_after_a_dot():
+    assert not matches("layers.0.xq_proj", ["q_proj"])
+    assert not matches("layers.0.q_proj.base", ["q_proj"])
+    assert not matches("a.q_proj", "q_proj")
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj"], r".*\.q_proj", ["lm_head"]])
+def test_adapted_modules_are_found_under_the_same_names(model, targets):
+    before = find_targets(model, targets)
+    inject_lora(model, LoRAConfig(rank=1, target_modules=["q_proj", "up_proj", "lm_head"]))
+    assert find_targets(model, targets) == before
+
+
+@pytest.mark.parametrize(
+    ("targets", "says"),
+    [
+        (["q_pro"], r"'q_pro' matches no module of LlamaForCausalLM; did you mean 'q_proj'"),
+        (["q_proj", "query"], r"'query' matches no module"),
+        (["qproj"], r"linear modules end in: q_proj, k_proj, v_proj, o_proj, gate_proj"),
+        ("q_proj", r"a string is a regex for the whole name, so write \['q_proj'\]"),
+        (r".*\.query", "matches no module"),
+        ("(", r"'\(' is not a regex"),
+    ],
+)
+def test_an_unknown_target_names_the_closest(model, targets, says):
+    with pytest.raises(ValueError, match=says):
+        find_targets(model, targets)
+
+
+@pytest.mark.parametrize(
+    ("targets", "says"),
+    [
+        (["mlp"], "is a LlamaMLP, .* it holds gate_proj, up_proj, down_proj; name those"),
+        (["embed_tokens"], "'model.embed_tokens' is a Embedding, and LoRALinear wraps nn.Linear"),
+        (["norm"], "'model.norm' is a LlamaRMSNorm"),
+        ([r"mlp", "q_proj"], "LlamaMLP"),
+        (r".*proj|.*norm", "LlamaRMSNorm"),
+    ],
+)
+def test_a_target_that_is_not_linear_says_what_it_is(model, targets, says):
+    with pytest.raises(TypeError, match=says):
+        find_targets(model, targets)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["c_attn"]])
+def test_gpt2s_transposed_layers_are_refused_not_left_out(targets):
+    sizes = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16}
+    gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    with pytest.raises(TypeError, match=r"is a Conv1D.*keeps its weight transposed"):
+        find_targets(gpt2, targets)
+
+
+def test_a_layer_that_attention_reads_and_never_calls_is_refused():
+    with pytest.raises(TypeError, match=r"nn\.MultiheadAttention reads this layer's weight"):
+        find_targets(nn.ModuleDict({"attention": nn.MultiheadAttention(4, 2)}), ["out_proj"])
+
+
+def test_a_model_without_linear_layers_is_refused():
+    with pytest.raises(ValueError, match=r"holds no nn\.Linear"):
+        find_targets(nn.Sequential(nn.ReLU()), "all-linear")
+
+
+def test_a_failed_injection_leaves_the_model_alone(model):
+    names = [name for name, _ in model.named_modules()]
+    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
+    state = torch.get_rng_state()
+    for bad in (LoRAConfig(target_modules=["q_proj", "mlp"]), LoRAConfig(target_modules=["x"])):
+        with pytest.raises((TypeError, ValueError)):
+            inject_lora(model, bad)
+    with pytest.raises(ValueError, match="cannot be used"):
+        inject_lora(model, LoRAConfig(), "a.b")
+    assert [name for name, _ in model.named_modules()] == names
+    assert [name for name, p in model.named_parameters() if p.requires_grad] == trainable
+    assert torch.equal(torch.get_rng_state(), state)

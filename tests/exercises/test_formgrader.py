@@ -1,0 +1,69 @@
+"""nbgrader's formgrader, on a class that nbgrader has graded."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from .assignments import ROOT
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@pytest.fixture
+def formgrader(graded):
+    """A Jupyter server in the graded course; gives a function that fetches a path from it."""
+    port = free_port()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(graded.root)}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", f"--port={port}",
+         "--IdentityProvider.token=", "--ServerApp.jpserver_extensions={'nbgrader': True}"],
+        cwd=graded.root, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def fetch(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
+            return reply.read().decode()
+
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                fetch("/api")
+                break
+            except (urllib.error.URLError, ConnectionError):
+                assert server.poll() is None and time.monotonic() < deadline, "no server"
+                time.sleep(0.2)
+        yield fetch
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.mark.slow
+def test_formgrader_shows_the_class_its_scores_and_what_waits_to_be_marked(
+    assignment, graded, formgrader
+):
+    assert "formgrader" in formgrader("/formgrader/").lower()
+    rows = {row["student"]: row
+            for row in json.loads(formgrader(f"/formgrader/api/submissions/{assignment}"))}  # fmt: skip
+    scores = graded.scores(assignment)
+    for student in ("full", "stub"):
+        assert rows[student]["autograded"]
+        assert rows[student]["score"] == sum(s or 0 for s in scores[student].values())
+        assert rows[student]["needs_manual_grade"]
+    notebooks = json.loads(
+        formgrader(f"/formgrader/api/submitted_notebooks/{assignment}/{assignment}")
+    )
+    page = formgrader(f"/formgrader/submissions/{notebooks[0]['id']}/")
+    assert "check(" in page and "BEGIN MARK SCHEME" in page

@@ -1,0 +1,125 @@
+"""`check` in process: scores that nbgrader can read, reports, unanswered cells, noise."""
+
+import sys
+import warnings
+
+import pytest
+from IPython.core.formatters import DisplayFormatter
+
+from course_pkg.grading.check import check, variant
+from course_pkg.grading.exam import Exam
+from course_pkg.grading.registry import UnknownQuestion, assignments
+
+
+def count(shapes, targets, rank):
+    return sum(rank * sum(s) for n, s in shapes.items() if n.split(".")[-1] in targets)
+
+
+def test_a_right_answer_earns_everything():
+    score = check("lora-math/counts", count)
+    assert score == 3.0 and "3 of 3 points" in score.report
+
+
+def test_the_score_is_a_number_to_nbgrader_and_a_table_to_a_reader():
+    data, _ = DisplayFormatter().format(check("lora-math/counts", lambda *_: 0))
+    assert float(data["text/plain"]) == 0.0
+    assert data["text/html"].count("✗") == 2 and "<script" not in data["text/html"]
+
+
+def test_what_an_answer_says_is_escaped():
+    def hostile(*_):
+        raise ValueError("<script>alert(1)</script>")
+
+    html = check("lora-math/counts", hostile)._repr_html_()
+    assert "<script" not in html and "&lt;script" in html
+
+
+@pytest.mark.parametrize("answer", [None, ..., NotImplemented])
+def test_an_unanswered_cell_is_never_right(answer):
+    for name in Exam("lora-math").questions:
+        score = check(f"lora-math/{name}", answer)
+        assert score == 0 and "not answered yet" in score.report
+
+
+def test_a_stub_that_raises_is_unanswered():
+    def stub(*_):
+        raise NotImplementedError
+
+    assert "not answered yet" in check("lora-math/forward", stub).report
+
+
+def test_an_error_is_shown_with_the_line_that_raised_it():
+    def divides(*_):
+        return 1 / 0
+
+    report = check("lora-math/counts", divides).report
+    assert "ZeroDivisionError: division by zero (at `return 1 / 0`)" in report
+
+
+@pytest.mark.filterwarnings("ignore:careful")
+def test_warnings_and_stderr_cost_nothing_and_are_not_lost(capfd):
+    def noisy(shapes, targets, rank):
+        warnings.warn("careful", stacklevel=1)
+        print("to stderr", file=sys.stderr)
+        print("to stdout")
+        return count(shapes, targets, rank)
+
+    assert check("lora-math/counts", noisy) == 3.0
+    out, err = capfd.readouterr()
+    assert err == "" and "to stderr" in out and "to stdout" in out
+
+
+def test_an_answer_cannot_change_the_inputs_it_is_judged_on():
+    def vandal(shapes, targets, rank):
+        shapes.clear()
+        return 0
+
+    assert check("lora-math/counts", vandal) == 0.0
+
+
+def test_an_answer_that_is_not_plain_says_so():
+    assert "wanted a number, text" in check("lora-math/counts", lambda *_: object()).report
+
+
+def test_the_report_shows_the_smallest_failing_input_expected_given_and_hint():
+    report = check("lora-math/counts", lambda *_: 1).report
+    for label in ("smallest failing input", "given: 1", "expected: ", "hint: "):
+        assert label in report
+
+
+def test_a_number_by_hand_is_not_given_away():
+    variant("lora-math/by-hand")
+    report = check("lora-math/by-hand/parameters", 1).report
+    assert "expected" not in report and "30720" not in report
+    assert "given: 1" in report
+
+
+def test_the_name_given_to_variant_picks_the_case_that_is_checked():
+    case = variant("lora-math/by-hand", student="ada")
+    assert case != variant("lora-math/by-hand", student="bob")
+    right = case["rank"] * (case["d"] + case["k"])
+    variant("lora-math/by-hand", student="ada")
+    assert check("lora-math/by-hand/parameters", right) == 1.0
+    variant("lora-math/by-hand")
+    assert check("lora-math/by-hand/parameters", 30_720) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ("lora-math/forwards", "did you mean forward?"),
+        ("lora-maths/forward", "there are: "),
+        ("forward", "wanted 'assignment/question'"),
+        ("../etc/passwd", "no assignment is called '..'"),
+    ],
+)
+def test_unknown_questions_name_the_nearest(question, message):
+    with pytest.raises(UnknownQuestion, match=message.replace("?", r"\?")):
+        check(question, 1)
+
+
+def test_every_assignment_has_a_source():
+    from pathlib import Path
+
+    folder = Path(__file__).parents[2] / "solutions"
+    assert assignments() == sorted(p.name for p in folder.iterdir() if p.is_dir())

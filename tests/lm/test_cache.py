@@ -1,0 +1,314 @@
+"""The cache folder: whole or not there, checked, built once, readable by all."""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.lm import cache
+from course_pkg.lm.errors import CacheAccessError, ModelError, NoSpaceError
+
+WEIGHTS = bytes(range(256)) * 400
+
+
+def build(folder: Path) -> None:
+    (folder / "weights").write_bytes(WEIGHTS)
+    (folder / "weights").chmod(0o600)  # as save_pretrained leaves it
+    (folder / "config.json").write_text("{}")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "root" / "model"
+
+
+@pytest.fixture
+def built(folder):
+    return cache.ensure(folder, "key", build, 1000)
+
+
+def never(folder):
+    raise AssertionError("a valid cache was built again")
+
+
+def test_what_is_built_is_valid_and_not_built_again(built):
+    assert cache.inspect(built, "key").state == "valid"
+    assert cache.ensure(built, "key", never, 1000) == built
+    assert (built / "weights").read_bytes() == WEIGHTS
+
+
+def test_other_users_can_read_the_folder_whatever_the_umask(folder):
+    old = os.umask(0o077)
+    try:
+        cache.ensure(folder, "key", build, 1000)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o755
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}
+
+
+def truncate(folder):
+    with (folder / "weights").open("r+b") as file:
+        file.truncate(len(WEIGHTS) // 2)
+
+
+def flip_a_bit(folder):
+    with (folder / "weights").open("r+b") as file:
+        file.seek(777)
+        byte = file.read(1)[0]
+        file.seek(777)
+        file.write(bytes([byte ^ 0b100]))
+
+
+def delete_a_file(folder):
+    (folder / "config.json").unlink()
+
+
+def add_a_file(folder):
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def delete_the_manifest(folder):
+    (folder / cache.MANIFEST).unlink()
+
+
+def break_the_manifest(folder):
+    (folder / cache.MANIFEST).write_text('{"format": 1, "key": "key", "files": [')
+
+
+def make_the_manifest_a_list(folder):
+    (folder / cache.MANIFEST).write_text("[]")
+
+
+def age_the_format(folder):
+    manifest = json.loads((folder / cache.MANIFEST).read_text())
+    (folder / cache.MANIFEST).write_text(json.dumps(manifest | {"format": 0}))
+
+
+DAMAGES = [
+    truncate,
+    flip_a_bit,
+    delete_a_file,
+    add_a_file,
+    delete_the_manifest,
+    break_the_manifest,
+    make_the_manifest_a_list,
+    age_the_format,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_damage_is_noticed_and_repaired(built, damage):
+    damage(built)
+    assert cache.inspect(built, "key").state == "damaged"
+    cache.ensure(built, "key", build, 1000)
+    assert cache.inspect(built, "key").state == "valid"
+    assert (built / "weights").read_bytes() == WEIGHTS
+    left = {path.name for path in built.parent.iterdir()}
+    assert left == {"model", ".model.lock"}
+
+
+def test_another_source_means_building_again(built):
+    assert cache.inspect(built, "another key").state == "damaged"
+
+
+def test_a_shallow_look_sees_a_truncated_file_and_not_a_flipped_bit(built):
+    flip_a_bit(built)
+    assert cache.inspect(built, "key", deep=False).state == "valid"
+    truncate(built)
+    assert cache.inspect(built, "key", deep=False).state == "damaged"
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), size=st.integers(1, 40))
+def test_the_digest_changes_with_any_bit_at_any_piece_border(tmp_path_factory, data, size):
+    path = tmp_path_factory.mktemp("digest") / "file"
+    content = bytearray(data.draw(st.binary(min_size=size, max_size=size)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "PIECE", 8)
+        path.write_bytes(content)
+        before = cache.digest(path)
+        assert cache.digest(path) == before
+        content[data.draw(st.integers(0, size - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(content)
+        assert cache.digest(path) != before
+
+
+def test_an_interrupted_build_leaves_nothing_that_is_believed(folder):
+    def interrupted(partial):
+        build(partial)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.ensure(folder, "key", interrupted, 1000)
+    assert cache.inspect(folder, "key").state == "absent"
+    assert [path.name for path in folder.parent.iterdir()] == [".model.lock"]
+
+
+def test_a_failed_repair_keeps_the_error_and_believes_nothing(built):
+    def failing(partial):
+        raise ModelError("the package is gone")
+
+    truncate(built)
+    with pytest.raises(ModelError, match="the package is gone"):
+        cache.ensure(built, "key", failing, 1000)
+    assert cache.inspect(built, "key").state == "damaged"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from course_pkg.lm.cache import ensure
+
+def build(folder):
+    (folder / "weights").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+ensure(Path(sys.argv[1]), "key", build, 1000)
+"""
+
+
+def test_a_killed_process_blocks_nobody_and_its_remains_are_swept(folder):
+    dead = subprocess.run([sys.executable, "-c", KILLED, str(folder)], timeout=60)
+    assert dead.returncode < 0
+    assert list(folder.parent.glob(".model.partial-*"))
+    cache.ensure(folder, "key", build, 1000)
+    assert {path.name for path in folder.parent.iterdir()} == {"model", ".model.lock"}
+
+
+RACER = """
+import sys, time
+from pathlib import Path
+from course_pkg.lm.cache import ensure
+
+folder, log = Path(sys.argv[1]), Path(sys.argv[2])
+
+def build(partial):
+    with log.open("a") as file:
+        file.write("built\\n")
+    time.sleep(0.5)
+    (partial / "weights").write_bytes(b"w" * 1000)
+
+ensure(folder, "key", build, 1000)
+print((folder / "weights").stat().st_size)
+"""
+
+
+def test_processes_at_once_build_once_and_all_get_the_whole_folder(folder, tmp_path):
+    command = [sys.executable, "-c", RACER, str(folder), str(tmp_path / "log")]
+    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    outputs = [racer.communicate(timeout=60)[0].strip() for racer in racers]
+    assert outputs == ["1000"] * 4
+    assert (tmp_path / "log").read_text() == "built\n"
+
+
+def test_a_waiting_process_says_so(folder, capsys):
+    folder.parent.mkdir()
+    with (folder.parent / ".model.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(0.3, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+        cache.ensure(folder, "key", build, 1000)
+    assert "waiting for another process" in capsys.readouterr().err
+
+
+def test_too_small_a_disk_is_told_before_any_work(folder, monkeypatch):
+    usage = shutil.disk_usage(folder.parent.parent)._replace(free=5_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(NoSpaceError, match=r"5 MB free .* needs 600 MB.*COURSE_CACHE") as told:
+        cache.ensure(folder, "key", never, 600_000_000)
+    assert "\n" not in str(told.value)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+from course_pkg.lm.cache import ensure
+from course_pkg.lm.errors import NoSpaceError
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+
+def build_with_safetensors(folder):
+    save_file({"weights": torch.zeros(100_000)}, folder / "model.safetensors")
+
+def build_with_python(folder):
+    (folder / "weights").write_bytes(bytes(400_000))
+
+for build in (build_with_safetensors, build_with_python):
+    try:
+        ensure(Path(sys.argv[1]), "key", build, 1000)
+    except NoSpaceError as error:
+        print(error)
+"""
+
+
+def test_a_disk_that_fills_up_midway_gives_one_line_and_leaves_nothing(folder):
+    command = [sys.executable, "-c", textwrap.dedent(FULL), str(folder)]
+    full = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    lines = full.stdout.splitlines()
+    assert len(lines) == 2 and full.returncode == 0, full.stderr
+    assert all("filled up" in line and "COURSE_CACHE" in line for line in lines)
+    assert [path.name for path in folder.parent.iterdir()] == [".model.lock"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_or_quota_is_named(folder, code):
+    def full(partial):
+        raise OSError(code, os.strerror(code))
+
+    with pytest.raises(NoSpaceError, match=os.strerror(code)):
+        cache.ensure(folder, "key", full, 1000)
+
+
+def test_a_root_that_is_a_file_gives_one_clear_line(tmp_path):
+    (tmp_path / "root").write_text("a file")
+    with pytest.raises(CacheAccessError, match="COURSE_CACHE"):
+        cache.ensure(tmp_path / "root" / "model", "key", build, 1000)
+
+
+def test_a_root_that_may_not_be_written_gives_one_clear_line(folder, monkeypatch):
+    def refuse(*arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(cache.tempfile, "mkdtemp", refuse)
+    with pytest.raises(CacheAccessError, match=r"cannot be written \(Permission denied\)"):
+        cache.ensure(folder, "key", build, 1000)
+
+
+def test_an_error_of_the_builder_that_has_no_better_words_stays_itself(folder):
+    def failing(partial):
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        cache.ensure(folder, "key", failing, 1000)
+
+
+@pytest.mark.parametrize(
+    ("variables", "platform", "expected"),
+    [
+        ({"COURSE_CACHE": "/srv/models"}, "linux", "/srv/models"),
+        ({"XDG_CACHE_HOME": "/x"}, "linux", "/x/llm-course"),
+        ({}, "linux", "/home/ada/.cache/llm-course"),
+        ({}, "darwin", "/home/ada/Library/Caches/llm-course"),
+    ],
+)
+def test_the_root_follows_the_environment(monkeypatch, variables, platform, expected):
+    for name in ("COURSE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"HOME": "/home/ada"} | variables).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert cache.cache_root() == Path(expected)
