@@ -31,6 +31,7 @@ def main() -> int:
     names = parser.parse_args().names or available
     if unknown := sorted(set(names) - set(available)):
         parser.error(f"unknown: {', '.join(unknown)}; there are: {', '.join(available)}")
+    torch.set_num_threads(1)  # steadier than two threads that wait for each other
     results = {
         name: importlib.import_module(f"benchmarks.bench_{name}").measure() for name in names
     }

@@ -24,6 +24,7 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 LAYERS = {
     "lm": 0,
     "sandbox": 0,
+    "pins": 0,
     "metrics.ngrams": 0,
     "adapters": 1,
     "acceleration": 1,
@@ -33,9 +34,10 @@ LAYERS = {
     "deployment": 2,
     "evaluation": 2,
     "grading": 3,
+    "doctor": 3,
     "cli": 4,
 }
-FOLDERS = {name for name in LAYERS if "." not in name}
+FOLDERS = {name for name in LAYERS if "." not in name} - {"pins", "doctor", "cli"}  # files
 BOOK_ONLY = {"appendix", "experiments"}  # folders of book/ that no folder of the package answers
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import json
 import mimetypes
 import re
 from pathlib import Path
@@ -43,14 +44,14 @@ ADMONITIONS = {
 }
 
 
-def glued_values(notebook: nbformat.NotebookNode) -> dict[str, str]:
-    """The plain text of every value that the notebook glued, by name."""
+def glued_values(executed: Path) -> dict[str, str]:
+    """The plain text of every value that a page glued, by name; myst-nb keeps them in a file."""
+    file = executed.with_suffix(".glue.json")
+    glued = json.loads(file.read_text("utf8")) if file.is_file() else {}
     values = {}
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            book = output.get("metadata", {}).get("scrapbook")
-            if book:
-                values[book["name"]] = output.data.get(book["mime_prefix"] + "text/plain", "")
+    for name, output in glued.items():
+        texts = [text for mime, text in output["data"].items() if mime.endswith("text/plain")]
+        values[name] = "".join(texts)
     return values
 
 
@@ -126,9 +127,9 @@ def plain_markdown(lines: list[str], folder: Path, cell: Any) -> list[str]:
     return done
 
 
-def plain_notebook(notebook: nbformat.NotebookNode, page: Path) -> nbformat.NotebookNode:
+def plain_notebook(executed: Path, page: Path) -> nbformat.NotebookNode:
     """The executed notebook of `page`, readable in plain Jupyter."""
-    values = glued_values(notebook)
+    notebook, values = nbformat.read(executed, as_version=4), glued_values(executed)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             text = "\n".join(plain_markdown(cell.source.splitlines(), page.parent, cell))
@@ -145,12 +146,12 @@ def offer_notebook(app: Sphinx, pagename: str, _template: str, context: dict, do
     executed = Path(app.outdir).parent / "jupyter_execute" / f"{pagename}.ipynb"
     if doctree is None or not executed.is_file():
         return
-    notebook = nbformat.read(executed, as_version=4)
+    notebook = plain_notebook(executed, Path(app.env.doc2path(pagename)))
     if not any(cell.cell_type == "code" for cell in notebook.cells):
         return
     target = Path(app.outdir, "_sources", f"{pagename}.ipynb")
     target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(plain_notebook(notebook, Path(app.env.doc2path(pagename))), target)
+    nbformat.write(notebook, target)
     context["ipynb_source"] = f"{pagename}.ipynb"
 
 

@@ -73,8 +73,8 @@ class MemoryEstimate:
     @property
     def total(self) -> int:
         """The sum of the five parts, in bytes."""
-        parts = (self.weights, self.master_weights, self.gradients, self.optimizer_state)
-        return sum(parts) + self.activations
+        held = self.weights + self.master_weights + self.gradients + self.optimizer_state
+        return held + self.activations
 
     def table(self) -> str:
         """The parts in GiB (2^30 bytes) as aligned text, the assumptions below."""
@@ -156,17 +156,15 @@ def estimate_memory(
         bits = effective_bits(BLOCK_SIZE, CONSTANT_BLOCK_SIZE)
         notes.append(f"NF4 at {bits:.3f} bits for nn.Linear weights; all else 16-bit")
     size = activation_bytes(config, batch_size, sequence_length, activations)
-    notes.append(
-        f"activations {activations}: {batch_size} × {sequence_length} tokens, of a GPT block "
-        "(4h MLP with GELU, dropout); the same for every method, which bounds LoRA from above"
-    )
+    tokens = f"{batch_size} × {sequence_length} tokens"
+    notes.append(f"activations {activations}, {tokens}: as of a GPT block, for every method alike")
     return MemoryEstimate(method, weights, master, gradients, state, size, tuple(notes))
 
 
 def activation_bytes(
     config: PreTrainedConfig, batch_size: int, sequence_length: int, keep: Activations = "stored"
 ) -> int:
-    """Bytes of 16-bit activations that a forward pass keeps for the backward pass.
+    """Bytes of 16-bit activations that GPT blocks (4h GELU MLP, dropout) keep for backward.
 
     With s tokens, b sequences, width h, a heads, L layers, v words: per layer sbh(34 + 5as/h) if
     all are stored; 34sbh if the attention scores are recomputed ("flash"); 2sbh, plus one whole
@@ -199,8 +197,7 @@ def effective_bits(block_size: int, constant_block_size: int) -> float:
     """Bits per parameter that 4-bit storage costs with double quantisation, scales included.
 
     4 + 8/block_size + 32/(block_size · constant_block_size). block_size: weights that share one
-    8-bit scale; constant_block_size: scales that share one fp32 scale.
-    Raises ValueError unless both are at least 1.
+    8-bit scale; constant_block_size: scales that share an fp32 one. Raises ValueError below 1.
     Source: QLoRA (Dettmers et al. 2023), section 3. Chapter: adapters/qlora.
 
     >>> round(effective_bits(64, 256), 3)
@@ -214,9 +211,7 @@ def effective_bits(block_size: int, constant_block_size: int) -> float:
 def _skeleton(config: PreTrainedConfig) -> PreTrainedModel:
     """The config's model without storage; a language model if there is one for it."""
     if not isinstance(config, PreTrainedConfig):
-        raise TypeError(
-            f"need a transformers config, got {type(config).__name__}; try model.config"
-        )
+        raise TypeError(f"need a transformers config (model.config), got {type(config).__name__}")
     # Encoder-decoders first: BART and T5 have half-models in the other lists.
     kinds = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM, AutoModel)
     kind = next((k for k in kinds if type(config) in k._model_mapping), None)

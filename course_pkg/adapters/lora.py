@@ -149,9 +149,10 @@ class LoRALinear(nn.Module):
         self.configs[name] = config
         self.set_active(self.active or [name])
 
-    def set_active(self, names: Sequence[str]) -> None:
+    def set_active(self, names: str | Sequence[str]) -> None:
         """Let exactly these adapters act and train; names that this layer lacks are passed over."""
         self._require_unmerged("change the active adapters")
+        names = [names] if isinstance(names, str) else names
         self.active = [name for name in dict.fromkeys(names) if name in self.configs]
         for name in self.configs:
             self.lora_A[name].requires_grad_(name in self.active)

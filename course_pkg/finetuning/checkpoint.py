@@ -67,7 +67,7 @@ def load_checkpoint(
         state = torch.load(path, map_location="cpu", weights_only=True)
         if state["format"] != FORMAT:
             raise ValueError(f"format {state['format']}, this version reads {FORMAT}")
-    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
+    except (OSError, RuntimeError, pickle.PickleError, EOFError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged or not a checkpoint: {error}") from error
     changed = [key for key, value in settings.items() if state["settings"].get(key) != value]
     if changed:

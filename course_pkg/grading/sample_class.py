@@ -19,7 +19,6 @@ from nbformat import NotebookNode
 from course_pkg.sandbox.policy import confined
 
 STUDENTS = ("ada", "ben", "chi", "dan")
-SUBMITTED_BUT_NO_SCORE = "could not be graded"
 
 
 class GradingFailed(RuntimeError):
@@ -138,10 +137,20 @@ def results(root: Path, assignment: str) -> list[Row]:
             except MissingEntry:
                 found = None
             if found is None:
-                rows.append(Row(student, assignment, SUBMITTED_BUT_NO_SCORE, 0.0, most, 0.0))
+                submitted = root / "submitted" / student / assignment / f"{assignment}.ipynb"
+                rows.append(Row(student, assignment, why_ungraded(submitted), 0.0, most, 0.0))
                 continue
             by_hand = sum(
                 g.max_score for nb in found.notebooks for g in nb.grades if g.needs_manual_grade
             )
             rows.append(Row(student, assignment, "graded", found.score, most, by_hand))
     return rows
+
+
+def why_ungraded(submitted: Path) -> str:
+    """Why nbgrader could make nothing of a file that was handed in."""
+    try:
+        nbformat.read(submitted, as_version=4)
+    except Exception as error:  # nbformat raises many types for a file that is no notebook
+        return f"not graded: no notebook can be read from the file ({type(error).__name__})"
+    return "not graded: see nbgrader.log"

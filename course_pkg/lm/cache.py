@@ -27,7 +27,7 @@ from typing import Literal
 from course_pkg.lm.errors import CacheAccessError, ModelError, NoSpaceError
 
 MANIFEST = "manifest.json"
-FORMAT = 1  # raise it when folders built by older code must be built again
+FORMAT = 2  # raise it when folders built by older code must be built again
 PIECE = 16 * 2**20  # bytes hashed at a time, so that threads can share one big file
 NO_SPACE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOLCK}

@@ -59,7 +59,7 @@ def load(
         model, tokenizer = tiny_model(seed).to(dtype), tiny_tokenizer()
     elif name == smollm2.NAME:
         model, tokenizer = _from_folder(smollm2.prepare(), dtype)
-    elif (folder := Path(name).expanduser()).is_dir():
+    elif name and (folder := Path(name).expanduser()).is_dir():
         model, tokenizer = _from_folder(folder, dtype)
     elif HUB_ID.fullmatch(name):
         model, tokenizer = _from_hub(name, dtype)

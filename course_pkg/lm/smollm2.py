@@ -136,6 +136,8 @@ def read_tokenizer(gguf: Path):
     split_words = ByteLevel(add_prefix_space=False)
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([split_digits, split_words])
     tokenizer.pad_token = END_OF_DOCUMENT
+    for how_it_was_read in ("is_local", "local_files_only"):  # save_pretrained would keep these
+        tokenizer.init_kwargs.pop(how_it_was_read, None)
     return tokenizer
 
 

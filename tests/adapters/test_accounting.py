@@ -92,9 +92,7 @@ MODELS = {
     "untied llama": LlamaConfig(**SMALL, num_key_value_heads=2),
     "tied llama": LlamaConfig(**SMALL, tie_word_embeddings=True),
     "qwen2, biases": Qwen2Config(**SMALL, num_key_value_heads=1),
-    "opt": OPTConfig(
-        vocab_size=97, hidden_size=32, ffn_dim=48, word_embed_proj_dim=32, **HEADS
-    ),
+    "opt": OPTConfig(vocab_size=97, hidden_size=32, ffn_dim=48, word_embed_proj_dim=32, **HEADS),
     "mixture of experts": MixtralConfig(**SMALL, num_key_value_heads=2, num_local_experts=4),
 }
 
@@ -215,7 +213,9 @@ def saved_bytes(model, tokens):
 @pytest.mark.parametrize("length", [32, 256])
 def test_the_activation_formula_is_near_what_autograd_keeps(length):
     """For a GPT-2 in bf16 with dropout, the block that the formula is about."""
-    config = GPT2Config(**GPT_BLOCK, **ENDS, attn_implementation="eager", activation_function="gelu")
+    config = GPT2Config(
+        **GPT_BLOCK, **ENDS, attn_implementation="eager", activation_function="gelu"
+    )
     model = GPT2LMHeadModel(config).to(torch.bfloat16).train()
     tokens = torch.randint(64, (2, length), generator=torch.Generator().manual_seed(0))
     measured = saved_bytes(model, tokens)
@@ -253,9 +253,17 @@ def test_tables_show_every_part_and_the_assumptions():
         (lambda c: count_parameters(c, "lora"), ValueError, 'method "lora" needs a lora'),
         (lambda c: count_parameters(c, "full", LoRAConfig()), ValueError, "takes no lora"),
         (lambda c: count_parameters(c, "dora", LoRAConfig()), ValueError, "method must be one of"),
-        (lambda c: count_parameters({"a": 1}), TypeError, "need a transformers config, got dict"),
-        (lambda c: count_parameters(load("tiny").model), TypeError, "try model.config"),
-        (lambda c: count_parameters(c, "lora", LoRAConfig(target_modules=["x"])), ValueError, "'x'"),
+        (
+            lambda c: count_parameters({"a": 1}),
+            TypeError,
+            r"need a transformers config \(model\.config\), got dict",
+        ),
+        (lambda c: count_parameters(load("tiny").model), TypeError, "got LlamaForCausalLM"),
+        (
+            lambda c: count_parameters(c, "lora", LoRAConfig(target_modules=["x"])),
+            ValueError,
+            "'x'",
+        ),
         (lambda c: estimate_memory(c, activations="none"), ValueError, "activations must be one"),
         (lambda c: estimate_memory(c, batch_size=0), ValueError, "must be at least 1, got 0"),
         (lambda c: estimate_memory(c, sequence_length=1.5), ValueError, "must be at least 1"),

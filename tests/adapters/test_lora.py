@@ -214,6 +214,8 @@ def test_active_adapters_add_up_and_the_others_rest():
         assert trained == names == [name for name in "abc" if layer.lora_B[name].requires_grad]
     layer.set_active(["a", "not here", "a"])
     assert layer.active == ["a"]
+    layer.set_active("b")
+    assert layer.active == ["b"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -234,7 +236,7 @@ def test_merging_in_16_bit_rounds_once():
         for name in "ab":
             layer.lora_A[name].fill_(2**-9)
             layer.lora_B[name].fill_(1.5)
-    layer.set_active("ab")
+    layer.set_active(["a", "b"])
     layer.merge()
     assert layer.weight.item() == 1 + 2**-7
 

@@ -23,7 +23,8 @@ kernelspec:
 
 def build(folder: Path) -> str:
     """Build the book in a folder, warnings being errors; return what the build said."""
-    command = [sys.executable, "-m", "jupyter_book", "build", ".", "-W", "-n", "--keep-going"]
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+    command += ["build", ".", "-W", "-n", "--keep-going"]
     environment = {**os.environ, "PYTHONPATH": str(folder), "JUPYTER_PREFER_ENV_PATH": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

@@ -85,7 +85,7 @@ def delete_the_manifest(folder):
 
 
 def break_the_manifest(folder):
-    (folder / cache.MANIFEST).write_text('{"format": 1, "key": "key", "files": [')
+    (folder / cache.MANIFEST).write_text('{"format": 2, "key": "key", "files": [')
 
 
 def make_the_manifest_a_list(folder):

@@ -293,8 +293,8 @@ def test_a_weighted_sum_of_rslora_adapters_is_the_sum_where_pefts_is_not():
     """PEFT 0.21 keeps use_rslora for its "cat", so the sum comes out √rank times too large."""
     config = LoRAConfig(rank=4, use_rslora=True)
     ours, peft_model = build("llama"), theirs(build("llama"), config, "a")
-    peft_model.add_adapter("b", LoraConfig(r=4, lora_alpha=16, use_rslora=True,
-                                           target_modules="all-linear"))  # fmt: skip
+    second = LoraConfig(r=4, lora_alpha=16, use_rslora=True, target_modules="all-linear")
+    peft_model.add_adapter("b", second)
     for seed, name in enumerate("ab"):
         inject_lora(ours, config, name)
         give_same_weights(ours, peft_model, name, seed)

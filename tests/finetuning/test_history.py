@@ -1,0 +1,45 @@
+"""The record of a run: plotted and kept."""
+
+import matplotlib as mpl
+import pytest
+
+from course_pkg.finetuning.history import Evaluation, History, StepRecord
+
+mpl.use("Agg")
+HISTORY = History(
+    tuple(StepRecord(step, 3.0 / step, 1e-3, 0.5, 100, 0.25) for step in (1, 2, 3)),
+    (Evaluation(2, 1.7), Evaluation(3, 1.2)),
+)
+
+
+def test_json_round_trips():
+    assert History.from_json(HISTORY.to_json()) == HISTORY
+    assert History.from_json(History().to_json()) == History()
+    odd = History((StepRecord(1, 2.0, 1e-3, float("inf"), 1, 0.1),))
+    assert History.from_json(odd.to_json()) == odd
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": [{"step": 1}], "evaluations": []}'])
+def test_what_is_no_history_is_refused(text):
+    with pytest.raises(ValueError, match="not a training history"):
+        History.from_json(text)
+
+
+def test_throughput_is_tokens_over_seconds():
+    assert HISTORY.tokens_per_second == 300 / 0.75
+
+
+def test_the_plot_shows_both_curves_on_the_axes_it_is_given():
+    axes = HISTORY.plot()
+    assert HISTORY.plot(axes) is axes
+    training, evaluation = axes.lines[:2]
+    assert list(training.get_xdata()) == [1, 2, 3]
+    assert list(training.get_ydata()) == [3.0, 1.5, 1.0]
+    assert list(evaluation.get_xdata()) == [2, 3] and list(evaluation.get_ydata()) == [1.7, 1.2]
+    assert axes.get_xlabel() == "step" and "nats" in axes.get_ylabel()
+    with pytest.raises(ValueError, match="nothing to plot"):
+        History().plot()
+
+
+def test_without_evaluations_there_is_one_curve():
+    assert len(History(HISTORY.steps).plot().lines) == 1

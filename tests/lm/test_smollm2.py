@@ -1,0 +1,192 @@
+"""SmolLM2 as converted is SmolLM2: same values as straight from the GGUF, same facts."""
+
+import math
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from course_pkg.lm import smollm2 as source
+from course_pkg.lm.cache import MANIFEST
+
+pytestmark = pytest.mark.model
+TEXT = (
+    "A lighthouse keeper counts the seconds between two flashes, because each light on the "
+    "coast has a rhythm of its own, and a captain who knows the rhythm knows where he is."
+)
+
+
+@pytest.fixture(scope="module")
+def straight():
+    """Model and tokenizer as transformers reads them from the GGUF, with nothing mended."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    gguf = source.find_gguf()
+    with source.quiet():
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        )
+    return model.eval(), tokenizer
+
+
+@torch.no_grad()
+def perplexity(model, ids):
+    return math.exp(model(input_ids=ids, labels=ids).loss.item())
+
+
+@pytest.mark.slow
+def test_perplexity_and_every_weight_equal_those_straight_from_the_gguf(smollm2, straight):
+    model, tokenizer = smollm2
+    raw_model, raw_tokenizer = straight
+    ids = tokenizer(TEXT, return_tensors="pt").input_ids
+    assert ids.tolist() == [raw_tokenizer(TEXT).input_ids]
+    assert perplexity(model, ids) == perplexity(raw_model, ids)
+    raw = raw_model.state_dict()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, raw.pop(name)), name
+    assert not raw
+
+
+def test_it_knows_the_capital_of_france(smollm2):
+    model, tokenizer = smollm2
+    inputs = tokenizer("The capital of France is", return_tensors="pt")
+    out = model.generate(**inputs, max_new_tokens=2, do_sample=False)
+    assert tokenizer.decode(out[0]) == "The capital of France is Paris."
+
+
+def test_perplexity_prefers_english_to_its_words_reversed(smollm2):
+    model, tokenizer = smollm2
+    ids = tokenizer(TEXT, return_tensors="pt").input_ids
+    backwards = tokenizer(" ".join(reversed(TEXT.split())), return_tensors="pt").input_ids
+    assert 10 * perplexity(model, ids) < perplexity(model, backwards)
+
+
+def test_it_is_ready_for_use(smollm2):
+    model = smollm2.model
+    assert not model.training and model.dtype == torch.float32
+    assert getattr(model, "hf_quantizer", None) is None
+    assert not hasattr(model.config, "quantization_config")
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert sum(parameter.numel() for parameter in model.parameters()) == 134_515_008
+
+
+def test_the_tokens_that_end_and_pad_are_told_apart(smollm2):
+    model, tokenizer = smollm2
+    names = tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token
+    assert names == ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+    end_of_turn, end_of_document = tokenizer.eos_token_id, tokenizer.pad_token_id
+    assert model.generation_config.eos_token_id == [end_of_turn, end_of_document]
+    assert model.generation_config.pad_token_id == tokenizer.pad_token_id
+    assert model.config.pad_token_id == tokenizer.pad_token_id
+    assert model.config.eos_token_id == tokenizer.eos_token_id
+    assert tokenizer("text").input_ids[0] != tokenizer.bos_token_id  # nothing is put in front
+
+
+def test_a_chat_ends_its_turn(smollm2):
+    model, tokenizer = smollm2
+    turns = [{"role": "user", "content": "Say hello in one word."}]
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    assert text.endswith("<|im_start|>assistant\n")
+    inputs = tokenizer(text, return_tensors="pt")
+    out = model.generate(**inputs, max_new_tokens=40, do_sample=False)
+    assert out[0, -1] == tokenizer.eos_token_id
+
+
+@torch.no_grad()
+def test_padding_changes_no_prediction(smollm2):
+    model, tokenizer = smollm2
+    texts = ["The capital of France is", "Rain", TEXT]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    together = model(**batch).logits[:, -1]
+    for text, logits in zip(texts, together, strict=True):
+        alone = model(**tokenizer(text, return_tensors="pt")).logits[0, -1]
+        assert (logits - alone).norm() / alone.norm() < 1e-4  # fp32, sums in another order
+
+
+def test_generation_in_a_batch_equals_generation_alone(smollm2):
+    model, tokenizer = smollm2
+    texts = ["The capital of France is", "Once upon a time, there was a"]
+    options = {"max_new_tokens": 6, "do_sample": False}
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    together = tokenizer.batch_decode(model.generate(**batch, **options), skip_special_tokens=True)
+    for text, generated in zip(texts, together, strict=True):
+        alone = model.generate(**tokenizer(text, return_tensors="pt"), **options)
+        assert tokenizer.decode(alone[0], skip_special_tokens=True) == generated
+
+
+def test_digits_are_split_off_before_words_as_in_training(smollm2, straight):
+    tokens = smollm2.tokenizer.tokenize("a  5 12")
+    assert tokens == ["a", "ĠĠ", "5", "Ġ", "1", "2"]
+    assert straight[1].tokenize("a  5") == ["a", "Ġ", "Ġ", "5"]  # what the mend is for
+
+
+def test_text_comes_back_exactly_but_for_the_control_characters_that_have_no_symbol(smollm2):
+    tokenizer = smollm2.tokenizer
+    for text in (
+        TEXT,
+        "我喜欢大语言模型。",
+        "naïve café — “quotes” 🎉",
+        "def f(x):\n\treturn 3.14",
+    ):
+        assert tokenizer.decode(tokenizer(text).input_ids) == text
+    lost = [code for code in range(128) if not tokenizer(chr(code)).input_ids]
+    assert lost == [0x04, 0x06, 0x13, 0x14, 0x16, 0x1D]
+
+
+def test_every_user_can_read_the_cache(smollm2):
+    folder = source.cached_folder()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    names = {path.name for path in folder.iterdir()}
+    assert {"model.safetensors", "tokenizer.json", "config.json", MANIFEST} <= names
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}
+
+
+LOAD = """
+import sys, time
+from course_pkg.lm.load import load
+start = time.perf_counter()
+model, tokenizer = load()
+print(time.perf_counter() - start)
+print(model.generation_config.eos_token_id)
+"""
+
+
+@pytest.mark.slow
+def test_a_fresh_process_loads_it_quietly_in_under_three_seconds(smollm2):
+    command = [sys.executable, "-c", LOAD]
+    seconds = []
+    for _ in range(3):  # the best of three: other programs may be at work
+        fresh = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert fresh.stderr == ""
+        seconds.append(float(fresh.stdout.split()[0]))
+        if seconds[-1] < 3:
+            break
+    assert min(seconds) < 3
+
+
+@pytest.mark.slow
+def test_two_processes_convert_the_real_model_once_and_both_load_it(tmp_path):
+    environment = os.environ | {"COURSE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", LOAD]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
+    results = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], results
+    assert all("[2, 0]" in out for out, _ in results)
+    errors = [err for _, err in results]
+    assert sum("reading the weights" in err for err in errors) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".smollm2-135m.lock",
+        "smollm2-135m",
+    ]
+    weights = tmp_path / "smollm2-135m" / "model.safetensors"
+    with weights.open("r+b") as file:  # a truncated cache is repaired, to the same bytes
+        file.truncate(weights.stat().st_size // 3)
+    repaired = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert repaired.returncode == 0 and "reading the weights" in repaired.stderr
+    manifests = (tmp_path / source.NAME / MANIFEST, source.cached_folder() / MANIFEST)
+    assert manifests[0].read_text() == manifests[1].read_text()

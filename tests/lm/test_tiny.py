@@ -1,0 +1,109 @@
+"""The tiny model: seeded, harmless to torch's generator; its tokenizer loses no byte."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.lm.load import load
+from course_pkg.lm.tiny import byte_symbols, tiny_model, tiny_tokenizer
+
+TOKENIZER = tiny_tokenizer()
+SAMPLES = [
+    "",
+    "a",
+    "  two  spaces ",
+    "我喜欢大语言模型。",
+    "é🎉\x00\n\t\r",
+    "<|im_end|>x<|im_start|>",
+]
+
+
+@given(st.text())
+def test_any_string_comes_back_exactly(text):
+    ids = TOKENIZER(text).input_ids
+    assert TOKENIZER.decode(ids) == text
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="<|>", exclude_categories=["Cs"])))
+def test_ids_are_the_bytes_of_the_text(text):
+    assert TOKENIZER(text).input_ids == list(text.encode())
+
+
+@pytest.mark.parametrize("text", SAMPLES)
+def test_hard_samples_come_back_exactly(text):
+    assert TOKENIZER.decode(TOKENIZER(text).input_ids) == text
+
+
+def test_special_tokens_are_the_three_ids_after_the_bytes():
+    assert len(TOKENIZER) == 259
+    ids = TOKENIZER.pad_token_id, TOKENIZER.bos_token_id, TOKENIZER.eos_token_id
+    assert ids == (256, 257, 258)
+    assert TOKENIZER("<|im_end|>").input_ids == [258]
+
+
+def test_the_byte_symbols_are_those_of_the_tokenizers_library():
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    assert set(byte_symbols()) == set(ByteLevel.alphabet())
+
+
+def test_a_batch_is_padded_on_the_left_and_masked():
+    batch = TOKENIZER(["ab", "c"], padding=True, return_tensors="pt")
+    assert batch.input_ids.tolist() == [[97, 98], [256, 99]]
+    assert batch.attention_mask.tolist() == [[1, 1], [0, 1]]
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
+    first, second, other = tiny_model(3), tiny_model(3), tiny_model(4)
+    for (name, one), two in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, two), name
+    assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
+
+
+def test_torchs_global_generator_is_left_alone():
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    load("tiny", seed=5)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_model_is_in_evaluation_mode_and_learns(tiny):
+    model, tokenizer = tiny
+    assert not model.training
+    ids = tokenizer("hello hello hello", return_tensors="pt").input_ids
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(10):
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
+def test_each_tiny_model_is_a_fresh_one(tiny):
+    with torch.no_grad():
+        tiny.model.lm_head.weight.zero_()
+    assert load("tiny").model.lm_head.weight.abs().sum() > 0
+
+
+def test_it_generates_and_can_be_saved_and_loaded_by_folder(tiny, tmp_path):
+    model, tokenizer = tiny
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    again, tokenizer_again = load(str(tmp_path))
+    inputs = tokenizer("abc", return_tensors="pt")
+    assert torch.equal(model(**inputs).logits, again(**inputs).logits)
+    assert tokenizer_again("中文").input_ids == tokenizer("中文").input_ids
+    out = again.generate(**inputs, max_new_tokens=5, do_sample=False)
+    assert out.shape[0] == 1 and out.shape[1] <= 8
+
+
+def test_prompts_in_chat_form_are_a_prefix_of_the_whole_conversation():
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
+    whole = TOKENIZER.apply_chat_template(turns, tokenize=False)
+    prompt = TOKENIZER.apply_chat_template(turns[:1], tokenize=False, add_generation_prompt=True)
+    assert whole == prompt + "Yo<|im_end|>\n"
