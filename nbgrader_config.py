@@ -1,4 +1,4 @@
-"""nbgrader's configuration: the course's sources are in solutions/, what students get in exercises/.
+"""nbgrader's configuration: sources are in solutions/, what students get in exercises/.
 
 Every nbgrader command works from this folder. Submissions go to
 submitted/<student>/<assignment>/<assignment>.ipynb.
