@@ -143,7 +143,7 @@ $(STAMPS)/grade: $(PACKAGE) $(SOURCES) $(STAMPS)/grade.list $(VENV)/.lock $(call
 # ---------------------------------------------------------------- working on the course
 
 lab: $(VENV)/.package ## open JupyterLab with the course
-	@$(PY) -m jupyterlab --notebook-dir=.
+	@$(PY) -m jupyterlab --notebook-dir=. $(if $(filter 0,$(shell id -u)),--allow-root)
 
 bench: $(VENV)/.package | $(STAMPS)/model ## time the reference implementations against their peers
 	@$(PY) -m benchmarks

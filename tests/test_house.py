@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -63,8 +64,13 @@ def asked_by(roots: Iterable[str], environment: dict[str, str]) -> set[str]:
 
 
 def installed() -> dict[str, str]:
-    """Version of every distribution in this environment, local version labels dropped."""
-    found = {canonicalize_name(d.metadata["Name"]): d.version for d in metadata.distributions()}
+    """Version of every distribution in this environment, local version labels dropped.
+
+    Not of those that setuptools carries inside itself and puts on the path when imported.
+    """
+    homes = list({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+    here = metadata.distributions(path=homes)
+    found = {canonicalize_name(d.metadata["Name"]): d.version for d in here}
     return {name: version.split("+")[0] for name, version in found.items() if name != OWN}
 
 

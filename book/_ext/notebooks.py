@@ -21,7 +21,6 @@ from typing import Any
 
 import nbformat
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 
 FENCE = re.compile(r"^(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:.-]+)\}[ ]*(?P<argument>.*)$")
 OPTION = re.compile(r"^:(?P<key>[\w-]+):[ ]*(?P<value>.*)$")
@@ -60,8 +59,8 @@ def fill_role(match: re.Match, values: dict[str, str]) -> str:
     role, text = match["role"], match["text"]
     if role in ("glue", "glue:", "glue:text", "glue:any"):
         name, _, spec = text.partition(":")
-        if name not in values:
-            raise ExtensionError(f"notebook download: no cell glues {name!r}")
+        if name not in values:  # myst-nb has warned: the page did not run to its end
+            return f"({name})"
         plain = values[name]
         return format(ast.literal_eval(plain), spec) if spec else plain.strip("'\"")
     if role == "math":
@@ -133,6 +132,7 @@ def plain_notebook(executed: Path, page: Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             text = "\n".join(plain_markdown(cell.source.splitlines(), page.parent, cell))
+            text = re.sub(r"^\$\$ \([\w:-]+\)$", "$$", text, flags=re.MULTILINE)  # a label
             cell.source = ROLE.sub(lambda match: fill_role(match, values), text)
     notebook.metadata = {
         "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},

@@ -70,6 +70,7 @@ def test_the_notebook_of_a_page_is_plain_and_has_its_values(small_book):
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     assert "the answer 42.00 of the word hello" in text
     assert "def twice(x):" in text and "> **Note**" in text and "See eq-sample" in text
+    assert "(eq-sample)" not in text
     assert "{" not in text.replace(r"\mathcal{", "").split("$$")[0] and "(here)=" not in text
     assert any(cell.get("outputs") for cell in notebook.cells)
     assert notebook.metadata.kernelspec == {

@@ -100,24 +100,35 @@ def test_nobody_answers_nothing_is_earned(assignment):
     assert {row["earned"] for row in results.values()} == {0}
 
 
-def test_a_right_and_a_wrong_answer_get_the_same_reply():
-    exam = Exam("lora-math", "ada", KEY)
-    right = [{"value": case.expected} for case in exam._draw("counts")]
-    replies = []
-    for outcomes in (right, [{"value": 0}] * len(right), [], "junk"):
-        sitting = Sitting("lora-math")
-        assert set(sitting.ask({"op": "inputs", "question": "counts"})) == {"inputs"}
-        replies.append(sitting.ask({"op": "record", "question": "counts", "outcomes": outcomes}))
-        sitting.results()
-    assert replies == [{"recorded": True}] * 4
+@pytest.fixture(scope="module")
+def sitting():
+    """One checker for all the tests that only talk to it."""
+    sitting = Sitting("lora-math")
+    yield sitting
+    sitting.results()
 
 
-def test_draws_are_not_those_of_the_public_key():
+def test_draws_are_not_those_of_the_public_key(sitting):
     secret, public = (Exam("lora-math", "ada", key).inputs("counts") for key in (KEY, PUBLIC_KEY))
     assert secret != public
-    sitting = Sitting("lora-math")
-    assert sitting.ask({"op": "inputs", "question": "counts"})["inputs"] == secret
-    sitting.results()
+    assert sitting.ask({"op": "inputs", "question": "counts"}) == {"inputs": secret}
+
+
+def test_a_right_and_a_wrong_answer_get_the_same_reply(sitting):
+    exam = Exam("lora-math", "ada", KEY)
+    right = [{"value": case.expected} for case in exam._draw("counts")]
+    for outcomes in (right, [{"value": 0}] * len(right), [], "junk"):
+        reply = sitting.ask({"op": "record", "question": "counts", "outcomes": outcomes})
+        assert reply == {"recorded": True}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{"op": "results"}, {"op": "inputs"}, {"op": "inputs", "question": "nothing"}, [], "x", None],
+)
+def test_other_requests_are_refused_and_the_checker_goes_on(sitting, request_):
+    assert "error" in sitting.ask(request_)
+    assert "inputs" in sitting.ask({"op": "inputs", "question": "counts"})
 
 
 def test_the_last_complete_answer_counts():
@@ -141,17 +152,6 @@ def test_an_answer_after_the_deadline_or_before_the_inputs_does_not_count():
     exam.inputs("counts")
     exam.record("counts", right)
     assert exam.result("counts").earned == 0
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [{"op": "results"}, {"op": "inputs"}, {"op": "inputs", "question": "nothing"}, [], "x", None],
-)
-def test_other_requests_are_refused_and_the_checker_goes_on(request_):
-    sitting = Sitting("lora-math")
-    assert "error" in sitting.ask(request_)
-    assert "inputs" in sitting.ask({"op": "inputs", "question": "counts"})
-    sitting.results()
 
 
 def test_junk_on_the_socket_ends_the_sitting_and_keeps_what_was_earned():
