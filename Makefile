@@ -23,7 +23,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: all help setup model book release grade summary lab bench test lint gpu clean distclean FORCE
+.PHONY: all help setup model book gettext release grade summary lab bench test lint gpu clean distclean FORCE
 
 # ---------------------------------------------------------------- what depends on what
 
@@ -114,6 +114,9 @@ $(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call mis
 	  $(VENV)/bin/jupyter-book build . -W -n --keep-going
 	@touch $@
 
+gettext: book ## extract the text of every page for translators
+	$(STEP) gettext "_build/gettext" "the log names the page" $(PY) tools/translatable.py
+
 # Each assignment is released only when its source has changed; one after the other, since
 # all of them write to the same gradebook.
 define RELEASE
@@ -121,7 +124,7 @@ RELEASED += $(STAMPS)/release-$(1)
 $(STAMPS)/release-$(1): $(call files,solutions/$(1)) nbgrader_config.py $(VENV)/.lock $(call missing,exercises/$(1)) | $(2) $(VENV)/.package
 	@mkdir -p $(STAMPS)
 	$(STEP) release "exercises/$(1)" "nbgrader could not release solutions/$(1); the log names the notebook and cell" \
-	  $(PY) -m nbgrader generate_assignment $(1) --force
+	  $(VENV)/bin/course release $(1)
 	@touch $$@
 endef
 RELEASED :=

@@ -1,4 +1,4 @@
-"""The `course` command: `course doctor`, `course model` and `course sample-class`.
+"""The `course` command: doctor, model, start, release and sample-class.
 
 Each callback only parses and prints; the work is in the module that it names.
 """
@@ -24,7 +24,7 @@ STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 @app.callback()
 def course() -> None:
-    """The course on adapting, serving and evaluating language models."""
+    """The course on adapting, serving and evaluating language models. Chapter: setup."""
 
 
 @app.command()
@@ -35,6 +35,7 @@ def doctor(
 
     Exit code 0 if the essentials are there (Python, torch, the model or its package, room
     for it), 1 if one is missing. Whatever else is missing only narrows what can be done.
+    Chapter: setup.
     """
     from course_pkg import doctor as checks
 
@@ -50,7 +51,7 @@ def doctor(
 def model(
     name: Annotated[str, typer.Argument(help="A model's name, hub id or folder.")] = "smollm2-135m",
 ) -> None:
-    """Make a model ready for offline use, and print the folder that it is in."""
+    """Make a model ready for offline use, and print the folder that it is in. Chapter: setup."""
     from course_pkg.lm import smollm2
     from course_pkg.lm.errors import ModelError
 
@@ -68,6 +69,36 @@ def model(
 
 
 @app.command()
+def start(
+    assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
+) -> None:
+    """Copy an assignment from exercises/ to work/, to do it there. Run in the course's folder."""
+    from course_pkg.grading import handout
+
+    try:
+        typer.echo(handout.start(Path.cwd(), assignment).relative_to(Path.cwd()))
+    except handout.HandoutError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def release(
+    assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
+) -> None:
+    """Make the students' notebooks in exercises/ from solutions/; for instructors."""
+    from course_pkg.grading import handout
+
+    for assignment in assignments:
+        try:
+            changed = handout.release(Path.cwd(), assignment)
+        except handout.HandoutError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from None
+        typer.echo(f"exercises/{assignment}: {'released' if changed else 'unchanged'}")
+
+
+@app.command()
 def sample_class(
     into: Annotated[Path, typer.Option(help="The folder to make the class in.")] = Path(
         "_build/class"
@@ -76,7 +107,7 @@ def sample_class(
     """Grade a class of four on every assignment: full, half, stub, and a broken file.
 
     Run it in the course's folder. Exit code 0 if it was graded, or can't be graded on this
-    machine (it says so, and writes no grades.csv); 1 if grading failed.
+    machine (it says so, and writes no grades.csv); 1 if grading failed. Chapter: setup.
     """
     from course_pkg.grading import sample_class as sample
     from course_pkg.sandbox.probe import probe

@@ -9,7 +9,9 @@ import contextlib
 import io
 import os
 import socket
+import sysconfig
 import traceback
+import unicodedata
 import warnings
 from typing import Any
 
@@ -38,7 +40,7 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
     """
     assignment, which = registry.split(name)
     make = registry.find(registry.ask(assignment).VARIANTS, which, f"variant of {assignment}")
-    student = str(student).strip()
+    student = unicodedata.normalize("NFC", str(student).strip())
     _students[assignment] = student
     return make(variant_rng(student, assignment, which) if student else None)
 
@@ -93,8 +95,12 @@ def _outcome(call: Any, answer: Any, inputs: Any) -> dict[str, Any]:
 
 def _describe(error: Exception) -> str:
     """The error and the line of the student's that raised it, in one line."""
-    here = os.path.dirname(__file__)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if here not in f.filename]
+    libraries = (os.path.dirname(__file__), *set(sysconfig.get_paths().values()))
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(libraries)
+    ]
     where = f" (at `{frames[0].line}`)" if frames and frames[0].line else ""
     return f"{type(error).__name__}: {error}"[:400] + where[:200]
 

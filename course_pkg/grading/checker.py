@@ -24,7 +24,10 @@ from .values import NotPlain
 
 
 def serve(sock: socket.socket, exam: Exam) -> None:
-    """Answer requests until the other end closes, or sends something that is not a request."""
+    """Answer requests until the other end closes, or sends something that is not a request.
+
+    Chapter: appendix/for-instructors.
+    """
     with suppress(EOFError, NotPlain, OSError):
         while True:
             send(sock, _reply(receive(sock), exam))
@@ -44,7 +47,10 @@ def _reply(request: Any, exam: Exam) -> dict[str, Any]:
 
 
 def as_json(results: list[QuestionResult]) -> str:
-    """The results for the recorder: points, and what each lost mark was for, as text."""
+    """The results for the recorder: points, and what each lost mark was for, as text.
+
+    Chapter: appendix/for-instructors.
+    """
     rows = []
     for result in results:
         row = {"question": result.question, "earned": result.earned, "points": result.max_points}
@@ -64,7 +70,10 @@ def _failure_text(failure: Any) -> dict[str, Any] | None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the student at the inherited descriptor, then write the results."""
+    """Serve the student at the inherited descriptor, then write the results.
+
+    Chapter: appendix/for-instructors.
+    """
     descriptor, assignment, student = arguments
     key = bytes.fromhex(sys.stdin.readline().strip())
     exam = Exam(assignment, student, key)

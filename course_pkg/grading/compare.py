@@ -19,6 +19,8 @@ Comparator = Callable[[Any, Any], str | None]
 def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
     """A real number within `rtol`·|expected| + `atol`; an integer may be given as 3 or as 3.0.
 
+    Chapter: appendix/for-instructors.
+
     >>> number()(256, 256.0) is None
     True
     >>> number()(1, True)
@@ -43,7 +45,8 @@ def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
 
 def array(rtol: float, atol: float = 0.0, dtype: str | None = None) -> Comparator:
     """An array of the expected shape with relative error at most `rtol` (or every entry
-    within `atol` where the expected array is zero). `rtol=0` asks for equal bits."""
+    within `atol` where the expected array is zero). `rtol=0` asks for equal bits.
+    Chapter: appendix/for-instructors."""
 
     def compare(expected: Array, given: Any) -> str | None:
         if not isinstance(given, Array):
@@ -68,6 +71,8 @@ def array(rtol: float, atol: float = 0.0, dtype: str | None = None) -> Comparato
 def exactly() -> Comparator:
     """The same type and the same value, throughout: for text, lists of names, booleans.
 
+    Chapter: appendix/for-instructors.
+
     >>> exactly()(["q_proj"], ["q_proj", "v_proj"])
     'the value differs'
     """
@@ -81,7 +86,10 @@ def exactly() -> Comparator:
 
 
 def parts(comparators: Mapping[str, Comparator]) -> Comparator:
-    """A dict, of which only the named parts are compared, each with its own comparator."""
+    """A dict, of which only the named parts are compared, each with its own comparator.
+
+    Chapter: appendix/for-instructors.
+    """
 
     def compare(expected: dict[str, Any], given: Any) -> str | None:
         if not isinstance(given, dict):
@@ -97,7 +105,7 @@ def parts(comparators: Mapping[str, Comparator]) -> Comparator:
 
 
 def describe_type(value: Any) -> str:
-    """What a value is, with its article, for messages.
+    """What a value is, with its article, for messages. Chapter: appendix/for-instructors.
 
     >>> describe_type([1]), describe_type(None)
     ('a list', 'None')

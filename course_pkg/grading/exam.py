@@ -17,12 +17,17 @@ from .seeds import PUBLIC_KEY, question_rng
 
 
 def variant_rng(student: str, assignment: str, name: str) -> Any:
-    """The generator of a student's own small case: public, for it must be shown to them."""
+    """The generator of a student's own small case: public, for it must be shown to them.
+
+    Chapter: appendix/for-instructors.
+    """
     return question_rng(PUBLIC_KEY, "variant", student, assignment, name)
 
 
 class Exam:
     """key: secret of the course (PUBLIC_KEY for readers). student: "" for the documents' case.
+
+    Chapter: appendix/for-instructors.
 
     >>> exam = Exam("lora-math", student="ada")
     >>> exam.result("counts").earned

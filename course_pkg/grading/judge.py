@@ -19,6 +19,7 @@ class Failure:
 
     reason: in words. misconception: the explanation of the wrong method that was recognised.
     expected: None for a number worked by hand, which a student should find, not read.
+    Chapter: appendix/for-instructors.
     """
 
     inputs: Any
@@ -30,7 +31,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class PropertyResult:
-    """What one property earned. failure is None when it was earned."""
+    """What one property earned. failure is None when it was earned.
+
+    Chapter: appendix/for-instructors.
+    """
 
     name: str
     says: str
@@ -46,7 +50,7 @@ class PropertyResult:
 
 @dataclass(frozen=True)
 class QuestionResult:
-    """What one question earned, property by property."""
+    """What one question earned, property by property. Chapter: appendix/for-instructors."""
 
     question: str
     properties: tuple[PropertyResult, ...]
@@ -64,6 +68,8 @@ class QuestionResult:
 
 def judge(question: Question, cases: list[Case], outcomes: Any) -> QuestionResult:
     """The result of a question. outcomes: one per case, in order; anything malformed fails.
+
+    Chapter: appendix/for-instructors.
 
     >>> from course_pkg.grading.compare import number
     >>> from course_pkg.grading.questions import Property, draw_cases

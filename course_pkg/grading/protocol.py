@@ -12,13 +12,18 @@ from .values import MAX_BYTES, NotPlain, decode, encode
 
 
 def send(sock: socket.socket, value: Any) -> None:
-    """Send one plain value. Raises NotPlain, before anything is sent, if it isn't one."""
+    """Send one plain value. Raises NotPlain, before anything is sent, if it isn't one.
+
+    Chapter: appendix/for-instructors.
+    """
     data = encode(value)
     sock.sendall(struct.pack(">I", len(data)) + data)
 
 
 def receive(sock: socket.socket) -> Any:
     """The next plain value. Raises EOFError at the end of the stream, NotPlain for junk.
+
+    Chapter: appendix/for-instructors.
 
     >>> a, b = socket.socketpair()
     >>> send(a, {"op": "inputs"})

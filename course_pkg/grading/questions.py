@@ -22,7 +22,10 @@ DEFAULT_DEADLINE_S = 60.0
 
 
 class ChecksError(RuntimeError):
-    """A question is written wrongly: an author's mistake, never a student's."""
+    """A question is written wrongly: an author's mistake, never a student's.
+
+    Chapter: appendix/for-instructors.
+    """
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Property:
     name: its key. says: what must hold, in the student's words. hint: what to look at on failure.
     draw: `(rng, size) -> inputs`, size running from 0 to cases − 1, small cases first; None
     where the question is about the student's own variant. compare: overrides the question's.
+    Chapter: appendix/for-instructors.
     """
 
     name: str
@@ -45,7 +49,10 @@ class Property:
 
 @dataclass(frozen=True)
 class Misconception:
-    """A wrong method: `value(inputs)` is what it gives. breaks: the properties that it fails."""
+    """A wrong method: `value(inputs)` is what it gives. breaks: the properties that it fails.
+
+    Chapter: appendix/for-instructors.
+    """
 
     name: str
     says: str
@@ -59,7 +66,7 @@ class Question:
 
     Its points are those of its properties. variant: the name of the variant in the assignment's
     `ask` that gives the inputs, for numbers worked by hand. deadline_s: seconds from the first
-    look at the inputs to the last answer that counts.
+    look at the inputs to the last answer that counts. Chapter: appendix/for-instructors.
     """
 
     name: str
@@ -99,7 +106,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Case:
-    """One input of one property, and the right value for it."""
+    """One input of one property, and the right value for it. Chapter: appendix/for-instructors."""
 
     property: str
     inputs: Any
@@ -110,7 +117,7 @@ def draw_cases(question: Question, rng: np.random.Generator, variant: Any = None
     """The cases of a question, in the order of its properties, small ones first.
 
     variant: the student's own case, for a question that has one. Raises ChecksError where no
-    draw tells a misconception from the right value.
+    draw tells a misconception from the right value. Chapter: appendix/for-instructors.
     """
     cases = []
     for prop in question.properties:

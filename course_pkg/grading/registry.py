@@ -21,14 +21,17 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class UnknownQuestion(KeyError):
-    """No such assignment or question; the message names the nearest."""
+    """No such assignment or question; the message names the nearest.
+
+    Chapter: appendix/for-instructors.
+    """
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def assignments() -> list[str]:
-    """The names of all assignments that have checks.
+    """The names of all assignments that have checks. Chapter: appendix/for-instructors.
 
     >>> "lora-math" in assignments()
     True
@@ -37,7 +40,7 @@ def assignments() -> list[str]:
 
 
 def split(question_id: str) -> tuple[str, str]:
-    """The assignment and the question of an id.
+    """The assignment and the question of an id. Chapter: appendix/for-instructors.
 
     >>> split("lora-math/by-hand/parameters")
     ('lora-math', 'by-hand/parameters')
@@ -49,22 +52,31 @@ def split(question_id: str) -> tuple[str, str]:
 
 
 def ask(assignment: str) -> ModuleType:
-    """The student's half of an assignment's checks."""
+    """The student's half of an assignment's checks. Chapter: appendix/for-instructors."""
     return _load(assignment, "ask")
 
 
 def trusted(assignment: str) -> dict[str, Question]:
-    """The questions of an assignment by name. Never imported on the student's side of a wall."""
+    """The questions of an assignment by name. Never imported on the student's side of a wall.
+
+    Chapter: appendix/for-instructors.
+    """
     return {q.name: q for q in _load(assignment, "trusted").QUESTIONS}
 
 
 def question(assignment: str, name: str) -> Question:
-    """One question. Raises UnknownQuestion, naming the nearest."""
+    """One question. Raises UnknownQuestion, naming the nearest.
+
+    Chapter: appendix/for-instructors.
+    """
     return find(trusted(assignment), name, f"question of {assignment}")
 
 
 def find(table: dict[str, Any], name: str, kind: str) -> Any:
-    """`table[name]`, or UnknownQuestion with the nearest names."""
+    """`table[name]`, or UnknownQuestion with the nearest names.
+
+    Chapter: appendix/for-instructors.
+    """
     if name not in table:
         near = get_close_matches(name, table, n=1) or sorted(table)
         raise UnknownQuestion(f"no {kind} is called {name!r}; did you mean {', '.join(near)}?")
@@ -72,7 +84,10 @@ def find(table: dict[str, Any], name: str, kind: str) -> Any:
 
 
 def assignment_hash(assignment: str) -> str:
-    """The hash of an assignment's checks, which its draws depend on."""
+    """The hash of an assignment's checks, which its draws depend on.
+
+    Chapter: appendix/for-instructors.
+    """
     _load(assignment, "ask")
     return checks_hash(CHECKS / assignment.replace("-", "_"))
 

@@ -9,32 +9,50 @@ from typing import Any
 from .judge import UNANSWERED, PropertyResult, QuestionResult
 from .values import Array
 
-MAX_SHOWN = 300
+MAX_SHOWN = 500
 
 
 def shorten(value: Any, limit: int = MAX_SHOWN) -> str:
-    """A value as short text: arrays by their first numbers and their shape.
+    """A value as short text; in a dict, what is short comes first and arrays by their shape.
 
-    >>> shorten({"rank": 2, "x": Array("float32", (1,), bytes(4))})
-    '{rank: 2, x: float32 (1,) [0.0]}'
+    Chapter: exercises.
+
+    >>> shorten({"x": Array("float32", (8, 8), bytes(256)), "alpha": 2.0})
+    '{alpha: 2.0, x: float32 (8, 8)}'
     """
     match value:
         case Array():
-            numbers = value.numpy().ravel()[:6].tolist()
-            shown = ", ".join(f"{n:.5g}" if isinstance(n, float) and n else str(n) for n in numbers)
-            more = ", …" if value.numpy().size > 6 else ""
-            text = f"{value.dtype} {value.shape} [{shown}{more}]"
+            text = _array(value)
         case dict():
-            text = "{" + ", ".join(f"{k}: {shorten(v, 120)}" for k, v in value.items()) + "}"
+            pairs = sorted(value.items(), key=lambda pair: isinstance(pair[1], Array | list | dict))
+            text = "{" + ", ".join(f"{k}: {_inner(v)}" for k, v in pairs) + "}"
         case list() | tuple():
-            text = "[" + ", ".join(shorten(v, 120) for v in value[:8]) + "]"
+            more = ", …" if len(value) > 12 else ""
+            text = "[" + ", ".join(map(_inner, value[:12])) + more + "]"
+        case float():
+            text = f"{value:.10g}" if value % 1 else repr(value)
         case _:
             text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def _inner(value: Any) -> str:
+    if isinstance(value, Array) and value.numpy().size > 6:
+        return f"{value.dtype} {value.shape}"
+    return shorten(value, 200)
+
+
+def _array(value: Array) -> str:
+    numbers = value.numpy().ravel()[:6].tolist()
+    shown = ", ".join(f"{n:.5g}" if isinstance(n, float) and n else str(n) for n in numbers)
+    more = ", …" if value.numpy().size > 6 else ""
+    return f"{value.dtype} {value.shape} [{shown}{more}]"
+
+
 class Score(float):
     """The points of one question: a float, so that nbgrader reads it, with a report to look at.
+
+    Chapter: exercises.
 
     >>> from course_pkg.grading.judge import QuestionResult
     >>> Score("demo/q", QuestionResult("q", ()))
@@ -64,6 +82,17 @@ class Score(float):
             lines += [f"      {label}: {text}" for label, text in _details(p)]
         return "\n".join(lines)
 
+    def case(self, name: str) -> Any:
+        """The smallest input on which the property called `name` failed, arrays as numpy's.
+
+        To try your answer on it. Raises KeyError, with the names that there are, for a property
+        that was earned or does not exist.
+        """
+        failed = {p.name: p.failure for p in self.result.properties if p.failure is not None}
+        if name not in failed:
+            raise KeyError(f"no property {name!r} failed here; these did: {', '.join(failed)}")
+        return _as_numpy(failed[name].inputs)
+
     def _repr_html_(self) -> str:
         rows = []
         for p in self.result.properties:
@@ -81,13 +110,27 @@ class Score(float):
 
 
 class Recorded:
-    """What `check` returns under the grader: that the answer was taken, and nothing more."""
+    """What `check` returns under the grader: that the answer was taken, and nothing more.
+
+    Chapter: exercises.
+    """
 
     def __init__(self, question_id: str) -> None:
         self.question_id = question_id
 
     def __repr__(self) -> str:
         return f"{self.question_id}: recorded"
+
+
+def _as_numpy(value: Any) -> Any:
+    match value:
+        case Array():
+            return value.numpy()
+        case dict():
+            return {key: _as_numpy(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_as_numpy(item) for item in value]
+    return value
 
 
 def _mark(p: PropertyResult) -> str:
@@ -102,7 +145,7 @@ def _details(p: PropertyResult) -> list[tuple[str, str]]:
         return [("not answered yet", "")]
     rows = [("what happened", failure.reason)]
     if failure.inputs:
-        rows.insert(0, ("smallest failing input", shorten(failure.inputs)))
+        rows.insert(0, (f'smallest failing input, .case("{p.name}")', shorten(failure.inputs)))
     if failure.given is not None:
         rows.append(("given", shorten(failure.given)))
     if failure.given is not None and failure.expected is not None:

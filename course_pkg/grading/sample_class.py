@@ -22,12 +22,18 @@ STUDENTS = ("ada", "ben", "chi", "dan")
 
 
 class GradingFailed(RuntimeError):
-    """An nbgrader command failed; the message names the command and its log."""
+    """An nbgrader command failed; the message names the command and its log.
+
+    Chapter: appendix/for-instructors.
+    """
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the result: a student, an assignment, the state, and the points."""
+    """One line of the result: a student, an assignment, the state, and the points.
+
+    Chapter: appendix/for-instructors.
+    """
 
     student: str
     assignment: str
@@ -38,7 +44,10 @@ class Row:
 
 
 def run(course: Path, root: Path) -> list[Row]:
-    """Build the class for every assignment in `course`, grade it, and say what came of it."""
+    """Build the class for every assignment in `course`, grade it, and say what came of it.
+
+    Chapter: appendix/for-instructors.
+    """
     assignments = sorted(path.parent.name for path in course.glob("solutions/*/*.ipynb"))
     if not assignments:
         raise FileNotFoundError(f"{course} holds no solutions/: run this in the course's folder")
@@ -51,6 +60,7 @@ def build(course: Path, root: Path, assignments: list[str]) -> None:
 
     course: the folder that holds solutions/, exercises/ and nbgrader_config.py. What `root` held
     before is removed. Raises FileNotFoundError where an assignment has not been released.
+    Chapter: appendix/for-instructors.
     """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -69,7 +79,10 @@ def build(course: Path, root: Path, assignments: list[str]) -> None:
 
 
 def half_of(solution: NotebookNode, released: NotebookNode) -> NotebookNode:
-    """The released notebook with the first half of the answers filled in."""
+    """The released notebook with the first half of the answers filled in.
+
+    Chapter: appendix/for-instructors.
+    """
     places = [
         index
         for index, cell in enumerate(solution.cells)
@@ -82,7 +95,10 @@ def half_of(solution: NotebookNode, released: NotebookNode) -> NotebookNode:
 
 
 def named(notebook: NotebookNode, student: str) -> NotebookNode:
-    """A copy of the notebook in which the student has put their name."""
+    """A copy of the notebook in which the student has put their name.
+
+    Chapter: appendix/for-instructors.
+    """
     copy = nbformat.from_dict(notebook)
     for cell in copy.cells:
         if cell.source == 'STUDENT = ""':
@@ -95,6 +111,7 @@ def grade(root: Path, assignments: list[str]) -> list[Row]:
 
     Everything is run by bubblewrap without network, on a read-only system but for `root`. One
     submission that can't be graded does not stop the others. Raises GradingFailed.
+    Chapter: appendix/for-instructors.
     """
     for assignment in assignments:
         nbgrader(root, "generate_assignment", assignment)
@@ -105,7 +122,10 @@ def grade(root: Path, assignments: list[str]) -> list[Row]:
 
 
 def nbgrader(root: Path, *arguments: str, may_fail: bool = False) -> None:
-    """Run one nbgrader command in the course at `root`, confined; its output goes to a log."""
+    """Run one nbgrader command in the course at `root`, confined; its output goes to a log.
+
+    Chapter: appendix/for-instructors.
+    """
     root = root.resolve()
     log, scratch = root / "nbgrader.log", root / ".scratch"
     scratch.mkdir(exist_ok=True)
@@ -124,7 +144,10 @@ def nbgrader(root: Path, *arguments: str, may_fail: bool = False) -> None:
 
 
 def results(root: Path, assignment: str) -> list[Row]:
-    """What the gradebook at `root` says of every student who handed something in."""
+    """What the gradebook at `root` says of every student who handed something in.
+
+    Chapter: appendix/for-instructors.
+    """
     from nbgrader.api import Gradebook, MissingEntry
 
     rows = []
@@ -148,7 +171,10 @@ def results(root: Path, assignment: str) -> list[Row]:
 
 
 def why_ungraded(submitted: Path) -> str:
-    """Why nbgrader could make nothing of a file that was handed in."""
+    """Why nbgrader could make nothing of a file that was handed in.
+
+    Chapter: appendix/for-instructors.
+    """
     try:
         nbformat.read(submitted, as_version=4)
     except Exception as error:  # nbformat raises many types for a file that is no notebook

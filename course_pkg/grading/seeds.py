@@ -17,6 +17,8 @@ PUBLIC_KEY = b"public"
 def question_rng(key: bytes, *parts: str) -> np.random.Generator:
     """A generator that depends on `key` and every one of `parts`, and on nothing else.
 
+    Chapter: appendix/for-instructors.
+
     >>> a, b = (question_rng(PUBLIC_KEY, "ada", "lora-math/forward") for _ in range(2))
     >>> a.integers(1000) == b.integers(1000)
     np.True_
@@ -29,7 +31,10 @@ def question_rng(key: bytes, *parts: str) -> np.random.Generator:
 
 
 def checks_hash(folder: Path) -> str:
-    """SHA-256 over the names and contents of every Python file below `folder`."""
+    """SHA-256 over the names and contents of every Python file below `folder`.
+
+    Chapter: appendix/for-instructors.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         content = path.read_bytes()

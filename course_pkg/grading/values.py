@@ -35,7 +35,10 @@ ITEM_SIZES = {
 
 
 class NotPlain(ValueError):
-    """The value, or the bytes, are not a plain value; the message says why."""
+    """The value, or the bytes, are not a plain value; the message says why.
+
+    Chapter: appendix/for-instructors.
+    """
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Array:
     """An array as it crosses: little-endian, C order.
 
     dtype: a name from ITEM_SIZES. shape: sizes, outermost first. data: the bytes.
+    Chapter: appendix/for-instructors.
 
     >>> Array("float32", (2,), b"\\x00\\x00\\x80?\\x00\\x00\\x00@").numpy().tolist()
     [1.0, 2.0]
@@ -83,6 +87,7 @@ def encode(value: Any) -> bytes:
     """The bytes of a plain value. Tensors and numpy values become arrays and numbers.
 
     Raises NotPlain for any other type, and for values nested deeper than MAX_DEPTH.
+    Chapter: appendix/for-instructors.
 
     >>> decode(encode({"loss": 0.5, "steps": [1, 2]}))
     {'loss': 0.5, 'steps': [1, 2]}
@@ -96,7 +101,10 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The plain value in `data`; arrays come back as `Array`. Raises NotPlain if malformed."""
+    """The plain value in `data`; arrays come back as `Array`. Raises NotPlain if malformed.
+
+    Chapter: appendix/for-instructors.
+    """
     if not 4 <= len(data) <= MAX_BYTES:
         raise NotPlain(f"{len(data):,} bytes; wanted 4 to {MAX_BYTES:,}")
     (length,) = struct.unpack(">I", data[:4])
@@ -120,6 +128,8 @@ def decode(data: bytes) -> Any:
 
 def as_crossing(value: Any) -> Any:
     """A copy of the value as it looks on the other side: arrays are `Array`, numbers Python's.
+
+    Chapter: appendix/for-instructors.
 
     >>> as_crossing((1, 2.5, "r"))
     (1, 2.5, 'r')

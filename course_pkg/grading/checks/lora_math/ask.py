@@ -9,29 +9,26 @@ from typing import Any
 import torch
 from torch import nn
 
+from .models import build_model
+
 TARGETS = ("q_proj", "v_proj")
 
 
 def by_hand(rng: Any) -> dict[str, Any]:
-    """A layer of shape (d, k) and a decoder, small enough to count on paper."""
+    """A layer of shape (d, k) and a decoder, small enough to count on paper. Chapter: exercises."""
     if rng is None:
         d, k, rank, layers, hidden = 3072, 768, 8, 32, 4096
         total = 6_738_415_616
     else:
         k = 64 * int(rng.integers(4, 33))
         d = k * int(rng.integers(2, 6))
-        rank = int(2 ** rng.integers(2, 6))
-        layers, hidden = 2 * int(rng.integers(6, 21)), 256 * int(rng.integers(3, 21))
+        rank = int(2 ** rng.integers(2, 5))
+        layers, hidden = 2 * int(rng.integers(6, 21)), 256 * int(rng.integers(5, 21))
+        while abs(2 * hidden - d - k) < 0.1 * hidden:  # or the two layers have one count
+            hidden += 256
         total = 12 * layers * hidden**2 + 32_000 * hidden
-    return {
-        "d": d,
-        "k": k,
-        "rank": rank,
-        "layers": layers,
-        "hidden": hidden,
-        "total": total,
-        "targets": list(TARGETS),
-    }
+    numbers = {"d": d, "k": k, "rank": rank, "layers": layers, "hidden": hidden, "total": total}
+    return {**numbers, "targets": list(TARGETS)}
 
 
 def _number(answer: Any, inputs: Any) -> Any:
@@ -43,21 +40,35 @@ def _tensor(array: Any) -> torch.Tensor | None:
 
 
 def call_counts(answer: Any, inputs: Any) -> Any:
-    """Call `lora_parameter_count(shapes, targets, rank)`; shapes: name -> (out, in)."""
+    """Call `lora_parameter_count(shapes, targets, rank)`; shapes: name -> (out, in).
+
+    Chapter: exercises.
+    """
     return answer(inputs["shapes"], inputs["targets"], inputs["rank"])
 
 
 def call_forward(answer: Any, inputs: Any) -> Any:
-    """Call `lora_forward(x, weight, bias, lora_A, lora_B, alpha)` on fresh tensors."""
+    """Call `lora_forward(x, weight, bias, lora_A, lora_B, alpha)` on fresh tensors.
+
+    Gives the output, and the names of the arguments that were changed in place. Chapter: exercises.
+    """
     names = ("x", "weight", "bias", "lora_A", "lora_B")
+    tensors = {name: _tensor(inputs[name]) for name in names}
     with torch.no_grad():
-        return answer(*(_tensor(inputs[name]) for name in names), inputs["alpha"])
+        output = answer(*tensors.values(), inputs["alpha"])
+    changed = [
+        name
+        for name, tensor in tensors.items()
+        if tensor is not None and not torch.equal(tensor, _tensor(inputs[name]))
+    ]
+    return {"output": output, "changed": changed}
 
 
 def call_merge(answer: Any, inputs: Any) -> Any:
     """Build `LoRALinear(base, rank, alpha)` and run the script of operations on it.
 
-    "set" fills in A and B; "forward" and "weight" each add one array to what is handed in.
+    "set" fills in A and B; "forward", "weight", "gradients" and "A is zero" each add what they
+    see to the list that is handed in. Chapter: exercises.
     """
     weight, bias, x = (_tensor(inputs[name]) for name in ("weight", "bias", "x"))
     base = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
@@ -65,97 +76,92 @@ def call_merge(answer: Any, inputs: Any) -> Any:
         base.weight.copy_(weight)
         if bias is not None:
             base.bias.copy_(bias)
-        layer = answer(base, inputs["rank"], inputs["alpha"])
-        seen = []
-        for operation in inputs["script"]:
-            match operation:
-                case "set":
-                    layer.lora_A.copy_(_tensor(inputs["lora_A"]))
-                    layer.lora_B.copy_(_tensor(inputs["lora_B"]))
-                case "forward":
-                    seen.append(layer(x))
-                case "weight":
-                    seen.append(layer.base.weight.detach().clone())
-                case "A is zero":
-                    seen.append(bool((layer.lora_A == 0).all()))
-                case "merge":
-                    layer.merge()
-                case "unmerge":
-                    layer.unmerge()
+    layer = answer(base, inputs["rank"], inputs["alpha"])
+    factors = {name: _factor(layer, name, inputs[name].shape) for name in ("lora_A", "lora_B")}
+    seen: list[Any] = []
+    for operation in inputs["script"]:
+        match operation:
+            case "set":
+                with torch.no_grad():
+                    for name, factor in factors.items():
+                        factor.copy_(_tensor(inputs[name]))
+            case "forward":
+                seen.append(layer(x))
+            case "weight":
+                seen.append(layer.base.weight.detach().clone())
+            case "A is zero":
+                seen.append(not bool(factors["lora_A"].any()))
+            case "gradients":
+                layer(x).square().sum().backward()
+                seen += [factors[name].grad for name in ("lora_A", "lora_B")]
+            case "merge":
+                layer.merge()
+            case "unmerge":
+                layer.unmerge()
     return seen
 
 
-class Gain(nn.Module):
-    """The adapter that `inject` is asked to put in: a trainable gain on each output."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.linear = linear
-        self.gain = nn.Parameter(torch.zeros(linear.out_features))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., in) -> (..., out), each output multiplied by 1 + gain."""
-        return self.linear(x) * (1 + self.gain)
-
-
-class Chain(nn.Module):
-    """Linear layers of one width, nested by their dotted names, applied in order."""
-
-    def __init__(self, names: list[str], width: int, seed: int) -> None:
-        super().__init__()
-        self.order = names
-        generator = torch.Generator().manual_seed(seed)
-        for name in names:
-            *parents, last = name.split(".")
-            node: nn.Module = self
-            for parent in parents:
-                if not hasattr(node, parent):
-                    node.add_module(parent, nn.Module())
-                node = getattr(node, parent)
-            linear = nn.Linear(width, width)
-            with torch.no_grad():
-                linear.weight.normal_(generator=generator, std=width**-0.5)
-                linear.bias.normal_(generator=generator)
-            node.add_module(last, linear)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., width) -> (..., width)."""
-        for name in self.order:
-            x = torch.tanh(self.get_submodule(name)(x))
-        return x
+def _factor(layer: nn.Module, name: str, shape: tuple[int, ...]) -> nn.Parameter:
+    """The layer's A or B; a clear error if it is missing, no parameter, or of another shape."""
+    if not hasattr(layer, name):
+        raise AttributeError(f"your layer has no attribute {name}")
+    factor = getattr(layer, name)
+    if not isinstance(factor, nn.Parameter):
+        raise TypeError(f"{name} is a {type(factor).__name__}; wanted an nn.Parameter")
+    if tuple(factor.shape) != shape:
+        raise ValueError(f"{name} has the shape {tuple(factor.shape)}; wanted {shape}")
+    return factor
 
 
 def call_inject(answer: Any, inputs: Any) -> Any:
-    """Call `inject(model, targets, wrap)` on a model, and report what became of the model."""
-    model, run = _model(inputs)
+    """Call `inject(model, targets, wrap)` on a model, and report what became of the model.
+
+    Chapter: exercises.
+    """
+    model, run, wrap, adapter = build_model(inputs)
+    linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     try:
-        returned = answer(model, inputs["targets"], Gain)
-    except ValueError:
-        return {"refused": True}
-    gains = {name: m for name, m in model.named_modules() if isinstance(m, Gain)}
+        returned = answer(model, inputs["targets"], wrap)
+    except ValueError as error:
+        return {"refused": True, "message": str(error)[:200]}
+    found = {name: _submodule(model, name) for name in linears}
+    wrapped = {name: m for name, m in found.items() if isinstance(m, adapter)}
     with torch.no_grad():
-        for module in gains.values():
-            module.gain.fill_(inputs["gain"])
+        for module in wrapped.values():
+            module.opened().fill_(inputs["gain"])
         output = run()
     return {
         "refused": False,
-        "returned": sorted(str(name) for name in returned) if returned is not None else None,
-        "wrapped": sorted(gains),
+        "returned": None if returned is None else sorted(str(name) for name in returned),
+        "wrapped": sorted(wrapped),
+        "around its own layer": all(m.linear is linears[name] for name, m in wrapped.items()),
         "trainable": sorted(name for name, p in model.named_parameters() if p.requires_grad),
         "output": output,
     }
 
 
-def _model(inputs: dict[str, Any]) -> tuple[nn.Module, Any]:
-    if inputs["model"] == "llama":
-        from course_pkg.lm.load import load
+def _submodule(model: nn.Module, name: str) -> nn.Module | None:
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        return None
 
-        model, _ = load("tiny", seed=inputs["seed"])
-        tokens = torch.tensor([inputs["tokens"]])
-        return model, lambda: model(input_ids=tokens).logits
-    model = Chain(inputs["names"], inputs["width"], inputs["seed"])
-    x = _tensor(inputs["x"])
-    return model, lambda: model(x)
+
+def call_inject_twice(answer: Any, inputs: Any) -> Any:
+    """Whether `inject` refuses targets that are not there, and takes those that are.
+
+    Chapter: exercises.
+    """
+    known = call_inject(answer, {**inputs, "targets": inputs["known"]})
+    return {"unknown": call_inject(answer, inputs)["refused"], "known": known["refused"]}
+
+
+def call_inject_either(answer: Any, inputs: Any) -> Any:
+    """One call, or two where the inputs name targets that are there and some that are not.
+
+    Chapter: exercises.
+    """
+    return (call_inject_twice if "known" in inputs else call_inject)(answer, inputs)
 
 
 CALLS = {
@@ -166,6 +172,6 @@ CALLS = {
     "counts": call_counts,
     "forward": call_forward,
     "merge": call_merge,
-    "inject": call_inject,
+    "inject": call_inject_either,
 }
 VARIANTS = {"by-hand": by_hand}

@@ -32,12 +32,15 @@ def _question(
 
 
 def layer_parameters(case: dict[str, Any]) -> int:
-    """LoRA's parameters on one d × k layer of the case."""
+    """LoRA's parameters on one d × k layer of the case. Chapter: exercises."""
     return lora_parameters(case["d"], case["k"], case["rank"])
 
 
 def model_parameters(case: dict[str, Any]) -> int:
-    """LoRA's parameters on the targets of every decoder layer, each hidden × hidden."""
+    """LoRA's parameters on the targets of every decoder layer, each hidden × hidden.
+
+    Chapter: exercises.
+    """
     one = lora_parameters(case["hidden"], case["hidden"], case["rank"])
     return case["layers"] * len(case["targets"]) * one
 
@@ -50,7 +53,7 @@ BY_HAND = (
     _question(
         "parameters",
         layer_parameters,
-        "LoRA adds r(d + k) parameters to a d × k layer",
+        "1a: the number of parameters that LoRA adds to the layer",
         "A is r × k and B is d × r; count the entries of both.",
         {
             "product": (
@@ -68,7 +71,7 @@ BY_HAND = (
     _question(
         "reduction",
         lambda c: c["d"] * c["k"] / layer_parameters(c),
-        "the reduction factor is dk / (r(d + k))",
+        "1b: the factor by which that is fewer",
         "How many times fewer parameters: the full count over LoRA's count.",
         {
             "share": (
@@ -89,7 +92,7 @@ BY_HAND = (
     _question(
         "share",
         lambda c: _share(model_parameters(c), c),
-        "the trainable share of the whole model, in percent",
+        "1c: the trainable share of the whole model, in percent",
         "Every decoder layer has each of the targets once; each target is hidden × hidden.",
         {
             "fraction": (
@@ -104,6 +107,10 @@ BY_HAND = (
                 "this is the share with q, k, v and o as targets; here it is q and v",
                 lambda c: _share(model_parameters(c) * 2, c),
             ),
+            "layer-of-1a": (
+                "you took the d and k of 1a; the targets are hidden × hidden",
+                lambda c: _share(c["layers"] * len(c["targets"]) * layer_parameters(c), c),
+            ),
             "one-layer": (
                 "you counted one decoder layer; the model has several",
                 lambda c: _share(model_parameters(c) / c["layers"], c),
@@ -114,16 +121,20 @@ BY_HAND = (
     _question(
         "optimizer-bytes",
         lambda c: ADAM_BYTES * model_parameters(c),
-        "AdamW's state: two float32 moments for each trainable parameter",
+        "1d: the bytes of AdamW's state",
         "Only parameters that are trained have optimizer state; a float32 takes 4 bytes.",
         {
-            "one-moment": (
-                "you counted one moment; AdamW keeps two, of the gradient and of its square",
+            "four-bytes": (
+                "you counted four bytes a parameter; AdamW keeps two moments, each of four bytes",
                 lambda c: 4 * model_parameters(c),
             ),
-            "sixteen-bit": (
-                "this has moments of 16 bits and one of them; AdamW keeps two in float32",
-                lambda c: 2 * model_parameters(c),
+            "with-weights": (
+                "you counted the parameters themselves too; AdamW's state is the two moments",
+                lambda c: 12 * model_parameters(c),
+            ),
+            "with-gradients": (
+                "you counted parameters and gradients too; AdamW's state is the two moments",
+                lambda c: 16 * model_parameters(c),
             ),
             "whole-model": (
                 "this is the state for every parameter of the model; frozen ones have none",

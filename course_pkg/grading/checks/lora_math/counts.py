@@ -13,7 +13,7 @@ DECOYS = {"q_proj": "seq_proj", "v_proj": "conv_proj", "o_proj": "auto_proj", "u
 
 
 def expected(inputs: dict[str, Any]) -> int:
-    """The sum of r(out + in) over the layers whose last name is a target."""
+    """The sum of r(out + in) over the layers whose last name is a target. Chapter: exercises."""
     return sum(
         lora_parameters(out, into, inputs["rank"])
         for name, (out, into) in inputs["shapes"].items()
@@ -36,19 +36,23 @@ def _names(rng: np.random.Generator, layers: int) -> tuple[list[str], list[str]]
 
 
 def draw_sum(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Rectangular layers, all of them targets."""
+    """Rectangular layers, all of them targets. Chapter: exercises."""
     names, targets = _names(rng, size + 1)
     shapes = {name: tuple(int(n) for n in rng.integers(8, 400, 2)) for name in names}
     return {"shapes": shapes, "targets": targets, "rank": int(rng.integers(2, 9))}
 
 
 def draw_match(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """2 × 2 layers and rank 1, where sum and product agree, among names that are near misses."""
+    """2 × 2 layers and rank 1, where sum and product agree, among names that are near misses.
+
+    Chapter: exercises.
+    """
     names, targets = _names(rng, size + 1)
+    names += [targets[0], f"model.decoder.layers.{size}.self_attn.{targets[1]}"]
     decoys = [f"layers.{i}.{DECOYS[t]}" for i in range(size + 1) for t in targets]
-    others = ["lm_head", f"{targets[0]}.norm"]
-    return {"shapes": dict.fromkeys([*names, *decoys, *others], (2, 2)), "targets": targets,
-            "rank": 1}  # fmt: skip
+    others = ["lm_head", f"{targets[0]}.norm", f"layers.0.{targets[1]}_norm"]
+    shapes = dict.fromkeys([*names, *decoys, *others], (2, 2))
+    return {"shapes": shapes, "targets": targets, "rank": 1}
 
 
 COUNTS = Question(

@@ -3,109 +3,137 @@
 from typing import Any
 
 import numpy as np
-import torch
+from torch import nn
 
-from course_pkg.adapters.targets import find_targets
-
-from ...compare import array, exactly, parts
+from ...compare import Comparator, array, exactly, parts
 from ...questions import Misconception, Property, Question
-from .ask import call_inject
+from .ask import call_inject_either
 from .layers import normal
 
 KINDS = ("q_proj", "k_proj", "v_proj", "o_proj")
-DECOYS = ("seq_proj", "conv_proj", "auto_proj")
+DECOYS = ("seq_proj", "conv_proj", "auto_proj", "q_proj_norm", "v_proj_norm", "o_proj_norm")
+NAMES_OF_GAIN = ("gain", "weight", "bias", "scale")
 
 
-def reference_inject(model: torch.nn.Module, targets: list[str], wrap: Any) -> list[str]:
-    """Injection with the course's own matching; `wrap` makes the adapter."""
-    names = find_targets(model, targets)
-    model.requires_grad_(False)
-    for name in names:
+def inject(
+    model: nn.Module,
+    targets: list[str],
+    wrap: Any,
+    matches: Any = lambda name, targets: name.split(".")[-1] in targets,
+    fault: str = "",
+) -> list[str]:
+    """Injection, with at most one known fault; without any it is the right answer.
+
+    Chapter: exercises.
+    """
+    modules = model.named_modules()
+    linears = [name for name, module in modules if isinstance(module, nn.Linear)]
+    names = [name for name in linears if matches(name, targets)]
+    if not names and fault != "silent":
+        raise ValueError(f"no linear layer is called {targets}")
+    if fault not in ("not-frozen", "frozen-last"):
+        model.requires_grad_(False)
+    for name in names[: 1 if fault == "first-only" else None]:
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, wrap(model.get_submodule(name)))
-    return names
+    if fault == "frozen-last":
+        model.requires_grad_(False)
+    return names[: 1 if fault == "first-only" else None]
 
 
 def expected(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What becomes of the model under the reference injection."""
-    return call_inject(reference_inject, inputs)
+    """What becomes of the model under the right injection. Chapter: exercises."""
+    return call_inject_either(inject, inputs)
+
+
+def _wrong(**fault: Any) -> Any:
+    def answer(model: nn.Module, targets: list[str], wrap: Any) -> list[str]:
+        return inject(model, targets, wrap, **fault)
+
+    return lambda inputs: call_inject_either(answer, inputs)
 
 
 def _chain(rng: np.random.Generator, names: list[str], targets: list[str]) -> dict[str, Any]:
-    width = 4
     return {
         "model": "chain",
-        "names": names,
-        "width": width,
-        "seed": int(rng.integers(2**31)),
-        "x": normal(rng, 2, width),
         "targets": targets,
+        "names": names,
+        "norms": [f"norms.{targets[0]}"],
+        "parameter": str(rng.choice(NAMES_OF_GAIN)),
         "gain": 0.5,
+        "width": 4,
+        "seed": int(rng.integers(2**31)),
+        "x": normal(rng, 2, 4),
     }
 
 
-def _names(rng: np.random.Generator, layers: int, kinds: tuple[str, ...]) -> list[str]:
+def _llama(rng: np.random.Generator, size: int) -> dict[str, Any]:
+    return {
+        "model": "llama",
+        "targets": ["q_proj", "down_proj"],
+        "parameter": str(rng.choice(NAMES_OF_GAIN)),
+        "gain": 0.5,
+        "seed": int(rng.integers(1000)),
+        "tokens": rng.integers(0, 256, 4 + size).tolist(),
+    }
+
+
+def _names(layers: int, kinds: tuple[str, ...]) -> list[str]:
     return [f"layers.{i}.attn.{kind}" for i in range(layers) for kind in kinds]
 
 
 def draw_targets(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Several layers, with near misses among the names."""
-    names = _names(rng, size + 1, (*KINDS, *DECOYS))
+    """Several layers, at several depths, with near misses among the names and a norm.
+
+    Chapter: exercises.
+    """
     targets = sorted(rng.choice(["q_proj", "v_proj", "o_proj"], size=2, replace=False).tolist())
-    return _chain(rng, [*names, "lm_head"], targets)
+    names = [*_names(size + 1, (*KINDS, *DECOYS)), targets[1], "lm_head"]
+    return _chain(rng, names, targets)
 
 
 def draw_frozen(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """No near misses: only what can be trained shows."""
-    return _chain(rng, _names(rng, size + 1, KINDS), ["k_proj", "v_proj"])
+    """No near misses: only what can be trained shows. The last case is a Llama.
 
-
-def draw_output(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """A Llama of two decoder layers, whose adapters are then opened."""
-    return {
-        "model": "llama",
-        "seed": int(rng.integers(1000)),
-        "tokens": rng.integers(0, 256, 4 + size).tolist(),
-        "targets": ["q_proj", "down_proj"],
-        "gain": 0.5,
-    }
+    Chapter: exercises.
+    """
+    if size == 2:
+        return _llama(rng, size)
+    return {**_chain(rng, _names(size + 1, KINDS), ["k_proj", "v_proj"]), "norms": ["norm"]}
 
 
 def draw_unknown(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """A target that no layer has."""
-    return _chain(rng, _names(rng, size + 1, KINDS), ["query"])
+    """A target that no layer has, and one that layers have. Chapter: exercises."""
+    chain = _chain(rng, _names(size + 1, KINDS), ["query"])
+    return {**chain, "norms": ["norm"], "known": ["q_proj"]}
 
 
-def _wrong(matches: Any, freeze: bool = True, first_only: bool = False, late: bool = False) -> Any:
-    """An injection that matches by `matches(name, targets)`, with the given faults."""
+def about(comparators: dict[str, Comparator]) -> Comparator:
+    """Compares the named parts of what became of a model that should not be refused.
 
-    def inject(model: torch.nn.Module, targets: list[str], wrap: Any) -> list[str]:
-        linears = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
-        names = [name for name in linears if matches(name, targets)][: 1 if first_only else None]
-        if freeze and not late:
-            model.requires_grad_(False)
-        for name in names:
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, wrap(model.get_submodule(name)))
-        if late:
-            model.requires_grad_(False)
-        return names
+    Chapter: exercises.
+    """
 
-    return lambda inputs: call_inject(inject, inputs)
+    def compare(expected: dict[str, Any], given: Any) -> str | None:
+        if isinstance(given, dict) and given.get("refused") is True:
+            return f"your function raised ValueError: {given.get('message', '')}"
+        return parts(comparators)(expected, given)
+
+    return compare
 
 
-def _last(name: str, targets: list[str]) -> bool:
-    return name.split(".")[-1] in targets
-
-
-def _about(*names: str) -> Any:
-    return parts({"refused": exactly(), **dict.fromkeys(names, exactly())})
-
-
+OUTPUT = array(rtol=1e-5)
 INJECT = Question(
     name="inject",
     expected=expected,
-    compare=_about("wrapped", "returned"),
+    compare=about(
+        {
+            "wrapped": exactly(),
+            "returned": exactly(),
+            "around its own layer": exactly(),
+            "output": OUTPUT,
+        }
+    ),
     properties=(
         Property(
             "targets",
@@ -121,62 +149,62 @@ INJECT = Question(
             "afterwards only the adapters' own parameters can be trained",
             "Freeze the model before you put the adapters in, so that they stay trainable.",
             draw_frozen,
-            compare=_about("trainable"),
+            compare=about({"trainable": exactly()}),
         ),
         Property(
             "output",
             1,
             "the adapters take part in a Llama's forward pass",
             "setattr on the parent module (model.get_submodule) replaces a layer in place.",
-            draw_output,
+            _llama,
             cases=2,
-            compare=parts({"refused": exactly(), "output": array(rtol=1e-5)}),
+            compare=about({"output": OUTPUT}),
         ),
         Property(
             "unknown",
             1,
-            "a target that no layer has is a ValueError",
+            "targets that no layer has raise ValueError, and others do not",
             "A misspelt target must not end in a training run that trains nothing.",
             draw_unknown,
             cases=1,
-            compare=parts({"refused": exactly()}),
+            compare=parts({"unknown": exactly(), "known": exactly()}),
         ),
     ),
     misconceptions=(
         Misconception(
             "substring",
             "you looked for the target anywhere in the name; 'q_proj' is inside 'seq_proj'",
-            _wrong(lambda name, targets: any(target in name for target in targets)),
+            _wrong(matches=lambda name, targets: any(target in name for target in targets)),
             ("targets",),
         ),
         Misconception(
             "suffix",
             "you asked how the name ends; 'seq_proj' ends in 'q_proj' too",
-            _wrong(lambda name, targets: name.endswith(tuple(targets))),
+            _wrong(matches=lambda name, targets: name.endswith(tuple(targets))),
             ("targets",),
         ),
         Misconception(
             "not-frozen",
             "the base layers can still be trained: set requires_grad to False on them",
-            _wrong(_last, freeze=False),
+            _wrong(fault="not-frozen"),
             ("frozen",),
         ),
         Misconception(
             "all-frozen",
             "the adapters are frozen too: freeze the model first, then put them in",
-            _wrong(_last, late=True),
+            _wrong(fault="frozen-last"),
             ("frozen",),
         ),
         Misconception(
             "first-only",
             "only the first target was wrapped",
-            _wrong(_last, first_only=True),
+            _wrong(fault="first-only"),
             ("targets", "frozen", "output"),
         ),
         Misconception(
             "silent",
             "nothing was wrapped and nothing was said",
-            _wrong(_last),
+            _wrong(fault="silent"),
             ("unknown",),
         ),
     ),

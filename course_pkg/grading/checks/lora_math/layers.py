@@ -10,23 +10,26 @@ from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Standard normal float32 numbers of the given shape."""
+    """Standard normal float32 numbers of the given shape. Chapter: exercises."""
     return rng.standard_normal(shape).astype("float32")
 
 
 def tensor(value: Any) -> torch.Tensor | None:
-    """A tensor of an `Array`, or None of None."""
+    """A tensor of an `Array`, or None of None. Chapter: exercises."""
     return None if value is None else torch.from_numpy(value.numpy())
 
 
 def tensors(inputs: dict[str, Any]) -> dict[str, torch.Tensor | None]:
-    """Every array of a case as a tensor."""
+    """Every array of a case as a tensor. Chapter: exercises."""
     names = ("x", "weight", "bias", "lora_A", "lora_B")
     return {name: tensor(inputs[name]) for name in names}
 
 
 def reference_layer(inputs: dict[str, Any]) -> LoRALinear:
-    """The reference LoRA layer with the case's weight, bias, A and B, in float32."""
+    """The reference LoRA layer with the case's weight, bias, A and B, in float32.
+
+    Chapter: exercises.
+    """
     t = tensors(inputs)
     out_features, in_features = t["weight"].shape
     base = nn.Linear(in_features, out_features, bias=t["bias"] is not None)

@@ -4,15 +4,85 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from ...compare import array, exactly
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+
+from ...compare import Comparator, array
 from ...questions import Misconception, Property, Question
-from ...values import Array
-from .layers import normal, reference_layer, tensor, tensors
+from .ask import call_merge
+from .layers import normal
 
 
-def each(*comparators: Any) -> Any:
-    """Compares a list item by item, the first comparator with the first item, and so on."""
+class Reference(nn.Module):
+    """The course's layer under the names that the question gives: one adapter, A and B.
+
+    Chapter: exercises.
+    """
+
+    def __init__(self, base: nn.Linear, rank: int, alpha: float) -> None:
+        super().__init__()
+        self.layer = LoRALinear(base, LoRAConfig(rank=rank, alpha=alpha), "only")
+        self.lora_A, self.lora_B = self.layer.lora_A["only"], self.layer.lora_B["only"]
+        self.base, self.forward = self.layer.base, self.layer.forward
+        self.merge, self.unmerge = self.layer.merge, self.layer.unmerge
+
+
+class Wrong(nn.Module):
+    """A layer with one known fault: where `fault` is not named below, it does the right thing.
+
+    Chapter: exercises.
+    """
+
+    def __init__(self, base: nn.Linear, rank: int, alpha: float, fault: str) -> None:
+        super().__init__()
+        self.base, self.scaling, self.fault, self.kept = base, alpha / rank, fault, None
+        self.lora_A = nn.Parameter(torch.ones(rank, base.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def update(self) -> torch.Tensor:
+        """(α/r)·BA, (out, in)."""
+        return self.scaling * self.lora_B.detach() @ self.lora_A.detach()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., in) -> (..., out)."""
+        if self.kept is not None and self.fault != "counted-again":
+            return self.base(x)
+        return self.base(x) + self.scaling * (x @ self.lora_A.T @ self.lora_B.T)
+
+    def merge(self) -> None:
+        """Fold the update in."""
+        if self.kept is not None and self.fault != "merged-twice":
+            return
+        weight = self.base.weight.data
+        self.kept = weight if self.fault == "not-copied" else weight.clone()
+        weight += self.update() / (self.scaling if self.fault == "unscaled" else 1)
+
+    def unmerge(self) -> None:
+        """Take it out."""
+        if self.kept is None:
+            return
+        if self.fault == "subtracted":
+            self.base.weight.data -= self.update()
+        else:
+            self.base.weight.data.copy_(self.kept)
+        self.kept = None
+
+
+def _wrong(fault: str) -> Any:
+    return lambda inputs: call_merge(lambda *given: Wrong(*given, fault), inputs)
+
+
+def expected(inputs: dict[str, Any]) -> list[Any]:
+    """What the script of operations gives with the reference layer. Chapter: exercises."""
+    return call_merge(Reference, inputs)
+
+
+def each(*comparators: Comparator) -> Comparator:
+    """Compares a list item by item, the first comparator with the first item, and so on.
+
+    Chapter: exercises.
+    """
 
     def compare(expected: list[Any], given: Any) -> str | None:
         if not isinstance(given, list) or len(given) != len(comparators):
@@ -25,77 +95,32 @@ def each(*comparators: Any) -> Any:
     return compare
 
 
-def expected(inputs: dict[str, Any]) -> list[Any]:
-    """What the script of operations gives with the reference layer."""
-    start = dict(inputs)
-    if "set" not in inputs["script"]:
-        zero = np.zeros_like(inputs["lora_B"].numpy())
-        start["lora_B"] = Array.of(zero)
-    layer = reference_layer(start)
-    seen: list[Any] = []
-    with torch.no_grad():
-        for operation in inputs["script"]:
-            match operation:
-                case "forward":
-                    seen.append(layer(tensor(inputs["x"])))
-                case "weight":
-                    seen.append(layer.base.weight.detach().clone())
-                case "A is zero":
-                    seen.append(False)
-                case "merge":
-                    layer.merge()
-                case "unmerge":
-                    layer.unmerge()
-    return seen
+def zero_a(expected: bool, given: Any) -> str | None:
+    """Compares whether A is zero, in words. Chapter: exercises."""
+    return None if given is expected else "A is zero at the start; so is B: neither can learn"
 
 
-def _draw(script: list[str], doubled: bool = False) -> Any:
-    """Cases that run `script`; α = r unless `doubled`, so that a wrong scale shows only there."""
+def _draw(script: list[str], alpha_over_rank: float = 1.0) -> Any:
+    """Cases that run `script`; where α = r a wrong scale does not show."""
 
     def draw(rng: np.random.Generator, size: int) -> dict[str, Any]:
         d, k, r = 3 + size, 4 + size, 2 + size
         return {
             "script": script,
+            "rank": r,
+            "alpha": alpha_over_rank * r,
             "x": normal(rng, 2, k),
             "weight": normal(rng, d, k),
             "bias": normal(rng, d) if size % 2 else None,
             "lora_A": normal(rng, r, k),
             "lora_B": normal(rng, d, r),
-            "rank": r,
-            "alpha": float(2 * r if doubled else r),
         }
 
     return draw
 
 
-def _weights(inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, float]:
-    t = tensors(inputs)
-    return t["weight"], t["lora_B"] @ t["lora_A"], inputs["alpha"] / inputs["rank"]
-
-
-def _unscaled(inputs: dict[str, Any]) -> list[torch.Tensor]:
-    weight, update, _ = _weights(inputs)
-    return [weight + update]
-
-
-def _twice(inputs: dict[str, Any]) -> list[torch.Tensor]:
-    weight, update, scale = _weights(inputs)
-    return [weight + 2 * scale * update]
-
-
-def _subtracted(inputs: dict[str, Any]) -> list[torch.Tensor]:
-    weight, update, scale = _weights(inputs)
-    return [weight + scale * update - scale * update]
-
-
-def _counted_again(inputs: dict[str, Any]) -> list[torch.Tensor]:
-    x = tensor(inputs["x"])
-    _, update, scale = _weights(inputs)
-    right = expected(inputs)[0]
-    return [right + scale * x @ update.T]
-
-
-close, same = array(rtol=1e-5), array(rtol=0.0)
+close, same = array(rtol=1e-5, atol=1e-6), array(rtol=0.0)
+BACK = ["set", "merge", "unmerge", "weight", "unmerge", "weight", "forward", "merge", "weight"]
 
 MERGE = Question(
     name="merge",
@@ -107,15 +132,24 @@ MERGE = Question(
             1,
             "a new layer gives what the base layer gives, though its A is not zero",
             "Initialise A at random and B with zeros: then BA = 0, and yet B has a gradient.",
-            _draw(["forward", "A is zero"], doubled=True),
-            compare=each(array(rtol=1e-6), exactly()),
+            _draw(["forward", "A is zero"], 2.0),
+            compare=each(close, zero_a),
+        ),
+        Property(
+            "learn",
+            1,
+            "A and B get the gradients of the unmerged layer's output",
+            "A and B must take part in forward as they are: not detached, and not under no_grad.",
+            _draw(["set", "gradients"]),
+            compare=each(close, close),
         ),
         Property(
             "weight",
             2,
-            "merging makes the weight W + (α/r)·BA",
-            "B @ A has the shape of the weight, (out, in).",
-            _draw(["set", "merge", "weight"], doubled=True),
+            "the update is (α/r)·BA, beside the weight and merged into it",
+            "B @ A has the shape of the weight, (out, in); both ways have the factor α/r.",
+            _draw(["set", "forward", "merge", "weight"], 2.5),
+            compare=each(close, close),
         ),
         Property(
             "output",
@@ -134,27 +168,39 @@ MERGE = Question(
         Property(
             "unmerge",
             1,
-            "unmerging restores the weight bit for bit",
-            "(W + D) − D is not W in floating point: keep a copy.",
-            _draw(["set", "merge", "unmerge", "weight"]),
-            compare=each(same),
+            "unmerging restores the weight bit for bit, and the layer can be merged again",
+            "(W + D) − D is not W in floating point: keep a copy. Unmerging twice, or a layer that "
+            "is not merged, changes nothing.",
+            _draw(BACK),
+            compare=each(same, same, close, close),
         ),
     ),
     misconceptions=(
-        Misconception("unscaled", "you merged BA without the scale α/r", _unscaled, ("weight",)),
         Misconception(
-            "merged-twice", "the second merge added the update again", _twice, ("twice",)
+            "unscaled", "you merged BA without the scale α/r", _wrong("unscaled"), ("weight",)
+        ),
+        Misconception(
+            "merged-twice",
+            "the second merge added the update again",
+            _wrong("merged-twice"),
+            ("twice",),
         ),
         Misconception(
             "subtracted",
             "you subtracted the update; rounding makes that differ from the weight you began with",
-            _subtracted,
+            _wrong("subtracted"),
+            ("unmerge",),
+        ),
+        Misconception(
+            "not-copied",
+            "what you kept is the weight itself, which merging changed: keep a clone of it",
+            _wrong("not-copied"),
             ("unmerge",),
         ),
         Misconception(
             "counted-again",
             "the merged layer still adds the update to its output",
-            _counted_again,
+            _wrong("counted-again"),
             ("output",),
         ),
     ),
