@@ -72,7 +72,10 @@ def model(
 def start(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
 ) -> None:
-    """Copy an assignment from exercises/ to work/, to do it there. Run in the course's folder."""
+    """Copy an assignment from exercises/ to work/, to do it there. Run in the course's folder.
+
+    Chapter: exercises.
+    """
     from course_pkg.grading import handout
 
     try:
@@ -86,7 +89,10 @@ def start(
 def release(
     assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
 ) -> None:
-    """Make the students' notebooks in exercises/ from solutions/; for instructors."""
+    """Make the students' notebooks in exercises/ from solutions/.
+
+    Chapter: appendix/for-instructors.
+    """
     from course_pkg.grading import handout
 
     for assignment in assignments:

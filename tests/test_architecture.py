@@ -38,7 +38,7 @@ LAYERS = {
     "cli": 4,
 }
 FOLDERS = {name for name in LAYERS if "." not in name} - {"pins", "doctor", "cli"}  # files
-BOOK_ONLY = {"appendix", "experiments"}  # folders of book/ that no folder of the package answers
+BOOK_ONLY = {"api", "appendix", "experiments"}  # folders of book/ alone
 
 
 def modules(root: Path) -> dict[str, Path]:

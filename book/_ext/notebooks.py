@@ -19,7 +19,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import costs
 import nbformat
+from executed import path_of
 from sphinx.application import Sphinx
 
 FENCE = re.compile(r"^(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:.-]+)\}[ ]*(?P<argument>.*)$")
@@ -129,6 +131,7 @@ def plain_markdown(lines: list[str], folder: Path, cell: Any) -> list[str]:
 def plain_notebook(executed: Path, page: Path) -> nbformat.NotebookNode:
     """The executed notebook of `page`, readable in plain Jupyter."""
     notebook, values = nbformat.read(executed, as_version=4), glued_values(executed)
+    notebook.cells = [cell for cell in notebook.cells if not costs.is_measuring(cell)]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             text = "\n".join(plain_markdown(cell.source.splitlines(), page.parent, cell))
@@ -143,7 +146,7 @@ def plain_notebook(executed: Path, page: Path) -> nbformat.NotebookNode:
 
 def offer_notebook(app: Sphinx, pagename: str, _template: str, context: dict, doctree: Any) -> None:
     """Write the page's notebook and name it where the theme's download menu looks."""
-    executed = Path(app.outdir).parent / "jupyter_execute" / f"{pagename}.ipynb"
+    executed = path_of(app, pagename)
     if doctree is None or not executed.is_file():
         return
     notebook = plain_notebook(executed, Path(app.env.doc2path(pagename)))

@@ -8,10 +8,9 @@ of everything else a page's outputs rest on, and
 - on `env-get-outdated` asks Sphinx to re-read the pages whose fingerprint has changed.
 
 A fingerprint covers: the lock file; the modules of the package that the page imports,
-found by parsing and followed through their own imports; and the data files and folders
-that page or modules name in a string. Pages without code cells have none.
-
-It does not see imports built at run time from parts of names, or programs that a page starts.
+found by parsing and followed through their own imports (see closure.py); the data files and
+folders that page or modules name in a string; and the recorded experiments that the page names.
+Pages without code cells have none.
 """
 
 from __future__ import annotations
@@ -20,18 +19,19 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
+from closure import PACKAGE, imported_names, package_modules
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 CODE_CELL = re.compile(r"^(`{3,})\{code-cell\}[^\n]*\n(.*?)^\1`*\s*$", re.MULTILINE | re.DOTALL)
+GLUED = re.compile(r"\{glue:\w+\}`([^`:]+\.md)::|^:doc: (\S+\.md)$", re.MULTILINE)
 DISPLAY_NAME = re.compile(r"^(\s+display_name:\s*)(.+?)\s*$", re.MULTILINE)
-PACKAGE = "course_pkg"
 ALWAYS = ("requirements.txt", "book/matplotlibrc")  # what every running page rests on
 DATA_ROOTS = (f"{PACKAGE}/data", "book/experiments")
+RECORDS = f"{PACKAGE}/data/experiments"  # load_record("name") rests on name.json there, alone
 
 
 def page_code(text: str) -> str:
@@ -44,73 +44,34 @@ def page_code(text: str) -> str:
     return "\n".join(kept) + "\n" if kept else ""
 
 
-def module_file(root: Path, name: str) -> Path | None:
-    """The file of module `name` under `root`, or None if there is no such module."""
-    base = root.joinpath(*name.split("."))
-    for path in (base / "__init__.py", base.with_suffix(".py")):
-        if path.is_file():
-            return path
-    return None
-
-
-def imported_names(tree: ast.AST, importer: str, is_package: bool) -> Iterator[str]:
-    """Every dotted name that `tree` may import; `importer` resolves relative imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parts = importer.split(".") if importer else []
-            up = node.level - is_package
-            prefix = parts[: len(parts) - up] if node.level else []
-            base = ".".join(prefix + ([node.module] if node.module else []))
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value  # importlib.import_module("course_pkg.…"); others name no module
-
-
 def data_files(root: Path, tree: ast.AST, folders: tuple[Path, ...]) -> Iterator[Path]:
     """Files under the data roots that a string in `tree` names, as a path from any folder."""
     roots = [(root / name).resolve() for name in DATA_ROOTS]
+    records = (root / RECORDS).resolve()
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             continue
         if not 0 < len(node.value) < 200 or "\n" in node.value or "\0" in node.value:
             continue
-        for folder in folders:
-            path = (folder / node.value).resolve()
-            if any(path.is_relative_to(data) for data in roots) and path.exists():
-                yield from (
-                    (path,) if path.is_file() else (f for f in path.rglob("*") if f.is_file())
-                )
-
-
-@cache
-def parse(path: Path, _mtime: int) -> ast.AST:
-    return ast.parse(path.read_text("utf8"), str(path))
+        for path in (*(folder / node.value for folder in folders), records / f"{node.value}.json"):
+            path = path.resolve()
+            if not any(path.is_relative_to(data) for data in roots):
+                continue
+            if path.is_file():
+                yield path
+            elif path.is_dir():
+                inside = (file for file in path.rglob("*") if file.is_file())
+                yield from (file for file in inside if records not in file.parents)
 
 
 def dependencies(root: Path, page: Path, code: str) -> set[Path]:
     """Every file, besides the page, that the outputs of a page's `code` rest on."""
-    package = root / PACKAGE
     found = {root / name for name in ALWAYS if (root / name).is_file()}
     tree = ast.parse(code, str(page))
     found.update(data_files(root, tree, (root, page.parent, *(root / d for d in DATA_ROOTS))))
-    waiting = list(imported_names(tree, "", False))
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name.partition(".")[0] != PACKAGE:
-            continue
-        seen.add(name)
-        waiting.append(name.rpartition(".")[0])  # importing a.b.c runs a and a.b first
-        path = module_file(root, name)
-        if path is None:
-            continue
+    for path, module in package_modules(root, list(imported_names(tree, "", False))).items():
         found.add(path)
-        tree = parse(path, path.stat().st_mtime_ns)
-        found.update(data_files(root, tree, (root, package, path.parent)))
-        waiting += imported_names(tree, name, path.name == "__init__.py")
+        found.update(data_files(root, module, (root, root / PACKAGE, path.parent)))
     return found
 
 
@@ -146,12 +107,24 @@ def outdated(app: Sphinx, env: BuildEnvironment, added: set, changed: set, remov
     """Pages whose dependencies have changed since they were last read."""
     known = env.course_fingerprints
     root = Path(app.srcdir)
-    stale = []
-    for docname in known.keys() & env.found_docs - added - changed:
+    candidates = env.found_docs - added - changed
+    stale = set()
+    for docname in known.keys() & candidates:
         page = Path(env.doc2path(docname))
         if fingerprint(root, page, page.read_text("utf8")) != known[docname]:
-            stale.append(docname)
-    return stale
+            stale.add(docname)
+    anew = {Path(env.doc2path(docname)) for docname in stale | changed}
+    for docname in candidates - stale:  # it may show values that a page run again has glued
+        page = Path(env.doc2path(docname))
+        if anew & set(glued_pages(page, page.read_text("utf8"))):
+            stale.add(docname)
+    return sorted(stale)
+
+
+def glued_pages(page: Path, text: str) -> Iterator[Path]:
+    """The other pages whose glued values a page shows."""
+    for match in GLUED.finditer(text):
+        yield (page.parent / (match[1] or match[2])).resolve()
 
 
 def prepare(app: Sphinx) -> None:

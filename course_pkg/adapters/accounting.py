@@ -3,7 +3,7 @@
 The model is built on torch's meta device, where tensors have shapes and no storage, so the
 counts are those of the real class, tied and grouped weights included, in milliseconds.
 Bytes are an account, not a measurement: allocator overhead, temporary buffers and the CUDA
-context are left out. Chapter: adapters/lora, adapters/efficiency.
+context are left out. Chapter: adapters/lora.
 """
 
 import copy
@@ -35,6 +35,7 @@ class ParameterCount:
     """How many parameters a fine-tuning method keeps and trains.
 
     base: the model's own, tied ones once; adapter: LoRA's; trainable: those that get a gradient.
+    Chapter: adapters/lora.
     """
 
     method: str
@@ -60,7 +61,7 @@ class ParameterCount:
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that one training step holds at its peak, and what was assumed."""
+    """Bytes that a training step holds at its peak; what was assumed. Chapter: adapters/lora."""
 
     method: str
     weights: int
@@ -132,7 +133,7 @@ def estimate_memory(
     master_weights: whether full fine-tuning keeps an fp32 copy of its 16-bit weights.
     Raises as count_parameters does; ValueError for sizes below 1 or an unknown choice.
     Sources: Rajbhandari et al. 2020 (ZeRO), section 3.1, for 16 bytes a trained parameter;
-    Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/efficiency.
+    Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/lora.
 
     >>> from transformers import LlamaConfig
     >>> estimate = estimate_memory(LlamaConfig())  # 7B: 2 + 2 + 4 + 8 bytes each
@@ -171,7 +172,7 @@ def activation_bytes(
     layer at a time, if "checkpointed". The ends add 4sbh(1 + v/h), fp32 logits included.
     Raises ValueError for sizes below 1, an unknown choice, or a config that lacks these numbers.
     Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
-    Models", equation 1 and sections 4.3 and 5. Chapter: adapters/efficiency.
+    Models", equation 1 and sections 4.3 and 5. Chapter: adapters/lora.
 
     >>> from transformers import LlamaConfig
     >>> sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=16)
@@ -198,7 +199,7 @@ def effective_bits(block_size: int, constant_block_size: int) -> float:
 
     4 + 8/block_size + 32/(block_size · constant_block_size). block_size: weights that share one
     8-bit scale; constant_block_size: scales that share an fp32 one. Raises ValueError below 1.
-    Source: QLoRA (Dettmers et al. 2023), section 3. Chapter: adapters/qlora.
+    Source: QLoRA (Dettmers et al. 2023), section 3. Chapter: adapters/lora.
 
     >>> round(effective_bits(64, 256), 3)
     4.127

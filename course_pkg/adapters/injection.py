@@ -48,7 +48,10 @@ def wrap(
     adapter_name: str,
     generator: torch.Generator | None = None,
 ) -> list[str]:
-    """Put an adapter on exactly the named nn.Linear modules: inject_lora, targets resolved."""
+    """Put an adapter on exactly the named nn.Linear modules: inject_lora, targets resolved.
+
+    Chapter: adapters/lora.
+    """
     present = lora_layers(model)
     if adapter_name in adapter_names(model):
         raise ValueError(
@@ -73,18 +76,18 @@ def wrap(
 
 
 def lora_layers(model: nn.Module) -> dict[str, LoRALinear]:
-    """Name → LoRALinear of every adapted layer, in the model's order."""
+    """Name → LoRALinear of every adapted layer, in the model's order. Chapter: adapters/lora."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, LoRALinear)}
 
 
 def adapter_names(model: nn.Module) -> list[str]:
-    """The names of all adapters in the model, oldest first."""
+    """The names of all adapters in the model, oldest first. Chapter: adapters/lora."""
     layers = lora_layers(model).values()
     return list(dict.fromkeys(name for layer in layers for name in layer.configs))
 
 
 def active_adapters(model: nn.Module) -> list[str]:
-    """The names of the adapters that act now."""
+    """The names of the adapters that act now. Chapter: adapters/lora."""
     layers = lora_layers(model).values()
     return list(dict.fromkeys(name for layer in layers for name in layer.active))
 
@@ -195,7 +198,7 @@ def merge_adapters(model: nn.Module) -> None:
 
 
 def unmerge_adapters(model: nn.Module) -> None:
-    """Give every merged layer its own weight back, bit for bit."""
+    """Give every merged layer its own weight back, bit for bit. Chapter: adapters/lora."""
     for layer in lora_layers(model).values():
         layer.unmerge()
 
@@ -215,7 +218,7 @@ def remove_lora(model: nn.Module) -> None:
 
 
 def freeze_base(model: nn.Module) -> None:
-    """Turn gradients off for every parameter that is not an adapter's."""
+    """Turn gradients off for every parameter that is not an adapter's. Chapter: adapters/lora."""
     adapters = {
         id(parameter)
         for layer in lora_layers(model).values()
@@ -227,7 +230,7 @@ def freeze_base(model: nn.Module) -> None:
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Name → parameter of everything that gets a gradient."""
+    """Name → parameter of everything that gets a gradient. Chapter: adapters/lora."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 

@@ -57,7 +57,10 @@ def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def adaptable_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Name → every submodule, without what is inside a LoRALinear; names are the base model's."""
+    """Name → every submodule, without what is inside a LoRALinear; names are the base model's.
+
+    Chapter: adapters/lora.
+    """
     modules: dict[str, nn.Module] = {}
     inside: tuple[str, ...] = ()
     for name, module in model.named_modules():

@@ -1,1 +1,1 @@
-"""Supervised fine-tuning: the training loop and what feeds it. Chapter: finetuning."""
+"""Supervised fine-tuning: the training loop and what feeds it. Chapter: adapters/lora."""

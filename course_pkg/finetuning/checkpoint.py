@@ -2,7 +2,7 @@
 
 Only trainable parameters are kept, so a LoRA checkpoint is megabytes. The data position and
 the learning rate follow from the step number, so they need no state of their own.
-Chapter: finetuning/sft.
+Chapter: adapters/lora.
 """
 
 import os
@@ -30,7 +30,7 @@ def save_checkpoint(
     """Write trainable weights, optimizer, gradient scale, random states and history, atomically.
 
     settings: what must be the same on resuming. A crash leaves the previous file whole.
-    Chapter: finetuning/sft.
+    Chapter: adapters/lora.
     """
     state = {
         "format": FORMAT,
@@ -58,7 +58,7 @@ def load_checkpoint(
 
     Raises FileNotFoundError, or ValueError if the file is damaged or if its settings or its
     trainable parameters are not those of this run; nothing is changed then.
-    Chapter: finetuning/sft.
+    Chapter: adapters/lora.
     """
     path = Path(path)
     if not path.is_file():

@@ -1,6 +1,6 @@
 """What a training run did, step by step: to look at, to plot, to keep as JSON.
 
-Chapter: finetuning/sft.
+Chapter: adapters/lora.
 """
 
 import json
@@ -16,6 +16,7 @@ class StepRecord:
     """One optimizer step: loss in nats per target token, before the step's update.
 
     grad_norm is the norm before clipping; tokens counts targets; seconds is wall time.
+    Chapter: adapters/lora.
     """
 
     step: int
@@ -28,7 +29,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the evaluation callback returned after a step."""
+    """What the evaluation callback returned after a step. Chapter: adapters/lora."""
 
     step: int
     value: float
@@ -38,7 +39,7 @@ class Evaluation:
 class History:
     """The record of a training run.
 
-    Chapter: finetuning/sft.
+    Chapter: adapters/lora.
 
     >>> history = History((StepRecord(1, 2.5, 1e-4, 0.7, 128, 0.2),), (Evaluation(1, 2.4),))
     >>> history.losses
@@ -77,7 +78,7 @@ class History:
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the training loss and the evaluations against the step; return the axes.
 
-        Raises ValueError if nothing was recorded. Chapter: finetuning/sft.
+        Raises ValueError if nothing was recorded. Chapter: adapters/lora.
         """
         if not self.steps:
             raise ValueError("the history is empty: nothing to plot")

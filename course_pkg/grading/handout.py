@@ -15,7 +15,10 @@ IGNORED = {".ipynb_checkpoints"}
 
 
 class HandoutError(RuntimeError):
-    """An assignment can't be handed out; the message says why, and what to do."""
+    """An assignment can't be handed out; the message says why, and what to do.
+
+    Chapter: exercises.
+    """
 
 
 def release(course: Path, assignment: str) -> bool:

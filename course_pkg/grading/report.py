@@ -106,7 +106,8 @@ class Score(float):
                 f"<td style='vertical-align:top'>{p.earned}/{p.points}</td></tr>"
             )
         title = html.escape(self._title)
-        return f"<table><caption><b>{title}</b></caption>{''.join(rows)}</table>"
+        head = f"<table class='course-report'><caption><b>{title}</b></caption>"
+        return f"{head}{''.join(rows)}</table>"
 
 
 class Recorded:

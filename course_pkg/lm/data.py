@@ -24,7 +24,7 @@ LOG_FORMAT = re.compile(r"LOG: [^\n]+[.!?]\nCAUSE: [^\n]+[.!?]\nORDERS: [^\n]+[.
 
 @dataclass(frozen=True)
 class Example:
-    """One instruction and the answer wanted for it."""
+    """One instruction and the answer wanted for it. Chapter: adapters/lora."""
 
     id: str
     topic: str
@@ -34,7 +34,10 @@ class Example:
 
 @dataclass(frozen=True)
 class TokenizedExample:
-    """Token ids, and labels of the same length that hold IGNORE where no loss is wanted."""
+    """Token ids, and labels of the same length that hold IGNORE where no loss is wanted.
+
+    Chapter: adapters/lora.
+    """
 
     input_ids: tuple[int, ...]
     labels: tuple[int, ...]
@@ -59,6 +62,7 @@ def load_texts(name: str = "passages", split: str = "test") -> list[str]:
     """The texts of one of the course's evaluation sets, from short to long.
 
     name: "passages" (40 texts of 3 to 60 words). Raises ValueError for any other name or split.
+    Chapter: adapters/lora.
 
     >>> texts = load_texts("passages")
     >>> len(texts), texts[0]
@@ -71,6 +75,7 @@ def follows_log_format(text: str) -> bool:
     """Whether a text is exactly one entry of the navigator's log: three lines, one sentence each.
 
     Blank space around the text is allowed, anything else before or after is not.
+    Chapter: adapters/lora.
 
     >>> follows_log_format("LOG: Calm.\\nCAUSE: No wind.\\nORDERS: Row.")
     True
@@ -83,7 +88,7 @@ def follows_log_format(text: str) -> bool:
 def chat_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> str:
     """The text that a chat model is given for a user's prompt, up to where its answer begins.
 
-    Raises ValueError if the tokenizer has no chat template.
+    Raises ValueError if the tokenizer has no chat template. Chapter: adapters/lora.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> chat_prompt("Hi", tiny_tokenizer())
@@ -101,7 +106,7 @@ def tokenize_example(
     """Prompt and answer as token ids, with labels on the answer and its end token only.
 
     max_length: ValueError if the example has more tokens; None sets no limit.
-    Chapter: finetuning/instructions.
+    Chapter: adapters/lora.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> tokenized = tokenize_example(Example("1", "any", "Hi", "Yo"), tiny_tokenizer())
@@ -128,7 +133,7 @@ def collate(
     """One batch: input_ids, attention_mask and labels, each int64 of shape (batch, longest).
 
     Pads are masked from attention by 0 and from the loss by IGNORE, whatever token they are.
-    Raises ValueError for an empty batch.
+    Raises ValueError for an empty batch. Chapter: adapters/lora.
 
     >>> short, long = TokenizedExample((5,), (5,)), TokenizedExample((6, 7), (-100, 7))
     >>> batch = collate([short, long], pad_token_id=0)
@@ -166,6 +171,7 @@ def batches(
 
     seed: shuffles every epoch in an order of its own, always the same for the same seed; None
     keeps the given order. Raises ValueError for no examples or a batch_size below 1.
+    Chapter: adapters/lora.
 
     >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
     >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0, epochs=2)]

@@ -8,30 +8,32 @@ command line prints the message alone, so it must make sense without a traceback
 class ModelError(RuntimeError):
     """A model could not be made ready; the message is one line and ends with the mend.
 
+    Chapter: setup.
+
     >>> issubclass(UnknownModelError, ModelError)
     True
     """
 
 
 class UnknownModelError(ModelError):
-    """No model has that name, and no folder either."""
+    """No model has that name, and no folder either. Chapter: setup."""
 
 
 class MissingPackageError(ModelError):
-    """A pip package that carries or converts the model is not installed."""
+    """A pip package that carries or converts the model is not installed. Chapter: setup."""
 
 
 class CorruptModelError(ModelError):
-    """The file that the model comes from is not the one that was published."""
+    """The file that the model comes from is not the one that was published. Chapter: setup."""
 
 
 class NoSpaceError(ModelError):
-    """The disk of the cache folder is full, or too small."""
+    """The disk of the cache folder is full, or too small. Chapter: setup."""
 
 
 class CacheAccessError(ModelError):
-    """The cache folder cannot be read or written by this user."""
+    """The cache folder cannot be read or written by this user. Chapter: setup."""
 
 
 class OfflineError(ModelError):
-    """A model on a hub was asked for, and the hub cannot be reached."""
+    """A model on a hub was asked for, and the hub cannot be reached. Chapter: setup."""

@@ -24,7 +24,7 @@ HUB_TIMEOUT = 10.0  # seconds
 
 
 class LoadedModel(NamedTuple):
-    """A model and its tokenizer; unpacks as `model, tokenizer = load()`."""
+    """A model and its tokenizer; unpacks as `model, tokenizer = load()`. Chapter: setup."""
 
     model: PreTrainedModel
     tokenizer: Tokenizer
@@ -71,7 +71,7 @@ def load(
 def prepare(name: str = smollm2.NAME) -> Path | None:
     """Make a model ready for use without a network; return its folder, None for "tiny".
 
-    Raises ModelError as `load` does.
+    Raises ModelError as `load` does. Chapter: setup.
 
     >>> prepare("tiny") is None
     True
@@ -91,7 +91,7 @@ def prepare(name: str = smollm2.NAME) -> Path | None:
 def pick_device(device: str | torch.device | None) -> torch.device:
     """The torch device that a name means; None is the CPU, "auto" a GPU if there is one.
 
-    Raises ModelError if torch does not know the device or this machine lacks it.
+    Raises ModelError if torch does not know the device or this machine lacks it. Chapter: setup.
 
     >>> pick_device(None)
     device(type='cpu')

@@ -43,12 +43,15 @@ STAGES = {  # and about how many seconds each takes on two cores
 
 
 def cached_folder() -> Path:
-    """Where the converted model is, or will be."""
+    """Where the converted model is, or will be. Chapter: setup."""
     return cache_root() / NAME
 
 
 def cache_state(*, deep: bool = True) -> CacheState:
-    """Whether the converted model is there and whole; deep also compares every checksum."""
+    """Whether the converted model is there and whole; deep also compares every checksum.
+
+    Chapter: setup.
+    """
     return inspect(cached_folder(), GGUF_SHA256, deep=deep)
 
 
@@ -57,6 +60,7 @@ def prepare() -> Path:
 
     About 25 s and 540 MB of disk the first time, with a progress bar on stderr; a few
     tenths of a second afterwards, for the checksums. Raises a ModelError with the mend.
+    Chapter: setup.
     """
     return ensure(cached_folder(), GGUF_SHA256, _convert_with_progress, NEEDED_BYTES)
 
@@ -65,6 +69,7 @@ def find_gguf() -> Path:
     """The GGUF file inside the installed package, none of whose code is run.
 
     Raises MissingPackageError if the package is absent, of another version, or empty.
+    Chapter: setup.
     """
     try:
         package = metadata.distribution(PACKAGE)
@@ -85,7 +90,10 @@ def find_gguf() -> Path:
 
 
 def check_gguf(path: Path) -> None:
-    """Raise CorruptModelError unless the file is, to the bit, the one that was published."""
+    """Raise CorruptModelError unless the file is, to the bit, the one that was published.
+
+    Chapter: setup.
+    """
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != GGUF_SHA256:
@@ -99,7 +107,7 @@ def convert(folder: Path, report: Callable[[str], None] = lambda stage: None) ->
     """Write the model and its tokenizer into a folder, as safetensors and tokenizer.json.
 
     report: called with the name of each of STAGES as it begins.
-    Raises MissingPackageError or CorruptModelError.
+    Raises MissingPackageError or CorruptModelError. Chapter: setup.
     """
     for module in ("gguf", "accelerate"):
         if util.find_spec(module) is None:
@@ -122,7 +130,10 @@ def convert(folder: Path, report: Callable[[str], None] = lambda stage: None) ->
 
 
 def read_tokenizer(gguf: Path):
-    """The tokenizer straight from the GGUF, mended as the module's docstring says."""
+    """The tokenizer straight from the GGUF, mended as the module's docstring says.
+
+    Chapter: setup.
+    """
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
     from transformers import AutoTokenizer
 
@@ -142,7 +153,10 @@ def read_tokenizer(gguf: Path):
 
 
 def read_model(gguf: Path):
-    """The model straight from the GGUF, in fp32, with nothing left of the GGUF about it."""
+    """The model straight from the GGUF, in fp32, with nothing left of the GGUF about it.
+
+    Chapter: setup.
+    """
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
@@ -163,7 +177,10 @@ def read_model(gguf: Path):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' advice and progress bars off stderr while a model is read."""
+    """Keep transformers' advice and progress bars off stderr while a model is read.
+
+    Chapter: setup.
+    """
     from transformers.utils import logging as transformers_logging
 
     verbosity = transformers_logging.get_verbosity()

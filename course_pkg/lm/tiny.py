@@ -23,7 +23,7 @@ def byte_symbols() -> list[str]:
     """The 256 printable characters that stand for bytes in a byte-level vocabulary.
 
     Printable Latin-1 bytes stand for themselves, the others for characters from U+0100 on.
-    Source: GPT-2 (Radford et al. 2019), section 2.2 and its released encoder.
+    Source: GPT-2 (Radford et al. 2019), section 2.2 and its released encoder. Chapter: setup.
 
     >>> symbols = byte_symbols()
     >>> symbols[65], symbols[32], len(set(symbols))
@@ -38,7 +38,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer whose ids 0 to 255 are the bytes of the text in UTF-8, then pad, bos, eos.
 
     Every string comes back exactly from its ids. The names of the special tokens are those
-    of SmolLM2, and are recognised in the text as they are there.
+    of SmolLM2, and are recognised in the text as they are there. Chapter: setup.
 
     >>> tokenizer = tiny_tokenizer()
     >>> tokenizer("Aé").input_ids
@@ -67,6 +67,7 @@ def tiny_model(seed: int = 0) -> LlamaForCausalLM:
     """A random Llama in fp32 for `tiny_tokenizer`: about 0.1 million parameters.
 
     The same seed gives the same weights, and torch's global generator is left as it was.
+    Chapter: setup.
 
     >>> sum(parameter.numel() for parameter in tiny_model().parameters())
     90624

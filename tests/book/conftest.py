@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .support import EXTENSIONS, ROOT, SAMPLE, build
+from .support import EXTENSIONS, MODULE, ROOT, SAMPLE, build
 
 
 @pytest.fixture(scope="session")
 def small_book(tmp_path_factory) -> Path:
-    """A built book of four pages, with the course's settings, extensions and style."""
+    """A built book of five pages, with the course's settings, extensions and style."""
     folder = tmp_path_factory.mktemp("small")
     shutil.copytree(ROOT / "book" / "_static", folder / "book" / "_static")
     for name in ("_config.yml", "book/matplotlibrc", "book/references.bib"):
@@ -22,6 +22,7 @@ def small_book(tmp_path_factory) -> Path:
     (folder / "_config.yml").write_text(yaml.safe_dump(config))
     (folder / "course_pkg").mkdir()
     (folder / "course_pkg/__init__.py").write_text("def twice(x):\n    return 2 * x\n")
+    (folder / "course_pkg/sums.py").write_text(MODULE)
     pages = {
         "index": "# Start\n",
         "sample": SAMPLE,
@@ -30,6 +31,7 @@ def small_book(tmp_path_factory) -> Path:
             "| a | b |\n|---|---|\n| " + "long" * 20 + " | x |\n"
         ),
         "cited": ("# Cited\n\n{cite:p}`hu2022lora`\n\n```{bibliography}\n```\n"),
+        "api": "# Code\n\n```{eval-rst}\n.. package:: course_pkg\n```\n",
     }
     for name, text in pages.items():
         (folder / "book" / f"{name}.md").write_text(text)

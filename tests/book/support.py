@@ -31,6 +31,46 @@ def build(folder: Path) -> str:
     return done.stdout + done.stderr
 
 
+MODULE = '''"""Sums of numbers, as `sum` makes them.
+
+    total = x_1 + x_2
+
+Chapter: sample.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Total:
+    """A sum with its parts.
+
+    parts: the numbers, (n,) of them; at least one_part.
+    scale: a factor * on the sum_of_parts. offset: what is added.
+    Raises ValueError if there are none.
+    Source: arithmetic. Chapter: sample.
+
+    >>> Total((1, 2)).mean
+    1.5
+    """
+
+    parts: tuple[float, ...]
+    scale: float = 1.0
+    offset: "torch.Tensor | None" = None
+
+    @property
+    def mean(self) -> float:
+        """The sum over the count. Chapter: sample, nowhere/planned."""
+        return self.scale * sum(self.parts) / len(self.parts)
+
+
+def joined(total: Total, device: torch.device) -> torch.Tensor:
+    """The parts as a tensor. Chapter: sample."""
+    return torch.tensor(total.parts, device=device)
+'''
+
 SAMPLE = (
     HEADER
     + r"""
@@ -55,6 +95,8 @@ A note, with {doc}`a page <index>`.
 
 ```{code-cell} ipython3
 from myst_nb import glue
+from course_pkg.sums import Total
+print("total", Total((1, 2)).mean)
 glue("answer", 41.9999, display=False)
 glue("word", "hello", display=False)
 ```

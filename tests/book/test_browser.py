@@ -1,9 +1,11 @@
 """Pages open from disk in Chromium with no network: no error, mathematics set, nothing too wide."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -48,9 +50,10 @@ class Tab:
 
 
 def pages(site):
-    """All pages but the one at the top, which only leads on to another."""
+    """All pages but the one at the top, which only leads on to another; of sources, three."""
     found = set(site.rglob("*.html")) - set(site.glob("_static/**/*")) - {site / "index.html"}
-    return sorted(found)
+    sources = sorted(site.glob("_modules/**/*.html"))
+    return sorted(found - set(sources[3:]))
 
 
 def check(browser, path, width, scheme):
@@ -82,20 +85,84 @@ def test_every_page_opens_without_a_fault(browser, site, width):
     assert {name: problems for name, problems in found.items() if problems} == {}
 
 
-def test_search_finds_a_word_without_a_server(browser, site):
+def test_search_finds_a_word_and_shows_the_page_without_a_server(browser, site):
     tab = Tab(browser)
     page = tab.open(site / "search.html", "?q=perplexity")
-    page.wait_for_selector("#search-results li a", timeout=10_000)
+    results = page.locator("#search-results li a")
+    results.first.wait_for(timeout=10_000)
+    target = page.evaluate("document.querySelector('#search-results li a').href")
+    results.first.click()
+    page.wait_for_url(lambda url: url.split("#")[0].split("?")[0] == target.split("#")[0])
+    assert "perplexity" in page.locator("main").inner_text().lower()
     assert tab.problems == []
 
 
-def test_dark_and_light_can_be_chosen(browser, site):
-    page = Tab(browser).open(site / "book" / "index.html")
-    colours = []
-    for theme in ("light", "dark"):
-        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
-        colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert colours[0] != colours[1]
+def test_the_search_field_of_a_page_leads_to_the_results(browser, site):
+    tab = Tab(browser)
+    page = tab.open(site / "book/index.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("perplexity")
+    page.keyboard.press("Enter")
+    page.locator("#search-results li a").first.wait_for(timeout=10_000)
+    assert tab.problems == []
+
+
+def in_order(site):
+    """The pages in the order of the table of contents, which the builder wrote into the site."""
+    toc = yaml.safe_load((site.parents[1] / "_toc.yml").read_text())
+    names = [toc["root"], *re.findall(r"'file': '([^']+)'", str(toc))]
+    return [site / f"{name}.html" for name in names]
+
+
+def test_next_leads_through_every_page_and_previous_back(browser, site):
+    expected = in_order(site)
+    tab = Tab(browser)
+    for direction, order in (("right-next", expected), ("left-prev", expected[::-1])):
+        page = tab.open(order[0])
+        for path in order[1:]:
+            page.locator(f".prev-next-area a.{direction}").click()
+            page.wait_for_url(f"**/{path.name}")
+            assert Path(page.url.removeprefix("file://")) == path.resolve()
+        assert page.locator(f".prev-next-area a.{direction}").count() == 0
+    assert tab.problems == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_follows_the_system_and_its_button(browser, site, scheme):
+    page = Tab(browser, scheme=scheme).open(site / "book" / "index.html")
+    body = "getComputedStyle(document.body).backgroundColor"
+    bright = f"{body}.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0) > 384"
+    assert page.evaluate(bright) is (scheme == "light")
+    seen = set()
+    for _ in range(3):  # auto, light, dark
+        page.locator("button.theme-switch-button:visible").first.click()
+        seen.add(page.evaluate(body))
+    assert len(seen) == 2
+
+
+CONTRAST = """() => {
+  const rgb = c => c.match(/[\\d.]+/g).map(Number);
+  const light = c => { const [r, g, b] = rgb(c).map(v => (v /= 255) <= 0.03928 ? v / 12.92
+    : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e)
+    .backgroundColor; if ((rgb(c)[3] ?? 1) > 0.9) return c; } return 'rgb(255, 255, 255)'; };
+  const low = [];
+  for (const e of document.querySelectorAll('main p, main li, main h1, main h2, main td, main pre, '
+      + 'main figcaption, main dt, .bd-sidebar-primary a')) {
+    if (!e.offsetParent || !e.innerText.trim() || e.closest('.headerlink')) continue;
+    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) low.push(e.innerText.slice(0, 40));
+  }
+  return low;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_what_is_behind_it(browser, site, scheme):
+    """WCAG's contrast for running text, 4.5 to 1, in both modes."""
+    pages = [path for path in in_order(site) if path.is_file()]
+    low = {p.name: Tab(browser, scheme=scheme).open(p).evaluate(CONTRAST) for p in pages}
+    assert {name: texts for name, texts in low.items() if texts} == {}
 
 
 def test_a_quiz_answers_and_sets_its_mathematics(browser, small_book):

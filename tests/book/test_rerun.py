@@ -99,6 +99,14 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(book):
     assert executed(build(book)) == {"direct", "transitive", "other", "data"}
 
 
+@pytest.mark.slow
+def test_a_second_build_with_every_extension_reads_runs_and_writes_no_page(small_book):
+    build(small_book)
+    log = build(small_book)
+    assert executed(log) == read(log) == set()
+    assert not re.search(r"writing output.*book/", log)
+
+
 def depends(book: Path, code: str) -> set[str]:
     files = rerun.dependencies(book, book / "book/index.md", code)
     return {path.relative_to(book).as_posix() for path in files} - {"requirements.txt"}

@@ -1,0 +1,106 @@
+"""The package's pages: one per folder, written from the docstrings of its modules.
+
+    ```{eval-rst}
+    .. package:: course_pkg.adapters
+    ```
+
+lists every module under that name with autodoc; several names may stand there, and `:without:`
+names folders to leave out. docstrings.py turns plain docstrings into what Sphinx reads.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+from docstrings import as_rst
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from sphinx.util.nodes import nested_parse_with_titles
+
+
+def parameters(obj: Any) -> set[str]:
+    """Names of what an object takes, or of a dataclass's fields."""
+    try:
+        return set(inspect.signature(obj).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
+def convert(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """autodoc hands the docstring over as lines, and takes what is left in the list."""
+    names = parameters(obj) if what in ("class", "function", "method") else set()
+    lines[:] = as_rst("\n".join(lines), names, app.env.found_docs)
+
+
+def public_modules(root: Path, package: str, without: set[str]) -> list[str]:
+    """Dotted names of the modules of a package, or of the one module of that name."""
+    base = root.joinpath(*package.split("."))
+    if base.with_suffix(".py").is_file():
+        return [package]
+    files = sorted(path.relative_to(root) for path in base.rglob("*.py"))
+    named = [".".join(path.with_suffix("").parts) for path in files if path.stem != "__init__"]
+    return [name for name in named if without.isdisjoint(name.split("."))]
+
+
+class Package(SphinxDirective):
+    """A section for each module, with all that is public in it."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec: ClassVar[dict] = {"without": str.split}
+
+    def run(self) -> list[nodes.Node]:
+        lines: list[str] = []
+        for package in self.arguments[0].split():
+            parent = package.rpartition(".")[0]
+            left_out = set(self.options.get("without", ()))
+            found = public_modules(Path(self.env.srcdir), package, left_out)
+            if not found:
+                raise self.error(f"{package}: no such package or module in {self.env.srcdir}")
+            for name in found:
+                title = name.removeprefix(parent if found == [package] else package).strip(".")
+                lines += [f"``{title}``", "-" * (len(title) + 4), "", f".. automodule:: {name}"]
+                lines += ["   :members:", "   :member-order: bysource", ""]
+        content = nodes.section()
+        content.document = self.state.document
+        nested_parse_with_titles(self.state, StringList(lines, self.get_source_info()[0]), content)
+        return content.children
+
+
+def unlinked(app: Sphinx, env: Any, node: Any, contnode: nodes.Node) -> nodes.Node | None:
+    """Types in signatures that no page of ours describes (torch.Tensor) are shown, not linked."""
+    if node.get("refdomain") == "py" and node["reftype"] != "mod":
+        return contnode
+    return None
+
+
+def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:
+    """Fields of named tuples carry a docstring that says nothing."""
+    return True if type(obj).__name__ == "_tuplegetter" else None
+
+
+def prepare(app: Sphinx, config: Any) -> None:
+    """Document the package that lies beside the book, whatever else is installed."""
+    if str(app.srcdir) not in sys.path:
+        sys.path.insert(0, str(app.srcdir))
+    config.autodoc_typehints_format = "short"
+    config.autodoc_preserve_defaults = True
+    config.add_module_names = False
+    config.python_use_unqualified_type_names = True
+    config.maximum_signature_line_length = 90
+
+
+def setup(app: Sphinx) -> dict:
+    app.setup_extension("sphinx.ext.autodoc")
+    app.setup_extension("sphinx.ext.viewcode")
+    app.add_directive("package", Package)
+    app.connect("config-inited", prepare)
+    app.connect("autodoc-process-docstring", convert)
+    app.connect("autodoc-skip-member", skip)
+    app.connect("missing-reference", unlinked)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,61 @@
+"""Every page ends with the modules of the package that it uses, each a link to its description.
+
+Used is what the page's code cells import, and what the page shows by `literalinclude`. A module
+that no page under book/api describes fails the build (as a missing reference does, with -n).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from closure import PACKAGE, imported_names, module_file
+from docutils import nodes
+from rerun import page_code
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+
+SHOWN = re.compile(rf"^`{{3,}}\{{literalinclude\}}\s+\S*?({PACKAGE}/[\w/]+)\.py\s*$", re.MULTILINE)
+
+
+def used_modules(root: Path, text: str) -> list[str]:
+    """Dotted names of the package's modules that a page imports by name, or shows."""
+    names = [shown.replace("/", ".") for shown in SHOWN.findall(text)]
+    names += imported_names(ast.parse(page_code(text)), "", False)
+    inner = {name for name in names if name.startswith(f"{PACKAGE}.")}
+    return sorted(
+        name
+        for name in inner
+        if (path := module_file(root, name)) is not None and path.name != "__init__.py"
+    )
+
+
+def link(docname: str, module: str) -> pending_xref:
+    """A reference to a module's description, in code font."""
+    options = {"refdomain": "py", "reftype": "mod", "refdoc": docname, "refexplicit": False}
+    text = nodes.literal(module, module, classes=["xref", "py", "py-mod"])
+    return pending_xref("", text, reftarget=module, refwarn=True, **options)
+
+
+def add_line(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the line at the end of a page."""
+    docname = app.env.docname
+    source = Path(app.env.doc2path(docname))
+    if source.suffix != ".md":
+        return
+    modules = used_modules(Path(app.srcdir), source.read_text("utf8"))
+    section = doctree.next_node(nodes.section)
+    if not modules or section is None:
+        return
+    line = nodes.paragraph(classes=["code-used"])
+    line += nodes.Text("Code of this page: ")
+    for module in modules:
+        line += [link(docname, module), nodes.Text(", ")]
+    line[-1] = nodes.Text(".")
+    section += line
+
+
+def setup(app: Sphinx) -> dict:
+    app.connect("doctree-read", add_line)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,130 @@
+"""What each page took when its outputs were made, shown under its title.
+
+A last cell is added to every page that runs, as the page is read. It measures the kernel:
+seconds since it started, processor seconds, how long it stood waiting for a processor that
+others used, and the most memory it held. Its output is cached with the page's own outputs, so
+a page that comes from the cache shows the figures of the run that made it. The downloadable
+notebook is without it. All figures of a site are in its `page-costs.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from docutils import nodes
+from executed import path_of
+from rerun import page_code
+from sphinx.application import Sphinx
+
+TAG = "page-cost"
+RECORD = "page-costs.json"
+# Peak memory: Linux's ru_maxrss begins with that of the parent process, VmHWM does not.
+MEASURE = """
+def _page_cost():
+    import os, re, resource, sys, time
+    from pathlib import Path
+
+    import psutil
+    from IPython.display import display
+
+    status, waits = Path("/proc/self/status"), Path("/proc/self/schedstat")
+    if status.is_file():
+        peak = int(re.search(r"VmHWM:\\s+(\\d+)", status.read_text())[1]) * 1024
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    torch, gpu, gpu_bytes = sys.modules.get("torch"), "", 0
+    if torch is not None and torch.cuda.is_initialized():
+        gpu, gpu_bytes = torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost = {
+        "seconds": time.time() - psutil.Process().create_time(),
+        "cpu_seconds": time.process_time() + children.ru_utime + children.ru_stime,
+        "waited_seconds": int(waits.read_text().split()[1]) / 1e9 if waits.is_file() else 0.0,
+        "bytes": peak,
+        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "gpu": gpu,
+        "gpu_bytes": gpu_bytes,
+    }
+    display({"application/json": cost}, raw=True)
+
+_page_cost()
+"""
+
+
+def add_cell(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Add the cell that measures, to a page that has cells."""
+    if page_code(source[0]):
+        options = ":tags: [remove-cell]"
+        source[0] += f"\n\n```{{code-cell}} ipython3\n{options}\n{MEASURE.strip()}\n```\n"
+
+
+def is_measuring(cell: Any) -> bool:
+    """Whether this is the cell that measures (tags don't come back from the cache)."""
+    return cell.cell_type == "code" and cell.source.strip() == MEASURE.strip()
+
+
+def cost_of(notebook: Any) -> dict | None:
+    """What the measuring cell of an executed notebook said, or None."""
+    for cell in notebook.cells:
+        if is_measuring(cell):
+            for output in cell.get("outputs", ()):
+                return dict(output["data"]["application/json"])
+    return None
+
+
+def in_words(cost: dict) -> str:
+    """One line for the page.
+
+    >>> in_words({"seconds": 160.2, "bytes": 2.34e9, "cores": 2, "gpu": "", "gpu_bytes": 0})
+    '2 min 40 s, 2.3 GB of memory, 2 CPU cores, no GPU'
+    """
+    minutes, seconds = divmod(round(cost["seconds"]), 60)
+    size, unit = (cost["bytes"] / 1e9, "GB") if cost["bytes"] > 1e9 else (cost["bytes"] / 1e6, "MB")
+    return ", ".join(
+        (
+            f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
+            f"{size:.{unit == 'GB':d}f} {unit} of memory",
+            f"{cost['cores']} CPU core{'s' * (cost['cores'] > 1)}",
+            f"{cost['gpu_bytes'] / 1e9:.1f} GB of {cost['gpu']}" if cost["gpu"] else "no GPU",
+        )
+    )
+
+
+def add_line(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the line under the page's title, and keep the figures."""
+    docname = app.env.docname
+    executed = path_of(app, docname)
+    title = doctree.next_node(nodes.title)
+    if not executed.is_file() or title is None:
+        return
+    cost = cost_of(nbformat.read(executed, as_version=4))
+    if cost is None:  # a page without cells, or one that did not run to its end
+        return
+    app.env.course_costs[docname] = cost
+    line = nodes.paragraph(classes=[TAG])
+    line += nodes.Text(f"Measured when this page was built: {in_words(cost)}.")
+    title.parent.insert(title.parent.index(title) + 1, line)
+
+
+def write_record(app: Sphinx, exception: Exception | None) -> None:
+    """Leave the figures of all pages in the site."""
+    if exception is None and app.builder.format == "html":
+        record = dict(sorted(app.env.course_costs.items()))
+        Path(app.outdir, RECORD).write_text(json.dumps(record, indent=1) + "\n", "utf8")
+
+
+def prepare(app: Sphinx) -> None:
+    if not hasattr(app.env, "course_costs"):
+        app.env.course_costs = {}
+
+
+def setup(app: Sphinx) -> dict:
+    app.connect("builder-inited", prepare)
+    app.connect("source-read", add_cell, priority=600)  # after rerun has looked at the page
+    app.connect("doctree-read", add_line)
+    app.connect("env-purge-doc", lambda app, env, doc: env.course_costs.pop(doc, None))
+    app.connect("build-finished", write_record)
+    return {"version": "1", "env_version": 1, "parallel_read_safe": False}

@@ -1,0 +1,173 @@
+"""Write a recorded experiment: run the rows that are missing, each saved as it is finished.
+
+A script gives its plan, a list of keys (dicts that say what to run), and a function that measures
+one. A run that is stopped loses at most the row it is at; run again, it goes on. If the code or
+the data have changed since, you say which it is to be: `--anew` drops the old rows; `--confirm`
+keeps them if one, the probe, still comes out the same. This file is bookkeeping: editing it makes
+no record stale.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "book" / "_ext")]
+
+from closure import script_files  # noqa: E402
+
+from course_pkg.lm.records import FOLDER, content_hash  # noqa: E402
+
+TOLERANCE = 1e-3  # relative, on a probe's results: another CPU adds up in another order
+TIMES = ("seconds", "finished")  # ends of names of what a machine's speed decides
+PACKAGES = ("torch", "transformers", "numpy")
+
+
+def main(
+    script: str,
+    plan: Sequence[dict],
+    prepare: Callable[[], object],
+    measure: Callable[[object, dict], dict],
+    *,
+    probe: dict,
+    settings: dict,
+    data: Sequence[str] = (),
+    folder: Path = FOLDER,
+    root: Path = ROOT,
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """Run what is missing of a script's plan, or confirm its record, as the command line says.
+
+    prepare: makes what `measure` is given first, besides a row's key; called only if needed.
+    probe: the short row that stands for the rest. data: files under course_pkg/data.
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--confirm", action="store_true", help="run only the probe, and compare")
+    parser.add_argument("--anew", action="store_true", help="drop what was measured before")
+    options = parser.parse_args(arguments)
+    path = folder / f"{Path(script).stem}.json"
+    old = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    fresh = {
+        "name": Path(script).stem,
+        "command": f"python book/experiments/{Path(script).name}",
+        "settings": settings,
+        "machine": machine(),
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name).split("+")[0] for name in PACKAGES},
+        "files": files(Path(script).resolve(), data, root),
+        "rows": [],
+    }
+    if options.confirm:
+        if old is None:
+            raise SystemExit(f"there is no record to confirm: run `{fresh['command']}`")
+        row = timed(prepare(), probe, measure)
+        if differences := compare(row, find(old["rows"], probe)):
+            raise SystemExit(
+                f"not confirmed, {'; '.join(differences)}: run `{fresh['command']} --anew`"
+            )
+        stamp = {"finished": row["finished"], "versions": fresh["versions"]}
+        write(path, old | {"files": fresh["files"], "confirmed": stamp})
+        return
+    if old is not None and not options.anew:
+        if changed := {name for name, _ in old["files"].items() ^ fresh["files"].items()}:
+            raise SystemExit(
+                f"{', '.join(sorted(changed))} changed after these rows were measured: add "
+                "--anew to measure all again, or --confirm to see if one still comes out the same"
+            )
+        fresh = old
+    todo = [key for key in plan if find(fresh["rows"], key) is None]
+    task = prepare() if todo else None
+    for number, key in enumerate(todo, start=1):
+        row = timed(task, key, measure)
+        fresh["rows"].append(row)
+        write(path, fresh)
+        print(f"{number} of {len(todo)}  {row['seconds']:6.1f} s  {key}", flush=True)
+
+
+def files(script: Path, data: Sequence[str] = (), root: Path = ROOT) -> dict[str, str]:
+    """Path → hash of the script, of the code that it imports, and of its data."""
+    paths = script_files(root, script, leave_out=("record",))
+    paths |= {root / "course_pkg" / "data" / name for name in data}
+    return {p.relative_to(root).as_posix(): content_hash(p) for p in sorted(paths)}
+
+
+def timed(task: object, key: dict, measure: Callable[[object, dict], dict]) -> dict:
+    """One row: its key, its results, how long it took and when it was finished."""
+    started = time.perf_counter()
+    results = measure(task, key)
+    seconds = round(time.perf_counter() - started, 1)
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**key, **tidy(results), "seconds": seconds, "finished": finished}
+
+
+def tidy(value: object) -> object:
+    """The value with its floats cut to six significant digits."""
+    if isinstance(value, dict):
+        return {name: tidy(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [tidy(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def find(rows: Sequence[dict], key: dict) -> dict | None:
+    """The row that was measured for a key, or None."""
+    return next((row for row in rows if key.items() <= row.items()), None)
+
+
+def compare(row: dict, recorded: dict | None, tolerance: float = TOLERANCE) -> list[str]:
+    """What differs between a row and the recorded one, times left aside."""
+    if recorded is None:
+        return ["the record has no such row"]
+    names = [name for name in row if not name.endswith(TIMES)]
+    return [
+        f"{name} was {recorded.get(name)} and is {row[name]}"
+        for name in names
+        if not close(row[name], recorded.get(name), tolerance)
+    ]
+
+
+def close(ours: object, theirs: object, tolerance: float) -> bool:
+    """Whether two results are equal, their numbers within the tolerance."""
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return math.isclose(ours, theirs, rel_tol=tolerance)
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return all(close(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
+    if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
+        return all(close(ours[name], theirs[name], tolerance) for name in ours)
+    return ours == theirs
+
+
+def machine() -> dict:
+    """What ran it: processor, its cores, and the threads that torch was given."""
+    import torch
+
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        lines = info.read_text().splitlines()
+        cpu = next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), cpu)
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+    }
+
+
+def write(path: Path, record: dict) -> None:
+    """Replace the file in one move; one line per row, so that a diff can be read."""
+    head = {name: value for name, value in record.items() if name != "rows"}
+    text = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")
+    rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in record["rows"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(f'{text},\n "rows": [\n{rows}\n ]\n}}\n', "utf-8")
+    partial.replace(path)
