@@ -29,20 +29,18 @@ def release(course: Path, assignment: str) -> bool:
     refuses. Chapter: exercises.
     """
     target, fresh = course / "exercises" / assignment, course / RELEASED / assignment
-    known = [_files(fresh)]  # what was released last, read before it is replaced
-    # nbgrader starts alembic by name, so the environment's programs must be found.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    last = _files(fresh)  # what was released last, read before it is replaced
     done = subprocess.run(
         [sys.executable, "-m", "nbgrader", "generate_assignment", assignment, "--force",
          f"--CourseDirectory.release_directory={RELEASED}"],
-        cwd=course, capture_output=True, text=True, env={**os.environ, "PATH": path},
+        cwd=course, capture_output=True, text=True, env={**os.environ, "PATH": program_path()},
     )  # fmt: skip
     if done.returncode:
         raise HandoutError(f"nbgrader can't release solutions/{assignment}:\n{done.stderr[-2000:]}")
     found, wanted = _files(target), _files(fresh)
     if found == wanted:
         return False
-    if found and found not in known and not _as_committed(course, target):
+    if found and found != last and not _as_committed(course, target):
         raise HandoutError(
             f"exercises/{assignment} has been changed by hand: move your work to "
             f"work/{assignment}, then delete exercises/{assignment} or restore it with git, "
@@ -69,6 +67,17 @@ def start(course: Path, assignment: str) -> Path:
         raise HandoutError(f"you have started already: your copy is {target}")
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*IGNORED))
     return target
+
+
+def program_path() -> str:
+    """PATH with this environment's programs first: nbgrader starts alembic by its bare name.
+
+    Chapter: exercises.
+
+    >>> program_path().split(os.pathsep)[0] == str(Path(sys.executable).parent)
+    True
+    """
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -64,14 +64,6 @@ def trusted(assignment: str) -> dict[str, Question]:
     return {q.name: q for q in _load(assignment, "trusted").QUESTIONS}
 
 
-def question(assignment: str, name: str) -> Question:
-    """One question. Raises UnknownQuestion, naming the nearest.
-
-    Chapter: appendix/for-instructors.
-    """
-    return find(trusted(assignment), name, f"question of {assignment}")
-
-
 def find(table: dict[str, Any], name: str, kind: str) -> Any:
     """`table[name]`, or UnknownQuestion with the nearest names.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from course_pkg.grading.handout import program_path
 from course_pkg.sandbox.policy import confined
 
 STUDENTS = ("ada", "ben", "chi", "dan")
@@ -129,12 +130,12 @@ def nbgrader(root: Path, *arguments: str, may_fail: bool = False) -> None:
     root = root.resolve()
     log, scratch = root / "nbgrader.log", root / ".scratch"
     scratch.mkdir(exist_ok=True)
-    # nbgrader starts alembic by name, and Jupyter wants folders that it can write to.
+    # Jupyter wants folders that it can write to.
     folders = ("HOME", "TMPDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR")
     environment = {
         **os.environ,
         **dict.fromkeys(folders, str(scratch)),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PATH": program_path(),
     }
     command = confined([sys.executable, "-m", "nbgrader", *arguments], writable=[root])
     with log.open("a") as out:

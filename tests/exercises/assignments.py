@@ -12,6 +12,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from course_pkg.grading.handout import program_path
+
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
 CHECK = re.compile(r'check\("([^"/]+)/([^"]+)",\s*(.+)\)\s*$')
@@ -114,7 +116,7 @@ class Course:
     def nbgrader(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one nbgrader command here."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"  # for alembic
+        env["PATH"] = program_path()
         return subprocess.run(
             [sys.executable, "-m", "nbgrader", *arguments],
             cwd=self.root, env=env, capture_output=True, text=True, timeout=900,
