@@ -1,4 +1,4 @@
-"""The `course` command: doctor, model, start, release and sample-class.
+"""The `course` command: doctor, model, start, release, grade and sample-class.
 
 Each callback only parses and prints; the work is in the module that it names.
 """
@@ -105,6 +105,41 @@ def release(
 
 
 @app.command()
+def grade(
+    assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
+    submitted: Annotated[
+        Path, typer.Option(help="Folder or zip of hand-ins: nbgrader's layout, or <student>.ipynb.")
+    ] = Path("submitted"),
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=32, help="Submissions at a time [default: one a core]")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds for a submission.")] = 600,
+    cell_timeout: Annotated[float, typer.Option(min=1, help="Seconds for a cell.")] = 120,
+    memory: Annotated[float, typer.Option(min=0.5, help="GB for a submission.")] = 4,
+    student: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
+    regrade: Annotated[
+        bool, typer.Option("--regrade", help="Also what is graded already.")
+    ] = False,
+    unsafe_no_sandbox: Annotated[
+        bool, typer.Option("--unsafe-no-sandbox", help="Run hand-ins with all YOUR rights.")
+    ] = False,
+) -> None:
+    """Grade an assignment's hand-ins, each in a sandbox of its own. Run in the course's folder.
+
+    Exit code 0: every one is graded. 1: every one has its score, but some are to be looked at, and
+    the summary names them. 2: it can't be done as it was asked for. 3: this machine can't confine
+    a hand-in, so none was run. 4: the grader failed on one or more; run it again.
+    Chapter: appendix/for-instructors.
+    """
+    from course_pkg.grading import command
+
+    options = command.options(
+        submitted, jobs, time_limit, cell_timeout, memory, student or (), regrade, unsafe_no_sandbox
+    )
+    raise typer.Exit(command.run(Path.cwd(), assignment, options))
+
+
+@app.command()
 def sample_class(
     into: Annotated[Path, typer.Option(help="The folder to make the class in.")] = Path(
         "_build/class"
@@ -115,24 +150,23 @@ def sample_class(
     Run it in the course's folder. Exit code 0 if it was graded, or can't be graded on this
     machine (it says so, and writes no grades.csv); 1 if grading failed. Chapter: setup.
     """
+    from course_pkg.grading import live
     from course_pkg.grading import sample_class as sample
     from course_pkg.sandbox.probe import probe
 
-    state = probe()
-    if not state.ok:
+    if not (state := probe()).ok:
         typer.echo(f"grading skipped: {state.detail}; {state.mend}")
         return
     try:
-        rows = sample.run(Path.cwd(), into)
-    except (sample.GradingFailed, FileNotFoundError) as error:
+        assignments = sample.build(Path.cwd(), into)
+        with live.Show() as show:
+            graded = sample.grade(into, assignments, show)
+    except (RuntimeError, FileNotFoundError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"{'student':9}{'assignment':14}{'score':>12}  state")
-    for row in rows:
-        points = f"{row.score:g} of {row.max_score:g}"
-        marks = f", {row.to_mark:g} more to be marked by a person" if row.to_mark else ""
-        typer.echo(f"{row.student:9}{row.assignment:14}{points:>12}  {row.state}{marks}")
-    typer.echo(f"grades: {into / 'grades.csv'}   feedback: {into / 'feedback'}")
+    for records in graded.values():
+        live.print_summary(records, 0)
+    typer.echo(f"grades: {into}/results/<assignment>/grades.csv   feedback: {into}/feedback")
 
 
 def _print_findings(findings) -> None:

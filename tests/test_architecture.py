@@ -36,8 +36,9 @@ LAYERS = {
     "grading": 3,
     "doctor": 3,
     "cli": 4,
+    "__main__": 5,
 }
-FOLDERS = {name for name in LAYERS if "." not in name} - {"pins", "doctor", "cli"}  # files
+FOLDERS = {name for name in LAYERS if "." not in name} - {"pins", "doctor", "cli", "__main__"}
 BOOK_ONLY = {"api", "appendix", "experiments"}  # folders of book/ alone
 
 

@@ -2,15 +2,13 @@
 
 It inherits one end of a socket pair; the student's kernel has the other. It answers two requests,
 "inputs" and "record", and says nothing about correctness. When the student's end is closed it
-judges what it has and writes the results as JSON to its standard output.
-
-Run by the grader: `python -m course_pkg.grading.checker FD ASSIGNMENT STUDENT`, with the course's
-key as hex digits on standard input, so that no argument or variable shows it.
+judges what it has and writes the results as JSON. The grader forks one for each submission from a
+warm parent, into a sandbox of its own, since what it reads may be hostile.
 """
 
 import json
+import os
 import socket
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -69,18 +67,18 @@ def _failure_text(failure: Any) -> dict[str, Any] | None:
     return {**shown, "reason": failure.reason[:500], "misconception": failure.misconception}
 
 
-def main(arguments: list[str]) -> None:
-    """Serve the student at the inherited descriptor, then write the results.
+def sit(job: dict[str, Any], descriptors: list[int]) -> None:
+    """Serve one student, then write the results.
 
-    Chapter: appendix/for-instructors.
+    job: assignment and student. descriptors: where the results go, the end of the socket, and
+    where the key comes from: its hex digits, in a pipe, so that no argument or variable shows it.
+    Chapter: appendix/threat-model.
     """
-    descriptor, assignment, student = arguments
-    key = bytes.fromhex(sys.stdin.readline().strip())
-    exam = Exam(assignment, student, key)
-    with socket.socket(fileno=int(descriptor)) as sock:
+    out, end, key = descriptors
+    with os.fdopen(key) as pipe:
+        secret = bytes.fromhex(pipe.read().strip())
+    exam = Exam(job["assignment"], job["student"], secret)
+    with socket.socket(fileno=end) as sock:
         serve(sock, exam)
-    sys.stdout.write(as_json(exam.results()))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    with os.fdopen(out, "w") as results:
+        results.write(as_json(exam.results()))

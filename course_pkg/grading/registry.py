@@ -1,11 +1,13 @@
 """Finds the two halves of an assignment's checks: `ask`, beside the student, and `trusted`.
 
 `checks/<assignment>/ask.py` has CALLS, a dict from a question's name to `call(answer, inputs)`,
-and VARIANTS, a dict from a variant's name to `variant(rng | None) -> dict`.
+VARIANTS, a dict from a variant's name to `variant(rng | None) -> dict`, and MASKED, the modules
+that would answer a question, which the grader hides from students.
 `checks/<assignment>/trusted.py` has QUESTIONS, a tuple of `Question`. The student's side imports
 only `ask`; dashes in an assignment's name are underscores in its folder's.
 """
 
+import ast
 import importlib
 import re
 from difflib import get_close_matches
@@ -54,6 +56,25 @@ def split(question_id: str) -> tuple[str, str]:
 def ask(assignment: str) -> ModuleType:
     """The student's half of an assignment's checks. Chapter: appendix/for-instructors."""
     return _load(assignment, "ask")
+
+
+def student_side(assignment: str) -> tuple[Path, ...]:
+    """The files of the checks that a student's kernel needs: `ask`, and what it imports beside it.
+
+    Chapter: appendix/threat-model.
+
+    >>> sorted(path.name for path in student_side("lora-math"))
+    ['__init__.py', '__init__.py', 'ask.py', 'models.py']
+    """
+    folder = Path(ask(assignment).__file__).parent
+    found, wanted = {CHECKS / "__init__.py", folder / "__init__.py"}, [folder / "ask.py"]
+    while wanted:
+        path = wanted.pop()
+        found.add(path)
+        nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
+        beside = {folder / f"{n.module}.py" for n in nodes if n.level == 1}
+        wanted += beside - found
+    return tuple(sorted(found))
 
 
 def trusted(assignment: str) -> dict[str, Question]:

@@ -1,15 +1,60 @@
 """What a student sees: `Score`, a number that shows a table, and `Recorded`.
 
-Everything that came from an answer is shortened and escaped before it is shown.
+Everything that came from an answer is shortened and escaped before it is shown. A verdict in
+short texts is a `QuestionRecord`: one table shows those of the notebook and those of the grader.
 """
 
 import html
+from collections.abc import Iterable
 from typing import Any
 
-from .judge import UNANSWERED, PropertyResult, QuestionResult
+from .judge import Failure, QuestionResult
+from .texts import FailureRecord, PropertyRecord, QuestionRecord, details, title
 from .values import Array
 
 MAX_SHOWN = 500
+# Both names by which MathJax is told to leave a part of a page alone: what a student's code gave
+# may hold dollar signs, and TeX can make links.
+NO_TEX = "tex2jax_ignore mathjax_ignore"
+
+
+def as_record(result: QuestionResult) -> QuestionRecord:
+    """A verdict in short texts. Chapter: appendix/for-instructors.
+
+    >>> as_record(QuestionResult("counts", ())).points
+    0
+    """
+    properties = (
+        PropertyRecord(p.name, p.says, p.hint, p.points, p.failure and _failure(p.failure))
+        for p in result.properties
+    )
+    return QuestionRecord(result.question, tuple(properties))
+
+
+def _failure(failure: Failure) -> FailureRecord:
+    inputs = shorten(failure.inputs) if failure.inputs else None
+    shown = (None if v is None else shorten(v) for v in (failure.expected, failure.given))
+    return FailureRecord(inputs, *shown, failure.reason, failure.misconception)
+
+
+def html_table(heading: str, rows: Iterable[tuple[PropertyRecord, list[tuple[str, str]]]]) -> str:
+    """A report as HTML: each property with its details; every text is escaped.
+
+    Chapter: appendix/for-instructors.
+    """
+    body = []
+    for p, lines in rows:
+        below = "".join(
+            f"<div style='margin-left:1em'><b>{html.escape(label)}</b> {html.escape(text)}</div>"
+            for label, text in lines
+        )
+        body.append(
+            f"<tr><td style='vertical-align:top'>{_mark(p)}</td>"
+            f"<td style='text-align:left'>{html.escape(p.says)}{below}</td>"
+            f"<td style='vertical-align:top'>{p.earned}/{p.points}</td></tr>"
+        )
+    head = f"<table class='course-report {NO_TEX}'><caption><b>{html.escape(heading)}</b></caption>"
+    return f"{head}{''.join(body)}</table>"
 
 
 def shorten(value: Any, limit: int = MAX_SHOWN) -> str:
@@ -70,16 +115,23 @@ class Score(float):
 
     @property
     def _title(self) -> str:
-        most = self.result.max_points
-        return f"{self.question_id}: {self.result.earned} of {most} point{'s' * (most != 1)}"
+        return title(self.question_id, as_record(self.result))
+
+    @property
+    def _rows(self) -> list[tuple[PropertyRecord, list[tuple[str, str]]]]:
+        rows = []
+        for p in as_record(self.result).properties:
+            label = {"smallest failing input": f'smallest failing input, .case("{p.name}")'}
+            rows.append((p, [(label.get(name, name), text) for name, text in details(p)]))
+        return rows
 
     @property
     def report(self) -> str:
         """The report as plain text."""
         lines = [self._title]
-        for p in self.result.properties:
+        for p, below in self._rows:
             lines.append(f"  {_mark(p)} {p.says} ({p.earned}/{p.points})")
-            lines += [f"      {label}: {text}" for label, text in _details(p)]
+            lines += [f"      {label}: {text}" for label, text in below]
         return "\n".join(lines)
 
     def case(self, name: str) -> Any:
@@ -94,20 +146,7 @@ class Score(float):
         return _as_numpy(failed[name].inputs)
 
     def _repr_html_(self) -> str:
-        rows = []
-        for p in self.result.properties:
-            details = "".join(
-                f"<div style='margin-left:1em'><b>{label}</b> {html.escape(text)}</div>"
-                for label, text in _details(p)
-            )
-            rows.append(
-                f"<tr><td style='vertical-align:top'>{_mark(p)}</td>"
-                f"<td style='text-align:left'>{html.escape(p.says)}{details}</td>"
-                f"<td style='vertical-align:top'>{p.earned}/{p.points}</td></tr>"
-            )
-        title = html.escape(self._title)
-        head = f"<table class='course-report'><caption><b>{title}</b></caption>"
-        return f"{head}{''.join(rows)}</table>"
+        return html_table(self._title, self._rows)
 
 
 class Recorded:
@@ -134,23 +173,5 @@ def _as_numpy(value: Any) -> Any:
     return value
 
 
-def _mark(p: PropertyResult) -> str:
+def _mark(p: PropertyRecord) -> str:
     return "✓" if p.failure is None else "✗"
-
-
-def _details(p: PropertyResult) -> list[tuple[str, str]]:
-    failure = p.failure
-    if failure is None:
-        return []
-    if failure.reason == UNANSWERED:
-        return [("not answered yet", "")]
-    rows = [("what happened", failure.reason)]
-    if failure.inputs:
-        rows.insert(0, (f'smallest failing input, .case("{p.name}")', shorten(failure.inputs)))
-    if failure.given is not None:
-        rows.append(("given", shorten(failure.given)))
-    if failure.given is not None and failure.expected is not None:
-        rows.append(("expected", shorten(failure.expected)))
-    if failure.misconception:
-        rows.append(("it looks as if", failure.misconception))
-    return [*rows, ("hint", p.hint)]

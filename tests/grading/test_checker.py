@@ -23,6 +23,11 @@ from tests.exercises.assignments import (
 
 ROOT = Path(__file__).parents[2]
 KEY = b"\x07" * 32
+SIT = """
+import sys, json
+from course_pkg.grading.checker import sit
+sit(json.loads(sys.argv[1]), [1, int(sys.argv[2]), 0])
+"""
 RUN_CELLS = """
 import sys, json
 for source in json.load(sys.stdin):
@@ -39,8 +44,8 @@ class Sitting:
     def __init__(self, assignment: str, student: str = "ada", key: bytes = KEY) -> None:
         self.mine, theirs = socket.socketpair()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "course_pkg.grading.checker", str(theirs.fileno()),
-             assignment, student],
+            [sys.executable, "-c", SIT, json.dumps({"assignment": assignment, "student": student}),
+             str(theirs.fileno())],
             pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             cwd=ROOT, text=True,
         )  # fmt: skip

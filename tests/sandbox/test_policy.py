@@ -1,40 +1,117 @@
-"""What the wall around a command keeps out, tried with real commands."""
+"""What a sandbox shows and what it keeps out, tried with real programs inside."""
 
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from course_pkg.sandbox.policy import confined
+from course_pkg.sandbox import policy
+from course_pkg.sandbox.policy import View, walls
 from course_pkg.sandbox.probe import probe
 
 pytestmark = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
 
 
-def run(script, **walls):
+def run(view: View, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the sandbox, in the place of the one that waits there."""
+    files, line = [], []
+    for part in walls(view, None):
+        if isinstance(part, bytes):
+            read, write = os.pipe()
+            os.write(write, part)
+            os.close(write)
+            files.append(read)
+            part = str(read)
+        line.append(part)
+    assert line[-1] == "cat"
     return subprocess.run(
-        confined(["sh", "-c", script], **walls), capture_output=True, text=True, timeout=30
+        [*line[:-1], *command], pass_fds=files, capture_output=True, text=True, timeout=30
     )
 
 
-def test_only_the_named_folders_can_be_written(tmp_path):
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
-    inside.mkdir()
-    outside.mkdir()
-    assert run(f"echo x > {inside}/file", writable=[inside]).returncode == 0
-    assert (inside / "file").read_text() == "x\n"
-    assert run(f"echo x > {outside}/file", writable=[inside]).returncode != 0
-    assert not (outside / "file").exists()
+def test_only_what_is_named_can_be_seen(tmp_path):
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "shown" / "a").write_text("seen")
+    (tmp_path / "other").write_text("not seen")
+    view = View((tmp_path / "shown",))
+    assert run(view, "cat", str(tmp_path / "shown" / "a")).stdout == "seen"
+    assert run(view, "ls", str(tmp_path)).stdout.split() == ["shown"]
+    top = set(run(view, "ls", "/").stdout.split())
+    assert top.isdisjoint({"sys", "var", "opt", "srv", "mnt", "run", "boot"})
 
 
-def test_there_is_no_network_but_loopback():
-    assert run("cat /proc/net/dev").stdout.count(":") == 1
+def test_a_hidden_folder_is_empty_but_for_what_lies_deeper(tmp_path):
+    for name in ("answers/a.py", "answers/ask/b.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    view = View((tmp_path, tmp_path / "answers" / "ask"), hidden=(tmp_path / "answers",))
+    assert run(view, "find", str(tmp_path), "-name", "*.py").stdout.split() == [
+        str(tmp_path / "answers" / "ask" / "b.py")
+    ]
+
+
+def test_a_folder_inside_the_system_can_be_hidden():
+    view = View((), hidden=(Path("/usr/share"),))
+    assert run(view, "ls", "-A", "/usr/share").stdout == ""
+    assert run(View(()), "ls", "-A", "/usr/share").stdout != ""
+
+
+def test_masked_modules_hold_their_stub_and_no_compiled_file(tmp_path):
+    package, module = tmp_path / "package", tmp_path / "module.py"
+    (package / "__pycache__").mkdir(parents=True)
+    for path in (package / "__init__.py", package / "secret.py", module):
+        path.write_text("answer = 42")
+    (package / "__pycache__" / "secret.pyc").write_bytes(b"answer")
+    view = View((tmp_path,), masks={package: "stub 1", module: "stub 2"})
+    assert run(view, "ls", "-A", str(package)).stdout.split() == ["__init__.py"]
+    assert run(view, "cat", str(package / "__init__.py"), str(module)).stdout == "stub 1stub 2"
+
+
+def test_nothing_can_be_written_but_in_folders_of_its_own_and_they_are_bounded(tmp_path):
+    view = View((tmp_path,), writable={"/tmp": 1024 * 1024})
+    for path in ("/x", "/usr/x", "/etc/passwd", "/dev/x", "/proc/sys/kernel/hostname", tmp_path):
+        path = path / "x" if isinstance(path, Path) else path
+        assert run(view, "sh", "-c", f"echo x > {path}").returncode != 0, path
+    assert run(view, "sh", "-c", "echo x > /tmp/x && cat /tmp/x").stdout == "x\n"
+    full = run(view, "dd", "if=/dev/zero", "of=/tmp/x", "bs=1M", "count=2")
+    assert "No space left" in full.stderr
+
+
+def test_the_network_is_loopback_alone_and_the_hosts_is_not_there():
+    assert run(View(()), "cat", "/proc/net/dev").stdout.count(":") == 1
 
 
 def test_other_processes_are_not_seen():
-    assert len(run("echo /proc/[0-9]*").stdout.split()) <= 3
+    assert len(run(View(()), "sh", "-c", "echo /proc/[0-9]*").stdout.split()) <= 3
+
+
+def test_capabilities_are_none():
+    status = run(View(()), "grep", "^Cap", "/proc/self/status").stdout
+    assert {int(line.split()[1], 16) for line in status.splitlines()} == {0}
+
+
+def test_this_python_and_the_package_run_inside():
+    code = "import course_pkg, sys; print(course_pkg.__file__)"
+    view = View(policy.python_folders())
+    package = Path(policy.__file__).resolve().parents[1]
+    done = run(view, "env", f"PYTHONPATH={package.parent}", sys.executable, "-c", code)
+    assert done.stdout.strip() == str(package / "__init__.py"), done.stderr
+
+
+def test_of_the_courses_folder_only_the_package_is_seen():
+    package = Path(policy.__file__).resolve().parents[1]
+    seen = set(run(View(policy.python_folders()), "ls", "-A", str(package.parent)).stdout.split())
+    assert package.name in seen and seen.isdisjoint({"solutions", "tests", "exercises", ".git"})
+
+
+def test_the_environment_holds_nothing_of_the_graders(monkeypatch):
+    monkeypatch.setenv("GRADER_TOKEN", "secret")
+    assert "secret" not in policy.environment({}).values()
 
 
 def test_without_bubblewrap_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr("course_pkg.sandbox.policy.find_bubblewrap", lambda: None)
     with pytest.raises(FileNotFoundError, match="apt-get install bubblewrap"):
-        confined(["true"])
+        walls(View(()), None)

@@ -1,0 +1,197 @@
+"""The submissions of one run: side by side in the walls of a `Hall`, written one after the other.
+
+Every one ends in a record, whatever it does and whatever goes wrong; a mistake of the grader's own
+is a state like others, and stops nobody else.
+"""
+
+import hashlib
+import queue
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_notebook
+
+from course_pkg.sandbox.probe import SandboxState
+
+from . import notebooks, outputs, registry
+from .gradebook import Book
+from .intake import Files, HandIn, Refused
+from .marked import with_results
+from .names import valid_student
+from .options import NoSandbox, Options, Show
+from .records import Record, checked_results, nothing_earned
+from .sitting import Hall
+from .states import State
+from .store import Store, code_hash, content_key
+from .vault import secret, secret_id, student_key
+
+NO_SANDBOX = "NONE: --unsafe-no-sandbox"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A submission's record, with the notebook and the files to keep; None of what was not run."""
+
+    record: Record
+    notebook: NotebookNode | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+class Batch:
+    """The submissions of one run, and what they have in common.
+
+    book: open, and this batch's alone. Raises VaultError, BookError or HandoutError.
+    Chapter: appendix/for-instructors.
+    """
+
+    def __init__(self, course: Path, assignment: str, options: Options, book: Book) -> None:
+        self.course, self.assignment, self.options, self.book = course, assignment, options, book
+        self.rules = options.rules
+        self.questions = registry.trusted(assignment)
+        self.released = book.ensure_assignment(assignment)
+        self.checks = notebooks.checks(self.released, assignment)
+        self.secret = secret(course)
+        self.store = Store(course, self.secret)
+        self.graded_before = set(book.to_mark(assignment))
+        self.slots: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for slot in range(options.jobs):
+            self.slots.put(slot)
+
+    def known(self, hand_in: HandIn) -> Record | None:
+        """The record of this very hand-in, if it was graded as it would be graded now."""
+        record = self.store.load(self.assignment, hand_in.student).record
+        if record is None or hand_in.student not in self.graded_before:
+            return None
+        folder = self.course / "autograded" / hand_in.student / self.assignment
+        if record.state == State.GRADING_ERROR or not folder.is_dir():
+            return None
+        try:
+            return record if record.key == self._key(hand_in, hand_in.read()) else None
+        except Refused:
+            return None
+
+    def run(self, waiting: list[tuple[int, HandIn]], show: Show) -> Iterator[tuple[int, Record]]:
+        """Run and write the numbered hand-ins; their records, in the order in which they end.
+
+        Raises NoSandbox where a trial run fails, before any of them.
+        """
+        if not waiting:
+            return
+        with ExitStack() as stack:
+            hall = stack.enter_context(Hall(self.assignment, self.course, self.rules))
+            self._try_out(hall)
+            pool = stack.enter_context(ThreadPoolExecutor(self.options.jobs))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            running: dict[Future[Done], tuple[int, HandIn]] = {}
+            left = list(reversed(waiting))
+            while left or running:
+                while left and len(running) < self.options.jobs:
+                    number, hand_in = left.pop()
+                    show.started(hand_in.student)
+                    running[pool.submit(self._one, hall, hand_in)] = (number, hand_in)
+                for future in wait(running, return_when="FIRST_COMPLETED").done:
+                    number, hand_in = running.pop(future)
+                    record = self._keep(hand_in, future.result())
+                    show.finished(record)
+                    yield number, record
+
+    def _try_out(self, hall: Hall) -> None:
+        """That walls, kernel and checker work here, before anybody's hand-in is blamed."""
+        sat = hall.sit("", b"trial", new_notebook(), {}, 0)
+        if sat.state != State.GRADED:
+            raise NoSandbox(
+                SandboxState(False, f"a trial run failed: {sat.reason}", "run `course doctor`")
+            )
+
+    def _one(self, hall: Hall, hand_in: HandIn) -> Done:
+        """One submission, in a thread of its own; whatever happens, it ends in a record."""
+        slot = self.slots.get()
+        try:
+            files = hand_in.read()
+            assembled = notebooks.assemble(notebooks.read(files.notebook), self.released)
+            return self._sit(hall, hand_in, files, assembled, slot)
+        except Refused as error:
+            return Done(self._record(hand_in, State.REFUSED, str(error)))
+        except notebooks.Unreadable as error:
+            return Done(self._record(hand_in, State.UNREADABLE, str(error)))
+        except Exception as error:  # ours, and it must not stop the others
+            reason = f"{type(error).__name__}: {error}"[:500]
+            return Done(self._record(hand_in, State.GRADING_ERROR, reason))
+        finally:
+            self.slots.put(slot)
+
+    def _sit(
+        self, hall: Hall, hand_in: HandIn, files: Files, assembled: notebooks.Assembled, slot: int
+    ) -> Done:
+        student, notebook = hand_in.student, assembled.notebook
+        key = student_key(self.secret, self.assignment, student)
+        sat = hall.sit(student, key, notebook, files.beside, slot)
+        state, reason, questions = sat.state, sat.reason, nothing_earned(self.questions)
+        try:
+            questions = checked_results(sat.rows, self.questions)
+        except ValueError as error:
+            if state != State.GRADING_ERROR:
+                state, reason = State.GRADING_ERROR, f"the checker gave no verdict: {error}"[:500]
+        record = self._record(
+            hand_in,
+            state,
+            reason,
+            questions=questions,
+            remarks=assembled.remarks,
+            start_s=round(sat.start_s, 3),
+            run_s=round(sat.run_s, 3),
+            peak_bytes=sat.peak_bytes,
+            limits=sat.limits,
+            key=self._key(hand_in, files),
+        )
+        notebook.cells = [
+            cell if cell.metadata.get("nbgrader", {}).get("locked") else outputs.clean_cell(cell)
+            for cell in notebook.cells
+        ]
+        places = sorted(sat.outputs)
+        shown = outputs.clean_all(sat.outputs[place] for place in places)
+        given = dict(zip(places, shown, strict=True))
+        return Done(record, with_results(notebook, record, self.checks, given), files.beside)
+
+    def _record(self, hand_in: HandIn, state: State, reason: str, **known: object) -> Record:
+        record = Record(
+            hand_in.student,
+            self.assignment,
+            state,
+            reason,
+            nothing_earned(self.questions),
+            sandbox="bubblewrap" if self.rules.sandboxed else NO_SANDBOX,
+            graded_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        return replace(record, **known)
+
+    def _keep(self, hand_in: HandIn, done: Done) -> Record:
+        """Write the gradebook, then the record; a hand-in of nobody is only reported."""
+        if not valid_student(hand_in.student):
+            return done.record
+        began = time.monotonic()
+        self.store.forget(self.assignment, hand_in.student)  # so that none is stale
+        self.book.write(done.record, done.notebook, done.files, hand_in.timestamp)
+        record = replace(done.record, write_s=round(time.monotonic() - began, 3))
+        self.store.save(record)
+        return record
+
+    def _key(self, hand_in: HandIn, files: Files) -> str:
+        digest = hashlib.sha256(files.notebook)
+        for name, data in sorted(files.beside.items()):
+            digest.update(f"\0{name}\0{len(data)}\0".encode() + data)
+        return content_key(
+            student=hand_in.student,
+            files=digest.hexdigest(),
+            checks=registry.assignment_hash(self.assignment),
+            released=hashlib.sha256(str(self.released).encode()).hexdigest(),
+            rules=asdict(self.rules),
+            code=code_hash(),
+            secret=secret_id(self.secret),
+        )

@@ -1,0 +1,72 @@
+"""What `course grade` does with its options: run, show, sum up, and say how it ended in a code."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from course_pkg.sandbox.policy import MIB
+from course_pkg.sandbox.walls import SandboxFailed
+
+from . import grader, live, results
+from .gradebook import BookError
+from .handout import HandoutError
+from .intake import SourceError
+from .options import NoSandbox, Options
+from .registry import UnknownQuestion
+from .sitting import Rules
+from .vault import VaultError
+
+INSTALL = (
+    "Hand-ins are run only where they can be confined. Mend that, grade on another Linux machine, "
+    "or, if you would run every hand-in with your own rights, add --unsafe-no-sandbox."
+)
+
+
+def options(
+    submitted: Path,
+    jobs: int | None,
+    time_limit: float,
+    cell_timeout: float,
+    memory: float,
+    students: Sequence[str],
+    regrade: bool,
+    unsafe: bool,
+) -> Options:
+    """The options of the command line. memory: in GB; times in seconds; jobs: None for the cores.
+
+    Chapter: appendix/for-instructors.
+    """
+    rules = Rules(
+        time_limit_s=time_limit,
+        cell_timeout_s=min(cell_timeout, time_limit),
+        memory_bytes=int(memory * 1024 * MIB),
+        sandboxed=not unsafe,
+    )
+    jobs = jobs or min(32, len(os.sched_getaffinity(0)))
+    return Options(submitted, jobs, rules, tuple(students), regrade)
+
+
+def run(course: Path, assignment: str, options: Options) -> int:
+    """Grade, show how it goes on, and give the exit code. Chapter: appendix/for-instructors."""
+    if not options.rules.sandboxed:
+        print("WARNING: no sandbox. Hand-ins run with all your rights.", file=sys.stderr)
+    began = time.monotonic()
+    try:
+        with live.Show() as show:
+            records = grader.grade(course, assignment, options, show)
+    except NoSandbox as error:
+        return _said(f"no sandbox: {error}\n{INSTALL}", 3)
+    except (BookError, HandoutError, SourceError, UnknownQuestion, VaultError) as error:
+        return _said(f"error: {error}", 2)
+    except SandboxFailed as error:
+        return _said(f"the grader failed: {error}", 4)
+    live.print_summary(records, time.monotonic() - began, show.graded)
+    print(f"grades and reports: {results.folder(assignment)}/")
+    return grader.trouble(records)
+
+
+def _said(text: str, code: int) -> int:
+    print(text, file=sys.stderr)
+    return code

@@ -1,0 +1,146 @@
+"""What comes out of a student's sandbox, read as hostile: bounded in time and bytes, and parsed.
+
+The lines are the runner's (`sandbox.warm_kernel`), or those of whoever has overpowered it. They
+say how far the notebook came and what its cells put out; they can't say what anything is worth.
+"""
+
+import json
+import os
+import select
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .states import State
+
+
+class Bounds(Protocol):
+    """The limits that `follow` keeps. Chapter: appendix/threat-model."""
+
+    time_limit_s: float
+    cell_timeout_s: float
+    output_bytes: int
+
+
+@dataclass
+class Sat:
+    """What came of one sitting. rows: what the checker wrote, not yet believed.
+
+    outputs: cell index -> outputs as they came, untrusted. start_s, run_s: seconds until the
+    kernel was ready, and from then on. Chapter: appendix/threat-model.
+    """
+
+    state: State = State.GRADED
+    reason: str = ""
+    rows: bytes = b""
+    outputs: dict[int, Any] = field(default_factory=dict)
+    start_s: float = 0.0
+    run_s: float = 0.0
+    peak_bytes: int | None = None
+    limits: str = ""
+
+
+def follow(sat: Sat, descriptor: int, bounds: Bounds, began: float) -> None:
+    """Read lines until the end, the time limit or too many bytes; fill in what they tell.
+
+    began: when the sitting did, on the monotonic clock. Never raises for what is read.
+    Chapter: appendix/threat-model.
+    """
+    until, room, rest = began + bounds.time_limit_s, 3 * bounds.output_bytes + 2**20, b""
+    late: list[int] = []
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+            sat.state = State.TIMED_OUT
+            sat.reason = f"it took longer than the {bounds.time_limit_s:g} s that it may take"
+            return
+        piece = os.read(descriptor, 2**16)
+        room -= len(piece)
+        if room < 0:
+            sat.state, sat.reason = State.TOO_MUCH_OUTPUT, _too_much(bounds)
+            return
+        if not piece:
+            _broken_off(sat)
+            return
+        *full, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
+        for line in full:
+            if _take(sat, _parsed(line), late, bounds, began):
+                return
+
+
+def _take(sat: Sat, line: dict[str, Any], late: list[int], bounds: Bounds, began: float) -> bool:
+    """Take in one line; whether it was the last."""
+    match line:
+        case {"started": _} if not sat.start_s:
+            sat.start_s = time.monotonic() - began
+        case {"failed": str(why)} if not sat.start_s:
+            sat.state, sat.reason = State.GRADING_ERROR, f"the sandbox was not entered: {why[:300]}"
+            return True
+        case {"cell": int(index), "outputs": list(outputs)}:
+            sat.outputs[index] = outputs
+            if line.get("late") is True and len(late) < 100:
+                late.append(index)
+                sat.state, sat.reason = State.CELL_TIMED_OUT, _late(late, bounds)
+        case {"end": "ran"}:
+            return True
+        case {"end": "stuck"}:
+            sat.state = State.CELL_TIMED_OUT
+            sat.reason = f"{_late(late, bounds)}; it did not stop, so cells after it were not run"
+            return True
+        case {"end": "died", "cell": int(index)}:
+            sat.state = State.KERNEL_DIED
+            sat.reason = f"the kernel died in cell {index + 1}{_signal(line.get('code'))}"
+            return True
+        case {"end": "overflow"}:
+            sat.state, sat.reason = State.TOO_MUCH_OUTPUT, _too_much(bounds)
+            return True
+    return False
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _broken_off(sat: Sat) -> None:
+    if sat.start_s:
+        sat.state = State.KERNEL_DIED
+        sat.reason = "its own code ended the processes that ran it"
+    else:
+        sat.state, sat.reason = State.GRADING_ERROR, "the kernel did not start"
+
+
+def _late(late: list[int], bounds: Bounds) -> str:
+    names = ", ".join(str(index + 1) for index in late[:10])
+    return f"cell {names} took longer than {bounds.cell_timeout_s:g} s"
+
+
+def _too_much(bounds: Bounds) -> str:
+    return f"its cells put out more than {bounds.output_bytes / 2**20:g} MB"
+
+
+def _signal(code: Any) -> str:
+    if type(code) is not int:
+        return ""
+    return f" (signal {-code})" if code < 0 else f" (exit code {code})"
+
+
+def read_all(descriptor: int, most: int, seconds: float) -> bytes:
+    """Everything up to the end of a pipe, or b"" if that takes too long or is too much.
+
+    Chapter: appendix/threat-model.
+    """
+    until, pieces, size = time.monotonic() + seconds, [], 0
+    while size <= most:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+            return b""
+        piece = os.read(descriptor, 2**16)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+        size += len(piece)
+    return b""

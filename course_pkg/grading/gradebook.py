@@ -1,0 +1,208 @@
+"""nbgrader's gradebook and its folder `autograded/`: this module is the only writer of both.
+
+What `nbgrader autograde` leaves is left here too: the same rows, files and permissions, so that
+formgrader, generate_feedback and export work on it. Two things differ. A hand-in is written in one
+transaction, through nbgrader's API: its preprocessor opens the database anew and commits after
+every cell. And points given by hand always wait to be looked at again after a new hand-in, for
+written tasks too; an automatic score is never an earlier hand-in's.
+"""
+
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from .autograded import course_files, difference, one_name, replace_folder
+from .handout import release
+from .marked import is_marked, points_shown, with_note, with_nothing
+from .nbgrader_side import BookError, configured, explained, opened
+from .records import Record
+
+
+class Book:
+    """The gradebook of the course in a folder; a context that closes it.
+
+    course: the folder with nbgrader_config.py, exercises/ and solutions/.
+    Chapter: appendix/for-instructors.
+    """
+
+    def __init__(self, course: Path) -> None:
+        self.course = course.resolve()
+        self._nbgrader = configured(self.course)
+        self._folders = self._nbgrader.folders
+        self._released: dict[str, NotebookNode] = {}
+        self._book = opened(self._folders)
+
+    def __enter__(self) -> "Book":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._book.close()
+
+    def ensure_assignment(self, assignment: str) -> NotebookNode:
+        """The released notebook, when the gradebook has just its cells; released anew if it hasn't.
+
+        Raises HandoutError where nbgrader refuses to release, or exercises/ was changed by hand;
+        BookError where the two still differ. Run it before anything reads exercises/.
+        """
+        with explained():
+            if self._differs(assignment) is not None:
+                self._book.db.rollback()  # release writes to the same database
+                release(self.course, assignment)
+                self._released.clear()
+                if (differs := self._differs(assignment)) is not None:
+                    raise BookError(
+                        f"gradebook.db and exercises/{assignment} differ ({differs}): restore "
+                        f"exercises/{assignment}, or run `course release {assignment}`"
+                    )
+            self._book.db.rollback()
+        return self.released(assignment)
+
+    def released(self, assignment: str) -> NotebookNode:
+        """The notebook that students were given."""
+        if assignment not in self._released:
+            path = self._step(self._folders.release_directory, ".", assignment)
+            text = path / f"{assignment}.ipynb"
+            self._released[assignment] = nbformat.read(text, as_version=4)
+        return self._released[assignment]
+
+    def write(
+        self,
+        record: Record,
+        notebook: NotebookNode | None,
+        files: dict[str, bytes],
+        timestamp: datetime | None,
+    ) -> None:
+        """Write one graded submission: its folder, then its scores, each whole or not at all.
+
+        notebook: with results; None for a hand-in of which nothing was run. files: what else was
+        handed in, by relative path. timestamp: of the hand-in, UTC where it has no zone.
+        Raises ValueError where scores and record differ, or a path leaves the folder.
+        """
+        student = one_name(record.student, "student's id")
+        assignment = one_name(record.assignment, "assignment")
+        ran = notebook is not None
+        shown = with_note(notebook if ran else with_nothing(self.released(assignment)), record)
+        if (found := points_shown(shown)) != record.score:
+            raise ValueError(f"the tests show {found} points, and the record has {record.score}")
+        with explained():
+            try:
+                self._restore(assignment, shown)
+                self._write_folder(student, assignment, shown, files, timestamp)
+                self._write_scores(student, assignment, shown, timestamp, ran)
+                self._book.db.commit()
+            except BaseException:
+                self._book.db.rollback()
+                raise
+
+    def to_mark(self, assignment: str) -> dict[str, float]:
+        """The points that wait to be given or looked at by hand, by student."""
+        with explained():
+            waiting = {
+                submission.student_id: float(
+                    sum(
+                        grade.max_score
+                        for notebook in submission.notebooks
+                        for grade in notebook.grades
+                        if grade.needs_manual_grade
+                    )
+                )
+                for submission in self._book.assignment_submissions(assignment)
+            }
+            self._book.db.rollback()
+        return waiting
+
+    def _step(self, step: str, student: str, assignment: str) -> Path:
+        return Path(self._folders.format_path(step, student, assignment))
+
+    def _differs(self, assignment: str) -> str | None:
+        from nbgrader.api import MissingEntry
+
+        try:
+            known = self._book.find_assignment(assignment).notebooks
+            return difference(known, self.released(assignment), assignment)
+        except (MissingEntry, FileNotFoundError) as error:
+            return str(error)
+
+    def _restore(self, assignment: str, notebook: NotebookNode) -> None:
+        """Put the source back into locked cells: mark schemes and all, as nbgrader does."""
+        known = self._book.find_notebook(assignment, assignment)
+        sources = {source.name: source for source in known.source_cells}
+        cells = {c.metadata.nbgrader.grade_id: c for c in notebook.cells if is_marked(c)}
+        if set(cells) != set(sources):
+            odd = ", ".join(sorted(set(cells) ^ set(sources)))
+            raise ValueError(f"the notebook and the gradebook do not have the same cells: {odd}")
+        for name, cell in cells.items():
+            source = sources[name]
+            cell.metadata.nbgrader.checksum = source.checksum
+            if source.locked:
+                cell.source = source.source
+
+    def _write_folder(
+        self,
+        student: str,
+        assignment: str,
+        notebook: NotebookNode,
+        files: dict[str, bytes],
+        timestamp: datetime | None,
+    ) -> None:
+        ours = course_files(self._step(self._folders.release_directory, ".", assignment))
+        text = nbformat.writes(notebook) + "\n"
+        ours[f"{assignment}.ipynb"] = text.encode("utf-8", "replace")
+        if timestamp is not None:
+            ours["timestamp.txt"] = timestamp.isoformat().encode()
+        target = self._step(self._folders.autograded_directory, student, assignment)
+        replace_folder(target, {**files, **ours}, self._nbgrader.mode)
+
+    def _write_scores(
+        self,
+        student: str,
+        assignment: str,
+        notebook: NotebookNode,
+        timestamp: datetime | None,
+        ran: bool,
+    ) -> None:
+        from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution, is_task
+
+        self._book.update_or_create_student(student)
+        with self._book.db.no_autoflush:  # nbgrader builds the rows before it adds them
+            submission = self._book.update_or_create_submission(
+                assignment, student, timestamp=timestamp
+            )
+        (submitted,) = submission.notebooks
+        grades = {grade.name: grade for grade in submitted.grades}
+        comments = {comment.name: comment for comment in submitted.comments}
+        for cell in filter(is_marked, notebook.cells):
+            name = cell.metadata.nbgrader.grade_id
+            if is_grade(cell) or is_task(cell):
+                grade = grades[name]
+                if is_task(cell):
+                    grade.auto_score = None if ran else 0
+                else:
+                    grade.auto_score, _ = determine_grade(cell)
+                by_hand = grade.manual_score is not None
+                grade.needs_manual_grade = by_hand or grade.auto_score is None
+            if is_solution(cell) or is_task(cell):
+                empty = compute_checksum(cell) == cell.metadata.nbgrader.checksum
+                silent = empty and not is_task(cell)
+                comments[name].auto_comment = "No response." if silent else None
+        self._assign_penalty(student, submission, submitted)
+
+    def _assign_penalty(self, student: str, submission: Any, submitted: Any) -> None:
+        """What a late hand-in costs, as the plugin of nbgrader's configuration has it."""
+        submitted.late_submission_penalty = None
+        if (late := submission.total_seconds_late) > 0:
+            self._book.db.flush()
+            self._book.db.refresh(submitted, ["score"])
+            plugin = self._nbgrader.penalties.plugin_inst
+            penalty = plugin.late_submission_penalty(student, submitted.score, late)
+            if penalty is not None:
+                submitted.late_submission_penalty = min(max(penalty, 0), submitted.score)

@@ -1,0 +1,239 @@
+"""What was handed in, one `HandIn` per student, from a folder or a zip.
+
+Two layouts are understood: nbgrader's, <student>/<assignment>/<assignment>.ipynb with data beside
+it, and a flat folder of <student>.ipynb. What is wrong with one hand-in shows when that one is
+read; only what is wrong with the source as a whole stops the listing. Two ids that are equal but
+for case, or for how an accent is written, can't be told apart everywhere: both are refused.
+"""
+
+import re
+import unicodedata
+import zipfile
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from .names import shown, valid_student
+from .trees import MAX_LISTED, Folder, Parts, Refused
+from .zips import Zip
+
+MIB = 1024 * 1024
+MAX_NOTEBOOK = 16 * MIB
+MAX_BYTES = 64 * MIB  # of all files of a hand-in
+MAX_FILES = 1000  # files and folders of a hand-in
+MAX_DEPTH = 16
+TIMESTAMP = "timestamp.txt"  # nbgrader's
+_NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db"}
+
+
+class SourceError(ValueError):
+    """The source of hand-ins can't be used as a whole; the message says what is there instead.
+
+    Chapter: appendix/for-instructors.
+    """
+
+
+@dataclass(frozen=True)
+class Files:
+    """What was handed in: the notebook's bytes, and those of each file beside it by its path.
+
+    Chapter: appendix/for-instructors.
+    """
+
+    notebook: bytes
+    beside: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class HandIn:
+    """One student's hand-in. For an impossible id, `student` is the name found, escaped.
+
+    path: where it lies in the source. timestamp: when nbgrader collected it, in UTC, if that is
+    written beside it. Chapter: appendix/for-instructors.
+    """
+
+    student: str
+    path: str
+    timestamp: datetime | None
+    _tree: Folder | Zip
+    _at: Parts
+    _wanted: str
+    _wrong: str | None
+
+    def read(self) -> Files:
+        """Read the files, now. Raises Refused."""
+        if self._wrong:
+            raise Refused(self._wrong)
+        if not self._wanted:
+            return Files(self._tree.read(self._at, MAX_NOTEBOOK), {})
+        if wrong := self._tree.problem(self._at):
+            raise Refused(wrong)
+        paths = _walk(self._tree, self._at)
+        if (*self._at, self._wanted) not in paths:
+            there = [shown(path[-1]) for path in paths if path[-1].lower().endswith(".ipynb")]
+            found = ", ".join(sorted(there)[:5]) or "no notebook"
+            raise Refused(f"found {found}; wanted {self._wanted} in {shown(self.path)}/")
+        left, files = MAX_BYTES, {}
+        for path in paths:
+            notebook = path == (*self._at, self._wanted)
+            data = self._tree.read(path, min(left, MAX_NOTEBOOK) if notebook else left)
+            left -= len(data)
+            files["/".join(path[len(self._at) :])] = data
+        return Files(files.pop(self._wanted), files)
+
+
+def collect(source: Path, assignment: str, students: Collection[str] = ()) -> list[HandIn]:
+    """The hand-ins for an assignment, sorted by student; those of `students` alone, if any.
+
+    source: a folder or a zip. Raises SourceError. Chapter: appendix/for-instructors.
+    """
+    tree = _open(source)
+    found = _layout(tree, (), source, assignment)
+    tops = [n for n in tree.children(()) if not _skipped(n) and not tree.problem((n,))]
+    if isinstance(tree, Zip) and not found and len(tops) == 1:  # a folder that was zipped whole
+        found = _layout(tree, (tops[0],), source, assignment)
+    if not found:
+        raise SourceError(_nothing(tree, source, assignment))
+    hand_ins = sorted(_told_apart(tree, found, assignment), key=lambda h: (h.student, h.path))
+    wanted = {unicodedata.normalize("NFC", student) for student in students}
+    unknown = sorted(wanted - {h.student for h in hand_ins})
+    if unknown:
+        known = [h.student for h in hand_ins]
+        near = get_close_matches(unknown[0], known, n=3) or known[:5]
+        raise SourceError(
+            f"{source} holds no hand-in of {', '.join(map(shown, unknown))} for {assignment}; "
+            f"near: {', '.join(near)}"
+        )
+    return [h for h in hand_ins if not wanted or h.student in wanted]
+
+
+def _open(source: Path) -> Folder | Zip:
+    if not source.exists():
+        parent = source.parent
+        names = [p.name for p in parent.iterdir()] if parent.is_dir() else []
+        near = get_close_matches(source.name, names, n=3) or sorted(names)[:5]
+        raise SourceError(f"{source} does not exist; in {parent}: {', '.join(near) or 'nothing'}")
+    try:
+        return Folder(source) if source.is_dir() else Zip(source)
+    except zipfile.BadZipFile as error:
+        raise SourceError(
+            f"{source} can't be read as a zip ({error}); wanted a folder or a zip of hand-ins"
+        ) from None
+    except (OSError, Refused) as error:
+        raise SourceError(f"{source} can't be opened: {error}") from None
+
+
+def _layout(tree: Folder | Zip, base: Parts, source: Path, assignment: str) -> list[Parts]:
+    """Where the hand-ins lie: students' folders, or notebooks. None if there are none."""
+    names = tree.children(base)
+    if len(names) > MAX_LISTED:
+        raise SourceError(f"{source} holds more than {MAX_LISTED:,} names")
+    nested, flat, either = [], [], []
+    for name, folder in names.items():
+        if _skipped(name):
+            continue
+        if tree.problem((*base, name)):
+            either.append((*base, name))  # a link, or no path: nobody looks behind it
+        elif name.lower().endswith(".ipynb"):
+            flat.append((*base, name))
+        elif folder and _near(tree.children((*base, name)), assignment):
+            nested.append((*base, name))
+    if nested and flat:
+        raise SourceError(
+            f"{source} mixes two layouts: {shown(nested[0][-1])}/{assignment}/ and "
+            f"{shown(flat[0][-1])}; wanted only one of them"
+        )
+    alike = any(at[-1].endswith(".ipynb") for at in either)
+    return [*nested, *flat, *either] if nested or flat or alike else []
+
+
+def _near(names: Collection[str], assignment: str) -> list[str]:
+    """The names in a student's folder that are, or are meant to be, the assignment."""
+
+    def bare(name: str) -> str:
+        return re.sub(r"[\W_]", "", name.removesuffix(".ipynb").casefold())
+
+    exact = [name for name in names if name == assignment]
+    return exact or [name for name in names if bare(name) == bare(assignment)]
+
+
+def _told_apart(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iterator[HandIn]:
+    raw = {at: at[-1].removesuffix(".ipynb") for at in found}
+    same = Counter(unicodedata.normalize("NFC", name).casefold() for name in raw.values())
+    taken = set(raw.values())
+    for at, name in raw.items():
+        flat, folder = at[-1] != name, "/".join((*at, assignment))
+        student = unicodedata.normalize("NFC", name)
+        wrong = tree.problem(at)
+        if not wrong and not flat:
+            there = tree.children(at)
+            near = _near(there, assignment)
+            odd = [tree.problem((*at, n)) for n in there if n in ("", ".", "..")]
+            if odd:
+                wrong = odd[0]
+            elif near and near != [assignment]:
+                names = ", ".join(shown("/".join((*at[-1:], n))) for n in near)
+                wrong = f"found {names}; wanted {shown(at[-1])}/{assignment}/{assignment}.ipynb"
+        if not valid_student(student):
+            student, wrong = shown(name), wrong or f"{shown(name)} is no possible id of a student"
+        elif same[student.casefold()] > 1:
+            wrong = f"{same[student.casefold()]} hand-ins have the id {student}, but for its case"
+            student = name if student in taken else student
+        if flat:
+            yield HandIn(student, shown("/".join(at)), None, tree, at, "", wrong)
+        else:
+            place, wanted = (*at, assignment), f"{assignment}.ipynb"
+            when = None if wrong else _timestamp(tree, place)
+            yield HandIn(student, shown(folder), when, tree, place, wanted, wrong)
+
+
+def _walk(tree: Folder | Zip, at: Parts) -> list[Parts]:
+    """Every file below a folder that is the student's. Raises Refused over the limits."""
+    files, folders, seen = [], [at], 0
+    while folders:
+        here = folders.pop()
+        for name, folder in sorted(tree.children(here).items()):
+            if _skipped(name) or (here == at and name == TIMESTAMP):
+                continue
+            path, seen = (*here, name), seen + 1
+            said = shown("/".join(path))
+            if seen > MAX_FILES or len(path) - len(at) > MAX_DEPTH:
+                raise Refused(f"{said}: more than {MAX_FILES:,} files, or {MAX_DEPTH} folders deep")
+            if wrong := tree.problem(path):
+                raise Refused(wrong)
+            if not name.isprintable() or "\\" in name:
+                raise Refused(f"{said}: a name of a file that not every system can write")
+            (folders if folder else files).append(path)
+    return files
+
+
+def _timestamp(tree: Folder | Zip, at: Parts) -> datetime | None:
+    """nbgrader's `2015-02-02 15:58:23.948203 America/New_York`, or a time in ISO's form."""
+    with suppress(ValueError, KeyError, OverflowError, OSError):
+        text = tree.read((*at, TIMESTAMP), 100).decode().strip()
+        parts = text.split(" ")
+        zone = ZoneInfo(parts.pop()) if len(parts) == 3 else UTC
+        when = datetime.fromisoformat(" ".join(parts))
+        return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
+    return None
+
+
+def _skipped(name: str) -> bool:
+    return name in _NOT_DATA or name.startswith("._")
+
+
+def _nothing(tree: Folder | Zip, source: Path, assignment: str) -> str:
+    there = []
+    for name, folder in sorted(tree.children(()).items())[:20]:
+        inner = sorted(tree.children((name,)))[:2] if folder else []
+        there += [shown(f"{name}/{i}") for i in inner] or [shown(name)]
+    near = get_close_matches(assignment, there, n=5, cutoff=0.3) or there[:5]
+    return (
+        f"{source} holds no hand-in for {assignment}: found {', '.join(near) or 'nothing'}; wanted "
+        f"<student>/{assignment}/{assignment}.ipynb, or <student>.ipynb"
+    )

@@ -1,0 +1,197 @@
+"""How a run goes on, and what came of it: a live table on a terminal, lines where it is piped.
+
+Ids and reasons come from outside: they are shown as plain text, never as markup or as the
+terminal's control codes.
+"""
+
+import statistics
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from .pages import is_unsafe
+from .records import Record
+from .scores import score_statistics
+from .states import State
+from .texts import one_line
+
+LAST = 12  # finished submissions that stay in sight
+RUNNING = 16  # running ones that are named
+
+
+class Show:
+    """Shows submissions as they start and finish. A context, or call `close` at the end.
+
+    console: where to; standard output by default. Chapter: appendix/for-instructors.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console()
+        self.graded = 0  # submissions that were run; others had been graded before
+        self._began = time.monotonic()
+        self._running: dict[str, float] = {}
+        self._last: deque[tuple[Record, float | None]] = deque(maxlen=LAST)
+        self._lock = threading.Lock()
+        self._progress = Progress(
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            expand=True,
+        )
+        self._task = self._progress.add_task("", total=None, rate="")
+        self._live: Live | None = None
+        if self.console.is_terminal:
+            self._live = Live(
+                get_renderable=self._table, console=self.console, refresh_per_second=4
+            )
+            self._live.start()
+
+    def expect(self, total: int) -> None:
+        """Say how many submissions there are, so that the bar knows its end."""
+        self._progress.update(self._task, total=total)
+
+    def started(self, student: str) -> None:
+        """A submission is being run now."""
+        with self._lock:
+            self._running[student] = time.monotonic()
+
+    def finished(self, record: Record) -> None:
+        """A submission has its record; one that was never started had been graded before."""
+        with self._lock:
+            began = self._running.pop(record.student, None)
+            took = None if began is None else time.monotonic() - began
+            self.graded += took is not None
+            self._last.append((record, took))
+            minutes = max(time.monotonic() - self._began, 1e-9) / 60
+            rate = f"{self.graded / minutes:.1f} per minute"
+            self._progress.update(self._task, advance=1, rate=rate)
+        if self._live is None:
+            self.console.print(_line(record, took), soft_wrap=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was, the table's last state on it."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __enter__(self) -> "Show":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _table(self) -> RenderableType:
+        table = Table(box=box.SIMPLE_HEAD, expand=True)
+        for name, justify in (("student", "left"), ("state", "left")):
+            table.add_column(name, justify=justify, no_wrap=True)
+        table.add_column("score", justify="right", no_wrap=True)
+        table.add_column("seconds", justify="right", no_wrap=True)
+        with self._lock:
+            finished, running = list(self._last), list(self._running.items())
+        for record, took in finished:
+            table.add_row(_name(record.student), _state(record), _score(record), _seconds(took))
+        now = time.monotonic()
+        for student, began in running[:RUNNING]:
+            table.add_row(
+                _name(student), Text("running", "cyan"), "", Text(f"{now - began:.0f}", "dim")
+            )
+        if len(running) > RUNNING:
+            table.add_row(f"and {len(running) - RUNNING} more", Text("running", "cyan"), "", "")
+        return Group(table, self._progress)
+
+
+def print_summary(records: Sequence[Record], seconds: float, graded: int | None = None) -> None:
+    """Print `summary` on standard output. Chapter: appendix/for-instructors."""
+    Console().print(summary(records, seconds, graded))
+
+
+def summary(records: Sequence[Record], seconds: float, graded: int | None = None) -> RenderableType:
+    """What came of a run: states, scores, times, and every submission to look at, with why.
+
+    seconds: what the run took. graded: submissions that were run in it, all by default.
+    Chapter: appendix/for-instructors.
+    """
+    graded = len(records) if graded is None else graded
+    states = Counter(record.state for record in records)
+    parts: list[RenderableType] = [Text()]
+    counts = ", ".join(f"{states[state]} {state}" for state in State if states[state])
+    kept = f" ({len(records) - graded} of them before)" if graded < len(records) else ""
+    rows = [("submissions", f"{len(records)}{kept}: {counts}" if records else "none")]
+    if (stats := score_statistics(records)) is not None:
+        rows.append((
+            "scores",
+            f"mean {stats.mean:.1f}, median {stats.median:g}, quartiles {stats.lower:g} and "
+            f"{stats.upper:g}, of {stats.most:g} points",
+        ))  # fmt: skip
+    ran = [record for record in records if record.run_s]
+    if ran:
+        start, run, write = (
+            statistics.median(getattr(record, name) for record in ran)
+            for name in ("start_s", "run_s", "write_s")
+        )
+        rows.append(("median times", f"start {start:.2f} s, run {run:.2f} s, write {write:.2f} s"))
+    if graded and seconds > 0:
+        rows.append(("rate", f"{60 * graded / seconds:.1f} per minute, {seconds:.1f} s in all"))
+    facts = Table.grid(padding=(0, 2))
+    for name, text in rows:
+        facts.add_row(Text(name, "bold"), Text(text))
+    parts.append(facts)
+    if unsafe := sum(map(is_unsafe, records)):
+        parts.append(Text(f"\n{unsafe} graded WITHOUT a sandbox", "bold red"))
+    if odd := [record for record in records if record.state != State.GRADED or record.remarks]:
+        parts += [Text(), _to_look_at(odd)]
+    return Group(*parts)
+
+
+def _to_look_at(records: Sequence[Record]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title="to look at", title_justify="left")
+    table.add_column("student")
+    table.add_column("state", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for record in sorted(records, key=lambda r: (r.state == State.GRADED, r.student)):
+        table.add_row(_name(record.student), _state(record), _score(record), Text(_why(record)))
+    return table
+
+
+def _why(record: Record) -> str:
+    first = record.reason or ("" if record.state == State.GRADED else record.state.means)
+    return "; ".join(one_line(text) for text in (first, *record.remarks) if text)
+
+
+def _line(record: Record, took: float | None) -> Text:
+    score = f"{record.score}/{record.max_score:g}"
+    text = f"{one_line(record.student, 60)}  {record.state}  {score}  {_seconds(took)}"
+    why = _why(record)
+    return Text(f"{text}  {why}" if why else text)
+
+
+def _name(student: str) -> Text:
+    return Text(one_line(student, 40))
+
+
+def _state(record: Record) -> Text:
+    return Text(record.state, "green" if record.state == State.GRADED else "yellow")
+
+
+def _score(record: Record) -> Text:
+    return Text(f"{record.score}/{record.max_score:g}")
+
+
+def _seconds(took: float | None) -> str:
+    return "before" if took is None else f"{took:.1f} s"

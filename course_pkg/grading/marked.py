@@ -1,0 +1,123 @@
+"""The notebook that is kept and shown: outputs put in, results of our own, a note on top.
+
+nbgrader reads a score from what a test cell shows. Here a test cell shows nothing but the points
+that the checker found, as one result, with the report by property; so every nbgrader command
+reads the right score from it, and nothing that a student's code wrote is ever taken for one.
+"""
+
+import html
+from collections.abc import Mapping
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell, new_output
+
+from .records import Record
+from .report import NO_TEX, html_table
+from .states import State
+from .texts import details, one_line, title
+
+KEPT_BY_HAND = (
+    "Points given by hand for an earlier hand-in are kept, and wait to be looked at again."
+)
+
+
+def with_results(
+    notebook: NotebookNode,
+    record: Record,
+    checks: Mapping[str, str],
+    outputs: Mapping[int, list[NotebookNode]],
+) -> NotebookNode:
+    """A copy of the notebook with what its cells gave, and our result in every test cell.
+
+    checks: the question of every test cell, by grade_id. outputs: sanitised outputs by index of
+    the cell; those of test cells are dropped. Raises ValueError for a test cell without a question
+    of the record, or with other points than it has. Chapter: appendix/for-instructors.
+    """
+    copy = nbformat.from_dict(notebook)
+    questions = {question.question: question for question in record.questions}
+    for index, cell in enumerate(copy.cells):
+        if cell.cell_type != "code":
+            continue
+        cell.execution_count = None
+        if not is_test(cell):
+            cell.outputs = list(outputs.get(index, []))
+            continue
+        meta = cell.metadata.nbgrader
+        question = questions.get(checks.get(meta.grade_id, ""))
+        if question is None or question.points != meta.points:
+            raise ValueError(
+                f"the test cell {meta.grade_id!r} is worth {meta.points} points; wanted a question "
+                f"of {record.assignment} with as many"
+            )
+        heading = title(f"{record.assignment}/{question.question}", question)
+        table = html_table(heading, [(p, details(p)) for p in question.properties])
+        cell.outputs = [_result(question.earned, table)]
+    return copy
+
+
+def with_nothing(released: NotebookNode) -> NotebookNode:
+    """A copy of the released notebook for a hand-in that was not run: no points in any test.
+
+    Chapter: appendix/for-instructors.
+    """
+    copy = nbformat.from_dict(released)
+    for cell in copy.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [_result(0, "<i>nothing was run</i>")] if is_test(cell) else []
+    return copy
+
+
+def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
+    """A copy of the notebook with a first cell that says what was not as usual, if anything.
+
+    Its texts can't act as Markdown, markup or TeX. Chapter: appendix/for-instructors.
+    """
+    copy = nbformat.from_dict(notebook)
+    lines = [] if record.state == State.GRADED else [f"{record.state.means}. {record.reason}"]
+    lines += record.remarks
+    if record.sandbox.startswith("NONE"):
+        lines.append(f"graded WITHOUT a sandbox ({record.sandbox})")
+    if not lines:
+        return copy
+    items = "".join(f"<li>{_inert(line)}</li>" for line in lines)
+    cell = new_markdown_cell(
+        f'<div class="{NO_TEX}" style="border-left:4px solid #b35900;padding:.5em 1em">'
+        f"<b>The grader: {_inert(record.state)}</b><ul>{items}</ul></div>"
+    )
+    if copy.nbformat_minor < 5:
+        del cell["id"]
+    copy.cells.insert(0, cell)
+    return copy
+
+
+def is_marked(cell: NotebookNode) -> bool:
+    """Whether nbgrader knows a cell by name. Chapter: appendix/for-instructors."""
+    return "grade_id" in cell.metadata.get("nbgrader", {})
+
+
+def is_test(cell: NotebookNode) -> bool:
+    """Whether a cell's score comes from a check: graded code that is not an answer itself.
+
+    Chapter: appendix/for-instructors.
+    """
+    meta = cell.metadata.get("nbgrader", {})
+    return bool(cell.cell_type == "code" and meta.get("grade") and not meta.get("solution"))
+
+
+def points_shown(notebook: NotebookNode) -> float:
+    """The points of all tests, as nbgrader reads them. Chapter: appendix/for-instructors."""
+    from nbgrader.utils import determine_grade
+
+    return float(sum(determine_grade(cell)[0] for cell in notebook.cells if is_test(cell)))
+
+
+def _result(points: int, table: str) -> NotebookNode:
+    data = {"text/plain": repr(float(points)), "text/html": table}
+    return new_output("execute_result", data=data, execution_count=None)
+
+
+def _inert(text: str) -> str:
+    """A text that is shown as it is by every renderer of Markdown."""
+    escaped = html.escape(one_line(text))
+    return "".join(f"&#{ord(c)};" if c in "$\\`*_[]~|" else c for c in escaped)

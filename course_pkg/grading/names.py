@@ -1,0 +1,42 @@
+"""Names from outside: which can be a student's id, and how any other is shown."""
+
+import re
+import unicodedata
+
+MAX_ID = 64
+# Letters and marks that show nothing, or change how another one looks.
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f"
+                     "\U000e0100-\U000e01ef]")  # fmt: skip
+_INSIDE = " ._-@+'"
+
+
+def shown(name: str) -> str:
+    """A name from outside, in which whatever is no plain character is escaped.
+
+    Chapter: appendix/for-instructors.
+
+    >>> shown("a\\nb"), shown("Zoë")
+    ('a\\\\nb', 'Zoë')
+    """
+    text = repr(name)[1:-1].replace("\\'", "'") if not name.isprintable() else name
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def valid_student(student: str) -> bool:
+    """Whether a text can be a student's id: letters and digits, ` . _ - @ + '` inside.
+
+    Such an id is no path, no formula, no pattern, and looks like what it is.
+    Chapter: appendix/for-instructors.
+
+    >>> valid_student("Zoë O'Neill-2"), valid_student("../ada"), valid_student("=1+1")
+    (True, False, False)
+    """
+    if not 0 < len(student) <= MAX_ID or len(student.encode("utf-8", "replace")) > 200:
+        return False
+    if not unicodedata.is_normalized("NFC", student) or ".." in student or _UNSEEN.search(student):
+        return False
+    kinds = [unicodedata.category(c) for c in student]
+    plain = [k[0] == "L" or k == "Nd" for k in kinds]
+    inside = (p or k in ("Mn", "Mc") or c in _INSIDE
+              for p, k, c in zip(plain, kinds, student, strict=True))  # fmt: skip
+    return plain[0] and student[-1] not in " ." and all(inside)

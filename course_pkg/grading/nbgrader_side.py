@@ -1,0 +1,108 @@
+"""nbgrader as a course has it configured: its folders, its permissions, its plugin, its database.
+
+Only the ways in are here; what is written there is `gradebook`'s.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .handout import program_path
+
+if TYPE_CHECKING:
+    from nbgrader.api import Gradebook
+    from nbgrader.coursedir import CourseDirectory
+    from nbgrader.preprocessors import AssignLatePenalties
+
+BUSY_S = 30  # seconds to wait for another program that writes to the gradebook
+MEND = "back gradebook.db up, close what else has it open, and try `nbgrader db upgrade`"
+
+
+class BookError(RuntimeError):
+    """The gradebook can't be used as it is; the message says why, and the mend.
+
+    Chapter: appendix/for-instructors.
+    """
+
+
+@dataclass(frozen=True)
+class Nbgrader:
+    """What nbgrader's configuration says. mode: permissions of files in autograded/.
+
+    Chapter: appendix/for-instructors.
+    """
+
+    folders: "CourseDirectory"
+    mode: int
+    penalties: "AssignLatePenalties"
+
+
+def configured(course: Path) -> Nbgrader:
+    """nbgrader's configuration of the course in a folder, read from where nbgrader reads it.
+
+    Raises BookError where there is no nbgrader_config.py. Chapter: appendix/for-instructors.
+    """
+    from jupyter_core.paths import jupyter_config_path
+    from nbgrader.apps import NbGrader
+    from nbgrader.converters import Autograde
+    from nbgrader.coursedir import CourseDirectory
+    from nbgrader.preprocessors import AssignLatePenalties
+    from traitlets.config import Application
+
+    if not (course / "nbgrader_config.py").is_file():
+        raise BookError(f"{course} has no nbgrader_config.py: run this in the course's folder")
+    app = NbGrader()
+    paths = [str(course), *jupyter_config_path()]
+    Application.load_config_file(app, "nbgrader_config", path=paths)
+    folders = CourseDirectory(parent=app, root=str(course))
+    penalties = AssignLatePenalties(parent=app)
+    penalties.init_plugin()
+    mode = int(str(Autograde(coursedir=folders, parent=app).permissions), 8)
+    return Nbgrader(folders, mode, penalties)
+
+
+def opened(folders: "CourseDirectory") -> "Gradebook":
+    """The course's gradebook, made if it is not there. Raises BookError.
+
+    Chapter: appendix/for-instructors.
+    """
+    from nbgrader.api import Gradebook
+
+    url = folders.db_url
+    if url.startswith("sqlite:") and "?" not in url:
+        url += f"?timeout={BUSY_S}"
+    with explained(), _programs():
+        return Gradebook(url, folders.course_id)
+
+
+@contextlib.contextmanager
+def _programs() -> Iterator[None]:
+    """Let nbgrader find alembic, which it starts by its bare name for a new gradebook."""
+    before = os.environ.get("PATH")
+    os.environ["PATH"] = program_path()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PATH"]
+        else:
+            os.environ["PATH"] = before
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Turn the database's errors into what to do about them.
+
+    Chapter: appendix/for-instructors.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise BookError(
+            f"the gradebook can't be used ({error.__cause__ or error}): {MEND}"
+        ) from None

@@ -1,0 +1,137 @@
+"""The HTML pages of `results`: one for each student, and the index of the class.
+
+Each page is one file without script and without anything from elsewhere, and its policy says so to
+the browser. Jinja escapes every text.
+"""
+
+import base64
+import functools
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .records import Record
+from .scores import Statistics
+from .store import file_stem
+from .texts import details, one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parents[1] / "data" / "grading"
+GENERATOR = '<meta name="generator" content="course grade">'
+BINS = 12
+WIDTH, HEIGHT, FLOOR = 600, 105, 125  # of the histogram's area, and where it stands
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bar of the histogram, in the drawing's units. Chapter: appendix/for-instructors."""
+
+    label: str
+    count: int
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def middle(self) -> float:
+        """Where the labels stand."""
+        return self.x + self.width / 2
+
+
+def student(record: Record, to_mark: float) -> str:
+    """A student's page: the score, and what each lost mark was for.
+
+    to_mark: points that wait to be marked by hand. Chapter: appendix/for-instructors.
+    """
+    title = f"{record.assignment}: {one_line(record.student)}"
+    unsafe = is_unsafe(record)
+    return _render("student", title=title, record=record, to_mark=to_mark, unsafe=unsafe)
+
+
+def index(
+    assignment: str,
+    records: Sequence[Record],
+    stats: Statistics | None,
+    to_mark: Mapping[str, float],
+) -> str:
+    """The page of the class: statistics, questions, students. Chapter: appendix/for-instructors."""
+    bins = histogram([record.score for record in records], stats.most) if stats else []
+    return _render(
+        "index",
+        title=f"{assignment}: results",
+        assignment=assignment,
+        records=records,
+        stats=stats,
+        bins=bins,
+        to_mark=to_mark,
+        unsafe=sum(map(is_unsafe, records)),
+    )
+
+
+def histogram(scores: Sequence[int], most: float) -> list[Bin]:
+    """Bars over the scores from 0 to `most`, each of the same whole number of points.
+
+    Chapter: appendix/for-instructors.
+
+    >>> [(b.label, b.count) for b in histogram([0, 1, 24], 24)][::11]
+    [('0–1', 2), ('22–24', 1)]
+    """
+    step = max(1, math.ceil(most / BINS))
+    starts = list(range(0, max(1, int(most)), step))
+    counts = [0] * len(starts)
+    for score in scores:
+        counts[min(score // step, len(starts) - 1)] += 1
+    tallest, room = max(counts) or 1, WIDTH / len(starts)
+    bars = []
+    for at, (start, count) in enumerate(zip(starts, counts, strict=True)):
+        end = int(most) if at == len(starts) - 1 else start + step - 1
+        height = round(HEIGHT * count / tallest, 1)
+        label = str(start) if end == start else f"{start}–{end}"
+        x, width = round(at * room + 2, 1), round(room - 4, 1)
+        bars.append(Bin(label, count, x, round(FLOOR - height, 1), width, height))
+    return bars
+
+
+def is_unsafe(record: Record) -> bool:
+    """Whether a submission was graded without a sandbox. Chapter: appendix/for-instructors."""
+    return record.sandbox.startswith("NONE")
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a page that was made here. Chapter: appendix/for-instructors."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return GENERATOR in file.read(2_000)
+
+
+def _render(name: str, **values: Any) -> str:
+    return _environment().get_template(f"{name}.html.j2").render(**values)
+
+
+@functools.cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = (TEMPLATES / "style.css").read_text("utf-8")
+    digest = hashlib.sha256(style.encode()).digest()
+    environment.globals |= {
+        "style": Markup(style),
+        "style_hash": base64.b64encode(digest).decode(),
+        "details": details,
+        "file": file_stem,
+    }
+    environment.filters |= {"line": one_line, "points": "{:g}".format, "seconds": "{:.2f} s".format}
+    return environment

@@ -1,0 +1,178 @@
+"""What is known about one graded submission, and how it is taken from what the checker wrote.
+
+The checker is not believed blindly, for it has read a student's bytes: `checked_results` takes
+what it wrote only in the shape that the trusted questions give.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .judge import UNANSWERED
+from .questions import Question
+from .states import State
+from .texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
+
+MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
+MAX_TEXT = 1_000  # characters of one text in them
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything that is known about one graded submission.
+
+    reason: "" when it was simply graded, else one sentence. remarks: what else is to be said.
+    start_s, run_s, write_s: seconds for walls and kernel, for the cells, and for the gradebook.
+    peak_bytes: memory at its highest, None where nothing measures it. limits, sandbox: how it
+    was confined. key: content address, hex. graded_at: ISO time, UTC.
+    Chapter: appendix/for-instructors.
+    """
+
+    student: str
+    assignment: str
+    state: State
+    reason: str
+    questions: tuple[QuestionRecord, ...]
+    remarks: tuple[str, ...] = ()
+    start_s: float = 0.0
+    run_s: float = 0.0
+    write_s: float = 0.0
+    peak_bytes: int | None = None
+    limits: str = ""
+    sandbox: str = ""
+    key: str = ""
+    graded_at: str = ""
+
+    @property
+    def score(self) -> int:
+        """The automatic points earned."""
+        return sum(question.earned for question in self.questions)
+
+    @property
+    def max_score(self) -> float:
+        """All automatic points of the assignment."""
+        return float(sum(question.points for question in self.questions))
+
+
+def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
+    """The questions of a submission that was not run: every property lost, for want of an answer.
+
+    Chapter: appendix/for-instructors.
+
+    >>> nothing_earned({})
+    ()
+    """
+    failure = FailureRecord(None, None, None, UNANSWERED)
+    return tuple(
+        QuestionRecord(
+            name,
+            tuple(
+                PropertyRecord(p.name, p.says, p.hint, p.points, failure)
+                for p in question.properties
+            ),
+        )
+        for name, question in questions.items()
+    )
+
+
+def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
+    """What a checker wrote, if it is the verdict on every one of `questions`, in their order.
+
+    Names, points and words are those of the trusted questions; a property earned all its points
+    or none; the right value of a number worked by hand is dropped. Raises ValueError for anything
+    else. Chapter: appendix/for-instructors.
+
+    >>> checked_results(b"[]", {})
+    ()
+    """
+    if len(text) > MAX_RESULTS:
+        raise ValueError(f"the results are {len(text):,} bytes; at most {MAX_RESULTS:,} are taken")
+    rows = strict_json(text)
+    if not isinstance(rows, list) or len(rows) != len(questions):
+        raise ValueError(f"the results are not a list of the {len(questions)} questions")
+    return tuple(
+        _question(row, question) for row, question in zip(rows, questions.values(), strict=True)
+    )
+
+
+def _question(row: Any, question: Question) -> QuestionRecord:
+    _wanted(row, {"question": question.name, "points": question.points}, {"earned", "properties"})
+    properties = row["properties"]
+    if not isinstance(properties, list) or len(properties) != len(question.properties):
+        raise ValueError(f"{question.name}: not the properties of the question")
+    record = QuestionRecord(
+        question.name,
+        tuple(
+            _property(question, p, given)
+            for p, given in zip(question.properties, properties, strict=True)
+        ),
+    )
+    if type(row["earned"]) is not int or row["earned"] != record.earned:
+        raise ValueError(f"{question.name}: earned is not the sum over the properties")
+    return record
+
+
+def _property(question: Question, p: Any, row: Any) -> PropertyRecord:
+    trusted = {"name": p.name, "says": p.says, "hint": p.hint, "points": p.points}
+    _wanted(row, trusted, {"earned", "failure"})
+    record = PropertyRecord(**trusted, failure=_failure(question, row["failure"]))
+    if type(row["earned"]) is not int or row["earned"] != record.earned:
+        raise ValueError(f"{question.name}/{p.name}: earned does not fit the failure")
+    return record
+
+
+def _failure(question: Question, row: Any) -> FailureRecord | None:
+    if row is None:
+        return None
+    _wanted(row, {}, {"inputs", "expected", "given", "reason", "misconception"})
+    for name, text in row.items():
+        if text is None and name != "reason":
+            continue
+        if not isinstance(text, str) or len(text) > MAX_TEXT:
+            raise ValueError(f"{question.name}: {name} is not a short text")
+    known = {m.says for m in question.misconceptions}
+    if row["misconception"] is not None and row["misconception"] not in known:
+        raise ValueError(f"{question.name}: no such misconception")
+    shown = {name: _shown(row[name]) for name in ("inputs", "expected", "given")}
+    if question.variant is not None:  # a number that a student should find, not read
+        shown["expected"] = None
+    return FailureRecord(
+        **shown, reason=one_line(row["reason"], MAX_TEXT), misconception=row["misconception"]
+    )
+
+
+def _shown(text: str | None) -> str | None:
+    """A text to show; None for what the checker writes where there is nothing."""
+    return None if text in (None, "None", "{}", "[]") else one_line(text, MAX_TEXT)
+
+
+def _wanted(row: Any, trusted: dict[str, Any], others: set[str]) -> None:
+    if not isinstance(row, dict) or set(row) != set(trusted) | others:
+        raise ValueError(f"wanted an object with {sorted(set(trusted) | others)}")
+    for name, value in trusted.items():
+        if type(row[name]) is not type(value) or row[name] != value:
+            raise ValueError(f"{name} is not {value!r}, as the trusted question has it")
+
+
+def strict_json(text: bytes) -> Any:
+    """What a JSON text says. Raises ValueError for NaN, a name given twice, and deep nesting.
+
+    Chapter: appendix/for-instructors.
+
+    >>> strict_json(b'{"a": [1]}')
+    {'a': [1]}
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a name twice in one object")
+        return dict(pairs)
+
+    def never(name: str) -> Any:
+        raise ValueError(f"{name} is no number here")
+
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=never)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -1,0 +1,96 @@
+"""What a class gets: `results/<assignment>/` with grades.csv, a page for each student, an index.
+
+Texts that came from outside can't act here: not as a formula in the table, not as markup on a page.
+"""
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from . import pages
+from .records import Record
+from .scores import score_statistics
+from .store import Store, file_stem
+from .texts import one_line
+from .vault import write_atomically
+
+COLUMNS = ("student", "assignment", "state", "score", "max_score", "to_mark", "reason",
+           "start_s", "run_s", "write_s", "limits", "sandbox")  # fmt: skip
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet calculate a field
+MODE = 0o644
+
+
+def current(
+    store: Store, assignment: str, present: Collection[str], fresh: Iterable[Record]
+) -> list[Record]:
+    """The latest record of every student whose hand-in is there: fresh ones, then those kept.
+
+    Chapter: appendix/for-instructors.
+    """
+    kept = {found.record.student: found.record for found in store.all(assignment) if found.record}
+    latest = kept | {record.student: record for record in fresh}
+    return [latest[student] for student in sorted(present) if student in latest]
+
+
+def folder(assignment: str) -> Path:
+    """The folder of an assignment's results, in the course's. Chapter: appendix/for-instructors.
+
+    >>> folder("lora-math").as_posix()
+    'results/lora-math'
+    """
+    return Path("results") / assignment
+
+
+def write(
+    course: Path, assignment: str, records: Iterable[Record], to_mark: Mapping[str, float]
+) -> Path:
+    """Write grades.csv, index.html and every student's page; pages of others are removed.
+
+    to_mark: points that wait to be marked by hand, by student. Returns the folder.
+    Chapter: appendix/for-instructors.
+    """
+    records = sorted(records, key=lambda record: record.student)
+    into = course / folder(assignment)
+    into.mkdir(parents=True, exist_ok=True)
+    write_atomically(into / "grades.csv", grades_csv(records, to_mark).encode(), MODE)
+    made = {"index.html": pages.index(assignment, records, score_statistics(records), to_mark)}
+    for record in records:
+        page = pages.student(record, to_mark.get(record.student, 0.0))
+        made[f"{file_stem(record.student)}.html"] = page
+    for name, page in made.items():
+        write_atomically(into / name, page.encode(), MODE)
+    for path in into.glob("*.html"):
+        if path.name not in made and pages.is_ours(path):
+            path.unlink()
+    return into
+
+
+def grades_csv(records: Iterable[Record], to_mark: Mapping[str, float]) -> str:
+    """The class as CSV: texts quoted, and none that a spreadsheet would calculate.
+
+    Chapter: appendix/for-instructors.
+
+    >>> grades_csv([], {}).startswith('"student","assignment","state","score"')
+    True
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for r in records:
+        texts = [inert(r.student), inert(r.assignment), inert(str(r.state))]
+        numbers = [r.score, r.max_score, to_mark.get(r.student, 0.0)]
+        seconds = [round(s, 3) for s in (r.start_s, r.run_s, r.write_s)]
+        last = [inert(r.limits), inert(r.sandbox)]
+        writer.writerow([*texts, *numbers, inert(r.reason), *seconds, *last])
+    return out.getvalue()
+
+
+def inert(text: str) -> str:
+    """A text that no spreadsheet takes for a formula. Chapter: appendix/for-instructors.
+
+    >>> inert("=1+1"), inert("ada")
+    ("'=1+1", 'ada')
+    """
+    shown = one_line(text)
+    return f"'{shown}" if text.startswith(FORMULA) or shown.lstrip().startswith(FORMULA) else shown

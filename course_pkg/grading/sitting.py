@@ -1,0 +1,198 @@
+"""One submission's sitting: a kernel in a sandbox, a checker in another, and what came of both.
+
+A `Hall` holds the two warm parents; `Hall.sit` runs one submission from start to end and never
+raises for what a student did. The score's rows come from the checker alone. The lines that come
+from the student's sandbox are read as hostile: they say what to show, never what to score.
+"""
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+
+from course_pkg.lm.cache import cache_root
+from course_pkg.sandbox import policy
+from course_pkg.sandbox.limits import Limits
+from course_pkg.sandbox.pen import Pen
+from course_pkg.sandbox.policy import MIB, View
+from course_pkg.sandbox.warm import WarmParent
+from course_pkg.sandbox.warm_kernel import pack
+
+from . import registry
+from .check import CHECKER_FD
+from .follow import Sat, follow, read_all
+from .states import State
+
+PACKAGE = Path(__file__).resolve().parents[1]
+BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
+JUDGE_WITHIN_S = 120.0
+MAX_RESULTS = 4 * MIB
+MASKED = "raise ImportError('{name} is not to be had while your work is graded: use your own')\n"
+MODELS = ("torch", "transformers.generation.utils", "transformers.models.auto.modeling_auto",
+          "transformers.models.auto.tokenization_auto", "course_pkg.lm.load",
+          "transformers.models.llama.modeling_llama", "course_pkg.lm.tiny")  # fmt: skip
+NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.backend_inline",
+             "course_pkg.grading.check")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What every submission of a run is held to. Chapter: appendix/threat-model."""
+
+    time_limit_s: float = 600.0
+    cell_timeout_s: float = 120.0
+    memory_bytes: int = 4 * 1024 * MIB
+    processes: int = 256
+    output_bytes: int = 8 * MIB
+    disk_bytes: int = 512 * MIB
+    sandboxed: bool = True
+
+    def student(self) -> Limits:
+        """The limits of a student's sandbox."""
+        return Limits(self.memory_bytes, self.processes, 1024, self.disk_bytes, None)
+
+    def checker(self) -> Limits:
+        """The limits of a checker's sandbox."""
+        return Limits(4 * 1024 * MIB, 64, 256, MAX_RESULTS, None)
+
+
+class Hall:
+    """The two warm parents of a run over one assignment. Use as a context manager.
+
+    course: the folder that no sandbox may show.
+    Raises SandboxFailed where they don't start. Chapter: appendix/threat-model.
+    """
+
+    def __init__(self, assignment: str, course: Path, rules: Rules) -> None:
+        self.assignment, self.rules = assignment, rules
+        self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 64
+        self._checker_view = self._student_view = None
+        if rules.sandboxed:
+            self._checker_view = View(
+                policy.python_folders(), hidden=(course.resolve(), PACKAGE.parent)
+            )
+            self._student_view = student_view(assignment, course, rules.disk_bytes)
+        env = policy.environment({"PYTHONPATH": str(PACKAGE.parent)})
+        ask = registry.ask(assignment).__name__
+        trusted = f"{ask.removesuffix('.ask')}.trusted"
+        with ExitStack() as stack:
+            kernels = WarmParent(
+                "course_pkg.sandbox.warm_kernel:run", (*MODELS, *NOTEBOOKS, ask), env
+            )
+            self._kernels = stack.enter_context(kernels)
+            checkers = WarmParent("course_pkg.grading.checker:sit", (*MODELS, trusted), env)
+            self._checkers = stack.enter_context(checkers)
+            kernels.ready()
+            checkers.ready()
+            self._stack = stack.pop_all()
+
+    def sit(
+        self, student: str, key: bytes, notebook: NotebookNode, files: dict[str, bytes], slot: int
+    ) -> Sat:
+        """Run one submission. slot: a number that no other submission has at the same time.
+
+        key: that student's, for this assignment. Raises SandboxFailed where the grader fails.
+        """
+        began = time.monotonic()
+        uids = (None, None) if self._uid is None else (self._uid + slot, self._uid + 32 + slot)
+        name = f"{os.getpid()}-{slot}"
+        sat = Sat()
+        with ExitStack() as stack:
+            place = stack.enter_context(_place(self.rules.sandboxed))
+            kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
+            results, results_in = _pipe(stack)
+            lines, lines_in = _pipe(stack)
+            secret = _file(stack, key.hex().encode())
+            hand_in = _file(stack, pack(notebook, files))
+            checker = Pen(self._checker_view, uids[1], self.rules.checker(), f"{name}-checker")
+            stack.enter_context(checker)
+            pen = stack.enter_context(
+                Pen(self._student_view, uids[0], self.rules.student(), f"{name}-student")
+            )
+            job = {"assignment": self.assignment, "student": student}
+            ends = (results_in, checker_end, secret)
+            checker.put(self._checkers, job, [end.fileno() for end in ends])
+            ends = (lines_in, kernel_end, hand_in)
+            pen.put(self._kernels, self._job(place), [end.fileno() for end in ends])
+            for mine in (results_in, checker_end, lines_in, kernel_end):
+                mine.close()
+            follow(sat, lines.fileno(), self.rules, began)
+            if sat.state in (State.KERNEL_DIED, State.GRADING_ERROR):
+                self._memory(sat, pen)
+            sat.limits, sat.peak_bytes = pen.kept_by, pen.fence.peak_bytes()
+            pen.end()  # the last copy of the socket's other end is gone, so the checker judges
+            sat.rows = read_all(results.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
+        sat.run_s = time.monotonic() - began - sat.start_s
+        return sat
+
+    def _memory(self, sat: Sat, pen: Pen) -> None:
+        """Whether something died for want of memory, and whose fault that was."""
+        if pen.fence.out_of_memory():
+            most = f"{self.rules.memory_bytes / 2**30:g} GB"
+            sat.state, sat.reason = State.OUT_OF_MEMORY, f"it used more than its {most} of memory"
+        elif pen.fence.starved():
+            sat.state, sat.reason = State.GRADING_ERROR, "the machine ran short of memory"
+
+    def _job(self, place: str) -> dict[str, Any]:
+        extra = {"PYTHONPATH": str(PACKAGE.parent), "COURSE_CACHE": str(cache_root())}
+        return {
+            "work": f"{place}/home/student/work",
+            "runtime": f"{place}/tmp/.runtime",
+            "environment": policy.environment(extra),
+            "checker": CHECKER_FD,
+            "cell_timeout_s": self.rules.cell_timeout_s,
+            "max_output_bytes": self.rules.output_bytes,
+        }
+
+    def __enter__(self) -> "Hall":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
+    """What a student's sandbox shows: this Python, the models, and no answer.
+
+    course: the folder that holds submissions and solutions, which is kept out wherever it lies.
+    Chapter: appendix/threat-model.
+    """
+    models = tuple(path.parent for path in cache_root().glob("*/manifest.json"))
+    return View(
+        policy.python_folders() + models + registry.student_side(assignment),
+        hidden=(course.resolve(), PACKAGE.parent, registry.CHECKS),
+        masks=policy.module_masks(registry.ask(assignment).MASKED, MASKED),
+        writable=dict.fromkeys(("/home/student", "/tmp", "/dev/shm"), disk_bytes),
+    )
+
+
+@contextmanager
+def _place(sandboxed: bool) -> Iterator[str]:
+    """The root of the student's folders: that of the sandbox, or a temporary folder."""
+    if sandboxed:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="course-unsafe-", ignore_cleanup_errors=True) as root:
+        yield root
+
+
+def _pipe(stack: ExitStack) -> tuple[Any, Any]:
+    out, into = os.pipe()
+    return stack.enter_context(os.fdopen(out, "rb", 0)), stack.enter_context(
+        os.fdopen(into, "wb", 0)
+    )
+
+
+def _file(stack: ExitStack, content: bytes) -> Any:
+    """A file in memory, at its beginning."""
+    file = stack.enter_context(os.fdopen(os.memfd_create("course"), "w+b", 0))
+    file.write(content)
+    file.seek(0)
+    return file

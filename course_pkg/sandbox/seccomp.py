@@ -1,0 +1,237 @@
+"""System calls that student code never needs, refused by the kernel before it looks at them.
+
+The walls already leave these calls nothing to reach. The filter is the second lock: most holes in
+kernels were in calls that a notebook has no use for. It is a list of what is denied, so that what
+is not named works as ever: torch, multiprocessing, threads, subprocesses and sockets on loopback.
+It holds for every thread, for all children and for every program they start, and nothing takes it
+off again. It does not limit memory, time or files, and hides no path.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from functools import cache
+
+# (why, errno that the caller sees, {call: (number on x86_64, number on aarch64)})
+DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = (
+    (
+        "reads or steers another process, or takes its open files",
+        errno.EPERM,
+        {
+            "ptrace": (101, 117),
+            "process_vm_readv": (310, 270),
+            "process_vm_writev": (311, 271),
+            "process_madvise": (440, 440),
+            "kcmp": (312, 272),
+            "pidfd_getfd": (438, 438),
+        },
+    ),
+    (
+        "enters or makes namespaces: a new user namespace hands out every capability",
+        errno.EPERM,
+        {"setns": (308, 268), "unshare": (272, 97)},
+    ),
+    (
+        "changes what is mounted where, or opens files past the paths that are mounted",
+        errno.EPERM,
+        {
+            "mount": (165, 40),
+            "umount2": (166, 39),
+            "pivot_root": (155, 41),
+            "chroot": (161, 51),
+            "move_mount": (429, 429),
+            "open_tree": (428, 428),
+            "open_tree_attr": (467, 467),
+            "fsopen": (430, 430),
+            "fsconfig": (431, 431),
+            "fsmount": (432, 432),
+            "fspick": (433, 433),
+            "mount_setattr": (442, 442),
+            "name_to_handle_at": (303, 264),
+            "open_by_handle_at": (304, 265),
+            "fanotify_init": (300, 262),
+            "fanotify_mark": (301, 263),
+            "quotactl": (179, 60),
+            "quotactl_fd": (443, 443),
+        },
+    ),
+    (
+        "keys of the kernel's keyring, which no namespace parts",
+        errno.EPERM,
+        {"keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218)},
+    ),
+    (
+        "large, young parts of the kernel that holes are found in year by year",
+        errno.EPERM,
+        {
+            "bpf": (321, 280),
+            "perf_event_open": (298, 241),
+            "userfaultfd": (323, 282),
+            "io_uring_setup": (425, 425),
+            "io_uring_enter": (426, 426),
+            "io_uring_register": (427, 427),
+        },
+    ),
+    (
+        "memory that stays when no process maps it: the watchdog could not count it",
+        errno.ENOSYS,  # libraries then use a temporary file or /dev/shm, which are counted
+        {
+            "memfd_create": (319, 279),
+            "memfd_secret": (447, 447),
+            "shmget": (29, 194),
+            "msgget": (68, 186),
+            "semget": (64, 190),
+        },
+    ),
+    (
+        "its flags are behind a pointer, where a filter can't look; libc then calls clone",
+        errno.ENOSYS,
+        {"clone3": (435, 435)},
+    ),
+    (
+        "runs the machine: modules, kernels, swap, accounting, the clock, the log, its name",
+        errno.EPERM,
+        {
+            "init_module": (175, 105),
+            "finit_module": (313, 273),
+            "delete_module": (176, 106),
+            "kexec_load": (246, 104),
+            "kexec_file_load": (320, 294),
+            "reboot": (169, 142),
+            "swapon": (167, 224),
+            "swapoff": (168, 225),
+            "acct": (163, 89),
+            "settimeofday": (164, 170),
+            "clock_settime": (227, 112),
+            "clock_adjtime": (305, 266),
+            "adjtimex": (159, 171),
+            "syslog": (103, 116),
+            "sethostname": (170, 161),
+            "setdomainname": (171, 162),
+            "vhangup": (153, 58),
+        },
+    ),
+    (
+        "left over from old systems and old processors",
+        errno.EPERM,
+        {
+            "modify_ldt": (154, None),
+            "iopl": (172, None),
+            "ioperm": (173, None),
+            "uselib": (134, None),
+            "nfsservctl": (180, 42),
+            "lookup_dcookie": (212, 18),
+        },
+    ),
+)
+
+NEW_NAMESPACE = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
+UNIX, INET, INET6, NETLINK = 1, 2, 10, 16  # AF_*
+ROUTES = 0  # NETLINK_ROUTE, by which libc lists the network interfaces; torch.distributed asks
+COMMON = (1, 6, 17)  # PF_UNIX, TCP, UDP; others make the kernel load modules for them
+TYPING = (0x5412, 0x541C, 0x541D, 0x5423)  # TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD
+
+ALLOW, FAIL = 0x7FFF0000, 0x00050000  # SECCOMP_RET_*; FAIL takes the errno in its low bits
+REFUSE = FAIL | errno.EPERM
+GO_ON = None
+LOAD, RETURN, JUMP, EQUAL, AT_LEAST, ANY_BIT = 0x20, 0x06, 0x05, 0x15, 0x35, 0x45  # opcodes
+
+# Calls that depend on an argument, each a row of steps. A step is (argument, test, values, what to
+# do if one of them fits, what to do if none does).
+SOCKET = (
+    (0, EQUAL, (UNIX, INET, INET6, NETLINK), GO_ON, REFUSE),
+    (2, EQUAL, (ROUTES,), ALLOW, GO_ON),  # 0 is "the family's usual protocol" elsewhere
+    (0, EQUAL, (NETLINK,), REFUSE, GO_ON),
+    (2, EQUAL, COMMON, ALLOW, REFUSE),
+)
+GUARDED = {
+    "clone": ((56, 220), ((0, ANY_BIT, (NEW_NAMESPACE,), REFUSE, ALLOW),)),
+    "socket": ((41, 198), SOCKET),
+    "socketpair": ((53, 199), SOCKET),
+    "personality": ((135, 92), ((0, EQUAL, (0xFFFFFFFF,), ALLOW, REFUSE),)),  # it may be read
+    "ioctl": ((16, 29), ((1, EQUAL, TYPING, REFUSE, ALLOW),)),  # no typing into terminals
+}
+
+ARCHITECTURES = ("x86_64", "aarch64")
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_* of linux/audit.h
+SECCOMP = {"x86_64": 317, "aarch64": 277}  # the number of seccomp(2) itself
+X32 = 0x40000000  # the numbers of the second, 32-bit set of calls on x86_64 begin here
+NUMBER, ARCH, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; low halves, little-endian
+PR_SET_NO_NEW_PRIVS, SET_MODE_FILTER, EVERY_THREAD = 38, 1, 1
+
+
+@cache
+def program(arch: str) -> bytes:
+    """The filter for `arch`, as the kernel takes it: 8 bytes an instruction.
+
+    A call made as for another architecture, or by x32 numbers, fails with ENOSYS. Raises ValueError
+    unless arch is one of `ARCHITECTURES`. Chapter: appendix/for-instructors.
+
+    >>> len(program("x86_64")) % 8
+    0
+    """
+    if arch not in ARCHITECTURES:
+        raise ValueError(f"no filter for {arch!r}; there is one for {', '.join(ARCHITECTURES)}")
+    column = ARCHITECTURES.index(arch)
+    code = [
+        (LOAD, 0, 0, ARCH),
+        (EQUAL, 1, 0, AUDIT[arch]),
+        (RETURN, 0, 0, FAIL | errno.ENOSYS),
+        (LOAD, 0, 0, NUMBER),
+    ]
+    if arch == "x86_64":
+        code += [(AT_LEAST, 0, 1, X32), (RETURN, 0, 0, FAIL | errno.ENOSYS)]
+    for _, error, calls in DENIED:
+        for numbers in calls.values():
+            if (number := numbers[column]) is not None:
+                code += [(EQUAL, 0, 1, number), (RETURN, 0, 0, FAIL | error)]
+    for numbers, steps in GUARDED.values():
+        guard = [instruction for step in steps for instruction in _compiled(*step)]
+        code += [(EQUAL, 0, len(guard), numbers[column]), *guard]
+    code.append((RETURN, 0, 0, ALLOW))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def _compiled(
+    argument: int, test: int, values: tuple[int, ...], fits: int | None, otherwise: int | None
+) -> list[tuple[int, int, int, int]]:
+    """One step of a guard; the two ends that its tests lead to stand behind them."""
+    tests = [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
+    no = (JUMP, 0, 0, 1) if otherwise is GO_ON else (RETURN, 0, 0, otherwise)
+    yes = (JUMP, 0, 0, 0) if fits is GO_ON else (RETURN, 0, 0, fits)
+    return [(LOAD, 0, 0, ARGUMENTS + 8 * argument), *tests, no, yes]
+
+
+class _Program(ctypes.Structure):
+    """struct sock_fprog: the number of instructions and where they are."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+def install() -> bool:
+    """Put every thread of this process under the filter, for good; True when that is done.
+
+    False where it is not to be had: another architecture, or a kernel built without filters. Raises
+    OSError if the kernel refuses it otherwise. Sets no_new_privs, so that no set-uid program lends
+    a privilege either. To be called last of all, just before the code that is not trusted.
+    Chapter: appendix/for-instructors.
+    """
+    arch = platform.machine()
+    if arch not in ARCHITECTURES or struct.calcsize("P") != 8:
+        return False
+    code = program(arch)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
+        raise OSError(ctypes.get_errno(), "no_new_privs can't be set")
+    wanted = _Program(len(code) // 8, code)
+    number = ctypes.c_long(SECCOMP[arch])
+    status = libc.syscall(number, SET_MODE_FILTER, EVERY_THREAD, ctypes.byref(wanted))
+    if status > 0:
+        raise OSError(errno.EBUSY, f"thread {status} has a filter of its own; filter it first")
+    if status and ctypes.get_errno() in (errno.ENOSYS, errno.EINVAL):
+        return False
+    if status:
+        raise OSError(error := ctypes.get_errno(), f"no filter: {os.strerror(error)}")
+    return True

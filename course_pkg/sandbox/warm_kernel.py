@@ -1,0 +1,227 @@
+"""A notebook, run inside a sandbox by nbclient on a kernel forked from the same warm process.
+
+`run` is the target of a warm parent: it unpacks what was handed in, forks a kernel from itself,
+and has nbclient send it the cells. For each cell it writes one line of JSON to the descriptor it
+was given: the outputs as they are, which nobody outside believes. Student's code can reach all of
+this process; nothing here decides a score.
+"""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import sys
+import tarfile
+import time
+from contextlib import suppress
+from typing import Any
+
+import nbformat
+from ipykernel.kernelapp import IPKernelApp
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.provisioning import KernelProvisionerBase
+from nbclient import NotebookClient
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+GRACE_S = 1.0  # for a cell to stop after it was interrupted
+START_WITHIN_S = 30
+
+
+class ForkProvisioner(KernelProvisionerBase):
+    """Jupyter's way to plug in how kernels start: here, by letting a waiting fork go on.
+
+    Chapter: appendix/threat-model.
+    """
+
+    pid: int = 0
+    exit_code: int | None = None
+
+    @property
+    def has_process(self) -> bool:
+        return self.pid > 0
+
+    async def poll(self) -> int | None:
+        if self.exit_code is None and self.pid:
+            with suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self.exit_code = os.waitstatus_to_exitcode(status)
+        return self.exit_code
+
+    async def wait(self) -> int | None:
+        while await self.poll() is None:
+            await asyncio.sleep(0.01)
+        self.pid = 0
+        return self.exit_code
+
+    async def send_signal(self, signum: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signum)
+
+    async def kill(self, restart: bool = False) -> None:
+        await self.send_signal(signal.SIGKILL)
+
+    async def terminate(self, restart: bool = False) -> None:
+        await self.send_signal(signal.SIGTERM)
+
+    async def cleanup(self, restart: bool = False) -> None:
+        return None
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        self.parent.write_connection_file()
+        self.connection_info = self.parent.get_connection_info()
+        return {"cmd": [], **kwargs}
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        self.pid, go = kwargs["waiting"]
+        os.write(go, self.parent.connection_file.encode())
+        os.close(go)
+        return self.connection_info
+
+
+class _Runner(NotebookClient):
+    """nbclient, with an eye on how much has been put out: past the limit the kernel is ended."""
+
+    room = 0
+
+    def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
+        self.room -= len(json.dumps(msg["content"], default=str))
+        if self.room < 0:
+            os.kill(self.km.provisioner.pid, signal.SIGKILL)
+            return None
+        return super().output(outs, msg, display_id, cell_index)
+
+
+def fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, int]:
+    """Fork a kernel that waits for its connection file's name: its process id, and the pipe.
+
+    out: the runner's own descriptor, which a kernel that outlives the runner must not hold open.
+
+    Chapter: appendix/threat-model.
+    """
+    wait, go = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(wait)
+        return pid, go
+    try:  # the kernel
+        os.close(go)
+        os.close(out)
+        with os.fdopen(wait) as pipe:
+            connection_file = pipe.read()
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(work)
+        sys.path[:] = ["", *sys.path]
+        app = IPKernelApp.instance(connection_file=connection_file)
+        app.config.HistoryManager.enabled = False
+        app.config.InteractiveShell.banner1 = ""
+        app.initialize([])
+        app.start()
+    finally:
+        os._exit(0)
+
+
+def run(job: dict[str, Any], descriptors: list[int]) -> None:
+    """Run the notebook of a job. descriptors: the lines out, the checker's socket, the hand-in.
+
+    job: work and runtime (folders), cell_timeout_s, max_output_bytes, environment, checker (the
+    variable that names the socket). The hand-in is a tar with `notebook.json` first and the
+    student's files after it. Chapter: appendix/threat-model.
+    """
+    out, checker, hand_in = descriptors
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    for folder in (job["work"], job["runtime"]):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    notebook = _unpack(hand_in, job["work"])
+    environment = {**job["environment"], job["checker"]: str(checker)}
+    waiting = fork_kernel(environment, job["work"], out)
+    os.close(checker)  # the kernel's alone
+    with os.fdopen(out, "w", buffering=1, closefd=False) as lines:
+        asyncio.run(_execute(notebook, waiting, job, lines))
+
+
+def _unpack(hand_in: int, work: str) -> Any:
+    """The notebook of a hand-in; its files go to the working folder."""
+    with os.fdopen(hand_in, "rb") as source, tarfile.open(fileobj=source, mode="r|") as tar:
+        text = None
+        for member in tar:
+            if text is None:
+                text = tar.extractfile(member).read().decode()
+            else:
+                tar.extract(member, work, filter="data")
+    return nbformat.reads(text, as_version=4)
+
+
+def pack(notebook: Any, files: dict[str, bytes]) -> bytes:
+    """The hand-in that `run` unpacks. Chapter: appendix/threat-model."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, content in {"": nbformat.writes(notebook).encode(), **files}.items():
+            member = tarfile.TarInfo(name or "notebook.json")
+            member.size, member.mode = len(content), 0o644
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+async def _execute(
+    notebook: Any, waiting: tuple[int, int], job: dict[str, Any], lines: Any
+) -> None:
+    """Send the cells, one after the other; a line for each, and one at the end that says why."""
+    manager = AsyncKernelManager(transport="ipc", ip=f"{job['runtime']}/kernel")
+    manager.connection_file = f"{job['runtime']}/kernel.json"
+    manager.provisioner = ForkProvisioner(kernel_id="k", kernel_spec=None, parent=manager)
+    client = _Runner(notebook, km=manager, allow_errors=True, timeout=job["cell_timeout_s"])
+    client.startup_timeout = START_WITHIN_S
+    client.room = job["max_output_bytes"]
+    began = time.monotonic()
+    end: dict[str, Any] = {"end": "ran"}
+    try:
+        await manager.start_kernel(waiting=waiting)
+        await client.async_start_new_kernel_client()
+        _write(lines, {"started": time.monotonic() - began})
+        for index, cell in enumerate(notebook.cells):
+            if cell.cell_type != "code" or not cell.source.strip():
+                continue
+            timed_out = False
+            began = time.monotonic()
+            try:
+                await client.async_execute_cell(cell, index)
+            except CellTimeoutError:
+                timed_out = True
+            seconds = time.monotonic() - began
+            line = {"cell": index, "outputs": _plain(cell.outputs), "s": seconds}
+            _write(lines, {**line, "late": timed_out})
+            if timed_out and not await _interrupted(manager, client.kc):
+                end = {"end": "stuck", "cell": index}
+                break
+    except DeadKernelError:
+        end = {"end": "died", "code": await manager.provisioner.poll(), "cell": index}
+        _write(lines, {"cell": index, "outputs": _plain(cell.outputs)})
+    if client.room < 0:
+        end = {"end": "overflow", "cell": index}
+    _write(lines, end)
+
+
+async def _interrupted(manager: AsyncKernelManager, client: AsyncKernelClient) -> bool:
+    """Whether the kernel, told to stop what it does, is ready for the next cell."""
+    await manager.provisioner.send_signal(signal.SIGINT)
+    message = client.kernel_info()
+    until = time.monotonic() + GRACE_S
+    while (left := until - time.monotonic()) > 0:
+        with suppress(Exception):  # Empty, or whatever a hostile kernel has sent
+            reply = await client.shell_channel.get_msg(timeout=left)
+            if reply["parent_header"].get("msg_id") == message:
+                return True
+    return False
+
+
+def _plain(outputs: Any) -> Any:
+    return json.loads(json.dumps(outputs, default=str))
+
+
+def _write(lines: Any, what: dict[str, Any]) -> None:
+    lines.write(json.dumps(what) + "\n")

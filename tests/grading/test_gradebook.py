@@ -1,0 +1,377 @@
+"""The gradebook as nbgrader has it: scores, files, and its own commands on what was written."""
+
+import csv
+import html
+import os
+import re
+import shutil
+import time
+from datetime import datetime, timedelta
+
+import nbformat
+import pytest
+from nbformat.v4 import new_output
+from nbgrader.api import MissingEntry
+
+from course_pkg.grading.autograded import replace_folder
+from course_pkg.grading.gradebook import Book, BookError
+from course_pkg.grading.handout import HandoutError
+from course_pkg.grading.marked import with_note, with_results
+from course_pkg.grading.states import State
+from tests.exercises.assignments import Course
+
+from .recorded import (
+    ASSIGNMENT,
+    HOSTILE,
+    ROOT,
+    answered,
+    checks,
+    questions,
+    record,
+    released,
+    unreadable,
+    wrong,
+)
+
+MOST = 24
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A course whose assignment nbgrader has released."""
+    course = Course(tmp_path_factory.mktemp("released"))
+    shutil.copytree(ROOT / "exercises", course.root / "exercises")
+    with Book(course.root) as book:
+        book.ensure_assignment(ASSIGNMENT)
+    return course.root
+
+
+@pytest.fixture
+def course(prepared, tmp_path):
+    """A copy of that course."""
+    made = Course.__new__(Course)
+    made.root = tmp_path / "course"
+    shutil.copytree(prepared, made.root, symlinks=True)
+    return made
+
+
+@pytest.fixture
+def book(course):
+    with Book(course.root) as book:
+        yield book
+
+
+def submission(book, student="ada"):
+    book._book.db.rollback()
+    return book._book.find_submission(ASSIGNMENT, student)
+
+
+def grades(book, student="ada"):
+    return {g.name: g for g in submission(book, student).notebooks[0].grades}
+
+
+def notebook(rec, outputs=None):
+    nb = answered()
+    return with_results(nb, rec, checks(nb), outputs or {})
+
+
+def write(book, rec, timestamp=None, files=None):
+    ran = rec.state is not State.UNREADABLE
+    book.write(rec, notebook(rec) if ran else None, files or {}, timestamp)
+
+
+def written(book, student="ada"):
+    path = book.course / "autograded" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    return nbformat.read(path, as_version=4)
+
+
+# -- the notebook that is kept
+
+
+def test_a_test_cell_shows_our_result_and_nothing_that_the_student_wrote():
+    rec = record(questions=questions({"counts": wrong(given=HOSTILE, reason=HOSTILE)}))
+    fake = [
+        new_output("stream", name="stderr", text="error"),
+        new_output("execute_result", data={"text/plain": "3.0"}, execution_count=1),
+    ]
+    shown = notebook(rec, {index: fake for index in range(len(released().cells))})
+    cells = {c.metadata.get("nbgrader", {}).get("grade_id"): c for c in shown.cells}
+    (result,) = cells["check-counts"].outputs
+    assert result.data["text/plain"] == "0.0"
+    assert "<script" not in result.data["text/html"] and "&lt;script" in result.data["text/html"]
+    assert "tex2jax_ignore" in result.data["text/html"]
+    assert cells["counts"].outputs == fake  # what an ordinary cell gave is kept
+
+
+def test_the_right_value_of_a_number_worked_by_hand_is_nowhere_in_the_report():
+    lost = {"by-hand/parameters": wrong(expected=None, given="5", inputs="{d: 8}")}
+    cells = notebook(record(questions=questions(lost))).cells
+    text = "".join(o.data["text/html"] for c in cells for o in c.get("outputs", []))
+    assert "<b>given</b> 5" in text and "<b>expected</b>" not in text
+
+
+def test_a_test_cell_without_its_question_or_with_other_points_is_refused():
+    nb = answered()
+    with pytest.raises(ValueError, match="check-counts"):
+        with_results(nb, record(), {**checks(nb), "check-counts": "no-such"}, {})
+    with pytest.raises(ValueError, match="check-counts"):
+        with_results(nb, record(), {**checks(nb), "check-counts": "forward"}, {})
+
+
+def test_a_note_says_what_was_not_as_usual_and_its_texts_do_nothing():
+    nb = released()
+    assert with_note(nb, record()).cells == nb.cells
+    rec = record(state=State.REFUSED, reason=HOSTILE, remarks=("a `cell` was **moved**\n\n# x",))
+    note = with_note(nb, rec).cells[0]
+    assert note.cell_type == "markdown" and "the hand-in was not accepted" in note.source
+    assert not set("$\\`*") & set(note.source) and "<script" not in note.source
+    assert "\n" not in note.source
+    assert "WITHOUT a sandbox" in with_note(nb, record(sandbox="NONE: --unsafe")).cells[0].source
+
+
+# -- scores
+
+
+def test_scores_are_those_of_the_record_and_written_work_waits(book):
+    rec = record(questions=questions({"counts": wrong(), "forward": wrong()}))
+    write(book, rec)
+    found = grades(book)
+    assert sum(g.auto_score or 0 for g in found.values()) == rec.score == MOST - 8
+    assert found["check-counts"].auto_score == 0 and found["check-merge"].auto_score == 7
+    assert found["written"].needs_manual_grade and found["written"].auto_score is None
+    assert not found["check-counts"].needs_manual_grade
+    assert book.to_mark(ASSIGNMENT) == {"ada": 4.0}
+
+
+def test_everything_is_as_nbgraders_own_preprocessor_leaves_it(book):
+    from nbgrader.preprocessors import SaveAutoGrades
+
+    rec = record(questions=questions({"merge": wrong()}))
+    write(book, rec)
+    rows = [(g.name, g.auto_score, g.needs_manual_grade) for g in grades(book).values()]
+    notes = {c.name: c.auto_comment for c in submission(book).notebooks[0].comments}
+    book._book.db.rollback()
+    url = f"sqlite:///{book.course}/gradebook.db"
+    names = {"notebook": ASSIGNMENT, "assignment": ASSIGNMENT, "student": "ada", "db_url": url}
+    SaveAutoGrades().preprocess(written(book), {"nbgrader": names})
+    assert rows == [(g.name, g.auto_score, g.needs_manual_grade) for g in grades(book).values()]
+    assert notes == {c.name: c.auto_comment for c in submission(book).notebooks[0].comments}
+
+
+def test_a_regrade_keeps_what_a_person_gave_and_asks_to_look_again(book):
+    write(book, record(questions=questions({"counts": wrong()})))
+    for name, points in (("written", 3.0), ("check-counts", 2.0)):
+        grade = grades(book)[name]
+        grade.manual_score, grade.needs_manual_grade = points, False
+        book._book.db.commit()
+    comment = book._book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
+    comment.manual_comment = "almost"
+    book._book.db.commit()
+    write(book, record())
+    found = grades(book)
+    assert (found["written"].manual_score, found["check-counts"].manual_score) == (3.0, 2.0)
+    assert found["written"].needs_manual_grade and found["check-counts"].needs_manual_grade
+    assert found["check-counts"].auto_score == 3
+    kept = book._book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
+    assert kept.comment == "almost"
+
+
+def test_a_broken_resubmission_loses_the_old_score_and_a_mended_one_gets_it_back(book):
+    write(book, record())
+    assert submission(book).score == MOST
+    write(book, unreadable())
+    assert submission(book).score == 0
+    assert not any(g.needs_manual_grade for g in grades(book).values())
+    first = written(book).cells[0]
+    assert "no notebook can be read" in first.source and "breaks off at line 4" in first.source
+    write(book, record())
+    assert submission(book).score == MOST and grades(book)["written"].needs_manual_grade
+
+
+def test_an_answer_that_is_still_the_stub_is_commented_as_no_response(book):
+    nb = released()
+    rec = record(questions=unreadable().questions)
+    book.write(rec, with_results(nb, rec, checks(nb), {}), {}, None)
+    notes = {c.name: c.comment for c in submission(book).notebooks[0].comments}
+    assert notes["counts"] == "No response." and notes["written"] is None
+    write(book, record())
+    assert {c.comment for c in submission(book).notebooks[0].comments} == {None}
+
+
+def test_a_late_hand_in_costs_what_the_configured_plugin_says(course):
+    config = course.root / "nbgrader_config.py"
+    config.write_text(config.read_text() + "\nc.LateSubmissionPlugin.penalty_method = 'zero'\n")
+    due = datetime(2026, 3, 1, 12)
+    with Book(course.root) as book:
+        book._book.update_or_create_assignment(ASSIGNMENT, duedate=due)
+        write(book, record(), due + timedelta(hours=1))
+        assert submission(book).late_submission_penalty == MOST
+        assert submission(book).timestamp == due + timedelta(hours=1)
+        write(book, record(), due - timedelta(hours=1))
+        assert not submission(book).late_submission_penalty
+
+
+def test_a_notebook_that_tells_another_score_than_the_record_is_not_written(book):
+    rec = record(questions=questions({"counts": wrong()}))
+    with pytest.raises(ValueError, match=r"24\.0 points, and the record has 21"):
+        book.write(rec, notebook(record()), {}, None)
+    short = notebook(rec)
+    short.cells = [c for c in short.cells if "written" not in str(c.metadata)]
+    with pytest.raises(ValueError, match="do not have the same cells: written"):
+        book.write(rec, short, {}, None)
+    with pytest.raises(MissingEntry):
+        submission(book)
+    assert not (book.course / "autograded").exists()
+
+
+def test_a_new_gradebook_leaves_the_programs_path_as_it_was(course):
+    before = os.environ["PATH"]
+    (course.root / "gradebook.db").unlink()
+    Book(course.root).__exit__(None, None, None)
+    assert os.environ["PATH"] == before
+
+
+# -- files
+
+
+def test_files_are_as_nbgrader_leaves_them_and_replace_all_of_the_old_ones(book):
+    write(book, record(), files={"data/mine.csv": b"1,2", "old.txt": b"x"})
+    write(book, record(), datetime(2026, 3, 1), files={"data/mine.csv": b"3,4"})
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    assert names == ["data/mine.csv", f"{ASSIGNMENT}.ipynb", "timestamp.txt"]
+    assert (folder / "data/mine.csv").read_bytes() == b"3,4"
+    assert {p.stat().st_mode & 0o777 for p in folder.rglob("*") if p.is_file()} == {0o444}
+    assert [p.name for p in folder.parent.iterdir()] == [ASSIGNMENT]
+
+
+def test_the_course_and_not_the_student_says_what_its_files_and_the_notebook_hold(book):
+    (book.course / "exercises" / ASSIGNMENT / "words.txt").write_text("ours")
+    write(book, record(), files={"words.txt": b"theirs", f"{ASSIGNMENT}.ipynb": b"forged"})
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    assert (folder / "words.txt").read_text() == "ours"
+    assert written(book).cells
+    nbformat.validate(written(book))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\0b"])
+def test_a_path_that_leaves_the_folder_is_refused(book, name):
+    with pytest.raises(ValueError, match="leaves the folder"):
+        write(book, record(), files={name: b""})
+    assert not (book.course / "autograded").exists()
+
+
+@pytest.mark.parametrize("student", ["", ".", "..", "a/b", "../ada", "a\0"])
+def test_an_id_with_path_parts_is_refused(book, student):
+    with pytest.raises(ValueError, match="no student's id"):
+        write(book, record(student))
+    assert not (book.course / "autograded").exists()
+
+
+def test_a_stop_while_writing_leaves_the_old_hand_in(book, monkeypatch):
+    write(book, record(), files={"a.txt": b"old"})
+    real = os.rename
+    monkeypatch.setattr(os, "rename", lambda *a: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        write(book, unreadable(), files={"a.txt": b"new"})
+    monkeypatch.setattr(os, "rename", real)
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    assert (folder / "a.txt").read_text() == "old" and submission(book).score == MOST
+
+
+def test_what_a_stopped_grader_left_beside_is_cleared_away(tmp_path):
+    (tmp_path / "ada" / ".lora-math.123").mkdir(parents=True)
+    replace_folder(tmp_path / "ada" / "lora-math", {"x": b"1"}, 0o444)
+    assert [p.name for p in (tmp_path / "ada").iterdir()] == ["lora-math"]
+
+
+# -- the assignment
+
+
+@pytest.mark.slow
+def test_an_assignment_that_the_gradebook_lacks_is_released(course):
+    (course.root / "gradebook.db").unlink()
+    with Book(course.root) as book:
+        assert book.ensure_assignment(ASSIGNMENT).cells == released().cells
+        write(book, record())
+        assert submission(book).max_score == 28
+
+
+def test_a_known_assignment_is_not_released_again(book, monkeypatch):
+    monkeypatch.setattr("course_pkg.grading.gradebook.release", None)
+    assert book.ensure_assignment(ASSIGNMENT).cells == released().cells
+
+
+def test_exercises_changed_by_hand_are_seen_and_not_overwritten(course):
+    path = course.root / "exercises" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    nb = nbformat.read(path, as_version=4)
+    nb.cells[0].source += "changed"
+    nbformat.write(nb, path)
+    with Book(course.root) as book, pytest.raises(HandoutError, match="changed by hand"):
+        book.ensure_assignment(ASSIGNMENT)
+
+
+def test_outside_a_course_it_says_so(tmp_path):
+    with pytest.raises(BookError, match=r"nbgrader_config\.py"):
+        Book(tmp_path)
+
+
+def test_a_gradebook_that_is_none_is_explained(course):
+    (course.root / "gradebook.db").write_text("no database at all" * 100)
+    with pytest.raises(BookError, match=r"not a database.*back gradebook.db up"):
+        Book(course.root)
+
+
+# -- nbgrader's own commands on the result
+
+
+@pytest.fixture
+def written_class(course, book):
+    """Three students in the gradebook: right, with a lost question, and unreadable."""
+    lost = {"counts": wrong(HOSTILE, given=HOSTILE), "by-hand/parameters": wrong(expected=None)}
+    write(book, record("ada"))
+    write(book, record("ben", questions=questions(lost), remarks=(HOSTILE,)))
+    write(book, unreadable("dan"))
+    for student in ("ada", "ben", "dan"):
+        course.submit(student, ASSIGNMENT, released())
+    return course
+
+
+@pytest.mark.slow
+def test_feedback_and_export_work_on_what_was_written(written_class):
+    done = written_class.nbgrader("generate_feedback", ASSIGNMENT)
+    assert done.returncode == 0, done.stderr
+    pages = {p.parts[-3]: p.read_text() for p in written_class.root.glob("feedback/*/*/*.html")}
+    assert {"ada", "ben", "dan"} <= set(pages)
+    assert "(Score: 24.0 / 28.0)" in pages["ada"] and "(Score: 0.0 / 28.0)" in pages["dan"]
+    assert "no notebook can be read" in pages["dan"]
+    text = html.unescape(re.sub(r"<[^>]+>", "", pages["ben"]))
+    assert "smallest failing input" in text and "(Score: 20.0 / 28.0)" in pages["ben"]
+    assert "<script>alert(1)" not in pages["ben"] and "<img src=x" not in pages["ben"]
+    assert written_class.nbgrader("export").returncode == 0
+    with open(written_class.root / "grades.csv", newline="") as file:
+        scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+    assert scores["ada"] == 24 and scores["ben"] == 20 and scores["dan"] == 0
+
+
+@pytest.mark.slow
+def test_formgraders_api_shows_scores_what_waits_and_the_mark_scheme(written_class):
+    from nbgrader.apps.api import NbGraderAPI
+    from nbgrader.coursedir import CourseDirectory
+
+    folders = CourseDirectory(root=str(written_class.root), course_id="llm-course")
+    folders.source_directory, folders.release_directory = "solutions", "exercises"
+    rows = {r["student"]: r for r in NbGraderAPI(coursedir=folders).get_submissions(ASSIGNMENT)}
+    assert rows["ada"]["autograded"] and rows["ada"]["score"] == 24
+    assert rows["ada"]["needs_manual_grade"] and not rows["dan"]["needs_manual_grade"]
+    path = written_class.root / "autograded" / "ada" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    assert "BEGIN MARK SCHEME" in path.read_text()
+
+
+def test_forty_hand_ins_are_each_written_in_well_under_a_fifth_of_a_second(book):
+    recs = [record(f"s{number:02}") for number in range(40)]
+    shown = [notebook(rec) for rec in recs]
+    began = time.process_time()
+    for rec, nb in zip(recs, shown, strict=True):
+        book.write(rec, nb, {}, None)
+    assert (time.process_time() - began) / 40 < 0.2

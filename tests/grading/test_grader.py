@@ -1,0 +1,268 @@
+"""`course grade`, from hand-ins to the gradebook: states, reruns, resubmissions, exit codes."""
+
+import csv
+import os
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell
+from typer.testing import CliRunner
+
+from course_pkg.cli import app
+from course_pkg.grading import grader
+from course_pkg.grading.batch import NO_SANDBOX
+from course_pkg.grading.options import Options
+from course_pkg.grading.sample_class import answered, named
+from course_pkg.grading.sitting import Rules
+from course_pkg.grading.states import State
+from course_pkg.sandbox.probe import SandboxState, probe
+from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
+
+ASSIGNMENT = "lora-math"
+sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+
+
+class Told:
+    """Keeps what it is told of a run."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+
+    def expect(self, total: int) -> None:
+        self.total = total
+
+    def started(self, student: str) -> None:
+        self.begun.append(student)
+
+    def finished(self, record) -> None:
+        self.ended.append(record.student)
+
+
+class Class:
+    """A course in a folder of its own, with hand-ins."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.told = root, Told()
+        for name in ("solutions", "exercises"):
+            shutil.copytree(ROOT / name, root / name)
+        shutil.copy(ROOT / "nbgrader_config.py", root)
+
+    def path(self, student: str) -> Path:
+        path = self.root / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def hand_in(self, student: str, nb: nbformat.NotebookNode) -> None:
+        nbformat.write(named(nb, student), self.path(student))
+
+    def grade(self, **options) -> dict:
+        self.told = Told()
+        jobs = min(2, len(os.sched_getaffinity(0)))
+        asked = Options(self.root / "submitted", **{"jobs": jobs, **options})
+        records = grader.grade(self.root, ASSIGNMENT, asked, self.told)
+        return {record.student: record for record in records}
+
+    def scores(self) -> dict[str, float]:
+        """What nbgrader's gradebook says."""
+        from nbgrader.api import Gradebook
+
+        with Gradebook(f"sqlite:///{self.root}/gradebook.db", "llm-course") as book:
+            return {s.student.id: s.score for s in book.assignment_submissions(ASSIGNMENT)}
+
+    def csv(self) -> dict[str, dict[str, str]]:
+        with open(self.root / "results" / ASSIGNMENT / "grades.csv", newline="") as file:
+            return {row["student"]: row for row in csv.DictReader(file)}
+
+
+def full() -> nbformat.NotebookNode:
+    return answered(notebook(EXERCISES, ASSIGNMENT), notebook(SOLUTIONS, ASSIGNMENT))
+
+
+def with_cell(nb: nbformat.NotebookNode, at: int, code: str) -> nbformat.NotebookNode:
+    nb.cells.insert(at, new_code_cell(code))
+    return nb
+
+
+@pytest.fixture(scope="module")
+def school(tmp_path_factory):
+    """A class that has been graded once."""
+    school = Class(tmp_path_factory.mktemp("school"))
+    school.hand_in("ada", full())
+    school.hand_in("eve", with_cell(full(), len(full().cells), "import os; os._exit(3)"))
+    school.hand_in("fay", with_cell(full(), 3, "import time; time.sleep(60)"))
+    school.hand_in("stu", notebook(EXERCISES, ASSIGNMENT))
+    school.path("cut").write_text(nbformat.writes(full())[:5000])
+    school.path("lin").symlink_to(school.path("ada"))
+    school.hand_in("zoe", full())
+    school.first = school.grade(rules=Rules(cell_timeout_s=10))
+    school.first_told = school.told
+    return school
+
+
+@sandbox
+@pytest.mark.slow
+def test_every_hand_in_ends_in_its_state_with_what_it_earned(school):
+    found = {student: (r.state, r.score) for student, r in school.first.items()}
+    assert found == {
+        "ada": (State.GRADED, 24),
+        "cut": (State.UNREADABLE, 0),
+        "eve": (State.KERNEL_DIED, 24),  # what was earned before is kept
+        "fay": (State.CELL_TIMED_OUT, 24),  # the other cells were run
+        "lin": (State.REFUSED, 0),
+        "stu": (State.GRADED, 0),
+        "zoe": (State.GRADED, 24),
+    }
+    assert school.scores() == {student: r.score for student, r in school.first.items()}
+    assert {s: float(row["score"]) for s, row in school.csv().items()} == school.scores()
+    for student, record in school.first.items():
+        assert (record.reason == "") == (record.state == State.GRADED), student
+        assert record.sandbox == "bubblewrap"
+    assert sorted(school.first_told.ended) == sorted(school.first)
+
+
+@sandbox
+@pytest.mark.slow
+def test_times_and_limits_are_in_every_record_of_what_was_run(school):
+    for student in ("ada", "stu", "zoe"):
+        record = school.first[student]
+        assert record.start_s > 0 and record.run_s > 0 and record.write_s > 0
+        assert record.limits in {"cgroup v1", "cgroup v2", "systemd scope", "watchdog"}
+        assert record.key and record.graded_at
+
+
+@sandbox
+@pytest.mark.slow
+def test_a_second_run_grades_nothing_again_and_a_regrade_gives_the_same(school):
+    again = school.grade(rules=Rules(cell_timeout_s=10))
+    assert sorted(school.told.begun) == ["cut", "lin"]  # only looked at: they can't be run
+    assert again["ada"] == school.first["ada"]
+    regraded = school.grade(rules=Rules(cell_timeout_s=10), regrade=True, students=("stu",))
+    assert school.told.begun == ["stu"]
+    assert regraded["stu"].questions == school.first["stu"].questions
+    assert set(school.csv()) == set(school.first)  # the others' rows are still there
+
+
+@sandbox
+@pytest.mark.slow
+def test_other_limits_or_a_lost_gradebook_call_for_grading_again(school):
+    school.grade(rules=Rules(cell_timeout_s=11), students=("ada",))
+    assert school.told.begun == ["ada"]
+    (school.root / "gradebook.db").rename(school.root / "lost.db")
+    school.grade(rules=Rules(cell_timeout_s=11), students=("ada",))
+    assert school.told.begun == ["ada"] and school.scores() == {"ada": 24}
+    (school.root / "lost.db").replace(school.root / "gradebook.db")
+
+
+@sandbox
+@pytest.mark.slow
+def test_a_resubmission_that_cant_be_run_loses_the_old_score(school):
+    school.path("zoe").write_text("{")
+    assert school.grade()["zoe"].state == State.UNREADABLE
+    assert school.scores()["zoe"] == 0
+    assert float(school.csv()["zoe"]["score"]) == 0
+
+
+@sandbox
+@pytest.mark.slow
+def test_our_own_failure_is_a_state_and_is_not_kept(school, monkeypatch):
+    def broken(*_: object) -> None:
+        raise OSError("the disk is on fire")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("course_pkg.grading.notebooks.assemble", broken)
+        record = school.grade(regrade=True, students=("stu",))["stu"]
+    assert record.state == State.GRADING_ERROR and "the disk is on fire" in record.reason
+    assert grader.trouble([record]) == 4
+    assert school.grade(students=("stu",))["stu"].state == State.GRADED
+
+
+@sandbox
+@pytest.mark.slow
+def test_a_verdict_that_is_not_the_checkers_own_shape_is_not_believed(school, monkeypatch):
+    real = grader.Batch._sit
+
+    def forged(self, hall, *rest):
+        sit = hall.sit
+        monkeypatch.setattr(hall, "sit", lambda *a: _with_rows(sit(*a)), raising=False)
+        return real(self, hall, *rest)
+
+    monkeypatch.setattr(grader.Batch, "_sit", forged)
+    record = school.grade(regrade=True, students=("stu",))["stu"]
+    assert record.state == State.GRADING_ERROR and record.score == 0
+
+
+def _with_rows(sat):
+    sat.rows = sat.rows.replace(b'"earned": 0', b'"earned": 9')
+    return sat
+
+
+@sandbox
+@pytest.mark.slow
+def test_two_courses_draw_different_cases(school, tmp_path):
+    other = Class(tmp_path)
+    other.hand_in("stu", notebook(EXERCISES, ASSIGNMENT))
+    record = other.grade()["stu"]
+    for mine, theirs in zip(record.questions, school.first["stu"].questions, strict=True):
+        assert mine.question == theirs.question
+    secrets = {(root / ".grading" / "secret").read_text() for root in (school.root, tmp_path)}
+    assert len(secrets) == 2
+
+
+def invoke(course: Path, *arguments: str):
+    here = Path.cwd()
+    os.chdir(course)
+    try:
+        return CliRunner().invoke(app, ["grade", *arguments])
+    finally:
+        os.chdir(here)
+
+
+@sandbox
+@pytest.mark.slow
+def test_the_command_says_what_came_of_it_in_words_and_in_its_code(school):
+    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "11")
+    assert done.exit_code == 0 and "24" in done.output
+    done = invoke(school.root, ASSIGNMENT, "--student", "cut")
+    assert done.exit_code == 1 and "unreadable" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["lora-maths"], "no assignment is called 'lora-maths'"),
+        ([ASSIGNMENT, "--submitted", "nowhere"], "nowhere does not exist"),
+        ([ASSIGNMENT, "--jobs", "0"], "--jobs"),
+    ],
+)
+def test_what_cant_be_done_as_asked_ends_with_code_2(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.setattr(grader, "probe", lambda: SandboxState(True, ""))
+    course = Class(tmp_path)
+    done = invoke(course.root, *arguments)
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_without_a_sandbox_nothing_is_run_and_it_says_what_to_install(tmp_path, monkeypatch):
+    missing = SandboxState(False, "bubblewrap is not installed", "apt install bubblewrap")
+    monkeypatch.setattr(grader, "probe", lambda: missing)
+    course = Class(tmp_path)
+    marker = tmp_path / "was-run"
+    course.hand_in("eve", with_cell(full(), 0, f"open({str(marker)!r}, 'w')"))
+    done = invoke(course.root, ASSIGNMENT)
+    assert done.exit_code == 3 and "apt install bubblewrap" in done.output
+    assert not marker.exists() and not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_unsafe_grading_is_said_in_every_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        grader, "probe", lambda: SandboxState(False, "bubblewrap is not installed", "")
+    )
+    course = Class(tmp_path)
+    course.hand_in("ada", full())
+    record = course.grade(rules=Rules(sandboxed=False))["ada"]
+    assert (record.state, record.score, record.sandbox) == (State.GRADED, 24, NO_SANDBOX)
+    assert course.csv()["ada"]["sandbox"] == NO_SANDBOX
+    assert "WITHOUT" in (tmp_path / "results" / ASSIGNMENT / "ada.html").read_text()

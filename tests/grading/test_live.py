@@ -1,0 +1,143 @@
+"""The live table, the lines where it is piped, and the summary."""
+
+import io
+import re
+import threading
+
+import pytest
+from rich.console import Console
+
+from course_pkg.grading.live import LAST, RUNNING, Show, print_summary, summary
+from course_pkg.grading.states import State
+
+from .recorded import HOSTILE, questions, record, unreadable, wrong
+
+NASTY = "[red]x[/red]\x1b[2J\x1b]0;t\x07\n\u202e"
+
+
+def terminal(width=100, height=50):
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None
+    )
+
+
+def piped():
+    return Console(file=io.StringIO(), width=200)
+
+
+def printed(renderable, width=120):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def test_piped_there_is_one_line_for_each_finished_submission_and_nothing_else():
+    console = piped()
+    with Show(console) as show:
+        show.expect(3)
+        show.started("ada")
+        show.finished(record("ada"))
+        show.started("ben")
+        show.finished(unreadable("ben"))
+        show.finished(record("chi"))
+    lines = console.file.getvalue().splitlines()
+    assert re.fullmatch(r"ada  graded  24/24  \d+\.\d s", lines[0])
+    assert re.fullmatch(
+        r"ben  unreadable  0/24  \d+\.\d s  the file breaks off at line 4", lines[1]
+    )
+    assert lines[2] == "chi  graded  24/24  before" and len(lines) == 3
+    assert show.graded == 2
+
+
+@pytest.mark.parametrize("console", [piped, terminal])
+def test_what_comes_from_outside_is_neither_markup_nor_control(console):
+    console = console()
+    with Show(console) as show:
+        show.started(NASTY)
+        show.finished(record(NASTY, state=State.REFUSED, reason=NASTY, remarks=(NASTY,)))
+    out = console.file.getvalue() + printed(
+        summary([record(NASTY, state=State.REFUSED, reason=NASTY, remarks=(NASTY,))], 1.0)
+    )
+    assert "[red]x[/red]" in out
+    assert "\x1b[2J" not in out and "\x1b]0" not in out and "\x07" not in out
+    assert "\u202e" not in out
+
+
+def test_five_hundred_students_do_not_push_the_table_off_the_screen():
+    console = terminal(height=50)
+    with Show(console) as show:
+        show.expect(500)
+        for number in range(480):
+            show.started(f"s{number:03}")
+            show.finished(record(f"s{number:03}"))
+        for number in range(480, 500):
+            show.started(f"s{number:03}")
+        text = printed(show._table())
+    assert len(text.splitlines()) <= LAST + RUNNING + 8
+    assert "s479" in text and "s468" in text and "s467" not in text
+    assert "s480" in text and "and 4 more" in text and "480/500" in text
+    assert "per minute" in text
+
+
+def test_the_table_is_drawn_while_submissions_come_and_go():
+    console = terminal()
+    with Show(console) as show:
+        stop = threading.Event()
+        errors = []
+
+        def draw():
+            while not stop.is_set():
+                try:
+                    printed(show._table())
+                except Exception as error:
+                    errors.append(error)
+
+        drawing = threading.Thread(target=draw)
+        drawing.start()
+        for number in range(300):
+            show.started(str(number))
+            if number % 2:
+                show.finished(record(str(number)))
+        stop.set()
+        drawing.join()
+    assert errors == [] and "299" in console.file.getvalue()
+
+
+def test_a_closed_show_leaves_the_cursor_as_it_was():
+    console = terminal()
+    show = Show(console)
+    show.close()
+    show.close()
+    assert console.file.getvalue().count("\x1b[?25l") == console.file.getvalue().count("\x1b[?25h")
+
+
+def test_the_summary_counts_states_scores_times_and_the_rate():
+    half = record("ben", questions=questions({"merge": wrong(), "inject": wrong()}), run_s=5.2)
+    text = printed(summary([record("ada"), half, record("chi", run_s=4.2), unreadable()], 30.0))
+    assert "4: 3 graded, 1 unreadable" in text
+    assert "mean 15.0, median 18, quartiles 9 and 24, of 24 points" in text
+    assert "start 0.40 s, run 3.70 s, write 0.10 s" in text
+    assert "8.0 per minute, 30.0 s in all" in text
+
+
+def test_the_summary_says_of_each_submission_not_simply_graded_what_and_why():
+    records = [
+        record("ada"),
+        record("ben", state=State.KERNEL_DIED),
+        record("chi", state=State.REFUSED, reason="a link in the zip: " + HOSTILE),
+        record("dan", remarks=("a locked cell had been changed",)),
+        record("eve", sandbox="NONE: --unsafe-no-sandbox"),
+    ]
+    text = " ".join(printed(summary(records, 1.0), width=300).split())
+    assert "ben kernel-died 24/24 the kernel died; cells after that were not run" in text
+    assert "chi refused 24/24 a link in the zip: <script>" in text
+    assert "dan graded 24/24 a locked cell had been changed" in text
+    assert "1 graded WITHOUT a sandbox" in text
+    assert "ada" not in text
+
+
+def test_the_rate_counts_only_what_was_graded_in_this_run(capsys):
+    print_summary([record("ada"), record("ben")], 60.0, graded=1)
+    out = capsys.readouterr().out
+    assert "2 (1 of them before): 2 graded" in out and "1.0 per minute" in out
+    assert "none" in printed(summary([], 0.0))

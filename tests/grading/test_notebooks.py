@@ -1,0 +1,549 @@
+"""Reading hostile notebook files, and assembling what is run: honest work kept, nothing forged."""
+
+import copy
+import json
+import time
+import tracemalloc
+from pathlib import Path
+
+import nbformat
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.grading import reading
+from course_pkg.grading.notebooks import Unreadable, assemble, checks, read
+
+ROOT = Path(__file__).parents[2]
+RELEASE = (ROOT / "exercises" / "lora-math" / "lora-math.ipynb").read_bytes()
+
+
+def cell(kind="code", source="x = 1", **metadata):
+    extra = {"outputs": [], "execution_count": None} if kind == "code" else {}
+    return {"cell_type": kind, "metadata": metadata, "source": source, **extra}
+
+
+def file(*cells, **more):
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": list(cells), **more}
+    return json.dumps(book).encode()
+
+
+def sources(notebook):
+    return [c.source for c in notebook.cells]
+
+
+# Reading
+
+
+def test_a_fresh_notebook_holds_types_sources_and_grade_ids_alone():
+    hostile = {
+        **cell("code", ["a\n", "b"], nbgrader={"grade_id": "counts", "points": 99, "grade": True}),
+        "id": "<script>",
+        "outputs": [{"output_type": "stream", "name": "stdout", "text": "5"}],
+        "execution_count": 3,
+        "attachments": {"x": {"image/svg+xml": "<svg>"}},
+    }
+    hostile["metadata"] |= {"tags": ["x"], "magics_language": "html", "deletable": False}
+    data = file(
+        hostile,
+        cell("markdown", "text"),
+        cell("raw", "raw"),
+        metadata={"kernelspec": {"name": "bash", "display_name": "Bash"}, "widgets": {"x": 1}},
+    )
+    book = read(data)
+    nbformat.validate(book)
+    assert book.metadata == {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    first, second, third = book.cells
+    assert first == {
+        "cell_type": "code",
+        "metadata": {"nbgrader": {"grade_id": "counts"}},
+        "source": "a\nb",
+        "outputs": [],
+        "execution_count": None,
+        "id": "own-1",
+    }
+    assert second == {"cell_type": "markdown", "metadata": {}, "source": "text", "id": "own-2"}
+    assert third.cell_type == "raw"
+    assert data.count(b"script") and "script" not in nbformat.writes(book)
+
+
+@pytest.mark.parametrize("minor", [0, 4, 5, 99, -1, "x", None, 1e400])
+def test_every_minor_version_of_format_4_is_read(minor):
+    assert sources(read(file(cell(), nbformat_minor=minor))) == ["x = 1"]
+
+
+OLD = {
+    3: {
+        "worksheets": [
+            {
+                "cells": [
+                    {
+                        "cell_type": "code",
+                        "language": "python",
+                        "input": ["a\n", "b"],
+                        "outputs": [],
+                    },
+                    {"cell_type": "heading", "level": 2, "source": "head"},
+                    {"cell_type": "markdown", "source": "text"},
+                ],
+                "metadata": {},
+            }
+        ],
+        "nbformat_minor": 0,
+    },
+    2: {
+        "worksheets": [
+            {
+                "cells": [
+                    {"cell_type": "code", "language": "python", "input": "a\nb", "outputs": []},
+                    {"cell_type": "markdown", "source": "## head"},
+                    {"cell_type": "markdown", "source": "text"},
+                ]
+            }
+        ]
+    },
+    1: {
+        "cells": [
+            {"cell_type": "code", "code": "a\nb"},
+            {"cell_type": "text", "text": "## head"},
+            {"cell_type": "text", "text": "text"},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_old_formats_are_upgraded(version):
+    book = read(json.dumps({"nbformat": version, "metadata": {}, **OLD[version]}).encode())
+    nbformat.validate(book)
+    assert sources(book) == ["a\nb", "## head", "text"]
+    assert [c.cell_type for c in book.cells] == ["code", "markdown", "markdown"]
+
+
+UNREADABLE = {
+    "empty": (b"", "not JSON"),
+    "cut": (RELEASE[: len(RELEASE) // 2], "not JSON"),
+    "binary": (bytes(range(256)), "not text in UTF-8"),
+    "utf-16": (RELEASE.decode().encode("utf-16"), "not text in UTF-8"),
+    "nul": (b"\0" * 100, "not JSON"),
+    "list": (b"[]", "holds a list; wanted a notebook"),
+    "text": (b'"x"', "holds text"),
+    "null": (b"null", "holds nothing"),
+    "number": (b"1e999", "holds a number"),
+    "no format": (b"{}", "nbformat is nothing; wanted 4"),
+    "format 5": (file(nbformat=5), "nbformat is 5; wanted 4"),
+    "format 0": (file(nbformat=0), "nbformat is 0"),
+    "format true": (file(nbformat=True), "nbformat is true or false"),
+    "format huge": (file(cell()).replace(b'"nbformat": 4', b'"nbformat": ' + b"9" * 9999), "0"),
+    "format a deep list": (
+        file(cell()).replace(b'"nbformat": 4', b'"nbformat": ' + b"[" * 400 + b"]" * 400),
+        "nbformat is a list",
+    ),
+    "cells a dict": (file(cells={}), "cells: found an object; wanted a list"),
+    "no cells": (b'{"nbformat": 4}', "cells: found nothing"),
+    "a cell a number": (file(cell(), 7), "cell 2 is a number without a type; wanted code"),
+    "a cell without type": (file({"source": "x"}), "cell 1 is an object without a type"),
+    "type a list": (file(cell(["code"])), "cell 1 is an object without a type"),
+    "type unknown": (file(cell("heading")), "cell 1 is of type 'heading'"),
+    "source a number": (file(cell(source=5)), "source of cell 1 is a number; wanted text"),
+    "source with a number": (file(cell(source=["a", 5])), "source of cell 1 is a list"),
+    "source null": (file(cell(source=None)), "source of cell 1 is nothing"),
+    "10,000 cells": (file(*[cell()] * 10_000), "10,000 cells; at most 2,000"),
+    "10,000 old cells": (
+        json.dumps({"nbformat": 3, "worksheets": [{"cells": [cell()] * 10_000}]}).encode(),
+        "cells; at most 2,000",
+    ),
+    "old without worksheets": (b'{"nbformat": 3}', "worksheets: found nothing"),
+    "old worksheet null": (b'{"nbformat": 3, "worksheets": [null]}', "found nothing"),
+    "old cell null": (b'{"nbformat": 2, "worksheets": [{"cells": [null]}]}', "cell 1 is nothing"),
+    "deep": (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
+    "deep in a cell": (
+        file(cell()).replace(b"{}", b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+        "too deeply",
+    ),
+    "too long": (b" " * (reading.MAX_BYTES + 1), "16,777,217 bytes; at most 16,777,216"),
+    "too many values": (b"[" + b"0," * 1_000_001 + b"0]", "values in the file; at most"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_is_no_notebook_is_unreadable_and_says_why(case):
+    data, says = UNREADABLE[case]
+    with pytest.raises(Unreadable) as error:
+        read(data)
+    assert says in str(error.value)
+    assert len(str(error.value)) < 300 and str(error.value).isprintable()
+
+
+def test_a_mark_of_utf8_nan_huge_numbers_surrogates_and_nul_are_harmless():
+    book = file(cell(source="a\ud800b\0c", nbgrader={"grade_id": "x\udfff"}))
+    book = book.replace(
+        b'"metadata": {}', b'"metadata": {"a": NaN, "b": -Infinity, "c": 1%s}' % (b"0" * 9999)
+    )
+    (only,) = read(b"\xef\xbb\xbf" + book).cells
+    assert only.source == "a\ufffdb\ufffdc" and only.metadata.nbgrader.grade_id == "x\ufffd"
+    json.dumps(only).encode()
+
+
+@pytest.mark.parametrize("name", [5, "", "x" * 101, None, ["x"], {"a": 1}])
+def test_a_grade_id_that_is_no_short_text_is_no_grade_id(name):
+    (only,) = read(file(cell(nbgrader={"grade_id": name}))).cells
+    assert only.metadata == {}
+    for odd in (None, 5, [], "x"):
+        assert read(file({**cell(), "metadata": odd})).cells[0].metadata == {}
+        assert read(file(cell(nbgrader=odd))).cells[0].metadata == {}
+
+
+LARGE = {
+    "empty lists": b"[" + b"[]," * 4_000_000 + b"[]]",
+    "objects": b"[" + b'{"aa":0},' * 330_000 + b"0]",
+    "one string": b'"' + b"\\n" * 8_000_000 + b'"',
+    "open string": b'"' + b'\\"' * 8_000_000,
+    "quotes": b'"' * 16_000_000,
+    "commas": b"," * 16_000_000,
+    "backslashes": b'"' + b"\\" * 15_999_999,
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_a_large_hostile_file_takes_seconds_and_ten_times_its_memory_at_most(case):
+    data = LARGE[case]
+    started = time.process_time()
+    with pytest.raises(Unreadable):
+        read(data)
+    assert time.process_time() - started < 5
+    tracemalloc.start()
+    with pytest.raises(Unreadable):
+        read(data[: len(data) // 8] if case != "objects" else data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < max(10 * len(data), 150_000_000)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+CELLS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cell_type": st.sampled_from(["code", "markdown", "raw", "heading", "text", "html"]) | JSON,
+        "source": st.lists(st.text(max_size=5), max_size=3) | JSON,
+        "input": JSON,
+        "code": JSON,
+        "text": JSON,
+        "level": JSON,
+        "outputs": JSON,
+        "metadata": st.fixed_dictionaries({"nbgrader": st.fixed_dictionaries({"grade_id": JSON})})
+        | JSON,
+    },
+)
+BOOKS = st.fixed_dictionaries(
+    {
+        "nbformat": st.sampled_from([1, 2, 3, 4, 4, 4, 5]) | JSON,
+        "cells": st.lists(CELLS | JSON, max_size=3) | JSON,
+    },
+    optional={
+        "worksheets": st.lists(
+            st.fixed_dictionaries({"cells": st.lists(CELLS, max_size=3)}) | JSON, max_size=2
+        ),
+        "metadata": JSON,
+        "nbformat_minor": JSON,
+    },
+)
+
+
+def only_unreadable(data):
+    try:
+        book = read(data)
+    except Unreadable:
+        return
+    nbformat.validate(book)
+    nbformat.validate(assemble(book, nbformat.reads(RELEASE, 4)).notebook)
+    nbformat.writes(book).encode()
+
+
+@settings(max_examples=300, deadline=None)
+@given(BOOKS | JSON)
+def test_any_json_is_read_or_unreadable(book):
+    only_unreadable(json.dumps(book).encode())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, len(RELEASE)), st.integers(0, 50))
+def test_any_bytes_are_read_or_unreadable(noise, at, cut):
+    only_unreadable(noise)
+    only_unreadable(RELEASE[:at] + noise[:9] + RELEASE[at + cut :])
+
+
+# Assembling
+
+
+def marked(name, source, kind="code", **meta):
+    values = {"grade": False, "solution": False, "locked": True, "task": False, "schema_version": 3}
+    return {
+        **cell(kind, source),
+        "id": f"id-{name}",
+        "metadata": {
+            "nbgrader": {**values, "grade_id": name, "cell_type": kind, **meta},
+            "editable": False,
+        },
+    }
+
+
+def answer(name, source, kind="code", **meta):
+    return marked(name, source, kind, solution=True, locked=False, **meta)
+
+
+def test_cell(name, question):
+    return marked(name, f'check("demo/{question}", f)', grade=True, points=2)
+
+
+test_cell.__test__ = False
+
+RELEASED = nbformat.reads(
+    file(
+        marked("intro", "# Demo", "markdown"),
+        marked("setup", "import torch"),
+        {**cell("code", 'STUDENT = ""'), "id": "plain"},
+        answer("one", "raise NotImplementedError()"),
+        test_cell("check-one", "one"),
+        answer("two", "raise NotImplementedError()"),
+        test_cell("check-two", "two"),
+        answer("words", "YOUR ANSWER HERE", "markdown", grade=True, points=3),
+    ),
+    4,
+)
+NAMES = ["intro", "setup", "one", "check-one", "two", "check-two", "words"]
+
+
+def student(change):
+    """The released notebook after a student's changes to its list of cells, read and assembled."""
+    cells = json.loads(nbformat.writes(RELEASED))["cells"]
+    changed = change(cells)
+    done = assemble(read(file(*(cells if changed is None else changed))), RELEASED)
+    nbformat.validate(done.notebook)
+    return done
+
+
+def names(notebook):
+    return [c.metadata.get("nbgrader", {}).get("grade_id", c.source) for c in notebook.cells]
+
+
+def by_name(notebook):
+    return {c.metadata.nbgrader.grade_id: c for c in notebook.cells if "nbgrader" in c.metadata}
+
+
+def assert_whole(done):
+    """Every released nbgrader cell once, as released, but for the source of the answers."""
+    found, original = by_name(done.notebook), by_name(RELEASED)
+    assert sorted(n for n in names(done.notebook) if n in NAMES) == sorted(NAMES)
+    for name, released in original.items():
+        assert found[name].metadata == released.metadata and found[name].id == released.id
+        assert found[name].cell_type == released.cell_type
+        assert "outputs" not in found[name] or found[name].outputs == []
+        if not released.metadata.nbgrader.solution:
+            assert found[name].source == released.source
+
+
+def set_source(index, text):
+    return lambda cells: cells[index].update(source=text)
+
+
+def test_an_untouched_hand_in_is_the_release_without_remarks():
+    done = student(lambda cells: None)
+    assert_whole(done)
+    assert names(done.notebook) == names(RELEASED) and done.remarks == ()
+
+
+def test_answers_and_own_cells_are_the_students_in_the_students_order():
+    def change(cells):
+        cells[2]["source"] = 'STUDENT = "zoe"'
+        cells[3]["source"] = "def f(): return 1"
+        cells[7]["source"] = "In my own words."
+        cells.insert(3, cell("code", "helper = 1"))
+        cells.append(cell("raw", "note"))
+
+    done = student(change)
+    assert_whole(done)
+    assert names(done.notebook) == [
+        "intro",
+        "setup",
+        'STUDENT = "zoe"',
+        "helper = 1",
+        "one",
+        "check-one",
+        "two",
+        "check-two",
+        "words",
+        "note",
+    ]
+    found = by_name(done.notebook)
+    assert found["one"].source == "def f(): return 1"
+    assert found["words"].source == "In my own words." and done.remarks == ()
+
+
+@pytest.mark.parametrize("index, name", [(0, "intro"), (1, "setup"), (4, "check-one")])
+def test_a_changed_locked_cell_is_the_original_again(index, name):
+    done = student(set_source(index, 'check = lambda *a: 2\n"# forged"'))
+    assert_whole(done)
+    assert done.remarks == (f"the locked cell {name} had been changed; the original was used",)
+
+
+def test_changed_metadata_is_not_taken():
+    def change(cells):
+        for one in cells:
+            if "nbgrader" in one["metadata"]:
+                one["metadata"]["nbgrader"].update(
+                    points=99, grade=True, solution=True, locked=False, task=True, checksum="x"
+                )
+
+    assert_whole(student(change))
+
+
+@pytest.mark.parametrize("index", [0, 1, 3, 4, 7])
+@pytest.mark.parametrize("kind", ["code", "markdown", "raw"])
+def test_a_retyped_cell_gets_its_type_back(index, kind):
+    done = student(lambda cells: cells[index].update(cell_type=kind))
+    assert_whole(done)
+    was = RELEASED.cells[index].cell_type
+    assert [f"had been made {kind}" in r for r in done.remarks] == [True] * (kind != was)
+
+
+@pytest.mark.parametrize("gone", range(8))
+def test_a_deleted_cell_is_back_where_it_was(gone):
+    done = student(lambda cells: cells.pop(gone) and None)
+    assert_whole(done)
+    if gone != 2:  # the student's to change, and to delete
+        assert [n for n in names(done.notebook) if n in NAMES] == NAMES
+        name = RELEASED.cells[gone].metadata.nbgrader.grade_id
+        assert done.remarks == (f"the cell {name} was missing; it was put back",)
+
+
+def test_all_cells_deleted_are_all_back():
+    done = student(lambda cells: [])
+    assert_whole(done)
+    assert names(done.notebook) == NAMES and len(done.remarks) == 7
+
+
+def test_an_answer_written_in_a_cell_of_ones_own_comes_after_the_stub_and_before_the_test():
+    def change(cells):
+        del cells[3:5]  # the answer and its test
+        cells.insert(3, cell("code", "def f(): return 1"))
+
+    done = student(change)
+    order = names(done.notebook)
+    assert order.index("one") < order.index("def f(): return 1") < order.index("check-one")
+    assert order.index("check-one") < order.index("two")
+
+
+def test_of_a_copied_answer_the_last_that_was_worked_on_counts_and_all_run():
+    def change(cells):
+        cells[3]["source"] = "first"
+        cells.insert(4, {**cells[3], "source": "second"})
+        cells.append({**cells[3], "source": RELEASED.cells[3].source})  # a copy of the stub
+
+    done = student(change)
+    assert_whole(done)
+    assert by_name(done.notebook)["one"].source == "second"
+    copies = [c for c in done.notebook.cells if c.metadata == {}]
+    assert [c.source for c in copies] == ['STUDENT = ""', "first", RELEASED.cells[3].source]
+    assert sources(done.notebook)[3:5] == ["first", "second"]
+    assert done.remarks == ("the cell one was there 3 times; one of them counts",)
+
+
+def test_of_a_copied_test_the_first_is_the_test_and_the_copy_runs_as_an_own_cell():
+    def change(cells):
+        cells.append({**cells[4], "source": "forged", "cell_type": "markdown"})
+
+    done = student(change)
+    assert_whole(done)
+    last = done.notebook.cells[-1]
+    assert (last.cell_type, last.source, last.metadata) == ("code", "forged", {})
+
+
+def test_invented_cells_become_the_students_own():
+    invented = test_cell("bonus", "bonus")
+    invented["metadata"]["nbgrader"]["points"] = 1000
+    done = student(lambda cells: cells.append(invented))
+    assert_whole(done)
+    assert done.notebook.cells[-1].metadata == {}
+    assert done.remarks == (
+        "no cell of the assignment is called bonus; taken as the student's own",
+    )
+
+
+def test_ids_taken_by_the_student_do_not_clash_with_the_releases():
+    released = copy.deepcopy(RELEASED)
+    released.cells[1].id = "own-1"
+    done = assemble(read(file(cell("code", "mine"))), released)
+    nbformat.validate(done.notebook)
+    ids = [c.id for c in done.notebook.cells]
+    assert len(set(ids)) == len(ids)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 7), st.sampled_from(["", "other", "code", "raw"])), max_size=20
+    )
+)
+def test_whatever_order_copies_and_types_every_cell_is_there_once(picks):
+    def change(cells):
+        made = []
+        for index, how in picks:
+            one = copy.deepcopy(cells[index])
+            if how == "other":
+                one["source"] = "changed"
+            elif how:
+                one["cell_type"] = how
+            made.append(one)
+        return made
+
+    before = copy.deepcopy(RELEASED)
+    assert_whole(student(change))
+    assert before == RELEASED  # a pure function
+
+
+def test_the_real_release_assembles_with_itself_unchanged():
+    released = nbformat.reads(RELEASE, 4)
+    done = assemble(read(RELEASE), released)
+    assert done.remarks == ()
+    assert sources(done.notebook) == sources(released)
+    assert [c.metadata for c in done.notebook.cells] == [c.metadata for c in released.cells]
+
+
+# Which cell asks what
+
+
+@pytest.mark.slow
+def test_every_test_cell_of_the_release_asks_a_question_that_exists():
+    from course_pkg.grading import registry
+
+    found = checks(nbformat.reads(RELEASE, 4), "lora-math")
+    assert found["check-counts"] == "counts"
+    assert found["check-by-hand-parameters"] == "by-hand/parameters"
+    assert sorted(found.values()) == sorted(registry.trusted("lora-math"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "1 + 1",
+        'check("other/one", f)',
+        "check(name, f)",
+        'check("demo/one", f); check("demo/two", f)',
+        'check("demo/one", f)',
+    ],
+)
+def test_a_test_cell_that_asks_nothing_or_too_much_is_an_error(source):
+    released = nbformat.reads(file(test_cell("a", "one"), test_cell("b", "two")), 4)
+    released.cells[1].source = source
+    with pytest.raises(ValueError, match="the test cell 'b' asks"):
+        checks(released, "demo")

@@ -1,0 +1,203 @@
+"""grades.csv, the students' pages and the index: right, harmless and fit to read."""
+
+import csv
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from course_pkg.grading.pages import histogram
+from course_pkg.grading.results import COLUMNS, current, write
+from course_pkg.grading.scores import score_statistics
+from course_pkg.grading.states import State
+from course_pkg.grading.store import Store, file_stem
+from course_pkg.grading.vault import secret
+
+from .recorded import ASSIGNMENT, HOSTILE, questions, record, unreadable, wrong
+
+UNSAFE = "NONE: --unsafe-no-sandbox"
+
+
+def table(folder):
+    with open(folder / "grades.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def page(folder, student):
+    return (folder / f"{file_stem(student)}.html").read_text("utf-8")
+
+
+def test_grades_hold_a_row_for_each_student_sorted_with_numbers_as_numbers(tmp_path):
+    lost = questions({"counts": wrong()})
+    folder = write(tmp_path, ASSIGNMENT, [unreadable("ben"), record("ada", questions=lost)],
+                   {"ada": 4.0})  # fmt: skip
+    rows = table(folder)
+    assert tuple(rows[0]) == COLUMNS and [row["student"] for row in rows] == ["ada", "ben"]
+    assert float(rows[0]["score"]) == 21 and float(rows[0]["max_score"]) == 24
+    assert (rows[0]["to_mark"], rows[1]["to_mark"]) == ("4.0", "0.0")
+    assert rows[1]["state"] == "unreadable" and rows[1]["reason"] == "the file breaks off at line 4"
+    assert (rows[0]["start_s"], rows[0]["limits"]) == ("0.4", "cgroup v1")
+    assert folder == tmp_path / "results" / ASSIGNMENT
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
+def test_no_text_is_a_formula_to_a_spreadsheet(tmp_path, text):
+    folder = write(tmp_path, ASSIGNMENT, [record(text, reason=text, limits=text)], {})
+    (row,) = table(folder)
+    for name in ("student", "reason", "limits"):
+        assert row[name].startswith("'") and "\t" not in row[name] and "\r" not in row[name]
+
+
+def test_the_folder_has_those_graded_before_whose_hand_in_is_there_and_no_others(tmp_path):
+    store = Store(tmp_path, secret(tmp_path))
+    for student in ("ada", "ben", "gone"):
+        store.save(record(student))
+    write(tmp_path, ASSIGNMENT, [record(student) for student in ("ada", "ben", "gone")], {})
+    fresh = record("ben", reason="again")
+    now = current(store, ASSIGNMENT, {"ada", "ben", "new"}, [fresh])
+    assert [(r.student, r.reason) for r in now] == [("ada", ""), ("ben", "again")]
+    folder = tmp_path / "results" / ASSIGNMENT
+    (folder / "mine.html").write_text("somebody's own")
+    write(tmp_path, ASSIGNMENT, now, {})
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "ada.html", "ben.html", "grades.csv", "index.html", "mine.html",
+    ]  # fmt: skip
+
+
+def test_a_page_names_the_property_that_each_lost_mark_was_for(tmp_path):
+    lost = {"forward": wrong("the scale is wrong", misconception="you divided twice")}
+    text = page(write(tmp_path, ASSIGNMENT, [record(questions=questions(lost))], {"ada": 4}), "ada")
+    for part in ("the update is B(Ax): A first, then B", "smallest failing input", "{n: 2}",
+                 "the scale is wrong", "you divided twice", "r is the number of rows of A",
+                 "4 more points wait", "19 <small>of 24 points", "0.40 s to start",
+                 "cgroup v1"):  # fmt: skip
+        assert part in text
+    assert text.count('class="lost"') == 4 and "WITHOUT" not in text
+
+
+def test_a_page_says_loudly_that_there_was_no_sandbox_and_what_was_odd(tmp_path):
+    rec = record(
+        state=State.KERNEL_DIED, reason="signal 11", remarks=("a cell was changed",), sandbox=UNSAFE
+    )
+    folder = write(tmp_path, ASSIGNMENT, [rec], {})
+    text = page(folder, "ada")
+    for part in ("Graded WITHOUT a sandbox", "The kernel died; cells after that were not run.",
+                 "signal 11", "a cell was changed"):  # fmt: skip
+        assert part in text
+    assert "1 of these was graded WITHOUT a sandbox" in (folder / "index.html").read_text()
+
+
+class Tags(HTMLParser):
+    """Every element and attribute of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.open = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def test_what_students_wrote_is_never_markup_and_pages_hold_nothing_active(tmp_path):
+    student = '"><script>alert(1)</script>'
+    rec = record(
+        student,
+        state=State.REFUSED,
+        reason=HOSTILE,
+        remarks=(HOSTILE,),
+        limits=HOSTILE,
+        questions=questions({"forward": wrong(HOSTILE, given=HOSTILE, inputs=HOSTILE)}),
+    )
+    folder = write(tmp_path, ASSIGNMENT, [rec], {})
+    for text in (page(folder, student), (folder / "index.html").read_text()):
+        found = Tags(text).found
+        assert {tag for tag, _ in found}.isdisjoint({"script", "img", "link", "iframe", "object"})
+        for _, attributes in found:
+            assert not any(name.startswith("on") or name in ("src", "style") for name in attributes)
+            assert re.fullmatch(r"[\w%.@+~-]+\.html", attributes.get("href") or "x.html")
+        policy = next(a["content"] for _, a in found if a.get("http-equiv"))
+        assert policy.startswith("default-src 'none'; style-src 'sha256-")
+        assert "http://" not in text and "https://" not in text
+
+
+def test_a_right_value_that_may_not_be_shown_is_not_on_the_page(tmp_path):
+    lost = {"by-hand/parameters": wrong("not right", expected=None)}
+    folder = write(tmp_path, ASSIGNMENT, [record(questions=questions(lost))], {})
+    assert "<dt>expected</dt>" not in page(folder, "ada") and "<dt>given</dt>" in page(
+        folder, "ada"
+    )
+
+
+def test_statistics_are_those_of_the_class_and_leave_out_what_the_grader_failed_at():
+    half = record("b", questions=questions({"merge": wrong(), "inject": wrong()}))
+    failed = record("x", state=State.GRADING_ERROR, questions=unreadable().questions)
+    stats = score_statistics([record("a"), half, unreadable("c"), failed])
+    assert (stats.count, stats.mean, stats.median, stats.most) == (3, 12, 12, 24)
+    assert (stats.lower, stats.upper) == (6, 18)
+    shares = {share.question: share.share for share in stats.shares}
+    assert shares["merge"] == pytest.approx(1 / 3) and shares["counts"] == pytest.approx(2 / 3)
+    assert score_statistics([record()]).upper == 24
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, 12, 24, 100])
+def test_every_score_falls_into_one_bar(most):
+    bars = histogram(list(range(most + 1)), most)
+    assert sum(bar.count for bar in bars) == most + 1 and len(bars) <= 12
+    assert all(bar.height >= 0 and bar.x + bar.width <= 600 for bar in bars)
+
+
+def test_an_empty_class_has_an_index_and_a_table_without_rows(tmp_path):
+    folder = write(tmp_path, ASSIGNMENT, [], {})
+    assert table(folder) == [] and "0 hand-ins" in (folder / "index.html").read_text()
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_the_window_keep_their_policy_and_can_be_read(tmp_path, width, scheme):
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("needs Chromium (apt-get install chromium)")
+    api = pytest.importorskip("playwright.sync_api")
+    lost = {"forward": wrong("x" * 300, given="y" * 400), "counts": wrong()}
+    records = [record("a" * 80, questions=questions(lost), sandbox=UNSAFE), unreadable("ben")]
+    folder = write(tmp_path, ASSIGNMENT, records, {"ben": 4})
+    problems = []
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        size = {"width": width, "height": 900}
+        tab = browser.new_context(viewport=size, color_scheme=scheme, offline=True).new_page()
+        tab.on("console", lambda message: problems.append(message.text))
+        for file in folder.glob("*.html"):
+            tab.goto(file.as_uri())
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+            assert tab.evaluate(CONTRAST) == []
+        browser.close()
+    assert problems == []
+
+
+# Every text against the first solid background behind it: 4.5 to 1, as WCAG AA wants.
+CONTRAST = """() => {
+  const numbers = c => c.match(/[\\d.]+/g).map(Number);
+  const light = c => numbers(c).slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (numbers(colour)[3] !== 0) return colour;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const written = e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+  return [...document.querySelectorAll('main *')]
+    .filter(e => !(e instanceof SVGElement) && written(e))
+    .map(e => {
+      const pair = [light(getComputedStyle(e).color), light(behind(e))].sort((a, b) => a - b);
+      return [e.tagName + '.' + e.className, (pair[1] + 0.05) / (pair[0] + 0.05)];
+    })
+    .filter(([, ratio]) => ratio < 4.5).map(([name, ratio]) => name + ' ' + ratio.toFixed(2));
+}"""

@@ -1,0 +1,98 @@
+"""What a child of the warm parent has left when it is inside: no right, no descriptor, no name."""
+
+import os
+
+import pytest
+
+from course_pkg.sandbox.limits import Limits
+from course_pkg.sandbox.policy import INSIDE_UID, MIB
+from course_pkg.sandbox.probe import probe
+
+from .conftest import UID
+
+pytestmark = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+
+
+def test_it_is_nobody_that_owns_anything(inside):
+    uid, gid, groups = inside(
+        "import os; result = [os.getresuid(), os.getresgid(), os.getgroups()]"
+    )
+    wanted = INSIDE_UID if UID is None else UID
+    assert uid == gid == [wanted] * 3
+    assert UID is None or groups == []
+
+
+def test_no_capability_is_left_and_none_can_come_back(inside):
+    code = """
+rows = dict(line.split(":", 1) for line in open("/proc/self/status"))
+result = [int(rows[k], 16) for k in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")]
+result += [int(rows["NoNewPrivs"]), int(rows["Seccomp"])]
+"""
+    assert inside(code) == [0, 0, 0, 0, 0, 1, 2]
+
+
+def test_no_descriptor_but_the_given_ones_is_open(inside):
+    code = """
+import os
+here = os.listdir("/proc/self/fd")
+result = sorted(int(fd) for fd in here if os.path.exists(f"/proc/self/fd/{fd}"))
+result = [fd for fd in result if fd > 2 and fd not in descriptors]
+"""
+    with open(os.devnull) as secret:
+        os.set_inheritable(secret.fileno(), True)
+        assert inside(code) == []
+
+
+def test_only_its_own_processes_can_be_named(inside):
+    code = "import os; result = [int(p) for p in os.listdir('/proc') if p.isdigit()]"
+    assert max(inside(code)) < 10
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/ns_last_pid", "/proc/sysrq-trigger"]
+)
+def test_the_kernels_settings_cant_be_opened_for_writing(inside, path):
+    code = f"""
+try:
+    open({path!r}, "w")
+    result = "opened"
+except OSError as error:
+    result = "refused"
+"""
+    assert inside(code) == "refused"
+
+
+def test_no_new_namespace_and_no_mount(inside):
+    code = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+result = [libc.unshare(0x10000000), libc.mount(b"x", b"/tmp", b"tmpfs", 0, None)]
+"""
+    assert inside(code) == [-1, -1]
+
+
+def test_two_children_do_not_share_their_random_states(inside):
+    first, second = (inside("import random; result = random.random()") for _ in range(2))
+    assert first != second
+
+
+def test_a_file_larger_than_the_limit_cant_be_written(inside):
+    code = """
+import signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+try:
+    with open("/tmp/x", "wb", 0) as file:
+        while file.write(bytes(2**20)):
+            pass
+    result = "written"
+except OSError as error:
+    result = error.strerror
+"""
+    assert inside(code, limits=Limits(512 * MIB, 64, 256, 2 * MIB, None)) == "File too large"
+
+
+def test_a_descriptor_that_was_given_reaches_the_child(inside, tmp_path):
+    (tmp_path / "hand-in").write_text("what was handed in")
+    with open(tmp_path / "hand-in") as file:
+        code = "result = open(descriptors[1], closefd=False).read()"
+        assert inside(code, extra=[file.fileno()]) == "what was handed in"

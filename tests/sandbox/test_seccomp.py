@@ -1,0 +1,257 @@
+"""The filter of system calls: what it denies, what it leaves, and that there is no way round."""
+
+import ctypes
+import ctypes.util
+import errno
+import json
+import os
+import platform
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from course_pkg.sandbox import seccomp
+
+ALL_DENIED = {
+    name: (numbers, error) for _, error, calls in seccomp.DENIED for name, numbers in calls.items()
+}
+needs_kernel = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES,
+    reason=f"there is no filter for {sys.platform} on {platform.machine()}",
+)
+
+
+def verdict(arch, number, *arguments, audit=None):
+    """What the filter answers to a call: the kernel's rules for classic BPF, in a few lines."""
+    code = list(struct.iter_unpack("=HBBI", seccomp.program(arch)))
+    padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
+    audit = seccomp.AUDIT[arch] if audit is None else audit
+    data = struct.pack("=IIQ6Q", number, audit, 0, *(a & (2**64 - 1) for a in padded))
+    at = accumulator = 0
+    while True:
+        operation, yes, no, value = code[at]
+        at += 1
+        if operation == seccomp.RETURN:
+            return value
+        if operation == seccomp.LOAD:
+            (accumulator,) = struct.unpack_from("=I", data, value)
+        elif operation == seccomp.JUMP:
+            at += value
+        else:
+            fits = {
+                seccomp.EQUAL: accumulator == value,
+                seccomp.AT_LEAST: accumulator >= value,
+                seccomp.ANY_BIT: bool(accumulator & value),
+            }[operation]
+            at += yes if fits else no
+
+
+def denied(error):
+    return seccomp.FAIL | error
+
+
+@pytest.mark.parametrize("arch", seccomp.ARCHITECTURES)
+def test_what_is_listed_fails_and_everything_else_is_allowed(arch):
+    column = seccomp.ARCHITECTURES.index(arch)
+    listed = {n[column]: e for n, e in ALL_DENIED.values() if n[column] is not None}
+    guarded = {numbers[column] for numbers, _ in seccomp.GUARDED.values()}
+    for number in set(range(600)) - guarded:
+        wanted = denied(listed[number]) if number in listed else seccomp.ALLOW
+        assert verdict(arch, number) == wanted, number
+
+
+@pytest.mark.parametrize("arch", seccomp.ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("call", "arguments", "allowed"),
+    [
+        ("clone", (0x01200011,), True),  # fork
+        ("clone", (0x003D0F00,), True),  # a thread
+        *(("clone", (1 << bit | 17,), False) for bit in (17, 25, 26, 27, 28, 29, 30)),
+        ("socket", (1, 1, 0), True),
+        ("socket", (2, 1, 6), True),
+        ("socket", (10, 2, 17), True),
+        ("socket", (2, 1, 132), False),  # SCTP
+        ("socket", (16, 3, 0), True),  # the list of interfaces
+        ("socket", (16, 3, 6), False),  # XFRM
+        ("socket", (16, 3, 12), False),  # netfilter
+        ("socket", (17, 3, 0), False),  # packets
+        ("socket", (38, 5, 0), False),  # the kernel's ciphers
+        ("socket", (40, 1, 0), False),  # the virtual machine's host
+        ("socketpair", (1, 1, 0), True),
+        ("socketpair", (30, 1, 0), False),
+        ("personality", (0xFFFFFFFF,), True),
+        ("personality", (0x0040000,), False),
+        ("ioctl", (0, 0x5401), True),
+        ("ioctl", (0, 0x5412), False),  # TIOCSTI
+        ("ioctl", (0, 1 << 32 | 0x5412), False),  # the kernel looks at the low half alone
+        ("ioctl", (0, 0x541C), False),
+    ],
+)
+def test_a_call_is_judged_by_its_arguments(arch, call, arguments, allowed):
+    number = seccomp.GUARDED[call][0][seccomp.ARCHITECTURES.index(arch)]
+    wanted = seccomp.ALLOW if allowed else denied(errno.EPERM)
+    assert verdict(arch, number, *arguments) == wanted
+
+
+def test_the_ways_round_by_other_numbers_are_shut():
+    refused = denied(errno.ENOSYS)
+    i386 = 0x40000003
+    assert verdict("x86_64", 26, audit=i386) == refused  # ptrace, as a 32-bit program says it
+    assert verdict("x86_64", seccomp.X32 + 101) == refused
+    assert verdict("x86_64", seccomp.X32) == refused
+    assert verdict("aarch64", 26, audit=0x40000028) == refused  # 32-bit ARM
+
+
+@pytest.mark.parametrize("arch", seccomp.ARCHITECTURES)
+def test_the_numbers_are_those_of_libseccomp(arch):
+    name = ctypes.util.find_library("seccomp")
+    if name is None:
+        pytest.skip("libseccomp is not installed")
+    library = ctypes.CDLL(name)
+    calls = {name: numbers for name, (numbers, _) in ALL_DENIED.items()}
+    calls |= {name: numbers for name, (numbers, _) in seccomp.GUARDED.items()}
+    compared = 0
+    for call, numbers in calls.items():
+        known = library.seccomp_syscall_resolve_name_arch(
+            ctypes.c_uint32(seccomp.AUDIT[arch]), call.encode()
+        )
+        number = numbers[seccomp.ARCHITECTURES.index(arch)]
+        if known >= 0:
+            assert number == known, call
+            compared += 1
+        elif known < -1:  # the library knows the call, and that this architecture has none
+            assert number is None, call
+    assert compared > 50
+
+
+def test_another_architecture_is_told_apart(monkeypatch):
+    with pytest.raises(ValueError, match=r"riscv64.*x86_64, aarch64"):
+        seccomp.program("riscv64")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert seccomp.install() is False
+
+
+def child(code, *arguments):
+    """Run `code` in a Python of its own, without a terminal, and give what it prints as JSON."""
+    root = Path(seccomp.__file__).parents[2]
+    prelude = f"""
+import ctypes, errno, json, os, sys, threading
+sys.path.insert(0, {str(root)!r})
+from course_pkg.sandbox import seccomp
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    ctypes.set_errno(0)
+    result = libc.syscall(*map(ctypes.c_long, (number, *arguments)))
+    return ctypes.get_errno() if result == -1 else 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_kernel
+def test_the_kernel_denies_every_listed_call():
+    """With arguments that are wrong, so that nothing would happen if one got through."""
+    column = seccomp.ARCHITECTURES.index(platform.machine())
+    numbers = {name: n[column] for name, (n, _) in ALL_DENIED.items() if n[column] is not None}
+    found = child(
+        "assert seccomp.install()\n"
+        "numbers = json.loads(sys.argv[1])\n"
+        "print(json.dumps({name: call(n, *[-1] * 6) for name, n in numbers.items()}))",
+        json.dumps(numbers),
+    )
+    assert found == {name: ALL_DENIED[name][1] for name in numbers}
+
+
+HARMLESS = """
+column = seccomp.ARCHITECTURES.index(os.uname().machine)
+numbers = {name: n[column] for _, _, calls in seccomp.DENIED for name, n in calls.items()}
+if sys.argv[1] == "filtered": seccomp.install()
+pid = os.getpid()
+print(json.dumps([
+    call(numbers["unshare"], 0),
+    call(numbers["kcmp"], pid, pid, 0, 0, 0),
+    call(numbers["process_vm_readv"], pid, 0, 0, 0, 0, 0),
+    call(numbers["memfd_create"], ctypes.addressof(ctypes.create_string_buffer(b"x")), 0),
+    call(numbers["settimeofday"], 0, 0),
+]))
+"""
+
+
+@needs_kernel
+def test_it_is_the_filter_that_denies():
+    assert child(HARMLESS, "free") == [0, 0, 0, 0, 0]
+    refused = [errno.EPERM] * 3 + [errno.ENOSYS, errno.EPERM]
+    assert child(HARMLESS, "filtered") == refused
+
+
+@needs_kernel
+def test_a_thread_from_before_and_a_program_from_after_are_under_it():
+    assert child("""
+import subprocess
+go, seen = threading.Event(), []
+unshare = {"x86_64": 272, "aarch64": 97}[os.uname().machine]
+early = threading.Thread(target=lambda: (go.wait(), seen.append(call(unshare, 0))))
+early.start()
+assert seccomp.install()
+assert seccomp.install()  # a second time does no harm
+go.set()
+early.join()
+late = threading.Thread(target=lambda: seen.append(call(unshare, 0)))
+late.start()
+late.join()
+program = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True)
+status = open("/proc/self/status").read()
+print(json.dumps([*seen, program.returncode != 0, "NoNewPrivs:\\t1" in status]))
+""") == [errno.EPERM, errno.EPERM, True, True]
+
+
+@needs_kernel
+def test_nothing_can_be_typed_into_a_terminal():
+    assert (
+        child("""
+import fcntl, pty
+_, terminal = pty.openpty()
+seccomp.install()
+try:
+    fcntl.ioctl(terminal, 0x5412, b"x")
+    print(0)
+except OSError as error:
+    print(error.errno)
+""")
+        == errno.EPERM
+    )
+
+
+def everyday(name):
+    script = Path(__file__).with_name("everyday.py")
+    done = subprocess.run(
+        [sys.executable, str(script), name],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(Path(seccomp.__file__).parents[2])},
+    )
+    assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stderr
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", ["processes", "programs", "threads_and_sockets", "callbacks"])
+def test_pythons_own_library_works_under_it(name):
+    everyday(name)
+
+
+@needs_kernel
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["torch_workers", "models", "kernel"])
+def test_the_courses_libraries_work_under_it(name):
+    everyday(name)
