@@ -128,7 +128,8 @@ def grade(
 
     Exit code 0: every one is graded. 1: every one has its score, but some are to be looked at, and
     the summary names them. 2: it can't be done as it was asked for. 3: this machine can't confine
-    a hand-in, so none was run. 4: the grader failed on one or more; run it again.
+    a hand-in, so none was run. 4: the grader failed on one or more; run it again. 130: it was
+    interrupted; run it again, and it goes on.
     Chapter: appendix/for-instructors.
     """
     from course_pkg.grading import command

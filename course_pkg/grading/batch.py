@@ -90,6 +90,7 @@ class Batch:
             stack.callback(pool.shutdown, cancel_futures=True)
             running: dict[Future[Done], tuple[int, HandIn]] = {}
             left = list(reversed(waiting))
+            stack.push(lambda kind, *_: hall.stop() if kind else None)  # before the pool waits
             while left or running:
                 while left and len(running) < self.options.jobs:
                     number, hand_in = left.pop()

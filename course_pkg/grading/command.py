@@ -1,6 +1,7 @@
 """What `course grade` does with its options: run, show, sum up, and say how it ended in a code."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -53,6 +54,7 @@ def run(course: Path, assignment: str, options: Options) -> int:
     if not options.rules.sandboxed:
         print("WARNING: no sandbox. Hand-ins run with all your rights.", file=sys.stderr)
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         with live.Show() as show:
             records = grader.grade(course, assignment, options, show)
@@ -60,11 +62,17 @@ def run(course: Path, assignment: str, options: Options) -> int:
         return _said(f"no sandbox: {error}\n{INSTALL}", 3)
     except (BookError, HandoutError, SourceError, UnknownQuestion, VaultError) as error:
         return _said(f"error: {error}", 2)
+    except KeyboardInterrupt:
+        return _said("interrupted; the same command goes on where this one stopped", 130)
     except SandboxFailed as error:
         return _said(f"the grader failed: {error}", 4)
     live.print_summary(records, time.monotonic() - began, show.graded)
     print(f"grades and reports: {results.folder(assignment)}/")
     return grader.trouble(records)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _said(text: str, code: int) -> int:

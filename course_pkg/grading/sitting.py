@@ -22,6 +22,7 @@ from course_pkg.sandbox import policy
 from course_pkg.sandbox.limits import Limits
 from course_pkg.sandbox.pen import Pen
 from course_pkg.sandbox.policy import MIB, View
+from course_pkg.sandbox.walls import SandboxFailed
 from course_pkg.sandbox.warm import WarmParent
 from course_pkg.sandbox.warm_kernel import pack
 
@@ -74,6 +75,8 @@ class Hall:
         self.assignment, self.rules = assignment, rules
         self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 64
         self._checker_view = self._student_view = None
+        self._running: set[Pen] = set()
+        self._stopped = False
         if rules.sandboxed:
             self._checker_view = View(
                 policy.python_folders(), hidden=(course.resolve(), PACKAGE.parent)
@@ -120,6 +123,7 @@ class Hall:
             ends = (results_in, checker_end, secret)
             checker.put(self._checkers, job, [end.fileno() for end in ends])
             ends = (lines_in, kernel_end, hand_in)
+            stack.enter_context(self._can_be_stopped(pen))
             pen.put(self._kernels, self._job(place), [end.fileno() for end in ends])
             for mine in (results_in, checker_end, lines_in, kernel_end):
                 mine.close()
@@ -131,6 +135,22 @@ class Hall:
             sat.rows = read_all(results.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
         sat.run_s = time.monotonic() - began - sat.start_s
         return sat
+
+    def stop(self) -> None:
+        """End every submission that is being run, now; for when the run is broken off."""
+        self._stopped = True
+        for pen in list(self._running):
+            pen.end()
+
+    @contextmanager
+    def _can_be_stopped(self, pen: Pen) -> Iterator[None]:
+        self._running.add(pen)
+        if self._stopped:
+            raise SandboxFailed("the run was broken off")
+        try:
+            yield
+        finally:
+            self._running.discard(pen)
 
     def _memory(self, sat: Sat, pen: Pen) -> None:
         """Whether something died for want of memory, and whose fault that was."""

@@ -38,10 +38,13 @@ class Walls:
         files = [_file(part) for part in command if isinstance(part, bytes)]
         numbers = iter(files)
         line = [str(next(numbers)) if isinstance(part, bytes) else part for part in command]
+        end = line.index("--")
+        # Through a file: what stands on a command line can be read inside, in /proc/1/cmdline.
+        files.append(_file(b"".join(part.encode() + b"\0" for part in line[1:end])))
         info, told = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [line[0], "--info-fd", str(told), *line[1:]],
+                [line[0], "--info-fd", str(told), "--args", str(files[-1]), *line[end:]],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
