@@ -46,11 +46,14 @@ class Done:
 class Batch:
     """The submissions of one run, and what they have in common.
 
-    book: open, and this batch's alone. Raises VaultError, BookError or HandoutError.
+    book and hall: open, and this batch's alone. Raises VaultError, BookError or HandoutError.
     Chapter: appendix/for-instructors.
     """
 
-    def __init__(self, course: Path, assignment: str, options: Options, book: Book) -> None:
+    def __init__(
+        self, course: Path, assignment: str, options: Options, book: Book, hall: Hall
+    ) -> None:
+        self.hall = hall
         self.course, self.assignment, self.options, self.book = course, assignment, options, book
         self.rules = options.rules
         self.questions = registry.trusted(assignment)
@@ -84,39 +87,39 @@ class Batch:
         if not waiting:
             return
         with ExitStack() as stack:
-            hall = stack.enter_context(Hall(self.assignment, self.course, self.rules))
-            self._try_out(hall)
+            self.hall.ready()
+            self._try_out()
             pool = stack.enter_context(ThreadPoolExecutor(self.options.jobs))
             stack.callback(pool.shutdown, cancel_futures=True)
             running: dict[Future[Done], tuple[int, HandIn]] = {}
             left = list(reversed(waiting))
-            stack.push(lambda kind, *_: hall.stop() if kind else None)  # before the pool waits
+            stack.push(lambda kind, *_: self.hall.stop() if kind else None)  # before the pool waits
             while left or running:
                 while left and len(running) < self.options.jobs:
                     number, hand_in = left.pop()
                     show.started(hand_in.student)
-                    running[pool.submit(self._one, hall, hand_in)] = (number, hand_in)
+                    running[pool.submit(self._one, hand_in)] = (number, hand_in)
                 for future in wait(running, return_when="FIRST_COMPLETED").done:
                     number, hand_in = running.pop(future)
                     record = self._keep(hand_in, future.result())
                     show.finished(record)
                     yield number, record
 
-    def _try_out(self, hall: Hall) -> None:
+    def _try_out(self) -> None:
         """That walls, kernel and checker work here, before anybody's hand-in is blamed."""
-        sat = hall.sit("", b"trial", new_notebook(), {}, 0)
+        sat = self.hall.sit("", b"trial", new_notebook(), {}, 0)
         if sat.state != State.GRADED:
             raise NoSandbox(
                 SandboxState(False, f"a trial run failed: {sat.reason}", "run `course doctor`")
             )
 
-    def _one(self, hall: Hall, hand_in: HandIn) -> Done:
+    def _one(self, hand_in: HandIn) -> Done:
         """One submission, in a thread of its own; whatever happens, it ends in a record."""
         slot = self.slots.get()
         try:
             files = hand_in.read()
             assembled = notebooks.assemble(notebooks.read(files.notebook), self.released)
-            return self._sit(hall, hand_in, files, assembled, slot)
+            return self._sit(hand_in, files, assembled, slot)
         except Refused as error:
             return Done(self._record(hand_in, State.REFUSED, str(error)))
         except notebooks.Unreadable as error:
@@ -128,11 +131,11 @@ class Batch:
             self.slots.put(slot)
 
     def _sit(
-        self, hall: Hall, hand_in: HandIn, files: Files, assembled: notebooks.Assembled, slot: int
+        self, hand_in: HandIn, files: Files, assembled: notebooks.Assembled, slot: int
     ) -> Done:
         student, notebook = hand_in.student, assembled.notebook
         key = student_key(self.secret, self.assignment, student)
-        sat = hall.sit(student, key, notebook, files.beside, slot)
+        sat = self.hall.sit(student, key, notebook, files.beside, slot)
         state, reason, questions = sat.state, sat.reason, nothing_earned(self.questions)
         try:
             questions = checked_results(sat.rows, self.questions)

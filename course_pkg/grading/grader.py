@@ -15,6 +15,7 @@ from .gradebook import Book
 from .intake import collect
 from .options import NoSandbox, Options, Show
 from .records import Record
+from .sitting import Hall
 from .states import State
 from .vault import lock
 
@@ -30,13 +31,17 @@ def grade(course: Path, assignment: str, options: Options, show: Show) -> list[R
     registry.trusted(assignment)
     if options.rules.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
-    with lock(course, f"course grade {assignment}"), Book(course) as book:
+    with (
+        lock(course, f"course grade {assignment}"),
+        Hall(assignment, course, options.rules) as hall,  # warms up while the rest is looked at
+        Book(course) as book,
+    ):
         everyone = collect(options.submitted, assignment)
         chosen = everyone
         if options.students:
             chosen = collect(options.submitted, assignment, options.students)
         show.expect(len(chosen))
-        batch = Batch(course, assignment, options, book)
+        batch = Batch(course, assignment, options, book, hall)
         records, waiting = {}, []
         for number, hand_in in enumerate(chosen):
             known = None if options.regrade else batch.known(hand_in)

@@ -68,7 +68,7 @@ class Hall:
     """The two warm parents of a run over one assignment. Use as a context manager.
 
     course: the folder that no sandbox may show.
-    Raises SandboxFailed where they don't start. Chapter: appendix/threat-model.
+    Chapter: appendix/threat-model.
     """
 
     def __init__(self, assignment: str, course: Path, rules: Rules) -> None:
@@ -92,9 +92,12 @@ class Hall:
             self._kernels = stack.enter_context(kernels)
             checkers = WarmParent("course_pkg.grading.checker:sit", (*MODELS, trusted), env)
             self._checkers = stack.enter_context(checkers)
-            kernels.ready()
-            checkers.ready()
             self._stack = stack.pop_all()
+
+    def ready(self) -> None:
+        """Wait until both warm parents are warm. Raises SandboxFailed where one doesn't start."""
+        self._kernels.ready()
+        self._checkers.ready()
 
     def sit(
         self, student: str, key: bytes, notebook: NotebookNode, files: dict[str, bytes], slot: int

@@ -106,8 +106,9 @@ class WarmParent:
     def close(self) -> None:
         """End the warm parent, and wait for it. May be called again."""
         self._socket.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)
+        if self._ready:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(2)
         self._process.kill()
         self._process.wait()
 

@@ -13,6 +13,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.grading.handout import program_path
+from course_pkg.grading.sample_class import named
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
@@ -123,10 +124,10 @@ class Course:
         )  # fmt: skip
 
     def submit(self, student: str, assignment: str, nb: NotebookNode) -> Path:
-        """Hand in a notebook."""
+        """Hand in a notebook, with the student's name in it."""
         folder = self.root / "submitted" / student / assignment
         folder.mkdir(parents=True)
-        nbformat.write(nb, folder / f"{assignment}.ipynb")
+        nbformat.write(named(nb, student), folder / f"{assignment}.ipynb")
         return folder / f"{assignment}.ipynb"
 
     def scores(self, assignment: str) -> dict[str, dict[str, float | None]]:

@@ -1,11 +1,17 @@
 """One graded class for each assignment, made once, and the matrix of wrong answers at the end."""
 
+import shutil
 from itertools import zip_longest
 
 import nbformat
 import pytest
 
-from .assignments import EXERCISES, SOLUTIONS, Course, assignments, notebook, wrong_answers
+from course_pkg.grading.grader import grade
+from course_pkg.grading.live import Show
+from course_pkg.grading.options import Options
+from course_pkg.sandbox.probe import probe
+
+from .assignments import EXERCISES, ROOT, SOLUTIONS, Course, assignments, notebook, wrong_answers
 
 MATRIX = pytest.StashKey[list]()
 
@@ -42,6 +48,20 @@ def graded(assignment, wrong_rounds, tmp_path_factory):
     done = course.nbgrader("autograde", assignment)
     assert done.returncode == 0, done.stderr
     return course
+
+
+@pytest.fixture(scope="session")
+def graded_by_us(assignment, graded, tmp_path_factory):
+    """The same hand-ins, graded by `course grade`: the records by student."""
+    if not probe().ok:
+        pytest.skip(f"no sandbox here: {probe().detail}")
+    root = tmp_path_factory.mktemp(f"ours-{assignment}")
+    for folder in (SOLUTIONS, EXERCISES):
+        shutil.copytree(folder, root / folder.name)
+    shutil.copy(ROOT / "nbgrader_config.py", root)
+    options = Options(graded.root / "submitted", jobs=2)
+    with Show() as show:
+        return {record.student: record for record in grade(root, assignment, options, show)}
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 from course_pkg.grading import registry
 from course_pkg.grading.exam import Exam
 from course_pkg.grading.questions import draw_cases
+from course_pkg.grading.states import State
 
 from .assignments import (
     EXERCISES,
@@ -164,6 +165,32 @@ def test_questions_of_a_round_that_are_right_keep_all_their_marks(assignment, gr
         for question in where.keys() - {w.question for w in row}:
             name = nb_name(assignment, where[question])
             assert scores[f"wrong-{number}"][name] == where[question].points
+
+
+@pytest.mark.slow
+def test_course_grade_finds_the_same_on_cases_of_its_own(assignment, graded_by_us, wrong_rounds):
+    questions = registry.trusted(assignment)
+    wanted = {"full": {}, "stub": {q: set(question.by_name) for q, question in questions.items()}}
+    for number, row in enumerate(wrong_rounds, start=1):
+        wanted[f"wrong-{number}"] = {wrong.question: set(wrong.loses) for wrong in row}
+    for student, losses in wanted.items():
+        record = graded_by_us[student]
+        assert record.state == State.GRADED, (student, record.reason)
+        for question in record.questions:
+            lost = {p.name for p in question.properties if p.failure is not None}
+            assert lost == losses.get(question.question, set()), (student, question)
+
+
+@pytest.mark.slow
+def test_course_grade_recognises_the_same_misconceptions(assignment, graded_by_us, wrong_rounds):
+    questions = registry.trusted(assignment)
+    for number, row in enumerate(wrong_rounds, start=1):
+        record = {q.question: q for q in graded_by_us[f"wrong-{number}"].questions}
+        for wrong in row:
+            properties = record[wrong.question].properties
+            told = {p.failure.misconception for p in properties if p.failure} - {None}
+            said = {m.name: m.says for m in questions[wrong.question].misconceptions}
+            assert told == ({said[wrong.told]} if wrong.told else set()), wrong.name
 
 
 @pytest.mark.slow

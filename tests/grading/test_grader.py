@@ -182,15 +182,10 @@ def test_our_own_failure_is_a_state_and_is_not_kept(school, monkeypatch):
 @sandbox
 @pytest.mark.slow
 def test_a_verdict_that_is_not_the_checkers_own_shape_is_not_believed(school, monkeypatch):
-    real = grader.Batch._sit
-
-    def forged(self, hall, *rest):
-        sit = hall.sit
-        monkeypatch.setattr(hall, "sit", lambda *a: _with_rows(sit(*a)), raising=False)
-        return real(self, hall, *rest)
-
-    monkeypatch.setattr(grader.Batch, "_sit", forged)
-    record = school.grade(regrade=True, students=("stu",))["stu"]
+    sit = grader.Hall.sit
+    with monkeypatch.context() as patch:
+        patch.setattr(grader.Hall, "sit", lambda *given: _with_rows(sit(*given)))
+        record = school.grade(regrade=True, students=("stu",))["stu"]
     assert record.state == State.GRADING_ERROR and record.score == 0
 
 
