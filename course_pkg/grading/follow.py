@@ -46,7 +46,8 @@ def follow(sat: Sat, descriptor: int, bounds: Bounds, began: float) -> None:
     began: when the sitting did, on the monotonic clock. Never raises for what is read.
     Chapter: appendix/threat-model.
     """
-    until, room, rest = began + bounds.time_limit_s, 3 * bounds.output_bytes + 2**20, b""
+    until, room = began + bounds.time_limit_s, 3 * bounds.output_bytes + 2**20
+    unfinished: list[bytes] = []
     late: list[int] = []
     while True:
         left = until - time.monotonic()
@@ -62,8 +63,10 @@ def follow(sat: Sat, descriptor: int, bounds: Bounds, began: float) -> None:
         if not piece:
             _broken_off(sat)
             return
-        *full, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
-        for line in full:
+        first, *others = piece.split(b"\n")
+        unfinished.append(first)
+        for part in others:
+            line, unfinished = b"".join(unfinished), [part]
             if _take(sat, _parsed(line), late, bounds, began):
                 return
 

@@ -23,7 +23,7 @@ def shown(name: str) -> str:
 
 
 def valid_student(student: str) -> bool:
-    """Whether a text can be a student's id: letters and digits, ` . _ - @ + '` inside.
+    """Whether a text can be a student's id: letters and digits; inside also dots, dashes, @, …
 
     Such an id is no path, no formula, no pattern, and looks like what it is.
     Chapter: appendix/for-instructors.
