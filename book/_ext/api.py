@@ -57,13 +57,12 @@ class Package(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         lines: list[str] = []
         for package in self.arguments[0].split():
-            parent = package.rpartition(".")[0]
             left_out = set(self.options.get("without", ()))
             found = public_modules(Path(self.env.srcdir), package, left_out)
             if not found:
                 raise self.error(f"{package}: no such package or module in {self.env.srcdir}")
             for name in found:
-                title = name.removeprefix(parent if found == [package] else package).strip(".")
+                title = name.partition(".")[2]  # two packages may have a module of one name
                 lines += [f"``{title}``", "-" * (len(title) + 4), "", f".. automodule:: {name}"]
                 lines += ["   :members:", "   :member-order: bysource", ""]
         content = nodes.section()
