@@ -154,10 +154,7 @@ class Batch:
             limits=sat.limits,
             key=self._key(hand_in, files),
         )
-        notebook.cells = [
-            cell if cell.metadata.get("nbgrader", {}).get("locked") else outputs.clean_cell(cell)
-            for cell in notebook.cells
-        ]
+        notebook.cells = outputs.clean_cells(notebook.cells)
         places = sorted(sat.outputs)
         shown = outputs.clean_all(sat.outputs[place] for place in places)
         given = dict(zip(places, shown, strict=True))
@@ -181,10 +178,21 @@ class Batch:
             return done.record
         began = time.monotonic()
         self.store.forget(self.assignment, hand_in.student)  # so that none is stale
-        self.book.write(done.record, done.notebook, done.files, hand_in.timestamp)
-        record = replace(done.record, write_s=round(time.monotonic() - began, 3))
+        record = self._written(hand_in, done)
+        record = replace(record, write_s=round(time.monotonic() - began, 3))
         self.store.save(record)
         return record
+
+    def _written(self, hand_in: HandIn, done: Done) -> Record:
+        """Write to the gradebook; what can't be written as it is, is written as our failure."""
+        try:
+            self.book.write(done.record, done.notebook, done.files, hand_in.timestamp)
+            return done.record
+        except (OSError, ValueError) as error:
+            reason = f"it could not be written ({type(error).__name__}: {error})"[:500]
+            record = self._record(hand_in, State.GRADING_ERROR, reason)
+            self.book.write(record, None, {}, hand_in.timestamp)
+            return record
 
     def _key(self, hand_in: HandIn, files: Files) -> str:
         digest = hashlib.sha256(files.notebook)

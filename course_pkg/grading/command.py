@@ -1,6 +1,7 @@
 """What `course grade` does with its options: run, show, sum up, and say how it ended in a code."""
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -55,6 +56,8 @@ def run(course: Path, assignment: str, options: Options) -> int:
         print("WARNING: no sandbox. Hand-ins run with all your rights.", file=sys.stderr)
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2**16), most))
     try:
         with live.Show() as show:
             records = grader.grade(course, assignment, options, show)

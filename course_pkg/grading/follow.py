@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 from .states import State
 
+MAX_CELLS = 2**20  # as indices; what is no cell of the notebook is never looked at
+MAX_VALUES = 200_000  # in one line
+
 
 class Bounds(Protocol):
     """The limits that `follow` keeps. Chapter: appendix/threat-model."""
@@ -79,7 +82,7 @@ def _take(sat: Sat, line: dict[str, Any], late: list[int], bounds: Bounds, began
         case {"failed": str(why)} if not sat.start_s:
             sat.state, sat.reason = State.GRADING_ERROR, f"the sandbox was not entered: {why[:300]}"
             return True
-        case {"cell": int(index), "outputs": list(outputs)}:
+        case {"cell": int(index), "outputs": list(outputs)} if 0 <= index < MAX_CELLS:
             sat.outputs[index] = outputs
             if line.get("late") is True and len(late) < 100:
                 late.append(index)
@@ -90,7 +93,7 @@ def _take(sat: Sat, line: dict[str, Any], late: list[int], bounds: Bounds, began
             sat.state = State.CELL_TIMED_OUT
             sat.reason = f"{_late(late, bounds)}; it did not stop, so cells after it were not run"
             return True
-        case {"end": "died", "cell": int(index)}:
+        case {"end": "died", "cell": int(index)} if 0 <= index < MAX_CELLS:
             sat.state = State.KERNEL_DIED
             sat.reason = f"the kernel died in cell {index + 1}{_signal(line.get('code'))}"
             return True
@@ -101,6 +104,8 @@ def _take(sat: Sat, line: dict[str, Any], late: list[int], bounds: Bounds, began
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
+    if sum(map(line.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        return {}
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

@@ -7,6 +7,7 @@ every cell. And points given by hand always wait to be looked at again after a n
 written tasks too; an automatic score is never an earlier hand-in's.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -160,7 +161,8 @@ class Book:
         if timestamp is not None:
             ours["timestamp.txt"] = timestamp.isoformat().encode()
         target = self._step(self._folders.autograded_directory, student, assignment)
-        replace_folder(target, {**files, **ours}, self._nbgrader.mode)
+        theirs = {name: data for name, data in files.items() if not _in_the_way(name, ours)}
+        replace_folder(target, {**theirs, **ours}, self._nbgrader.mode)
 
     def _write_scores(
         self,
@@ -206,3 +208,8 @@ class Book:
             penalty = plugin.late_submission_penalty(student, submitted.score, late)
             if penalty is not None:
                 submitted.late_submission_penalty = min(max(penalty, 0), submitted.score)
+
+
+def _in_the_way(name: str, ours: Collection[str]) -> bool:
+    """Whether a student's file stands where one of the course's, or its folder, has to be."""
+    return any(f"{name}/".startswith(f"{o}/") or o.startswith(f"{name}/") for o in ours)

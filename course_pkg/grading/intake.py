@@ -27,6 +27,7 @@ MAX_NOTEBOOK = 16 * MIB
 MAX_BYTES = 64 * MIB  # of all files of a hand-in
 MAX_FILES = 1000  # files and folders of a hand-in
 MAX_DEPTH = 16
+MAX_NAME, MAX_PATH = 200, 800  # bytes of one name, and of the way to a file
 TIMESTAMP = "timestamp.txt"  # nbgrader's
 _NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db"}
 
@@ -206,6 +207,8 @@ def _walk(tree: Folder | Zip, at: Parts) -> list[Parts]:
                 raise Refused(f"{said}: more than {MAX_FILES:,} files, or {MAX_DEPTH} folders deep")
             if wrong := tree.problem(path):
                 raise Refused(wrong)
+            if len(name.encode()) > MAX_NAME or sum(len(p.encode()) + 1 for p in path) > MAX_PATH:
+                raise Refused(f"{said[:100]}: a name of a file that is too long")
             if not name.isprintable() or "\\" in name:
                 raise Refused(f"{said}: a name of a file that not every system can write")
             (folders if folder else files).append(path)

@@ -16,6 +16,8 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 MAX_MARKDOWN = 20_000
 MAX_HTML = 100_000
 MAX_TAGS = 10_000
+MAX_FIELDS = 5_000  # of a Markdown table
+MAX_FORMULAS = 50
 MAX_NESTED = 32
 # fmt: off
 TAGS = {
@@ -42,11 +44,12 @@ _BOX = '<div{} style="overflow: auto">{}</div>'
 _COMMAND = re.compile(rf"\\(?=\s*(?:{'|'.join(COMMANDS)})(?![a-zA-Z]))")
 _PLAIN = re.compile(r"(?!.*://)[\w\s.,;:!?'\"()%+=/*–—-]*", re.DOTALL)
 _SILENT = re.compile(r"<!--.*?(?:-->|\Z)|<(style|script|title)\b.*?(?:</\1\s*>|\Z)", re.S | re.I)
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)([^<>]*)>")
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)>")
 _VOID = ("br", "hr")
 _ATTRIBUTE = re.compile(r"""\b(style|colspan|rowspan)\s*=\s*("[^"]*"|'[^']*'|[^\s"']+)""", re.I)
 _COUNT = re.compile(r"[0-9]{1,3}")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+_LONG_NUMBER = re.compile(r"&#[xX]?[0-9a-fA-F]{8,};?")
 _HALF = re.compile("[\ud800-\udfff]")
 _VALUE = re.compile(r"[#a-z0-9.% -]{1,40}|rgba?\([0-9., %]{1,40}\)", re.IGNORECASE)
 
@@ -65,12 +68,13 @@ def clean_html(text: str) -> str | None:
     return None if cleaned is None else _BOX.format(f' class="{_QUIET}"', cleaned)
 
 
-def clean_markdown(text: str) -> str:
+def clean_markdown(text: str, rendered: bool = True) -> str:
     """A student's Markdown, fit to show: no HTML that acts, no address to follow, no picture.
 
     Plain prose comes back as it is. Anything else comes back as HTML in one line, which Markdown
     takes as it is; links and pictures stand there as they were written. Mathematics stays, without
-    the commands that act or redefine. Call it once. Chapter: appendix/for-instructors.
+    the commands that act or redefine. rendered: False to show it as it was written. Call it once.
+    Chapter: appendix/for-instructors.
 
     >>> clean_markdown("*Plain* prose.")
     '*Plain* prose.'
@@ -81,13 +85,24 @@ def clean_markdown(text: str) -> str:
     if len(text) <= MAX_MARKDOWN and _PLAIN.fullmatch(text):
         return text
     cleaned = None
-    if len(text) <= MAX_MARKDOWN:
+    if rendered and len(text) <= MAX_MARKDOWN and not _slow(text):
         cleaned = _cleaned(_markdown().render(text))
     if cleaned is None:
         cut = text if len(text) <= MAX_HTML else f"{text[:MAX_HTML]}\n[the rest is not shown]"
         cleaned = f"<pre>{escape(cut)}</pre>"
     cleaned = _COMMAND.sub("\\\\\u2060", cleaned)
     return _BOX.format("", cleaned.strip().replace("\n", "&#10;"))
+
+
+def _slow(text: str) -> bool:
+    """Whether the parser would make much more of a text than it is, as of the rows of a table."""
+    lines = text.splitlines()
+    widest = max((line.count("|") for line in lines), default=0)
+    return widest * len(lines) > MAX_FIELDS or text.count("\\begin") > MAX_FORMULAS
+
+
+def _unescaped(html: str) -> str:
+    return unescape(_LONG_NUMBER.sub("\ufffd", html))
 
 
 def printable(text: str) -> str:
@@ -132,13 +147,13 @@ def _cleaned(html: str) -> str | None:
 
 
 def _text(html: str) -> str:
-    return escape(printable(unescape(html)))
+    return escape(printable(_unescaped(html)))
 
 
 def _attributes(written: str) -> str:
     kept = {}
     for name, value in _ATTRIBUTE.findall(written):
-        name, value = name.lower(), unescape(value.strip("\"'"))
+        name, value = name.lower(), _unescaped(value.strip("\"'"))
         if name == "style":
             parts = (part.partition(":") for part in value.split(";"))
             pairs = [(key.strip().lower(), text.strip()) for key, _, text in parts]

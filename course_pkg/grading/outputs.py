@@ -17,7 +17,7 @@ from .pictures import KINDS as PICTURES
 from .pictures import picture
 from .texts import one_line
 
-__all__ = ["clean", "clean_all", "clean_cell", "clean_html", "clean_markdown"]
+__all__ = ["clean", "clean_all", "clean_cells", "clean_html", "clean_markdown"]
 
 MAX_TEXT = 200_000  # characters of one cell's text
 MAX_OUTPUTS = 100  # of one cell, streams joined
@@ -25,6 +25,7 @@ MAX_SEEN = 100_000  # of one cell, as they came
 MAX_IMAGES = 10_000_000  # characters of one cell's pictures
 MAX_ALL = 20_000_000  # characters of a whole notebook's outputs
 MAX_COLOURS = 2_000  # changes of colour in one text; a report's time grows with their square
+MAX_RENDERED = 300_000  # characters of Markdown in a notebook
 _STREAMS = ("stdout", "stderr")
 _ESCAPES = re.compile(r"\x1b(?:\[([0-9;]{0,40})m|\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*\x07?|[@-~]?)")
 _KEPT = {0, 1, 3, 4, 7, 22, 24, 27, 39, 49, *range(30, 38), *range(40, 48), *range(90, 98),
@@ -82,17 +83,21 @@ def clean_all(cells: Iterable[Any]) -> list[list[NotebookNode]]:
     return made
 
 
-def clean_cell(cell: NotebookNode) -> NotebookNode:
-    """A student's own cell or answer, fit to show: its Markdown, or its raw text as Markdown.
+def clean_cells(cells: Iterable[NotebookNode]) -> list[NotebookNode]:
+    """A notebook's cells, fit to show: the student's own Markdown, and raw text as Markdown.
 
-    A code cell comes back as it is: its source is shown as text. Chapter:
-    appendix/for-instructors.
+    Code cells and locked ones come back as they are. After MAX_RENDERED characters Markdown is
+    shown as it was written, for reading it takes time. Chapter: appendix/for-instructors.
     """
-    if cell.cell_type == "code":
-        return cell
-    return nbformat.from_dict(
-        {**cell, "cell_type": "markdown", "source": clean_markdown(cell.source)}
-    )
+    made, left = [], MAX_RENDERED
+    for cell in cells:
+        locked = cell.metadata.get("nbgrader", {}).get("locked")
+        if cell.cell_type != "code" and not locked:
+            left -= len(cell.source)
+            source = clean_markdown(cell.source, rendered=left >= 0)
+            cell = nbformat.from_dict({**cell, "cell_type": "markdown", "source": source})
+        made.append(cell)
+    return made
 
 
 def _joined(outputs: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,9 @@ from .states import State
 
 PACKAGE = Path(__file__).resolve().parents[1]
 BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
-JUDGE_WITHIN_S = 120.0
+JUDGE_WITHIN_S = 60.0
+SLOTS = 32  # submissions at a time
+SO_PASSRIGHTS = 83
 MAX_RESULTS = 4 * MIB
 MASKED = "raise ImportError('{name} is not to be had while your work is graded: use your own')\n"
 MODELS = ("torch", "transformers.generation.utils", "transformers.models.auto.modeling_auto",
@@ -73,7 +75,7 @@ class Hall:
 
     def __init__(self, assignment: str, course: Path, rules: Rules) -> None:
         self.assignment, self.rules = assignment, rules
-        self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 64
+        self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 2 * SLOTS
         self._checker_view = self._student_view = None
         self._running: set[Pen] = set()
         self._stopped = False
@@ -82,10 +84,11 @@ class Hall:
                 policy.python_folders(), hidden=(course.resolve(), PACKAGE.parent)
             )
             self._student_view = student_view(assignment, course, rules.disk_bytes)
-        env = policy.environment({"PYTHONPATH": str(PACKAGE.parent)})
         ask = registry.ask(assignment).__name__
         trusted = f"{ask.removesuffix('.ask')}.trusted"
         with ExitStack() as stack:
+            private = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-warm-"))
+            env = policy.environment({"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private})
             kernels = WarmParent(
                 "course_pkg.sandbox.warm_kernel:run", (*MODELS, *NOTEBOOKS, ask), env
             )
@@ -107,12 +110,16 @@ class Hall:
         key: that student's, for this assignment. Raises SandboxFailed where the grader fails.
         """
         began = time.monotonic()
-        uids = (None, None) if self._uid is None else (self._uid + slot, self._uid + 32 + slot)
+        if not 0 <= slot < SLOTS:
+            raise ValueError(f"slot {slot}; wanted 0 to {SLOTS - 1}")
+        uids = (None, None) if self._uid is None else (self._uid + slot, self._uid + SLOTS + slot)
         name = f"{os.getpid()}-{slot}"
         sat = Sat()
         with ExitStack() as stack:
             place = stack.enter_context(_place(self.rules.sandboxed))
             kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
+            with suppress(OSError):  # from Linux 6.16 on: no descriptors through this socket
+                checker_end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
             results, results_in = _pipe(stack)
             lines, lines_in = _pipe(stack)
             secret = _file(stack, key.hex().encode())
@@ -128,13 +135,15 @@ class Hall:
             ends = (lines_in, kernel_end, hand_in)
             stack.enter_context(self._can_be_stopped(pen))
             pen.put(self._kernels, self._job(place), [end.fileno() for end in ends])
-            for mine in (results_in, checker_end, lines_in, kernel_end):
+            for mine in (results_in, checker_end, lines_in):
                 mine.close()
             follow(sat, lines.fileno(), self.rules, began)
             if sat.state in (State.KERNEL_DIED, State.GRADING_ERROR):
                 self._memory(sat, pen)
             sat.limits, sat.peak_bytes = pen.kept_by, pen.fence.peak_bytes()
-            pen.end()  # the last copy of the socket's other end is gone, so the checker judges
+            pen.end()
+            with suppress(OSError):  # whoever still holds that end, the checker judges now
+                kernel_end.shutdown(socket.SHUT_RDWR)
             sat.rows = read_all(results.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
         sat.run_s = time.monotonic() - began - sat.start_s
         return sat

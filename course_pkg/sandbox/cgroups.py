@@ -65,12 +65,13 @@ class Cgroup:
         if self._first_version:
             (self._memory / "memory.limit_in_bytes").write_text(str(memory_bytes))
             wishes = {"memory.memsw.limit_in_bytes": memory_bytes}  # memory and swap together
+            wishes["memory.kmem.tcp.limit_in_bytes"] = memory_bytes // 16  # not part of memory
         else:
             (self._memory / "memory.max").write_text(str(memory_bytes))
             wishes = {"memory.swap.max": 0, "memory.oom.group": 1}
         (self._pids / "pids.max").write_text(str(processes))
         for name, value in wishes.items():
-            if (self._memory / name).exists():  # not there without swap accounting
+            if (self._memory / name).exists():  # what the kernel was built to count
                 (self._memory / name).write_text(str(value))
 
     def watch(self, init_pid: int, *waiting: int) -> None:

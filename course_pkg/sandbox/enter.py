@@ -18,6 +18,7 @@ from .policy import INSIDE_UID
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x1000_0000, 0x2000_0000, 0x4000_0000
+MS_NOSUID, MS_NOEXEC, MS_REMOUNT = 2, 8, 32
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 KEYCTL = {"x86_64": 250, "aarch64": 219}  # its number; operation 1 joins a new session keyring
@@ -41,6 +42,7 @@ def enter(
     kinds = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
     _call(libc.setns(pidfd, kinds | (CLONE_NEWUSER if uid is None else 0)), "setns")
     os.chdir("/")
+    _few_terminals()
     inner = os.fork()
     if inner:  # stays outside the process namespace, only to collect the one inside
         _drop(uid)
@@ -60,6 +62,13 @@ def enter(
     os.umask(0o022)
     _ordinary_signals()
     _reseed()
+
+
+def _few_terminals() -> None:
+    """At most 16 pseudo-terminals in this sandbox: all of a machine's are counted together."""
+    how = MS_REMOUNT | MS_NOSUID | MS_NOEXEC
+    options = b"newinstance,ptmxmode=0666,mode=620,max=16"
+    _call(libc.mount(b"devpts", b"/dev/pts", b"devpts", how, options), "/dev/pts")
 
 
 def _ordinary_signals() -> None:

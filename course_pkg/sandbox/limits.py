@@ -93,7 +93,6 @@ def child_limits(limits: Limits) -> None:
     with open("/proc/self/statm") as file:
         mapped = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     wanted = {
-        resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: limits.files,
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_DATA: mapped + limits.memory_bytes * 5 // 4,  # not AS: torch reserves much
@@ -103,6 +102,9 @@ def child_limits(limits: Limits) -> None:
         resource.RLIMIT_SIGPENDING: 1024,
         resource.RLIMIT_RTPRIO: 0,
     }
+    # Not 0, with which a crash would still start the host's program that collects such files.
+    no_core = 1 if resource.getrlimit(resource.RLIMIT_CORE)[1] else 0
+    resource.setrlimit(resource.RLIMIT_CORE, (no_core, no_core))
     if limits.cpu_s is not None:
         wanted[resource.RLIMIT_CPU] = max(1, round(limits.cpu_s))
     if _linux_release() >= NPROC_COUNTS_BY_NAMESPACE:

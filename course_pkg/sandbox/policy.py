@@ -9,12 +9,14 @@ is in `enter`; limits are in `limits`; the system calls that are denied are in `
 
 import importlib.util
 import os
+import platform
 import site
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import seccomp
 from .probe import find_bubblewrap
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -60,6 +62,10 @@ def walls(view: View, uid: int | None) -> list[Argument]:
     if uid is None:
         line += ["--unshare-user", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID)]
     line += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--hostname", "course"]
+    if platform.machine() in seccomp.ARCHITECTURES:  # also for those who only wait inside
+        line += ["--seccomp", seccomp.program(platform.machine())]
+    if uid is None:  # what holds a capability can't be written to by what holds none
+        line += ["--cap-add", "CAP_LEASE"]
     for path in SYSTEM:
         line += ["--ro-bind-try", path, path]
     for name in ETC:
@@ -67,7 +73,7 @@ def walls(view: View, uid: int | None) -> list[Argument]:
     line += _accounts(INSIDE_UID if uid is None else uid)
     line += ["--proc", "/proc"]
     # Owners may write to some of these whatever their capabilities, so they are closed by hand.
-    for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"):
+    for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure"):
         line += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     line += ["--dev", "/dev"]
     for path, size in view.writable.items():

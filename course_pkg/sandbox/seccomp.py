@@ -75,6 +75,11 @@ DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = 
         },
     ),
     (
+        "takes of what all of a machine's processes share the count",
+        errno.ENOSYS,
+        {"io_setup": (206, 0)},
+    ),
+    (
         "memory that stays when no process maps it: the watchdog could not count it",
         errno.ENOSYS,  # libraries then use a temporary file or /dev/shm, which are counted
         {
@@ -132,6 +137,7 @@ UNIX, INET, INET6, NETLINK = 1, 2, 10, 16  # AF_*
 ROUTES = 0  # NETLINK_ROUTE, by which libc lists the network interfaces; torch.distributed asks
 COMMON = (1, 6, 17)  # PF_UNIX, TCP, UDP; others make the kernel load modules for them
 TYPING = (0x5412, 0x541C, 0x541D, 0x5423)  # TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD
+LEASES = (1024, 1026)  # F_SETLEASE and F_NOTIFY
 
 ALLOW, FAIL = 0x7FFF0000, 0x00050000  # SECCOMP_RET_*; FAIL takes the errno in its low bits
 REFUSE = FAIL | errno.EPERM
@@ -152,6 +158,8 @@ GUARDED = {
     "socketpair": ((53, 199), SOCKET),
     "personality": ((135, 92), ((0, EQUAL, (0xFFFFFFFF,), ALLOW, REFUSE),)),  # it may be read
     "ioctl": ((16, 29), ((1, EQUAL, TYPING, REFUSE, ALLOW),)),  # no typing into terminals
+    # A lease on a file makes everybody else who opens it wait; the files are everybody's.
+    "fcntl": ((72, 25), ((1, EQUAL, LEASES, REFUSE, ALLOW),)),
 }
 
 ARCHITECTURES = ("x86_64", "aarch64")

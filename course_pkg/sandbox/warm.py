@@ -8,6 +8,7 @@ that started it, over an inherited socket, and ends with it.
 `python -m course_pkg.sandbox.warm FD MODULE:FUNCTION [MODULE …]` is the warm parent itself.
 """
 
+import errno
 import gc
 import importlib
 import json
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -30,6 +32,7 @@ from .walls import SandboxFailed
 MAX_MESSAGE = 64 * 1024
 MAX_DESCRIPTORS = 16
 START_WITHIN_S = 120.0
+SEND_WITHIN_S = 60.0
 
 
 class WarmParent:
@@ -95,13 +98,25 @@ class WarmParent:
             raise ValueError(f"a job of {len(message):,} bytes; at most {MAX_MESSAGE:,}")
         try:
             with self._lock:
-                socket.send_fds(self._socket, [message], [*gates, *descriptors])
+                self._send(message, [*gates, *descriptors])
                 answer = self._socket.recv(MAX_MESSAGE)
         except OSError as error:
             raise SandboxFailed(f"the warm parent does not answer: {error}") from None
         if not answer.startswith(b"forked "):
             raise SandboxFailed("the warm parent has ended")
         return int(answer[7:])
+
+    def _send(self, message: bytes, descriptors: list[int]) -> None:
+        """Send, and again where the system has too many descriptors on their way for a moment."""
+        until = time.monotonic() + SEND_WITHIN_S
+        while True:
+            try:
+                socket.send_fds(self._socket, [message], descriptors)
+                return
+            except OSError as error:
+                if error.errno != errno.ETOOMANYREFS or time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def close(self) -> None:
         """End the warm parent, and wait for it. May be called again."""

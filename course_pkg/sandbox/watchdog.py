@@ -21,7 +21,10 @@ GROWTH = (2 << 30) * (os.cpu_count() or 1)  # bytes a second that can be filled 
 LONGEST = 0.25  # between two looks that each take long, so as to leave the processor to others
 SHARE = 10  # one look in so many is exact though it need not be; and the pause, in looks' lengths
 FLOOR = 0.04  # of the machine's memory; with less available, a sandbox that grows is ended
-GROWN = 0.1  # of its limit, within the last looks
+GROWN = 0.1  # of its limit, within the last looks: then a machine that is short blames it at once
+SHORT_LOOKS = (
+    12  # at a machine that stays short, before every sandbox has to go, seen to grow or not
+)
 DEADLINE = 10.0  # seconds that ending a sandbox may take
 KIB = 1024
 
@@ -114,7 +117,7 @@ class Watchdog:
 
     def _look_on(self) -> None:
         held_before: list[int] = []  # by the last looks, a second's worth at most
-        pause, looks = 0.0, 0
+        pause, looks, short = 0.0, 0, 0
         while not self._stop.wait(pause):
             began = time.thread_time()
             most, tasks = self._look(exact=False)
@@ -127,11 +130,12 @@ class Watchdog:
             looks += 1
             grown = most - min(held_before, default=most) > GROWN * self._memory_bytes
             held_before = [*held_before[-SHARE:], most]
+            short = short + 1 if _machine_is_short() else 0
             if most > self._memory_bytes:
                 self._verdict = "memory"
             elif tasks > self._processes:
                 self._verdict = "processes"
-            elif grown and _machine_is_short():
+            elif (short and grown) or short > SHORT_LOOKS:  # some memory is in no process
                 self._verdict = "machine"
             if self._verdict:
                 self._strike()

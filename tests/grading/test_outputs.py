@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from nbformat import v4
 
 from course_pkg.grading import outputs
-from course_pkg.grading.outputs import clean, clean_all, clean_cell, clean_html, clean_markdown
+from course_pkg.grading.outputs import clean, clean_all, clean_cells, clean_html, clean_markdown
 
 
 def png(width=2, height=2, tail=b""):
@@ -535,10 +535,11 @@ def test_markdown_that_hangs_nbconvert_is_shown_at_once():
 
 def test_raw_cells_are_shown_as_markdown_and_code_is_left_alone():
     raw = v4.new_raw_cell("<script>x()</script>", metadata={})
-    assert clean_cell(raw).cell_type == "markdown" and "<script" not in clean_cell(raw).source
+    (shown,) = clean_cells([raw])
+    assert shown.cell_type == "markdown" and "<script" not in shown.source
     assert raw.source == "<script>x()</script>"
     code = v4.new_code_cell("print('<script>')")
-    assert clean_cell(code) is code
+    assert clean_cells([code]) == [code]
 
 
 @settings(max_examples=200, deadline=None)
@@ -597,3 +598,36 @@ def test_in_a_browser_no_script_runs_and_nothing_is_asked_for(tmp_path):
     assert hacked["uncleaned"] == 1  # that this test could fail
     assert hacked["hostile"] is None
     assert asked["hostile"] == asked["empty"]  # the template's own
+
+
+def seconds(work) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize(
+    "html", ["<" + "a" * 99_000, "<a " * 33_000, "<!--" * 20_000, "&#" + "9" * 90_000 + ";"]
+)
+def test_html_that_is_slow_to_read_is_not(html):
+    output = {"output_type": "display_data", "data": {"text/html": html}, "metadata": {}}
+    assert seconds(lambda: clean([output])) < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a|" * 300 + "\n" + "-|" * 300 + "\n" + "x\n" * 9000,
+        "\\begin{align}\n" * 1400,
+        "|" * 19_000,
+    ],
+)
+def test_markdown_that_is_slow_to_read_is_shown_as_it_is_written(text):
+    assert seconds(lambda: clean_markdown(text)) < 2
+
+
+def test_a_notebook_full_of_markdown_is_rendered_up_to_a_bound():
+    cells = [v4.new_markdown_cell("*a* `b` " * 2000) for _ in range(400)]
+    assert seconds(lambda: clean_cells(cells)) < 20
+    shown = clean_cells(cells)
+    assert "<em>" in shown[0].source and "<em>" not in shown[-1].source

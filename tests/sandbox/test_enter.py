@@ -96,3 +96,46 @@ def test_a_descriptor_that_was_given_reaches_the_child(inside, tmp_path):
     with open(tmp_path / "hand-in") as file:
         code = "result = open(descriptors[1], closefd=False).read()"
         assert inside(code, extra=[file.fileno()]) == "what was handed in"
+
+
+def test_who_waits_inside_can_be_written_to_by_nobody_and_is_filtered_too(inside):
+    code = """
+import os
+result = []
+for pid in (1, 2):
+    rows = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+    result.append(int(rows["Seccomp"]))
+    try:
+        open(f"/proc/{pid}/mem", "r+b")
+        result.append("opened")
+    except OSError:
+        result.append("refused")
+"""
+    assert inside(code) == [2, "refused", 2, "refused"]
+
+
+def test_there_are_few_terminals(inside):
+    code = """
+import os
+held = []
+try:
+    while len(held) < 100:
+        held.append(os.openpty())
+except OSError:
+    pass
+result = len(held)
+"""
+    assert 0 < inside(code) <= 16
+
+
+def test_leases_are_refused_for_they_make_others_wait(inside):
+    code = """
+import fcntl, os
+own = os.open("/tmp/mine", os.O_RDWR | os.O_CREAT)
+try:
+    fcntl.fcntl(own, 1024, fcntl.F_WRLCK)
+    result = "done"
+except OSError:
+    result = "refused"
+"""
+    assert inside(code) == "refused"

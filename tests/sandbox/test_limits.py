@@ -252,6 +252,16 @@ def test_growth_on_a_machine_without_memory_is_not_the_submissions_fault(sandbox
 
 
 @needs_sandbox
+def test_a_machine_that_stays_short_ends_also_what_does_not_grow_in_sight(sandbox, monkeypatch):
+    monkeypatch.setattr(watchdog, "FLOOR", 2.0)
+    guard = watchdog.Watchdog(300 * MIB, 50)
+    guard.watch(sandbox.init)
+    sandbox.wait(timeout=30)
+    assert guard.starved() and not guard.out_of_memory()
+    guard.close()
+
+
+@needs_sandbox
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_watchdog_that_can_no_longer_look_ends_the_sandbox(sandbox, monkeypatch):
     guard = watchdog.Watchdog(300 * MIB, 50)
@@ -416,7 +426,7 @@ print(resource.getrlimit(resource.RLIMIT_CORE))
         "Too many open files",
         "File too large",
         "no memory",
-        "(0, 0)",
+        "(1, 1)",
     ], done.stderr
 
 
