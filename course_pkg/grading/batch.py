@@ -29,7 +29,7 @@ from .records import Record, checked_results, nothing_earned
 from .sitting import Hall
 from .states import State
 from .store import Store, code_hash, content_key
-from .vault import secret, secret_id, student_key
+from .vault import framed, secret, secret_id, student_key
 
 NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 
@@ -134,7 +134,7 @@ class Batch:
         self, hand_in: HandIn, files: Files, assembled: notebooks.Assembled, slot: int
     ) -> Done:
         student, notebook = hand_in.student, assembled.notebook
-        key = student_key(self.secret, self.assignment, student)
+        key = student_key(self.secret, self.assignment, student, digest(files))
         sat = self.hall.sit(student, key, notebook, files.beside, slot)
         state, reason, questions = sat.state, sat.reason, nothing_earned(self.questions)
         try:
@@ -195,15 +195,28 @@ class Batch:
             return record
 
     def _key(self, hand_in: HandIn, files: Files) -> str:
-        digest = hashlib.sha256(files.notebook)
-        for name, data in sorted(files.beside.items()):
-            digest.update(f"\0{name}\0{len(data)}\0".encode() + data)
         return content_key(
             student=hand_in.student,
-            files=digest.hexdigest(),
+            timestamp=hand_in.timestamp,
+            files=digest(files),
             checks=registry.assignment_hash(self.assignment),
             released=hashlib.sha256(str(self.released).encode()).hexdigest(),
             rules=asdict(self.rules),
             code=code_hash(),
             secret=secret_id(self.secret),
         )
+
+
+def digest(files: Files) -> str:
+    """SHA-256 over the notebook and every file beside it, each with its name and its length.
+
+    Chapter: appendix/for-instructors.
+
+    >>> digest(Files(b"ab", {"c": b""})) == digest(Files(b"a", {"c": b"b"}))
+    False
+    """
+    found = hashlib.sha256()
+    for name, data in [("", files.notebook), *sorted(files.beside.items())]:
+        found.update(framed(name, str(len(data))))
+        found.update(data)
+    return found.hexdigest()

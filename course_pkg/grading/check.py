@@ -19,7 +19,7 @@ from . import registry
 from .exam import Exam, variant_rng
 from .protocol import receive, send
 from .report import Recorded, Score
-from .values import NotPlain, as_crossing, encode
+from .values import NotPlain, as_crossing
 
 CHECKER_FD = "COURSE_CHECKER_FD"
 _UNANSWERED = (None, ..., NotImplemented)
@@ -80,7 +80,7 @@ def _outcome(call: Any, answer: Any, inputs: Any) -> dict[str, Any]:
     try:
         with contextlib.redirect_stderr(written), warnings.catch_warnings():
             value = call(answer, inputs)
-            encode(value)
+            as_crossing(value)  # whatever can't cross is this answer's error, and no other's
         return {"value": value}
     except NotImplementedError:
         return {"unanswered": True}
@@ -102,7 +102,8 @@ def _describe(error: Exception) -> str:
         if not frame.filename.startswith(libraries)
     ]
     where = f" (at `{frames[0].line}`)" if frames and frames[0].line else ""
-    return f"{type(error).__name__}: {error}"[:400] + where[:200]
+    text = f"{type(error).__name__}: {error}"[:400] + where[:200]
+    return text.encode("utf-8", "replace").decode()
 
 
 def _request(message: dict[str, Any]) -> dict[str, Any]:

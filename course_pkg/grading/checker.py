@@ -26,9 +26,13 @@ def serve(sock: socket.socket, exam: Exam) -> None:
 
     Chapter: appendix/for-instructors.
     """
-    with suppress(EOFError, NotPlain, OSError):
+    with suppress(EOFError, OSError):
         while True:
-            send(sock, _reply(receive(sock), exam))
+            try:
+                reply = _reply(receive(sock), exam)
+            except NotPlain as error:  # a whole frame was read: the next one may be better
+                reply = {"error": str(error)}
+            send(sock, reply)
 
 
 def _reply(request: Any, exam: Exam) -> dict[str, Any]:

@@ -17,10 +17,6 @@ from .report import NO_TEX, html_table
 from .states import State
 from .texts import details, one_line, title
 
-KEPT_BY_HAND = (
-    "Points given by hand for an earlier hand-in are kept, and wait to be looked at again."
-)
-
 
 def with_results(
     notebook: NotebookNode,

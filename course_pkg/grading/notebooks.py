@@ -133,7 +133,7 @@ def _remarks(
     )
     del strange[""]
     if strange:
-        names = one_line(", ".join(strange), 200)
+        names = one_line(", ".join(map(repr, strange)), 200)
         said.append(f"no cell of the assignment is called {names}; taken as the student's own")
     return said
 

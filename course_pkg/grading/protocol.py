@@ -8,7 +8,7 @@ import socket
 import struct
 from typing import Any
 
-from .values import MAX_BYTES, NotPlain, decode, encode
+from .values import MAX_BYTES, decode, encode
 
 
 def send(sock: socket.socket, value: Any) -> None:
@@ -21,7 +21,9 @@ def send(sock: socket.socket, value: Any) -> None:
 
 
 def receive(sock: socket.socket) -> Any:
-    """The next plain value. Raises EOFError at the end of the stream, NotPlain for junk.
+    """The next plain value. Raises NotPlain for a frame that holds none, after reading all of it.
+
+    Raises EOFError at the end of the stream, and for a frame that is too long to be read.
 
     Chapter: appendix/for-instructors.
 
@@ -33,7 +35,7 @@ def receive(sock: socket.socket) -> Any:
     """
     (length,) = struct.unpack(">I", _exactly(sock, 4))
     if length > MAX_BYTES:
-        raise NotPlain(f"a frame of {length:,} bytes; at most {MAX_BYTES:,} are taken")
+        raise EOFError(f"a frame of {length:,} bytes; at most {MAX_BYTES:,} are taken")
     return decode(_exactly(sock, length))
 
 

@@ -218,6 +218,8 @@ class _Reader:
             raise NotPlain("an array of an unknown dtype or of too many dimensions")
         if any(type(size) is not int or not 0 <= size <= MAX_BYTES for size in shape):
             raise NotPlain("an array with an impossible shape")
+        if math.prod(max(size, 1) for size in shape) > MAX_BYTES:  # also of an empty one
+            raise NotPlain("an array with an impossible shape")
         return Array(dtype, tuple(shape), self.take(math.prod(shape) * ITEM_SIZES[dtype]))
 
     def dictionary(self, pairs: list[Any], depth: int) -> dict[str | int, Any]:

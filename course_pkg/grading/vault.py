@@ -84,12 +84,13 @@ def derived(secret: bytes, purpose: str, *parts: str) -> bytes:
     return hmac.new(secret, framed("course-grading", purpose, *parts), hashlib.sha256).digest()
 
 
-def student_key(secret: bytes, assignment: str, student: str) -> bytes:
-    """The key of one student's draws in one assignment: what a checker is given.
+def student_key(secret: bytes, assignment: str, student: str, hand_in: str) -> bytes:
+    """The key of one hand-in's draws: what a checker is given.
 
-    Chapter: appendix/for-instructors.
+    hand_in: its digest. So the same hand-in has the same cases at every regrade, and who has seen
+    the cases of one hand-in knows nothing of the next one's. Chapter: appendix/for-instructors.
     """
-    return derived(secret, "student", assignment, student)
+    return derived(secret, "student", assignment, student, hand_in)
 
 
 def secret_id(secret: bytes) -> str:

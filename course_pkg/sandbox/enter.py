@@ -72,7 +72,7 @@ def _few_terminals() -> None:
 
 
 def _ordinary_signals() -> None:
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP):
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(name, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -114,11 +114,12 @@ def fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, 
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(work)
-        sys.path[:] = ["", *sys.path]
         app = IPKernelApp.instance(connection_file=connection_file)
         app.config.HistoryManager.enabled = False
         app.config.InteractiveShell.banner1 = ""
+        app.config.InteractiveShellApp.ignore_cwd = True
         app.initialize([])
+        sys.path.insert(0, "")  # now, so that no file of the student's is taken for the kernel's
         app.start()
     finally:
         os._exit(0)

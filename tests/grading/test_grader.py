@@ -206,6 +206,48 @@ def test_two_courses_draw_different_cases(school, tmp_path):
     assert len(secrets) == 2
 
 
+@sandbox
+@pytest.mark.slow
+def test_what_was_seen_of_one_hand_in_is_of_no_use_in_the_next(school):
+    """Hand in, look at the inputs in the outputs, hand in again: they are other ones."""
+    peek = """
+import course_pkg.grading.check as c
+print(c._request({"op": "inputs", "question": "counts"})["inputs"])
+"""
+    seen = []
+    for round_ in (1, 2):
+        school.hand_in("mem", with_cell(full(), 0, f"{peek}# {round_}"))
+        assert school.grade(students=("mem",))["mem"].score == 24
+        path = school.root / "autograded" / "mem" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+        seen.append(nbformat.read(path, as_version=4).cells[0].outputs[0].text)
+        school.grade(students=("mem",), regrade=True)
+        again = nbformat.read(path, as_version=4).cells[0].outputs[0].text
+        assert again == seen[-1]  # the same hand-in has the same cases
+    assert seen[0] != seen[1]
+
+
+@sandbox
+@pytest.mark.slow
+def test_one_odd_answer_costs_its_own_points_and_no_others(school):
+    odd = full()
+    code = "def lora_parameter_count(*given):\n    return {value}"
+    for student, value in (("int", "10**2000"), ("half", "'\\ud800'"), ("many", "[0] * 700_000")):
+        index = next(i for i, c in enumerate(odd.cells) if "def lora_parameter_count" in c.source)
+        odd.cells[index].source = code.format(value=value)
+        school.hand_in(student, odd)
+    records = school.grade(students=("int", "half", "many"))
+    assert {(r.state, r.score) for r in records.values()} == {(State.GRADED, 21)}
+
+
+@sandbox
+@pytest.mark.slow
+def test_files_beside_the_notebook_are_not_taken_for_the_kernels_own(school):
+    school.hand_in("fil", full())
+    for name in ("code", "cmd", "pdb", "statistics", "torch"):
+        (school.path("fil").parent / f"{name}.py").write_text("mine = 1\nraise SystemExit")
+    assert school.grade(students=("fil",))["fil"].score == 24
+
+
 def invoke(course: Path, *arguments: str):
     here = Path.cwd()
     os.chdir(course)

@@ -85,12 +85,13 @@ def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path):
         secret(tmp_path)
 
 
-def test_every_student_and_assignment_has_a_key_of_its_own_and_none_is_the_secret():
-    keys = {student_key(b"s", a, s) for a, s in (("a", "bc"), ("ab", "c"), ("a", "b"), ("bc", "a"))}
+def test_every_student_assignment_and_hand_in_has_a_key_of_its_own_and_none_is_the_secret():
+    whose = [("a", "bc", "1"), ("ab", "c", "1"), ("a", "b", "1"), ("bc", "a", "1"), ("a", "b", "2")]
+    keys = {student_key(b"s", *parts) for parts in whose}
     others = {vault.derived(b"s", "records"), bytes.fromhex(vault.secret_id(b"s")), b"s"}
-    assert len(keys) == 4 and not keys & others
-    assert student_key(b"t", "a", "b") not in keys
-    assert student_key(b"s", "a", "b") == student_key(b"s", "a", "b")
+    assert len(keys) == 5 and not keys & others
+    assert student_key(b"t", "a", "b", "1") not in keys
+    assert student_key(b"s", "a", "b", "1") == student_key(b"s", "a", "b", "1")
 
 
 def test_two_graders_do_not_write_at_once_and_the_second_is_told(tmp_path):

@@ -35,6 +35,12 @@ def _names(rng: np.random.Generator, layers: int) -> tuple[list[str], list[str]]
     return [f"layers.{i}.{name}" for i in range(layers) for name in targets], targets
 
 
+def _some(rng: np.random.Generator, names: list[str]) -> list[str]:
+    """One or more of the names, in their order."""
+    kept = rng.choice(len(names), size=int(rng.integers(1, len(names) + 1)), replace=False)
+    return [names[i] for i in sorted(kept)]
+
+
 def draw_sum(rng: np.random.Generator, size: int) -> dict[str, Any]:
     """Rectangular layers, all of them targets. Chapter: exercises."""
     names, targets = _names(rng, size + 1)
@@ -51,7 +57,8 @@ def draw_match(rng: np.random.Generator, size: int) -> dict[str, Any]:
     names += [targets[0], f"model.decoder.layers.{size}.self_attn.{targets[1]}"]
     decoys = [f"layers.{i}.{DECOYS[t]}" for i in range(size + 1) for t in targets]
     others = ["lm_head", f"{targets[0]}.norm", f"layers.0.{targets[1]}_norm"]
-    shapes = dict.fromkeys([*names, *decoys, *others], (2, 2))
+    drawn = [_some(rng, group) for group in (names, decoys, others)]  # or the number would tell
+    shapes = dict.fromkeys([name for group in drawn for name in group], (2, 2))
     return {"shapes": shapes, "targets": targets, "rank": 1}
 
 

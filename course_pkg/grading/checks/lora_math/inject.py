@@ -103,9 +103,10 @@ def draw_frozen(rng: np.random.Generator, size: int) -> dict[str, Any]:
 
 
 def draw_unknown(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """A target that no layer has, and one that layers have. Chapter: exercises."""
-    chain = _chain(rng, _names(size + 1, KINDS), ["query"])
-    return {**chain, "norms": ["norm"], "known": ["q_proj"]}
+    """A target that no layer of this model has, and one that some have. Chapter: exercises."""
+    known, *others, unknown = rng.permutation(KINDS).tolist()
+    chain = _chain(rng, _names(size + 1, (known, *others)), [unknown])
+    return {**chain, "norms": ["norm"], "known": [known]}
 
 
 def about(comparators: dict[str, Comparator]) -> Comparator:
@@ -166,7 +167,6 @@ INJECT = Question(
             "targets that no layer has raise ValueError, and others do not",
             "A misspelt target must not end in a training run that trains nothing.",
             draw_unknown,
-            cases=1,
             compare=parts({"unknown": exactly(), "known": exactly()}),
         ),
     ),

@@ -156,7 +156,8 @@ MERGE = Question(
             1,
             "a merged layer gives the output of an unmerged one",
             "Once the update is in the weight, forward must not add it again.",
-            _draw(["set", "merge", "forward"]),
+            _draw(["set", "merge", "forward", "weight"]),
+            compare=each(close, close),
         ),
         Property(
             "twice",
