@@ -79,9 +79,8 @@ def _outcome(call: Any, answer: Any, inputs: Any) -> dict[str, Any]:
     written = io.StringIO()
     try:
         with contextlib.redirect_stderr(written), warnings.catch_warnings():
-            value = call(answer, inputs)
-            as_crossing(value)  # whatever can't cross is this answer's error, and no other's
-        return {"value": value}
+            # As it is now, and as it will cross: what can't is this answer's error, and no other's.
+            return {"value": as_crossing(call(answer, inputs))}
     except NotImplementedError:
         return {"unanswered": True}
     except NotPlain as error:

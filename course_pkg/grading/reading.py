@@ -96,7 +96,9 @@ def _upgraded(tree: dict[str, Any], version: int) -> dict[str, Any]:
                 raise Unreadable(f"{where} is {_kind(cell)}; wanted a cell with its type")
             field = next((f for f in ("input", "code", "source", "text") if f in cell), "source")
             text, level = _text(cell.get(field, ""), where), cell.get("level")
-            plain = {"cell_type": cell["cell_type"], field: text, "metadata": {}}
+            meta = cell.get("metadata")
+            kept = {"nbgrader": meta.get("nbgrader")} if isinstance(meta, dict) else {}
+            plain = {"cell_type": cell["cell_type"], field: text, "metadata": kept}
             if cell["cell_type"] == "heading":
                 plain["level"] = level if type(level) is int and 1 <= level <= 6 else 1
             elif cell["cell_type"] == "code":

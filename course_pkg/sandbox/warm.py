@@ -154,6 +154,7 @@ def _child(request: dict[str, Any], received: list[int], target: Any) -> None:
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        tempfile.tempdir = None  # the parent's own is not there inside
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         gates = received[: request["gates"]]
         given = received[request["gates"] :]

@@ -1,0 +1,333 @@
+"""Hand-ins as small files: read, written out as a student would hand them in, and graded.
+
+A corpus is a folder of TOML files beside this module, one for each hand-in; `Case` says what a
+file may hold. `Ground` is a course of its own with canaries planted wherever a student's code must
+not look, and `Graded` is what `course grade` made of a whole corpus.
+"""
+
+import base64
+import csv
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import zlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import nbformat
+from nbformat import NotebookNode
+
+from course_pkg.grading.handout import program_path
+from course_pkg.grading.names import shown
+from course_pkg.grading.results import inert
+from course_pkg.grading.sample_class import answered, named
+from course_pkg.grading.store import file_stem
+from tests.exercises.assignments import CHECK, EXERCISES, ROOT, SOLUTIONS, notebook, places
+
+ASSIGNMENT, COURSE = "lora-math", "llm-course"
+POINTS = 24.0  # that lora-math gives automatically
+CLASSMATE = "zz-classmate"  # hands in the solution; its name sorts last
+GOT = "GOT "  # what an attack prints before anything that it should not have been able to do
+TRIED = "TRIED IT ALL"  # printed when the code put in front or at the end has come to its end
+
+
+@dataclass(frozen=True)
+class Case:
+    """One hand-in, as its file describes it.
+
+    title: for the table. why: what it tries. kind: the heading in the table. state: the states it
+    may end in. score: what its honest part earns, of POINTS. base: what it is built on. student:
+    the id it is handed in under (its file's name). signed: the name put into the notebook (the
+    id). before, after: code of a cell in front of everything, and at the end. answers: code by
+    question. everywhere: an expression, the answer to every question. build: a function of the
+    folder's `builders`. files: beside the notebook. earlier: a base that was handed in and graded
+    before. told: what the student's page must say. never: what no output may show. tried: whether
+    the code in front must have come to its end.
+    """
+
+    name: str
+    title: str
+    why: str
+    kind: str
+    state: tuple[str, ...] = ("graded",)
+    score: float = 0
+    base: str = "stub"
+    student: str = ""
+    signed: str | None = None
+    before: str = ""
+    after: str = ""
+    answers: dict[str, str] = field(default_factory=dict)
+    everywhere: str = ""
+    build: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    earlier: str = ""
+    told: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    tried: bool = True
+    corpus: str = ""
+    sha: str = ""
+
+    @property
+    def id(self) -> str:
+        """The student's id."""
+        return self.student or self.name
+
+    def notebook(self) -> NotebookNode:
+        """The notebook, before `build` has had it."""
+        nb = base_notebook(self.base)
+        where = places(nb)
+        answers = {q: self.everywhere and f"{_variable(nb, q)} = {self.everywhere}" for q in where}
+        for question, code in {**answers, **self.answers}.items():
+            if code:
+                nb.cells[where[question].answer].source = code.strip()
+        nb = named(nb, self.id if self.signed is None else self.signed)
+        for code, at in ((self.before, 0), (self.after, len(nb.cells) + 1)):
+            if code:
+                source = f"{code.strip()}\nprint({TRIED!r})"
+                nb.cells.insert(at, nbformat.v4.new_code_cell(source, id=f"own-{at}"))
+        return nb
+
+    def write(self, folder: Path) -> None:
+        """Write the hand-in into `folder`, the student's for the assignment."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        nb = self.notebook()
+        if self.build:
+            nb = _builder(self.corpus, self.build)(nb, folder)
+        if nb is not None:
+            (folder / f"{ASSIGNMENT}.ipynb").write_text(json.dumps(nb))
+
+
+def base_notebook(base: str) -> NotebookNode:
+    """A notebook to build on: "stub" as released; with all answers, "solution", or "half" of them.
+
+    The locked cells are the released ones, as in a student's own copy.
+    """
+    released, solution = notebook(EXERCISES, ASSIGNMENT), notebook(SOLUTIONS, ASSIGNMENT)
+    return answered(released, solution, {"stub": 0.0, "half": 0.5, "solution": 1.0}[base])
+
+
+def _variable(nb: NotebookNode, question: str) -> str:
+    return CHECK.search(nb.cells[places(nb)[question].check].source)[3]
+
+
+def _builder(corpus: str, name: str) -> Any:
+    """A function of the builders beside a corpus."""
+    return getattr(importlib.import_module(f"tests.grading.{corpus}.builders"), name)
+
+
+def load(folder: str) -> list[Case]:
+    """The cases of a corpus, in the order of their names."""
+    cases = []
+    for path in sorted((Path(__file__).parent / folder).glob("*.toml")):
+        text = path.read_text()
+        row: dict[str, Any] = tomllib.loads(text)
+        for name in ("state", "told", "never"):
+            if name in row:
+                row[name] = tuple([row[name]] if isinstance(row[name], str) else row[name])
+        sha = hashlib.sha256(text.encode())
+        if "build" in row:
+            sha.update(inspect.getsource(_builder(folder, row["build"])).encode())
+        cases.append(Case(path.stem, corpus=folder, sha=sha.hexdigest()[:16], **row))
+    return cases
+
+
+def classmate() -> NotebookNode:
+    """The good submission: the solution, signed, with a canary's place for its owner's note."""
+    return named(base_notebook("solution"), CLASSMATE)
+
+
+class Ground:
+    """A course in a folder of its own, with canaries: random texts that must not come out.
+
+    They lie in the environment of the grader and its home, in solutions/, in the classmate's
+    notebook, in the gradebook and in git's objects; the grader's own secret is one too.
+    """
+
+    def __init__(self, root: Path, package: bool = False) -> None:
+        """root: a folder to make. package: put a copy of course_pkg into the course as well."""
+        self.root, self.home = root, root.parent / f"{root.name}-home"
+        places = ("environment", "home", "solutions", "classmate", "gradebook", "git")
+        self.canaries = {place: f"CANARY-{place}-{secrets.token_hex(8)}" for place in places}
+        self.home.mkdir(parents=True)
+        root.mkdir()
+        (self.home / "grades-so-far.txt").write_text(self.canaries["home"])
+        shutil.copytree(SOLUTIONS, root / "solutions")
+        shutil.copytree(EXERCISES, root / "exercises")
+        shutil.copy(ROOT / "nbgrader_config.py", root)
+        if package:
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / "course_pkg", root / "course_pkg", ignore=ignored)
+        source = root / "solutions" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+        marked = f"### BEGIN SOLUTION\\n# {self.canaries['solutions']}"
+        source.write_text(source.read_text().replace("### BEGIN SOLUTION", marked))
+        blob = self.canaries["git"].encode()
+        stored = root / ".git" / "objects" / "ab" / "c0ffee"
+        stored.parent.mkdir(parents=True)
+        stored.write_bytes(zlib.compress(b"blob %d\0" % len(blob) + blob))
+        nb = classmate()
+        nb.cells.append(nbformat.v4.new_markdown_cell(self.canaries["classmate"], id="note"))
+        self.hand_in(CLASSMATE, nb)
+        self._enrol()
+
+    def _enrol(self) -> None:
+        """Put a student into the gradebook whose first name is a canary."""
+        from nbgrader.api import Gradebook
+
+        where = f"sqlite:///{self.root}/gradebook.db"
+        with mock.patch.dict(os.environ, PATH=program_path()), Gradebook(where, COURSE) as book:
+            book.add_student("zz-enrolled", first_name=self.canaries["gradebook"])
+
+    def folder(self, student: str) -> Path:
+        """Where a student's hand-in lies."""
+        return self.root / "submitted" / student / ASSIGNMENT
+
+    def hand_in(self, student: str, nb: NotebookNode) -> None:
+        """Hand in a plain notebook."""
+        self.folder(student).mkdir(parents=True, exist_ok=True)
+        (self.folder(student) / f"{ASSIGNMENT}.ipynb").write_text(json.dumps(nb))
+
+    def write(self, case: Case) -> None:
+        """Hand in a case, in the place of what was handed in before."""
+        shutil.rmtree(self.folder(case.id), ignore_errors=True)
+        case.write(self.folder(case.id))
+
+    def environment(self) -> dict[str, str]:
+        """The grader's environment: its own home, and a canary."""
+        return {
+            **os.environ,
+            "PATH": program_path(),
+            "HOME": str(self.home),
+            "PYTHONPATH": str(ROOT),
+            "GRADER_TOKEN": self.canaries["environment"],
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def found_in(self, text: str) -> list[str]:
+        """The canaries that show in `text`, and what an attack says that it got."""
+        wanted = dict(self.canaries)
+        key = self.root / ".grading" / "secret"
+        if key.is_file():
+            wanted["secret"] = key.read_bytes().strip().decode("latin-1")
+        found = [place for place, canary in wanted.items() if _shows(text, canary)]
+        found += ["reference"] * any(line in text for line in reference_lines())
+        return found + sorted(set(re.findall(rf"(?:^|\n|>|\\n){GOT}([\w -]{{1,40}})", text)))
+
+
+def _shows(text: str, canary: str) -> bool:
+    """Whether `canary` is in `text`: plain, backwards, as hex digits or in base64."""
+    raw = canary.encode("latin-1")
+    forms = [canary, canary[::-1], raw.hex(), repr(raw)[2:-1]]
+    if re.fullmatch(r"([0-9a-f]{2})+", canary):
+        raw = bytes.fromhex(canary)
+        forms.append(repr(raw)[2:-1])
+    for skipped in range(3):  # base64 has three alignments; its ends depend on the neighbours
+        forms.append(base64.b64encode(b"\0" * skipped + raw).decode()[4:-4])
+    return any(form in text for form in forms)
+
+
+def reference_lines() -> list[str]:
+    """Lines of code that stand only in the reference and in the trusted half of the checks."""
+    checks = ROOT / "course_pkg" / "grading" / "checks" / "lora_math"
+    paths = [ROOT / "course_pkg" / "adapters" / "lora.py"]
+    paths += [checks / f"{name}.py" for name in ("counts", "forward", "merge", "inject")]
+    shared = (checks / "ask.py").read_text() + (checks / "models.py").read_text()
+    shared += "".join(cell.source for cell in notebook(SOLUTIONS, ASSIGNMENT).cells)
+    lines = {line.strip() for path in paths for line in path.read_text().splitlines()}
+    return [
+        line for line in lines if len(line) > 40 and not set("\"'<>&") & set(line)
+        and line not in shared and "import" not in line
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Graded:
+    """What one run of `course grade` left: its exit code, what it printed, and every row.
+
+    pid: what the grader's process was called. seconds: that the run took.
+    """
+
+    ground: Ground
+    pid: int
+    code: int
+    printed: str
+    seconds: float
+
+    @cached_property
+    def rows(self) -> dict[str, dict[str, str]]:
+        """The rows of grades.csv by student."""
+        with open(self.ground.root / "results" / ASSIGNMENT / "grades.csv", newline="") as file:
+            return {row["student"]: row for row in csv.DictReader(file)}
+
+    def row(self, student: str) -> dict[str, str] | None:
+        """The student's row; an id that is none is shown escaped, and a formula is made inert."""
+        names = (student, shown(student), inert(student), inert(shown(student)))
+        return next((self.rows[name] for name in names if name in self.rows), None)
+
+    def page(self, student: str) -> str:
+        """The student's page of results."""
+        path = self.ground.root / "results" / ASSIGNMENT / f"{file_stem(student)}.html"
+        return path.read_text() if path.is_file() else ""
+
+    def autograded(self, student: str) -> str:
+        """The text of the student's autograded notebook; empty where there is none."""
+        folder = self.ground.root / "autograded" / student / ASSIGNMENT
+        path = folder / f"{ASSIGNMENT}.ipynb"
+        return path.read_text() if path.is_file() else ""
+
+    def outputs(self, student: str) -> list[dict[str, Any]]:
+        """Every output of the autograded notebook."""
+        text = self.autograded(student)
+        cells = json.loads(text)["cells"] if text else []
+        return [output for cell in cells for output in cell.get("outputs", [])]
+
+    def shown(self, student: str) -> str:
+        """All text that this student's code could have put anywhere: outputs, page, row."""
+        texts = [_text(output) for output in self.outputs(student)]
+        return "\n".join([*texts, self.page(student), str(self.row(student))])
+
+    def opened(self, student: str) -> str:
+        """What an instructor opens in a browser: the page, the class's index, the outputs."""
+        index = self.ground.root / "results" / ASSIGNMENT / "index.html"
+        texts = [_text(output) for output in self.outputs(student)]
+        return "\n".join([*texts, self.page(student), index.read_text()])
+
+    def leaked(self, student: str) -> list[str]:
+        """What shows that should not: canaries, reference code, and what an attack says it got."""
+        return self.ground.found_in(self.shown(student))
+
+
+def _text(output: dict[str, Any]) -> str:
+    parts = [output.get("text", ""), output.get("traceback", ""), output.get("evalue", "")]
+    parts += output.get("data", {}).values()
+    return "\n".join("".join(p) if isinstance(p, list) else str(p) for p in parts)
+
+
+def grade(ground: Ground, *options: str, timeout: float = 3000) -> Graded:
+    """Run `course grade` on everything that was handed in."""
+    command = [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, *options]
+    start = time.monotonic()
+    with (ground.home / "log").open("w+", errors="replace") as log:
+        process = subprocess.Popen(
+            command, cwd=ground.root, env=ground.environment(), stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log,
+        )  # fmt: skip
+        code = process.wait(timeout)
+        seconds = time.monotonic() - start
+        log.seek(0)
+        return Graded(ground, process.pid, code, log.read(), seconds)

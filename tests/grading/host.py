@@ -1,0 +1,117 @@
+"""What must be on the machine after grading as it was before: processes, mounts, cgroups, files.
+
+`Watch` looks before, `left` after. It makes this process the one that orphans fall to, so that no
+daemon of a student's gets away unseen. Attacks and stalls put MARK into every name they make.
+"""
+
+import ctypes
+import socket
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from tests.exercises.assignments import ROOT
+
+MARK = "course-attack"
+PORT, ABSTRACT = 48613, "\0course-attack-host"  # services that no student may reach
+SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/")
+KEPT = ("course_pkg", "exercises", "solutions")
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Watch:
+    """The state of the machine before; `left` says what is there that was not."""
+
+    def __init__(self, *folders: Path) -> None:
+        """folders: of the course's own, that student's code must not have written to."""
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.folders = [*map(Path, SHARED), *folders]
+        self.before = self._look()
+
+    def left(self, grader: int, within: float = 5.0) -> dict[str, set[str]]:
+        """What is new, by kind; waits a little for what is still on its way out.
+
+        grader: the process id of the grader, which names its cgroups.
+        """
+        end = time.monotonic() + within
+        while True:
+            now = self._look()
+            new = {kind: now[kind] - self.before[kind] for kind in now}
+            new["cgroups"] = set(map(str, Path("/sys/fs/cgroup").rglob(f"course-{grader}-*")))
+            new = {kind: found for kind, found in new.items() if found}
+            if not new or time.monotonic() > end:
+                return new
+            time.sleep(0.2)
+
+    def _look(self) -> dict[str, set[str]]:
+        children = psutil.Process().children(recursive=True)
+        return {
+            "processes": {
+                f"{p.pid}" for p in children if p.is_running() and p.status() != "zombie"
+            },
+            "mounts": set(Path("/proc/self/mountinfo").read_text().splitlines()),
+            "files": {str(path) for folder in self.folders for path in _marked(folder)},
+            "sources": {f"{path} {path.stat().st_mtime_ns}" for path in _sources()},
+            "shared memory": {
+                line.split()[0]
+                for kind in ("shm", "sem", "msg")
+                for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]
+            },
+            "keys": {line for line in _lines("/proc/keys") if MARK in line},
+        }
+
+
+def _marked(folder: Path) -> list[Path]:
+    return list(folder.glob(f"*{MARK}*")) if folder.is_dir() else []
+
+
+def _sources() -> list[Path]:
+    paths = (path for name in KEPT for path in (ROOT / name).rglob("*"))
+    return [path for path in paths if path.suffix != ".pyc" and path.is_file()]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+class Services:
+    """Loopback services as a grader's machine has them; `met` lists who connected."""
+
+    def __init__(self) -> None:
+        self.met: list[str] = []
+        self._sockets = [socket.create_server(("127.0.0.1", PORT))]
+        self._sockets.append(socket.create_server(("::1", PORT), family=socket.AF_INET6))
+        abstract = socket.socket(socket.AF_UNIX)
+        abstract.bind(ABSTRACT)
+        abstract.listen()
+        self._sockets.append(abstract)
+
+    def __enter__(self) -> "Services":
+        for listener in self._sockets:
+            threading.Thread(target=self._accept, args=[listener], daemon=True).start()
+        return self
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = listener.accept()
+            except OSError:
+                return
+            self.met.append(str(address))
+            connection.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for listener in self._sockets:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()

@@ -1,0 +1,204 @@
+"""The attack corpus through nbgrader's own `autograde`, for the comparison in the table.
+
+The attacks are real, so each run is confined by bubblewrap: no network, a pid space of its own, a
+private copy of the course, and a watch on time, memory and processes. What nbgrader made of each
+attack is kept in attacks/stock.json; `python -m tests.grading.attacks` does what is missing there.
+"""
+
+import argparse
+import copy
+import datetime
+import glob
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psutil
+
+from course_pkg.grading.handout import program_path
+from course_pkg.sandbox.probe import find_bubblewrap
+
+from .corpus import ASSIGNMENT, COURSE, Case, Ground, base_notebook, load, named
+
+RECORD = Path(__file__).parent / "attacks" / "stock.json"
+SECONDS, BYTES, PROCESSES = 90, 5 * 10**9, 500  # that one command may take
+PACKAGES = ("nbgrader", "nbclient", "ipykernel", "jupyter_client", "torch")
+ETC = ("passwd", "group", "nsswitch.conf", "ld.so.cache", "alternatives", "localtime", "fonts")
+
+
+def confined(ground: Ground, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the course, as an instructor would, but inside walls and limits."""
+    walls = ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
+    walls += ["--cap-drop", "ALL", "--new-session", "--die-with-parent"]
+    walls += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    for path in ("/usr", "/bin", "/sbin", "/lib", "/lib64", *(f"/etc/{name}" for name in ETC)):
+        walls += ["--ro-bind-try", path, path]
+    for path in {sys.prefix, sys.base_prefix}:
+        walls += ["--ro-bind", path, path]
+    for path in (ground.root, ground.home):
+        walls += ["--bind", str(path), str(path)]
+    environment = {**ground.environment(), "PYTHONPATH": str(ground.root)}
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        process = subprocess.Popen(
+            [str(find_bubblewrap()), *walls, "--chdir", str(ground.root), "--", *command],
+            env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+        _watch(process)
+        log.seek(0)
+        return subprocess.CompletedProcess(command, process.wait(), log.read()[-200_000:])
+
+
+def _watch(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the process; kill it, and with it its pid space, if it takes too much."""
+    end = time.monotonic() + SECONDS
+    while process.poll() is None:
+        tree = psutil.Process(process.pid).children(recursive=True)
+        used = 0
+        for child in tree:
+            try:
+                used += child.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        if time.monotonic() > end or used > BYTES or len(tree) > PROCESSES:
+            process.kill()
+        time.sleep(0.2)
+
+
+def nbgrader(ground: Ground, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One nbgrader command, confined."""
+    return confined(ground, sys.executable, "-m", "nbgrader", *arguments)
+
+
+class Stock:
+    """A course that was released with nbgrader, copied for every attack."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        root = folder / "course"
+        self.ground = Ground(root, package=True)
+        shutil.rmtree(root / "exercises")
+        done = nbgrader(self.ground, "generate_assignment", ASSIGNMENT)
+        assert done.returncode == 0, done.stdout
+
+    def attack(self, case: Case) -> dict[str, Any]:
+        """What nbgrader makes of one attack: its row for the table."""
+        ground = copy.copy(self.ground)
+        ground.root = self.folder / "attacked"
+        self._clear(ground.root)
+        shutil.copytree(self.ground.root, ground.root, symlinks=True)
+        try:
+            for base in filter(None, [case.earlier]):
+                ground.hand_in(case.id, named(base_notebook(base), case.id))
+                self._autograde(ground, case)
+            ground.write(case)
+            start = time.monotonic()
+            done = self._autograde(ground, case)
+            return self._row(ground, case, done, time.monotonic() - start)
+        finally:
+            self._clear(ground.root)
+
+    def _autograde(self, ground: Ground, case: Case) -> subprocess.CompletedProcess[str]:
+        student = glob.escape(case.id)
+        options = [f"--student={student}", "--force", "--ExecutePreprocessor.timeout=20"]
+        return nbgrader(ground, "autograde", ASSIGNMENT, *options)
+
+    def _row(self, ground: Ground, case: Case, done: Any, seconds: float) -> dict[str, Any]:
+        score = _score(ground, case.id)
+        outputs = _outputs(ground.root / "autograded" / case.id / ASSIGNMENT)
+        return {
+            "score": score or 0.0,
+            "forged": (score or 0.0) > case.score,
+            "leaked": ground.found_in(outputs),
+            "state": "graded" if done.returncode == 0 and score is not None else "failed",
+            "seconds": round(seconds, 1),
+            "sha": case.sha,
+        }
+
+    @staticmethod
+    def _clear(root: Path) -> None:
+        subprocess.run(["rm", "-rf", str(root)], check=True)  # rmtree stops at 300 levels
+
+
+def _score(ground: Ground, student: str) -> float | None:
+    """What the gradebook says; None where it says nothing, or is a gradebook no more."""
+    from nbgrader.api import Gradebook, MissingEntry
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        where = f"sqlite:///{ground.root}/gradebook.db"
+        with mock.patch.dict(os.environ, PATH=program_path()), Gradebook(where, COURSE) as book:
+            return book.find_submission(ASSIGNMENT, student).score
+    except (MissingEntry, SQLAlchemyError):
+        return None
+
+
+def _outputs(folder: Path) -> str:
+    """All text in the outputs of the autograded notebook."""
+    path = folder / f"{ASSIGNMENT}.ipynb"
+    if not path.is_file() or path.is_symlink():
+        return ""
+    texts = []
+    for cell in json.loads(path.read_text())["cells"]:
+        for output in cell.get("outputs", []):
+            for part in (output.get("text", ""), *output.get("data", {}).values()):
+                texts.append("".join(part) if isinstance(part, list) else str(part))
+    return "\n".join(texts)
+
+
+def read() -> dict[str, Any]:
+    """The record as it stands."""
+    return json.loads(RECORD.read_text()) if RECORD.is_file() else {"rows": {}}
+
+
+def write(record: dict[str, Any]) -> None:
+    """Keep the record, with the versions and the date of its last change."""
+    record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+    record["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
+    record["versions"]["python"] = platform.python_version()
+    rows = record["rows"]
+    record["count"] = {
+        "attacks": len(rows),
+        "forged": sum(row["forged"] for row in rows.values()),
+        "leaked": sum(bool(row["leaked"]) for row in rows.values()),
+        "failed": sum(row["state"] != "graded" for row in rows.values()),
+    }
+    record["rows"] = dict(sorted(rows.items()))
+    temporary = RECORD.with_suffix(".new")
+    temporary.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    os.replace(temporary, RECORD)
+
+
+def fill(wanted: Callable[[Case], bool]) -> None:
+    """Run the attacks that are wanted or have no true row yet, and keep each row as it comes."""
+    cases = load("attacks")
+    record = read()
+    record["rows"] = {c.name: record["rows"][c.name] for c in cases if c.name in record["rows"]}
+    todo = [c for c in cases if wanted(c) or record["rows"].get(c.name, {}).get("sha") != c.sha]
+    with tempfile.TemporaryDirectory(prefix="stock-") as folder:
+        stock = Stock(Path(folder)) if todo else None
+        for number, case in enumerate(todo, start=1):
+            row = record["rows"][case.name] = stock.attack(case)
+            write(record)
+            forged, leaked = "FORGED" * row["forged"], " ".join(row["leaked"])
+            print(f"{number:3}/{len(todo)} {case.name:28}{row['score']:5g} of {case.score:g}  "
+                  f"{row['state'][:40]:12} {forged} {leaked}", flush=True)  # fmt: skip
+    write(record)
+    print(record["count"])
+
+
+def main() -> None:
+    """The command line: names of attacks to run again; without any, what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("attack", nargs="*", help="run these again")
+    names = parser.parse_args().attack
+    fill(lambda case: case.name in names)

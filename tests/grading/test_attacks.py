@@ -1,0 +1,265 @@
+"""The attack corpus: nothing forged, nothing leaked, nothing left; beside it, stock nbgrader.
+
+Every hand-in of attacks/ is graded in one run; each test then reads its row.
+"""
+
+import csv
+import json
+import stat
+import time
+import zipfile
+from dataclasses import dataclass
+
+import pytest
+
+from course_pkg.sandbox.probe import probe
+
+from .corpus import (
+    ASSIGNMENT,
+    CLASSMATE,
+    POINTS,
+    TRIED,
+    Case,
+    Graded,
+    Ground,
+    base_notebook,
+    classmate,
+    grade,
+    load,
+    named,
+)
+from .host import MARK, Services, Watch
+from .stock import Stock, read
+from .tables import Table, print_at_end
+
+CASES = {case.name: case for case in load("attacks")}
+OPTIONS = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
+RERUN = ("patched-check", "memoised-public-answers", "duplicated-tests")  # rows of stock, run again
+KINDS = 13
+TWINS = ("Ada-Twin",)  # handed in beside an attack, by its builder
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+]
+
+
+@dataclass
+class Attacked:
+    """The corpus, graded; what was left on the machine; who reached its services."""
+
+    graded: Graded
+    left: dict[str, set[str]]
+    met: list[str]
+
+
+@pytest.fixture(scope="session")
+def attacked(tmp_path_factory, request):
+    """All attacks, handed in and graded in one run; some after an earlier hand-in was graded."""
+    ground = Ground(tmp_path_factory.mktemp("attacks") / "course")
+    for case in CASES.values():
+        if case.earlier:
+            ground.hand_in(case.id, named(base_notebook(case.earlier), case.id))
+    first = grade(ground, *OPTIONS)
+    earlier = {case.id for case in CASES.values() if case.earlier}
+    assert {float(first.rows[student]["score"]) for student in earlier} == {POINTS}
+    watch = Watch(ground.home, ground.root, *(ground.root / n for n in ("solutions", "exercises")))
+    for case in CASES.values():
+        ground.write(case)
+    with Services() as services:
+        graded = grade(ground, *OPTIONS)
+    table = print_at_end(
+        request.config,
+        Table("attacks: ours, and stock nbgrader's autograde", ("attack", "kind", "state", "score",
+              "deserved", "ours leaks", "stock", "score", "forged", "leaked")),
+    )  # fmt: skip
+    stock = read()
+    for case in CASES.values():
+        theirs, row = stock["rows"].get(case.name, {}), graded.row(case.id) or {}
+        table.rows.append(
+            (case.title, case.kind, row.get("state"), row.get("score"), f"{case.score:g}",
+             " ".join(graded.leaked(case.id)) or "-", theirs.get("state"), theirs.get("score"),
+             "FORGED" if theirs.get("forged") else "-", " ".join(theirs.get("leaked", [])) or "-")
+        )  # fmt: skip
+    ours = [graded.row(case.id) or {"score": 0} for case in CASES.values()]
+    forged = sum(float(r["score"]) > c.score for r, c in zip(ours, CASES.values(), strict=True))
+    leaked = sum(bool(graded.leaked(case.id)) for case in CASES.values())
+    table.last = f"{len(CASES)} attacks; ours: {forged} forged, {leaked} leaked; " + (
+        "stock nbgrader {nbgrader}: {forged} forged, {leaked} leaked, {failed} not graded".format(
+            **stock["count"], **stock["versions"]
+        )
+    )
+    return Attacked(graded, watch.left(graded.pid), services.met)
+
+
+@pytest.fixture(params=list(CASES))
+def case(request) -> Case:
+    """Each attack in turn."""
+    return CASES[request.param]
+
+
+def test_the_corpus_is_wide():
+    assert len(CASES) >= 60
+    assert len({case.kind for case in CASES.values()}) >= KINDS
+    assert len({case.id for case in CASES.values()}) == len(CASES)
+
+
+def test_it_gets_the_score_that_its_honest_part_earns(case, attacked):
+    row = attacked.graded.row(case.id)
+    assert row is not None, "no row in grades.csv"
+    assert row["state"] in case.state, row["reason"]
+    assert float(row["score"]) == case.score
+
+
+def test_it_was_really_tried(case, attacked):
+    if (case.before or case.after) and case.tried:
+        assert TRIED in attacked.graded.shown(case.id)
+
+
+def test_nothing_leaks(case, attacked):
+    assert attacked.graded.leaked(case.id) == []
+
+
+def test_what_an_instructor_opens_is_inert(case, attacked):
+    opened = attacked.graded.opened(case.id)
+    assert [text for text in case.never if text in opened] == []
+
+
+def test_the_gradebook_says_what_the_rows_say(attacked):
+    from nbgrader.api import Gradebook
+
+    where = f"sqlite:///{attacked.graded.ground.root}/gradebook.db"
+    with Gradebook(where, "llm-course") as book:
+        scores = {s.student.id: s.score for s in book.assignment_submissions(ASSIGNMENT)}
+    expected = {case.id: case.score for case in CASES.values()} | {CLASSMATE: POINTS}
+    expected |= dict.fromkeys(TWINS, 0.0)
+    assert scores.keys() <= expected.keys()
+    assert scores == {student: expected[student] for student in scores}
+    possible = {case.id for case in CASES.values() if not case.student}
+    assert possible <= scores.keys()
+
+
+def test_the_classmate_placed_last_has_full_marks(attacked):
+    row = attacked.graded.rows[CLASSMATE]
+    assert (row["state"], float(row["score"])) == ("graded", POINTS)
+
+
+def test_nothing_is_left_on_the_machine(attacked):
+    assert attacked.left == {}
+
+
+def test_no_service_of_the_machine_was_reached(attacked):
+    assert attacked.met == []
+
+
+def test_the_services_can_be_reached_from_outside_the_walls():
+    import socket
+
+    from .host import ABSTRACT, PORT
+
+    with Services() as services, socket.socket(socket.AF_UNIX) as abstract:
+        socket.create_connection(("127.0.0.1", PORT)).close()
+        abstract.connect(ABSTRACT)
+        end = time.monotonic() + 5
+        while len(services.met) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+    assert len(services.met) == 2
+
+
+def test_no_cell_of_the_table_is_a_formula(attacked):
+    path = attacked.graded.ground.root / "results" / ASSIGNMENT / "grades.csv"
+    with open(path, newline="") as file:
+        for row in csv.reader(file):
+            assert not [text for text in row if text.startswith(("=", "+", "-", "@", "\t"))], row
+            assert not [text for text in row if "\n" in text or "\r" in text or "\x1b" in text]
+
+
+def test_the_terminal_got_no_escape_of_a_students(attacked):
+    printed = attacked.graded.printed
+    assert CLASSMATE in printed
+    assert not [text for text in ("\x1b]", "\x1b[2J", "\x9b", "\x07") if text in printed]
+
+
+def test_earlier_scores_are_gone(attacked):
+    earlier = [case for case in CASES.values() if case.earlier]
+    assert len(earlier) >= 3
+    assert {float(attacked.graded.rows[case.id]["score"]) for case in earlier} == {0.0}
+
+
+def test_a_canary_would_be_seen(attacked):
+    ground = attacked.graded.ground
+    for place, canary in ground.canaries.items():
+        for text in (canary, canary[::-1], canary.encode().hex()):
+            assert ground.found_in(f"xx{text}xx") == [place]
+    key = (ground.root / ".grading" / "secret").read_bytes().strip()
+    assert "secret" in ground.found_in(key.decode("latin-1"))
+    assert ground.found_in("GOT a thing") == ["a thing"]
+
+
+# --- stock nbgrader
+
+
+def test_stock_has_a_true_row_for_every_attack():
+    rows = read()["rows"]
+    stale = [case.name for case in CASES.values() if rows.get(case.name, {}).get("sha") != case.sha]
+    assert stale == [], "run python -m tests.grading.attacks"
+    assert rows.keys() == CASES.keys()
+
+
+def test_stock_can_be_forged_so_the_attacks_are_real():
+    count = read()["count"]
+    assert count["forged"] >= 20 and count["leaked"] >= 10 and count["failed"] >= 3
+
+
+@pytest.mark.parametrize("name", RERUN)
+def test_a_row_of_stock_is_what_a_fresh_run_gives(name, tmp_path):
+    recorded = read()["rows"][name]
+    fresh = Stock(tmp_path).attack(CASES[name])
+    assert {k: fresh[k] for k in ("score", "forged", "state")} == {
+        k: recorded[k] for k in ("score", "forged", "state")
+    }
+
+
+# --- archives
+
+
+def test_a_hostile_zip_writes_nothing_outside_and_hurts_nobody_else(tmp_path):
+    ground = Ground(tmp_path / "course")
+    good = json.dumps(classmate())
+    path = tmp_path / "class.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{CLASSMATE}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", good)
+        for name in (f"../../{MARK}-up.ipynb", f"/tmp/{MARK}-absolute.ipynb",
+                     f"ada/../../../{MARK}-inside/{ASSIGNMENT}.ipynb", f"..\\..\\{MARK}-back.ipynb",
+                     f"{MARK}\0x.ipynb", f"C:/{MARK}.ipynb"):  # fmt: skip
+            archive.writestr(zipfile.ZipInfo(name), good)
+        link = zipfile.ZipInfo(f"linker/{ASSIGNMENT}/{ASSIGNMENT}.ipynb")
+        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, str(ground.root / "gradebook.db"))
+        folder = zipfile.ZipInfo("folder-linker")
+        folder.create_system, folder.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(folder, str(ground.root))
+        archive.writestr(f"folder-linker/{MARK}.txt", "x")
+    watch = Watch(ground.home, ground.root, tmp_path)
+    graded = grade(ground, "--submitted", str(path), *OPTIONS)
+    assert watch.left(graded.pid) == {}
+    assert float(graded.rows[CLASSMATE]["score"]) == POINTS
+    others = [row for student, row in graded.rows.items() if student != CLASSMATE]
+    assert {row["state"] for row in others} <= {"refused", "unreadable"}
+    assert {float(row["score"]) for row in others} == {0.0}
+    assert list(graded.ground.root.rglob(f"{MARK}*")) == []
+
+
+def test_a_zip_bomb_is_refused_and_the_others_are_graded(tmp_path):
+    ground = Ground(tmp_path / "course")
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr(f"{CLASSMATE}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", json.dumps(classmate()))
+        for student in ("ada", "bob", "eve"):
+            with archive.open(f"{student}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", "w") as member:
+                for _ in range(500):
+                    member.write(bytes(1_000_000))
+    graded = grade(ground, "--submitted", str(path), *OPTIONS)
+    assert float(graded.rows[CLASSMATE]["score"]) == POINTS
+    states = {graded.rows[student]["state"] for student in ("ada", "bob", "eve")}
+    assert states <= {"refused", "unreadable"} and graded.seconds < 120

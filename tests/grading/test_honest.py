@@ -1,0 +1,73 @@
+"""The honest corpus: noisy, slow, odd, and right. All must have full marks, or be told why not."""
+
+import html
+
+import pytest
+
+from course_pkg.sandbox.probe import probe
+
+from .corpus import CLASSMATE, POINTS, TRIED, Case, Graded, Ground, grade, load
+from .host import Watch
+from .tables import Table, print_at_end
+
+CASES = {case.name: case for case in load("honest")}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+]
+
+
+@pytest.fixture(scope="session")
+def graded(tmp_path_factory, request) -> Graded:
+    """All honest hand-ins, graded in one run under the usual limits."""
+    ground = Ground(tmp_path_factory.mktemp("honest") / "course")
+    for case in CASES.values():
+        ground.write(case)
+    watch = Watch(ground.home, ground.root)
+    graded = grade(ground, "--jobs=2")
+    assert watch.left(graded.pid) == {}
+    heads = ("hand-in", "kind", "state", "score", "deserved", "seconds")
+    table = print_at_end(request.config, Table("honest hand-ins", heads))
+    for case in CASES.values():
+        row = graded.row(case.id) or {}
+        table.rows.append(
+            (case.title, case.kind, row.get("state"), row.get("score"), f"{case.score:g}",
+             row.get("run_s"))
+        )  # fmt: skip
+    full = sum(row[3] == row[4] for row in table.rows)
+    table.last = f"{full} of {len(CASES)} have what they deserve"
+    return graded
+
+
+@pytest.fixture(params=list(CASES))
+def case(request) -> Case:
+    """Each hand-in in turn."""
+    return CASES[request.param]
+
+
+def test_the_corpus_is_wide_and_wants_full_marks():
+    assert len(CASES) >= 40
+    assert {case.score for case in CASES.values() if not case.told} == {POINTS}
+    assert all(case.state == ("graded",) for case in CASES.values())
+
+
+def test_it_has_the_marks_that_it_deserves(case, graded):
+    row = graded.row(case.id)
+    assert row is not None and row["state"] == "graded", row
+    assert float(row["score"]) == case.score, html.unescape(graded.page(case.id))[-3000:]
+
+
+def test_its_own_cells_were_run(case, graded):
+    if case.before or case.after:
+        assert TRIED in graded.shown(case.id)
+
+
+def test_the_page_names_what_was_wrong(case, graded):
+    page = html.unescape(graded.page(case.id))
+    assert page
+    assert [text for text in case.told if text not in page] == []
+
+
+def test_the_classmate_has_full_marks_too(graded):
+    assert float(graded.rows[CLASSMATE]["score"]) == POINTS

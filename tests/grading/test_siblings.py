@@ -1,0 +1,146 @@
+"""Two submissions side by side: neither sees, signals, reaches or leaves anything for the other.
+
+Both run meeting.py's text at the same time; a control runs it in one sandbox, where they meet.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course_pkg.sandbox.probe import find_bubblewrap, probe
+
+from . import meeting
+from .corpus import Graded, Ground, base_notebook, grade
+from .host import Watch
+
+SOURCE = Path(meeting.__file__).read_text().partition("if __name__")[0]
+SECONDS = 8
+ADMITTED = {"lock"}  # appendix/threat-model, "Agreements": a lock on a file that both can read
+STUDENTS = {"sibling-a": ("a", "b"), "sibling-b": ("b", "a")}
+LOOK_AROUND = """
+import json, os, random, time
+import numpy as np
+began = time.time()
+met = meet({me!r}, {other!r}, {seconds})
+def target(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+print("FOUND", json.dumps({{
+    "met": met, "began": began, "ended": time.time(),
+    "random": [random.random(), float(np.random.rand()), os.urandom(4).hex()],
+    "key": get_ipython().kernel.session.key.hex(),
+    "files": sorted({{target(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd")}}),
+    "spaces": {{name: target(f"/proc/self/ns/{{name}}") for name in os.listdir("/proc/self/ns")}},
+    "pids": [int(name) for name in os.listdir("/proc") if name.isdigit()],
+    "uid": os.getuid(),
+}}))
+"""
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+]
+
+
+@pytest.fixture(scope="module")
+def side_by_side(tmp_path_factory) -> tuple[Graded, list[dict], dict]:
+    """Two submissions that were run at the same time: what each found, and what was left."""
+    ground = Ground(tmp_path_factory.mktemp("siblings") / "course")
+    for student, (me, other) in STUDENTS.items():
+        code = SOURCE + LOOK_AROUND.format(me=me, other=other, seconds=SECONDS)
+        nb = base_notebook("stub")
+        nb.cells.insert(0, nbformat.v4.new_code_cell(code, id="meet"))
+        ground.hand_in(student, nb)
+    watch = Watch(ground.home, ground.root)
+    chosen = [f"--student={student}" for student in STUDENTS]
+    graded = grade(ground, "--jobs=2", "--cell-timeout=60", *chosen)
+    left = watch.left(graded.pid)
+    found = []
+    for student in STUDENTS:
+        match = re.search(r"FOUND (\{.*\})", graded.shown(student))
+        assert match, graded.shown(student)[-3000:]
+        found.append(json.loads(match[1]))
+    return graded, found, left
+
+
+def test_they_were_there_at_the_same_time(side_by_side):
+    _, (a, b), _ = side_by_side
+    assert min(a["ended"], b["ended"]) - max(a["began"], b["began"]) > SECONDS / 2
+
+
+def test_they_never_met_but_by_what_the_threat_model_admits(side_by_side):
+    _, found, _ = side_by_side
+    assert [set(one["met"]) - ADMITTED for one in found] == [set(), set()]
+
+
+def test_they_share_no_namespace_but_that_of_the_clock(side_by_side):
+    _, (a, b), _ = side_by_side
+    for name in ("mnt", "pid", "net", "ipc", "uts"):
+        assert a["spaces"][name] != b["spaces"][name], name
+
+
+def test_they_share_no_socket_pipe_or_file(side_by_side):
+    _, (a, b), _ = side_by_side
+    shared = set(a["files"]) & set(b["files"])
+    assert not {name for name in shared if re.match(r"(socket|pipe):", name)}
+
+
+def test_they_share_no_random_state_and_no_key(side_by_side):
+    _, (a, b), _ = side_by_side
+    assert not set(a["random"]) & set(b["random"])
+    assert a["key"] != b["key"]
+
+
+def test_each_sees_only_its_own_few_processes(side_by_side):
+    _, found, _ = side_by_side
+    for one in found:
+        assert len(one["pids"]) <= 6 and max(one["pids"]) < 100
+
+
+def test_nothing_is_left_for_anybody(side_by_side):
+    _, _, left = side_by_side
+    assert left == {}
+
+
+def test_in_one_sandbox_they_meet_in_every_way(tmp_path):
+    """The control: without walls between them, the same code finds the other each time."""
+    walls = ["--unshare-all", "--die-with-parent", "--proc", "/proc", "--dev", "/dev"]
+    walls += ["--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/dev/shm", "--chdir", "/tmp"]
+    for path in ("/usr", "/bin", "/lib", "/lib64", "/etc", *{sys.prefix, sys.base_prefix}):
+        walls += ["--ro-bind-try", path, path]
+    walls += ["--ro-bind", meeting.__file__, "/meeting.py"]
+    both = f"'{sys.executable}' /meeting.py a b 4 & '{sys.executable}' /meeting.py b a 4; wait"
+    done = subprocess.run(
+        [str(find_bubblewrap()), *walls, "--", "sh", "-c", both],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    met = done.stdout.split()
+    inherited = {"inherited_memory"}  # two programs that were started, not forked, share none
+    assert set(meeting.ways()) - inherited <= set(met), done.stderr
+
+
+def test_memory_that_both_inherit_would_be_found():
+    """The control of the way that a fork alone opens."""
+    script = f"""
+import mmap, os, sys
+sys.path.insert(0, {str(Path(meeting.__file__).parent)!r})
+import meeting
+with open("/dev/shm/course-meet-control", "w+b") as file:
+    file.truncate(4096)
+    shared = mmap.mmap(file.fileno(), 4096)
+os.unlink("/dev/shm/course-meet-control")
+one = meeting.Meeting("a", "b")
+if os.fork() == 0:
+    meeting.Meeting("b", "a").leave_inherited_memory()
+    os._exit(0)
+os.wait()
+print(one.look_inherited_memory())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "True", done.stderr
