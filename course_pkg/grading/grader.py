@@ -28,7 +28,7 @@ def grade(course: Path, assignment: str, options: Options, show: Show) -> list[R
     HandoutError for the course's own files; never for what a student handed in.
     Chapter: appendix/for-instructors.
     """
-    registry.trusted(assignment)
+    registry.ask_module(assignment)  # that there is one; what is slow to import waits
     if options.rules.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
     with (

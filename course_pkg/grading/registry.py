@@ -66,7 +66,7 @@ def student_side(assignment: str) -> tuple[Path, ...]:
     >>> sorted(path.name for path in student_side("lora-math"))
     ['__init__.py', '__init__.py', 'ask.py', 'models.py']
     """
-    folder = Path(ask(assignment).__file__).parent
+    folder = CHECKS / ask_module(assignment).split(".")[-2]
     found, wanted = {CHECKS / "__init__.py", folder / "__init__.py"}, [folder / "ask.py"]
     while wanted:
         path = wanted.pop()
@@ -75,6 +75,30 @@ def student_side(assignment: str) -> tuple[Path, ...]:
         beside = {folder / f"{n.module}.py" for n in nodes if n.level == 1}
         wanted += beside - found
     return tuple(sorted(found))
+
+
+def masked(assignment: str) -> tuple[str, ...]:
+    """The modules that would answer a question of an assignment, read without running anything.
+
+    Chapter: appendix/threat-model.
+
+    >>> "course_pkg.adapters" in masked("lora-math")
+    True
+    """
+    path = CHECKS / ask_module(assignment).split(".")[-2] / "ask.py"
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="MASKED")], value=value):
+                return tuple(ast.literal_eval(value))
+    return ()
+
+
+def ask_module(assignment: str) -> str:
+    """The dotted name of an assignment's `ask`, not imported. Raises UnknownQuestion.
+
+    Chapter: appendix/threat-model.
+    """
+    return _module(assignment, "ask")
 
 
 def trusted(assignment: str) -> dict[str, Question]:
@@ -106,8 +130,12 @@ def assignment_hash(assignment: str) -> str:
 
 
 def _load(assignment: str, half: str) -> ModuleType:
+    return importlib.import_module(_module(assignment, half))
+
+
+def _module(assignment: str, half: str) -> str:
     folder = assignment.replace("-", "_")
     if not _NAME.fullmatch(assignment) or not (CHECKS / folder / f"{half}.py").is_file():
         known = ", ".join(assignments())
         raise UnknownQuestion(f"no assignment is called {assignment!r}; there are: {known}")
-    return importlib.import_module(f"course_pkg.grading.checks.{folder}.{half}")
+    return f"course_pkg.grading.checks.{folder}.{half}"

@@ -84,7 +84,7 @@ class Hall:
                 policy.python_folders(), hidden=(course.resolve(), PACKAGE.parent)
             )
             self._student_view = student_view(assignment, course, rules.disk_bytes)
-        ask = registry.ask(assignment).__name__
+        ask = registry.ask_module(assignment)
         trusted = f"{ask.removesuffix('.ask')}.trusted"
         with ExitStack() as stack:
             private = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-warm-"))
@@ -200,7 +200,7 @@ def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
     return View(
         policy.python_folders() + models + registry.student_side(assignment),
         hidden=(course.resolve(), PACKAGE.parent, registry.CHECKS),
-        masks=policy.module_masks(registry.ask(assignment).MASKED, MASKED),
+        masks=policy.module_masks(registry.masked(assignment), MASKED),
         writable=dict.fromkeys(("/home/student", "/tmp", "/dev/shm"), disk_bytes),
     )
 
