@@ -66,7 +66,7 @@ def student_side(assignment: str) -> tuple[Path, ...]:
     >>> sorted(path.name for path in student_side("lora-math"))
     ['__init__.py', '__init__.py', 'ask.py', 'models.py']
     """
-    folder = CHECKS / ask_module(assignment).split(".")[-2]
+    folder = _folder(assignment, "ask")
     found, wanted = {CHECKS / "__init__.py", folder / "__init__.py"}, [folder / "ask.py"]
     while wanted:
         path = wanted.pop()
@@ -85,8 +85,7 @@ def masked(assignment: str) -> tuple[str, ...]:
     >>> "course_pkg.adapters" in masked("lora-math")
     True
     """
-    path = CHECKS / ask_module(assignment).split(".")[-2] / "ask.py"
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse((_folder(assignment, "ask") / "ask.py").read_text()).body:
         match node:
             case ast.Assign(targets=[ast.Name(id="MASKED")], value=value):
                 return tuple(ast.literal_eval(value))
@@ -125,8 +124,7 @@ def assignment_hash(assignment: str) -> str:
 
     Chapter: appendix/for-instructors.
     """
-    _load(assignment, "ask")
-    return checks_hash(CHECKS / assignment.replace("-", "_"))
+    return checks_hash(_folder(assignment, "ask"))
 
 
 def _load(assignment: str, half: str) -> ModuleType:
@@ -134,8 +132,12 @@ def _load(assignment: str, half: str) -> ModuleType:
 
 
 def _module(assignment: str, half: str) -> str:
-    folder = assignment.replace("-", "_")
-    if not _NAME.fullmatch(assignment) or not (CHECKS / folder / f"{half}.py").is_file():
+    return f"course_pkg.grading.checks.{_folder(assignment, half).name}.{half}"
+
+
+def _folder(assignment: str, half: str) -> Path:
+    folder = CHECKS / assignment.replace("-", "_")
+    if not _NAME.fullmatch(assignment) or not (folder / f"{half}.py").is_file():
         known = ", ".join(assignments())
         raise UnknownQuestion(f"no assignment is called {assignment!r}; there are: {known}")
-    return f"course_pkg.grading.checks.{folder}.{half}"
+    return folder

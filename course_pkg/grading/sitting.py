@@ -29,6 +29,7 @@ from course_pkg.sandbox.warm_kernel import pack
 from . import registry
 from .check import CHECKER_FD
 from .follow import Sat, follow, read_all
+from .records import MAX_RESULTS
 from .states import State
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -36,7 +37,6 @@ BASE_UID = 0x7000_0000  # no account, container or service has ids as high as th
 JUDGE_WITHIN_S = 60.0
 SLOTS = 32  # submissions at a time
 SO_PASSRIGHTS = 83
-MAX_RESULTS = 4 * MIB
 MASKED = "raise ImportError('{name} is not to be had while your work is graded: use your own')\n"
 MODELS = ("torch", "transformers.generation.utils", "transformers.models.auto.modeling_auto",
           "transformers.models.auto.tokenization_auto", "course_pkg.lm.load",

@@ -15,8 +15,6 @@ from . import cgroup_places
 from .cgroups import Cgroup, Place
 from .watchdog import Watchdog
 
-# What an ordinary user types before `course` for a control group, where systemd runs the session.
-SCOPE = "systemd-run --user --scope -p Delegate=yes"
 NPROC_COUNTS_BY_NAMESPACE = (5, 14)  # Linux: before that, all of a user's processes counted
 MIB = 1024 * 1024
 
