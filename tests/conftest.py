@@ -9,6 +9,8 @@ import pytest
 
 from course_pkg.lm.errors import ModelError
 
+from .chromium import running
+
 
 def pytest_collection_modifyitems(items):
     """Skip, with the reason, what needs a GPU where there is none."""
@@ -28,6 +30,13 @@ def tiny():
     from course_pkg.lm.load import load
 
     return load("tiny")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium without a window."""
+    with running() as program:
+        yield program
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,10 @@ NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 
 @dataclass(frozen=True)
 class Done:
-    """A submission's record, with the notebook and the files to keep; None of what was not run."""
+    """A submission's record, with the notebook and the files to keep; None of what was not run.
+
+    Chapter: appendix/for-instructors.
+    """
 
     record: Record
     notebook: NotebookNode | None = None

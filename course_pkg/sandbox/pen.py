@@ -7,6 +7,7 @@ protection, and whoever asks for it must say so.
 
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -28,6 +29,7 @@ class Pen:
     def __init__(self, view: View | None, uid: int | None, limits: Limits, name: str) -> None:
         self.limits, self._uid, self._child = limits, uid, 0
         self.walls = None
+        self._ending, self._closed = threading.Lock(), False
         self.fence = fence(limits, name)
         try:
             if view is not None:
@@ -55,7 +57,12 @@ class Pen:
             self.fence.watch(self.walls.init, self._child)
 
     def end(self) -> None:
-        """Kill everything inside and wait until it is gone. May be called again."""
+        """Kill everything inside and wait until it is gone. May be called again, by any thread."""
+        with self._ending:
+            if not self._closed:
+                self._end()
+
+    def _end(self) -> None:
         if self.walls is not None:
             self.walls.close()
         elif self._child:
@@ -67,5 +74,7 @@ class Pen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
-        self.fence.close()
+        with self._ending:
+            self._end()
+            self._closed = True
+            self.fence.close()

@@ -1,52 +1,15 @@
 """Pages open from disk in Chromium with no network: no error, mathematics set, nothing too wide."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.chromium import Tab, low_contrast
+
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WIDTHS = (1280, 390)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium without a window."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("needs Chromium (apt-get install chromium)")
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        program = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield program
-        program.close()
-
-
-class Tab:
-    """A page of a browser that writes down what goes wrong."""
-
-    def __init__(self, browser, width=1280, scheme="light"):
-        size = {"width": width, "height": 900}
-        self.context = browser.new_context(viewport=size, offline=True, color_scheme=scheme)
-        self.page = self.context.new_page()
-        self.problems = []
-        self.page.on("console", lambda m: m.type == "error" and self.problems.append(m.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("requestfailed", lambda request: self.problems.append(request.url))
-        self.page.on("request", self._local)
-
-    def _local(self, request):
-        if not request.url.startswith(("file:", "data:", "blob:")):
-            self.problems.append(f"asks for {request.url}")
-
-    def open(self, path: Path, query: str = ""):
-        self.page.goto(f"file://{path.resolve()}{query}")
-        self.page.wait_for_load_state("load")
-        self.page.evaluate("() => window.MathJax?.startup?.promise")
-        return self.page
 
 
 def pages(site):
@@ -140,28 +103,12 @@ def test_a_page_follows_the_system_and_its_button(browser, site, scheme):
     assert len(seen) == 2
 
 
-CONTRAST = """() => {
-  const rgb = c => c.match(/[\\d.]+/g).map(Number);
-  const light = c => { const [r, g, b] = rgb(c).map(v => (v /= 255) <= 0.03928 ? v / 12.92
-    : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e)
-    .backgroundColor; if ((rgb(c)[3] ?? 1) > 0.9) return c; } return 'rgb(255, 255, 255)'; };
-  const low = [];
-  for (const e of document.querySelectorAll('main p, main li, main h1, main h2, main td, main pre, '
-      + 'main figcaption, main dt, .bd-sidebar-primary a')) {
-    if (!e.offsetParent || !e.innerText.trim() || e.closest('.headerlink')) continue;
-    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
-    if ((a + 0.05) / (b + 0.05) < 4.5) low.push(e.innerText.slice(0, 40));
-  }
-  return low;
-}"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_what_is_behind_it(browser, site, scheme):
     """WCAG's contrast for running text, 4.5 to 1, in both modes."""
     pages = [path for path in in_order(site) if path.is_file()]
-    low = {p.name: Tab(browser, scheme=scheme).open(p).evaluate(CONTRAST) for p in pages}
+    tabs = {path.name: Tab(browser, scheme=scheme).open(path) for path in pages}
+    low = {name: low_contrast(page) for name, page in tabs.items()}
     assert {name: texts for name, texts in low.items() if texts} == {}
 
 

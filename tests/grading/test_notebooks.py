@@ -474,9 +474,8 @@ def test_invented_cells_become_the_students_own():
     done = student(lambda cells: cells.append(invented))
     assert_whole(done)
     assert done.notebook.cells[-1].metadata == {}
-    assert done.remarks == (
-        "no cell of the assignment is called bonus; taken as the student's own",
-    )
+    remark = "no cell of the assignment is called 'bonus'; taken as the student's own"
+    assert done.remarks == (remark,)
 
 
 def test_ids_taken_by_the_student_do_not_clash_with_the_releases():

@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-import shutil
 import struct
 import time
 import zlib
@@ -564,11 +563,7 @@ def test_no_mixture_of_markup_acts(pieces):
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_in_a_browser_no_script_runs_and_nothing_is_asked_for(tmp_path):
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("needs Chromium (apt-get install chromium)")
-    api = pytest.importorskip("playwright.sync_api")
+def test_in_a_browser_no_script_runs_and_nothing_is_asked_for(browser, tmp_path):
     hostile = []
     for text in MARKDOWN:
         hostile.append(v4.new_markdown_cell(clean_markdown(text)))
@@ -578,23 +573,19 @@ def test_in_a_browser_no_script_runs_and_nothing_is_asked_for(tmp_path):
     raw = [v4.new_markdown_cell(text) for text in MARKDOWN if "attachment" not in text][:8]
     books["uncleaned"] = raw
     asked, hacked = {}, {}
-    with api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=path, args=flags)
-        for name, cells in books.items():
-            file = tmp_path / f"{name}.html"
-            file.write_text(page(*cells))
-            tab = browser.new_context(offline=True).new_page()
-            asked[name] = set()
-            tab.on("request", lambda request, name=name: asked[name].add(request.url))
-            tab.goto(file.as_uri(), wait_until="load")
-            tab.mouse.click(200, 200)
-            tab.wait_for_timeout(500)
-            asked[name].discard(file.as_uri())
-            asked[name] = {url for url in asked[name] if not url.startswith("data:")}
-            hacked[name] = tab.evaluate("window.hacked")
-            assert tab.url == file.as_uri() or name == "uncleaned"
-        browser.close()
+    for name, cells in books.items():
+        file = tmp_path / f"{name}.html"
+        file.write_text(page(*cells))
+        tab = browser.new_context(offline=True).new_page()
+        asked[name] = set()
+        tab.on("request", lambda request, name=name: asked[name].add(request.url))
+        tab.goto(file.as_uri(), wait_until="load")
+        tab.mouse.click(200, 200)
+        tab.wait_for_timeout(500)
+        asked[name].discard(file.as_uri())
+        asked[name] = {url for url in asked[name] if not url.startswith("data:")}
+        hacked[name] = tab.evaluate("window.hacked")
+        assert tab.url == file.as_uri() or name == "uncleaned"
     assert hacked["uncleaned"] == 1  # that this test could fail
     assert hacked["hostile"] is None
     assert asked["hostile"] == asked["empty"]  # the template's own

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -13,6 +12,7 @@ from course_pkg.grading.scores import score_statistics
 from course_pkg.grading.states import State
 from course_pkg.grading.store import Store, file_stem
 from course_pkg.grading.vault import secret
+from tests.chromium import Tab, low_contrast
 
 from .recorded import ASSIGNMENT, HOSTILE, questions, record, unreadable, wrong
 
@@ -157,47 +157,13 @@ def test_an_empty_class_has_an_index_and_a_table_without_rows(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_the_window_keep_their_policy_and_can_be_read(tmp_path, width, scheme):
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("needs Chromium (apt-get install chromium)")
-    api = pytest.importorskip("playwright.sync_api")
+def test_pages_fit_the_window_keep_their_policy_and_can_be_read(browser, tmp_path, width, scheme):
     lost = {"forward": wrong("x" * 300, given="y" * 400), "counts": wrong()}
     records = [record("a" * 80, questions=questions(lost), sandbox=UNSAFE), unreadable("ben")]
     folder = write(tmp_path, ASSIGNMENT, records, {"ben": 4})
-    problems = []
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        size = {"width": width, "height": 900}
-        tab = browser.new_context(viewport=size, color_scheme=scheme, offline=True).new_page()
-        tab.on("console", lambda message: problems.append(message.text))
-        for file in folder.glob("*.html"):
-            tab.goto(file.as_uri())
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width
-            assert tab.evaluate(CONTRAST) == []
-        browser.close()
-    assert problems == []
-
-
-# Every text against the first solid background behind it: 4.5 to 1, as WCAG AA wants.
-CONTRAST = """() => {
-  const numbers = c => c.match(/[\\d.]+/g).map(Number);
-  const light = c => numbers(c).slice(0, 3).map(v => v / 255)
-    .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = e => {
-    for (; e; e = e.parentElement) {
-      const colour = getComputedStyle(e).backgroundColor;
-      if (numbers(colour)[3] !== 0) return colour;
-    }
-    return 'rgb(255, 255, 255)';
-  };
-  const written = e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
-  return [...document.querySelectorAll('main *')]
-    .filter(e => !(e instanceof SVGElement) && written(e))
-    .map(e => {
-      const pair = [light(getComputedStyle(e).color), light(behind(e))].sort((a, b) => a - b);
-      return [e.tagName + '.' + e.className, (pair[1] + 0.05) / (pair[0] + 0.05)];
-    })
-    .filter(([, ratio]) => ratio < 4.5).map(([name, ratio]) => name + ' ' + ratio.toFixed(2));
-}"""
+    tab = Tab(browser, width, scheme)
+    for file in folder.glob("*.html"):
+        page = tab.open(file)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert low_contrast(page) == []
+    assert tab.problems == []

@@ -1,0 +1,72 @@
+"""Pages in Chromium: a tab that writes down what goes wrong, and texts that are hard to read."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@contextmanager
+def running() -> Iterator:
+    """Chromium without a window, once a process: its interface allows no second at a time."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("needs Chromium (apt-get install chromium)")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        program = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield program
+        program.close()
+
+
+class Tab:
+    """A page of a browser that writes down what goes wrong."""
+
+    def __init__(self, browser, width=1280, scheme="light"):
+        size = {"width": width, "height": 900}
+        self.context = browser.new_context(viewport=size, offline=True, color_scheme=scheme)
+        self.page = self.context.new_page()
+        self.problems = []
+        self.page.on("console", lambda m: m.type == "error" and self.problems.append(m.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("requestfailed", lambda request: self.problems.append(request.url))
+        self.page.on("request", self._local)
+
+    def _local(self, request):
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            self.problems.append(f"asks for {request.url}")
+
+    def open(self, path: Path, query: str = ""):
+        self.page.goto(f"file://{path.resolve()}{query}")
+        self.page.wait_for_load_state("load")
+        self.page.evaluate("() => window.MathJax?.startup?.promise")
+        return self.page
+
+
+def low_contrast(page, within: str = "main, .bd-sidebar-primary") -> list[str]:
+    """Texts under 4.5 to 1 against the first solid background behind them, as WCAG AA wants."""
+    return page.evaluate(CONTRAST, within)
+
+
+CONTRAST = """within => {
+  const rgb = c => c.match(/[\\d.]+/g).map(Number);
+  const light = c => { const [r, g, b] = rgb(c).map(v => (v /= 255) <= 0.03928 ? v / 12.92
+    : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e)
+    .backgroundColor; if ((rgb(c)[3] ?? 1) > 0.9) return c; } return 'rgb(255, 255, 255)'; };
+  const written = e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+  const low = [];
+  const parts = [...document.querySelectorAll(within)];
+  for (const e of parts.flatMap(part => [...part.querySelectorAll('*')])) {
+    if (e instanceof SVGElement || !e.offsetParent || !written(e)) continue;
+    if (e.closest('.headerlink, mjx-container')) continue;
+    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5)
+      low.push(`${e.tagName}.${e.className} ${e.innerText.slice(0, 40)}`);
+  }
+  return low;
+}"""
