@@ -111,7 +111,7 @@ def grade(
         Path, typer.Option(help="Folder or zip of hand-ins: nbgrader's layout, or <student>.ipynb.")
     ] = Path("submitted"),
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=32, help="Submissions at a time [default: one a core]")
+        int | None, typer.Option(min=1, max=32, help="Submissions at a time [default: cores + 1]")
     ] = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds for a submission.")] = 600,
     cell_timeout: Annotated[float, typer.Option(min=1, help="Seconds for a cell.")] = 120,

@@ -25,6 +25,7 @@ from .intake import Files, HandIn, Refused
 from .marked import with_results
 from .names import valid_student
 from .options import NoSandbox, Options, Show
+from .outlines import Outline
 from .records import Record, checked_results, nothing_earned
 from .sitting import Hall
 from .states import State
@@ -59,7 +60,7 @@ class Batch:
         self.hall = hall
         self.course, self.assignment, self.options, self.book = course, assignment, options, book
         self.rules = options.rules
-        self.questions = registry.trusted(assignment)
+        self.questions: dict[str, Outline] = {}  # until the hall is ready
         self.released = book.ensure_assignment(assignment)
         self.checks = notebooks.checks(self.released, assignment)
         self.secret = secret(course)
@@ -91,6 +92,7 @@ class Batch:
             return
         with ExitStack() as stack:
             self.hall.ready()
+            self.questions = self.hall.outlines()
             self._try_out()
             pool = stack.enter_context(ThreadPoolExecutor(self.options.jobs))
             stack.callback(pool.shutdown, cancel_futures=True)

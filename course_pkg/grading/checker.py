@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from . import outlines, registry
 from .exam import Exam
 from .judge import QuestionResult
 from .protocol import receive, send
@@ -69,6 +70,19 @@ def _failure_text(failure: Any) -> dict[str, Any] | None:
         return None
     shown = {k: shorten(getattr(failure, k)) for k in ("inputs", "expected", "given")}
     return {**shown, "reason": failure.reason[:500], "misconception": failure.misconception}
+
+
+def run(job: dict[str, Any], descriptors: list[int]) -> None:
+    """What a warm parent's child does: sit with a student, or write an assignment's outlines.
+
+    job: assignment, and student for a sitting. descriptors: the first is written to.
+    Chapter: appendix/threat-model.
+    """
+    if "student" in job:
+        sit(job, descriptors)
+        return
+    with os.fdopen(descriptors[0], "w") as out:
+        out.write(outlines.as_json(outlines.outlined(registry.trusted(job["assignment"]).values())))
 
 
 def sit(job: dict[str, Any], descriptors: list[int]) -> None:

@@ -36,7 +36,7 @@ def options(
     regrade: bool,
     unsafe: bool,
 ) -> Options:
-    """The options of the command line. memory: in GB; times in seconds; jobs: None for the cores.
+    """The options of the command line. memory: in GB; times in seconds; jobs: None for cores + 1.
 
     Chapter: appendix/for-instructors.
     """
@@ -46,7 +46,7 @@ def options(
         memory_bytes=int(memory * 1024 * MIB),
         sandboxed=not unsafe,
     )
-    jobs = jobs or min(32, len(os.sched_getaffinity(0)))
+    jobs = jobs or min(32, len(os.sched_getaffinity(0)) + 1)  # one may wait while others compute
     return Options(submitted, jobs, rules, tuple(students), regrade)
 
 

@@ -33,7 +33,7 @@ def grade(course: Path, assignment: str, options: Options, show: Show) -> list[R
         raise NoSandbox(state)
     with (
         lock(course, f"course grade {assignment}"),
-        Hall(assignment, course, options.rules) as hall,  # warms up while the rest is looked at
+        Hall(assignment, course, options.rules) as hall,
         Book(course) as book,
     ):
         everyone = collect(options.submitted, assignment)

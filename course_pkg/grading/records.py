@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .judge import UNANSWERED
-from .questions import Question
+from .outlines import Outline, PropertyOutline
 from .states import State
 from .texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
 
@@ -55,7 +55,7 @@ class Record:
         return float(sum(question.points for question in self.questions))
 
 
-def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
+def nothing_earned(questions: Mapping[str, Outline]) -> tuple[QuestionRecord, ...]:
     """The questions of a submission that was not run: every property lost, for want of an answer.
 
     Chapter: appendix/for-instructors.
@@ -76,7 +76,7 @@ def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, .
     )
 
 
-def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
+def checked_results(text: bytes, questions: Mapping[str, Outline]) -> tuple[QuestionRecord, ...]:
     """What a checker wrote, if it is the verdict on every one of `questions`, in their order.
 
     Names, points and words are those of the trusted questions; a property earned all its points
@@ -96,7 +96,7 @@ def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[Que
     )
 
 
-def _question(row: Any, question: Question) -> QuestionRecord:
+def _question(row: Any, question: Outline) -> QuestionRecord:
     _wanted(row, {"question": question.name, "points": question.points}, {"earned", "properties"})
     properties = row["properties"]
     if not isinstance(properties, list) or len(properties) != len(question.properties):
@@ -113,7 +113,7 @@ def _question(row: Any, question: Question) -> QuestionRecord:
     return record
 
 
-def _property(question: Question, p: Any, row: Any) -> PropertyRecord:
+def _property(question: Outline, p: PropertyOutline, row: Any) -> PropertyRecord:
     trusted = {"name": p.name, "says": p.says, "hint": p.hint, "points": p.points}
     _wanted(row, trusted, {"earned", "failure"})
     record = PropertyRecord(**trusted, failure=_failure(question, row["failure"]))
@@ -122,7 +122,7 @@ def _property(question: Question, p: Any, row: Any) -> PropertyRecord:
     return record
 
 
-def _failure(question: Question, row: Any) -> FailureRecord | None:
+def _failure(question: Outline, row: Any) -> FailureRecord | None:
     if row is None:
         return None
     _wanted(row, {}, {"inputs", "expected", "given", "reason", "misconception"})
@@ -131,11 +131,10 @@ def _failure(question: Question, row: Any) -> FailureRecord | None:
             continue
         if not isinstance(text, str) or len(text) > MAX_TEXT:
             raise ValueError(f"{question.name}: {name} is not a short text")
-    known = {m.says for m in question.misconceptions}
-    if row["misconception"] is not None and row["misconception"] not in known:
+    if row["misconception"] not in (None, *question.misconceptions):
         raise ValueError(f"{question.name}: no such misconception")
     shown = {name: _shown(row[name]) for name in ("inputs", "expected", "given")}
-    if question.variant is not None:  # a number that a student should find, not read
+    if question.by_hand:  # a number that a student should find, not read
         shown["expected"] = None
     return FailureRecord(
         **shown, reason=one_line(row["reason"], MAX_TEXT), misconception=row["misconception"]

@@ -29,6 +29,7 @@ from course_pkg.sandbox.warm_kernel import pack
 from . import registry
 from .check import CHECKER_FD
 from .follow import Sat, follow, read_all
+from .outlines import Outline, from_json
 from .records import MAX_RESULTS
 from .states import State
 
@@ -84,23 +85,42 @@ class Hall:
                 policy.python_folders(), hidden=(course.resolve(), PACKAGE.parent)
             )
             self._student_view = student_view(assignment, course, rules.disk_bytes)
-        ask = registry.ask_module(assignment)
+        self._stack = ExitStack()
+        self._kernels = self._checkers = None
+
+    def start(self) -> None:
+        """Start both warm parents, and go on without waiting for them. May be called again."""
+        if self._kernels is not None:
+            return
+        ask = registry.ask_module(self.assignment)
         trusted = f"{ask.removesuffix('.ask')}.trusted"
-        with ExitStack() as stack:
-            private = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-warm-"))
-            env = policy.environment({"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private})
-            kernels = WarmParent(
-                "course_pkg.sandbox.warm_kernel:run", (*MODELS, *NOTEBOOKS, ask), env
-            )
-            self._kernels = stack.enter_context(kernels)
-            checkers = WarmParent("course_pkg.grading.checker:sit", (*MODELS, trusted), env)
-            self._checkers = stack.enter_context(checkers)
-            self._stack = stack.pop_all()
+        private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-warm-"))
+        env = policy.environment({"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private})
+        kernel, checker = "course_pkg.sandbox.warm_kernel:run", "course_pkg.grading.checker:run"
+        kernels = WarmParent(kernel, (*MODELS, *NOTEBOOKS, ask), env)
+        self._kernels = self._stack.enter_context(kernels)
+        checkers = WarmParent(checker, (*MODELS, trusted), env)
+        self._checkers = self._stack.enter_context(checkers)
 
     def ready(self) -> None:
         """Wait until both warm parents are warm. Raises SandboxFailed where one doesn't start."""
+        self.start()
         self._kernels.ready()
         self._checkers.ready()
+
+    def outlines(self) -> dict[str, Outline]:
+        """The outlines of the assignment's questions, by name. Raises SandboxFailed."""
+        with ExitStack() as stack:
+            out, into = _pipe(stack)
+            limits, name = self.rules.checker(), f"{os.getpid()}-outlines"
+            pen = stack.enter_context(Pen(self._checker_view, self._uid, limits, name))
+            pen.put(self._checkers, {"assignment": self.assignment}, [into.fileno()])
+            into.close()
+            text = read_all(out.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
+        try:
+            return from_json(text)
+        except (ValueError, TypeError, KeyError) as error:
+            raise SandboxFailed(f"the checker gave no outlines: {error}") from None
 
     def sit(
         self, student: str, key: bytes, notebook: NotebookNode, files: dict[str, bytes], slot: int

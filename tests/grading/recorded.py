@@ -6,6 +6,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.grading import registry
+from course_pkg.grading.outlines import outlined
 from course_pkg.grading.records import Record, nothing_earned
 from course_pkg.grading.states import State
 from course_pkg.grading.texts import FailureRecord, PropertyRecord, QuestionRecord
@@ -68,7 +69,7 @@ def unreadable(student: str = "ada") -> Record:
         student,
         state=State.UNREADABLE,
         reason="the file breaks off at line 4",
-        questions=nothing_earned(registry.trusted(ASSIGNMENT)),
+        questions=nothing_earned(outlined(registry.trusted(ASSIGNMENT).values())),
     )
 
 

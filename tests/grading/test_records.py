@@ -12,6 +12,8 @@ import pytest
 from course_pkg.grading import registry, store, vault
 from course_pkg.grading.checker import as_json
 from course_pkg.grading.exam import Exam
+from course_pkg.grading.outlines import as_json as outlines_as_json
+from course_pkg.grading.outlines import from_json, outlined
 from course_pkg.grading.records import MAX_RESULTS, checked_results, nothing_earned
 from course_pkg.grading.report import as_record
 from course_pkg.grading.states import State
@@ -140,7 +142,7 @@ def test_an_error_inside_the_lock_is_not_taken_for_a_lock_that_is_held(tmp_path)
 
 @pytest.fixture(scope="module")
 def trusted():
-    return registry.trusted(ASSIGNMENT)
+    return outlined(registry.trusted(ASSIGNMENT).values())
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +156,15 @@ def results():
 
 def rows(results):
     return json.loads(as_json(results))
+
+
+def test_outlines_survive_the_way_through_text_and_nothing_else_is_taken_for_them(trusted):
+    assert from_json(outlines_as_json(trusted)) == trusted
+    assert {o.name: o.points for o in trusted.values()} == {
+        q.name: q.points for q in registry.trusted(ASSIGNMENT).values()
+    }
+    with pytest.raises(ValueError, match="wanted a list of outlines"):
+        from_json('{"failed": "no room"}')
 
 
 def test_what_a_checker_writes_is_taken_as_it_was_judged(results, trusted):
