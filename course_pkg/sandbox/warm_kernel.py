@@ -12,8 +12,8 @@ import json
 import os
 import signal
 import sys
-import tarfile
 import time
+import zipfile
 from contextlib import suppress
 from typing import Any
 
@@ -129,7 +129,7 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
     """Run the notebook of a job. descriptors: the lines out, the checker's socket, the hand-in.
 
     job: work and runtime (folders), cell_timeout_s, max_output_bytes, environment, checker (the
-    variable that names the socket). The hand-in is a tar with `notebook.json` first and the
+    variable that names the socket). The hand-in is a zip with the notebook first and the
     student's files after it. Chapter: appendix/threat-model.
     """
     out, checker, hand_in = descriptors
@@ -147,24 +147,20 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 
 def _unpack(hand_in: int, work: str) -> Any:
     """The notebook of a hand-in; its files go to the working folder."""
-    with os.fdopen(hand_in, "rb") as source, tarfile.open(fileobj=source, mode="r|") as tar:
-        text = None
-        for member in tar:
-            if text is None:
-                text = tar.extractfile(member).read().decode()
-            else:
-                tar.extract(member, work, filter="data")
-    return nbformat.reads(text, as_version=4)
+    with os.fdopen(hand_in, "rb") as source, zipfile.ZipFile(source) as archive:
+        first, *others = archive.infolist()
+        for member in others:
+            archive.extract(member, work)
+        return nbformat.reads(archive.read(first).decode(), as_version=4)
 
 
 def pack(notebook: Any, files: dict[str, bytes]) -> bytes:
     """The hand-in that `run` unpacks. Chapter: appendix/threat-model."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, content in {"": nbformat.writes(notebook).encode(), **files}.items():
-            member = tarfile.TarInfo(name or "notebook.json")
-            member.size, member.mode = len(content), 0o644
-            tar.addfile(member, io.BytesIO(content))
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("/notebook"), nbformat.writes(notebook))
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 
 
