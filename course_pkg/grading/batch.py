@@ -152,7 +152,7 @@ class Batch:
             state,
             reason,
             questions=questions,
-            remarks=assembled.remarks,
+            remarks=assembled.remarks + sat.remarks,
             start_s=round(sat.start_s, 3),
             run_s=round(sat.run_s, 3),
             peak_bytes=sat.peak_bytes,

@@ -41,6 +41,7 @@ class Sat:
     run_s: float = 0.0
     peak_bytes: int | None = None
     limits: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def follow(sat: Sat, descriptor: int, bounds: Bounds, began: float) -> None:

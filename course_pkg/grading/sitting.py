@@ -133,8 +133,7 @@ class Hall:
         if not 0 <= slot < SLOTS:
             raise ValueError(f"slot {slot}; wanted 0 to {SLOTS - 1}")
         uids = (None, None) if self._uid is None else (self._uid + slot, self._uid + SLOTS + slot)
-        name = f"{os.getpid()}-{slot}"
-        sat = Sat()
+        sat, name = Sat(), f"{os.getpid()}-{slot}"
         with ExitStack() as stack:
             place = stack.enter_context(_place(self.rules.sandboxed))
             kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
@@ -149,17 +148,18 @@ class Hall:
             pen = stack.enter_context(
                 Pen(self._student_view, uids[0], self.rules.student(), f"{name}-student")
             )
-            job = {"assignment": self.assignment, "student": student}
-            ends = (results_in, checker_end, secret)
-            checker.put(self._checkers, job, [end.fileno() for end in ends])
-            ends = (lines_in, kernel_end, hand_in)
+            ends = [end.fileno() for end in (results_in, checker_end, secret)]
+            checker.put(self._checkers, {"assignment": self.assignment, "student": student}, ends)
             stack.enter_context(self._can_be_stopped(pen))
-            pen.put(self._kernels, self._job(place), [end.fileno() for end in ends])
+            ends = [end.fileno() for end in (lines_in, kernel_end, hand_in)]
+            pen.put(self._kernels, self._job(place), ends)
             for mine in (results_in, checker_end, lines_in):
                 mine.close()
             follow(sat, lines.fileno(), self.rules, began)
             if sat.state in (State.KERNEL_DIED, State.GRADING_ERROR):
                 self._memory(sat, pen)
+            if pen.fence.out_of_processes():
+                sat.remarks = (f"it wanted more than {self.rules.processes} processes at once",)
             sat.limits, sat.peak_bytes = pen.kept_by, pen.fence.peak_bytes()
             pen.end()
             with suppress(OSError):  # whoever still holds that end, the checker judges now

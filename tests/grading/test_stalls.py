@@ -102,3 +102,8 @@ def test_every_limit_is_met_by_some_stall(stalled):
         "graded", "cell-timed-out", "timed-out", "kernel-died", "out-of-memory", "too-much-output",
         "unreadable", "refused",
     }  # fmt: skip
+
+
+def test_a_bomb_of_small_processes_is_told_that_it_met_the_limit_on_them(stalled):
+    """Forks of the kernel itself, and threads with their stacks, meet the one on memory before."""
+    assert "processes at once" in stalled.graded.page(CASES["fork-bomb-shell"].id)
