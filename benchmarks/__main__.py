@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-PACKAGES = ("torch", "transformers", "peft", "numpy")
+PACKAGES = ("torch", "transformers", "peft", "numpy", "sacrebleu", "rouge_score", "bert-score")
 
 
 def main() -> int:

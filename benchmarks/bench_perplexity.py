@@ -1,0 +1,98 @@
+"""Perplexity of many texts: our batches against the loop over texts that one writes first.
+
+The loop is the usual one: tokenise a text, ask transformers for the loss, add up. Times are those
+of __main__'s one thread. `python -m benchmarks.bench_perplexity` measures the same by the clock on
+two threads, which wants a machine that does nothing else.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from benchmarks.compare import Comparison, _timed
+from course_pkg.lm.data import load_examples, load_texts
+from course_pkg.lm.load import load
+from course_pkg.metrics.perplexity import perplexity
+
+CASES = (  # what, texts, words of the shortest and the longest, pairs, least speed-up
+    ("128 texts of 3–12 words", 128, (3, 12), 3, 3.0),
+    ("128 texts of 3–60 words", 128, (3, 60), 3, 1.5),
+    ("12 texts of 5–200 words", 12, (5, 200), 3, 0.9),
+    ("8 texts of 150 words", 8, (150, 150), 3, 0.9),
+    ("2 texts of 3–4 words", 2, (3, 4), 9, 0.9),
+)
+BATCH_SIZE = 16  # the default of `perplexity`
+
+
+def measure(timed: Callable[[Callable[[], object]], float] = _timed) -> list[Comparison]:
+    """Seconds for perplexity of the same texts, ours and the loop's, in turns; SmolLM2."""
+    model, tokenizer = load("smollm2-135m")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = model.to(device)
+    found = []
+    for what, number, words, pairs, speed_up in CASES:
+        texts = cut(number, *words, seed=0)
+        ours = _ours(model, tokenizer, texts)
+        loop = _loop(model, tokenizer, texts)
+        difference = abs(ours() - loop())  # warms up both, too
+        if difference > 5e-5:
+            raise AssertionError(f"{what}: the two differ by {difference:.1e} nats a token")
+        times = []
+        for pair in range(pairs):
+            calls = (ours, loop) if pair % 2 else (loop, ours)
+            measured = [timed(call) for call in calls]
+            times.append(measured if pair % 2 else measured[::-1])
+        mine, theirs = (1000 * statistics.median(column) for column in zip(*times, strict=True))
+        ratio = statistics.median(one / other for one, other in times)
+        name = f"perplexity, SmolLM2-135M, {what}, {device.type}, median of {pairs} pairs"
+        found.append(Comparison(name, "ms", mine, theirs, ratio, 1 / speed_up))
+    return found
+
+
+def cut(number: int, least: int, most: int, seed: int) -> list[str]:
+    """So many texts of least to most words, cut one after the other from the course's own text."""
+    generator = random.Random(seed)
+    examples = [
+        example for split in ("train", "held-out") for example in load_examples(split=split)
+    ]
+    words = " ".join([*load_texts(), *(f"{e.prompt} {e.response}" for e in examples)]).split()
+    texts, place = [], 0
+    for _ in range(number):
+        size = generator.randint(least, most)
+        texts.append(" ".join(words[place : place + size]))
+        place = (place + size) % (len(words) - most)
+    return texts
+
+
+def _ours(model, tokenizer, texts: Sequence[str]) -> Callable[[], float]:
+    return lambda: perplexity(model, tokenizer, texts, batch_size=BATCH_SIZE).nll_per_token
+
+
+def _loop(model, tokenizer, texts: Sequence[str]) -> Callable[[], float]:
+    @torch.no_grad()
+    def loop() -> float:
+        total = count = 0
+        for text in texts:
+            ids = tokenizer(text, return_tensors="pt").input_ids.to(model.device)
+            targets = ids.shape[1] - 1
+            total += model(input_ids=ids, labels=ids).loss.item() * targets
+            count += targets
+        return total / count
+
+    return loop
+
+
+def _by_the_clock(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    for result in measure(_by_the_clock):
+        seconds = f"{result.ours / 1000:.2f} s, the loop {result.theirs / 1000:.2f} s"
+        print(f"{result.what}: {seconds}, {1 / result.ratio:.2f}×", flush=True)

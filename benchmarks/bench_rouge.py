@@ -1,0 +1,49 @@
+"""ROUGE-L and ROUGE-Lsum of texts of 1,000 tokens: ours against Google's rouge-score."""
+
+import random
+
+from rouge_score.rouge_scorer import RougeScorer
+
+from benchmarks.compare import Comparison, compare_times
+from course_pkg.metrics.rouge import rouge_l, rouge_lsum, rouge_n
+
+LIMIT, LIMIT_LINES = 0.1, 0.2  # ROUGE-L in at most a tenth of the time; of short lines, a fifth
+TOKENS, LINES, WORDS = 1000, 40, 5000
+
+
+def measure(seconds: float = 60.0) -> list[Comparison]:
+    """Computing time of one score, tokenising included, of the same two texts for both."""
+    reference, hypothesis = _texts()
+    kinds = {
+        "ROUGE-L": ("rougeL", rouge_l, LIMIT),
+        f"ROUGE-Lsum, {LINES} sentences": ("rougeLsum", rouge_lsum, LIMIT_LINES),
+        "ROUGE-2": ("rouge2", lambda *texts: rouge_n(*texts, n=2), 1.0),
+    }
+    found = []
+    for what, (kind, score, limit) in kinds.items():
+        scorer = RougeScorer([kind])
+        mine, yours = score(hypothesis, reference), scorer.score(reference, hypothesis)[kind]
+        if (mine.precision, mine.recall, mine.fmeasure) != tuple(yours):
+            raise AssertionError(f"{what}: ours is {mine}, rouge-score's {yours}")
+        found.append(
+            compare_times(
+                f"{what}, {TOKENS} tokens each, cpu: against rouge-score",
+                lambda score=score: score(hypothesis, reference),
+                lambda scorer=scorer: scorer.score(reference, hypothesis),
+                seconds=seconds / len(kinds),
+                limit=limit,
+            )
+        )
+    return found
+
+
+def _texts() -> tuple[str, str]:
+    """A reference of Zipf-like words, a sentence on each line, and a copy with half of it new."""
+    rng = random.Random(0)
+
+    def word() -> str:
+        return f"word{int(WORDS ** rng.random())}"
+
+    lines = [[word() for _ in range(TOKENS // LINES)] for _ in range(LINES)]
+    edited = [[w if rng.random() < 0.5 else word() for w in line] for line in lines]
+    return tuple("\n".join(map(" ".join, text)) for text in (lines, edited))

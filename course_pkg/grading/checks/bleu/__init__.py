@@ -1,0 +1,1 @@
+"""Assignment `bleu`: BLEU by hand, then from n-gram counts to a corpus score with references."""

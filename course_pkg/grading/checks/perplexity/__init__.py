@@ -1,0 +1,1 @@
+"""Assignment `perplexity`: from logits to the perplexity of texts, in batches and in windows."""

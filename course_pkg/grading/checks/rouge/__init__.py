@@ -1,0 +1,1 @@
+"""Assignment `rouge`: ROUGE by hand and by code, longest common subsequences, skip-bigrams."""

@@ -1,0 +1,1 @@
+"""Metrics of generated text: overlap, likelihood, embeddings, and judges."""

@@ -1,0 +1,114 @@
+"""What a likelihood is reported as: perplexity, bits per token, per byte, per word.
+
+A total negative log-likelihood (NLL) and what to divide it by. Totals add up, so a corpus is the
+sum of its texts; quotients don't, and a mean of perplexities is not the corpus's perplexity.
+This module knows no model and imports no torch: perplexity (neural models) and ngram_lm give
+their results in it.
+
+Sources: Shannon 1948, "A Mathematical Theory of Communication", section 7; Jelinek et al. 1977,
+"Perplexity -- a measure of the difficulty of speech recognition tasks".
+Chapter: metrics/perplexity.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """A text's total negative log-likelihood, and the units that it can be spread over.
+
+    nll: in nats, over the scored tokens. tokens: how many were scored. unscored: how many were
+    not, having nothing before them (a first token without a BOS). words: blank-separated words of
+    the original text. bytes: of the original text in UTF-8. Every quotient over nothing is NaN.
+    Source: Shannon 1948, section 7. Chapter: metrics/perplexity.
+
+    >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
+    >>> round(case.perplexity, 3), round(case.bits_per_token, 3)
+    (2.582, 1.368)
+    """
+
+    nll: float
+    tokens: int
+    unscored: int = 0
+    words: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, log_probs: Iterable[float], **units: int) -> "Likelihood":
+        """The likelihood of tokens with these natural-log probabilities.
+
+        Raises ValueError for a log-probability above 0 (a probability above 1) or NaN.
+        Chapter: metrics/perplexity.
+
+        >>> Likelihood.of([-2.0] * 10).nll_per_token
+        2.0
+        """
+        values = [float(value) for value in log_probs]
+        if wrong := [value for value in values if not value <= 0]:
+            raise ValueError(
+                f"a log-probability is at most 0, got {wrong[0]}; give log p, not p or -log p"
+            )
+        return cls(-math.fsum(values), len(values), **units)
+
+    @classmethod
+    def total(cls, parts: "Iterable[Likelihood]") -> "Likelihood":
+        """The likelihood of all parts together: every field is a sum.
+
+        Chapter: metrics/perplexity.
+
+        >>> Likelihood.total([Likelihood(2.0, 1), Likelihood(1.0, 5)]).nll_per_token
+        0.5
+        """
+        parts = list(parts)
+        names = ("tokens", "unscored", "words", "bytes")
+        sums = {name: sum(getattr(part, name) for part in parts) for name in names}
+        return Likelihood(math.fsum(part.nll for part in parts), **sums)
+
+    @property
+    def nll_per_token(self) -> float:
+        """Cross-entropy in nats per token: the loss that a training run reports."""
+        return _over(self.nll, self.tokens)
+
+    @property
+    def bits_per_token(self) -> float:
+        """Cross-entropy in bits per token, H; 2 to the power of it is the perplexity."""
+        return self.nll_per_token / math.log(2)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Bits per byte of the original text; comparable between tokenizers."""
+        return _over(self.nll / math.log(2), self.bytes)
+
+    @property
+    def perplexity(self) -> float:
+        """exp(nll / tokens): the inverse of the geometric mean of the tokens' probabilities."""
+        return _exp(self.nll_per_token)
+
+    @property
+    def word_perplexity(self) -> float:
+        """exp(nll / words); comparable between tokenizers where blanks separate words."""
+        return _exp(_over(self.nll, self.words))
+
+
+def count_units(text: str) -> dict[str, int]:
+    """The words (between blanks) and the bytes (in UTF-8) of a text.
+
+    Chapter: metrics/perplexity.
+
+    >>> count_units("naïve text")
+    {'words': 2, 'bytes': 11}
+    """
+    return {"words": len(text.split()), "bytes": len(text.encode())}
+
+
+def _over(amount: float, units: int) -> float:
+    return amount / units if units else math.nan
+
+
+def _exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:  # above 709 nats per unit
+        return math.inf

@@ -1,0 +1,204 @@
+"""ROUGE: how much of a reference summary a hypothesis contains, six ways.
+
+rouge_n counts n-grams; rouge_l the longest common subsequence of the texts, rouge_lsum that of
+their sentences; rouge_w prefers matches without gaps; rouge_s counts skip-bigrams, rouge_su words
+as well. All take the same options:
+
+    references  a string, or a list of strings of which `multi` says how they are used
+    beta        F weighs recall beta² times as much as precision
+    multi       "best" (as rouge-score, by F), "pooled", "average"; None is the mode's own
+    stem, tokenize  what a token is: see rouge_text.rouge_tokens
+    mode        "paper", which is what rouge-score computes where it has the metric; or "rouge155",
+                Lin's Perl script with its departures from the paper: rouge_l is rouge_lsum;
+                rouge_w weighs a reference's length twice and looks for gaps in the reference
+                alone; rouge_su leaves out the last word; several references are pooled (-f A), or
+                the best is that of highest recall (-f B); five digits.
+
+This module counts one hypothesis at a time. It neither splits sentences (a line is one) nor
+resamples.
+
+Sources: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries"; ROUGE-1.5.5.
+Chapter: metrics/rouge.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from course_pkg.metrics import lcs
+from course_pkg.metrics.ngrams import clipped_matches, count
+from course_pkg.metrics.rouge_counts import Overlap, RougeScore, Stem, score_texts
+from course_pkg.metrics.rouge_skip import rouge_s, rouge_su
+from course_pkg.metrics.rouge_text import Tokenizer
+
+__all__ = ["rouge_l", "rouge_lsum", "rouge_n", "rouge_s", "rouge_su", "rouge_w"]
+
+
+def rouge_n(
+    hypothesis: str,
+    references: str | Iterable[str],
+    n: int = 1,
+    *,
+    beta: float = 1.0,
+    multi: str | None = None,
+    stem: Stem = False,
+    tokenize: str | Tokenizer = "rouge",
+    mode: str = "paper",
+) -> RougeScore:
+    """ROUGE-N: n-grams of the references that are in the hypothesis too, clipped.
+
+    Takes linear time. Raises TypeError for anything but strings, ValueError for no
+    reference, n below 1, or an unknown option. An empty text scores 0.
+    Source: Lin 2004, section 2. Chapter: metrics/rouge.
+
+    >>> rouge_n("the cat sat on the mat", "the cat is on the mat", n=2).recall
+    0.6
+    """
+
+    def overlap(mine: list[str], yours: list[str]) -> Overlap:
+        mine, yours = count(mine, n), count(yours, n)
+        return Overlap(clipped_matches(mine, yours), mine.total(), yours.total())
+
+    return score_texts(overlap, hypothesis, references, beta, multi, stem, tokenize, mode)
+
+
+def rouge_l(
+    hypothesis: str,
+    references: str | Iterable[str],
+    *,
+    beta: float = 1.0,
+    multi: str | None = None,
+    stem: Stem = False,
+    tokenize: str | Tokenizer = "rouge",
+    mode: str = "paper",
+) -> RougeScore:
+    """ROUGE-L: the longest common subsequence of the two texts, line breaks ignored.
+
+    In mode "rouge155" it is `rouge_lsum`, which the Perl tool calls ROUGE-L. Errors as for
+    `rouge_n`; bit-parallel, see `lcs.lcs_length`.
+    Source: Lin 2004, section 3.1. Chapter: metrics/rouge.
+
+    >>> rouge_l("cat mat", "the cat is on the mat").fmeasure
+    0.5
+    """
+    if mode == "rouge155":
+        options = {"beta": beta, "multi": multi, "stem": stem, "tokenize": tokenize}
+        return rouge_lsum(hypothesis, references, **options, mode=mode)
+
+    def overlap(mine: list[str], yours: list[str]) -> Overlap:
+        return Overlap(lcs.lcs_length(yours, mine), len(mine), len(yours))
+
+    return score_texts(overlap, hypothesis, references, beta, multi, stem, tokenize, mode)
+
+
+def rouge_lsum(
+    hypothesis: str,
+    references: str | Iterable[str],
+    *,
+    beta: float = 1.0,
+    multi: str | None = None,
+    stem: Stem = False,
+    tokenize: str | Tokenizer = "rouge",
+    mode: str = "paper",
+) -> RougeScore:
+    """Summary-level ROUGE-L: for each reference line the union of its LCS with every line.
+
+    One sentence per line. A word counts no oftener than in either text, as in both tools (the
+    paper has no such limit, and then precision can exceed 1). Errors as for `rouge_n`.
+    Source: Lin 2004, section 3.2; ROUGE-1.5.5. Chapter: metrics/rouge.
+
+    >>> rouge_lsum("w1 w2 w6 w7 w8\\nw1 w3 w8 w9 w5", "w1 w2 w3 w4 w5").recall
+    0.8
+    """
+
+    def overlap(mine: list[list[str]], yours: list[list[str]]) -> Overlap:
+        hits = sum(line.count(_COUNTED) for line in _marks(mine, yours, lcs.lcs_union))
+        total = sum(map(len, yours))
+        return Overlap(hits, sum(map(len, mine)), total, rank=hits / total if total else 0.0)
+
+    return score_texts(
+        overlap, hypothesis, references, beta, multi, stem, tokenize, mode, lines=True
+    )
+
+
+def rouge_w(
+    hypothesis: str,
+    references: str | Iterable[str],
+    *,
+    weight: float = 1.2,
+    beta: float = 1.0,
+    multi: str | None = None,
+    stem: Stem = False,
+    tokenize: str | Tokenizer = "rouge",
+    mode: str = "paper",
+) -> RougeScore:
+    """ROUGE-W: an LCS in which a run of k matches without a gap counts k ** weight.
+
+    weight: at least 1; 1 gives ROUGE-L, 1.2 is usual. P and R are the 1 / weight-th powers.
+    Time grows with the product of the lengths. Mode "rouge155" works line by line, and raises
+    ValueError for lines too long to keep their table. Other errors as for `rouge_n`.
+    Source: Lin 2004, section 4, equations 11 to 15. Chapter: metrics/rouge.
+
+    >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
+    0.7071067811865476
+    """
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        raise TypeError(f"weight must be a number of at least 1, got {weight!r}")
+    if not 1 <= weight <= 4:
+        raise ValueError(f"weight must be from 1 to 4, got {weight}; 1.2 is usual")
+
+    def paper(mine: list[str], yours: list[str]) -> Overlap:
+        matches = lcs.wlcs_length(yours, mine, weight)
+        return Overlap(matches, len(mine) ** weight, len(yours) ** weight)
+
+    def perl(mine: list[list[str]], yours: list[list[str]]) -> Overlap:
+        marks = _marks(mine, yours, partial(lcs.wlcs_union, weight=weight))
+        hits = sum(run**weight for line in marks for run in _runs(line))
+        base = sum(len(line) ** weight for line in yours)
+        rank = (hits / base) ** (1 / weight) if base else 0.0  # here the length counts once
+        return Overlap(hits, sum(map(len, mine)) ** weight, base**weight, rank)
+
+    lines = mode == "rouge155"
+    overlap = perl if lines else paper
+    options = (beta, multi, stem, tokenize, mode)
+    kind = {"lines": lines, "weight": weight}
+    return score_texts(overlap, hypothesis, references, *options, **kind)
+
+
+_FREE, _CLIPPED, _COUNTED = range(3)
+
+
+def _marks(
+    hypothesis: list[list[str]],
+    references: list[list[str]],
+    union: Callable[[list[str], list[list[str]]], set[int]],
+) -> list[list[int]]:
+    """For each reference line and token: in the union of its alignments or not, and if so, counted?
+
+    A word stops counting when as many of it are counted as either text has.
+    """
+    left = Counter(word for line in hypothesis for word in line)
+    left &= Counter(word for line in references for word in line)
+    lines = []
+    for line in references:
+        marks = [_FREE] * len(line)
+        for i in sorted(union(line, hypothesis)):
+            marks[i] = _COUNTED if left[line[i]] > 0 else _CLIPPED
+            left[line[i]] -= 1
+        lines.append(marks)
+    return lines
+
+
+def _runs(marks: list[int]) -> Iterator[int]:
+    """The lengths of runs of matches as the Perl tool finds them: it looks at the reference alone.
+
+    A clipped match neither counts nor ends a run, so what a run had before it goes on to the next
+    match of the line, or is lost if there is none.
+    """
+    length = 0
+    for position, mark in enumerate(marks, start=1):
+        if mark == _COUNTED:
+            length += 1
+            if position == len(marks) or marks[position] == _FREE:
+                yield length
+                length = 0

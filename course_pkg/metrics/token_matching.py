@@ -1,0 +1,153 @@
+"""Matching the tokens of two texts by their vectors: what BERTScore is made of.
+
+Every token takes the token of the other text whose vector has the largest cosine with its own;
+several may take the same one. A token may match any token of the other text, [CLS] and [SEP]
+included, as in the authors' code; in the means those two count nothing.
+Means, several references and rescaling are in `bertscore`, encoding is in `lm.encoder`.
+
+Source: Zhang et al. 2020, "BERTScore: Evaluating Text Generation with BERT", section 3.
+Chapter: metrics/bertscore.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.nn.utils.rnn import pad_sequence
+
+from course_pkg.lm.encoder import Encoder, TokenVectors, load_encoder, token_vectors
+
+
+class IdfWeights(NamedTuple):
+    """-ln of the share of references that hold a token, by token id; `unseen` for all others.
+
+    Chapter: metrics/bertscore.
+    """
+
+    weights: dict[int, float]
+    unseen: float
+
+
+@dataclass(frozen=True)
+class TokenMatches:
+    """One pair of texts: tokens, cosines (hypothesis tokens, reference tokens), best partners.
+
+    best_reference[i] is the reference token that hypothesis token i matches, best_hypothesis[j]
+    the other way round; weights are those of the two means. Chapter: metrics/bertscore.
+    """
+
+    hypothesis: tuple[str, ...]
+    reference: tuple[str, ...]
+    similarity: Tensor
+    best_reference: tuple[int, ...]
+    best_hypothesis: tuple[int, ...]
+    hypothesis_weights: Tensor
+    reference_weights: Tensor
+
+
+def token_matches(
+    hypothesis: str,
+    reference: str,
+    encoder: Encoder | None = None,
+    *,
+    layer: int | None = None,
+    idf: bool | IdfWeights = False,
+) -> TokenMatches:
+    """The cosines between the tokens of two texts, and which token each one matches.
+
+    Arguments as for `bert_score`; idf: False or weights (one reference gives none).
+    Source: Zhang et al. 2020, figure 1. Chapter: metrics/bertscore.
+
+    >>> matches = token_matches("a cat", "the cat")
+    >>> matches.hypothesis[2], matches.reference[matches.best_reference[2]]
+    ('cat', 'cat')
+    """
+    if idf is True:
+        raise ValueError("idf=True needs many references: pass idf_weights(references)")
+    encoder = load_encoder() if encoder is None else encoder
+    sides = token_vectors(encoder, [hypothesis, reference], layer=layer)
+    names = [tuple(encoder.tokenizer.convert_ids_to_tokens(side.ids.tolist())) for side in sides]
+    cosines = (unit_vectors(sides[0]) @ unit_vectors(sides[1]).T).cpu()
+    return TokenMatches(
+        *names,
+        cosines,
+        tuple(cosines.argmax(1).tolist()),
+        tuple(cosines.argmax(0).tolist()),
+        *(token_weights(side, idf).cpu() for side in sides),
+    )
+
+
+def idf_weights(references: Sequence[str], encoder: Encoder | None = None) -> IdfWeights:
+    """ln((N + 1) / (n + 1)) for each token that n of the N references hold.
+
+    A token that none holds gets ln(N + 1), the most. With one reference all others get 0.
+    Raises ValueError if there is no reference. Source: Zhang et al. 2020, section 3 (importance
+    weighting; the + 1 in both places is of the authors' code). Chapter: metrics/bertscore.
+
+    >>> encoder = load_encoder()
+    >>> idf = idf_weights(["a cat", "a dog", "a cow"], encoder)
+    >>> cat, a = encoder.tokenizer.convert_tokens_to_ids(["cat", "a"])
+    >>> round(idf.weights[cat], 3), idf.weights[a]
+    (0.693, 0.0)
+    """
+    encoder = load_encoder() if encoder is None else encoder
+    return idf_of(token_vectors(encoder, references, layer=0))
+
+
+def idf_of(references: Sequence[TokenVectors]) -> IdfWeights:
+    """`idf_weights` of references that are encoded already. Chapter: metrics/bertscore."""
+    if not references:
+        raise ValueError("idf needs at least one reference, got none")
+    total = len(references)
+    holding = Counter(token for each in references for token in set(each.ids.tolist()))
+    weights = {token: math.log((total + 1) / (n + 1)) for token, n in holding.items()}
+    return IdfWeights(weights, math.log(total + 1))
+
+
+def unit_vectors(text: TokenVectors) -> Tensor:
+    """The vectors (n, width), each divided by its length, in fp32 or wider.
+
+    Chapter: metrics/bertscore.
+    """
+    wide = torch.promote_types(text.vectors.dtype, torch.float32)
+    return normalize(text.vectors.to(wide), dim=-1)
+
+
+def token_weights(text: TokenVectors, idf: bool | IdfWeights) -> Tensor:
+    """What each token counts in its mean, (n,), adding up to 1: nothing for [CLS] and [SEP].
+
+    If every token of a text is in every reference, idf is 0 for all, and they count alike.
+    A text of special tokens only gets zeros. Chapter: metrics/bertscore.
+    """
+    plain = (~text.special).float()
+    if idf is not False:
+        values = [idf.weights.get(token, idf.unseen) for token in text.ids.tolist()]
+        weighted = plain * torch.tensor(values)
+        plain = weighted if weighted.sum() > 0 else plain
+    return (plain / plain.sum().clamp(min=1e-12)).to(text.vectors.device)
+
+
+def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
+    """P, R, F of pairs, (batch, 3): vectors and weights of the hypothesis, then the reference's.
+
+    Pads are out of the running by -inf; with 0 they would beat a negative cosine.
+    A text without tokens scores 0, and so does F where P or R is not positive.
+    Source: Zhang et al. 2020, section 3. Chapter: metrics/bertscore.
+    """
+    x_hat, u, x, v = zip(*batch, strict=True)
+    cosines = pad_sequence(x_hat, True) @ pad_sequence(x, True).mT  # (batch, hypothesis, reference)
+    rows, columns = (pad_sequence([torch.ones_like(w) for w in side], True) > 0 for side in (u, v))
+    best_of_hypothesis = cosines.masked_fill(~columns[:, None, :], -torch.inf).amax(2)
+    best_of_reference = cosines.masked_fill(~rows[:, :, None], -torch.inf).amax(1)
+    u, v = pad_sequence(u, True), pad_sequence(v, True)
+    some = (u.sum(1) > 0) & (v.sum(1) > 0)  # both texts have tokens
+    precision = (best_of_hypothesis * u).sum(1) * some
+    recall = (best_of_reference * v).sum(1) * some
+    positive = (precision > 0) & (recall > 0)  # a harmonic mean has no sense otherwise
+    f1 = torch.where(positive, 2 * precision * recall / (precision + recall), 0.0)
+    return torch.stack([precision, recall, f1], dim=1)

@@ -1,0 +1,140 @@
+"""Encoders: found, loaded, run in batches that change nothing, cut where they must be."""
+
+import pytest
+import torch
+from transformers import AutoModel, DistilBertConfig, DistilBertModel
+
+from course_pkg.lm import encoder as encoder_module
+from course_pkg.lm.encoder import (
+    Encoder,
+    check_layer,
+    encoder_folder,
+    load_encoder,
+    token_vectors,
+)
+from course_pkg.lm.errors import CorruptModelError, MissingPackageError, UnknownModelError
+
+TEXTS = [
+    "a cat",
+    "",
+    "The cat sat on the mat, and it rained all day.",
+    "a cat",
+    "internationalisation",
+]
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return load_encoder()
+
+
+def test_it_is_the_packages_encoder(minilm):
+    model, tokenizer = minilm
+    assert (encoder_folder() / "config.json").is_file()
+    assert (minilm.layers, model.config.hidden_size, model.training) == (6, 384, False)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert tokenizer("Cat").input_ids == tokenizer("cat").input_ids
+
+
+@pytest.mark.parametrize("layer", range(7))
+def test_vectors_are_the_layers_output_one_by_one(minilm, layer):
+    for text, found in zip(TEXTS, token_vectors(minilm, TEXTS, layer=layer), strict=True):
+        inputs = minilm.tokenizer(text, return_tensors="pt")
+        with torch.inference_mode():
+            expected = minilm.model(**inputs, output_hidden_states=True).hidden_states[layer][0]
+        assert found.ids.tolist() == inputs.input_ids[0].tolist()
+        torch.testing.assert_close(found.vectors, expected, atol=2e-5, rtol=0)
+
+
+def test_the_size_of_batches_changes_nothing(minilm):
+    whole = token_vectors(minilm, TEXTS)
+    for size in (1, 7, 30, 10_000):
+        for one, other in zip(whole, token_vectors(minilm, TEXTS, batch_tokens=size), strict=True):
+            torch.testing.assert_close(one.vectors, other.vectors, atol=2e-5, rtol=0)
+
+
+def test_the_model_stays_whole_after_a_lower_layer_was_asked_for(minilm):
+    before = token_vectors(minilm, ["a cat"])[0].vectors
+    token_vectors(minilm, ["a dog"], layer=0)
+    assert len(minilm.model.encoder.layer) == 6
+    assert minilm.model.pooler is not None
+    assert torch.equal(token_vectors(minilm, ["a cat"])[0].vectors, before)
+
+
+def test_special_tokens_are_marked(minilm):
+    cat, empty, *_ = token_vectors(minilm, TEXTS)
+    assert cat.special.tolist() == [True, False, False, True]
+    assert empty.special.tolist() == [True, True]
+
+
+def test_what_is_too_long_is_cut_and_says_so(minilm):
+    long, short = token_vectors(minilm, ["cat " * 100_000, "cat"])
+    assert (len(long.ids), long.truncated, short.truncated) == (512, True, False)
+    assert long.special[-1]
+    [fits] = token_vectors(minilm, ["cat " * 510])
+    assert (len(fits.ids), fits.truncated) == (512, False)
+
+
+def test_no_texts_give_nothing(minilm):
+    assert token_vectors(minilm, []) == []
+
+
+def test_another_architecture_works_through_hidden_states(minilm):
+    sizes = {"vocab_size": 30522, "dim": 16, "hidden_dim": 32, "n_layers": 3, "n_heads": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = DistilBertModel(DistilBertConfig(**sizes)).eval()
+    other = Encoder(model, minilm.tokenizer)
+    for layer in range(4):
+        [found] = token_vectors(other, ["a cat"], layer=layer)
+        ids = torch.tensor([found.ids.tolist()])
+        with torch.inference_mode():
+            states = model(input_ids=ids, output_hidden_states=True).hidden_states
+        torch.testing.assert_close(found.vectors, states[layer][0])
+
+
+def test_a_folder_can_be_given(minilm, tmp_path):
+    minilm.model.save_pretrained(tmp_path)
+    minilm.tokenizer.save_pretrained(tmp_path)
+    again = load_encoder(tmp_path)
+    [one], [other] = (token_vectors(each, ["a cat"]) for each in (minilm, again))
+    assert torch.equal(one.vectors, other.vectors)
+
+
+def test_what_cannot_be_loaded_is_explained(tmp_path, monkeypatch):
+    with pytest.raises(UnknownModelError, match="no encoder"):
+        load_encoder("minilm-l7")
+    with pytest.raises(CorruptModelError, match="save_pretrained"):
+        load_encoder(tmp_path)
+    with pytest.raises(ValueError, match="floating-point"):
+        load_encoder(dtype=torch.int8)
+    monkeypatch.setattr(encoder_module, "MODULE", "no_such_module_here")
+    with pytest.raises(MissingPackageError, match="pip install"):
+        load_encoder()
+
+
+@pytest.mark.parametrize("wrong", [True, "6", 2.0])
+def test_a_layer_is_an_integer(minilm, wrong):
+    with pytest.raises(TypeError, match="layer must be"):
+        check_layer(minilm, wrong)
+
+
+@pytest.mark.parametrize("wrong", [-1, 7])
+def test_a_layer_must_be_there(minilm, wrong):
+    with pytest.raises(ValueError, match="from 0 to 6"):
+        check_layer(minilm, wrong)
+
+
+def test_texts_must_be_a_list_of_strings(minilm):
+    for wrong in ("a cat", ["a cat", None], [3]):
+        with pytest.raises(TypeError, match="list of strings"):
+            token_vectors(minilm, wrong)
+    with pytest.raises(ValueError, match="batch_tokens"):
+        token_vectors(minilm, ["a"], batch_tokens=0)
+
+
+def test_half_precision_gives_vectors_of_its_kind():
+    half = load_encoder(dtype=torch.bfloat16)
+    [found] = token_vectors(half, ["a cat"])
+    assert found.vectors.dtype == torch.bfloat16
+    assert isinstance(AutoModel.from_pretrained(encoder_folder()), type(half.model))

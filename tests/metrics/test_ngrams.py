@@ -1,0 +1,136 @@
+"""Counting and cutting; the tokenisers are held against sacrebleu's in tests/parity."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.metrics.ngrams import (
+    clipped_matches,
+    count,
+    count_matches,
+    maximum_counts,
+    ngrams,
+    tokenize,
+    tokenizer,
+)
+
+TOKENS = st.lists(st.sampled_from("abc"), max_size=12)
+ORDERS = st.integers(1, 5)
+NAMES = ["13a", "whitespace", "none", "char", "zh"]
+
+
+@given(TOKENS, ORDERS)
+def test_there_are_as_many_ngrams_as_starts_and_each_is_a_slice(tokens, n):
+    found = ngrams(tokens, n)
+    assert len(found) == max(len(tokens) - n + 1, 0)
+    assert found == [tuple(tokens[start : start + n]) for start in range(len(found))]
+
+
+@given(TOKENS, ORDERS)
+def test_counts_are_the_ngrams_counted(tokens, n):
+    assert count(tokens, n) == Counter(ngrams(tokens, n))
+
+
+@given(TOKENS, TOKENS, ORDERS)
+def test_clipped_matches_are_the_size_of_the_multisets_intersection(one, other, n):
+    counts = count(one, n), count(other, n)
+    assert clipped_matches(*counts) == (counts[0] & counts[1]).total()
+    assert clipped_matches(*counts) == clipped_matches(*reversed(counts))
+    assert clipped_matches(counts[0], counts[0]) == len(ngrams(one, n))
+
+
+@given(TOKENS, TOKENS, ORDERS)
+def test_counting_and_matching_at_once_gives_the_same(one, other, n):
+    reference = count(other, n)
+    assert count_matches(one, n, reference) == clipped_matches(count(one, n), reference)
+    assert reference == count(other, n)
+
+
+@given(st.lists(TOKENS, min_size=1, max_size=4), TOKENS, ORDERS)
+def test_the_maximum_allows_what_the_most_generous_reference_allows(references, tokens, n):
+    allowed = maximum_counts([count(reference, n) for reference in references])
+    for gram in ngrams(tokens, n):
+        assert allowed[gram] == max(ngrams(reference, n).count(gram) for reference in references)
+
+
+def test_the_maximum_is_not_the_sum():
+    counters = [count(["a", "a"], 1), count(["a", "b"], 1)]
+    assert maximum_counts(counters) == {("a",): 2, ("b",): 1}
+    assert counters == [count(["a", "a"], 1), count(["a", "b"], 1)]  # left as they were
+
+
+def test_the_maximum_of_nothing_is_an_error():
+    with pytest.raises(ValueError, match="at least one reference"):
+        maximum_counts([])
+
+
+def test_other_tokens_than_strings_will_do():
+    assert count((7, 7, 7), 2) == {(7, 7): 2}
+
+
+@pytest.mark.parametrize("call", [ngrams, count, lambda x, n: count_matches(x, n, Counter())])
+def test_a_text_that_is_not_cut_yet_is_an_error(call):
+    with pytest.raises(TypeError, match="cut a text with tokenize"):
+        call("the cat", 2)
+    with pytest.raises(TypeError, match="got NoneType"):
+        call(None, 2)
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_an_order_below_one_is_an_error(n):
+    with pytest.raises(ValueError, match=f"got {n}"):
+        ngrams(["a"], n)
+
+
+@pytest.mark.parametrize("n", [1.0, True, "2", None])
+def test_an_order_that_is_no_integer_is_an_error(n):
+    with pytest.raises(TypeError, match="must be an integer"):
+        ngrams(["a"], n)
+
+
+CUTS = {
+    ("The cat is on the mat.", "13a"): "The cat is on the mat .",
+    ("It's 3.5%, or 1,000.", "13a"): "It's 3.5 % , or 1,000 .",
+    ("a-b 5-4 x/y (z)", "13a"): "a-b 5 - 4 x / y ( z )",
+    ("&lt;b&gt; &amp;lt; &quot;x&quot;", "13a"): '< b > < " x "',
+    ("hyphen-\nated\nline", "13a"): "hyphenated line",
+    ("  The  cat. ", "whitespace"): "The cat.",
+    ("the cat.", "char"): "t h e c a t .",
+    ("猫坐在mat上。", "zh"): "猫 坐 在 mat 上 。",
+    ("猫坐在mat上。", "13a"): "猫坐在mat上。",
+    ("“3.5”, 对", "zh"): "“ 3.5 ” , 对",
+}
+
+
+@pytest.mark.parametrize("case", CUTS, ids=str)
+def test_texts_are_cut_by_the_rule(case):
+    assert tokenize(*case) == CUTS[case].split()
+
+
+@given(st.text(max_size=40), st.sampled_from(NAMES))
+def test_tokens_are_never_empty_and_hold_no_space(text, name):
+    tokens = tokenize(text, name)
+    assert all(token and token.split() == [token] for token in tokens)
+
+
+@given(st.text(max_size=40), st.sampled_from(["whitespace", "char", "zh"]))
+def test_these_tokenisers_lose_and_add_no_character(text, name):
+    if "&" not in text:
+        assert "".join(tokenize(text, name)) == "".join(text.split())
+
+
+def test_none_and_whitespace_are_two_names_of_one_thing():
+    assert tokenizer("none") is tokenizer("whitespace")
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"'14a'.*13a, whitespace, none, char, zh"):
+        tokenize("a", "14a")
+
+
+@pytest.mark.parametrize("text", [None, 3, b"bytes", ["a"]])
+def test_a_text_that_is_no_string_is_an_error(text):
+    with pytest.raises(TypeError, match="must be a string"):
+        tokenize(text)

@@ -1,0 +1,118 @@
+"""What ROUGE takes for a token: tokenisers, stemming, sentences, and what isn't text."""
+
+import warnings
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.metrics.rouge_text import reference_list, rouge_tokens, sentences
+
+CHINESE = "大语言模型的评测。"
+
+
+def test_rouge_lowercases_and_keeps_letters_and_digits_of_ascii():
+    text = "The state-of-the-art: 3.5 BLEU, naïve_café!"
+    expected = "the state of the art 3 5 bleu na ve caf"
+    assert " ".join(rouge_tokens(text)) == expected
+    assert " ".join(rouge_tokens(text, mode="rouge155")) == expected
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(max_codepoint=127)))
+def test_unicode_is_rouge_on_ascii_text(text):
+    assert rouge_tokens(text, "unicode") == rouge_tokens(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        (CHINESE, list("大语言模型的评测")),
+        ("用BLEU-4评估", ["用", "bleu", "4", "评", "估"]),
+        ("Naïve Straße, żółw", ["naïve", "straße", "żółw"]),
+        ("カタカナとひらがな", list("カタカナとひらがな")),
+        ("한국어 요약", ["한국어", "요약"]),
+        ("हिन्दी में सारांश", ["हिन्दी", "में", "सारांश"]),  # vowel signs are marks, not letters
+        ("𠀀𠀁", ["𠀀", "𠀁"]),
+        ("«— …»", []),
+    ],
+)
+def test_unicode_keeps_every_script(text, tokens):
+    assert rouge_tokens(text, "unicode") == tokens
+
+
+def test_a_text_of_which_nothing_is_left_warns():
+    with pytest.warns(UserWarning, match='take tokenize="unicode"'):
+        assert rouge_tokens(CHINESE) == []
+
+
+@pytest.mark.parametrize("text", ["", " \n", "...", "a"])
+def test_a_text_without_letters_or_with_tokens_does_not_warn(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rouge_tokens(text)
+
+
+def test_names_of_ngrams_and_functions_are_tokenisers_too():
+    assert rouge_tokens("A cat.", "13a") == ["A", "cat", "."]
+    assert rouge_tokens("A cat.", "whitespace") == ["A", "cat."]
+    assert rouge_tokens("猫 cat", "char") == ["猫", "c", "a", "t"]
+    assert rouge_tokens("a|b", lambda text: text.split("|")) == ["a", "b"]
+    with pytest.raises(ValueError, match=r"no tokeniser is called 'words'.*rouge, unicode"):
+        rouge_tokens("a", "words")
+
+
+def test_stemming_leaves_words_of_three_letters_alone():
+    assert rouge_tokens("was dogs running flies", stem=True) == ["was", "dog", "run", "fli"]
+
+
+def test_irregular_forms_go_before_the_rules():
+    # "ate" has three letters, so it is not looked up. A form is stemmed like any word, so that it
+    # meets its other forms; the Perl tool leaves it as it is, and "mice" misses "mouse" there.
+    text, forms = "mice ate running mouse", {"mice": "mouse", "ate": "eat", "running": "jogs"}
+    assert rouge_tokens(text, stem=forms) == ["mous", "ate", "jog", "mous"]
+    assert rouge_tokens(text, stem=forms, mode="rouge155") == ["mouse", "ate", "jogs", "mous"]
+
+
+@pytest.mark.parametrize(
+    ("word", "perl", "nltk"),
+    [
+        ("agreement", "agreem", "agreement"),  # -ement stays (m = 1), -ment stays, -ent goes
+        ("accidental", "accid", "accident"),  # -al goes, then -ent as well
+        ("adoption", "adopt", "adopt"),
+        ("replacement", "replac", "replac"),
+        ("running", "run", "run"),
+    ],
+)
+def test_the_perl_tools_porter_may_take_two_suffixes(word, perl, nltk):
+    assert rouge_tokens(word, stem=True, mode="rouge155") == [perl]
+    assert rouge_tokens(word, stem=True) == [nltk]
+
+
+def test_sentences_are_the_lines_that_are_not_empty():
+    assert sentences("one\n\ntwo\n") == ["one", "two"]
+    assert sentences("") == []
+
+
+def test_one_reference_or_several():
+    assert reference_list("one text") == ["one text"]
+    assert reference_list(("a", "b")) == ["a", "b"]
+    assert reference_list(text for text in "ab") == ["a", "b"]
+
+
+@pytest.mark.parametrize("value", [None, 3, b"text", ["a", "list"], {"a": 1}])
+def test_what_is_no_text_is_refused(value):
+    with pytest.raises(TypeError, match="must be a string"):
+        rouge_tokens(value)
+    with pytest.raises(TypeError, match="must be a string"):
+        sentences(value)
+    if not isinstance(value, list):
+        with pytest.raises(TypeError, match="references must be a string, or a list of strings"):
+            reference_list(value)
+
+
+def test_a_reference_that_is_no_text_is_named():
+    with pytest.raises(TypeError, match=r"reference 1 must be a string, got \['b'\]"):
+        reference_list(["a", ["b"]])
+    with pytest.raises(ValueError, match="there is no reference"):
+        reference_list([])

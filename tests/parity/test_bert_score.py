@@ -1,0 +1,155 @@
+"""BERTScore against bert-score 0.3.13, with the same encoder, on every layer.
+
+Empty strings are left out: bert-score crashes on them under transformers 5. Pair by pair the two
+are equal. In a batch bert-score's pads stand at cosine 0 and beat negative ones, so that a score
+depends on its neighbours; a test shows it, and the others use texts without such tokens or single
+pairs. Tolerance 1e-5, fp32 sums in another order.
+"""
+
+import random
+
+import pytest
+import torch
+from bert_score import BERTScorer, get_bert_embedding
+from bert_score.utils import get_idf_dict
+
+from course_pkg.lm.encoder import encoder_folder, load_encoder
+from course_pkg.metrics.bertscore import Baseline, bert_score
+from course_pkg.metrics.token_matching import idf_weights, token_matches
+
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "sat",
+    "on",
+    "mat",
+    "runs",
+    "quickly",
+    "house",
+    "tree",
+    "blue",
+    "red",
+    "unbelievable",
+    "internationalisation",
+    "rain",
+    ",",
+    ".",
+    "not",
+    "never",
+    "good",
+    "bad",
+    "movie",
+]
+HYPOTHESES = [
+    "the cat sat on the mat",
+    "people like foreign cars",
+    "The meeting has been moved to next Tuesday because the manager is ill.",
+    "It rained.",
+    "She sold the old house for a very good price last year.",
+]
+REFERENCES = [
+    "a cat was sitting on the mat",
+    "consumers prefer imported cars",
+    "Because the manager is sick, the meeting was moved to Tuesday.",
+    "It has rained all day long.",
+    "Last year she sold her house, and got a good price for it.",
+]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return load_encoder()
+
+
+def scorer(layer, **options):
+    return BERTScorer(model_type=str(encoder_folder()), num_layers=layer, device="cpu", **options)
+
+
+def values(scores):
+    return torch.stack([scores.precision, scores.recall, scores.f1])
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(values(ours), torch.stack(theirs), atol=1e-5, rtol=0)
+
+
+def random_texts(count, seed):
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(1, 25))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("layer", range(7))
+def test_equal_pair_by_pair_on_every_layer(encoder, layer):
+    theirs = scorer(layer)
+    hypotheses, references = random_texts(12, layer), random_texts(12, layer + 50)
+    rows = [torch.cat(theirs.score([h], [r])) for h, r in zip(hypotheses, references, strict=True)]
+    close(bert_score(hypotheses, references, encoder, layer=layer), torch.stack(rows, 1).unbind())
+
+
+@pytest.mark.parametrize("layer", range(7))
+@pytest.mark.parametrize("batch_size", [2, 64])
+def test_equal_in_batches_on_sentences(encoder, layer, batch_size):
+    theirs = scorer(layer, batch_size=batch_size)
+    ours = bert_score(HYPOTHESES, REFERENCES, encoder, layer=layer, batch_size=batch_size)
+    close(ours, theirs.score(HYPOTHESES, REFERENCES))
+
+
+def test_equal_with_idf(encoder):
+    theirs = scorer(5, idf=True, idf_sents=REFERENCES)
+    close(
+        bert_score(HYPOTHESES, REFERENCES, encoder, layer=5, idf=True),
+        theirs.score(HYPOTHESES, REFERENCES),
+    )
+    expected = get_idf_dict(REFERENCES, theirs._tokenizer, nthreads=0)
+    assert idf_weights(REFERENCES, encoder).weights == pytest.approx(dict(expected))
+    assert idf_weights(REFERENCES, encoder).unseen == pytest.approx(expected["an unseen token"])
+
+
+def test_equal_with_several_references(encoder):
+    groups = [REFERENCES[:2], REFERENCES[1:4], REFERENCES[2:3], REFERENCES, REFERENCES[3:]]
+    theirs = scorer(6).score(HYPOTHESES, groups)
+    close(bert_score(HYPOTHESES, groups, encoder, multi="each"), theirs)
+    best = bert_score(HYPOTHESES, groups, encoder)
+    torch.testing.assert_close(best.f1, theirs[2], atol=1e-5, rtol=0)  # F is the same either way
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # theirs
+def test_equal_after_rescaling(encoder, tmp_path):
+    base = Baseline(0.31, 0.32, 0.33)
+    lines = ["LAYER,P,R,F", *(f"{layer},{base[0]},{base[1]},{base[2]}" for layer in range(7))]
+    (tmp_path / "baseline.tsv").write_text("\n".join(lines) + "\n")
+    theirs = scorer(
+        6, lang="en", rescale_with_baseline=True, baseline_path=str(tmp_path / "baseline.tsv")
+    )
+    close(
+        bert_score(HYPOTHESES, REFERENCES, encoder, rescale=base),
+        theirs.score(HYPOTHESES, REFERENCES),
+    )
+
+
+def test_the_matrix_is_theirs(encoder):
+    theirs = scorer(6)
+    special = dict.fromkeys(range(30522), 1.0)
+    vectors, mask, _ = get_bert_embedding(
+        [HYPOTHESES[0], REFERENCES[0]], theirs._model, theirs._tokenizer, special, device="cpu"
+    )
+    unit = torch.nn.functional.normalize(vectors, dim=-1)
+    one, other = (unit[row, : mask[row].sum()] for row in range(2))
+    found = token_matches(HYPOTHESES[0], REFERENCES[0], encoder).similarity
+    torch.testing.assert_close(found, one @ other.T, atol=1e-5, rtol=0)
+
+
+def test_their_pads_beat_negative_cosines_and_ours_do_not(encoder):
+    texts = ["."], ["good on a mat runs runs dog never red unbelievable cat"]
+    longer = ["it " * 30], ["it " * 40]
+    together = [a + b for a, b in zip(texts, longer, strict=True)]
+    theirs = scorer(0)
+    alone, beside = theirs.score(*texts)[1], theirs.score(*together)[1][:1]
+    lowest = token_matches(texts[0][0], texts[1][0], encoder, layer=0).similarity.amax(0).min()
+    assert lowest < 0
+    assert (beside - alone).item() > 1e-3
+    ours = [bert_score(*each, encoder, layer=0).recall[0] for each in (texts, together)]
+    torch.testing.assert_close(ours[0], ours[1], atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours[0], alone[0], atol=1e-5, rtol=0)

@@ -1,0 +1,81 @@
+"""Our perplexity against the loss that transformers computes."""
+
+import math
+
+import pytest
+import torch
+
+from course_pkg.lm.data import load_texts
+from course_pkg.lm.load import load
+from course_pkg.metrics.perplexity import perplexity
+
+
+def loss(model, ids, first=1):
+    """The loss of transformers: a mean over the labels that are not -100, in nats per token."""
+    labels = torch.tensor([ids])
+    labels[:, :first] = -100
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids]), labels=labels, use_cache=False).loss.item()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_text_on_random_models(seed):
+    model, tokenizer = load("tiny", seed=seed)
+    for text in load_texts("passages")[::8]:
+        ids = tokenizer(text).input_ids
+        found = perplexity(model, tokenizer, text)
+        assert found.nll_per_token == pytest.approx(loss(model, ids), abs=1e-5)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_one_text_on_smollm2(smollm2):
+    model, tokenizer = smollm2
+    texts = load_texts("passages")
+    for text in (texts[0], texts[17], texts[-1]):
+        ids = tokenizer(text).input_ids
+        found = perplexity(model, tokenizer, text)
+        assert found.nll_per_token == pytest.approx(loss(model, ids), abs=1e-5)
+        assert found.perplexity == pytest.approx(math.exp(loss(model, ids)), rel=1e-5)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_batches_on_smollm2_are_within_5e_5_nats_a_token_of_one_by_one(smollm2, side):
+    model, tokenizer = smollm2
+    texts = load_texts("passages")[::5]
+    found = perplexity(model, tokenizer, texts, padding_side=side, bos=True)
+    for text, part in zip(texts, found.per_text, strict=True):
+        ids = [tokenizer.bos_token_id, *tokenizer(text).input_ids]
+        assert part.nll_per_token == pytest.approx(loss(model, ids), abs=5e-5)
+
+
+@pytest.mark.parametrize("stride", [7, 24])
+def test_windows_with_stride_are_those_of_the_transformers_guide(stride):
+    """Its guide "Perplexity of fixed-length models", with the number of scored tokens mended."""
+    model, tokenizer = load("tiny")
+    text = " ".join(load_texts("passages")[:8])
+    ids = tokenizer(text).input_ids
+    total = count = before = 0
+    for begin in range(0, len(ids), stride):
+        end = min(begin + 32, len(ids))
+        first = max(1, before - begin)
+        if end - begin > first:
+            total += loss(model, ids[begin:end], first) * (end - begin - first)
+            count += end - begin - first
+        before = end
+        if end == len(ids):
+            break
+    found = perplexity(model, tokenizer, text, stride=stride, max_length=32)
+    assert found.tokens == count == len(ids) - 1
+    assert found.nll / count == pytest.approx(total / count, abs=1e-5)
+
+
+def test_a_mean_of_batch_losses_is_another_number():
+    """What is not computed here: weighting a short text like a long one."""
+    model, tokenizer = load("tiny")
+    texts = load_texts("passages")[::10]
+    losses = [loss(model, tokenizer(text).input_ids) for text in texts]
+    found = perplexity(model, tokenizer, texts)
+    assert abs(sum(losses) / len(losses) - found.nll_per_token) > 1e-3
