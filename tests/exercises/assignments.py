@@ -117,7 +117,7 @@ class Course:
     def nbgrader(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one nbgrader command here."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-        env["PATH"] = program_path()
+        env |= {"PATH": program_path(), "OMP_NUM_THREADS": "1"}  # two would wait for each other
         return subprocess.run(
             [sys.executable, "-m", "nbgrader", *arguments],
             cwd=self.root, env=env, capture_output=True, text=True, timeout=900,

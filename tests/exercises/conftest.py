@@ -11,9 +11,10 @@ from course_pkg.grading.live import Show
 from course_pkg.grading.options import Options
 from course_pkg.sandbox.probe import probe
 
-from .assignments import EXERCISES, ROOT, SOLUTIONS, Course, assignments, notebook, wrong_answers
+from .assignments import EXERCISES, SOLUTIONS, Course, assignments, notebook, wrong_answers
 
 MATRIX = pytest.StashKey[list]()
+STOCK_ROUNDS = 3  # that stock nbgrader grades: seconds for each notebook
 
 
 @pytest.fixture(scope="session", params=assignments())
@@ -32,36 +33,49 @@ def wrong_rounds(assignment):
 
 
 @pytest.fixture(scope="session")
-def graded(assignment, wrong_rounds, tmp_path_factory):
-    """A course in which nbgrader has graded the solution, the stub, and every wrong answer."""
+def stock_rounds(wrong_rounds):
+    """The rounds that stock nbgrader grades too: three wrong answers to each question."""
+    return wrong_rounds[:STOCK_ROUNDS]
+
+
+def course_with_hand_ins(root, assignment, rounds):
+    """A course with the solution, the stub, and a notebook for each round of wrong answers."""
     from .assignments import with_answers
 
-    course = Course(tmp_path_factory.mktemp(f"course-{assignment}"))
-    released = course.nbgrader("generate_assignment", assignment)
-    assert released.returncode == 0, released.stderr
+    course = Course(root)
     course.submit("full", assignment, notebook(SOLUTIONS, assignment))
     course.submit("stub", assignment, notebook(EXERCISES, assignment))
-    for number, row in enumerate(wrong_rounds, start=1):
+    for number, row in enumerate(rounds, start=1):
         answers = {wrong.question: wrong.code for wrong in row}
         nb = with_answers(notebook(SOLUTIONS, assignment), answers)
         course.submit(f"wrong-{number}", assignment, nbformat.from_dict(nb))
+    return course
+
+
+@pytest.fixture(scope="session")
+def graded(assignment, stock_rounds, tmp_path_factory):
+    """A course in which nbgrader has graded the solution, the stub, and three rounds."""
+    root = tmp_path_factory.mktemp(f"course-{assignment}")
+    course = course_with_hand_ins(root, assignment, stock_rounds)
+    released = course.nbgrader("generate_assignment", assignment)
+    assert released.returncode == 0, released.stderr
     done = course.nbgrader("autograde", assignment)
     assert done.returncode == 0, done.stderr
     return course
 
 
 @pytest.fixture(scope="session")
-def graded_by_us(assignment, graded, tmp_path_factory):
-    """The same hand-ins, graded by `course grade`: the records by student."""
+def graded_by_us(assignment, wrong_rounds, tmp_path_factory):
+    """The solution, the stub and every round, graded by `course grade`: the records by student."""
     if not probe().ok:
         pytest.skip(f"no sandbox here: {probe().detail}")
-    root = tmp_path_factory.mktemp(f"ours-{assignment}")
-    for folder in (SOLUTIONS, EXERCISES):
-        shutil.copytree(folder, root / folder.name)
-    shutil.copy(ROOT / "nbgrader_config.py", root)
-    options = Options(graded.root / "submitted", jobs=2)
+    course = course_with_hand_ins(
+        tmp_path_factory.mktemp(f"ours-{assignment}"), assignment, wrong_rounds
+    )
+    shutil.copytree(EXERCISES, course.root / EXERCISES.name)
+    options = Options(course.root / "submitted", jobs=2)
     with Show() as show:
-        return {record.student: record for record in grade(root, assignment, options, show)}
+        return {r.student: r for r in grade(course.root, assignment, options, show)}
 
 
 @pytest.fixture(scope="session")

@@ -126,7 +126,9 @@ def test_every_question_has_three_wrong_answers(assignment):
     assert {w.question for w in wrong} <= set(checks_of(assignment))
 
 
-def test_wrong_answers_lose_the_properties_they_break_and_are_recognised(assignment, wrong_rounds):
+def test_wrong_answers_lose_the_properties_they_break_and_are_recognised(
+    assignment, wrong_rounds, matrix
+):
     questions = registry.trusted(assignment)
     for row in wrong_rounds:
         nb = with_answers(notebook(SOLUTIONS, assignment), {w.question: w.code for w in row})
@@ -137,31 +139,30 @@ def test_wrong_answers_lose_the_properties_they_break_and_are_recognised(assignm
             told = {p.failure.misconception for p in score.result.properties if p.failure}
             said = {m.name: m.says for m in questions[wrong.question].misconceptions}
             assert told - {None} == ({said[wrong.told]} if wrong.told else set()), wrong.name
-
-
-@pytest.mark.slow
-def test_wrong_answers_lose_exactly_those_marks_under_nbgrader(
-    assignment, graded, wrong_rounds, matrix
-):
-    scores, where = graded.scores(assignment), checks_of(assignment)
-    questions = registry.trusted(assignment)
-    for number, row in enumerate(wrong_rounds, start=1):
-        for wrong in row:
-            question, place = questions[wrong.question], where[wrong.question]
+            question = questions[wrong.question]
             loss = sum(question.by_name[name].points for name in wrong.loses)
-            earned = scores[f"wrong-{number}"][nb_name(assignment, place)]
-            assert earned == place.points - loss, (wrong.question, wrong.name)
-            lost_marks = f"−{loss} of {question.points}"
             matrix.append(
-                (f"{assignment}/{wrong.question}", wrong.name, lost_marks,
+                (f"{assignment}/{wrong.question}", wrong.name, f"−{loss} of {question.points}",
                  ", ".join(wrong.loses), wrong.why)
             )  # fmt: skip
 
 
 @pytest.mark.slow
-def test_questions_of_a_round_that_are_right_keep_all_their_marks(assignment, graded, wrong_rounds):
+def test_wrong_answers_lose_exactly_those_marks_under_nbgrader(assignment, graded, stock_rounds):
     scores, where = graded.scores(assignment), checks_of(assignment)
-    for number, row in enumerate(wrong_rounds, start=1):
+    questions = registry.trusted(assignment)
+    for number, row in enumerate(stock_rounds, start=1):
+        for wrong in row:
+            question, place = questions[wrong.question], where[wrong.question]
+            loss = sum(question.by_name[name].points for name in wrong.loses)
+            earned = scores[f"wrong-{number}"][nb_name(assignment, place)]
+            assert earned == place.points - loss, (wrong.question, wrong.name)
+
+
+@pytest.mark.slow
+def test_questions_of_a_round_that_are_right_keep_all_their_marks(assignment, graded, stock_rounds):
+    scores, where = graded.scores(assignment), checks_of(assignment)
+    for number, row in enumerate(stock_rounds, start=1):
         for question in where.keys() - {w.question for w in row}:
             name = nb_name(assignment, where[question])
             assert scores[f"wrong-{number}"][name] == where[question].points
@@ -203,11 +204,11 @@ def test_validate_passes_the_solution_and_fails_the_stub(assignment, graded):
 
 
 @pytest.mark.slow
-def test_feedback_names_the_property_each_lost_mark_was_for(assignment, graded, wrong_rounds):
+def test_feedback_names_the_property_each_lost_mark_was_for(assignment, graded, stock_rounds):
     done = graded.nbgrader("generate_feedback", assignment)
     assert done.returncode == 0, done.stderr
     folder = graded.root / "feedback"
-    for number, row in enumerate(wrong_rounds, start=1):
+    for number, row in enumerate(stock_rounds, start=1):
         path = folder / f"wrong-{number}" / assignment / f"{assignment}.html"
         page = html.unescape(path.read_text())
         for wrong in row:
