@@ -68,4 +68,6 @@ def test_starting_what_is_not_there_names_what_is(course, monkeypatch):
     monkeypatch.chdir(course)
     done = CliRunner().invoke(app, ["start", "lora"])
     assert done.exit_code == 1
-    assert "there is no exercises/lora; there are: lora-math" in done.output
+    there = ", ".join(sorted(folder.name for folder in (course / "exercises").iterdir()))
+    assert "lora-math" in there
+    assert f"there is no exercises/lora; there are: {there}" in done.output
