@@ -12,7 +12,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 @contextmanager
 def running() -> Iterator:
-    """Chromium without a window, once a process: its interface allows no second at a time."""
+    """Chromium without a window: its interface allows no second at a time in one process."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip("needs Chromium (apt-get install chromium)")

@@ -32,9 +32,9 @@ def tiny():
     return load("tiny")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window."""
+    """Chromium without a window; gone with the module, as its event loop bears no fork."""
     with running() as program:
         yield program
 

@@ -88,10 +88,11 @@ class Hall:
         self._stack = ExitStack()
         self._kernels = self._checkers = None
 
-    def start(self) -> None:
-        """Start both warm parents, and go on without waiting for them. May be called again."""
-        if self._kernels is not None:
-            return
+    def ready(self) -> None:
+        """Start both warm parents, side by side, and wait until they are warm.
+
+        Raises SandboxFailed where one doesn't start.
+        """
         ask = registry.ask_module(self.assignment)
         trusted = f"{ask.removesuffix('.ask')}.trusted"
         private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-warm-"))
@@ -101,10 +102,6 @@ class Hall:
         self._kernels = self._stack.enter_context(kernels)
         checkers = WarmParent(checker, (*MODELS, trusted), env)
         self._checkers = self._stack.enter_context(checkers)
-
-    def ready(self) -> None:
-        """Wait until both warm parents are warm. Raises SandboxFailed where one doesn't start."""
-        self.start()
         self._kernels.ready()
         self._checkers.ready()
 

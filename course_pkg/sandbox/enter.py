@@ -6,6 +6,7 @@ descriptors and system calls. Nothing here runs student's code; it runs just bef
 """
 
 import ctypes
+import fcntl
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 KEYCTL = {"x86_64": 250, "aarch64": 219}  # its number; operation 1 joins a new session keyring
 CAPSET = {"x86_64": 126, "aarch64": 91}
 CAP_VERSION_3 = 0x2008_0522
+NS_GET_USERNS = 0xB701  # asks a namespace for the user namespace that owns it
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -39,10 +41,13 @@ def enter(
     """
     for descriptor in fence:
         os.write(descriptor, b"0")
-    kinds = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+    if uid is None:
+        _own_the_mounts(pidfd)
+    _call(libc.setns(pidfd, CLONE_NEWNS), "setns to the mounts")
+    _few_terminals()
+    kinds = CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
     _call(libc.setns(pidfd, kinds | (CLONE_NEWUSER if uid is None else 0)), "setns")
     os.chdir("/")
-    _few_terminals()
     inner = os.fork()
     if inner:  # stays outside the process namespace, only to collect the one inside
         _drop(uid)
@@ -62,6 +67,18 @@ def enter(
     os.umask(0o022)
     _ordinary_signals()
     _reseed()
+
+
+def _own_the_mounts(pidfd: int) -> None:
+    """Enter the user namespace that bubblewrap mounts in: the one inside it only names the user."""
+    with open(f"/proc/self/fdinfo/{pidfd}") as file:
+        pid = next(line.split()[1] for line in file if line.startswith("Pid:"))
+    with open(f"/proc/{pid}/ns/mnt") as mounts:
+        owner = fcntl.ioctl(mounts, NS_GET_USERNS)
+    try:
+        _call(libc.setns(owner, CLONE_NEWUSER), "setns to the owner of the mounts")
+    finally:
+        os.close(owner)
 
 
 def _few_terminals() -> None:

@@ -64,7 +64,9 @@ def encoder():
 
 
 def scorer(layer, **options):
-    return BERTScorer(model_type=str(encoder_folder()), num_layers=layer, device="cpu", **options)
+    """Theirs, without its pool for idf: to fork a process that has threads may hang for ever."""
+    model = {"model_type": str(encoder_folder()), "num_layers": layer, "device": "cpu"}
+    return BERTScorer(**model, nthreads=0, **options)
 
 
 def values(scores):
