@@ -147,7 +147,7 @@ class Hall:
             )
             ends = [end.fileno() for end in (results_in, checker_end, secret)]
             checker.put(self._checkers, {"assignment": self.assignment, "student": student}, ends)
-            stack.enter_context(self._can_be_stopped(pen))
+            stack.enter_context(self._can_be_stopped(pen, checker))
             ends = [end.fileno() for end in (lines_in, kernel_end, hand_in)]
             pen.put(self._kernels, self._job(place), ends)
             for mine in (results_in, checker_end, lines_in):
@@ -172,14 +172,14 @@ class Hall:
             pen.end()
 
     @contextmanager
-    def _can_be_stopped(self, pen: Pen) -> Iterator[None]:
-        self._running.add(pen)
+    def _can_be_stopped(self, *pens: Pen) -> Iterator[None]:
+        self._running.update(pens)
         if self._stopped:
             raise SandboxFailed("the run was broken off")
         try:
             yield
         finally:
-            self._running.discard(pen)
+            self._running.difference_update(pens)
 
     def _memory(self, sat: Sat, pen: Pen) -> None:
         """Whether something died for want of memory, and whose fault that was."""

@@ -63,9 +63,10 @@ def bleu_from_counts(
     1/4 in the second, and so on; "floor": smooth_value (0.1) matches; "none": 0. "add-k" adds
     smooth_value (1) to matches and totals of all orders above 1. No match at all is always 0.
     effective_order: leave out orders that the hypotheses are too short for.
-    Raises ValueError for another smoothing, or a smooth_value that is negative or has no use.
-    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, smoothing 1 to 3.
-    Chapter: metrics/bleu.
+    Raises ValueError for another smoothing, a smooth_value that is negative, a floor above 1, or
+    a smooth_value that has no use.
+    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2 and 3
+    are "floor", "add-k" (from Lin and Och 2004) and "exp". Chapter: metrics/bleu.
 
     >>> round(bleu_from_counts([4, 2, 0, 0], [5, 4, 3, 2], 5, 6, smoothing="floor").score, 4)
     0.1316
@@ -220,7 +221,7 @@ def sentence_bleu(
 
 
 def _smooth_value(smoothing: str, value: float | None) -> float:
-    if smoothing not in _SMOOTH_VALUES:
+    if not isinstance(smoothing, str) or smoothing not in _SMOOTH_VALUES:
         raise ValueError(f"no smoothing {smoothing!r}; there are: {', '.join(_SMOOTH_VALUES)}")
     if value is None:
         return _SMOOTH_VALUES[smoothing]

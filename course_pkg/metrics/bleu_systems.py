@@ -1,12 +1,12 @@
 """Is one system better than another, or was the test set kind to it? Paired bootstrap for BLEU.
 
 A test set is a sample. Draw from it, with replacement, as many sentences as it has; score both
-systems on the *same* drawn sentences; do that a thousand times. What share of these imagined
+systems on the same drawn sentences; do that a thousand times. What share of these imagined
 test sets has the same winner? BLEU of a drawn set comes from the sum of its sentences' counts,
 so no text is looked at twice.
 
-Sources: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation",
-sections 3 and 4; Riezler and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and
+Sources: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation", on paired
+bootstrap resampling; Riezler and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and
 Significance Testing for MT", figure 2, for the p-value. Chapter: metrics/bleu.
 """
 
@@ -27,7 +27,7 @@ class PairedBootstrap:
     interval: what the middle 95% of the differences lie between.
     p_value: chance of a difference like this one or larger if there were none; see the function.
     scores: (samples, 2), BLEU of baseline and system on each drawn set.
-    Source: Koehn 2004, section 4. Chapter: metrics/bleu.
+    Source: Koehn 2004, paired bootstrap resampling. Chapter: metrics/bleu.
 
     >>> drawn = np.array([[0.25, 0.5], [0.5, 0.25]])
     >>> PairedBootstrap(0.25, 0.5, 0.25, 0.5, (-0.25, 0.25), 0.7, drawn).difference
@@ -56,11 +56,12 @@ def paired_bootstrap(
 
     baseline, system: one text each per list of references. references: as for `corpus_bleu`, or
     prepared ones, which carry the tokeniser. samples: sets to draw. seed: of the drawing.
-    smoothing: keywords of `bleu_from_counts`. The p-value is sacrebleu's: the share of drawn sets,
-    the given one among them, whose absolute difference exceeds the mean of these by the observed
-    one or more. For clear differences it is near 1 - wins, so count it as one-sided.
+    smoothing: keywords of `bleu_from_counts`. The p-value is the share of drawn sets, the given
+    one among them, whose absolute difference exceeds the mean of these by the observed one or
+    more; sacrebleu's, but for ties, which it leaves out, so that a system differs from itself.
+    For clear differences it is near 1 - wins, so count it as one-sided.
     Takes time samples * sentences. Errors as for `PreparedReferences`; ValueError for samples < 1.
-    Source: Koehn 2004, section 4; Riezler and Maxwell 2005, figure 2. Chapter: metrics/bleu.
+    Source: Koehn 2004; Riezler and Maxwell 2005, figure 2. Chapter: metrics/bleu.
 
     >>> references = [["the cat sat on the mat"], ["it rained all day"], ["she sang to us"]] * 9
     >>> better = ["the cat sat on a mat", "it rained all day", "she sang for us"] * 9

@@ -5,7 +5,7 @@ answers, the length of one, the draw, the wording of the prompt. None of them ne
 rating; agreement with humans is the other half of the matter, and is measured by correlation.
 
 Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena", section 3.3;
-Wang et al. 2023, "Large Language Models are not Fair Evaluators". Chapter: metrics/judge.
+Wang et al. 2024, "Large Language Models are not Fair Evaluators". Chapter: metrics/judge.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -86,8 +86,10 @@ class EndpointJudge:
                 return None
             tokens: Counter[str] = Counter()
             for top in place["top_logprobs"]:
-                tokens[top["token"]] += math.exp(top["logprob"])
-        except (KeyError, TypeError, AttributeError) as error:
+                tokens[top["token"].strip()] += math.exp(top["logprob"])
+            if not tokens.total() <= 1.01:  # or nan
+                raise ValueError("more than 1 in all")
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise JudgeError(f"{self.address} sent log-probabilities of another form") from error
         found = add_up(tokens, options)
         if not sum(found.values()):
@@ -113,9 +115,12 @@ class EndpointJudge:
             body = {"max_tokens": max_tokens, "temperature": temperature, "n": n - len(replies)}
             choices = self._ask(f"{prompt}\n{start}", body | {"seed": seed + len(replies)})
             try:
-                replies += [choice["message"]["content"] or "" for choice in choices]
+                texts = [choice["message"]["content"] or "" for choice in choices]
             except (KeyError, TypeError) as error:
                 raise JudgeError(f"{self.address} sent a choice without a message") from error
+            if odd := [text for text in texts if not isinstance(text, str)]:
+                raise JudgeError(f"{self.address} sent a message that is no text: {odd[0]!r:.80}")
+            replies += texts
         return replies[:n]
 
     def _ask(self, content: str, settings: dict) -> list[dict]:
@@ -127,7 +132,7 @@ class EndpointJudge:
             choices = json.loads(text)["choices"]
             if not isinstance(choices, list) or not choices:
                 raise ValueError("no choices")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise JudgeError(f"{self.address} sent no chat completion: {text[:200]!r}") from error
         return choices
 
@@ -143,13 +148,20 @@ class EndpointJudge:
                 with self._opener.open(request, timeout=self.timeout) as answer:
                     return answer.read()
             except urllib.error.HTTPError as error:
-                said = error.read()[:300].decode(errors="replace")
-                trouble = f"{self.address} answered {error.code}: {said}"
+                trouble = f"{self.address} answered {error.code}: {_said(error)}"
                 if error.code not in (408, 429) and error.code < 500:
                     raise _Refused(trouble) from None
             except (OSError, http.client.HTTPException) as error:
                 trouble = f"{self.address} does not answer: {getattr(error, 'reason', error)}"
         raise JudgeError(f"{trouble} (asked {self.retries + 1} times)")
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """How the text that came with an error begins, as far as it came."""
+    try:
+        return error.read(300).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return "(the rest did not arrive)"
 
 
 class _Refused(JudgeError):

@@ -107,7 +107,7 @@ class LocalJudge:
         cache, logits = output.past_key_values, output.logits[0, -1].expand(rows, -1)
         cache.batch_repeat_interleave(rows)  # the prompt is read once, for all answers
         generator = torch.Generator().manual_seed(seed)
-        ends = torch.tensor(self._ends())
+        ends = torch.tensor(self._ends(), dtype=torch.long)
         written = torch.empty(rows, 0, dtype=torch.long)
         for _ in range(max_tokens):
             if temperature > 0:
@@ -143,7 +143,8 @@ class LocalJudge:
         """The tokens that end an answer."""
         ends = self.model.generation_config.eos_token_id
         ends = [ends] if isinstance(ends, int) else ends or []
-        return [*ends, *([self.tokenizer.eos_token_id] if self.tokenizer.eos_token_id else [])]
+        own = self.tokenizer.eos_token_id
+        return [*ends] if own is None else [*ends, own]
 
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor([list(row) for row in rows], device=self.model.device)

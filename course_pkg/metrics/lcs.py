@@ -157,7 +157,7 @@ def wlcs_table(
     A run of k matches that are neighbours in both texts counts k ** weight. Tables as in
     `lcs_table`. The recurrence always takes a match, as the paper has it, so the result need not
     be the largest weight that any common subsequence has.
-    Source: Lin 2004, section 4, the algorithm before equation 11. Chapter: metrics/rouge.
+    Source: Lin 2004, section 4, the algorithm before equation 13. Chapter: metrics/rouge.
 
     >>> wlcs_table("abcd", "abxd", weight=2)[0][4][4]
     5.0

@@ -6,7 +6,7 @@
 m is the number of matched words, w what a match counts by its stage. The alignment is found in
 `meteor_align`; which words are synonyms says `wordnet`.
 Not here: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and the
-Java tool's own tokeniser.
+Java tool's own tokeniser and stemmer (Snowball's; here it is Porter's for all versions).
 
 Sources: Banerjee & Lavie 2005, "METEOR: An Automatic Metric for MT Evaluation with Improved
 Correlation with Human Judgments", section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
@@ -14,11 +14,12 @@ Chapter: metrics/meteor.
 """
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from course_pkg.metrics.meteor_align import STAGES, Match, best_alignment, match_candidates
 from course_pkg.metrics.ngrams import tokenize as cut
+from course_pkg.metrics.rouge_text import reference_list
 from course_pkg.metrics.wordnet import Synonyms, SynonymSets, open_wordnet
 
 LONGEST = 2000  # words; METEOR compares sentences
@@ -58,7 +59,8 @@ class MeteorParameters:
             raise ValueError(f"beta must be above 0, got {self.beta}")
 
 
-# 2005: the paper's equations. 1.5: the tool's constants for English, its default task "rank".
+# 2005: the paper's equations. 1.5: the Java tool's constants for English, whose default task is
+# "rank" (PARAM_RANK and WEIGHT_RANK in its Constants.java).
 PARAMETERS = {
     "2005": MeteorParameters(alpha=0.9, beta=3.0, gamma=0.5),
     "1.5": MeteorParameters(
@@ -99,7 +101,7 @@ class MeteorScore:
 
 def meteor(
     hypothesis: str,
-    references: str | Sequence[str],
+    references: str | Iterable[str],
     *,
     version: str | MeteorParameters = "2005",
     stem: bool = True,
@@ -117,19 +119,17 @@ def meteor(
     tokenize: a name of `ngrams.tokenize`. No match, or an empty text, scores 0.
     Raises TypeError for texts that are no strings, ValueError for an unknown version, no
     references, or a text of more than 2,000 words.
-    Source: Banerjee & Lavie 2005, section 2. Chapter: metrics/meteor.
+    Source: Banerjee & Lavie 2005, section 2; for which of several alignments, see `meteor_align`.
+    Chapter: metrics/meteor.
 
     >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
     >>> len(score.matches), score.chunks, round(score.score, 4)
     (6, 3, 0.9375)
     """
-    if isinstance(version, str) and version not in PARAMETERS:
-        raise ValueError(f"no version is called {version!r}; there are: {', '.join(PARAMETERS)}")
-    parameters = PARAMETERS[version] if isinstance(version, str) else version
-    references = [references] if isinstance(references, str) else references
-    if not isinstance(references, Sequence) or not references:
-        raise ValueError(f"references must be a string or a list of some, got {references!r:.80}")
-    texts = [tuple(cut(text, tokenize)) for text in (hypothesis, *references)]
+    parameters = _parameters(version)
+    if isinstance(function_words, str):
+        raise TypeError(f"function_words must be a set of words, got {function_words!r:.80}")
+    texts = [tuple(cut(text, tokenize)) for text in (hypothesis, *reference_list(references))]
     if lowercase:
         texts = [tuple(word.lower() for word in text) for text in texts]
     if (longest := max(map(len, texts))) > LONGEST:
@@ -159,8 +159,20 @@ def meteor(
     return max(scores, key=lambda score: score.score)
 
 
+def _parameters(version: str | MeteorParameters) -> MeteorParameters:
+    if isinstance(version, MeteorParameters):
+        return version
+    if isinstance(version, str) and version in PARAMETERS:
+        return PARAMETERS[version]
+    kind = ValueError if isinstance(version, str) else TypeError
+    raise kind(
+        f"no version is called {version!r:.80}; there are: {', '.join(PARAMETERS)}, "
+        "or pass MeteorParameters of your own"
+    )
+
+
 def f_mean(precision: float, recall: float, alpha: float) -> float:
-    """P R / (alpha P + (1 - alpha) R): the harmonic mean with weight alpha on R, 1 - alpha on P.
+    """P R / (alpha P + (1 - alpha) R), a harmonic mean: alpha weighs R, 1 - alpha P.
 
     alpha = 0.9 gives 10 P R / (R + 9 P). 0 if either is 0.
     Source: Banerjee & Lavie 2005, section 2; Lavie & Agarwal 2007. Chapter: metrics/meteor.

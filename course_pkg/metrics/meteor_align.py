@@ -6,12 +6,17 @@ texts); among these the least sum of distances |i - j|. "As much as possible" ha
 staged (2005), as many exact matches as possible, then stems, then synonyms; joint (1.5), the
 largest sum of matches, of which inexact ones count half.
 
+The first paper breaks ties otherwise: it takes the alignment with the fewest crossing pairs, and
+settles one stage before it looks at the next. Fewest chunks is the rule of the later tool, and
+serves the penalty, which counts chunks; it is used here for all versions.
+
 Finding the fewest chunks is hard in general (it contains minimum common string partition, which is
 NP-hard), so the search (`meteor_search`) is exact while at most `EXACT_STATES` partial alignments
 need to be kept in mind at a position. Otherwise the `BEAM` most promising are kept, and the result
 says so.
 
-Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2011, "Meteor 1.3", section 2.
+Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2,
+and the Java tool 1.5 (in which an inexact match weighs half when alignments are compared).
 Chapter: metrics/meteor.
 """
 
@@ -123,7 +128,7 @@ def best_alignment(
     candidates: for each word of the hypothesis the pairs (j, stage) of reference words it may go
     with; stage 0 is exact, 1 stem, 2 synonym. staged: how matches are counted (see above).
     exact_states: partial alignments to keep before giving up the guarantee; 0 is always a beam.
-    Source: Denkowski & Lavie 2011, section 2. Chapter: metrics/meteor.
+    Source: Denkowski & Lavie 2014, section 2. Chapter: metrics/meteor.
 
     >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
     >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog

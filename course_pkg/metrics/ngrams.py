@@ -131,7 +131,7 @@ def tokenizer(name: str) -> Callable[[str], list[str]]:
     >>> tokenizer("char")("a cat")
     ['a', 'c', 'a', 't']
     """
-    if name not in _TOKENIZERS:
+    if not isinstance(name, str) or name not in _TOKENIZERS:
         raise ValueError(f"no tokeniser is called {name!r}; there are: {', '.join(_TOKENIZERS)}")
     return _TOKENIZERS[name]
 

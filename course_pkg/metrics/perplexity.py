@@ -7,8 +7,8 @@ through in windows that overlap, each token scored once; token_scores runs the m
 holds the result. The tokenizer's own special tokens are left off: only `bos` adds one.
 
 Sources: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
-tasks"; windows as in Baevski and Auli 2019, "Adaptive Input Representations for Neural Language
-Modeling", section 5.3 (context window). Chapter: metrics/perplexity.
+tasks"; context windows as in Baevski and Auli 2019, "Adaptive Input Representations for Neural
+Language Modeling". Chapter: metrics/perplexity.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -133,7 +133,7 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
     Window(start=3, end=9, first=6)
     Window(start=6, end=10, first=9)
     """
-    if not 1 <= stride < max_length:
+    if not isinstance(stride, int) or not 1 <= stride < max_length:
         raise ValueError(
             f"stride is {stride} and max_length {max_length}: a stride from 1 to "
             "max_length - 1 is wanted, so that every window keeps some context"

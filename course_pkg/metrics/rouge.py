@@ -104,7 +104,8 @@ def rouge_lsum(
     """Summary-level ROUGE-L: for each reference line the union of its LCS with every line.
 
     One sentence per line. A word counts no oftener than in either text, as in both tools (the
-    paper has no such limit, and then precision can exceed 1). Errors as for `rouge_n`.
+    paper has no such limit, and then precision can exceed 1). Time grows with the product of the
+    numbers of lines. Errors as for `rouge_n`.
     Source: Lin 2004, section 3.2; ROUGE-1.5.5. Chapter: metrics/rouge.
 
     >>> rouge_lsum("w1 w2 w6 w7 w8\\nw1 w3 w8 w9 w5", "w1 w2 w3 w4 w5").recall
@@ -137,7 +138,7 @@ def rouge_w(
     weight: at least 1; 1 gives ROUGE-L, 1.2 is usual. P and R are the 1 / weight-th powers.
     Time grows with the product of the lengths. Mode "rouge155" works line by line, and raises
     ValueError for lines too long to keep their table. Other errors as for `rouge_n`.
-    Source: Lin 2004, section 4, equations 11 to 15. Chapter: metrics/rouge.
+    Source: Lin 2004, section 4, equations 13 to 15. Chapter: metrics/rouge.
 
     >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
     0.7071067811865476

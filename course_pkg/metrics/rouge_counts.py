@@ -105,16 +105,23 @@ def score_overlaps(
     counts and totals over the references, then divides; "average" takes the mean of P, of R and
     of F. None: "best", or "pooled" in mode "rouge155".
     mode: "rouge155" rounds P and R to 5 digits before F, and F too, and calls that reference
-    best which has the highest *recall* (or the highest `rank`).
+    best which has the highest recall (or the highest `rank`).
     weight: ROUGE-W's; P and R are raised to 1 / weight.
-    Raises ValueError for other values.
+    Raises ValueError for other values, and where there is no overlap at all.
     Source: Lin 2004, sections 2.1 and 4; ROUGE-1.5.5, options -f and -p. Chapter: metrics/rouge.
 
     >>> score_overlaps([Overlap(2, 4, 5), Overlap(3, 4, 4)], multi="pooled").precision
     0.625
     """
     multi = check_options(beta, multi, mode)
-    perl = mode == "rouge155"
+    if not overlaps:
+        raise ValueError("there is no overlap to score; give one for each reference")
+    return _combine(overlaps, beta, multi, weight, mode == "rouge155")
+
+
+def _combine(
+    overlaps: Sequence[Overlap], beta: float, multi: str, weight: float, perl: bool
+) -> RougeScore:
     scores = [_one(overlap, beta, weight, perl) for overlap in overlaps]
     if multi == "pooled":
         total = Overlap(
@@ -159,7 +166,7 @@ def score_texts(
     >>> score_texts(words, "a b", "b c", 1.0, None, False, "rouge", "paper").fmeasure
     0.5
     """
-    check_options(beta, multi, mode)
+    multi = check_options(beta, multi, mode)
     references = reference_list(references)
 
     def tokens(text: str) -> list:
@@ -169,8 +176,7 @@ def score_texts(
 
     mine = tokens(hypothesis)
     overlaps = [overlap(mine, tokens(text)) for text in references]
-    options = {"beta": beta, "multi": multi, "mode": mode, "weight": weight}
-    return score_overlaps(overlaps, **options)
+    return _combine(overlaps, beta, multi, weight, mode == "rouge155")
 
 
 def _one(overlap: Overlap, beta: float, weight: float, perl: bool) -> tuple[float, float, float]:

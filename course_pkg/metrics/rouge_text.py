@@ -106,7 +106,7 @@ def reference_list(references: str | Iterable[str]) -> list[str]:
         )
     texts = list(references)
     if not texts:
-        raise ValueError("there is no reference; ROUGE needs at least one (an empty text is one)")
+        raise ValueError("there is no reference; references must be at least one text, if empty")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(

@@ -133,15 +133,18 @@ def token_weights(text: TokenVectors, idf: bool | IdfWeights) -> Tensor:
 
 
 def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
-    """P, R, F of pairs, (batch, 3): vectors and weights of the hypothesis, then the reference's.
+    """P, R and F of each pair of texts, (batch, 3).
 
+    batch: unit vectors (n, width) and weights (n,) of a hypothesis, then those of its reference.
     Pads are out of the running by -inf; with 0 they would beat a negative cosine.
     A text without tokens scores 0, and so does F where P or R is not positive.
     Source: Zhang et al. 2020, section 3. Chapter: metrics/bertscore.
     """
     x_hat, u, x, v = zip(*batch, strict=True)
-    cosines = pad_sequence(x_hat, True) @ pad_sequence(x, True).mT  # (batch, hypothesis, reference)
-    rows, columns = (pad_sequence([torch.ones_like(w) for w in side], True) > 0 for side in (u, v))
+    cosines = pad_sequence(x_hat, True) @ pad_sequence(x, True).mT  # (batch, rows, columns)
+    rows, columns = (  # True at tokens, False at pads
+        pad_sequence([torch.ones_like(w) for w in side], True) > 0 for side in (u, v)
+    )
     best_of_hypothesis = cosines.masked_fill(~columns[:, None, :], -torch.inf).amax(2)
     best_of_reference = cosines.masked_fill(~rows[:, :, None], -torch.inf).amax(1)
     u, v = pad_sequence(u, True), pad_sequence(v, True)

@@ -6,8 +6,8 @@ positions at a time and only the target's entry kept, so that beside the logits 
 of (batch, length, vocabulary) is ever made.
 This module takes token ids. Texts, windows and units are the business of perplexity.
 
-Source: Bengio et al. 2003, "A Neural Probabilistic Language Model", equation 1 and section 3.
-Chapter: metrics/perplexity.
+Source: Bengio et al. 2003, "A Neural Probabilistic Language Model", section 2 (a softmax over the
+words that can come next). Chapter: metrics/perplexity.
 """
 
 import inspect
@@ -30,10 +30,10 @@ PaddingSide = Literal["left", "right"]
 def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """The log-probability, in nats, of each position's target.
 
-    logits: (..., vocabulary), of any floating type. targets: (...), token ids; position i's
-    logits must be those that *predict* target i. Returns (...) in fp32: the target's entry of
-    the log-softmax, logit - logsumexp over the vocabulary. Raises ValueError if the shapes
-    do not fit or an id is outside the vocabulary. Chapter: metrics/perplexity.
+    logits: (..., vocabulary), of any floating type. targets: (...), token ids; position
+    i's logits must be those that predict target i. Returns (...) in fp32: the target's
+    entry of the log-softmax, logit - logsumexp over the vocabulary. Raises ValueError if
+    the shapes do not fit or an id is outside the vocabulary. Chapter: metrics/perplexity.
 
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
     >>> target_log_probs(logits, torch.tensor([0, 1])).exp()
@@ -85,10 +85,12 @@ def token_log_probs(
     """
     _check_causal(model)
     first = [1] * len(sequences) if first is None else list(first)
-    if batch_size < 1 or len(first) != len(sequences) or min(first, default=1) < 1:
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size!r}; an integer of at least 1 is wanted")
+    if len(first) != len(sequences) or min(first, default=1) < 1:
         raise ValueError(
-            f"batch_size is {batch_size} and first {first} for {len(sequences)} sequences: "
-            "batch_size and each first must be at least 1, with one first per sequence"
+            f"first is {first} for {len(sequences)} sequences: one per sequence is wanted, each "
+            "at least 1"
         )
     if padding_side not in ("left", "right"):
         raise ValueError(f'padding_side must be "left" or "right", got {padding_side!r}')
@@ -160,7 +162,7 @@ def _score(
         place = slice(longest - len(row), None) if left else slice(len(row))
         ids[i, place] = torch.tensor(row)
         real[i, place] = 1
-    positions = (real.cumsum(-1) - 1).clamp(min=0)  # a row's first token is at 0 on either side
+    positions = (real.cumsum(-1) - 1).clamp(min=0)  # first token at 0 on either side
     wanted = (real == 1) & (positions >= torch.tensor(first)[:, None])
     start = int(wanted.any(0).nonzero()[0])  # the first column that holds a target
     inputs = {"input_ids": ids[:, :-1], "attention_mask": real[:, :-1]}

@@ -191,6 +191,7 @@ def main(arguments: list[str]) -> None:
     gc.freeze()  # or collecting garbage in a child would copy the parent's memory
     with socket.socket(fileno=int(descriptor)) as sock:
         serve(sock, run)
+    os._exit(0)  # to take a library like torch down in order takes long, and is of no use
 
 
 if __name__ == "__main__":

@@ -263,6 +263,8 @@ OPTIONS = {
     "a floor above a match": ({"smoothing": "floor", "smooth_value": 1.5}, "at most 1"),
     "not a number": ({"smoothing": "add-k", "smooth_value": float("nan")}, "at least 0"),
     "tokeniser": ({"tokenize": "moses"}, "no tokeniser is called 'moses'"),
+    "tokeniser as a list": ({"tokenize": ["13a"]}, "no tokeniser is called"),
+    "smoothing as a list": ({"smoothing": ["exp"]}, "no smoothing"),
     "order": ({"max_order": 0}, "max_order must be an integer of at least 1"),
     "order as a float": ({"max_order": 4.0}, "max_order must be an integer"),
 }

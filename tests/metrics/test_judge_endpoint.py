@@ -164,6 +164,12 @@ def test_a_redirect_is_not_followed_so_the_key_stays_at_home(server, status):
     assert [path for path, _, _ in server.asked] == ["/v1/chat/completions"]
 
 
+def likeliest(token, logprob):
+    """An answer whose only token has this log-probability."""
+    content = {"token": "4", "top_logprobs": [{"token": token, "logprob": logprob}]}
+    return {"choices": [{"logprobs": {"content": [content]}}]}
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -174,6 +180,12 @@ def test_a_redirect_is_not_followed_so_the_key_stays_at_home(server, status):
         ({"choices": [{"logprobs": {"content": [{"token": "4", "top_logprobs": [1]}]}}]},
          "another form"),
         ({"choices": [{"text": "4"}]}, "without a message"),
+        (likeliest("4", 1e6), "another form"),
+        (likeliest("4", 3.0), "another form"),
+        (likeliest(None, -0.1), "another form"),
+        ({"choices": [{"message": {"content": [{"type": "text", "text": "4"}]}}]}, "no text"),
+        (b"[" * 100_000, "no chat completion"),
+        ((500, b"busy", {"Content-Length": 500}), "answered 500"),
     ],
 )  # fmt: skip
 def test_an_answer_of_another_form_is_an_error(server, answer, says):

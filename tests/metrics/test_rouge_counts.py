@@ -161,3 +161,8 @@ def test_with_one_reference_or_copies_of_it_all_ways_agree(overlap, multi, mode,
     assert many.precision == pytest.approx(one.precision)
     assert many.recall == pytest.approx(one.recall)
     assert many.fmeasure == pytest.approx(one.fmeasure)
+
+
+def test_no_overlap_at_all_is_an_error():
+    with pytest.raises(ValueError, match="no overlap"):
+        score_overlaps([])
