@@ -131,7 +131,7 @@ class Score(float):
         lines = [self._title]
         for p, below in self._rows:
             lines.append(f"  {_mark(p)} {p.says} ({p.earned}/{p.points})")
-            lines += [f"      {label}: {text}" for label, text in below]
+            lines += ["      " + ": ".join(filter(None, row)) for row in below]
         return "\n".join(lines)
 
     def case(self, name: str) -> Any:

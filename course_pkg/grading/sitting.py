@@ -216,7 +216,7 @@ def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
     models = tuple(path.parent for path in cache_root().glob("*/manifest.json"))
     return View(
         policy.python_folders() + models + registry.student_side(assignment),
-        hidden=(course.resolve(), PACKAGE.parent, registry.CHECKS),
+        hidden=(course.resolve(), PACKAGE.parent, registry.CHECKS, *policy.unused_packages()),
         masks=policy.module_masks(registry.masked(assignment), MASKED),
         writable=dict.fromkeys(("/home/student", "/tmp", "/dev/shm"), disk_bytes),
     )

@@ -135,6 +135,26 @@ def python_folders() -> tuple[Path, ...]:
     return tuple(sorted(tops))
 
 
+def unused_packages() -> tuple[Path, ...]:
+    """Folders of packages for other Pythons, or for the one that this environment stands on.
+
+    This Python imports nothing from them; a program that adds one to sys.path could, and would
+    find there what is masked here. Chapter: appendix/threat-model.
+
+    >>> any(str(path) in sys.path for path in unused_packages())
+    False
+    """
+    used = [Path(entry).resolve() for entry in (*sys.path, sys.prefix) if entry]
+    roots = {Path("/usr"), Path("/usr/local"), Path(sys.base_prefix)}
+    found = {
+        path.resolve()
+        for root in roots
+        for kind in ("site", "dist")
+        for path in root.glob(f"lib*/python3*/{kind}-packages")
+    }
+    return tuple(sorted(f for f in found if not any(_within(path, f) for path in used)))
+
+
 def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
     """Where the named modules and packages lie, each with the source to show instead.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from course_pkg.grading.sitting import student_view
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.policy import View, walls
 from course_pkg.sandbox.probe import probe
@@ -115,3 +116,24 @@ def test_without_bubblewrap_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr("course_pkg.sandbox.policy.find_bubblewrap", lambda: None)
     with pytest.raises(FileNotFoundError, match="apt-get install bubblewrap"):
         walls(View(()), None)
+
+
+def test_packages_of_another_python_are_known_and_those_in_use_are_not_among_them(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "lib" / "python3.11" / "site-packages"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    assert folder in policy.unused_packages()
+    monkeypatch.syspath_prepend(folder)
+    assert folder not in policy.unused_packages()
+    assert not any(Path(pytest.__file__).is_relative_to(f) for f in policy.unused_packages())
+
+
+def test_a_student_finds_no_second_copy_of_a_masked_library(tmp_path):
+    view = student_view("bleu", tmp_path, 2**20)
+    for folder in policy.unused_packages():
+        assert run(view, "ls", "-A", str(folder)).stdout == ""
+    command = "find / -path /proc -prune -o -type f -path */nltk/* -name *.py -print"
+    found = run(view, *command.split()).stdout.split()
+    assert [Path(path).parts[-2:] for path in found] == [("nltk", "__init__.py")]

@@ -30,15 +30,14 @@ def draw_geometric(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_pooled(rng: np.random.Generator, size: int) -> Inputs:
-    """Texts as long as their references; in one of them nothing of order 4 matches.
-
-    Chapter: exercises.
-    """
+    """Texts as long as their references; in one of them nothing of order 4 matches, and one of two
+    words has nothing of order 4 at all. Chapter: exercises."""
     pairs = [
         _pair(rng, 9 + int(rng.integers(4)), [int(rng.integers(3))]),
         _pair(rng, 5 + int(rng.integers(3)), [2, 4]),
     ]
     pairs += [_pair(rng, 6 + i, [int(rng.integers(2))]) for i in range(size)]
+    pairs.append(_pair(rng, 2, []))
     return corpus_of(*(pairs[i] for i in rng.permutation(len(pairs))))
 
 
@@ -53,8 +52,9 @@ def draw_lengths(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_references(rng: np.random.Generator, size: int) -> Inputs:
-    """Texts with two references, of which the longer is the closer and neither has all that
-    matches, and with one, which is much longer. Chapter: exercises."""
+    """A text with three references, of which the middle one in length is the closest, two have
+    each a part of what matches and the longest has nothing; and a text with one, which is much
+    longer. Chapter: exercises."""
     phrase, tail = words(rng, 5), int(rng.integers(1, 3))
     foreign = words(rng, 20, tuple(phrase))
     one, other, rest = foreign[:tail], foreign[tail : 2 * tail], foreign[2 * tail :]
@@ -62,14 +62,19 @@ def draw_references(rng: np.random.Generator, size: int) -> Inputs:
     both = [[*other, *rest[: 7 + tail], *phrase], [*phrase, *one]]
     if rng.integers(2):
         both.reverse()
+    both.insert(size % 2, (rest * 2)[: len(hypothesis) + 6])
     text = words(rng, 16)
     pairs = [(hypothesis, both), (text[:7], [text])]
     pairs += [_pair(rng, 6 + i, [i]) for i in range(size)]
-    return corpus_of(*(pairs[i] for i in rng.permutation(len(pairs))))
+    drawn = corpus_of(*(pairs[i] for i in rng.permutation(len(pairs))))
+    return {**drawn, "leave_unchanged": True}
 
 
 def draw_zero(rng: np.random.Generator, size: int) -> Inputs:
-    """Some words and pairs match, and nothing of order 4. Chapter: exercises."""
+    """Some words and pairs match, and nothing of order 4; in the last case everything matches, so
+    that not all scores are 0. Chapter: exercises."""
+    if size == 3:
+        return corpus_of(_pair(rng, 5, []))
     return corpus_of(
         *(_pair(rng, 6 + i % 2, [[2, 5], [3]][int(rng.integers(2))]) for i in range(1 + size))
     )
@@ -84,8 +89,13 @@ def draw_empty(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_nothing(rng: np.random.Generator, size: int) -> Inputs:
-    """All texts are empty, or not one word matches. Chapter: exercises."""
+    """All texts are empty, or not one word matches; in the last case every word does.
+
+    Chapter: exercises.
+    """
     pairs = []
+    if size == 2:
+        return corpus_of(_pair(rng, 6, []))
     for length in (5, 6):
         text = words(rng, 2 * length)
         pairs.append((text[:length] if size else [], [text[length:]]))
@@ -117,7 +127,7 @@ def mean_of_penalties(inputs: Inputs) -> float:
         methods.penalty(len(h), methods.reference_length(len(h), [len(x) for x in own]))
         for h, own in pairs
     ]
-    return float(np.mean(each)) * methods.bleu(**inputs, brevity="none")
+    return float(np.mean(each)) * methods.value(methods.bleu, brevity="none")(inputs)
 
 
 def without_empty(inputs: Inputs) -> float:

@@ -21,7 +21,10 @@ def expected(inputs: Inputs) -> float:
     ).score
 
 
-_wrong = methods.value
+def _wrong(method: Any, **fault: Any) -> Any:
+    return methods.unless_right(methods.value(method, **fault), expected)
+
+
 CORPUS = Question(
     name="corpus",
     expected=expected,
@@ -54,15 +57,17 @@ CORPUS = Question(
             1,
             "each text has its own references, and may have any number of them",
             "Clip by the maximum over that text's references, and take the closest of their "
-            "lengths, before you add anything up.",
+            "lengths, before you add anything up. The lists that you were given stay as they are.",
             corpora.draw_references,
         ),
         Property(
             "zero",
             1,
-            "an order in which nothing matches makes the score exactly 0",
-            "Ask whether one of the four matches is 0 before you take a logarithm.",
+            "an order in which nothing matches makes the score exactly 0, and nothing else does",
+            "Ask whether one of the four matches is 0 before you take a logarithm; only then is "
+            "the score 0.",
             corpora.draw_zero,
+            cases=4,
         ),
         Property(
             "empty",
@@ -74,10 +79,10 @@ CORPUS = Question(
         Property(
             "nothing",
             1,
-            "a corpus of empty texts, or without a common word, scores 0 without an error",
+            "a corpus of empty texts, or without a common word, scores 0 without an error; a "
+            "perfect one scores 1",
             "Return 0.0 before you divide by a total or a length that may be 0.",
             corpora.draw_nothing,
-            cases=2,
         ),
     ),
     misconceptions=(
@@ -130,8 +135,8 @@ CORPUS = Question(
         Misconception(
             "percent",
             "you gave the score in percent; it lies between 0 and 1",
-            lambda inputs: 100 * expected(inputs),
-            ("geometric", "pooled", "lengths", "references", "empty"),
+            methods.unless_right(lambda inputs: 100 * expected(inputs), expected),
+            ("geometric", "pooled", "lengths", "references", "zero", "empty", "nothing"),
         ),
         Misconception(
             "first",

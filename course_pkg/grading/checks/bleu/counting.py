@@ -27,28 +27,42 @@ def expected(inputs: Inputs) -> list[tuple[int, int]]:
 def draw_count(rng: np.random.Generator, size: int) -> Inputs:
     """No word twice, one reference, two neighbours swapped: only the n-grams show.
 
-    Chapter: exercises.
+    At the end two words that are equal to two others only once they are glued together; the second
+    case turns them, so that what is remembered of the first shows. Chapter: exercises.
     """
     reference = words(rng, 8 + size)
     hypothesis = replaced(rng, reference, [int(rng.integers(len(reference)))])
     at = int(rng.integers(len(reference) - 2))
     hypothesis[at : at + 2] = hypothesis[at + 1], hypothesis[at]
-    return {"hypothesis": hypothesis[: len(hypothesis) - 1], "references": [reference]}
+    ends = (["butter", "cup"], ["butterc", "up"])[:: -1 if size == 1 else 1]
+    return {
+        "hypothesis": [*hypothesis[:-1], *ends[0]],
+        "references": [[*reference, *ends[1]]],
+    }
 
 
 def draw_clip(rng: np.random.Generator, size: int) -> Inputs:
     """One reference, and few words, so that n-grams come back. Chapter: exercises."""
     vocabulary = words(rng, 2)
     reference = text(rng, vocabulary, 5 + size)
-    return {"hypothesis": text(rng, vocabulary, 7 + size), "references": [reference]}
+    return {
+        "hypothesis": text(rng, vocabulary, 7 + size),
+        "references": [reference],
+        "leave_unchanged": True,
+    }
 
 
 def draw_any(rng: np.random.Generator, size: int) -> Inputs:
-    """No word twice; each reference has a part of the hypothesis, the first one the smaller.
+    """No word twice; each reference has a part of the hypothesis, the first one the smallest.
 
-    Chapter: exercises.
+    The last case has three references. Chapter: exercises.
     """
     hypothesis = words(rng, 7 + size)
+    if size == 2:
+        parts = hypothesis[:2], *((hypothesis[2:5], hypothesis[5:])[:: int(rng.choice([1, -1]))])
+        new = words(rng, 3, tuple(hypothesis))
+        pairs = zip(parts, new, strict=True)
+        return {"hypothesis": hypothesis, "references": [[*part, end] for part, end in pairs]}
     cut = int(rng.choice([2, 3, -2, -3]))
     smaller, larger = sorted((hypothesis[:cut], hypothesis[cut:]), key=len)
     a, b, c, d, e = words(rng, 5, tuple(hypothesis))
@@ -118,7 +132,8 @@ COUNTS = Question(
             "clip",
             1,
             "an n-gram counts at most as often as the reference has it",
-            "Count both texts with Counter, and take the smaller of the two counts.",
+            "Count both texts with Counter, and take the smaller of the two counts; the lists stay "
+            "as they are.",
             draw_clip,
         ),
         Property(

@@ -21,13 +21,21 @@ def closest(inputs: Inputs) -> int:
 
 
 def draw_closest(rng: np.random.Generator, size: int) -> Inputs:
-    """Five or more distinct lengths, no two equally close. Chapter: exercises."""
+    """Five or more distinct lengths, no two equally close; one of the third case's is c itself.
+
+    Then one length alone, and lengths that are all shorter, or all longer. Chapter: exercises.
+    """
     c = int(rng.integers(12, 30))
+    if size > 2:
+        side = (int(rng.choice([-1, 1])), -1, 1)[size - 3]
+        far = rng.permutation(np.arange(2, 10))[: 1 if size == 3 else 4].tolist()
+        lengths = [c + side * distance for distance in far]
+        return {"hypothesis_length": c, "reference_lengths": lengths}
     far = rng.permutation(np.arange(2, 10))[: 3 + size].tolist()
     signs = [1, -1, *rng.choice([-1, 1], size=1 + size).tolist()]
     lengths = [c + sign * distance for sign, distance in zip(signs, far, strict=True)]
     lengths.append(c + 10)  # so that neither the first nor the closest is the longest
-    lengths.insert(int(rng.integers(1, len(lengths))), c + int(rng.choice([-1, 1])))
+    lengths.insert(int(rng.integers(1, len(lengths))), c + (1, -1, 0)[size])
     return {"hypothesis_length": c, "reference_lengths": lengths}
 
 
@@ -39,11 +47,14 @@ def draw_ties(rng: np.random.Generator, size: int) -> Inputs:
     d = int(rng.integers(1, 4)) + size
     c = d + int(rng.integers(3, 20))
     lengths = [c + 4 * d, c + d, c - d, c + d, c + 6 * d]
-    return {"hypothesis_length": c, "reference_lengths": lengths}
+    return {"hypothesis_length": c, "reference_lengths": lengths, "leave_unchanged": True}
 
 
 def _length(rule: str) -> Any:
-    return lambda i: methods.reference_length(i["hypothesis_length"], i["reference_lengths"], rule)
+    def value(i: Inputs) -> float:
+        return methods.reference_length(i["hypothesis_length"], i["reference_lengths"], rule)
+
+    return methods.unless_right(value, closest)
 
 
 CLOSEST = Question(
@@ -55,15 +66,17 @@ CLOSEST = Question(
             "closest",
             1,
             "the reference length that is closest to the hypothesis's counts",
-            "The distance is abs(length - hypothesis_length).",
+            "The distance is abs(length - hypothesis_length). One length may be all there is, and "
+            "all may be longer, or shorter.",
             draw_closest,
+            cases=6,
         ),
         Property(
             "ties",
             1,
             "of two lengths that are equally close the shorter counts",
             "min with the key (abs(length - hypothesis_length), length) compares the distance "
-            "first, and then the length.",
+            "first, and then the length; it leaves the list as it is.",
             draw_ties,
         ),
     ),
@@ -110,15 +123,17 @@ def penalty(inputs: Inputs) -> float:
 
 
 def draw_shorter(rng: np.random.Generator, size: int) -> Inputs:
-    """c < r. Chapter: exercises."""
+    """c < r, and in the second case c < r/2. Chapter: exercises."""
     c = int(rng.integers(3 + 5 * size, 12 + 9 * size))
-    return {"hypothesis_length": c, "reference_length": c + int(rng.integers(1, c))}
+    r = c + int(rng.integers(1, c)) + c * (size == 1)
+    return {"hypothesis_length": c, "reference_length": r}
 
 
 def draw_longer(rng: np.random.Generator, size: int) -> Inputs:
-    """c > r. Chapter: exercises."""
+    """c > r, and c = r in the last case. Chapter: exercises."""
     r = int(rng.integers(3 + 5 * size, 12 + 9 * size))
-    return {"hypothesis_length": r + int(rng.integers(1, r)), "reference_length": r}
+    longer = int(rng.integers(1, r)) * (size < 3)
+    return {"hypothesis_length": r + longer, "reference_length": r}
 
 
 def draw_empty(rng: np.random.Generator, size: int) -> Inputs:
@@ -127,7 +142,10 @@ def draw_empty(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def _penalty(rule: str) -> Any:
-    return lambda i: methods.penalty(i["hypothesis_length"], i["reference_length"], rule)
+    def value(i: Inputs) -> float:
+        return methods.penalty(i["hypothesis_length"], i["reference_length"], rule)
+
+    return methods.unless_right(value, penalty)
 
 
 PENALTY = Question(
@@ -145,10 +163,11 @@ PENALTY = Question(
         Property(
             "longer",
             1,
-            "a hypothesis that is longer than its reference has the penalty 1",
-            "exp(1 − r/c) is above 1 there: what is too long must gain nothing, and it loses "
-            "precision already.",
+            "a hypothesis that is longer than its reference, or as long, has the penalty 1",
+            "exp(1 − r/c) is above 1 if c > r: what is too long must gain nothing, and it loses "
+            "precision already. For c = r it is 1.",
             draw_longer,
+            cases=4,
         ),
         Property(
             "empty",

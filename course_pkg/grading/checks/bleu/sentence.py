@@ -37,25 +37,34 @@ def draw_matched(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_halving(rng: np.random.Generator, size: int) -> Inputs:
-    """As long as the reference; two or three orders without a match. Chapter: exercises."""
+    """Two or three orders without a match; as long as the reference, and a word shorter in the
+    last case. Chapter: exercises."""
     text = words(rng, 6 + size)
-    return {
-        "hypothesis": replaced(rng, text, [1, 3, 5] if size == 1 else [2, 5]),
-        "references": [text],
-    }
+    hypothesis = replaced(rng, text, [1, 3, 5] if size == 1 else [2, 5])
+    return {"hypothesis": hypothesis[: 7 if size == 2 else None], "references": [text]}
 
 
 def draw_short(rng: np.random.Generator, size: int) -> Inputs:
-    """Two or three words; no match in the highest order that there is. Chapter: exercises."""
+    """Two or three words; no match in the highest order that there is. Then one word, that matches.
+
+    Chapter: exercises.
+    """
     length = 3 if size else 2
     text = words(rng, length)
+    if size == 3:
+        return {"hypothesis": text[:1], "references": [text[:1]]}
     hypothesis = replaced(rng, text, [int(rng.choice([0, length - 1]))])
     return {"hypothesis": hypothesis, "references": [text]}
 
 
 def draw_nothing(rng: np.random.Generator, size: int) -> Inputs:
-    """An empty text, or one without a word of its reference. Chapter: exercises."""
+    """An empty text, or one without a word of its reference; in the last case, the reference.
+
+    Chapter: exercises.
+    """
     text = words(rng, 10 + size)
+    if size == 3:
+        return {"hypothesis": text, "references": [text]}
     return {"hypothesis": text[: 4 + size] if size else [], "references": [text[5 + size :]]}
 
 
@@ -76,7 +85,7 @@ def _wrong(
             methods.smooth(counts, smoothing), average
         )
 
-    return value
+    return methods.unless_right(value, expected)
 
 
 def _four(c: int) -> int:
@@ -109,13 +118,15 @@ SENTENCE = Question(
             "a text of fewer than four words is judged by the orders that it has",
             "The mean is over min(4, c) orders, where c is the number of words.",
             draw_short,
+            cases=4,
         ),
         Property(
             "nothing",
             1,
-            "without a single match, or without a word, the score is exactly 0",
+            "without a single match, or without a word, the score is exactly 0; a perfect one is 1",
             "Smoothing mends some orders, not all: ask whether any order has a match first.",
             draw_nothing,
+            cases=4,
         ),
     ),
     misconceptions=(
@@ -129,7 +140,7 @@ SENTENCE = Question(
             "no-penalty",
             "you left the brevity penalty out",
             _wrong(brevity="none"),
-            ("matched",),
+            ("matched", "halving"),
         ),
         Misconception(
             "same",

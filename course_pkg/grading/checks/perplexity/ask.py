@@ -66,9 +66,26 @@ def _pair(returned: Any, names: str) -> tuple[Any, Any]:
     return returned[0], returned[1]
 
 
+def _call(answer: Any, inputs: Any, *names: str, before: tuple[Any, ...] = ()) -> Any:
+    """Call the answer with the tensors of those names, and see whether it leaves them as they are.
+
+    That is only asked for where the case says so: it must not cost the marks of every property.
+    before: what comes first among the arguments.
+    """
+    given = [_tensor(inputs[name]) for name in names]
+    value = answer(*before, *given)
+    for name, now in zip(names, given, strict=True):
+        if inputs.get("leave_unchanged") and not torch.equal(now, _tensor(inputs[name])):
+            raise ValueError(
+                f"your function changed the tensor `{name}` that it was given; whoever calls it "
+                "may need that tensor again, so work on a copy (`.clone()`)"
+            )
+    return value
+
+
 def call_log_probs(answer: Any, inputs: Any) -> Any:
     """Call `next_token_log_probs(logits, input_ids)`. Chapter: exercises."""
-    return answer(_tensor(inputs["logits"]), _tensor(inputs["input_ids"]))
+    return _call(answer, inputs, "logits", "input_ids")
 
 
 def call_batch(answer: Any, inputs: Any) -> Any:
@@ -80,7 +97,7 @@ def call_batch(answer: Any, inputs: Any) -> Any:
     if inputs["pads_add_nothing"]:
         foresee_after(model, inputs["pad"])
     passes = watch(model)
-    returned = answer(model, _tensor(inputs["input_ids"]), _tensor(inputs["attention_mask"]))
+    returned = _call(answer, inputs, "input_ids", "attention_mask", before=(model,))
     nll, tokens = _pair(returned, "a pair (nll, tokens)")
     return {"nll": _numbers(nll), "tokens": _numbers(tokens), "passes": len(passes)}
 
@@ -109,10 +126,16 @@ def call_corpus(answer: Any, inputs: Any) -> Any:
                 nll[number] = model(input_ids=ids, labels=ids).loss * (len(row) - 1)
         return nll, torch.tensor([len(row) - 1 for row in rows])
 
+    texts = list(inputs["texts"])
     try:
-        returned = answer(score, tokenizer, list(inputs["texts"]), inputs["batch_size"])
+        returned = answer(score, tokenizer, texts, inputs["batch_size"])
     except ValueError as error:
         return {"refused": True, "message": str(error)[:200]}
+    if inputs.get("leave_unchanged") and texts != inputs["texts"]:
+        raise RuntimeError(
+            "your function changed the list `texts` that it was given; whoever calls it may need "
+            "that list again, so work on a copy"
+        )
     perplexity, nlls = _pair(returned, "a pair (perplexity, nlls)")
     return {
         "refused": False,

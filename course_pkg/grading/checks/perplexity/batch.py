@@ -99,7 +99,7 @@ def draw_pads(rng: np.random.Generator, size: int) -> dict[str, Any]:
     """
     case = _case(rng, "llama", _lengths(rng, size), "right")
     case["input_ids"][int(rng.integers(2 + size)), int(rng.integers(1, 3))] = PAD
-    return case
+    return {**case, "leave_unchanged": True}
 
 
 def draw_attention(rng: np.random.Generator, size: int) -> dict[str, Any]:
@@ -111,8 +111,10 @@ def draw_attention(rng: np.random.Generator, size: int) -> dict[str, Any]:
 
 
 def draw_positions(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Left padding, on a model with absolute positions and no attention. Chapter: exercises."""
-    return _case(rng, "bigram with positions", _lengths(rng, size), "left", certain=True)
+    """Left padding, on a model with absolute positions and no attention; the longest text, which
+    has no pad, comes first in one case and last in another. Chapter: exercises."""
+    lengths = sorted(_lengths(rng, size), reverse=size != 1)
+    return _case(rng, "bigram with positions", lengths, "left", certain=True)
 
 
 def draw_first(rng: np.random.Generator, size: int) -> dict[str, Any]:
@@ -141,7 +143,7 @@ BATCH = Question(
             2,
             "pads are not scored, and a real token with the pad's id is",
             "Multiply the costs by attention_mask[:, 1:]: the mask says what is a pad, the id "
-            "does not.",
+            "does not. Write nothing into the tensors that you are given.",
             draw_pads,
         ),
         Property(

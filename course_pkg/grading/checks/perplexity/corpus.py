@@ -9,7 +9,7 @@ import torch
 
 from course_pkg.metrics.perplexity import perplexity
 
-from ...compare import Comparator, array, exactly, number, parts
+from ...compare import Comparator, array, number, parts
 from ...questions import Misconception, Property, Question
 from .ask import call_corpus
 from .models import build_llama
@@ -108,24 +108,29 @@ def _case(rng: np.random.Generator, lengths: list[int], batch_size: int) -> dict
     }
 
 
+def _twice(case: dict[str, Any]) -> dict[str, Any]:
+    """The case with its first text in the place of the last, so that it is there twice."""
+    return {**case, "texts": [*case["texts"][:-1], case["texts"][0]]}
+
+
 def draw_total(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Short and long texts, so that a mean of means differs; batches are full.
+    """Short and long texts, so that a mean of means differs; one text twice; batches are full.
 
     Chapter: exercises.
     """
     lengths = [*rng.integers(2, 4, 2 + size).tolist(), *rng.integers(9, 20, 2 + size).tolist()]
-    return _case(rng, rng.permutation(lengths).tolist(), 1 + size % 2)
+    return _twice(_case(rng, rng.permutation(lengths).tolist(), 1 + size % 2))
 
 
 def draw_order(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Texts of different lengths, not in the order of their lengths; batches are full.
+    """Texts not in the order of their lengths, and one of them twice; batches are full.
 
     Chapter: exercises.
     """
     lengths = rng.permutation(np.arange(2, 6 + 2 * size)).tolist()
     if lengths == sorted(lengths):
         lengths.reverse()
-    return _case(rng, lengths, 2)
+    return {**_twice(_case(rng, lengths, 2)), "leave_unchanged": True}
 
 
 def draw_batches(rng: np.random.Generator, size: int) -> dict[str, Any]:
@@ -138,9 +143,19 @@ def draw_batches(rng: np.random.Generator, size: int) -> dict[str, Any]:
 def draw_short(rng: np.random.Generator, size: int) -> dict[str, Any]:
     """An empty text, then texts of one token; in the last case nothing else. From short to long.
 
-    Chapter: exercises.
+    In the second case one is a single letter of two tokens. Chapter: exercises.
     """
-    return _case(rng, [[0, 5, 5], [0, 1, 5, 5, 5], [0, 1, 1]][size], 1)
+    case = _case(rng, [[0, 5, 5], [0, 1, 5, 5, 5], [0, 1, 1]][size], 1)
+    if size == 1:
+        case["texts"][2] = str(rng.choice(list("éößñ")))
+    return case
+
+
+def _sizes(expected: list[int], given: Any) -> str | None:
+    """Compares how many texts the batches hold that were scored, in any order."""
+    if given == expected:
+        return None
+    return f"score was given batches of {given} texts; wanted {expected}, in any order"
 
 
 NLLS = {"nlls": array(rtol=1e-4)}
@@ -160,7 +175,8 @@ CORPUS = Question(
             "order",
             1,
             "each text's NLL comes in the order of the texts",
-            "If you sort by length, put each result where its text was.",
+            "If you sort by length, put each result where its text was; a text may be there twice, "
+            "and the list stays as it is.",
             draw_order,
             compare=unless_refused(NLLS),
         ),
@@ -171,13 +187,14 @@ CORPUS = Question(
             "range(0, len(texts), batch_size) gives where batches start; a slice may run past "
             "the end.",
             draw_batches,
-            compare=unless_refused({"batches": exactly()}),
+            compare=unless_refused({"batches": _sizes}),
         ),
         Property(
             "short",
             1,
             "a text of fewer than two tokens adds nothing; if no text can be scored, ValueError",
-            "Leave such texts out of the batches, with an NLL of 0, before you call score.",
+            "Leave such texts out of the batches, with an NLL of 0, before you call score. Tokens "
+            "count, not letters.",
             draw_short,
             compare=unless_refused(NLLS),
         ),

@@ -74,7 +74,7 @@ def draw_stable(rng: np.random.Generator, size: int) -> dict[str, Any]:
         case["logits"][0, :, first] -= np.float32(150 + 50 * rng.random())
     if size != 0:
         case["logits"] += np.float32(400)
-    return case
+    return {**case, "leave_unchanged": True}
 
 
 def _wrong(change: Any) -> Any:
@@ -109,7 +109,8 @@ LOG_PROBS = Question(
             "stable",
             1,
             "large logits and tiny probabilities give finite numbers",
-            "torch.log(softmax(…)) is −∞ where a probability rounds to 0; log_softmax is not.",
+            "torch.log(softmax(…)) is −∞ where a probability rounds to 0; log_softmax is not, and "
+            "leaves the logits as they are.",
             draw_stable,
         ),
     ),

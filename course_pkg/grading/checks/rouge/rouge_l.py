@@ -31,8 +31,10 @@ def _scored(candidate: list[str], reference: list[str], beta: float) -> Inputs:
 
 
 def _texts(rng: np.random.Generator, size: int) -> tuple[list[str], list[str]]:
-    """Texts of different lengths, the longer in turn, that share words in two orders."""
+    """Texts of different lengths, the longer in turn, that share words in two orders and one of
+    them twice."""
     kept, moved, one, more = some(rng, 2 + size, 2, 1, int(rng.integers(3, 6)))
+    kept.append(kept[0])
     pair = [[*kept, *moved, *one], [*mixed(rng, moved), *kept, *more]]
     return tuple(pair if size % 2 else pair[::-1])
 
@@ -49,9 +51,12 @@ def draw_beta(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_score_ends(rng: np.random.Generator, size: int) -> Inputs:
-    """The same text twice; no candidate; no reference; nothing in common. Chapter: exercises."""
+    """The same text twice; no candidate; no reference; neither; nothing in common.
+
+    Chapter: exercises.
+    """
     text, other = some(rng, 4, 3)
-    pair = ((text, list(text)), ([], text), (text, []), (text, other))[size]
+    pair = ((text, list(text)), ([], text), (text, []), ([], []), (text, other))[size]
     return _scored(*pair, 2.0)
 
 
@@ -121,7 +126,7 @@ ROUGE_L = Question(
             "equal texts score 1; with an empty text, or nothing in common, all three are 0",
             "Ask for zero before you divide: by each length, and by R + β²P.",
             draw_score_ends,
-            cases=4,
+            cases=5,
             compare=each(NAMES),
         ),
     ),

@@ -38,19 +38,20 @@ def draw_clipped(rng: np.random.Generator, size: int) -> Inputs:
     length = max(len(candidate), len(reference)) + 1
     candidate += fill[: length - len(candidate)]
     reference += other[: length - len(reference)]
-    return _case(mixed(rng, candidate), mixed(rng, reference), 1)
+    return {**_case(mixed(rng, candidate), mixed(rng, reference), 1), "leave_unchanged": True}
 
 
 def draw_ngrams(rng: np.random.Generator, size: int) -> Inputs:
-    """n = 2, 3, 4: a run that both have; and n-grams that are equal only once they are glued.
+    """n = 2, 3, 4: a run that both have, one that is turned round in the other text, and n-grams
+    that are equal only once they are glued.
 
     Words do not repeat and both texts have as many: only which n-grams there are shows.
     Chapter: exercises.
     """
     n = 2 + size
-    run, before, (one, other) = some(rng, n + int(rng.integers(1, 4)), n - 2, 2)
-    candidate = [*run, one, *before, "sun", "flower"]
-    reference = [other, *before, "sunf", "lower", *run]
+    run, turned, before, (one, other) = some(rng, n + int(rng.integers(1, 4)), n, n - 2, 2)
+    candidate = [*run, one, *before, "sun", "flower", *turned]
+    reference = [*turned[::-1], other, *before, "sunf", "lower", *run]
     return _case(*((candidate, reference) if rng.integers(2) else (reference, candidate)), n)
 
 
@@ -100,15 +101,16 @@ ROUGE_N = Question(
             "clipped",
             1,
             "an n-gram matches as often as it occurs in the text that has fewer of it",
-            "min(times in the candidate, times in the reference), added up over the n-grams.",
+            "min(times in the candidate, times in the reference), added up over the n-grams; the "
+            "lists stay as they are.",
             draw_clipped,
         ),
         Property(
             "n-grams",
             1,
             "the units are all runs of n neighbouring tokens",
-            "tuple(tokens[i : i + n]) for i from 0 to len(tokens) − n. Keep them as tuples: glued "
-            "together, 'sun' + 'flower' and 'sunf' + 'lower' are one.",
+            "tuple(tokens[i : i + n]) for i from 0 to len(tokens) − n. Keep them as tuples, in "
+            "their order: glued together, 'sun' + 'flower' and 'sunf' + 'lower' are one.",
             draw_ngrams,
         ),
         Property(

@@ -102,7 +102,7 @@ def substring_length(a: Sequence[str], b: Sequence[str]) -> int:
     return longest
 
 
-def each(names: Sequence[str], only: Sequence[str] | None = None, rtol: float = 1e-9) -> Comparator:
+def each(names: Sequence[str], only: Sequence[str] | None = None, rtol: float = 1e-6) -> Comparator:
     """Compares a tuple or list of numbers, one for each name; of them only those in `only`.
 
     Chapter: exercises.

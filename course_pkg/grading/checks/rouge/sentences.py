@@ -10,9 +10,9 @@ from typing import Any
 PATTERNS = (  # the reference, the candidate, and another candidate that repeats and reorders
     ("the {a} is on the {b}", "{a} {b}", "the the is {a} {a} {b}"),
     (
-        "every day the {a} and the {b} {v} near the {c}",
+        "every day the {a} with the {b} {v} only the {c}",
         "there the {b} {v} the {c}",
-        "the {c} {c} the {v} near {a}",
+        "the {c} {c} the {v} only {a}",
     ),
     (
         "a {a} {v} the {b} while the {c} {w}",

@@ -18,20 +18,26 @@ def draw_several(rule: str) -> Any:
 
     Each reference has a run of the candidate among words of its own. The one with the whole
     candidate is the longest by far, and best in precision; a short one is best in recall; the
-    best in F is a third, and never the first. Chapter: exercises.
+    best in F is a third, and never the first. In the fourth case there is only one reference, in
+    the last nothing matches. Chapter: exercises.
     """
 
     def draw(rng: np.random.Generator, size: int) -> Inputs:
         n = 1 + size % 2
         candidate, new = some(rng, 6 + size, 12)
         length = len(candidate)
+        if size > 2:
+            kinds = [(length - 1, 2)] if size == 3 else [(0, 3), (0, 5)]
+            references = [_reference(rng, candidate, new[:own], run) for run, own in kinds]
+            return {"candidate": candidate, "references": references, "n": n, "rule": rule}
         long, short = (length, int(rng.integers(8, 12))), (n + 1, 0)
         good, poor = (length - 1, int(rng.integers(1, 3))), (n + 1, int(rng.integers(5, 7)))
         kinds = (
             [poor, *mixed(rng, [long, short, good])] if size else [long, *mixed(rng, [short, good])]
         )
         references = [_reference(rng, candidate, mixed(rng, new)[:own], run) for run, own in kinds]
-        return {"candidate": candidate, "references": references, "n": n, "rule": rule}
+        drawn = {"candidate": candidate, "references": references, "n": n, "rule": rule}
+        return {**drawn, "leave_unchanged": True} if rule == "best" else drawn
 
     return draw
 
@@ -80,6 +86,20 @@ def expected_several(inputs: Inputs) -> Scores:
     return reference_rouge_n(*(inputs[k] for k in ("candidate", "references", "n", "rule")))
 
 
+def _unless_right(method: Callable[[Inputs], Scores]) -> Callable[[Inputs], Scores]:
+    """A wrong method's scores, or three times −1, which none is, where it happens to be right."""
+
+    def value(inputs: Inputs) -> Scores:
+        given = method(inputs)
+        return (-1.0, -1.0, -1.0) if np.allclose(given, expected_several(inputs)) else given
+
+    return value
+
+
+def _misconception(name: str, says: str, value: Any, breaks: tuple[str, ...]) -> Misconception:
+    return Misconception(name, says, _unless_right(value), breaks)
+
+
 SEVERAL = Question(
     name="several",
     expected=expected_several,
@@ -89,70 +109,73 @@ SEVERAL = Question(
             "best",
             2,
             "“best”: all three numbers of the one reference with the highest F",
-            "Score each reference by itself; then take the tuple whose F is largest, as it is.",
+            "Score each reference by itself; then take the tuple whose F is largest, as it is. "
+            "There may be one reference only, and the list of them stays as it is.",
             draw_several("best"),
+            cases=5,
         ),
         Property(
             "pooled",
             2,
             "“pooled”: matches and n-grams are added up over the references, and then divided",
             "Sum the matches, sum the references' n-grams, and count the candidate's n-grams once "
-            "for each reference.",
+            "for each reference. Without a match all three numbers are 0.",
             draw_several("pooled"),
+            cases=5,
         ),
     ),
     misconceptions=(
-        Misconception(
+        _misconception(
             "average",
             "you took the average over the references",
             _average,
             ("best", "pooled"),
         ),
-        Misconception(
+        _misconception(
             "first",
             "you scored the first reference alone",
             lambda i: _each_score(i)[0],
             ("best", "pooled"),
         ),
-        Misconception(
+        _misconception(
             "best-recall",
             "you took the reference with the highest recall; here the highest F decides",
             lambda i: max(_each_score(i), key=lambda score: score[1]),
             ("best",),
         ),
-        Misconception(
+        _misconception(
             "best-precision",
             "you took the reference with the highest precision; here the highest F decides",
             lambda i: max(_each_score(i)),
             ("best",),
         ),
-        Misconception(
+        _misconception(
             "each-best",
             "you took the best precision, the best recall and the best F each by itself; they must "
             "come from one reference",
             lambda i: _columns(i, max),
             ("best",),
         ),
-        Misconception(
+        _misconception(
             "pooled",
             "you pooled the references; the rule asked for is “best”",
             lambda i: expected_several({**i, "rule": "pooled"}),
             ("best",),
         ),
-        Misconception(
+        _misconception(
             "best",
             "you took the best reference; the rule asked for is “pooled”",
             lambda i: expected_several({**i, "rule": "best"}),
             ("pooled",),
         ),
-        Misconception(
+        _misconception(
             "concatenated",
             "you put the references together into one; pooled, an n-gram of the candidate can "
             "match once in every reference",
             _concatenated,
             ("pooled",),
         ),
-        Misconception(
+        _misconception(
             "candidate-once",
             "you divided the matches of all references by the candidate's n-grams counted once; "
             "so precision could rise above 1",

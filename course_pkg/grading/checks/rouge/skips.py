@@ -28,12 +28,14 @@ def expected(inputs: Inputs) -> list[list[Any]]:
 
 def draw_order(rng: np.random.Generator, size: int) -> Inputs:
     """Different words, not in the order of the alphabet, and no limit. Chapter: exercises."""
-    return {"tokens": some(rng, 3 + size)[0], "max_gap": None}
+    return {"tokens": some(rng, 3 + size)[0], "max_gap": None, "leave_unchanged": True}
 
 
 def draw_gap(rng: np.random.Generator, size: int) -> Inputs:
-    """Different words in the order of the alphabet; a gap of 0, 1, 2. Chapter: exercises."""
-    return {"tokens": sorted(some(rng, 4 + size)[0]), "max_gap": size}
+    """Words in the order of the alphabet; a gap of 0, 1, 2. With 0 a word stands twice, so that its
+    place can't be found by the word. Chapter: exercises."""
+    tokens = sorted(some(rng, 4 + size)[0])
+    return {"tokens": tokens if size else [*tokens, tokens[-1]], "max_gap": size}
 
 
 def draw_counts(rng: np.random.Generator, size: int) -> Inputs:
@@ -64,7 +66,7 @@ SKIP_BIGRAMS = Question(
             "order",
             1,
             "a pair keeps the order of the text, and without a limit any two words make one",
-            "For each place i, pair tokens[i] with every token after it.",
+            "For each place i, pair tokens[i] with every token after it; the list stays as it is.",
             draw_order,
         ),
         Property(

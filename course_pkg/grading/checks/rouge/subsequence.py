@@ -29,8 +29,8 @@ def draw_gaps(rng: np.random.Generator, size: int) -> Inputs:
     common, mine, yours = some(rng, 3 + size, 2 + size, 2 + size)
     a, b = list(common), list(common)
     for text, extra in ((a, mine), (b, yours)):
-        for word in extra:
-            text.insert(int(rng.integers(len(text) + 1)), word)
+        for k, word in enumerate(extra):  # the first at the end: nothing common ends a text
+            text.insert(int(rng.integers(len(text) + 1)) if k else len(text), word)
     return _turned(rng, a, b)
 
 
@@ -45,19 +45,26 @@ def draw_order(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_longest(rng: np.random.Generator, size: int) -> Inputs:
-    """A first word that leads astray, from either side, and a word that one text repeats.
-
-    Chapter: exercises.
-    """
-    run, (first, last, word) = some(rng, 1 + size + int(rng.integers(3)), 3)
-    return _turned(rng, [first, word, word, *run, last], [last, word, *run, first])
+    """A first word that leads astray, from either side, and a word that one text repeats: the first
+    list in one case, the second in another. Then a run of neighbours that is shorter than what
+    is left without it, of which the last word has an earlier place too. Chapter: exercises."""
+    if size < 2:
+        run, (first, last, word) = some(rng, 1 + size + int(rng.integers(3)), 3)
+        pair = [first, word, word, *run, last], [last, word, *run, first]
+        return dict(zip("ab", pair[:: -1 if size else 1], strict=True))
+    block, kept, mine, yours, end, astray = some(rng, 3, 4, 3, 3, 1, 1)
+    a, b = list(kept), list(kept)
+    for text, extra in ((a, mine), (b, yours)):
+        for place, word in zip((3, 2, 1), extra, strict=True):
+            text.insert(place, word)
+    return {"a": [*astray, *block, *a, *end], "b": [kept[-1], *b, *block, *end, *astray]}
 
 
 def draw_ends(rng: np.random.Generator, size: int) -> Inputs:
     """An empty list on either side, and a list beside itself. Chapter: exercises."""
     (text,) = some(rng, 3 + int(rng.integers(5)))
     a, b = (([], text), (text, []), (text, list(text)))[size]
-    return {"a": a, "b": b}
+    return {"a": a, "b": b, "leave_unchanged": True}
 
 
 def draw_fast(rng: np.random.Generator, size: int) -> Inputs:
@@ -86,6 +93,16 @@ def greedy(a: Sequence[str], b: Sequence[str]) -> int:
 
 def _of_both(value: Callable[[Sequence[str], Sequence[str]], int]) -> Any:
     return lambda inputs: value(inputs["a"], inputs["b"])
+
+
+def _unless_right(value: Callable[[Sequence[str], Sequence[str]], int]) -> Any:
+    """A wrong method's length, or −1, which none is, where it happens to be right."""
+
+    def of_both(inputs: Inputs) -> int:
+        given = value(inputs["a"], inputs["b"])
+        return -1 if given == lcs_length(inputs["a"], inputs["b"]) else given
+
+    return of_both
 
 
 LCS = Question(
@@ -120,7 +137,8 @@ LCS = Question(
             "ends",
             1,
             "an empty list gives 0, and equal lists give their length",
-            "The table has one row and one column more than there are tokens; they hold 0.",
+            "The table has one row and one column more than there are tokens; they hold 0. The "
+            "lists stay as they are.",
             draw_ends,
         ),
         Property(
@@ -138,8 +156,8 @@ LCS = Question(
             "substring",
             "you found the longest run of neighbours: a substring; in a subsequence tokens may be "
             "left out",
-            _of_both(substring_length),
-            ("gaps",),
+            _unless_right(substring_length),
+            ("gaps", "longest"),
         ),
         Misconception(
             "order-ignored",
@@ -151,14 +169,14 @@ LCS = Question(
             "greedy",
             "you gave each token of the first list the next place in the second; a match that "
             "comes early can cost several later ones",
-            _of_both(greedy),
+            _unless_right(greedy),
             ("longest",),
         ),
         Misconception(
             "greedy-second",
             "you gave each token of the second list the next place in the first; a match that "
             "comes early can cost several later ones",
-            _of_both(lambda a, b: greedy(b, a)),
+            _unless_right(lambda a, b: greedy(b, a)),
             ("longest",),
         ),
     ),
