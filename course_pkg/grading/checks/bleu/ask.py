@@ -6,6 +6,8 @@ implementation, and knows no right answer.
 
 from typing import Any
 
+from course_pkg.grading.asking import call_with
+
 MASKED = ("course_pkg.metrics", "sacrebleu", "nltk")  # the grader shows stubs instead
 
 NOUNS = ("cat", "dog", "fox", "boy", "girl", "horse", "child", "farmer")
@@ -89,37 +91,17 @@ def _as_it_is(answer: Any, inputs: Any) -> Any:
     return answer
 
 
-def _copy(value: Any) -> Any:
-    return [_copy(item) for item in value] if isinstance(value, list) else value
-
-
-def _call(answer: Any, inputs: Any, *names: str) -> Any:
-    """Call the answer with the inputs of those names, and see whether it leaves them as they are.
-
-    That is only asked for where the case says so: it must not cost the marks of every property.
-    """
-    given = [_copy(inputs[name]) for name in names]
-    value = answer(*given)
-    for name, now in zip(names, given, strict=True):
-        if inputs.get("leave_unchanged") and now != inputs[name]:
-            raise ValueError(
-                f"your function changed the list `{name}` that it was given; whoever calls it may "
-                "need that list again, so work on a copy"
-            )
-    return value
-
-
 def call_text(answer: Any, inputs: Any) -> Any:
     """Call the answer with one hypothesis, a list of tokens, and its references, a list of such.
 
     Chapter: exercises.
     """
-    return _call(answer, inputs, "hypothesis", "references")
+    return call_with(answer, inputs, "hypothesis", "references")
 
 
 def call_closest(answer: Any, inputs: Any) -> Any:
     """Call `closest_length(hypothesis_length, reference_lengths)`. Chapter: exercises."""
-    return _call(answer, inputs, "hypothesis_length", "reference_lengths")
+    return call_with(answer, inputs, "hypothesis_length", "reference_lengths")
 
 
 def call_penalty(answer: Any, inputs: Any) -> Any:
@@ -132,7 +114,7 @@ def call_corpus(answer: Any, inputs: Any) -> Any:
 
     Chapter: exercises.
     """
-    return _call(answer, inputs, "hypotheses", "references")
+    return call_with(answer, inputs, "hypotheses", "references")
 
 
 CALLS = {

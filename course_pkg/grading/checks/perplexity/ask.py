@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from course_pkg.grading.asking import call_with
+
 from .models import build_llama, build_model, foresee_after, real_tokens, watch
 
 MASKED = ("course_pkg.metrics",)  # answers lie there: the grader shows a stub instead
@@ -66,26 +68,9 @@ def _pair(returned: Any, names: str) -> tuple[Any, Any]:
     return returned[0], returned[1]
 
 
-def _call(answer: Any, inputs: Any, *names: str, before: tuple[Any, ...] = ()) -> Any:
-    """Call the answer with the tensors of those names, and see whether it leaves them as they are.
-
-    That is only asked for where the case says so: it must not cost the marks of every property.
-    before: what comes first among the arguments.
-    """
-    given = [_tensor(inputs[name]) for name in names]
-    value = answer(*before, *given)
-    for name, now in zip(names, given, strict=True):
-        if inputs.get("leave_unchanged") and not torch.equal(now, _tensor(inputs[name])):
-            raise ValueError(
-                f"your function changed the tensor `{name}` that it was given; whoever calls it "
-                "may need that tensor again, so work on a copy (`.clone()`)"
-            )
-    return value
-
-
 def call_log_probs(answer: Any, inputs: Any) -> Any:
     """Call `next_token_log_probs(logits, input_ids)`. Chapter: exercises."""
-    return _call(answer, inputs, "logits", "input_ids")
+    return call_with(answer, inputs, "logits", "input_ids", read=_tensor)
 
 
 def call_batch(answer: Any, inputs: Any) -> Any:
@@ -97,7 +82,9 @@ def call_batch(answer: Any, inputs: Any) -> Any:
     if inputs["pads_add_nothing"]:
         foresee_after(model, inputs["pad"])
     passes = watch(model)
-    returned = _call(answer, inputs, "input_ids", "attention_mask", before=(model,))
+    returned = call_with(
+        answer, inputs, "input_ids", "attention_mask", before=(model,), read=_tensor
+    )
     nll, tokens = _pair(returned, "a pair (nll, tokens)")
     return {"nll": _numbers(nll), "tokens": _numbers(tokens), "passes": len(passes)}
 

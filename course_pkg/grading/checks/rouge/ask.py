@@ -6,6 +6,8 @@ implementation, knows no right answer, and computes no score.
 
 from typing import Any
 
+from course_pkg.grading.asking import call_with
+
 from .sentences import by_hand
 
 MASKED = (  # answers lie there: stubs stand instead
@@ -20,29 +22,9 @@ def _given(answer: Any, inputs: Any) -> Any:
     return answer
 
 
-def _copy(value: Any) -> Any:
-    return [_copy(item) for item in value] if isinstance(value, list) else value
-
-
-def _call(answer: Any, inputs: Any, *names: str) -> Any:
-    """Call the answer with the inputs of those names, and see whether it leaves them as they are.
-
-    That is only asked for where the case says so: it must not cost the marks of every property.
-    """
-    given = [_copy(inputs[name]) for name in names]
-    value = answer(*given)
-    for name, now in zip(names, given, strict=True):
-        if inputs.get("leave_unchanged") and now != inputs[name]:
-            raise ValueError(
-                f"your function changed the list `{name}` that it was given; whoever calls it may "
-                "need that list again, so work on a copy"
-            )
-    return value
-
-
 def call_rouge_n(answer: Any, inputs: Any) -> Any:
     """Call `rouge_n(candidate, reference, n)` on lists of tokens. Chapter: exercises."""
-    return _call(answer, inputs, "candidate", "reference", "n")
+    return call_with(answer, inputs, "candidate", "reference", "n")
 
 
 def call_several(answer: Any, inputs: Any) -> Any:
@@ -50,7 +32,7 @@ def call_several(answer: Any, inputs: Any) -> Any:
 
     Chapter: exercises.
     """
-    return _call(answer, inputs, "candidate", "references", "n", "rule")
+    return call_with(answer, inputs, "candidate", "references", "n", "rule")
 
 
 def metered(most: int) -> type[str]:
@@ -98,7 +80,7 @@ def call_lcs(answer: Any, inputs: Any) -> Any:
     Chapter: exercises.
     """
     if "most" not in inputs:
-        return _call(answer, inputs, "a", "b")
+        return call_with(answer, inputs, "a", "b")
     kind = metered(inputs["most"])
     return answer(*([kind(token) for token in inputs[side]] for side in ("a", "b")))
 
@@ -125,7 +107,7 @@ def call_skip_bigrams(answer: Any, inputs: Any) -> Any:
 
     Chapter: exercises.
     """
-    counts = _call(answer, inputs, "tokens", "max_gap")
+    counts = call_with(answer, inputs, "tokens", "max_gap")
     if not isinstance(counts, dict):
         raise TypeError(f"a {type(counts).__name__} was returned; wanted a Counter or a dict")
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in counts):
