@@ -26,6 +26,7 @@ LAYERS = {
     "sandbox": 0,
     "pins": 0,
     "metrics.ngrams": 0,
+    "metrics.texts": 0,
     "adapters": 1,
     "acceleration": 1,
     "metrics": 1,

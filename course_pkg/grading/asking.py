@@ -15,13 +15,14 @@ def call_with(
     *names: str,
     before: tuple[Any, ...] = (),
     read: Callable[[Any], Any] = deepcopy,
+    changed: type[Exception] = ValueError,
 ) -> Any:
     """Call the answer with the inputs of those names; does it leave them as they are?
 
     That is only asked where the case says `leave_unchanged`: it must not cost the marks of every
     property. before: what comes first among the arguments. read: gives the answer a value of its
-    own for an input, such as a list's copy or an array's tensor. Raises ValueError if the answer
-    changed one. Chapter: exercises.
+    own for an input, such as a list's copy or an array's tensor. changed: what is raised if the
+    answer changed one; not ValueError where that is an answer. Chapter: exercises.
 
     >>> call_with(sorted, {"values": [3, 1], "leave_unchanged": True}, "values")
     [1, 3]
@@ -35,7 +36,7 @@ def call_with(
     if inputs.get("leave_unchanged"):
         for name, now in zip(names, given, strict=True):
             if not _equal(now, read(inputs[name])):
-                raise ValueError(
+                raise changed(
                     f"your function changed `{name}`, which it was given; whoever calls it may "
                     "need that again, so work on a copy"
                 )

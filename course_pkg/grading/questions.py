@@ -3,11 +3,12 @@
 A `Question` says how the right value is computed from inputs; each `Property` carries points and
 draws the inputs that put exactly that property to the test; a `Misconception` is a wrong method
 whose value can be recognised and explained. `draw_cases` makes the cases of a question, and
-repeats a draw until every misconception that breaks the property gives a different value.
+repeats a draw until every misconception that breaks the property gives a different value: in each
+case of the property, or in one at least where the method may be right by luck.
 This module runs no student's code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -51,13 +52,15 @@ class Property:
 class Misconception:
     """A wrong method: `value(inputs)` is what it gives. breaks: the properties that it fails.
 
-    Chapter: appendix/for-instructors.
+    sometimes_right: it may give the right value in some cases of a property that it breaks, if
+    it is wrong in one at least. Chapter: appendix/for-instructors.
     """
 
     name: str
     says: str
     value: Callable[[Any], Any]
     breaks: tuple[str, ...]
+    sometimes_right: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,10 @@ class Question:
         """The points of the question: the sum over its properties."""
         return sum(p.points for p in self.properties)
 
+    def breaking(self, name: str) -> list[Misconception]:
+        """The misconceptions that break the property called `name`."""
+        return [m for m in self.misconceptions if name in m.breaks]
+
     def compares(self, name: str) -> Comparator:
         """The comparator of the property called `name`."""
         return self.by_name[name].compare or self.compare
@@ -119,32 +126,68 @@ def draw_cases(question: Question, rng: np.random.Generator, variant: Any = None
     variant: the student's own case, for a question that has one. Raises ChecksError where no
     draw tells a misconception from the right value. Chapter: appendix/for-instructors.
     """
-    cases = []
+    cases: list[Case] = []
     for prop in question.properties:
-        if prop.draw is None:
-            cases.append(_telling_case(question, prop, lambda: variant, attempts=1))
-            continue
-        for size in range(prop.cases):
-            draw = partial(prop.draw, rng, size)
-            cases.append(_telling_case(question, prop, draw, MAX_DRAWS))
+        for _ in range(MAX_DRAWS):
+            drawn = [_telling_case(question, prop, *how) for how in _draws(prop, rng, variant)]
+            lucky = _lucky(question, prop, drawn)
+            if not lucky:
+                break
+        else:
+            raise _blind(question, prop, lucky)
+        cases += drawn
     return cases
+
+
+def _draws(
+    prop: Property, rng: np.random.Generator, variant: Any
+) -> Iterator[tuple[Callable[[], Any], int]]:
+    """How each case of a property is drawn, and how often that is worth trying."""
+    if prop.draw is None:
+        yield lambda: variant, 1
+        return
+    for size in range(prop.cases):
+        yield partial(prop.draw, rng, size), MAX_DRAWS
 
 
 def _telling_case(
     question: Question, prop: Property, draw: Callable[[], Any], attempts: int
 ) -> Case:
+    """A case in which no misconception is right that has to be wrong in every case."""
     compare = question.compares(prop.name)
-    breaking = [m for m in question.misconceptions if prop.name in m.breaks]
     for _ in range(attempts):
         inputs = as_crossing(draw())
         expected = as_crossing(question.expected(inputs))
         if (reason := compare(expected, expected)) is not None:
             raise ChecksError(f"{question.name}/{prop.name}: expected is not itself: {reason}")
-        wrong = {m.name: as_crossing(m.value(inputs)) for m in breaking}
-        blind = [name for name, value in wrong.items() if compare(expected, value) is None]
+        case = Case(prop.name, inputs, expected)
+        blind = [
+            m.name
+            for m in question.breaking(prop.name)
+            if not m.sometimes_right and _is_right(question, m, case)
+        ]
         if not blind:
-            return Case(prop.name, inputs, expected)
-    raise ChecksError(
-        f"{question.name}/{prop.name}: {attempts} draws, and none tells {', '.join(blind)} "
+            return case
+    raise _blind(question, prop, blind)
+
+
+def _lucky(question: Question, prop: Property, cases: list[Case]) -> list[str]:
+    """The misconceptions that are right in all cases of a property that they should break."""
+    return [
+        m.name
+        for m in question.breaking(prop.name)
+        if m.sometimes_right and all(_is_right(question, m, case) for case in cases)
+    ]
+
+
+def _is_right(question: Question, misconception: Misconception, case: Case) -> bool:
+    value = as_crossing(misconception.value(case.inputs))
+    return question.compares(case.property)(case.expected, value) is None
+
+
+def _blind(question: Question, prop: Property, names: list[str]) -> ChecksError:
+    draws = "1 draw" if prop.draw is None else f"{MAX_DRAWS} draws"
+    return ChecksError(
+        f"{question.name}/{prop.name}: {draws}, and none tells {', '.join(names)} "
         "from the right value"
     )

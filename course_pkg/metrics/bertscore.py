@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from course_pkg.lm.encoder import Encoder, check_layer, load_encoder, token_vectors
+from course_pkg.metrics.texts import require_string
 from course_pkg.metrics.token_matching import (
     IdfWeights,
     idf_of,
@@ -168,8 +169,7 @@ def _groups(hypotheses: Sequence[str], references: Sequence) -> list[Sequence[st
             raise TypeError(
                 f"reference {row} must be a string or a list of them, got {group!r:.80}"
             )
-        if not isinstance(hypothesis, str):
-            raise TypeError(f"hypothesis {row} must be a string, got {hypothesis!r:.80}")
+        require_string(hypothesis, f"hypothesis {row}")
         if not group:
             raise ValueError(f"hypothesis {row} has no reference; give it at least one")
     return groups

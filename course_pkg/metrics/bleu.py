@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course_pkg.metrics.ngrams import count, count_matches, maximum_counts, tokenizer
+from course_pkg.metrics.texts import require_string
 
 _SMOOTH_VALUES = {"none": 0.0, "floor": 0.1, "add-k": 1.0, "exp": 0.0}  # those of sacrebleu
 _NESTED = "give one list of references per hypothesis, as in [[text] for text in texts]"
@@ -165,8 +166,7 @@ class PreparedReferences:
         )
 
     def _tokens(self, name: str, text: str) -> list[str]:
-        if not isinstance(text, str):
-            raise TypeError(f"{name}: a text must be a string, got {text!r:.80}")
+        text = require_string(text, f"{name}: a text")
         return self._cut(text.lower() if self.lowercase else text)
 
 
@@ -214,8 +214,7 @@ def sentence_bleu(
     >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
     0.3498
     """
-    if not isinstance(hypothesis, str):
-        raise TypeError(f"hypothesis must be a string, got {hypothesis!r:.80}")
+    require_string(hypothesis, "hypothesis")
     _require_texts("references", references, "give a list of strings")
     return corpus_bleu([hypothesis], [references], effective_order=effective_order, **options)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from course_pkg.metrics.judge import Judge
 from course_pkg.metrics.judge_prompt import require_text
+from course_pkg.metrics.texts import require_string
 
 SEVERITIES = {"minor": -1, "major": -5}
 FIELDS = {"location": "Error location", "type": "Error type", "severity": "Severity",
@@ -101,9 +102,8 @@ def parse_report(report: str) -> Report:
     >>> parse_report("No errors.").score
     0
     """
-    if not isinstance(report, str):
-        raise TypeError(f"a report must be a string, got {type(report).__name__}")
-    lines = [(n, line.strip()) for n, line in enumerate(report.splitlines(), 1) if line.strip()]
+    written = require_string(report, "a report").splitlines()
+    lines = [(n, line.strip()) for n, line in enumerate(written, 1) if line.strip()]
     head = HEAD.fullmatch(lines[0][1]) if lines else None
     if not head:
         raise DiagnosisError(

@@ -12,6 +12,8 @@ Chapter: metrics/judge.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from course_pkg.metrics.texts import require_string
+
 
 @dataclass(frozen=True)
 class JudgeTask:
@@ -57,9 +59,7 @@ def require_text(value: object, name: str) -> str:
     >>> require_text("fine", "answer")
     'fine'
     """
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, got {type(value).__name__}: {value!r}")
-    if not value.strip():
+    if not require_string(value, name).strip():
         raise ValueError(f"{name} is empty; there is nothing to judge in it")
     return value
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from course_pkg.metrics.meteor_align import STAGES, Match, best_alignment, match_candidates
 from course_pkg.metrics.ngrams import tokenize as cut
-from course_pkg.metrics.rouge_text import reference_list
+from course_pkg.metrics.texts import text_list
 from course_pkg.metrics.wordnet import Synonyms, SynonymSets, open_wordnet
 
 LONGEST = 2000  # words; METEOR compares sentences
@@ -129,7 +129,9 @@ def meteor(
     parameters = _parameters(version)
     if isinstance(function_words, str):
         raise TypeError(f"function_words must be a set of words, got {function_words!r:.80}")
-    texts = [tuple(cut(text, tokenize)) for text in (hypothesis, *reference_list(references))]
+    texts = [
+        tuple(cut(text, tokenize)) for text in (hypothesis, *text_list(references, "reference"))
+    ]
     if lowercase:
         texts = [tuple(word.lower() for word in text) for text in texts]
     if (longest := max(map(len, texts))) > LONGEST:

@@ -13,6 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
+from course_pkg.metrics.texts import require_string
+
 Ngram = tuple[Hashable, ...]
 
 
@@ -117,9 +119,7 @@ def tokenize(text: str, name: str = "13a") -> list[str]:
     >>> tokenize("It rained 3.5 cm, again.", "whitespace")
     ['It', 'rained', '3.5', 'cm,', 'again.']
     """
-    if not isinstance(text, str):
-        raise TypeError(f"a text must be a string, got {text!r:.80} ({type(text).__name__})")
-    return tokenizer(name)(text)
+    return tokenizer(name)(require_string(text))
 
 
 def tokenizer(name: str) -> Callable[[str], list[str]]:

@@ -11,13 +11,14 @@ tasks"; context windows as in Baevski and Auli 2019, "Adaptive Input Representat
 Language Modeling". Chapter: metrics/perplexity.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from course_pkg.metrics.likelihood import Likelihood, count_units
+from course_pkg.metrics.texts import text_list
 from course_pkg.metrics.token_scores import PaddingSide, token_log_probs
 
 if TYPE_CHECKING:
@@ -162,14 +163,8 @@ def _cut(number: int, length: int, most: int | None, stride: int | None) -> list
 
 
 def _checked(texts: str | Sequence[str]) -> list[str]:
-    if isinstance(texts, str):
-        texts = [texts]
-    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
-        raise TypeError(f"texts must be a string or a list of strings, got {type(texts).__name__}")
-    texts = list(texts)
+    texts = text_list(texts)
     for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"text {number} must be a string, got {type(text).__name__}: {text!r}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -177,8 +172,6 @@ def _checked(texts: str | Sequence[str]) -> list[str]:
                 f"text {number} holds half a character ({text[error.start]!r} at {error.start}), "
                 "which has no UTF-8: read the file with its right encoding"
             ) from None
-    if not texts:
-        raise ValueError("there is no text to score: texts is empty")
     return texts
 
 

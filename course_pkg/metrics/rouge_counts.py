@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from course_pkg.metrics.rouge_text import Tokenizer, reference_list, rouge_tokens, sentences
+from course_pkg.metrics.rouge_text import Tokenizer, rouge_tokens, sentences
+from course_pkg.metrics.texts import text_list
 
 Stem = bool | Mapping[str, str]
 MODES = ("paper", "rouge155")
@@ -167,7 +168,7 @@ def score_texts(
     0.5
     """
     multi = check_options(beta, multi, mode)
-    references = reference_list(references)
+    references = text_list(references, "reference")
 
     def tokens(text: str) -> list:
         parts = sentences(text) if lines else [text]

@@ -1,4 +1,4 @@
-"""Text for ROUGE: tokenisers that lowercase and drop punctuation, stemming, sentences, checks.
+"""Text for ROUGE: tokenisers that lowercase and drop punctuation, stemming, sentences.
 
 What a token is decides every ROUGE score. Two tools of the field agree on runs of a-z and 0-9
 (Lin's Perl script and Google's rouge-score), which leaves nothing of a Chinese text; "unicode"
@@ -11,10 +11,11 @@ stripping". Chapter: metrics/rouge.
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from course_pkg.metrics.ngrams import tokenizer
+from course_pkg.metrics.texts import require_string
 
 Tokenizer = Callable[[str], list[str]]
 _ASCII_WORDS = re.compile("[a-z0-9]+")
@@ -47,12 +48,8 @@ def rouge_tokens(
     >>> rouge_tokens("ROUGE 对中文也有用。", "unicode")
     ['rouge', '对', '中', '文', '也', '有', '用']
     """
-    if not isinstance(text, str):
-        raise TypeError(
-            f"a text must be a string, got {text!r:.80} ({type(text).__name__}); tokens that you "
-            'have already go in joined by spaces, with tokenize="whitespace"'
-        )
-    tokens = _tokenizer(tokenize)(text)
+    mend = 'tokens that you have already go in joined by spaces, with tokenize="whitespace"'
+    tokens = _tokenizer(tokenize)(require_string(text, mend=mend))
     if tokenize == "rouge" and not tokens and any(map(str.isalpha, text)):
         warnings.warn(
             f"no token is left of {text:.40}…: the tokeniser keeps a-z and 0-9 alone, as "
@@ -83,36 +80,7 @@ def sentences(text: str) -> list[str]:
     >>> sentences("The cat sat.\\n\\nThe dog ran.")
     ['The cat sat.', 'The dog ran.']
     """
-    if not isinstance(text, str):
-        raise TypeError(f"a text must be a string, got {text!r:.80} ({type(text).__name__})")
-    return [line for line in text.split("\n") if line]
-
-
-def reference_list(references: str | Iterable[str]) -> list[str]:
-    """One reference or several, as a list of strings.
-
-    Raises TypeError for anything else, ValueError if there is none.
-    Source: none, a check. Chapter: metrics/rouge.
-
-    >>> reference_list("the cat sat")
-    ['the cat sat']
-    """
-    if isinstance(references, str):
-        return [references]
-    if isinstance(references, bytes | Mapping) or not isinstance(references, Iterable):
-        raise TypeError(
-            "references must be a string, or a list of strings, "
-            f"got {references!r:.80} ({type(references).__name__})"
-        )
-    texts = list(references)
-    if not texts:
-        raise ValueError("there is no reference; references must be at least one text, if empty")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"reference {number} must be a string, got {text!r:.80} ({type(text).__name__})"
-            )
-    return texts
+    return [line for line in require_string(text).split("\n") if line]
 
 
 def _tokenizer(tokenize: str | Tokenizer) -> Tokenizer:

@@ -40,6 +40,7 @@ ASSIGNMENT, COURSE = "lora-math", "llm-course"
 POINTS = 24.0  # that lora-math gives automatically
 CLASSMATE = "zz-classmate"  # hands in the solution; its name sorts last
 GOT = "GOT "  # what an attack prints before anything that it should not have been able to do
+SAID = {"title", "why", "state", "told"}  # of a case, what its hand-in does not depend on
 TRIED = "TRIED IT ALL"  # printed when the code put in front or at the end has come to its end
 
 
@@ -54,7 +55,7 @@ class Case:
     question. everywhere: an expression, the answer to every question. build: a function of the
     folder's `builders`. files: beside the notebook. earlier: a base that was handed in and graded
     before. told: what the student's page must say. never: what no output may show. tried: whether
-    the code in front must have come to its end.
+    the code in front must have come to its end. sha: of the hand-in and what it may earn.
     """
 
     name: str
@@ -134,12 +135,12 @@ def load(folder: str) -> list[Case]:
     """The cases of a corpus, in the order of their names."""
     cases = []
     for path in sorted((Path(__file__).parent / folder).glob("*.toml")):
-        text = path.read_text()
-        row: dict[str, Any] = tomllib.loads(text)
+        row: dict[str, Any] = tomllib.loads(path.read_text())
+        sent = {key: row[key] for key in sorted(row.keys() - SAID)}
         for name in ("state", "told", "never"):
             if name in row:
                 row[name] = tuple([row[name]] if isinstance(row[name], str) else row[name])
-        sha = hashlib.sha256(text.encode())
+        sha = hashlib.sha256(json.dumps(sent).encode())
         if "build" in row:
             sha.update(inspect.getsource(_builder(folder, row["build"])).encode())
         cases.append(Case(path.stem, corpus=folder, sha=sha.hexdigest()[:16], **row))

@@ -155,6 +155,42 @@ def test_a_misconception_that_no_draw_tells_is_an_error_of_the_author():
         draw_cases(question(misconceptions=(same,)), rng())
 
 
+def lucky(value, **options):
+    """A question with three cases, n = 0, 1 and 2 or more; `value` may be right in some."""
+    prop = Property("p", 1, "", "", lambda rng, size: {"n": size if size < 2 else rng.integers(9)})
+    wrong = Misconception("lucky", "lucky", value, ("p",), **options)
+    return question(properties=(prop,), misconceptions=(wrong,))
+
+
+def test_a_method_that_may_be_right_by_luck_is_told_by_one_case_at_least():
+    q = lucky(lambda i: i["n"] ** 2, sometimes_right=True)  # right for 0 and for 2
+    for seed in range(40):
+        cases = draw_cases(q, np.random.default_rng(seed))
+        assert [case.inputs["n"] for case in cases[:2]] == [0, 1]
+    q = lucky(lambda i: 2 * i["n"] + (i["n"] == 7), sometimes_right=True)
+    for seed in range(40):
+        cases = draw_cases(q, np.random.default_rng(seed))
+        assert [case.inputs["n"] for case in cases] == [0, 1, 7]
+
+
+def test_a_method_must_be_wrong_in_every_case_unless_it_may_be_right_by_luck():
+    with pytest.raises(ChecksError, match="200 draws, and none tells lucky"):
+        draw_cases(lucky(lambda i: i["n"] ** 2), rng())
+
+
+def test_a_method_that_luck_makes_right_in_all_cases_is_an_error_of_the_author():
+    with pytest.raises(ChecksError, match="200 draws, and none tells lucky"):
+        draw_cases(lucky(lambda i: 2 * i["n"], sometimes_right=True), rng())
+
+
+def test_a_case_by_hand_has_one_draw_to_tell_what_may_be_right_by_luck():
+    wrong = Misconception("lucky", "", lambda i: i["n"] ** 2, ("p",), sometimes_right=True)
+    q = question(properties=(Property("p", 1, "", ""),), misconceptions=(wrong,), variant="by-hand")
+    assert len(draw_cases(q, rng(), {"n": 3})) == 1
+    with pytest.raises(ChecksError, match="1 draw, and none tells lucky"):
+        draw_cases(q, rng(), {"n": 2})
+
+
 def test_an_expected_value_that_does_not_pass_is_an_error_of_the_author():
     with pytest.raises(ChecksError, match="expected is not itself"):
         draw_cases(question(expected=lambda inputs: math.nan), rng())

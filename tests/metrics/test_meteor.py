@@ -141,7 +141,7 @@ def test_wrong_inputs_are_named():
             score("cat", wrong)
     with pytest.raises(TypeError, match="must be a string"):
         score("cat", ["cat", None])
-    with pytest.raises(ValueError, match="references must be"):
+    with pytest.raises(ValueError, match="references is empty"):
         score("cat", [])
     with pytest.raises(ValueError, match=r"2007.*there are"):
         score("cat", "cat", version="2007")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.metrics.rouge_text import reference_list, rouge_tokens, sentences
+from course_pkg.metrics.rouge_text import rouge_tokens, sentences
 
 CHINESE = "大语言模型的评测。"
 
@@ -94,25 +94,9 @@ def test_sentences_are_the_lines_that_are_not_empty():
     assert sentences("") == []
 
 
-def test_one_reference_or_several():
-    assert reference_list("one text") == ["one text"]
-    assert reference_list(("a", "b")) == ["a", "b"]
-    assert reference_list(text for text in "ab") == ["a", "b"]
-
-
 @pytest.mark.parametrize("value", [None, 3, b"text", ["a", "list"], {"a": 1}])
 def test_what_is_no_text_is_refused(value):
     with pytest.raises(TypeError, match="must be a string"):
         rouge_tokens(value)
     with pytest.raises(TypeError, match="must be a string"):
         sentences(value)
-    if not isinstance(value, list):
-        with pytest.raises(TypeError, match="references must be a string, or a list of strings"):
-            reference_list(value)
-
-
-def test_a_reference_that_is_no_text_is_named():
-    with pytest.raises(TypeError, match=r"reference 1 must be a string, got \['b'\]"):
-        reference_list(["a", ["b"]])
-    with pytest.raises(ValueError, match="there is no reference"):
-        reference_list([])

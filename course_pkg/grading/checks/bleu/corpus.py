@@ -21,10 +21,6 @@ def expected(inputs: Inputs) -> float:
     ).score
 
 
-def _wrong(method: Any, **fault: Any) -> Any:
-    return methods.unless_right(methods.value(method, **fault), expected)
-
-
 CORPUS = Question(
     name="corpus",
     expected=expected,
@@ -110,69 +106,74 @@ CORPUS = Question(
         Misconception(
             "no-penalty",
             "you left the brevity penalty out",
-            _wrong(methods.bleu, brevity="none"),
+            methods.value(methods.bleu, brevity="none"),
             ("lengths", "empty"),
         ),
         Misconception(
             "above-one",
             "you applied exp(1 − r/c) although c > r; that is a reward above 1",
-            _wrong(methods.bleu, brevity="always"),
+            methods.value(methods.bleu, brevity="always"),
             ("geometric",),
         ),
         Misconception(
             "arithmetic",
             "you took the arithmetic mean of the precisions; BLEU takes the geometric one",
-            _wrong(methods.bleu, average="arithmetic"),
+            methods.value(methods.bleu, average="arithmetic"),
             ("geometric", "pooled", "references", "zero", "empty"),
+            sometimes_right=True,
         ),
         Misconception(
             "no-root",
             "you multiplied the precisions and took no fourth root (or summed the logarithms and "
             "did not divide by 4)",
-            _wrong(methods.bleu, average="product"),
+            methods.value(methods.bleu, average="product"),
             ("geometric", "pooled", "lengths", "references", "empty"),
         ),
         Misconception(
             "percent",
             "you gave the score in percent; it lies between 0 and 1",
-            methods.unless_right(lambda inputs: 100 * expected(inputs), expected),
+            lambda inputs: 100 * expected(inputs),
             ("geometric", "pooled", "lengths", "references", "zero", "empty", "nothing"),
+            sometimes_right=True,
         ),
         Misconception(
             "first",
             "you looked at the first reference of each text only",
-            _wrong(methods.bleu, clip="first", length="first"),
+            methods.value(methods.bleu, clip="first", length="first"),
             ("references",),
         ),
         Misconception(
             "shortest",
             "you took the shortest reference of each text; the one with the closest length counts",
-            _wrong(methods.bleu, length="shortest"),
+            methods.value(methods.bleu, length="shortest"),
             ("references",),
         ),
         Misconception(
             "sum",
             "you clipped by the sum over the references; it is the maximum over them",
-            _wrong(methods.bleu, clip="sum"),
+            methods.value(methods.bleu, clip="sum"),
             ("references",),
         ),
         Misconception(
             "left-out",
             "you left out the orders in which nothing matches; such an order makes BLEU 0",
-            _wrong(methods.bleu, average="left-out"),
+            methods.value(methods.bleu, average="left-out"),
             ("zero",),
+            sometimes_right=True,
         ),
         Misconception(
             "as-one",
             "you left the logarithm of 0 out, as if the precision were 1; it makes BLEU 0",
-            _wrong(methods.bleu, average="as-one"),
+            methods.value(methods.bleu, average="as-one"),
             ("zero",),
+            sometimes_right=True,
         ),
         Misconception(
             "smoothed",
             "you smoothed; without smoothing an order in which nothing matches makes BLEU 0",
-            _wrong(methods.bleu, smoothing="exp"),
+            methods.value(methods.bleu, smoothing="exp"),
             ("zero",),
+            sometimes_right=True,
         ),
         Misconception(
             "without-empty",

@@ -51,10 +51,7 @@ def draw_ties(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def _length(rule: str) -> Any:
-    def value(i: Inputs) -> float:
-        return methods.reference_length(i["hypothesis_length"], i["reference_lengths"], rule)
-
-    return methods.unless_right(value, closest)
+    return lambda i: methods.reference_length(i["hypothesis_length"], i["reference_lengths"], rule)
 
 
 CLOSEST = Question(
@@ -86,24 +83,28 @@ CLOSEST = Question(
             "you took the shortest reference; the one with the closest length counts",
             _length("shortest"),
             ("closest",),
+            sometimes_right=True,
         ),
         Misconception(
             "longest",
             "you took the longest reference; the one with the closest length counts",
             _length("longest"),
             ("closest", "ties"),
+            sometimes_right=True,
         ),
         Misconception(
             "mean",
             "you took the mean of the lengths; the closest one counts",
             _length("mean"),
             ("closest", "ties"),
+            sometimes_right=True,
         ),
         Misconception(
             "first",
             "you took the first reference; the one with the closest length counts",
             _length("first"),
             ("closest", "ties"),
+            sometimes_right=True,
         ),
         Misconception(
             "not-the-shorter",
@@ -142,10 +143,7 @@ def draw_empty(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def _penalty(rule: str) -> Any:
-    def value(i: Inputs) -> float:
-        return methods.penalty(i["hypothesis_length"], i["reference_length"], rule)
-
-    return methods.unless_right(value, penalty)
+    return lambda i: methods.penalty(i["hypothesis_length"], i["reference_length"], rule)
 
 
 PENALTY = Question(
@@ -184,6 +182,7 @@ PENALTY = Question(
             "you applied exp(1 − r/c) although c > r; that is a reward above 1",
             _penalty("always"),
             ("longer",),
+            sometimes_right=True,
         ),
         Misconception(
             "inverted",
@@ -199,6 +198,7 @@ PENALTY = Question(
             "you punished what is too long; the penalty is for what is too short",
             _penalty("longer"),
             ("longer",),
+            sometimes_right=True,
         ),
         Misconception(
             "none", "you gave no penalty to a short text", _penalty("none"), ("shorter", "empty")

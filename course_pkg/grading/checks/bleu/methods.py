@@ -151,18 +151,3 @@ def bleu(
 def value(method: Callable[..., Any], **fault: Any) -> Callable[[dict[str, Any]], Any]:
     """`method` with a fault, as a function of the inputs of a case. Chapter: exercises."""
     return lambda inputs: method(inputs["hypotheses"], inputs["references"], **fault)
-
-
-def unless_right(
-    method: Callable[[dict[str, Any]], float], expected: Callable[[dict[str, Any]], float]
-) -> Callable[[dict[str, Any]], float]:
-    """A wrong method's value, or −1, which nothing is, where it happens to give the right one.
-
-    So a property may have a case that one of its misconceptions survives. Chapter: exercises.
-    """
-
-    def value_or_none(inputs: dict[str, Any]) -> float:
-        given = method(inputs)
-        return -1.0 if math.isclose(given, expected(inputs), rel_tol=1e-5) else given
-
-    return value_or_none

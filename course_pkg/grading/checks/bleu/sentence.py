@@ -85,7 +85,7 @@ def _wrong(
             methods.smooth(counts, smoothing), average
         )
 
-    return methods.unless_right(value, expected)
+    return value
 
 
 def _four(c: int) -> int:
@@ -135,12 +135,14 @@ SENTENCE = Question(
             "you added 1 to matches and totals; exp changes only orders without a match",
             _wrong("add-one"),
             ("matched", "halving", "short"),
+            sometimes_right=True,
         ),
         Misconception(
             "no-penalty",
             "you left the brevity penalty out",
             _wrong(brevity="none"),
             ("matched", "halving"),
+            sometimes_right=True,
         ),
         Misconception(
             "same",
@@ -153,6 +155,7 @@ SENTENCE = Question(
             "you began with 1; the first order without a match counts as 1/2",
             _wrong("late"),
             ("halving", "short"),
+            sometimes_right=True,
         ),
         Misconception(
             "no-total",
@@ -166,6 +169,7 @@ SENTENCE = Question(
             "you took 0.1 matches, which is the smoothing floor; here it is exp",
             _wrong("floor"),
             ("halving", "short"),
+            sometimes_right=True,
         ),
         Misconception(
             "zero",
@@ -179,6 +183,7 @@ SENTENCE = Question(
             "you took the fourth root although the text has fewer orders",
             _wrong(orders=_four, average="as-one"),
             ("short",),
+            sometimes_right=True,
         ),
     ),
 )

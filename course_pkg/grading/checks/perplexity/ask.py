@@ -113,16 +113,12 @@ def call_corpus(answer: Any, inputs: Any) -> Any:
                 nll[number] = model(input_ids=ids, labels=ids).loss * (len(row) - 1)
         return nll, torch.tensor([len(row) - 1 for row in rows])
 
-    texts = list(inputs["texts"])
     try:
-        returned = answer(score, tokenizer, texts, inputs["batch_size"])
+        returned = call_with(
+            answer, inputs, "texts", "batch_size", before=(score, tokenizer), changed=RuntimeError
+        )
     except ValueError as error:
         return {"refused": True, "message": str(error)[:200]}
-    if inputs.get("leave_unchanged") and texts != inputs["texts"]:
-        raise RuntimeError(
-            "your function changed the list `texts` that it was given; whoever calls it may need "
-            "that list again, so work on a copy"
-        )
     perplexity, nlls = _pair(returned, "a pair (perplexity, nlls)")
     return {
         "refused": False,

@@ -86,20 +86,6 @@ def expected_several(inputs: Inputs) -> Scores:
     return reference_rouge_n(*(inputs[k] for k in ("candidate", "references", "n", "rule")))
 
 
-def _unless_right(method: Callable[[Inputs], Scores]) -> Callable[[Inputs], Scores]:
-    """A wrong method's scores, or three times −1, which none is, where it happens to be right."""
-
-    def value(inputs: Inputs) -> Scores:
-        given = method(inputs)
-        return (-1.0, -1.0, -1.0) if np.allclose(given, expected_several(inputs)) else given
-
-    return value
-
-
-def _misconception(name: str, says: str, value: Any, breaks: tuple[str, ...]) -> Misconception:
-    return Misconception(name, says, _unless_right(value), breaks)
-
-
 SEVERAL = Question(
     name="several",
     expected=expected_several,
@@ -125,62 +111,71 @@ SEVERAL = Question(
         ),
     ),
     misconceptions=(
-        _misconception(
+        Misconception(
             "average",
             "you took the average over the references",
             _average,
             ("best", "pooled"),
+            sometimes_right=True,
         ),
-        _misconception(
+        Misconception(
             "first",
             "you scored the first reference alone",
             lambda i: _each_score(i)[0],
             ("best", "pooled"),
+            sometimes_right=True,
         ),
-        _misconception(
+        Misconception(
             "best-recall",
             "you took the reference with the highest recall; here the highest F decides",
             lambda i: max(_each_score(i), key=lambda score: score[1]),
             ("best",),
+            sometimes_right=True,
         ),
-        _misconception(
+        Misconception(
             "best-precision",
             "you took the reference with the highest precision; here the highest F decides",
             lambda i: max(_each_score(i)),
             ("best",),
+            sometimes_right=True,
         ),
-        _misconception(
+        Misconception(
             "each-best",
             "you took the best precision, the best recall and the best F each by itself; they must "
             "come from one reference",
             lambda i: _columns(i, max),
             ("best",),
+            sometimes_right=True,
         ),
-        _misconception(
+        Misconception(
             "pooled",
             "you pooled the references; the rule asked for is “best”",
             lambda i: expected_several({**i, "rule": "pooled"}),
             ("best",),
+            sometimes_right=True,
         ),
-        _misconception(
+        Misconception(
             "best",
             "you took the best reference; the rule asked for is “pooled”",
             lambda i: expected_several({**i, "rule": "best"}),
             ("pooled",),
+            sometimes_right=True,
         ),
-        _misconception(
+        Misconception(
             "concatenated",
             "you put the references together into one; pooled, an n-gram of the candidate can "
             "match once in every reference",
             _concatenated,
             ("pooled",),
+            sometimes_right=True,
         ),
-        _misconception(
+        Misconception(
             "candidate-once",
             "you divided the matches of all references by the candidate's n-grams counted once; "
             "so precision could rise above 1",
             _candidate_once,
             ("pooled",),
+            sometimes_right=True,
         ),
     ),
 )

@@ -95,16 +95,6 @@ def _of_both(value: Callable[[Sequence[str], Sequence[str]], int]) -> Any:
     return lambda inputs: value(inputs["a"], inputs["b"])
 
 
-def _unless_right(value: Callable[[Sequence[str], Sequence[str]], int]) -> Any:
-    """A wrong method's length, or −1, which none is, where it happens to be right."""
-
-    def of_both(inputs: Inputs) -> int:
-        given = value(inputs["a"], inputs["b"])
-        return -1 if given == lcs_length(inputs["a"], inputs["b"]) else given
-
-    return of_both
-
-
 LCS = Question(
     name="lcs",
     expected=_of_both(lambda a, b: lcs_length(a, b)),
@@ -156,8 +146,9 @@ LCS = Question(
             "substring",
             "you found the longest run of neighbours: a substring; in a subsequence tokens may be "
             "left out",
-            _unless_right(substring_length),
+            _of_both(substring_length),
             ("gaps", "longest"),
+            sometimes_right=True,
         ),
         Misconception(
             "order-ignored",
@@ -169,14 +160,14 @@ LCS = Question(
             "greedy",
             "you gave each token of the first list the next place in the second; a match that "
             "comes early can cost several later ones",
-            _unless_right(greedy),
+            _of_both(greedy),
             ("longest",),
         ),
         Misconception(
             "greedy-second",
             "you gave each token of the second list the next place in the first; a match that "
             "comes early can cost several later ones",
-            _unless_right(lambda a, b: greedy(b, a)),
+            _of_both(lambda a, b: greedy(b, a)),
             ("longest",),
         ),
     ),
