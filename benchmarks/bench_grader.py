@@ -12,8 +12,8 @@ import nbformat
 from nbformat.v4 import new_code_cell
 
 from benchmarks.compare import Comparison
-from course_pkg.grading.handout import program_path
-from course_pkg.grading.sample_class import answered, named
+from course_pkg.grading.gradebook.handout import program_path
+from course_pkg.grading.runs.sample_class import answered, named
 from course_pkg.sandbox.probe import probe
 
 ROOT = Path(__file__).parents[1]

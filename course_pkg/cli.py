@@ -76,7 +76,7 @@ def start(
 
     Chapter: exercises.
     """
-    from course_pkg.grading import handout
+    from course_pkg.grading.gradebook import handout
 
     try:
         typer.echo(handout.start(Path.cwd(), assignment).relative_to(Path.cwd()))
@@ -93,7 +93,7 @@ def release(
 
     Chapter: appendix/for-instructors.
     """
-    from course_pkg.grading import handout
+    from course_pkg.grading.gradebook import handout
 
     for assignment in assignments:
         try:
@@ -132,7 +132,7 @@ def grade(
     interrupted; run it again, and it goes on.
     Chapter: appendix/for-instructors.
     """
-    from course_pkg.grading import command
+    from course_pkg.grading.runs import command
 
     options = command.options(
         submitted, jobs, time_limit, cell_timeout, memory, student or (), regrade, unsafe_no_sandbox
@@ -151,8 +151,8 @@ def sample_class(
     Run it in the course's folder. Exit code 0 if it was graded, or can't be graded on this
     machine (it says so, and writes no grades.csv); 1 if grading failed. Chapter: setup.
     """
-    from course_pkg.grading import live
-    from course_pkg.grading import sample_class as sample
+    from course_pkg.grading.runs import live
+    from course_pkg.grading.runs import sample_class as sample
     from course_pkg.sandbox.probe import probe
 
     if not (state := probe()).ok:

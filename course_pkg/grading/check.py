@@ -15,11 +15,11 @@ import unicodedata
 import warnings
 from typing import Any
 
-from . import registry
-from .exam import Exam, variant_rng
-from .protocol import receive, send
-from .report import Recorded, Score
-from .values import NotPlain, as_crossing
+from .contract import registry
+from .contract.exam import Exam, variant_rng
+from .contract.protocol import receive, send
+from .contract.report import Recorded, Score
+from .contract.values import NotPlain, as_crossing
 
 CHECKER_FD = "COURSE_CHECKER_FD"
 _UNANSWERED = (None, ..., NotImplemented)

@@ -13,13 +13,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from . import outlines, registry
-from .exam import Exam
-from .judge import QuestionResult
-from .protocol import receive, send
-from .registry import UnknownQuestion
-from .report import shorten
-from .values import NotPlain
+from .contract import outlines, registry
+from .contract.exam import Exam
+from .contract.judge import QuestionResult
+from .contract.protocol import receive, send
+from .contract.registry import UnknownQuestion
+from .contract.report import shorten
+from .contract.values import NotPlain
 
 
 def serve(sock: socket.socket, exam: Exam) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.handout import program_path
-from course_pkg.grading.sample_class import named
+from course_pkg.grading.gradebook.handout import program_path
+from course_pkg.grading.runs.sample_class import named
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"

@@ -6,9 +6,9 @@ from itertools import zip_longest
 import nbformat
 import pytest
 
-from course_pkg.grading.grader import grade
-from course_pkg.grading.live import Show
-from course_pkg.grading.options import Options
+from course_pkg.grading.runs.grader import grade
+from course_pkg.grading.runs.live import Show
+from course_pkg.grading.runs.options import Options
 from course_pkg.sandbox.probe import probe
 
 from .assignments import EXERCISES, SOLUTIONS, Course, assignments, notebook, wrong_answers

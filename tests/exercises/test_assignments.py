@@ -9,10 +9,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_pkg.grading import registry
-from course_pkg.grading.exam import Exam
-from course_pkg.grading.questions import draw_cases
-from course_pkg.grading.states import State
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.exam import Exam
+from course_pkg.grading.contract.questions import draw_cases
+from course_pkg.grading.ledger.states import State
 
 from .assignments import (
     EXERCISES,

@@ -29,11 +29,11 @@ from unittest import mock
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.handout import program_path
-from course_pkg.grading.names import shown
-from course_pkg.grading.results import inert
-from course_pkg.grading.sample_class import answered, named
-from course_pkg.grading.store import file_stem
+from course_pkg.grading.feedback.results import inert
+from course_pkg.grading.gradebook.handout import program_path
+from course_pkg.grading.handins.names import shown
+from course_pkg.grading.ledger.store import file_stem
+from course_pkg.grading.runs.sample_class import answered, named
 from tests.exercises.assignments import CHECK, EXERCISES, ROOT, SOLUTIONS, notebook, places
 
 ASSIGNMENT, COURSE = "lora-math", "llm-course"

@@ -5,11 +5,11 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading import registry
-from course_pkg.grading.outlines import outlined
-from course_pkg.grading.records import Record, nothing_earned
-from course_pkg.grading.states import State
-from course_pkg.grading.texts import FailureRecord, PropertyRecord, QuestionRecord
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.outlines import outlined
+from course_pkg.grading.contract.texts import FailureRecord, PropertyRecord, QuestionRecord
+from course_pkg.grading.ledger.records import Record, nothing_earned
+from course_pkg.grading.ledger.states import State
 
 ROOT = Path(__file__).parents[2]
 ASSIGNMENT = "lora-math"

@@ -7,8 +7,8 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from course_pkg.grading.check import check, variant
-from course_pkg.grading.exam import Exam
-from course_pkg.grading.registry import UnknownQuestion, assignments
+from course_pkg.grading.contract.exam import Exam
+from course_pkg.grading.contract.registry import UnknownQuestion, assignments
 
 
 def count(shapes, targets, rank):

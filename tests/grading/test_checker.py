@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from course_pkg.grading.checker import serve
-from course_pkg.grading.exam import Exam
-from course_pkg.grading.protocol import receive, send
-from course_pkg.grading.seeds import PUBLIC_KEY
+from course_pkg.grading.contract.exam import Exam
+from course_pkg.grading.contract.protocol import receive, send
+from course_pkg.grading.contract.seeds import PUBLIC_KEY
 from tests.exercises.assignments import (
     SOLUTIONS,
     assignments,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.grading.follow import Sat, follow, read_all
-from course_pkg.grading.states import State
+from course_pkg.grading.ledger.states import State
+from course_pkg.grading.runs.follow import Sat, follow, read_all
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import pytest
 from nbformat.v4 import new_output
 from nbgrader.api import MissingEntry
 
-from course_pkg.grading.autograded import replace_folder
-from course_pkg.grading.gradebook import Book, BookError
-from course_pkg.grading.handout import HandoutError
-from course_pkg.grading.marked import with_note, with_results
-from course_pkg.grading.states import State
+from course_pkg.grading.feedback.marked import with_note, with_results
+from course_pkg.grading.gradebook.autograded import replace_folder
+from course_pkg.grading.gradebook.gradebook import Book, BookError
+from course_pkg.grading.gradebook.handout import HandoutError
+from course_pkg.grading.ledger.states import State
 from tests.exercises.assignments import Course
 
 from .recorded import (
@@ -298,7 +298,7 @@ def test_an_assignment_that_the_gradebook_lacks_is_released(course):
 
 
 def test_a_known_assignment_is_not_released_again(book, monkeypatch):
-    monkeypatch.setattr("course_pkg.grading.gradebook.release", None)
+    monkeypatch.setattr("course_pkg.grading.gradebook.gradebook.release", None)
     assert book.ensure_assignment(ASSIGNMENT).cells == released().cells
 
 

@@ -11,12 +11,12 @@ from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.grading import grader
-from course_pkg.grading.batch import NO_SANDBOX
-from course_pkg.grading.options import Options
-from course_pkg.grading.sample_class import answered, named
-from course_pkg.grading.sitting import Rules
-from course_pkg.grading.states import State
+from course_pkg.grading.ledger.states import State
+from course_pkg.grading.runs import grader
+from course_pkg.grading.runs.batch import NO_SANDBOX
+from course_pkg.grading.runs.options import Options
+from course_pkg.grading.runs.sample_class import answered, named
+from course_pkg.grading.runs.sitting import Rules
 from course_pkg.sandbox.probe import SandboxState, probe
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
@@ -172,7 +172,7 @@ def test_our_own_failure_is_a_state_and_is_not_kept(school, monkeypatch):
         raise OSError("the disk is on fire")
 
     with monkeypatch.context() as patch:
-        patch.setattr("course_pkg.grading.notebooks.assemble", broken)
+        patch.setattr("course_pkg.grading.handins.notebooks.assemble", broken)
         record = school.grade(regrade=True, students=("stu",))["stu"]
     assert record.state == State.GRADING_ERROR and "the disk is on fire" in record.reason
     assert grader.trouble([record]) == 4

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.grading.handout import HandoutError, release, start
+from course_pkg.grading.gradebook.handout import HandoutError, release, start
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.grading import intake
-from course_pkg.grading.intake import Files, Refused, SourceError, collect, valid_student
+from course_pkg.grading.handins import intake
+from course_pkg.grading.handins.intake import Files, Refused, SourceError, collect, valid_student
 
 A = "lora-math"
 NOTEBOOK = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
@@ -558,7 +558,7 @@ def test_a_zip_of_too_many_entries_or_too_long_a_table_is_refused(tmp_path, monk
     path = make_zip(tmp_path / "in.zip", [(f"{i}.ipynb", b"") for i in range(200)])
     for limit, most in (("MAX_ENTRIES", 100), ("MAX_TABLE", 1000), ("MAX_NODES", 100)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"course_pkg.grading.zips.{limit}", most)
+            patch.setattr(f"course_pkg.grading.handins.zips.{limit}", most)
             with pytest.raises(SourceError, match="can't be read as a zip"):
                 collect(path, A)
 

@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from course_pkg.grading.compare import array, exactly, number, parts
-from course_pkg.grading.judge import judge
-from course_pkg.grading.questions import (
+from course_pkg.grading.contract.compare import array, exactly, number, parts
+from course_pkg.grading.contract.judge import judge
+from course_pkg.grading.contract.questions import (
     ChecksError,
     Misconception,
     Property,
     Question,
     draw_cases,
 )
-from course_pkg.grading.values import as_crossing
+from course_pkg.grading.contract.values import as_crossing
 
 
 def draw(rng, size):

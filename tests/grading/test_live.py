@@ -7,8 +7,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from course_pkg.grading.live import LAST, RUNNING, Show, print_summary, summary
-from course_pkg.grading.states import State
+from course_pkg.grading.ledger.states import State
+from course_pkg.grading.runs.live import LAST, RUNNING, Show, print_summary, summary
 
 from .recorded import HOSTILE, questions, record, unreadable, wrong
 

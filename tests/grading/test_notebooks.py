@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.grading import reading
-from course_pkg.grading.notebooks import Unreadable, assemble, checks, read
+from course_pkg.grading.handins import reading
+from course_pkg.grading.handins.notebooks import Unreadable, assemble, checks, read
 
 ROOT = Path(__file__).parents[2]
 RELEASE = (ROOT / "exercises" / "lora-math" / "lora-math.ipynb").read_bytes()
@@ -523,7 +523,7 @@ def test_the_real_release_assembles_with_itself_unchanged():
 
 @pytest.mark.slow
 def test_every_test_cell_of_the_release_asks_a_question_that_exists():
-    from course_pkg.grading import registry
+    from course_pkg.grading.contract import registry
 
     found = checks(nbformat.reads(RELEASE, 4), "lora-math")
     assert found["check-counts"] == "counts"

@@ -17,8 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat import v4
 
-from course_pkg.grading import outputs
-from course_pkg.grading.outputs import clean, clean_all, clean_cells, clean_html, clean_markdown
+from course_pkg.grading.feedback import outputs
+from course_pkg.grading.feedback.outputs import (
+    clean,
+    clean_all,
+    clean_cells,
+    clean_html,
+    clean_markdown,
+)
 
 
 def png(width=2, height=2, tail=b""):

@@ -9,17 +9,18 @@ import sys
 
 import pytest
 
-from course_pkg.grading import registry, store, vault
 from course_pkg.grading.checker import as_json
-from course_pkg.grading.exam import Exam
-from course_pkg.grading.outlines import as_json as outlines_as_json
-from course_pkg.grading.outlines import from_json, outlined
-from course_pkg.grading.records import MAX_RESULTS, checked_results, nothing_earned
-from course_pkg.grading.report import as_record
-from course_pkg.grading.states import State
-from course_pkg.grading.store import Store, file_stem
-from course_pkg.grading.texts import details, one_line
-from course_pkg.grading.vault import VaultError, lock, secret, student_key
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.exam import Exam
+from course_pkg.grading.contract.outlines import as_json as outlines_as_json
+from course_pkg.grading.contract.outlines import from_json, outlined
+from course_pkg.grading.contract.report import as_record
+from course_pkg.grading.contract.texts import details, one_line
+from course_pkg.grading.ledger import store, vault
+from course_pkg.grading.ledger.records import MAX_RESULTS, checked_results, nothing_earned
+from course_pkg.grading.ledger.states import State
+from course_pkg.grading.ledger.store import Store, file_stem
+from course_pkg.grading.ledger.vault import VaultError, lock, secret, student_key
 
 from .recorded import ASSIGNMENT, HOSTILE, ROOT, questions, record, wrong
 
@@ -45,8 +46,8 @@ def test_the_secret_is_made_once_for_its_owner_alone(tmp_path):
 
 def test_graders_that_start_at_once_end_with_one_secret(tmp_path):
     program = (
-        "import sys, pathlib; from course_pkg.grading.vault import secret; sys.stdin.read(1);"
-        "print(secret(pathlib.Path(sys.argv[1])).hex())"
+        "import sys, pathlib; from course_pkg.grading.ledger.vault import secret; "
+        "sys.stdin.read(1); print(secret(pathlib.Path(sys.argv[1])).hex())"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = [
@@ -98,7 +99,7 @@ def test_every_student_assignment_and_hand_in_has_a_key_of_its_own_and_none_is_t
 
 def test_two_graders_do_not_write_at_once_and_the_second_is_told(tmp_path):
     program = (
-        "import sys, pathlib; from course_pkg.grading.vault import lock\n"
+        "import sys, pathlib; from course_pkg.grading.ledger.vault import lock\n"
         "with lock(pathlib.Path(sys.argv[1]), 'course grade other'): print('in'), input()"
     )
     other = subprocess.Popen(

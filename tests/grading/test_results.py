@@ -6,12 +6,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from course_pkg.grading.pages import histogram
-from course_pkg.grading.results import COLUMNS, current, write
-from course_pkg.grading.scores import score_statistics
-from course_pkg.grading.states import State
-from course_pkg.grading.store import Store, file_stem
-from course_pkg.grading.vault import secret
+from course_pkg.grading.feedback.pages import histogram
+from course_pkg.grading.feedback.results import COLUMNS, current, write
+from course_pkg.grading.ledger.scores import score_statistics
+from course_pkg.grading.ledger.states import State
+from course_pkg.grading.ledger.store import Store, file_stem
+from course_pkg.grading.ledger.vault import secret
 from tests.chromium import Tab, low_contrast
 
 from .recorded import ASSIGNMENT, HOSTILE, questions, record, unreadable, wrong

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.grading import sample_class
-from course_pkg.grading.live import Show
+from course_pkg.grading.runs import sample_class
+from course_pkg.grading.runs.live import Show
 from course_pkg.sandbox.probe import SandboxState, probe
 
 ROOT = Path(__file__).parents[2]

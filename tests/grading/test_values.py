@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from course_pkg.grading.values import (
+from course_pkg.grading.contract.values import (
     ITEM_SIZES,
     MAX_DEPTH,
     MAX_NODES,

@@ -13,8 +13,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.exam import Exam
-from course_pkg.grading.values import encode
+from course_pkg.grading.contract.exam import Exam
+from course_pkg.grading.contract.values import encode
 from tests.exercises.assignments import places
 
 NAME = "lora-math.ipynb"
@@ -232,7 +232,7 @@ def memoised(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 REPLAY = """import hashlib
-from course_pkg.grading.values import decode, encode
+from course_pkg.grading.contract.values import decode, encode
 
 def look_up(question, inputs):
     digest = hashlib.sha256(encode(dict(sorted(inputs.items())))).hexdigest()

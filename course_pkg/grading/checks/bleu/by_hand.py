@@ -5,8 +5,8 @@ from typing import Any
 
 from course_pkg.metrics.bleu import BleuScore, sentence_bleu
 
-from ...compare import Comparator, number
-from ...questions import Misconception, Property, Question
+from ...contract.compare import Comparator, number
+from ...contract.questions import Misconception, Property, Question
 from . import methods
 from .rows import MATCHES_AND_TOTALS, row
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...compare import number
+from ...contract.compare import number
 from . import methods
 from .by_hand import FOUR_DECIMALS, Case, by_hand, matches, right, words
 from .rows import by_order, row

@@ -4,8 +4,8 @@ from typing import Any
 
 from course_pkg.metrics import bleu as reference
 
-from ...compare import number
-from ...questions import Misconception, Property, Question
+from ...contract.compare import number
+from ...contract.questions import Misconception, Property, Question
 from . import corpora, methods
 
 Inputs = dict[str, Any]

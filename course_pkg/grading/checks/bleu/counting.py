@@ -6,7 +6,7 @@ import numpy as np
 
 from course_pkg.metrics.ngrams import clipped_matches, count, maximum_counts
 
-from ...questions import Misconception, Property, Question
+from ...contract.questions import Misconception, Property, Question
 from . import methods
 from .rows import MATCHES_AND_TOTALS
 from .texts import replaced, text, words

@@ -6,8 +6,8 @@ import numpy as np
 
 from course_pkg.metrics.bleu import bleu_from_counts, sentence_bleu
 
-from ...compare import number
-from ...questions import Misconception, Property, Question
+from ...contract.compare import number
+from ...contract.questions import Misconception, Property, Question
 from . import methods
 
 Inputs = dict[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...compare import Comparator, describe_type, number
+from ...contract.compare import Comparator, describe_type, number
 
 
 def row(items: Mapping[str, Comparator]) -> Comparator:

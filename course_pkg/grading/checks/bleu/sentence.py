@@ -7,8 +7,8 @@ import numpy as np
 
 from course_pkg.metrics.bleu import sentence_bleu
 
-from ...compare import number
-from ...questions import Misconception, Property, Question
+from ...contract.compare import number
+from ...contract.questions import Misconception, Property, Question
 from . import methods
 from .texts import replaced, words
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from course_pkg.adapters.accounting import lora_parameters
 
-from ...compare import number
-from ...questions import Misconception, Property, Question
+from ...contract.compare import number
+from ...contract.questions import Misconception, Property, Question
 
 ADAM_BYTES = 8  # two float32 moments for each trainable parameter
 

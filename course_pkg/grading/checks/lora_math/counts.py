@@ -6,8 +6,8 @@ import numpy as np
 
 from course_pkg.adapters.accounting import lora_parameters
 
-from ...compare import number
-from ...questions import Misconception, Property, Question
+from ...contract.compare import number
+from ...contract.questions import Misconception, Property, Question
 
 DECOYS = {"q_proj": "seq_proj", "v_proj": "conv_proj", "o_proj": "auto_proj", "up_proj": "pup_proj"}
 

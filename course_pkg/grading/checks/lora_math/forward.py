@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...compare import array, exactly, parts
-from ...questions import Misconception, Property, Question
+from ...contract.compare import array, exactly, parts
+from ...contract.questions import Misconception, Property, Question
 from .layers import normal, reference_layer, tensor, tensors
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ...compare import Comparator, array, exactly, parts
-from ...questions import Misconception, Property, Question
+from ...contract.compare import Comparator, array, exactly, parts
+from ...contract.questions import Misconception, Property, Question
 from .ask import call_inject_either
 from .layers import normal
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 
-from ...compare import Comparator, array
-from ...questions import Misconception, Property, Question
+from ...contract.compare import Comparator, array
+from ...contract.questions import Misconception, Property, Question
 from .ask import call_merge
 from .layers import normal
 

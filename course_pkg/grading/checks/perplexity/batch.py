@@ -8,8 +8,8 @@ from torch import nn
 
 from course_pkg.metrics.token_scores import token_log_probs
 
-from ...compare import array, exactly, parts
-from ...questions import Misconception, Property, Question
+from ...contract.compare import array, exactly, parts
+from ...contract.questions import Misconception, Property, Question
 from .ask import call_batch
 from .models import VOCABULARY, build_model, real_tokens
 

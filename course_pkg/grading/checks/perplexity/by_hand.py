@@ -6,8 +6,8 @@ from typing import Any
 
 from course_pkg.metrics.likelihood import Likelihood
 
-from ...compare import number
-from ...questions import Misconception, Property, Question
+from ...contract.compare import number
+from ...contract.questions import Misconception, Property, Question
 
 
 def _question(

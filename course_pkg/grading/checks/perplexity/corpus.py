@@ -9,8 +9,8 @@ import torch
 
 from course_pkg.metrics.perplexity import perplexity
 
-from ...compare import Comparator, array, number, parts
-from ...questions import Misconception, Property, Question
+from ...contract.compare import Comparator, array, number, parts
+from ...contract.questions import Misconception, Property, Question
 from .ask import call_corpus
 from .models import build_llama
 

@@ -7,9 +7,9 @@ import torch
 
 from course_pkg.metrics.token_scores import target_log_probs
 
-from ...compare import Comparator, array
-from ...questions import Misconception, Property, Question
-from ...values import Array
+from ...contract.compare import Comparator, array
+from ...contract.questions import Misconception, Property, Question
+from ...contract.values import Array
 
 close = array(rtol=1e-4, atol=1e-6)
 

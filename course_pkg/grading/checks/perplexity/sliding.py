@@ -9,8 +9,8 @@ from torch import nn
 from course_pkg.metrics.perplexity import windows
 from course_pkg.metrics.token_scores import token_log_probs
 
-from ...compare import array, parts
-from ...questions import Misconception, Property, Question
+from ...contract.compare import array, parts
+from ...contract.questions import Misconception, Property, Question
 from .ask import call_sliding
 from .models import VOCABULARY, build_model
 

@@ -7,7 +7,7 @@ from course_pkg.metrics.lcs import lcs_length
 from course_pkg.metrics.ngrams import ngrams
 from course_pkg.metrics.rouge_counts import f_measure
 
-from ...questions import Misconception, Property, Question
+from ...contract.questions import Misconception, Property, Question
 from .scores import (
     NAMES,
     each,

@@ -8,7 +8,7 @@ import numpy as np
 from course_pkg.metrics.lcs import lcs_length
 from course_pkg.metrics.rouge_counts import f_measure
 
-from ...questions import Misconception, Property, Question
+from ...contract.questions import Misconception, Property, Question
 from .scores import (
     NAMES,
     Scores,

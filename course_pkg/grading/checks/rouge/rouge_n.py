@@ -9,7 +9,7 @@ import numpy as np
 from course_pkg.metrics.ngrams import clipped_matches, count
 from course_pkg.metrics.rouge_counts import f_measure
 
-from ...questions import Misconception, Property, Question
+from ...contract.questions import Misconception, Property, Question
 from .scores import NAMES, Scores, each, from_counts, mean, mixed, reference_rouge_n, some
 
 Inputs = dict[str, Any]

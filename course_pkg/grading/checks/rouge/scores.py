@@ -9,8 +9,8 @@ import numpy as np
 from course_pkg.metrics.rouge import rouge_l, rouge_n
 from course_pkg.metrics.rouge_counts import RougeScore, f_measure
 
-from ...compare import Comparator, describe_type, number
-from ...values import Array
+from ...contract.compare import Comparator, describe_type, number
+from ...contract.values import Array
 
 Scores = tuple[float, float, float]
 NAMES = ("precision", "recall", "F")

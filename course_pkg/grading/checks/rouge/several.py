@@ -7,7 +7,7 @@ import numpy as np
 
 from course_pkg.metrics.ngrams import clipped_matches, count
 
-from ...questions import Misconception, Property, Question
+from ...contract.questions import Misconception, Property, Question
 from .scores import NAMES, Scores, each, from_counts, mixed, reference_rouge_n, shared, some
 
 Inputs = dict[str, Any]

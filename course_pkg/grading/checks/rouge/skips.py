@@ -9,8 +9,8 @@ import numpy as np
 
 from course_pkg.metrics.rouge_skip import skip_bigrams
 
-from ...compare import exactly
-from ...questions import Misconception, Property, Question
+from ...contract.compare import exactly
+from ...contract.questions import Misconception, Property, Question
 from .scores import some
 
 Inputs = dict[str, Any]

@@ -7,8 +7,8 @@ import numpy as np
 
 from course_pkg.metrics.lcs import lcs_length
 
-from ...compare import number
-from ...questions import Misconception, Property, Question
+from ...contract.compare import number
+from ...contract.questions import Misconception, Property, Question
 from .scores import shared, some, substring_length
 
 Inputs = dict[str, Any]

@@ -15,8 +15,8 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from .marked import is_marked
-from .vault import sync
+from ..feedback.marked import is_marked
+from ..ledger.vault import sync
 
 
 def difference(known: Sequence[Any], released: NotebookNode, assignment: str) -> str | None:

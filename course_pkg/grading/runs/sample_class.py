@@ -14,10 +14,10 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from ..gradebook.handout import program_path
+from ..ledger.records import Record
 from .grader import grade as grade_class
-from .handout import program_path
 from .options import Options, Show
-from .records import Record
 
 STUDENTS = ("ada", "ben", "chi", "dan")
 

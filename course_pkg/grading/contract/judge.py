@@ -71,8 +71,8 @@ def judge(question: Question, cases: list[Case], outcomes: Any) -> QuestionResul
 
     Chapter: appendix/for-instructors.
 
-    >>> from course_pkg.grading.compare import number
-    >>> from course_pkg.grading.questions import Property, draw_cases
+    >>> from course_pkg.grading.contract.compare import number
+    >>> from course_pkg.grading.contract.questions import Property, draw_cases
     >>> p = Property("double", 2, "2x is given", "multiply", lambda rng, size: size)
     >>> q = Question("double", lambda x: 2 * x, number(), (p,))
     >>> cases = draw_cases(q, None)

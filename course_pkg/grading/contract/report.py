@@ -99,7 +99,7 @@ class Score(float):
 
     Chapter: exercises.
 
-    >>> from course_pkg.grading.judge import QuestionResult
+    >>> from course_pkg.grading.contract.judge import QuestionResult
     >>> Score("demo/q", QuestionResult("q", ()))
     0.0
     """

@@ -12,7 +12,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from .texts import one_line
+from ..contract.texts import one_line
 
 MIB = 1024 * 1024
 MAX_BYTES = 16 * MIB

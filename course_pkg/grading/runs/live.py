@@ -18,11 +18,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from .pages import is_unsafe
-from .records import Record
-from .scores import score_statistics
-from .states import State
-from .texts import one_line
+from ..contract.texts import one_line
+from ..feedback.pages import is_unsafe
+from ..ledger.records import Record
+from ..ledger.scores import score_statistics
+from ..ledger.states import State
 
 LAST = 12  # finished submissions that stay in sight
 RUNNING = 16  # running ones that are named

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .states import State
+from ..ledger.states import State
 
 MAX_CELLS = 2**20  # as indices; what is no cell of the notebook is never looked at
 MAX_VALUES = 200_000  # in one line

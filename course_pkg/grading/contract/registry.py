@@ -18,7 +18,7 @@ from typing import Any
 from .questions import Question
 from .seeds import checks_hash
 
-CHECKS = Path(__file__).parent / "checks"
+CHECKS = Path(__file__).parents[1] / "checks"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .judge import UNANSWERED
-from .outlines import Outline, PropertyOutline
+from ..contract.judge import UNANSWERED
+from ..contract.outlines import Outline, PropertyOutline
+from ..contract.texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
 from .states import State
-from .texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
 MAX_TEXT = 1_000  # characters of one text in them

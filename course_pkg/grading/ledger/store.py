@@ -16,14 +16,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ..contract.texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
 from .records import Record, strict_json
 from .states import State
-from .texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
 from .vault import derived, folder, framed, write_atomically
 
 MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
 LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 NOT_GRADING = ("grading/checks/", "cli.py", "doctor.py", "pins.py")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")
 _TAKEN = {"index", "grades"}  # names of files that lie beside those of the students

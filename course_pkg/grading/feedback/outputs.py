@@ -12,10 +12,10 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from ..contract.texts import one_line
 from .markup import clean_html, clean_markdown, printable
 from .pictures import KINDS as PICTURES
 from .pictures import picture
-from .texts import one_line
 
 __all__ = ["clean", "clean_all", "clean_cells", "clean_html", "clean_markdown"]
 

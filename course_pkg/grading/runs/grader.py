@@ -9,15 +9,16 @@ from pathlib import Path
 
 from course_pkg.sandbox.probe import probe
 
-from . import registry, results
+from ..contract import registry
+from ..feedback import results
+from ..gradebook.gradebook import Book
+from ..handins.intake import collect
+from ..ledger.records import Record
+from ..ledger.states import State
+from ..ledger.vault import lock
 from .batch import Batch
-from .gradebook import Book
-from .intake import collect
 from .options import NoSandbox, Options, Show
-from .records import Record
 from .sitting import Hall
-from .states import State
-from .vault import lock
 
 
 def grade(course: Path, assignment: str, options: Options, show: Show) -> list[Record]:

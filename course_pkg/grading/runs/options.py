@@ -6,7 +6,7 @@ from typing import Protocol
 
 from course_pkg.sandbox.probe import SandboxState
 
-from .records import Record
+from ..ledger.records import Record
 from .sitting import Rules
 
 

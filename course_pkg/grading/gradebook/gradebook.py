@@ -16,11 +16,11 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from ..feedback.marked import is_marked, points_shown, with_note, with_nothing
+from ..ledger.records import Record
 from .autograded import course_files, difference, one_name, replace_folder
 from .handout import release
-from .marked import is_marked, points_shown, with_note, with_nothing
 from .nbgrader_side import BookError, configured, explained, opened
-from .records import Record
 
 
 class Book:

@@ -8,12 +8,12 @@ import io
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from ..contract.texts import one_line
+from ..ledger.records import Record
+from ..ledger.scores import score_statistics
+from ..ledger.store import Store, file_stem
+from ..ledger.vault import write_atomically
 from . import pages
-from .records import Record
-from .scores import score_statistics
-from .store import Store, file_stem
-from .texts import one_line
-from .vault import write_atomically
 
 COLUMNS = ("student", "assignment", "state", "score", "max_score", "to_mark", "reason",
            "start_s", "run_s", "write_s", "limits", "sandbox")  # fmt: skip

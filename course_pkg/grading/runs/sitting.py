@@ -26,14 +26,14 @@ from course_pkg.sandbox.walls import SandboxFailed
 from course_pkg.sandbox.warm import WarmParent
 from course_pkg.sandbox.warm_kernel import pack
 
-from . import registry
-from .check import CHECKER_FD
+from ..check import CHECKER_FD
+from ..contract import registry
+from ..contract.outlines import Outline, from_json
+from ..ledger.records import MAX_RESULTS
+from ..ledger.states import State
 from .follow import Sat, follow, read_all
-from .outlines import Outline, from_json
-from .records import MAX_RESULTS
-from .states import State
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[2]
 BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
 JUDGE_WITHIN_S = 60.0
 SLOTS = 32  # submissions at a time

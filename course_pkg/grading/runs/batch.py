@@ -19,18 +19,20 @@ from nbformat.v4 import new_notebook
 
 from course_pkg.sandbox.probe import SandboxState
 
-from . import notebooks, outputs, registry
-from .gradebook import Book
-from .intake import Files, HandIn, Refused
-from .marked import with_results
-from .names import valid_student
+from ..contract import registry
+from ..contract.outlines import Outline
+from ..feedback import outputs
+from ..feedback.marked import with_results
+from ..gradebook.gradebook import Book
+from ..handins import notebooks
+from ..handins.intake import Files, HandIn, Refused
+from ..handins.names import valid_student
+from ..ledger.records import Record, checked_results, nothing_earned
+from ..ledger.states import State
+from ..ledger.store import Store, code_hash, content_key
+from ..ledger.vault import framed, secret, secret_id, student_key
 from .options import NoSandbox, Options, Show
-from .outlines import Outline
-from .records import Record, checked_results, nothing_earned
 from .sitting import Hall
-from .states import State
-from .store import Store, code_hash, content_key
-from .vault import framed, secret, secret_id, student_key
 
 NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 

@@ -11,14 +11,15 @@ from pathlib import Path
 from course_pkg.sandbox.policy import MIB
 from course_pkg.sandbox.walls import SandboxFailed
 
-from . import grader, live, results
-from .gradebook import BookError
-from .handout import HandoutError
-from .intake import SourceError
+from ..contract.registry import UnknownQuestion
+from ..feedback import results
+from ..gradebook.gradebook import BookError
+from ..gradebook.handout import HandoutError
+from ..handins.intake import SourceError
+from ..ledger.vault import VaultError
+from . import grader, live
 from .options import NoSandbox, Options
-from .registry import UnknownQuestion
 from .sitting import Rules
-from .vault import VaultError
 
 INSTALL = (
     "Hand-ins are run only where they can be confined. Mend that, grade on another Linux machine, "

@@ -12,10 +12,10 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
-from .records import Record
-from .report import NO_TEX, html_table
-from .states import State
-from .texts import details, one_line, title
+from ..contract.report import NO_TEX, html_table
+from ..contract.texts import details, one_line, title
+from ..ledger.records import Record
+from ..ledger.states import State
 
 
 def with_results(

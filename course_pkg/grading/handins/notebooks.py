@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
+from ..contract.registry import split
+from ..contract.texts import one_line
 from .reading import Unreadable, fresh, notebook, read
-from .registry import split
-from .texts import one_line
 
 __all__ = ["Assembled", "Unreadable", "assemble", "checks", "read"]
 

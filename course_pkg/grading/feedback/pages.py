@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .records import Record
-from .scores import Statistics
-from .store import file_stem
-from .texts import details, one_line
+from ..contract.texts import details, one_line
+from ..ledger.records import Record
+from ..ledger.scores import Statistics
+from ..ledger.store import file_stem
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TEMPLATES = Path(__file__).parents[1] / "data" / "grading"
+TEMPLATES = Path(__file__).parents[2] / "data" / "grading"
 GENERATOR = '<meta name="generator" content="course grade">'
 BINS = 12
 WIDTH, HEIGHT, FLOOR = 600, 105, 125  # of the histogram's area, and where it stands
