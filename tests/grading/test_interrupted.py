@@ -14,6 +14,7 @@ from nbformat.v4 import new_code_cell
 from course_pkg.sandbox.probe import probe
 from tests.exercises.assignments import EXERCISES, ROOT, notebook
 
+from .host import groups
 from .test_grader import ASSIGNMENT, Class
 
 pytestmark = [
@@ -33,10 +34,6 @@ def descendants(pid: int) -> set[int]:
 
 def alive(pids: set[int]) -> set[int]:
     return {pid for pid in pids if Path(f"/proc/{pid}/exe").exists()}
-
-
-def groups() -> set[str]:
-    return {str(p) for p in Path("/sys/fs/cgroup").glob("**/course-*") if p.is_dir()}
 
 
 @pytest.fixture
@@ -71,7 +68,7 @@ def test_it_ends_within_seconds_and_says_that_it_can_go_on(running, number):
     code, said = process.wait(15), process.stdout.read()
     assert (code, "goes on where this one stopped" in said) == (130, True), said
     assert alive(found) == set()
-    assert not [g for g in groups() if f"course-{process.pid}-" in g]
+    assert not groups(process.pid)
 
 
 def test_killed_it_takes_all_its_processes_with_it(running):
