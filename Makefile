@@ -109,13 +109,9 @@ gpu: $(VENV)/.package ## add flash-attn, on a machine with CUDA and nvcc (see re
 book: $(STAMPS)/book ## run every page and build the site, warnings being errors
 	$(call say,book     $(SITE))
 
-# glibc gives large blocks back to the system after every use, and a page that trains then waits for
-# them to be made zero again: a fifth of its time. Elsewhere these settings mean nothing.
-KEEP_MEMORY := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456
-
 $(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call missing,$(SITE)) | $(VENV)/.package $(STAMPS)/model
 	$(STEP) book "$(SITE)" "a page did not run or warns; the log names the page and line, _build/html/reports holds tracebacks" \
-	  env $(KEEP_MEMORY) $(VENV)/bin/jupyter-book build . -W -n --keep-going
+	  $(VENV)/bin/jupyter-book build . -W -n --keep-going
 	@touch $@
 
 gettext: book ## extract the text of every page for translators
