@@ -2,9 +2,11 @@
 
 A last cell is added to every page that runs, as the page is read. It measures the kernel:
 seconds since it started, processor seconds, how long it stood waiting for a processor that
-others used, and the most memory it held. Its output is cached with the page's own outputs, so
-a page that comes from the cache shows the figures of the run that made it. The downloadable
-notebook is without it. All figures of a site are in its `page-costs.json`.
+others used, and the most memory it held; and then how fast the machine is at just that time,
+by a product of matrices, since a virtual machine may run at half its speed for a while without
+any sign of it. Its output is cached with the page's own outputs, so a page that comes from the
+cache shows the figures of the run that made it. The downloadable notebook is without it. All
+figures of a site are in its `page-costs.json`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ def _page_cost():
     import os, re, resource, sys, time
     from pathlib import Path
 
+    import numpy as np
     import psutil
     from IPython.display import display
 
@@ -48,6 +51,13 @@ def _page_cost():
         "gpu": gpu,
         "gpu_bytes": gpu_bytes,
     }
+    a, b = np.ones((1024, 2048), np.float32), np.ones((2048, 2048), np.float32)
+    times = []
+    for _ in range(7):
+        started = time.perf_counter()
+        a @ b
+        times.append(time.perf_counter() - started)
+    cost["gflops"] = 2 * a.size * len(b) / sorted(times)[3] / 1e9
     display({"application/json": cost}, raw=True)
 
 _page_cost()

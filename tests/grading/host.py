@@ -48,10 +48,9 @@ class Watch:
             time.sleep(0.2)
 
     def _look(self) -> dict[str, set[str]]:
-        children = psutil.Process().children(recursive=True)
         return {
             "processes": {
-                f"{p.pid}" for p in children if p.is_running() and p.status() != "zombie"
+                f"{p.pid}" for p in psutil.Process().children(recursive=True) if _lives(p)
             },
             "mounts": set(Path("/proc/self/mountinfo").read_text().splitlines()),
             "files": {str(path) for folder in self.folders for path in _marked(folder)},
@@ -71,13 +70,20 @@ def groups(grader: int) -> set[str]:
     return {folder for folder in folders if f"/course-{grader}-" in folder}
 
 
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended between the two questions
+        return False
+
+
 def _marked(folder: Path) -> list[Path]:
     return list(folder.glob(f"*{MARK}*")) if folder.is_dir() else []
 
 
 def _sources() -> list[Path]:
     paths = (path for name in KEPT for path in (ROOT / name).rglob("*"))
-    return [path for path in paths if path.suffix != ".pyc" and path.is_file()]
+    return [path for path in paths if "__pycache__" not in path.parts and path.is_file()]
 
 
 def _lines(path: str) -> list[str]:
