@@ -52,7 +52,7 @@ def test_search_finds_a_word_and_shows_the_page_without_a_server(browser, site):
     tab = Tab(browser)
     page = tab.open(site / "search.html", "?q=perplexity")
     results = page.locator("#search-results li a")
-    results.first.wait_for(timeout=10_000)
+    results.first.wait_for()
     target = page.evaluate("document.querySelector('#search-results li a').href")
     results.first.click()
     page.wait_for_url(lambda url: url.split("#")[0].split("?")[0] == target.split("#")[0])
@@ -66,7 +66,7 @@ def test_the_search_field_of_a_page_leads_to_the_results(browser, site):
     page.keyboard.press("Control+k")
     page.keyboard.type("perplexity")
     page.keyboard.press("Enter")
-    page.locator("#search-results li a").first.wait_for(timeout=10_000)
+    page.locator("#search-results li a").first.wait_for()
     assert tab.problems == []
 
 
@@ -115,13 +115,13 @@ def test_text_stands_out_from_what_is_behind_it(browser, site, scheme):
 def test_a_quiz_answers_and_sets_its_mathematics(browser, small_book):
     tab = Tab(browser)
     page = tab.open(small_book / "_build/html/book/sample.html")
-    page.wait_for_selector(".Quiz mjx-container", timeout=5_000)
+    page.wait_for_selector(".Quiz mjx-container")
     page.locator(".MCButton", has_text="2").first.click()
-    page.wait_for_selector(".Feedback:has-text('Yes.')", timeout=2_000)
+    page.wait_for_selector(".Feedback:has-text('Yes.')")
     assert tab.problems == []
 
 
 def test_the_start_page_leads_to_the_book(browser, site):
     page = Tab(browser).page
     page.goto(f"file://{(site / 'index.html').resolve()}")
-    page.wait_for_url("**/book/index.html", timeout=10_000)
+    page.wait_for_url("**/book/index.html")

@@ -128,7 +128,7 @@ def draw_cases(question: Question, rng: np.random.Generator, variant: Any = None
     """
     cases: list[Case] = []
     for prop in question.properties:
-        for _ in range(MAX_DRAWS):
+        for _ in range(MAX_DRAWS if prop.draw else 1):  # a case set by hand is always the same
             drawn = [_telling_case(question, prop, *how) for how in _draws(prop, rng, variant)]
             lucky = _lucky(question, prop, drawn)
             if not lucky:
