@@ -8,6 +8,7 @@ import yaml
 
 from .support import ROOT
 
+WIDEST = 90  # columns of code that a page of 1280 pixels shows without scrolling sideways
 PAGES = sorted((ROOT / "book").rglob("*.md"))
 
 
@@ -20,6 +21,14 @@ def test_code_of_a_page_parses_and_downloads_nothing(page):
     code = rerun.page_code(page.read_text())
     compile(code, str(page), "exec")
     assert not re.search(r"^\s*[!%]\s*pip|https?://", code, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_code_that_is_shown_fits_into_the_page(page):
+    cells = re.findall(r"^```\{code-cell\}.*?^```\s*$", page.read_text(), re.MULTILINE | re.DOTALL)
+    shown = [cell for cell in cells if not re.search(r"(hide|remove)-(input|cell)", cell)]
+    wide = [line for cell in shown for line in cell.splitlines() if len(line) > WIDEST]
+    assert wide == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
