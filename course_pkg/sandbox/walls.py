@@ -6,7 +6,6 @@ then enters by (`enter`). Every sandbox has namespaces of its own, so two of the
 
 import json
 import os
-import select
 import signal
 import subprocess
 import time
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from .policy import Argument
+from .waiting import readable
 
 READY_WITHIN_S = 20.0
 
@@ -69,7 +69,7 @@ class Walls:
         self._process.stdin.write(b"x")
         self._process.stdin.flush()
         until = time.monotonic() + READY_WITHIN_S
-        ready, _, _ = select.select([self._process.stdout], [], [], until - time.monotonic())
+        ready = readable(self._process.stdout.fileno(), until - time.monotonic())
         if not ready or self._process.stdout.read(1) != b"x":
             raise SandboxFailed("it did not start in time" if not ready else "it ended")
         return int(json.loads(os.read(info, 4096))["child-pid"])

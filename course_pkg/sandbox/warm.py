@@ -60,6 +60,7 @@ class WarmParent:
                 pass_fds=[number],
             )
         self._socket = mine
+        self._asked = 0
         self._ready = False
 
     def ready(self) -> None:
@@ -93,18 +94,22 @@ class WarmParent:
         gates = [*([] if pidfd is None else [pidfd]), *fence]
         request = {"job": job, "uid": uid, "limits": asdict(limits), "gates": len(gates)}
         request["walls"] = pidfd is not None
-        message = json.dumps(request).encode()
-        if len(message) > MAX_MESSAGE:
-            raise ValueError(f"a job of {len(message):,} bytes; at most {MAX_MESSAGE:,}")
         try:
             with self._lock:
+                self._asked += 1
+                message = json.dumps(request | {"number": self._asked}).encode()
+                if len(message) > MAX_MESSAGE:
+                    raise ValueError(f"a job of {len(message):,} bytes; at most {MAX_MESSAGE:,}")
                 self._send(message, [*gates, *descriptors])
-                answer = self._socket.recv(MAX_MESSAGE)
+                number = child = 0
+                while number < self._asked:  # an answer that came too late is to an earlier one
+                    answer = self._socket.recv(MAX_MESSAGE)
+                    if not answer:
+                        raise SandboxFailed("the warm parent has ended")
+                    number, child = map(int, answer.split())
         except OSError as error:
             raise SandboxFailed(f"the warm parent does not answer: {error}") from None
-        if not answer.startswith(b"forked "):
-            raise SandboxFailed("the warm parent has ended")
-        return int(answer[7:])
+        return child
 
     def _send(self, message: bytes, descriptors: list[int]) -> None:
         """Send, and again where the system has too many descriptors on their way for a moment."""
@@ -141,12 +146,13 @@ def serve(sock: socket.socket, target: Any) -> None:
         message, received, _, _ = socket.recv_fds(sock, MAX_MESSAGE, MAX_DESCRIPTORS)
         if not message:
             return
+        request = json.loads(message)
         child = os.fork()
         if child == 0:
-            _child(json.loads(message), received, target)
+            _child(request, received, target)
         for descriptor in received:
             os.close(descriptor)
-        sock.send(b"forked %d" % child)
+        sock.send(b"%d %d" % (request["number"], child))
 
 
 def _child(request: dict[str, Any], received: list[int], target: Any) -> None:

@@ -10,11 +10,12 @@ file in tmpfs that is mapped too, as tensors that two processes share, counts tw
 import contextlib
 import os
 import re
-import select
 import signal
 import threading
 import time
 from pathlib import Path
+
+from .waiting import readable
 
 SLOWEST, FASTEST = 0.1, 0.01  # seconds between two looks
 GROWTH = (2 << 30) * (os.cpu_count() or 1)  # bytes a second that can be filled here, roughly
@@ -86,7 +87,7 @@ class Watchdog:
         """
         self._strike()
         for victim in self._victims:
-            if not select.select([victim], [], [], DEADLINE)[0]:
+            if not readable(victim, DEADLINE):
                 raise TimeoutError(f"the sandbox does not die in {DEADLINE:.0f} s")
 
     def _strike(self) -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 
 from course_pkg.grading.contract import registry
@@ -259,3 +260,24 @@ def test_source_notebooks_hold_no_output(assignment):
     nbformat.validate(nb)
     assert all(not cell.get("outputs") for cell in nb.cells)
     assert {p.suffix for p in (SOLUTIONS / assignment).iterdir() if p.is_file()} == {".ipynb"}
+
+
+EDGES = {  # of which the right answers are 0 and 1 by nature: a point each
+    "brevity-penalty/longer", "brevity-penalty/empty", "corpus/zero", "corpus/nothing",
+    "sentence/nothing", "rouge-n/ends", "rouge-l/ends",
+}  # fmt: skip
+
+
+def test_no_drawn_property_but_an_edge_is_earned_by_a_constant(assignment):
+    """Else its answers could be written down without any method."""
+    for name, question in registry.trusted(assignment).items():
+        if question.variant:
+            continue
+        seen: dict[str, set[str]] = {prop.name: set() for prop in question.properties}
+        for student in range(8):
+            cases = draw_cases(question, np.random.default_rng(student))
+            for prop, values in seen.items():
+                values.add(str([case.expected for case in cases if case.property == prop]))
+        constant = {prop for prop, values in seen.items() if len(values) == 1}
+        assert {f"{name}/{prop}" for prop in constant} <= EDGES
+        assert all(prop.points == 1 for prop in question.properties if prop.name in constant)

@@ -285,6 +285,22 @@ def test_what_a_stopped_grader_left_beside_is_cleared_away(tmp_path):
     assert [p.name for p in (tmp_path / "ada").iterdir()] == ["lora-math"]
 
 
+def test_a_move_that_fails_leaves_the_folder_that_was(tmp_path, monkeypatch):
+    target, real = tmp_path / "ada" / "lora-math", os.rename
+    replace_folder(target, {"x": b"old"}, 0o644)
+
+    def rename(a, b):
+        if b == target and ".old" not in str(a):
+            raise OSError("no")
+        real(a, b)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(OSError, match="no"):
+        replace_folder(target, {"x": b"new"}, 0o644)
+    assert (target / "x").read_bytes() == b"old"
+    assert [p.name for p in (tmp_path / "ada").iterdir()] == ["lora-math"]
+
+
 # -- the assignment
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from course_pkg.grading.handins import intake
 from course_pkg.grading.handins.intake import Files, Refused, SourceError, collect, valid_student
+from course_pkg.grading.handins.trees import Folder
 
 A = "lora-math"
 NOTEBOOK = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
@@ -96,6 +97,40 @@ def test_a_flat_folder_gives_notebooks(tmp_path, packed):
         put(tmp_path / "in", name)
     place = zipped(tmp_path / "in", tmp_path / "in.zip") if packed else tmp_path / "in"
     assert outcomes(place) == {"bo.b": GOOD, "zoe": GOOD}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_notebook_in_capitals_is_one_too(tmp_path, packed):
+    put(tmp_path / "in", "Ben.IPYNB")
+    put(tmp_path / "in", "ada.ipynb")
+    place = zipped(tmp_path / "in", tmp_path / "in.zip") if packed else tmp_path / "in"
+    assert outcomes(place) == {"Ben": GOOD, "ada": GOOD}
+
+
+def test_what_is_no_folder_has_no_children(source):
+    assert Folder(source).children(("zoe", A, f"{A}.ipynb")) == {}
+
+
+NAMES = ["Screenshot at 3.45\u202fPM.png", "図\u30001.png", "👩\u200d🔬.png", "Icon\r"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_systems_give_to_files_themselves_are_no_reason_to_refuse(
+    source, tmp_path, name, packed
+):
+    put(source, f"zoe/{A}/{name}", b"1")
+    place = zipped(source, tmp_path / "in.zip") if packed else source
+    beside = {} if name == "Icon\r" else {name: b"1"}  # macOS's mark of a folder with an icon
+    assert outcomes(place) == {"zoe": Files(NOTEBOOK, beside)}
+
+
+def test_a_name_in_no_encoding_refuses_its_hand_in_alone(source):
+    put(source, nested("bo"))
+    with open(os.fsencode(source / "bo" / A) + b"/\xff.txt", "wb"):
+        pass
+    found = outcomes(source)
+    assert found["zoe"] == GOOD and "not every system can write" in found["bo"]
 
 
 def test_a_zip_of_a_whole_folder_is_looked_into(source, tmp_path):
@@ -407,6 +442,8 @@ def test_a_file_that_never_ends_is_read_up_to_the_limit(source):
         (b"yesterday", None),
         (b"2026-01-02 03:04:05 /etc/passwd", None),
         (b"2026-01-02 03:04:05 ../../etc/passwd", None),
+        (b"2026-01-02 03:04:05 __init__/x", None),
+        (b"2026-01-02 03:04:05 tzdata", None),
         (b"0001-01-01 00:00:00+23:59", None),
         (b"\xff\xfe", None),
         (b"9" * 1000, None),

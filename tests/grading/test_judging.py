@@ -8,6 +8,7 @@ import pytest
 from course_pkg.grading.contract.compare import array, exactly, number, parts
 from course_pkg.grading.contract.judge import judge
 from course_pkg.grading.contract.questions import (
+    Case,
     ChecksError,
     Misconception,
     Property,
@@ -147,6 +148,17 @@ def test_a_draw_is_repeated_until_it_tells_the_misconception():
     cases = draw_cases(q, rng())
     assert {case.inputs["n"] for case in cases} == {5}
     assert drawn.count(4) > 0
+
+
+def test_a_value_that_can_not_be_compared_is_wrong_and_the_rest_keeps_its_marks():
+    def compare(expected, given):
+        return None if sorted(given) == [expected] else "differs"
+
+    q = question(compare=compare)
+    cases = [Case(name, {"n": n}, 2 * n) for name, n in (("small", 1), ("large", 1000))]
+    result = judge(q, cases, [{"value": [2, "a"]}, {"value": [2000]}])
+    assert result.earned == 2
+    assert "can't be compared" in result.properties[0].failure.reason
 
 
 def test_a_misconception_that_no_draw_tells_is_an_error_of_the_author():

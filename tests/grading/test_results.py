@@ -8,6 +8,7 @@ import pytest
 
 from course_pkg.grading.feedback.pages import histogram
 from course_pkg.grading.feedback.results import COLUMNS, current, write
+from course_pkg.grading.feedback.results import folder as results_folder
 from course_pkg.grading.ledger.scores import score_statistics
 from course_pkg.grading.ledger.states import State
 from course_pkg.grading.ledger.store import Store, file_stem
@@ -146,6 +147,13 @@ def test_every_score_falls_into_one_bar(most):
     bars = histogram(list(range(most + 1)), most)
     assert sum(bar.count for bar in bars) == most + 1 and len(bars) <= 12
     assert all(bar.height >= 0 and bar.x + bar.width <= 600 for bar in bars)
+
+
+def test_a_folder_with_the_name_of_a_page_is_left_alone(tmp_path):
+    odd = tmp_path / results_folder(ASSIGNMENT) / "mine.html"
+    odd.mkdir(parents=True)
+    write(tmp_path, ASSIGNMENT, [], {})
+    assert odd.is_dir()
 
 
 def test_an_empty_class_has_an_index_and_a_table_without_rows(tmp_path):

@@ -1,6 +1,9 @@
 """A sandbox from outside: built or a clear error, ended with everything in it, nothing left."""
 
 import os
+import resource
+import socket
+import threading
 
 import pytest
 
@@ -8,6 +11,7 @@ from course_pkg.sandbox import policy
 from course_pkg.sandbox.pen import Pen
 from course_pkg.sandbox.policy import View, walls
 from course_pkg.sandbox.probe import probe
+from course_pkg.sandbox.waiting import readable
 from course_pkg.sandbox.walls import SandboxFailed, Walls
 from course_pkg.sandbox.warm import WarmParent
 
@@ -82,6 +86,38 @@ def test_a_warm_parent_that_cant_import_says_what_was_missing():
 
 def test_a_child_that_fails_says_why_on_its_first_descriptor(inside):
     assert inside("raise ValueError('wrong')") == {"failed": "ValueError: wrong"}
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(0.05)
+    warm = WarmParent.__new__(WarmParent)
+    warm._socket, warm._lock, warm._asked = ours, threading.Lock(), 0
+    options = {"pidfd": None, "fence": [], "uid": None, "limits": LIMITS}
+    with ours, theirs:
+        with pytest.raises(SandboxFailed, match="does not answer"):
+            warm.fork({}, [0], **options)
+        theirs.send(b"1 111")
+        theirs.send(b"2 222")
+        assert warm.fork({}, [0], **options) == 222
+
+
+def test_a_descriptor_of_any_number_can_be_waited_for():
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most[1] < 2000:
+        pytest.skip(f"at most {most[1]} descriptors here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2000, most[1]))
+    end, other = os.pipe()
+    try:
+        high = os.dup2(end, 1500)
+        assert not readable(high, 0.01)
+        os.write(other, b"x")
+        assert readable(high, 0.01)
+        os.close(high)
+    finally:
+        os.close(end)
+        os.close(other)
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
 
 
 def test_a_warm_parent_ends_with_the_one_that_started_it():

@@ -96,14 +96,13 @@ def judge(question: Question, cases: list[Case], outcomes: Any) -> QuestionResul
 def _first_failure(question: Question, pairs: list[tuple[Case, Any]]) -> Failure | None:
     failures = []
     for case, outcome in pairs:
-        compare = question.compares(case.property)
         match outcome:
             case {"unanswered": True}:
                 failures.append((case, None, UNANSWERED))
             case {"error": str(message)}:
                 failures.append((case, None, message))
             case {"value": given}:
-                if (reason := compare(case.expected, given)) is not None:
+                if (reason := _difference(question, case, given)) is not None:
                     failures.append((case, given, reason))
             case _:
                 failures.append((case, None, "no complete answer was handed in"))
@@ -113,6 +112,14 @@ def _first_failure(question: Question, pairs: list[tuple[Case, Any]]) -> Failure
     explained = None if given is None else _recognise(question, failures)
     expected = case.expected if question.variant is None else None
     return Failure(case.inputs, expected, given, reason, explained)
+
+
+def _difference(question: Question, case: Case, given: Any) -> str | None:
+    """What the comparator says; a value of parts that it can't even compare is not equal."""
+    try:
+        return question.compares(case.property)(case.expected, given)
+    except Exception as error:  # the rest of the submission keeps its marks
+        return f"the value can't be compared with what is wanted ({type(error).__name__})"
 
 
 def _recognise(question: Question, failures: list[tuple[Case, Any, str]]) -> str | None:

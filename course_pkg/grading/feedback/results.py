@@ -61,7 +61,7 @@ def write(
     for name, page in made.items():
         write_atomically(into / name, page.encode(), MODE)
     for path in into.glob("*.html"):
-        if path.name not in made and pages.is_ours(path):
+        if path.name not in made and path.is_file() and pages.is_ours(path):
             path.unlink()
     return into
 

@@ -85,6 +85,8 @@ def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
         os.rename(fresh, target)
         sync(parent)
     finally:
+        if old.exists() and not target.exists():  # stopped between the two
+            os.rename(old, target)
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 

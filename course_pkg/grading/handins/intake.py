@@ -15,10 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
-from .names import shown, valid_student
+from .names import shown, valid_student, writable
 from .trees import MAX_LISTED, Folder, Parts, Refused
 from .zips import Zip
 
@@ -29,7 +30,7 @@ MAX_FILES = 1000  # files and folders of a hand-in
 MAX_DEPTH = 16
 MAX_NAME, MAX_PATH = 200, 800  # bytes of one name, and of the way to a file
 TIMESTAMP = "timestamp.txt"  # nbgrader's
-_NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db"}
+_NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db", "Icon\r"}
 
 
 class SourceError(ValueError):
@@ -140,7 +141,7 @@ def _layout(tree: Folder | Zip, base: Parts, source: Path, assignment: str) -> l
             continue
         if tree.problem((*base, name)):
             either.append((*base, name))  # a link, or no path: nobody looks behind it
-        elif name.lower().endswith(".ipynb"):
+        elif _stem(name) != name:
             flat.append((*base, name))
         elif folder and _near(tree.children((*base, name)), assignment):
             nested.append((*base, name))
@@ -149,7 +150,7 @@ def _layout(tree: Folder | Zip, base: Parts, source: Path, assignment: str) -> l
             f"{source} mixes two layouts: {shown(nested[0][-1])}/{assignment}/ and "
             f"{shown(flat[0][-1])}; wanted only one of them"
         )
-    alike = any(at[-1].endswith(".ipynb") for at in either)
+    alike = any(_stem(at[-1]) != at[-1] for at in either)
     return [*nested, *flat, *either] if nested or flat or alike else []
 
 
@@ -157,14 +158,14 @@ def _near(names: Collection[str], assignment: str) -> list[str]:
     """The names in a student's folder that are, or are meant to be, the assignment."""
 
     def bare(name: str) -> str:
-        return re.sub(r"[\W_]", "", name.removesuffix(".ipynb").casefold())
+        return re.sub(r"[\W_]", "", _stem(name).casefold())
 
     exact = [name for name in names if name == assignment]
     return exact or [name for name in names if bare(name) == bare(assignment)]
 
 
 def _told_apart(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iterator[HandIn]:
-    raw = {at: at[-1].removesuffix(".ipynb") for at in found}
+    raw = {at: _stem(at[-1]) for at in found}
     same = Counter(unicodedata.normalize("NFC", name).casefold() for name in raw.values())
     taken = set(raw.values())
     for at, name in raw.items():
@@ -207,10 +208,10 @@ def _walk(tree: Folder | Zip, at: Parts) -> list[Parts]:
                 raise Refused(f"{said}: more than {MAX_FILES:,} files, or {MAX_DEPTH} folders deep")
             if wrong := tree.problem(path):
                 raise Refused(wrong)
+            if not writable(name):
+                raise Refused(f"{said}: a name of a file that not every system can write")
             if len(name.encode()) > MAX_NAME or sum(len(p.encode()) + 1 for p in path) > MAX_PATH:
                 raise Refused(f"{said[:100]}: a name of a file that is too long")
-            if not name.isprintable() or "\\" in name:
-                raise Refused(f"{said}: a name of a file that not every system can write")
             (folders if folder else files).append(path)
     return files
 
@@ -220,10 +221,24 @@ def _timestamp(tree: Folder | Zip, at: Parts) -> datetime | None:
     with suppress(ValueError, KeyError, OverflowError, OSError):
         text = tree.read((*at, TIMESTAMP), 100).decode().strip()
         parts = text.split(" ")
-        zone = ZoneInfo(parts.pop()) if len(parts) == 3 else UTC
+        zone = UTC
+        if len(parts) == 3:
+            if parts[2] not in _zones():  # ZoneInfo would look for a file or a module of that name
+                return None
+            zone = ZoneInfo(parts.pop())
         when = datetime.fromisoformat(" ".join(parts))
         return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
     return None
+
+
+@cache
+def _zones() -> set[str]:
+    return available_timezones()
+
+
+def _stem(name: str) -> str:
+    """A notebook's name without `.ipynb`, in whatever case; any other name as it is."""
+    return name[:-6] if name.lower().endswith(".ipynb") else name
 
 
 def _skipped(name: str) -> bool:

@@ -22,6 +22,19 @@ def shown(name: str) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
+def writable(name: str) -> bool:
+    """Whether every system can write a file of that name, which is no path.
+
+    Spaces of every kind can be: macOS puts a narrow one into the names of screenshots.
+    Chapter: appendix/for-instructors.
+
+    >>> writable("at 3.45\u202fPM.png"), writable("a\\rb"), writable("a\\\\b")
+    (True, False, False)
+    """
+    plain = (c.isprintable() or c == "\u200d" or unicodedata.category(c) == "Zs" for c in name)
+    return "\\" not in name and all(plain)
+
+
 def valid_student(student: str) -> bool:
     """Whether a text can be a student's id: letters and digits; inside also dots, dashes, @, …
 

@@ -48,6 +48,8 @@ class Folder:
             with os.scandir(fd) as entries:
                 some = islice(entries, MAX_LISTED + 1)
                 return {entry.name: entry.is_dir(follow_symlinks=False) for entry in some}
+        except NotADirectoryError:
+            return {}
         finally:
             os.close(fd)
 

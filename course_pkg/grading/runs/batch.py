@@ -82,7 +82,7 @@ class Batch:
             return None
         try:
             return record if record.key == self._key(hand_in, hand_in.read()) else None
-        except Refused:
+        except Exception:  # `_one` reads it again, and says in a record what is wrong
             return None
 
     def run(self, waiting: list[tuple[int, HandIn]], show: Show) -> Iterator[tuple[int, Record]]:

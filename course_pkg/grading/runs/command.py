@@ -5,6 +5,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -68,8 +69,11 @@ def run(course: Path, assignment: str, options: Options) -> int:
         return _said(f"error: {error}", 2)
     except KeyboardInterrupt:
         return _said("interrupted; the same command goes on where this one stopped", 130)
-    except SandboxFailed as error:
+    except (SandboxFailed, OSError) as error:
         return _said(f"the grader failed: {error}", 4)
+    except Exception:  # or Python would end with 1, which says that everyone has a score
+        traceback.print_exc()
+        return _said("the grader failed, by a fault of its own", 4)
     live.print_summary(records, time.monotonic() - began, show.graded)
     print(f"grades and reports: {results.folder(assignment)}/")
     return grader.trouble(records)

@@ -6,10 +6,11 @@ say how far the notebook came and what its cells put out; they can't say what an
 
 import json
 import os
-import select
 import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from course_pkg.sandbox.waiting import readable
 
 from ..ledger.states import State
 
@@ -55,7 +56,7 @@ def follow(sat: Sat, descriptor: int, bounds: Bounds, began: float) -> None:
     late: list[int] = []
     while True:
         left = until - time.monotonic()
-        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+        if left <= 0 or not readable(descriptor, left):
             sat.state = State.TIMED_OUT
             sat.reason = f"it took longer than the {bounds.time_limit_s:g} s that it may take"
             return
@@ -145,7 +146,7 @@ def read_all(descriptor: int, most: int, seconds: float) -> bytes:
     until, pieces, size = time.monotonic() + seconds, [], 0
     while size <= most:
         left = until - time.monotonic()
-        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+        if left <= 0 or not readable(descriptor, left):
             return b""
         piece = os.read(descriptor, 2**16)
         if not piece:

@@ -82,7 +82,7 @@ def draw_zero(rng: np.random.Generator, size: int) -> Inputs:
 
 def draw_empty(rng: np.random.Generator, size: int) -> Inputs:
     """One text is empty, the others match well and are a little short. Chapter: exercises."""
-    pairs: list[Any] = [_pair(rng, 8 + i, [0]) for i in range(1 + size)]
+    pairs: list[Any] = [_pair(rng, int(rng.integers(7, 10)) + i, [0]) for i in range(1 + size)]
     pairs = [(hypothesis[:-1], own) for hypothesis, own in pairs]
     pairs.insert(int(rng.integers(len(pairs) + 1)), ([], [words(rng, 3 + size)]))
     return corpus_of(*pairs)

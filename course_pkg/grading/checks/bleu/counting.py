@@ -74,16 +74,18 @@ def draw_maximum(rng: np.random.Generator, size: int) -> Inputs:
 
     Chapter: exercises.
     """
-    phrase = words(rng, 3 + size)
+    phrase = words(rng, 3 + size + int(rng.integers(3)))
     a, b, c, d = words(rng, 4, tuple(phrase))
     return {"hypothesis": phrase * 3, "references": [[a, *phrase, b], [c, *phrase, d]]}
 
 
 def draw_short(rng: np.random.Generator, size: int) -> Inputs:
-    """A hypothesis of no, one or two words. Chapter: exercises."""
+    """A hypothesis of no, one or two words, which the reference may have. Chapter: exercises."""
     reference = words(rng, 5)
+    others = words(rng, 2, tuple(reference))
     at = int(rng.integers(3))
-    return {"hypothesis": reference[at : at + size], "references": [reference]}
+    hypothesis = [str(rng.choice([reference[at + i], others[i]])) for i in range(size)]
+    return {"hypothesis": hypothesis, "references": [reference]}
 
 
 def _wrong(**fault: str) -> Any:

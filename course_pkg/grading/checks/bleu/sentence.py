@@ -39,9 +39,10 @@ def draw_matched(rng: np.random.Generator, size: int) -> Inputs:
 def draw_halving(rng: np.random.Generator, size: int) -> Inputs:
     """Two or three orders without a match; as long as the reference, and a word shorter in the
     last case. Chapter: exercises."""
-    text = words(rng, 6 + size)
-    hypothesis = replaced(rng, text, [1, 3, 5] if size == 1 else [2, 5])
-    return {"hypothesis": hypothesis[: 7 if size == 2 else None], "references": [text]}
+    more = int(rng.integers(2))
+    text = words(rng, 6 + size + more)
+    hypothesis = replaced(rng, text, [1, 3, *range(5, 6 + more)] if size == 1 else [2, 5])
+    return {"hypothesis": hypothesis[: -1 if size == 2 else None], "references": [text]}
 
 
 def draw_short(rng: np.random.Generator, size: int) -> Inputs:
@@ -49,7 +50,7 @@ def draw_short(rng: np.random.Generator, size: int) -> Inputs:
 
     Chapter: exercises.
     """
-    length = 3 if size else 2
+    length = int(rng.integers(2, 4))
     text = words(rng, length)
     if size == 3:
         return {"hypothesis": text[:1], "references": [text[:1]]}

@@ -149,12 +149,12 @@ def _submodule(model: nn.Module, name: str) -> nn.Module | None:
 
 
 def call_inject_twice(answer: Any, inputs: Any) -> Any:
-    """Whether `inject` refuses targets that are not there, and takes those that are.
+    """Which of two lists of targets `inject` refuses: the layers of one are not there.
 
     Chapter: exercises.
     """
-    known = call_inject(answer, {**inputs, "targets": inputs["known"]})
-    return {"unknown": call_inject(answer, inputs)["refused"], "known": known["refused"]}
+    both = inputs["targets"], inputs["then"]
+    return [call_inject(answer, {**inputs, "targets": targets})["refused"] for targets in both]
 
 
 def call_inject_either(answer: Any, inputs: Any) -> Any:
@@ -162,7 +162,7 @@ def call_inject_either(answer: Any, inputs: Any) -> Any:
 
     Chapter: exercises.
     """
-    return (call_inject_twice if "known" in inputs else call_inject)(answer, inputs)
+    return (call_inject_twice if "then" in inputs else call_inject)(answer, inputs)
 
 
 CALLS = {

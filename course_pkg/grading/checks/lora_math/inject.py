@@ -103,10 +103,14 @@ def draw_frozen(rng: np.random.Generator, size: int) -> dict[str, Any]:
 
 
 def draw_unknown(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """A target that no layer of this model has, and one that some have. Chapter: exercises."""
+    """A target that no layer of this model has, and one that some have, in either order.
+
+    Chapter: exercises.
+    """
     known, *others, unknown = rng.permutation(KINDS).tolist()
-    chain = _chain(rng, _names(size + 1, (known, *others)), [unknown])
-    return {**chain, "norms": ["norm"], "known": [known]}
+    first, then = rng.permutation([known, unknown]).tolist()
+    chain = _chain(rng, _names(size + 1, (known, *others)), [first])
+    return {**chain, "norms": ["norm"], "then": [then]}
 
 
 def about(comparators: dict[str, Comparator]) -> Comparator:
@@ -167,7 +171,7 @@ INJECT = Question(
             "targets that no layer has raise ValueError, and others do not",
             "A misspelt target must not end in a training run that trains nothing.",
             draw_unknown,
-            compare=parts({"unknown": exactly(), "known": exactly()}),
+            compare=exactly(),
         ),
     ),
     misconceptions=(

@@ -71,6 +71,8 @@ def same_windows(expected: list[list[int]], given: Any) -> str | None:
     if not isinstance(given, list) or len(given) != len(expected):
         seen = len(given) if isinstance(given, list) else "no"
         return f"the model saw {seen} windows; wanted {len(expected)}"
+    if not all(isinstance(window, list) for window in given):
+        return "a window that the model saw is no list of tokens"
     for want, have in zip(sorted(expected), sorted(given), strict=True):
         if have not in (want, want[:-1]):
             return f"a window holds {have}; wanted {want}"

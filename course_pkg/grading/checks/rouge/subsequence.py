@@ -26,7 +26,7 @@ def draw_gaps(rng: np.random.Generator, size: int) -> Inputs:
 
     Chapter: exercises.
     """
-    common, mine, yours = some(rng, 3 + size, 2 + size, 2 + size)
+    common, mine, yours = some(rng, 3 + size + int(rng.integers(3)), 2 + size, 2 + size)
     a, b = list(common), list(common)
     for text, extra in ((a, mine), (b, yours)):
         for k, word in enumerate(extra):  # the first at the end: nothing common ends a text
@@ -72,7 +72,7 @@ def draw_fast(rng: np.random.Generator, size: int) -> Inputs:
 
     Chapter: exercises.
     """
-    lengths = 150 + 10 * size, *rng.integers(50, 80, 2).tolist()
+    lengths = rng.integers((150 + 10 * size, 50, 50), (160 + 10 * size, 80, 80)).tolist()
     common, mine, yours = some(rng, *lengths)
     a, b = common + mine, common + yours
     return {**_turned(rng, a, b), "most": COMPARISONS * len(a) * len(b)}

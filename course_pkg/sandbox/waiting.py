@@ -1,0 +1,20 @@
+"""Waiting for a descriptor, whatever its number: `select` takes none above 1,023."""
+
+import select
+
+
+def readable(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read, or the end, within so many seconds.
+
+    Of a process's descriptor: whether the process has ended. Chapter: appendix/threat-model.
+
+    >>> import os
+    >>> end, other = os.pipe()
+    >>> readable(end, 0.01), os.write(other, b"x"), readable(end, 0.01)
+    (False, 1, True)
+    >>> os.close(end), os.close(other)
+    (None, None)
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
