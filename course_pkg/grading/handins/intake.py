@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -223,17 +222,12 @@ def _timestamp(tree: Folder | Zip, at: Parts) -> datetime | None:
         parts = text.split(" ")
         zone = UTC
         if len(parts) == 3:
-            if parts[2] not in _zones():  # ZoneInfo would look for a file or a module of that name
+            if parts[2] not in available_timezones():  # ZoneInfo would look for a file or a module of that name
                 return None
             zone = ZoneInfo(parts.pop())
         when = datetime.fromisoformat(" ".join(parts))
         return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
     return None
-
-
-@cache
-def _zones() -> set[str]:
-    return available_timezones()
 
 
 def _stem(name: str) -> str:
