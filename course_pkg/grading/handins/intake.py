@@ -220,11 +220,9 @@ def _timestamp(tree: Folder | Zip, at: Parts) -> datetime | None:
     with suppress(ValueError, KeyError, OverflowError, OSError):
         text = tree.read((*at, TIMESTAMP), 100).decode().strip()
         parts = text.split(" ")
-        zone = UTC
-        if len(parts) == 3:
-            if parts[2] not in available_timezones():  # ZoneInfo would look for a file or a module of that name
-                return None
-            zone = ZoneInfo(parts.pop())
+        if parts[2:] and parts[2] not in available_timezones():
+            return None  # ZoneInfo would look for a file or a module of that name
+        zone = ZoneInfo(parts.pop()) if len(parts) == 3 else UTC
         when = datetime.fromisoformat(" ".join(parts))
         return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
     return None
