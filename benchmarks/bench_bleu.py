@@ -13,7 +13,7 @@ SYSTEMS, SENTENCES, WORDS = 16, 3000, 5000
 
 
 def measure(seconds: float = 120.0) -> list[Comparison]:
-    """Computing time for all systems' scores, tokenising and counting references included."""
+    """Computing time for all systems' scores, tokenizing and counting references included."""
     systems, references = _corpus()
     groups = [[text] for text in references]
 

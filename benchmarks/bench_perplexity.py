@@ -1,6 +1,6 @@
 """Perplexity of many texts: our batches against the loop over texts that one writes first.
 
-The loop is the usual one: tokenise a text, ask transformers for the loss, add up. Times are those
+The loop is the usual one: tokenize a text, ask transformers for the loss, add up. Times are those
 of __main__'s one thread. `python -m benchmarks.bench_perplexity` measures the same by the clock on
 two threads, which wants a machine that does nothing else.
 """

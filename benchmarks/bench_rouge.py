@@ -12,7 +12,7 @@ TOKENS, LINES, WORDS = 1000, 40, 5000
 
 
 def measure(seconds: float = 60.0) -> list[Comparison]:
-    """Computing time of one score, tokenising included, of the same two texts for both."""
+    """Computing time of one score, tokenizing included, of the same two texts for both."""
     reference, hypothesis = _texts()
     kinds = {
         "ROUGE-L": ("rougeL", rouge_l, LIMIT),

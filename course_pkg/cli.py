@@ -1,6 +1,8 @@
 """The `course` command: doctor, model, start, release, grade and sample-class.
 
 Each callback only parses and prints; the work is in the module that it names.
+
+Chapter: setup.
 """
 
 import json
@@ -24,7 +26,7 @@ STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 @app.callback()
 def course() -> None:
-    """The course on adapting, serving and evaluating language models. Chapter: setup."""
+    """The course on adapting, serving and evaluating language models."""
 
 
 @app.command()
@@ -35,7 +37,6 @@ def doctor(
 
     Exit code 0 if the essentials are there (Python, torch, the model or its package, room
     for it), 1 if one is missing. Whatever else is missing only narrows what can be done.
-    Chapter: setup.
     """
     from course_pkg import doctor as checks
 
@@ -51,7 +52,7 @@ def doctor(
 def model(
     name: Annotated[str, typer.Argument(help="A model's name, hub id or folder.")] = "smollm2-135m",
 ) -> None:
-    """Make a model ready for offline use, and print the folder that it is in. Chapter: setup."""
+    """Make a model ready for offline use, and print the folder that it is in."""
     from course_pkg.lm import smollm2
     from course_pkg.lm.errors import ModelError
 
@@ -72,10 +73,7 @@ def model(
 def start(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
 ) -> None:
-    """Copy an assignment from exercises/ to work/, to do it there. Run in the course's folder.
-
-    Chapter: exercises.
-    """
+    """Copy an assignment from exercises/ to work/, to do it there. Run in the course's folder."""
     from course_pkg.grading.gradebook import handout
 
     try:
@@ -89,10 +87,7 @@ def start(
 def release(
     assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
 ) -> None:
-    """Make the students' notebooks in exercises/ from solutions/.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Make the students' notebooks in exercises/ from solutions/."""
     from course_pkg.grading.gradebook import handout
 
     for assignment in assignments:
@@ -130,7 +125,6 @@ def grade(
     the summary names them. 2: it can't be done as it was asked for. 3: this machine can't confine
     a hand-in, so none was run. 4: the grader failed on one or more; run it again. 130: it was
     interrupted; run it again, and it goes on.
-    Chapter: appendix/for-instructors.
     """
     from course_pkg.grading.runs import command
 
@@ -149,7 +143,7 @@ def sample_class(
     """Grade a class of four on every assignment: full, half, stub, and a broken file.
 
     Run it in the course's folder. Exit code 0 if it was graded, or can't be graded on this
-    machine (it says so, and writes no grades.csv); 1 if grading failed. Chapter: setup.
+    machine (it says so, and writes no grades.csv); 1 if grading failed.
     """
     from course_pkg.grading.runs import live
     from course_pkg.grading.runs import sample_class as sample

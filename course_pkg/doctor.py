@@ -3,6 +3,8 @@
 Each check looks at one thing, changes nothing, never raises, and returns a `Finding`.
 `diagnose` runs them all. Essentials (Python, torch, the model, room for it) decide whether
 the machine is fit: without a GPU, a sandbox or a browser the course can still be read.
+
+Chapter: setup.
 """
 
 import shutil
@@ -26,10 +28,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: what was found, and how to mend it where it is not ok.
-
-    Chapter: setup.
-    """
+    """One thing looked at: what was found, and how to mend it where it is not ok."""
 
     name: str
     state: State
@@ -39,7 +38,7 @@ class Finding:
 
 
 def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Finding:
-    """Whether this Python is one that the course runs on: 3.11 to 3.13. Chapter: setup.
+    """Whether this Python is one that the course runs on: 3.11 to 3.13.
 
     >>> check_python((3, 9, 2)).state
     'missing'
@@ -52,7 +51,7 @@ def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Findin
 
 
 def check_torch() -> Finding:
-    """Whether torch can be imported; its version, build and number of threads. Chapter: setup."""
+    """Whether torch can be imported; its version, build and number of threads."""
     try:
         import torch
     except Exception as error:
@@ -65,7 +64,7 @@ def check_torch() -> Finding:
 
 
 def check_gpu() -> Finding:
-    """Which GPU torch can use, and its memory in GB; having none is fine. Chapter: setup."""
+    """Which GPU torch can use, and its memory in GB; having none is fine."""
     try:
         import torch
 
@@ -87,7 +86,7 @@ def check_gpu() -> Finding:
 def check_flash_attention(cuda: bool | None = None) -> Finding:
     """Whether the optional flash-attn package is installed; without CUDA it is of no use.
 
-    cuda: whether there is a CUDA device; torch is asked unless given. Chapter: setup.
+    cuda: whether there is a CUDA device; torch is asked unless given.
     """
     try:
         return Finding("flash-attn", "ok", metadata.version("flash-attn"))
@@ -104,19 +103,13 @@ def check_flash_attention(cuda: bool | None = None) -> Finding:
 
 
 def check_bubblewrap() -> Finding:
-    """Whether submissions can be confined here, which grading needs and reading does not.
-
-    Chapter: setup.
-    """
+    """Whether submissions can be confined here, which grading needs and reading does not."""
     state = sandbox.probe()
     return Finding("bubblewrap", "ok" if state.ok else "missing", state.detail, state.mend)
 
 
 def check_model() -> Finding:
-    """Whether SmolLM2 is in the cache and whole, or can be converted from its package.
-
-    Chapter: setup.
-    """
+    """Whether SmolLM2 is in the cache and whole, or can be converted from its package."""
     from course_pkg.lm import smollm2
     from course_pkg.lm.errors import ModelError
 
@@ -133,7 +126,7 @@ def check_model() -> Finding:
 
 
 def check_memory(total: int | None = None, available: int | None = None) -> Finding:
-    """Whether the memory that is free now is enough for fine-tuning SmolLM2; bytes. Chapter: setup.
+    """Whether the memory that is free now is enough for fine-tuning SmolLM2; bytes.
 
     >>> check_memory(total=16_000_000_000, available=9_000_000_000).found
     '9.0 GB free of 16.0 GB'
@@ -155,10 +148,7 @@ def check_memory(total: int | None = None, available: int | None = None) -> Find
 
 
 def check_disk(name: str, folder: Path, needed: float, *, essential: bool = False) -> Finding:
-    """Whether the file system of a folder, which need not exist yet, has `needed` bytes free.
-
-    Chapter: setup.
-    """
+    """Whether the file system of a folder, which need not exist yet, has `needed` bytes free."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     found = f"{free / 1e9:.1f} GB free at {folder}"
@@ -169,10 +159,7 @@ def check_disk(name: str, folder: Path, needed: float, *, essential: bool = Fals
 
 
 def check_cache_disk() -> Finding:
-    """Whether the converted model fits where it goes; a model that is there needs no room.
-
-    Chapter: setup.
-    """
+    """Whether the converted model fits where it goes; a model that is there needs no room."""
     from course_pkg.lm import smollm2
 
     there = smollm2.cache_state(deep=False).state == "valid"
@@ -181,7 +168,7 @@ def check_cache_disk() -> Finding:
 
 
 def check_browser() -> Finding:
-    """Whether there is a Chromium, which only the tests of the built pages need. Chapter: setup."""
+    """Whether there is a Chromium, which only the tests of the built pages need."""
     for program in BROWSERS:
         if path := shutil.which(program):
             return Finding("Chromium", "ok", path)
@@ -190,7 +177,7 @@ def check_browser() -> Finding:
 
 
 def check_lock(requirements: Path) -> Finding:
-    """Whether the installed versions are those that requirements.txt pins. Chapter: setup."""
+    """Whether the installed versions are those that requirements.txt pins."""
     if not requirements.is_file():
         found = f"no {requirements.name} in {requirements.parent}"
         return Finding("lock", "warning", found, "run course doctor in the repository")
@@ -206,7 +193,7 @@ def check_lock(requirements: Path) -> Finding:
 def diagnose(repository: Path | None = None) -> list[Finding]:
     """Run every check; a check that breaks is itself a finding.
 
-    repository: the folder with requirements.txt; the current folder unless given. Chapter: setup.
+    repository: the folder with requirements.txt; the current folder unless given.
     """
     here = (repository or Path.cwd()).absolute()
     checks: dict[str, Callable[[], Finding]] = {
@@ -226,7 +213,7 @@ def diagnose(repository: Path | None = None) -> list[Finding]:
 
 
 def fit(findings: list[Finding]) -> bool:
-    """Whether nothing essential is missing. Chapter: setup.
+    """Whether nothing essential is missing.
 
     >>> fit([Finding("Python", "missing", "2.7.18", essential=True)])
     False
@@ -235,7 +222,7 @@ def fit(findings: list[Finding]) -> bool:
 
 
 def as_json(findings: list[Finding]) -> dict[str, object]:
-    """The findings as plain data, for programs: {"fit": …, "findings": […]}. Chapter: setup."""
+    """The findings as plain data, for programs: {"fit": …, "findings": […]}."""
     return {"fit": fit(findings), "findings": [asdict(finding) for finding in findings]}
 
 

@@ -2,6 +2,8 @@
 
 Reads exact pins (`name==version`) with their environment markers, and nothing else: hashes,
 options and ranges are passed over. It installs nothing.
+
+Chapter: setup.
 """
 
 import re
@@ -11,7 +13,7 @@ PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*==\s*([^\s;#\\]+)\s*(?:;([^#\\
 
 
 def read_pins(text: str) -> dict[str, str]:
-    """Names and versions that a requirements file pins for this system. Chapter: setup.
+    """Names and versions that a requirements file pins for this system.
 
     >>> read_pins("torch==2.13.0\\n# a comment\\nappnope==1 ; sys_platform == 'nowhere'")
     {'torch': '2.13.0'}
@@ -31,7 +33,7 @@ def read_pins(text: str) -> dict[str, str]:
 def mismatches(pins: dict[str, str]) -> list[str]:
     """One short text for each pinned package that is absent or installed in another version.
 
-    A local label does not count: 2.13.0+cpu is 2.13.0. Chapter: setup.
+    A local label does not count: 2.13.0+cpu is 2.13.0.
 
     >>> mismatches({"no-such-package": "1.0"})
     ['no-such-package absent, not 1.0']

@@ -1,4 +1,4 @@
-"""The house is in order: the lock, the licences, the Makefile and its helpers, the README."""
+"""The house is in order: the lock, the licenses, the Makefile and its helpers, the README."""
 
 import ast
 import importlib.metadata as metadata

@@ -60,7 +60,7 @@ def spectra(singular_values: dict[str, Tensor]) -> dict[str, dict]:
     """By kind of layer and for all: energy in the top r, and effective rank, over the layers.
 
     Energy is the share of the squared Frobenius norm. The effective rank is the exponential of
-    the entropy of the normalised singular values (Roy & Vetterli 2007). Each is given as
+    the entropy of the normalized singular values (Roy & Vetterli 2007). Each is given as
     [least, median, most].
     """
     shares, ranks = defaultdict(list), defaultdict(list)

@@ -35,7 +35,6 @@ class ParameterCount:
     """How many parameters a fine-tuning method keeps and trains.
 
     base: the model's own, tied ones once; adapter: LoRA's; trainable: those that get a gradient.
-    Chapter: adapters/lora.
     """
 
     method: str
@@ -61,7 +60,7 @@ class ParameterCount:
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a training step holds at its peak; what was assumed. Chapter: adapters/lora."""
+    """Bytes that a training step holds at its peak; what was assumed."""
 
     method: str
     weights: int
@@ -88,7 +87,7 @@ class MemoryEstimate:
 def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
     """Parameters that LoRA adds to one layer: r(d + k), for A, (r, k), and B, (d, r).
 
-    Source: Hu et al. 2021, section 4.1. Chapter: adapters/lora.
+    Source: Hu et al. 2021, section 4.1.
 
     >>> lora_parameters(4096, 4096, rank=8)  # of 16,777,216
     65536
@@ -104,7 +103,6 @@ def count_parameters(
     method: "full" trains all; "lora" and "qlora" train r·(in + out) per module that `lora` names.
     Raises TypeError unless config is a transformers config; ValueError if lora is missing or
     superfluous; what find_targets raises. Source: Hu et al. 2021, section 4.2.
-    Chapter: adapters/lora.
 
     >>> from transformers import LlamaConfig
     >>> count = count_parameters(LlamaConfig(), "lora", LoRAConfig(8, target_modules=["q_proj"]))
@@ -133,7 +131,7 @@ def estimate_memory(
     master_weights: whether full fine-tuning keeps an fp32 copy of its 16-bit weights.
     Raises as count_parameters does; ValueError for sizes below 1 or an unknown choice.
     Sources: Rajbhandari et al. 2020 (ZeRO), section 3.1, for 16 bytes a trained parameter;
-    Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/lora.
+    Dettmers et al. 2023 (QLoRA), section 3.
 
     >>> from transformers import LlamaConfig
     >>> estimate = estimate_memory(LlamaConfig())  # 7B: 2 + 2 + 4 + 8 bytes each
@@ -172,7 +170,7 @@ def activation_bytes(
     layer at a time, if "checkpointed". The ends add 4sbh(1 + v/h), fp32 logits included.
     Raises ValueError for sizes below 1, an unknown choice, or a config that lacks these numbers.
     Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
-    Models", equation 1 and sections 4.3 and 5. Chapter: adapters/lora.
+    Models", equation 1 and sections 4.3 and 5.
 
     >>> from transformers import LlamaConfig
     >>> sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=16)
@@ -195,11 +193,11 @@ def activation_bytes(
 
 
 def effective_bits(block_size: int, constant_block_size: int) -> float:
-    """Bits per parameter that 4-bit storage costs with double quantisation, scales included.
+    """Bits per parameter that 4-bit storage costs with double quantization, scales included.
 
     4 + 8/block_size + 32/(block_size · constant_block_size). block_size: weights that share one
     8-bit scale; constant_block_size: scales that share an fp32 one. Raises ValueError below 1.
-    Source: QLoRA (Dettmers et al. 2023), section 3. Chapter: adapters/lora.
+    Source: QLoRA (Dettmers et al. 2023), section 3.
 
     >>> round(effective_bits(64, 256), 3)
     4.127
@@ -234,7 +232,7 @@ def _adapter_parameters(model: nn.Module, method: Method, lora: LoRAConfig | Non
 
 
 def _nf4_savings(model: PreTrainedModel) -> int:
-    """Bytes that NF4 takes off 16-bit weights; the output embedding is never quantised."""
+    """Bytes that NF4 takes off 16-bit weights; the output embedding is never quantized."""
     saved = 0
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.get_output_embeddings():

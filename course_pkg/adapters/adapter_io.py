@@ -41,7 +41,7 @@ def save_adapter(
     """Write one adapter to a folder that PeftModel.from_pretrained can load.
 
     A reader never sees half a file: each is written aside and renamed, weights first.
-    Raises ValueError if the model has no such adapter. Chapter: adapters/lora.
+    Raises ValueError if the model has no such adapter.
 
     >>> from course_pkg.adapters.injection import inject_lora
     >>> model = nn.Sequential(nn.Linear(4, 4))
@@ -94,7 +94,7 @@ def load_adapter(
     The name is the one it gets here; it need not be the one it was trained under. As after
     inject_lora, a model's first adapter is active at once, a later one after `set_adapter`.
     Raises FileNotFoundError, or ValueError if the files are damaged, ask for something that is not
-    implemented, or belong to another model; the model is then unchanged. Chapter: adapters/lora.
+    implemented, or belong to another model; the model is then unchanged.
 
     >>> from course_pkg.adapters.injection import inject_lora
     >>> model, other = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4))
@@ -122,7 +122,6 @@ def write_atomically(path: Path, write: Callable) -> None:
     """Call write(file) on a new binary file that takes path's place once it is on the disk.
 
     A reader sees the old file or the new one, never a part; the mode follows the umask.
-    Chapter: adapters/lora.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

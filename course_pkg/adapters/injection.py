@@ -30,7 +30,7 @@ def inject_lora(
     generator: what A is drawn from, layer after layer; by default a new one with seed 0.
     Raises ValueError or TypeError if a target is unknown or not an nn.Linear, or if the adapter
     exists already, and RuntimeError while merged; the model is then unchanged.
-    Source: Hu et al. 2021, section 4.2. Chapter: adapters/lora.
+    Source: Hu et al. 2021, section 4.2.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> inject_lora(model, LoRAConfig(rank=2))
@@ -48,10 +48,7 @@ def wrap(
     adapter_name: str,
     generator: torch.Generator | None = None,
 ) -> list[str]:
-    """Put an adapter on exactly the named nn.Linear modules: inject_lora, targets resolved.
-
-    Chapter: adapters/lora.
-    """
+    """Put an adapter on exactly the named nn.Linear modules: inject_lora, targets resolved."""
     present = lora_layers(model)
     if adapter_name in adapter_names(model):
         raise ValueError(
@@ -76,18 +73,18 @@ def wrap(
 
 
 def lora_layers(model: nn.Module) -> dict[str, LoRALinear]:
-    """Name → LoRALinear of every adapted layer, in the model's order. Chapter: adapters/lora."""
+    """Name → LoRALinear of every adapted layer, in the model's order."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, LoRALinear)}
 
 
 def adapter_names(model: nn.Module) -> list[str]:
-    """The names of all adapters in the model, oldest first. Chapter: adapters/lora."""
+    """The names of all adapters in the model, oldest first."""
     layers = lora_layers(model).values()
     return list(dict.fromkeys(name for layer in layers for name in layer.configs))
 
 
 def active_adapters(model: nn.Module) -> list[str]:
-    """The names of the adapters that act now. Chapter: adapters/lora."""
+    """The names of the adapters that act now."""
     layers = lora_layers(model).values()
     return list(dict.fromkeys(name for layer in layers for name in layer.active))
 
@@ -96,7 +93,6 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
     """Let one adapter, or several whose effects add up, act and train; all others rest.
 
     Raises ValueError for a name that no layer has, RuntimeError while merged.
-    Chapter: adapters/lora.
 
     >>> model = nn.Sequential(nn.Linear(4, 4))
     >>> for name in ("law", "poetry"):
@@ -116,7 +112,7 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
 def disable_adapters(model: nn.Module) -> Iterator[None]:
     """Within the block the model is the base model again.
 
-    Raises RuntimeError while merged. Chapter: adapters/lora.
+    Raises RuntimeError while merged.
 
     >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
     >>> with disable_adapters(model):
@@ -145,7 +141,6 @@ def add_weighted_adapter(
     of the ranks. It is PEFT's combination_type="cat" (adding the A's and the B's themselves, as
     "linear" does, gives cross terms B1·A2). The new adapter rests until `set_adapter`.
     Raises ValueError for unknown names, a taken name, or weights that do not fit.
-    Chapter: adapters/lora.
 
     >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1), "a"))
     >>> _ = inject_lora(model, LoRAConfig(rank=2), "b")
@@ -180,7 +175,6 @@ def merge_adapters(model: nn.Module) -> None:
 
     Layers whose weight is tied to another module's are safe: the other keeps the old weight.
     Raises ValueError if a sum is not finite; no layer is then merged that was not before.
-    Chapter: adapters/lora.
 
     >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
     >>> merge_adapters(model); model[0].merged
@@ -198,7 +192,7 @@ def merge_adapters(model: nn.Module) -> None:
 
 
 def unmerge_adapters(model: nn.Module) -> None:
-    """Give every merged layer its own weight back, bit for bit. Chapter: adapters/lora."""
+    """Give every merged layer its own weight back, bit for bit."""
     for layer in lora_layers(model).values():
         layer.unmerge()
 
@@ -206,7 +200,7 @@ def unmerge_adapters(model: nn.Module) -> None:
 def remove_lora(model: nn.Module) -> None:
     """Put the plain nn.Linear layers back: with the adapters folded in if merged, else as before.
 
-    After merge_adapters this gives an ordinary model to save or serve. Chapter: adapters/lora.
+    After merge_adapters this gives an ordinary model to save or serve.
 
     >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
     >>> remove_lora(model); model[0]
@@ -218,7 +212,7 @@ def remove_lora(model: nn.Module) -> None:
 
 
 def freeze_base(model: nn.Module) -> None:
-    """Turn gradients off for every parameter that is not an adapter's. Chapter: adapters/lora."""
+    """Turn gradients off for every parameter that is not an adapter's."""
     adapters = {
         id(parameter)
         for layer in lora_layers(model).values()
@@ -230,7 +224,7 @@ def freeze_base(model: nn.Module) -> None:
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Name → parameter of everything that gets a gradient. Chapter: adapters/lora."""
+    """Name → parameter of everything that gets a gradient."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 

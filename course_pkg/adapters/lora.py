@@ -30,7 +30,7 @@ class LoRAConfig:
     target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
     use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
     Raises TypeError or ValueError for a value outside these ranges.
-    Source: Hu et al. 2021, section 4.1; rsLoRA. Chapter: adapters/lora.
+    Source: Hu et al. 2021, section 4.1; rsLoRA.
 
     >>> LoRAConfig(rank=8, alpha=16).scaling
     2.0
@@ -82,10 +82,10 @@ class LoRALinear(nn.Module):
     base: the layer to adapt; it is frozen and keeps its bias. config: adds a first adapter.
     Adapters live in `lora_A[name]`, (rank, in_features), and `lora_B[name]`, (out_features, rank);
     those listed in `active` take part in the forward pass, and their effects add up.
-    An adapter is fp32 where the base is 16-bit or quantised, and in the base's dtype otherwise;
+    An adapter is fp32 where the base is 16-bit or quantized, and in the base's dtype otherwise;
     the input is cast to the adapter's dtype and the sum back to the base's (PEFT does the same).
     Raises TypeError if base is not an nn.Linear.
-    Source: Hu et al. 2021, equation 3. Chapter: adapters/lora.
+    Source: Hu et al. 2021, equation 3.
 
     >>> layer = LoRALinear(nn.Linear(768, 3072), LoRAConfig(rank=8))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)
@@ -123,7 +123,7 @@ class LoRALinear(nn.Module):
         generator: a CPU generator that A is drawn from; by default a new one with seed 0.
         The first adapter becomes active; later ones wait for `set_active`.
         Raises ValueError if the name is taken or unusable, RuntimeError while merged.
-        Source: the authors' loralib and PEFT initialise so. Chapter: adapters/lora.
+        Source: the authors' loralib and PEFT initialize so.
 
         >>> layer = LoRALinear(nn.Linear(4, 3))
         >>> layer.add_adapter("poetry", LoRAConfig(rank=2))
@@ -189,9 +189,9 @@ class LoRALinear(nn.Module):
 
         The sum is taken in fp32 (or fp64) and rounded once. W is kept aside, so merging costs a
         second copy of it until `unmerge`. Merging twice is a no-op. While merged, the adapters
-        get no gradient. Raises ValueError if the base is quantised or the sum is not finite, and
+        get no gradient. Raises ValueError if the base is quantized or the sum is not finite, and
         RuntimeError while disabled; the layer is then as it was.
-        Source: Hu et al. 2021, section 4.1. Chapter: adapters/lora.
+        Source: Hu et al. 2021, section 4.1.
 
         >>> layer = LoRALinear(nn.Linear(4, 3), LoRAConfig(rank=2))
         >>> layer.merge(); layer.merge(); layer.merged
@@ -203,7 +203,7 @@ class LoRALinear(nn.Module):
             raise RuntimeError("the adapters are disabled; leave disable_adapters() before merging")
         weight = self.base.weight
         if not weight.is_floating_point():
-            raise ValueError(f"cannot merge into a quantised weight ({weight.dtype})")
+            raise ValueError(f"cannot merge into a quantized weight ({weight.dtype})")
         delta = sum(self.delta_weight(name) for name in self.active)
         total = (weight.detach().to(delta.dtype) + delta).to(weight.dtype)
         if not torch.isfinite(total).all():

@@ -21,7 +21,7 @@ from course_pkg.adapters.lora import LoRALinear
 def matches(name: str, target_modules: str | Sequence[str]) -> bool:
     """Whether a module's full name is meant by a list of endings or by a regex.
 
-    Raises ValueError for a string that is not a regex. Chapter: adapters/lora.
+    Raises ValueError for a string that is not a regex.
 
     >>> matches("model.layers.0.self_attn.q_proj", ["q_proj"])
     True
@@ -42,7 +42,6 @@ def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Name → module of every nn.Linear and LoRALinear but the output embedding.
 
     Transformers' Conv1D (GPT-2) is in it as well, so that it is refused rather than left out.
-    Chapter: adapters/lora.
 
     >>> list(linear_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))))
     ['0', '2']
@@ -57,10 +56,7 @@ def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def adaptable_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Name → every submodule, without what is inside a LoRALinear; names are the base model's.
-
-    Chapter: adapters/lora.
-    """
+    """Name → every submodule, without what is inside a LoRALinear; names are the base model's."""
     modules: dict[str, nn.Module] = {}
     inside: tuple[str, ...] = ()
     for name, module in model.named_modules():
@@ -77,7 +73,7 @@ def find_targets(model: nn.Module, target_modules: str | Sequence[str]) -> list[
 
     Raises ValueError if it, or an entry of a list, matches nothing (with the closest names), and
     TypeError if it matches a module that is not an nn.Linear.
-    Source: PEFT's rules, see this module's docstring. Chapter: adapters/lora.
+    Source: PEFT's rules, see this module's docstring.
 
     >>> model = nn.ModuleDict({"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)})
     >>> find_targets(model, ["down"]), find_targets(model, "all-linear")

@@ -30,7 +30,6 @@ def save_checkpoint(
     """Write trainable weights, optimizer, gradient scale, random states and history, atomically.
 
     settings: what must be the same on resuming. A crash leaves the previous file whole.
-    Chapter: adapters/lora.
     """
     state = {
         "format": FORMAT,
@@ -58,7 +57,6 @@ def load_checkpoint(
 
     Raises FileNotFoundError, or ValueError if the file is damaged or if its settings or its
     trainable parameters are not those of this run; nothing is changed then.
-    Chapter: adapters/lora.
     """
     path = Path(path)
     if not path.is_file():

@@ -19,7 +19,7 @@ class TrainConfig:
     `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
     precision: "auto" is bf16 (or fp16) on a GPU and fp32 on a CPU. seed: of data order and dropout.
     evaluate_every, checkpoint_every: in steps; 0 is only after the last.
-    Raises ValueError for a setting out of range. Chapter: adapters/lora.
+    Raises ValueError for a setting out of range.
 
     >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule
     'linear'
@@ -57,7 +57,7 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
 
     Rises as step / warmup_steps to its peak at step warmup_steps, then falls so that it would be 0
     at step steps + 1: linearly, or as (1 + cos(π·progress)) / 2; "constant" stays.
-    Source: Goyal et al. 2017 (warm-up), Loshchilov & Hutter 2017 (cosine). Chapter: adapters/lora.
+    Source: Goyal et al. 2017 (warm-up), Loshchilov & Hutter 2017 (cosine).
 
     >>> config = TrainConfig(steps=4, learning_rate=1.0, warmup_steps=2)
     >>> [round(learning_rate_at(step, config), 3) for step in (1, 2, 3, 4)]

@@ -16,7 +16,6 @@ class StepRecord:
     """One optimizer step: loss in nats per target token, before the step's update.
 
     grad_norm is the norm before clipping; tokens counts targets; seconds is wall time.
-    Chapter: adapters/lora.
     """
 
     step: int
@@ -29,7 +28,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the evaluation callback returned after a step. Chapter: adapters/lora."""
+    """What the evaluation callback returned after a step."""
 
     step: int
     value: float
@@ -38,8 +37,6 @@ class Evaluation:
 @dataclass(frozen=True)
 class History:
     """The record of a training run.
-
-    Chapter: adapters/lora.
 
     >>> history = History((StepRecord(1, 2.5, 1e-4, 0.7, 128, 0.2),), (Evaluation(1, 2.4),))
     >>> history.losses
@@ -78,7 +75,7 @@ class History:
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the training loss and the evaluations against the step; return the axes.
 
-        Raises ValueError if nothing was recorded. Chapter: adapters/lora.
+        Raises ValueError if nothing was recorded.
         """
         if not self.steps:
             raise ValueError("the history is empty: nothing to plot")

@@ -2,7 +2,7 @@
 
 AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, and
 checkpoints from which a run goes on bit for bit. It trains whatever requires a gradient: a LoRA
-adapter or a whole model. It does not tokenise, pad or mask (see formats and masking).
+adapter or a whole model. It does not tokenize, pad or mask (see formats and masking).
 Chapter: adapters/lora.
 """
 
@@ -46,7 +46,7 @@ def train(
     The caller's random state is left as it was. Raises ValueError for no data, no targets or
     nothing to train, RuntimeError if adapters are merged, FloatingPointError if a loss or a
     gradient is not finite (fp16 skips such a gradient and lowers its scale).
-    Source: Loshchilov & Hutter 2019 (AdamW). Chapter: adapters/lora.
+    Source: Loshchilov & Hutter 2019 (AdamW).
     """
     parameters = trainable_parameters(model)
     if not parameters:
@@ -104,8 +104,6 @@ def train(
 
 def count_targets(batch: Batch, *, shifted: bool) -> int:
     """How many labels of a batch are predicted; a causal model (shifted) never predicts the first.
-
-    Chapter: adapters/lora.
 
     >>> count_targets({"labels": torch.tensor([[5, -100, 7, 8]])}, shifted=True)
     2

@@ -2,6 +2,8 @@
 
 On the student's side of the wall, for the `ask` of any assignment: it knows no question and no
 right answer.
+
+Chapter: exercises.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +24,7 @@ def call_with(
     That is only asked where the case says `leave_unchanged`: it must not cost the marks of every
     property. before: what comes first among the arguments. read: gives the answer a value of its
     own for an input, such as a list's copy or an array's tensor. changed: what is raised if the
-    answer changed one; not ValueError where that is an answer. Chapter: exercises.
+    answer changed one; not ValueError where that is an answer.
 
     >>> call_with(sorted, {"values": [3, 1], "leave_unchanged": True}, "values")
     [1, 3]

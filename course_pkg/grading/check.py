@@ -3,6 +3,8 @@
 Alone, or under stock nbgrader, `check` draws the cases in this process from a public seed and
 returns the points as a number that shows a report. Under the grader, the environment names an
 inherited socket, the cases come from the checker, and all that `check` says is "recorded".
+
+Chapter: exercises.
 """
 
 import contextlib
@@ -32,7 +34,6 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
     """A student's own small case for numbers worked by hand; the documents' case for "".
 
     name: "assignment/variant". The same name always gives the same case. Raises UnknownQuestion.
-    Chapter: exercises.
 
     >>> case = variant("lora-math/by-hand")
     >>> case["d"], case["k"], case["rank"]
@@ -50,7 +51,6 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
 
     question_id: "assignment/question". Returns the points earned, a float that shows a report
     with what each property asks and the smallest input that failed. Raises UnknownQuestion.
-    Chapter: exercises.
 
     >>> print(check("lora-math/by-hand/parameters", 30_720).report.splitlines()[0])
     lora-math/by-hand/parameters: 1 of 1 point

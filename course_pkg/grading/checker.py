@@ -4,6 +4,8 @@ It inherits one end of a socket pair; the student's kernel has the other. It ans
 "inputs" and "record", and says nothing about correctness. When the student's end is closed it
 judges what it has and writes the results as JSON. The grader forks one for each submission from a
 warm parent, into a sandbox of its own, since what it reads may be hostile.
+
+Chapter: appendix/for-instructors.
 """
 
 import json
@@ -23,10 +25,7 @@ from .contract.values import NotPlain
 
 
 def serve(sock: socket.socket, exam: Exam) -> None:
-    """Answer requests until the other end closes, or sends something that is not a request.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Answer requests until the other end closes, or sends something that is not a request."""
     with suppress(EOFError, OSError):
         while True:
             try:
@@ -50,10 +49,7 @@ def _reply(request: Any, exam: Exam) -> dict[str, Any]:
 
 
 def as_json(results: list[QuestionResult]) -> str:
-    """The results for the recorder: points, and what each lost mark was for, as text.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The results for the recorder: points, and what each lost mark was for, as text."""
     rows = []
     for result in results:
         row = {"question": result.question, "earned": result.earned, "points": result.max_points}
@@ -76,7 +72,6 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
     """What a warm parent's child does: sit with a student, or write an assignment's outlines.
 
     job: assignment, and student for a sitting. descriptors: the first is written to.
-    Chapter: appendix/threat-model.
     """
     if "student" in job:
         sit(job, descriptors)
@@ -90,7 +85,6 @@ def sit(job: dict[str, Any], descriptors: list[int]) -> None:
 
     job: assignment and student. descriptors: where the results go, the end of the socket, and
     where the key comes from: its hex digits, in a pipe, so that no argument or variable shows it.
-    Chapter: appendix/threat-model.
     """
     out, end, key = descriptors
     with os.fdopen(key) as pipe:

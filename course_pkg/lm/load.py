@@ -4,6 +4,8 @@ Names: "smollm2-135m" (the default; 135 million parameters, from the cache folde
 random model of two layers, in milliseconds), the id of a model on the Hugging Face hub, or a
 folder that `save_pretrained` wrote. What comes back is an ordinary transformers model in
 evaluation mode and its tokenizer, ready for transformers and peft.
+
+Chapter: setup.
 """
 
 import difflib
@@ -24,7 +26,7 @@ HUB_TIMEOUT = 10.0  # seconds
 
 
 class LoadedModel(NamedTuple):
-    """A model and its tokenizer; unpacks as `model, tokenizer = load()`. Chapter: setup."""
+    """A model and its tokenizer; unpacks as `model, tokenizer = load()`."""
 
     model: PreTrainedModel
     tokenizer: Tokenizer
@@ -44,7 +46,6 @@ def load(
     dtype: of the weights; a floating-point type. seed: for the weights of "tiny".
     Raises ModelError with one clear line: unknown name, missing package, corrupt file, full
     disk, hub out of reach, no such device; ValueError for a dtype that cannot hold weights.
-    Chapter: setup.
 
     >>> model, tokenizer = load("tiny")
     >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
@@ -71,7 +72,7 @@ def load(
 def prepare(name: str = smollm2.NAME) -> Path | None:
     """Make a model ready for use without a network; return its folder, None for "tiny".
 
-    Raises ModelError as `load` does. Chapter: setup.
+    Raises ModelError as `load` does.
 
     >>> prepare("tiny") is None
     True
@@ -91,7 +92,7 @@ def prepare(name: str = smollm2.NAME) -> Path | None:
 def pick_device(device: str | torch.device | None) -> torch.device:
     """The torch device that a name means; None is the CPU, "auto" a GPU if there is one.
 
-    Raises ModelError if torch does not know the device or this machine lacks it. Chapter: setup.
+    Raises ModelError if torch does not know the device or this machine lacks it.
 
     >>> pick_device(None)
     device(type='cpu')

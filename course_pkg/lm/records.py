@@ -19,18 +19,12 @@ DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class RecordError(RuntimeError):
-    """A record is missing, or stale: the code or data that it was measured with has changed.
-
-    Chapter: adapters/lora.
-    """
+    """A record is missing, or stale: the code or data that it was measured with has changed."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What one experiment measured: a dict per row, and how it came about.
-
-    Chapter: adapters/lora.
-    """
+    """What one experiment measured: a dict per row, and how it came about."""
 
     name: str
     command: str
@@ -61,7 +55,6 @@ def load_record(name: str, *, folder: Path = FOLDER, root: Path = ROOT) -> Recor
 
     Files that an installed package lacks (the scripts in book/) are not checked there.
     Raises RecordError if there is no such record or if it is stale; the message has the mend.
-    Chapter: adapters/lora.
 
     >>> record = load_record("lora_rank")
     >>> record.name, len(record.select(targets="all", rank=8, steps=30))
@@ -83,10 +76,7 @@ def load_record(name: str, *, folder: Path = FOLDER, root: Path = ROOT) -> Recor
 
 
 def stale_files(record: Record, root: Path = ROOT) -> list[str]:
-    """The files that a record rests on and that are there with other content, by their paths.
-
-    Chapter: adapters/lora.
-    """
+    """The files that a record rests on and that are there with other content, by their paths."""
     return [
         name
         for name, digest in record.files.items()
@@ -95,10 +85,7 @@ def stale_files(record: Record, root: Path = ROOT) -> list[str]:
 
 
 def content_hash(path: Path) -> str:
-    """A short hash of a file; in Python, comments, docstrings and blank lines do not count.
-
-    Chapter: adapters/lora.
-    """
+    """A short hash of a file; in Python, comments, docstrings and blank lines do not count."""
     data = path.read_bytes()
     if path.suffix == ".py":
         data = _bare(path.read_text("utf-8")).encode()

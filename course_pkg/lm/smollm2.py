@@ -13,6 +13,8 @@ The conversion mends three things:
 
 Not mended: the vocabulary has no symbol for six control characters (such as U+0004) and for
 planes 4 to 11 of Unicode, which hold no characters. They vanish, as in the original.
+
+Chapter: setup.
 """
 
 import hashlib
@@ -43,15 +45,12 @@ STAGES = {  # and about how many seconds each takes on two cores
 
 
 def cached_folder() -> Path:
-    """Where the converted model is, or will be. Chapter: setup."""
+    """Where the converted model is, or will be."""
     return cache_root() / NAME
 
 
 def cache_state(*, deep: bool = True) -> CacheState:
-    """Whether the converted model is there and whole; deep also compares every checksum.
-
-    Chapter: setup.
-    """
+    """Whether the converted model is there and whole; deep also compares every checksum."""
     return inspect(cached_folder(), GGUF_SHA256, deep=deep)
 
 
@@ -60,7 +59,6 @@ def prepare() -> Path:
 
     About 25 s and 540 MB of disk the first time, with a progress bar on stderr; a few
     tenths of a second afterwards, for the checksums. Raises a ModelError with the mend.
-    Chapter: setup.
     """
     return ensure(cached_folder(), GGUF_SHA256, _convert_with_progress, NEEDED_BYTES)
 
@@ -69,7 +67,6 @@ def find_gguf() -> Path:
     """The GGUF file inside the installed package, none of whose code is run.
 
     Raises MissingPackageError if the package is absent, of another version, or empty.
-    Chapter: setup.
     """
     try:
         package = metadata.distribution(PACKAGE)
@@ -90,10 +87,7 @@ def find_gguf() -> Path:
 
 
 def check_gguf(path: Path) -> None:
-    """Raise CorruptModelError unless the file is, to the bit, the one that was published.
-
-    Chapter: setup.
-    """
+    """Raise CorruptModelError unless the file is, to the bit, the one that was published."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != GGUF_SHA256:
@@ -107,7 +101,7 @@ def convert(folder: Path, report: Callable[[str], None] = lambda stage: None) ->
     """Write the model and its tokenizer into a folder, as safetensors and tokenizer.json.
 
     report: called with the name of each of STAGES as it begins.
-    Raises MissingPackageError or CorruptModelError. Chapter: setup.
+    Raises MissingPackageError or CorruptModelError.
     """
     for module in ("gguf", "accelerate"):
         if util.find_spec(module) is None:
@@ -130,10 +124,7 @@ def convert(folder: Path, report: Callable[[str], None] = lambda stage: None) ->
 
 
 def read_tokenizer(gguf: Path):
-    """The tokenizer straight from the GGUF, mended as the module's docstring says.
-
-    Chapter: setup.
-    """
+    """The tokenizer straight from the GGUF, mended as the module's docstring says."""
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
     from transformers import AutoTokenizer
 
@@ -153,17 +144,14 @@ def read_tokenizer(gguf: Path):
 
 
 def read_model(gguf: Path):
-    """The model straight from the GGUF, in fp32, with nothing left of the GGUF about it.
-
-    Chapter: setup.
-    """
+    """The model straight from the GGUF, in fp32, with nothing left of the GGUF about it."""
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     model = AutoModelForCausalLM.from_pretrained(
         gguf.parent, gguf_file=gguf.name, dtype=torch.float32
     )
-    model.hf_quantizer = None  # save_pretrained refuses a model that claims to be quantised
+    model.hf_quantizer = None  # save_pretrained refuses a model that claims to be quantized
     del model.config.quantization_config
     end_of_turn, end_of_document = model.config.eos_token_id, model.config.unk_token_id
     model.config.pad_token_id = end_of_document
@@ -177,10 +165,7 @@ def read_model(gguf: Path):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' advice and progress bars off stderr while a model is read.
-
-    Chapter: setup.
-    """
+    """Keep transformers' advice and progress bars off stderr while a model is read."""
     from transformers.utils import logging as transformers_logging
 
     verbosity = transformers_logging.get_verbosity()

@@ -3,6 +3,8 @@
 It has every part that SmolLM2 has (grouped-query attention, tied embeddings, the same names
 of modules and of special tokens, a chat template), so code that runs on one runs on the
 other. It has learned nothing: use it for shapes, gradients and equalities, not for text.
+
+Chapter: setup.
 """
 
 import torch
@@ -23,7 +25,7 @@ def byte_symbols() -> list[str]:
     """The 256 printable characters that stand for bytes in a byte-level vocabulary.
 
     Printable Latin-1 bytes stand for themselves, the others for characters from U+0100 on.
-    Source: GPT-2 (Radford et al. 2019), section 2.2 and its released encoder. Chapter: setup.
+    Source: GPT-2 (Radford et al. 2019), section 2.2 and its released encoder.
 
     >>> symbols = byte_symbols()
     >>> symbols[65], symbols[32], len(set(symbols))
@@ -38,7 +40,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer whose ids 0 to 255 are the bytes of the text in UTF-8, then pad, bos, eos.
 
     Every string comes back exactly from its ids. The names of the special tokens are those
-    of SmolLM2, and are recognised in the text as they are there. Chapter: setup.
+    of SmolLM2, and are recognized in the text as they are there.
 
     >>> tokenizer = tiny_tokenizer()
     >>> tokenizer("Aé").input_ids
@@ -67,7 +69,6 @@ def tiny_model(seed: int = 0) -> LlamaForCausalLM:
     """A random Llama in fp32 for `tiny_tokenizer`: about 0.1 million parameters.
 
     The same seed gives the same weights, and torch's global generator is left as it was.
-    Chapter: setup.
 
     >>> sum(parameter.numel() for parameter in tiny_model().parameters())
     90624

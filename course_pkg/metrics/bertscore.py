@@ -34,7 +34,7 @@ from course_pkg.metrics.token_matching import (
 
 
 class Baseline(NamedTuple):
-    """What unrelated sentences score, for one encoder and layer. Chapter: metrics/bertscore."""
+    """What unrelated sentences score, for one encoder and layer."""
 
     precision: float
     recall: float
@@ -48,7 +48,7 @@ class BertScores:
     precision, recall, f1: cosines, so at most 1 and hardly ever below 0; rescaled, they may be
     well below 0. layer: whose vectors were compared. idf: whether tokens were weighted.
     baseline: what was rescaled by, or None. truncated: which hypotheses (or their references)
-    were longer than the encoder reads. Chapter: metrics/bertscore.
+    were longer than the encoder reads.
     """
 
     precision: Tensor
@@ -81,7 +81,7 @@ def bert_score(
     and the best F, whichever references they come from, as the authors' tool does.
     batch_size: pairs whose cosines are computed together. A text without tokens scores 0 before
     rescaling. Warns if a text was cut. Raises TypeError or ValueError for other inputs.
-    Source: Zhang et al. 2020, section 3. Chapter: metrics/bertscore.
+    Source: Zhang et al. 2020, section 3.
 
     >>> scores = bert_score(["a cat sat"], ["a cat sat"])
     >>> round(scores.f1.item(), 4)
@@ -138,7 +138,7 @@ def estimate_baseline(
 
     sentences: unrelated ones, of the kind and length that you score; at least 2 different.
     It holds for this encoder and layer alone.
-    Source: Zhang et al. 2020, section 3 (baseline rescaling). Chapter: metrics/bertscore.
+    Source: Zhang et al. 2020, section 3 (baseline rescaling).
 
     >>> base = estimate_baseline(["It rained.", "She sells cars.", "Add two eggs."], pairs=20)
     >>> 0 < base.f1 < 1

@@ -32,7 +32,7 @@ class BleuScore:
     score: in [0, 1]. precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
     matches, totals: clipped matches and n-grams of each order, before smoothing.
     hypothesis_length, reference_length: c and r, in tokens. brevity_penalty: in [0, 1].
-    Source: Papineni et al. 2002, section 2.3. Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2.3.
 
     >>> corpus_bleu(["a cat"], [["a cat"]], max_order=2)  # doctest: +ELLIPSIS
     BleuScore(score=1.0, precisions=(1.0, 1.0), matches=(2, 1), totals=(2, 1), ...)
@@ -67,7 +67,7 @@ def bleu_from_counts(
     Raises ValueError for another smoothing, a smooth_value that is negative, a floor above 1, or
     a smooth_value that has no use.
     Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2 and 3
-    are "floor", "add-k" (from Lin and Och 2004) and "exp". Chapter: metrics/bleu.
+    are "floor", "add-k" (from Lin and Och 2004) and "exp".
 
     >>> round(bleu_from_counts([4, 2, 0, 0], [5, 4, 3, 2], 5, 6, smoothing="floor").score, 4)
     0.1316
@@ -106,7 +106,7 @@ class PreparedReferences:
     max_order: the N of the formula.
     Raises TypeError where a string stands for a list or the other way round, ValueError if there
     are no references at all or none for one of the hypotheses.
-    Source: Papineni et al. 2002, section 2. Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2.
 
     >>> references = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
     >>> for system in (["a cat sat on the mat", "it rains"], ["the cat sat on", "rain"]):
@@ -186,7 +186,7 @@ def corpus_bleu(
     hypotheses: one text each. references: one list of references per hypothesis.
     Options: see `bleu_from_counts` and `PreparedReferences`, errors too.
     Raises ValueError for no hypotheses, or a number of them that is not that of references.
-    Source: Papineni et al. 2002, section 2. Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2.
 
     >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
     >>> result.matches, result.totals, result.brevity_penalty
@@ -209,7 +209,7 @@ def sentence_bleu(
     """BLEU of one text: `corpus_bleu` of a corpus of one, with effective order.
 
     references: a list of strings. Other options: those of `corpus_bleu`. Errors as there.
-    Source: Papineni et al. 2002, section 2; Chen and Cherry 2014. Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2; Chen and Cherry 2014.
 
     >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
     0.3498

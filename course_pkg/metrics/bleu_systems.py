@@ -27,7 +27,7 @@ class PairedBootstrap:
     interval: what the middle 95% of the differences lie between.
     p_value: chance of a difference like this one or larger if there were none; see the function.
     scores: (samples, 2), BLEU of baseline and system on each drawn set.
-    Source: Koehn 2004, paired bootstrap resampling. Chapter: metrics/bleu.
+    Source: Koehn 2004, paired bootstrap resampling.
 
     >>> drawn = np.array([[0.25, 0.5], [0.5, 0.25]])
     >>> PairedBootstrap(0.25, 0.5, 0.25, 0.5, (-0.25, 0.25), 0.7, drawn).difference
@@ -55,13 +55,13 @@ def paired_bootstrap(
     """Compare two systems' BLEU on the same sentences, by resampling the sentences.
 
     baseline, system: one text each per list of references. references: as for `corpus_bleu`, or
-    prepared ones, which carry the tokeniser. samples: sets to draw. seed: of the drawing.
+    prepared ones, which carry the tokenizer. samples: sets to draw. seed: of the drawing.
     smoothing: keywords of `bleu_from_counts`. The p-value is the share of drawn sets, the given
     one among them, whose absolute difference exceeds the mean of these by the observed one or
     more; sacrebleu's, but for ties, which it leaves out, so that a system differs from itself.
     For clear differences it is near 1 - wins, so count it as one-sided.
     Takes time samples * sentences. Errors as for `PreparedReferences`; ValueError for samples < 1.
-    Source: Koehn 2004; Riezler and Maxwell 2005, figure 2. Chapter: metrics/bleu.
+    Source: Koehn 2004; Riezler and Maxwell 2005, figure 2.
 
     >>> references = [["the cat sat on the mat"], ["it rained all day"], ["she sang to us"]] * 9
     >>> better = ["the cat sat on a mat", "it rained all day", "she sang for us"] * 9

@@ -27,19 +27,16 @@ HEAD = re.compile(r"(?:(\d+) errors?|(no) errors?)\.?:?", re.IGNORECASE)
 
 
 class DiagnosisError(ValueError):
-    """A report that does not follow the form, or speaks of what is not there.
-
-    Chapter: metrics/judge.
-    """
+    """A report that does not follow the form, or speaks of what is not there."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """One error: the words it is in, its type, "minor" or "major", and why it is one.
 
-    Raises DiagnosisError for an empty field or another severity. Chapter: metrics/judge.
+    Raises DiagnosisError for an empty field or another severity.
 
-    >>> Diagnosis("purple", "wrong word", "Minor", "Tuesdays have no colour.").points
+    >>> Diagnosis("purple", "wrong word", "Minor", "Tuesdays have no color.").points
     -1
     """
 
@@ -70,7 +67,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Report:
-    """The diagnoses of one text. Chapter: metrics/judge."""
+    """The diagnoses of one text."""
 
     diagnoses: tuple[Diagnosis, ...]
 
@@ -85,18 +82,18 @@ class Report:
 
 
 def parse_report(report: str) -> Report:
-    """Read a report: a first line "2 errors" or "No errors", then four labelled lines for each.
+    """Read a report: a first line "2 errors" or "No errors", then four labeled lines for each.
 
     The four lines of an error may come in any order, and each ends where its line does; blank
     lines are passed over. Raises TypeError for what is no string, DiagnosisError, with the line,
     for anything else that stands there, is missing, comes twice, or is miscounted.
-    Source: the form is InstructScore's, made regular. Chapter: metrics/judge.
+    Source: the form is InstructScore's, made regular.
 
     >>> report = parse_report('''1 error
     ... Error location 1: purple Tuesday
     ... Error type 1: wrong word
     ... Severity 1: major
-    ... Explanation 1: A day has no colour.''')
+    ... Explanation 1: A day has no color.''')
     >>> report.score, report.diagnoses[0].location
     (-5, 'purple Tuesday')
     >>> parse_report("No errors.").score
@@ -138,13 +135,13 @@ def check_locations(report: Report, text: str) -> None:
     """Raise DiagnosisError unless every location of a report occurs in the text.
 
     Such hallucinated locations are the third of the failure modes that InstructScore's authors
-    list. Chapter: metrics/judge.
+    list.
 
-    >>> errors = (Diagnosis("grey Monday", "wrong word", "minor", "Not so."),)
+    >>> errors = (Diagnosis("gray Sunday", "wrong word", "minor", "Not so."),)
     >>> check_locations(Report(errors), "On a gray Monday, rain.")
     Traceback (most recent call last):
     ...
-    course_pkg.metrics.diagnoses.DiagnosisError: 'grey Monday' does not occur in the text ...
+    course_pkg.metrics.diagnoses.DiagnosisError: 'gray Sunday' does not occur in the text ...
     """
     for diagnosis in report.unlocated(text):
         words, width = text.split(), len(diagnosis.location.split())
@@ -159,7 +156,7 @@ def check_locations(report: Report, text: str) -> None:
 def report_prompt(text: str, *, reference: str | None = None, most: int = 5) -> str:
     """The prompt that asks for a report on a text, compared with a reference if there is one.
 
-    Source: Xu et al. 2023 always give a reference. Chapter: metrics/judge.
+    Source: Xu et al. 2023 always give a reference.
 
     >>> report_prompt("It rains up.", reference="It rains.").splitlines()[0]
     'Find the errors in the text below, at most 5, by comparing it with the reference.'
@@ -184,7 +181,7 @@ def diagnose(
     """A judge's report on a text, parsed, and with every location checked.
 
     Raises DiagnosisError, with what the judge wrote, if the report can't be used.
-    Source: Xu et al. 2023, section 3. Chapter: metrics/judge.
+    Source: Xu et al. 2023, section 3.
     """
     prompt = report_prompt(text, reference=reference)
     written = judge.write(prompt, "", n=1, max_tokens=max_tokens, temperature=0.0, seed=0)[0]

@@ -3,6 +3,8 @@
 The paraphrases keep the meaning and change the words; the negations keep the words and turn the
 meaning round. Both were written by hand for this course. Word order, half a sentence and a sentence
 said twice are made here, from a seed. Nothing here scores anything.
+
+Chapter: metrics/comparison.
 """
 
 import json
@@ -23,7 +25,7 @@ EDITS = (
 
 @dataclass(frozen=True)
 class EditedText:
-    """A sentence with its hand-written paraphrase and negation. Chapter: metrics/comparison."""
+    """A sentence with its hand-written paraphrase and negation."""
 
     id: str
     text: str
@@ -33,8 +35,6 @@ class EditedText:
 
 def load_edited() -> list[EditedText]:
     """The course's twelve sentences, each with a paraphrase and a negation.
-
-    Chapter: metrics/comparison.
 
     >>> len(load_edited())
     12
@@ -48,7 +48,7 @@ def edited(texts: list[EditedText], edit: str, seed: int = 0) -> list[str]:
 
     reordered: the words shuffled, the full stop kept. truncated: the first half of the words.
     repeated: said twice. another sentence: that of the next. seed: for the shuffling. Raises
-    ValueError for an edit that is none. Chapter: metrics/comparison.
+    ValueError for an edit that is none.
 
     >>> one = EditedText("a", "The cat sat here.", "A cat was here.", "No cat sat here.")
     >>> edited([one], "truncated"), edited([one], "repeated")

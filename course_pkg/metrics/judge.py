@@ -22,14 +22,11 @@ Method = Literal["auto", "probabilities", "samples"]
 
 
 class JudgeError(RuntimeError):
-    """A judge gave no answer, or one that can't be read as a score. Chapter: metrics/judge."""
+    """A judge gave no answer, or one that can't be read as a score."""
 
 
 class Judge(Protocol):
-    """What a judge must be able to do; a LocalJudge and an EndpointJudge are.
-
-    Chapter: metrics/judge.
-    """
+    """What a judge must be able to do; a LocalJudge and an EndpointJudge are."""
 
     def option_probabilities(
         self, prompt: str, start: str, options: Sequence[str]
@@ -49,9 +46,8 @@ class Reading:
     """How a judge's answer is spread over the options that it was given.
 
     probabilities: one for each of `options`, adding up to 1. outside: what fell on anything but
-    an option, before renormalising; if it is large, the judge did not answer the question.
+    an option, before renormalizing; if it is large, the judge did not answer the question.
     method: "probabilities", or "samples" where answers were drawn and counted; samples: how many.
-    Chapter: metrics/judge.
     """
 
     options: tuple[str, ...]
@@ -64,8 +60,6 @@ class Reading:
 @dataclass(frozen=True)
 class JudgeScore:
     """A judge's verdict on one text: a score, and the reading that it is the mean of.
-
-    Chapter: metrics/judge.
 
     >>> reading = Reading(("1", "2", "3"), (0.25, 0.0, 0.75), 0.1, "probabilities", 0)
     >>> verdict = JudgeScore((1, 2, 3), reading, "the prompt")
@@ -100,7 +94,6 @@ def add_up(tokens: Mapping[str, float], options: Sequence[str]) -> dict[str, flo
     """Probability of each option among those of single tokens: " 3" and "3" are the same answer.
 
     tokens: token to probability. Tokens that are no option, blank space aside, are left out.
-    Chapter: metrics/judge.
 
     >>> add_up({"3": 0.5, " 3": 0.25, "The": 0.125, "4": 0.125}, ["2", "3", "4"])
     {'2': 0.0, '3': 0.75, '4': 0.125}
@@ -116,7 +109,7 @@ def read_option(reply: str, options: Sequence[str], label: str = "") -> str | No
     """The option that a written reply begins with, or None; an echo of the label is passed over.
 
     A range ("4-5"), a decimal ("3.5") and a score out of something else than the last option
-    ("4 out of 10", where 5 is the most) are no option. Chapter: metrics/judge.
+    ("4 out of 10", where 5 is the most) are no option.
 
     >>> read_option(" 4\\nbecause", ["3", "4"]), read_option("Clarity: 3", ["3", "4"], "Clarity:")
     ('4', '3')
@@ -146,7 +139,7 @@ def ask(
 
     method: "probabilities" reads them off the model; "samples" draws that many answers, at that
     temperature and seed, and counts; "auto" takes the first where the judge offers it.
-    Raises JudgeError if no probability, or no sample, falls on an option. Chapter: metrics/judge.
+    Raises JudgeError if no probability, or no sample, falls on an option.
     """
     if method not in ("auto", "probabilities", "samples"):
         raise ValueError(f'method must be "auto", "probabilities" or "samples", got {method!r}')
@@ -189,7 +182,7 @@ def g_eval(
     texts: title to text, such as {"Source": ..., "Summary": ...}. method, samples, temperature,
     seed: as in `ask`; the paper drew 20 answers at 1.0 from GPT-4, which gave no probabilities.
     Raises JudgeError if nothing of the answer falls on an allowed score.
-    Source: Liu et al. 2023, equation 1. Chapter: metrics/judge.
+    Source: Liu et al. 2023, equation 1.
 
     >>> from course_pkg.lm.load import load
     >>> from course_pkg.metrics.judge_models import LocalJudge
@@ -207,7 +200,7 @@ def generate_steps(judge: Judge, task: JudgeTask, *, max_tokens: int = 200) -> J
     """The task with evaluation steps that the judge has written, before it sees any text.
 
     Read them before you use them: every score will rest on them. Raises JudgeError for no answer.
-    Source: Liu et al. 2023, section 2 (auto chain-of-thoughts). Chapter: metrics/judge.
+    Source: Liu et al. 2023, section 2 (auto chain-of-thoughts).
     """
     prompt = f"{task.introduction}\n\nEvaluation criteria:\n{task.label} {task.criteria}"
     request = f"{prompt}\n\nWrite numbered evaluation steps for this task."

@@ -18,7 +18,7 @@ from course_pkg.metrics.judge_prompt import JudgeTask, build_prompt, require_tex
 
 @dataclass(frozen=True)
 class Pair:
-    """A question and two answers to it. Chapter: metrics/judge."""
+    """A question and two answers to it."""
 
     question: str
     first: str
@@ -30,7 +30,6 @@ class PairVerdict:
     """How much a judge prefers a pair's `first` answer, shown in both places.
 
     as_a, as_b: probability that it is preferred when it is shown as answer A, as answer B.
-    Chapter: metrics/judge.
 
     >>> verdict = PairVerdict(as_a=0.9, as_b=0.6)
     >>> verdict.preference, verdict.consistent
@@ -55,8 +54,6 @@ class PairVerdict:
 class PositionBias:
     """What changes when the two answers of each pair change places.
 
-    Chapter: metrics/judge.
-
     >>> PositionBias((PairVerdict(as_a=0.75, as_b=0.25),)).first_place
     0.75
     """
@@ -77,8 +74,6 @@ class PositionBias:
 @dataclass(frozen=True)
 class Change:
     """Scores of the same texts before and after something that should not matter.
-
-    Chapter: metrics/judge.
 
     >>> Change((2.0, 3.0), (2.5, 3.5)).mean
     0.5
@@ -102,8 +97,6 @@ class Change:
 class Spread:
     """Scores that should all be equal; unread: how many more answers were no score.
 
-    Chapter: metrics/judge.
-
     >>> Spread((1.0, 3.0)).std, Spread((1.0, 3.0)).range
     (1.0, 2.0)
     """
@@ -125,8 +118,6 @@ class Spread:
 def pairwise_prompt(question: str, a: str, b: str) -> str:
     """The prompt that asks which of two answers is better; the judge completes "Better answer:".
 
-    Chapter: metrics/judge.
-
     >>> pairwise_prompt("Why?", "Because.", "No idea.").splitlines()[-1]
     'Which answer is better? Reply with A or B only.'
     """
@@ -143,7 +134,7 @@ def pairwise_prompt(question: str, a: str, b: str) -> str:
 def prefer_first(judge: Judge, question: str, a: str, b: str, *, seed: int = 0) -> float:
     """Probability that a judge prefers answer A to B, shown in this order.
 
-    Source: Zheng et al. 2023, section 3.1 (pairwise comparison). Chapter: metrics/judge.
+    Source: Zheng et al. 2023, section 3.1 (pairwise comparison).
     """
     prompt = pairwise_prompt(question, a, b)
     return ask(judge, prompt, "Better answer:", ["A", "B"], seed=seed).probabilities[0]
@@ -152,7 +143,7 @@ def prefer_first(judge: Judge, question: str, a: str, b: str, *, seed: int = 0) 
 def position_bias(judge: Judge, pairs: Sequence[Pair], *, seed: int = 0) -> PositionBias:
     """Ask about every pair twice, the answers swapped.
 
-    Raises ValueError for no pairs. Source: Zheng et al. 2023, section 3.3. Chapter: metrics/judge.
+    Raises ValueError for no pairs. Source: Zheng et al. 2023, section 3.3.
     """
     if not pairs:
         raise ValueError("pairs is empty; give at least one Pair(question, first, second)")
@@ -178,7 +169,7 @@ def length_bias(
     items: as `g_eval` takes them. title: which of the texts to pad. pad: makes the longer text,
     for instance by saying everything twice. Raises ValueError for no items, KeyError for a title
     that an item lacks, ValueError if pad does not lengthen.
-    Source: Zheng et al. 2023, section 3.3 (verbosity bias). Chapter: metrics/judge.
+    Source: Zheng et al. 2023, section 3.3 (verbosity bias).
     """
     if not items:
         raise ValueError('items is empty; give at least one, such as {"Answer": "..."}')
@@ -208,7 +199,6 @@ def repeatability(
     Answers that can't be read are counted in `unread`. At temperature 0, or by probabilities, a
     judge that runs here repeats itself exactly; one behind a server may not.
     Raises ValueError for fewer than two repeats, JudgeError if fewer than two answers can be read.
-    Chapter: metrics/judge.
     """
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 2:
         raise ValueError(f"repeats must be a whole number of at least 2, got {repeats!r}")
@@ -227,7 +217,7 @@ def wording_spread(
 ) -> Spread:
     """Score one text under several wordings of the same task.
 
-    tasks: at least two, with the same scores; raises ValueError otherwise. Chapter: metrics/judge.
+    tasks: at least two, with the same scores; raises ValueError otherwise.
     """
     if len(tasks) < 2 or len({task.scores for task in tasks}) > 1:
         raise ValueError("tasks must be two or more wordings of one task, with the same scores")

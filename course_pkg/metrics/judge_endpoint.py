@@ -28,7 +28,6 @@ class EndpointJudge:
     the statuses 408, 429 and 5xx. pause: seconds before the first repetition; doubled each time.
     Raises ValueError for what is no http(s) address or a negative number; JudgeError, in calls,
     for what the server refuses or answers wrongly. Redirects are not followed.
-    Chapter: metrics/judge.
 
     >>> EndpointJudge("http://localhost:8000/v1", "my-model").address
     'http://localhost:8000/v1/chat/completions'

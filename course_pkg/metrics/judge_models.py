@@ -27,7 +27,6 @@ class LocalJudge:
 
     The prompt is the user's turn of the tokenizer's chat template, where it has one, and the
     form's first words begin the model's own turn. Raises TypeError unless given both.
-    Chapter: metrics/judge.
 
     >>> from course_pkg.lm.load import load
     >>> judge = LocalJudge(*load("tiny"))

@@ -23,7 +23,7 @@ class JudgeTask:
     criteria: what the scores mean. steps: how to go about it; None leaves that part out.
     scores: the allowed scores, two or more whole numbers of at least 0 that rise.
     Raises TypeError or ValueError for an empty text or scores that are no scale.
-    Source: Liu et al. 2023, section 2. Chapter: metrics/judge.
+    Source: Liu et al. 2023, section 2.
 
     >>> JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3)).label
     'Clarity (1-3):'
@@ -54,7 +54,7 @@ class JudgeTask:
 
 
 def require_text(value: object, name: str) -> str:
-    """The value, if it is a string with something in it. Chapter: metrics/judge.
+    """The value, if it is a string with something in it.
 
     >>> require_text("fine", "answer")
     'fine'
@@ -69,7 +69,7 @@ def build_prompt(task: JudgeTask, texts: Mapping[str, str]) -> str:
 
     texts: title to text, in the order in which they are shown; a reference is one more of them.
     Raises ValueError if there is none or one is empty.
-    Source: Liu et al. 2023, figure 1. Chapter: metrics/judge.
+    Source: Liu et al. 2023, figure 1.
 
     >>> task = JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3))
     >>> print(build_prompt(task, {"Answer": "Boil it for ten minutes."}))

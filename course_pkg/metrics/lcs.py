@@ -25,7 +25,7 @@ def lcs_table(reference: Tokens, hypothesis: Tokens) -> list[list[int]]:
     """The table of LCS lengths: entry [i][j] is that of the first i and the first j tokens.
 
     (len(reference) + 1) rows of (len(hypothesis) + 1) columns; time and memory grow with their
-    product. Source: Lin 2004, section 3.1, after Cormen et al. 1989. Chapter: metrics/rouge.
+    product. Source: Lin 2004, section 3.1, after Cormen et al. 1989.
 
     >>> lcs_table(["a", "b"], ["b", "a", "b"])
     [[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 1, 2]]
@@ -43,7 +43,7 @@ def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
     """The length of the longest common subsequence; symmetric.
 
     Time len(hypothesis) * len(reference) / 64 at most; memory grows with the lengths alone.
-    Source: Hyyrö 2004; the definition is Lin 2004, section 3.1. Chapter: metrics/rouge.
+    Source: Hyyrö 2004; the definition is Lin 2004, section 3.1.
 
     >>> lcs_length("the cat is on the mat".split(), "the cat sat on the mat".split())
     5
@@ -62,7 +62,7 @@ def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]
     the end back, matching where tokens are equal, else dropping the reference's token unless
     only dropping the hypothesis's keeps the length. Of long texts only each sqrt(n)-th row is kept,
     so memory is len(reference) * sqrt(len(hypothesis)) / 4 bytes; time as `lcs_length`, twice.
-    Source: Lin 2004, section 3.1. Chapter: metrics/rouge.
+    Source: Lin 2004, section 3.1.
 
     >>> lcs_positions("the cat is on the mat".split(), "cat mat".split())
     [(1, 0), (5, 1)]
@@ -73,7 +73,7 @@ def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]
 def lcs_union(reference: Tokens, hypotheses: Iterable[Tokens]) -> set[int]:
     """The reference's positions that are in its `lcs_positions` with at least one hypothesis.
 
-    Source: Lin 2004, section 3.2, LCS with the sign of union. Chapter: metrics/rouge.
+    Source: Lin 2004, section 3.2, LCS with the sign of union.
 
     >>> sorted(lcs_union("abcde", ["abfgh", "achie"]))
     [0, 1, 2, 4]
@@ -154,10 +154,10 @@ def wlcs_table(
 ) -> tuple[list[list[float]], list[list[str]]]:
     """The table of weighted LCS lengths, and the step ("match", "up", "left") into each cell.
 
-    A run of k matches that are neighbours in both texts counts k ** weight. Tables as in
+    A run of k matches that are neighbors in both texts counts k ** weight. Tables as in
     `lcs_table`. The recurrence always takes a match, as the paper has it, so the result need not
     be the largest weight that any common subsequence has.
-    Source: Lin 2004, section 4, the algorithm before equation 13. Chapter: metrics/rouge.
+    Source: Lin 2004, section 4, the algorithm before equation 13.
 
     >>> wlcs_table("abcd", "abxd", weight=2)[0][4][4]
     5.0
@@ -187,7 +187,7 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
     """The matches on the path through `wlcs_table`: pairs (in reference, in hypothesis).
 
     Raises ValueError for texts whose table would have more than 30 million cells.
-    Source: ROUGE-1.5.5, which reads its ROUGE-W off this path. Chapter: metrics/rouge.
+    Source: ROUGE-1.5.5, which reads its ROUGE-W off this path.
 
     >>> wlcs_positions("abcd", "abxd", weight=2)
     [(0, 0), (1, 1), (3, 3)]
@@ -208,7 +208,7 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
 
 
 def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -> set[int]:
-    """As `lcs_union`, of the weighted subsequences. Source: ROUGE-1.5.5. Chapter: metrics/rouge.
+    """As `lcs_union`, of the weighted subsequences. Source: ROUGE-1.5.5.
 
     >>> sorted(wlcs_union("abcde", ["abfgh", "achie"], weight=1.2))
     [0, 1, 2, 4]
@@ -221,7 +221,7 @@ def wlcs_length(reference: Tokens, hypothesis: Tokens, weight: float) -> float:
 
     Goes through the table diagonal by diagonal with numpy: memory grows with the lengths alone,
     time with their product (a hundred million cells take a second or two). Arguments as for
-    `wlcs_table`. Source: Lin 2004, section 4. Chapter: metrics/rouge.
+    `wlcs_table`. Source: Lin 2004, section 4.
 
     >>> wlcs_length("abcd", "abxd", weight=2)
     5.0

@@ -22,7 +22,7 @@ class Likelihood:
     nll: in nats, over the scored tokens. tokens: how many were scored. unscored: how many were
     not, having nothing before them (a first token without a BOS). words: blank-separated words of
     the original text. bytes: of the original text in UTF-8. Every quotient over nothing is NaN.
-    Source: Shannon 1948, section 7. Chapter: metrics/perplexity.
+    Source: Shannon 1948, section 7.
 
     >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
     >>> round(case.perplexity, 3), round(case.bits_per_token, 3)
@@ -40,7 +40,6 @@ class Likelihood:
         """The likelihood of tokens with these natural-log probabilities.
 
         Raises ValueError for a log-probability above 0 (a probability above 1) or NaN.
-        Chapter: metrics/perplexity.
 
         >>> Likelihood.of([-2.0] * 10).nll_per_token
         2.0
@@ -55,8 +54,6 @@ class Likelihood:
     @classmethod
     def total(cls, parts: "Iterable[Likelihood]") -> "Likelihood":
         """The likelihood of all parts together: every field is a sum.
-
-        Chapter: metrics/perplexity.
 
         >>> Likelihood.total([Likelihood(2.0, 1), Likelihood(1.0, 5)]).nll_per_token
         0.5
@@ -94,8 +91,6 @@ class Likelihood:
 
 def count_units(text: str) -> dict[str, int]:
     """The words (between blanks) and the bytes (in UTF-8) of a text.
-
-    Chapter: metrics/perplexity.
 
     >>> count_units("naïve text")
     {'words': 2, 'bytes': 11}

@@ -6,7 +6,7 @@
 m is the number of matched words, w what a match counts by its stage. The alignment is found in
 `meteor_align`; which words are synonyms says `wordnet`.
 Not here: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and the
-Java tool's own tokeniser and stemmer (Snowball's; here it is Porter's for all versions).
+Java tool's own tokenizer and stemmer (Snowball's; here it is Porter's for all versions).
 
 Sources: Banerjee & Lavie 2005, "METEOR: An Automatic Metric for MT Evaluation with Improved
 Correlation with Human Judgments", section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
@@ -35,7 +35,7 @@ class MeteorParameters:
     alike). staged: exact matches first, then stems, then synonyms, or all jointly.
     free_copy: whether a hypothesis matched whole, in one chunk, is spared the penalty.
     Raises ValueError outside these ranges.
-    Source: Denkowski & Lavie 2014, section 2. Chapter: metrics/meteor.
+    Source: Denkowski & Lavie 2014, section 2.
 
     >>> PARAMETERS["1.5"].alpha
     0.85
@@ -82,7 +82,6 @@ class MeteorScore:
     matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
     words. stages: what was looked for; without "synonym" there was no WordNet. optimal: whether
     the alignment is known to be the best. reference_index: which reference scored best.
-    Chapter: metrics/meteor.
     """
 
     score: float
@@ -120,7 +119,6 @@ def meteor(
     Raises TypeError for texts that are no strings, ValueError for an unknown version, no
     references, or a text of more than 2,000 words.
     Source: Banerjee & Lavie 2005, section 2; for which of several alignments, see `meteor_align`.
-    Chapter: metrics/meteor.
 
     >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
     >>> len(score.matches), score.chunks, round(score.score, 4)
@@ -177,7 +175,7 @@ def f_mean(precision: float, recall: float, alpha: float) -> float:
     """P R / (alpha P + (1 - alpha) R), a harmonic mean: alpha weighs R, 1 - alpha P.
 
     alpha = 0.9 gives 10 P R / (R + 9 P). 0 if either is 0.
-    Source: Banerjee & Lavie 2005, section 2; Lavie & Agarwal 2007. Chapter: metrics/meteor.
+    Source: Banerjee & Lavie 2005, section 2; Lavie & Agarwal 2007.
 
     >>> round(f_mean(1.0, 0.5, 0.9), 4), round(f_mean(0.5, 1.0, 0.9), 4)
     (0.5263, 0.9091)

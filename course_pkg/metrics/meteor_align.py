@@ -39,7 +39,7 @@ _PORTER = PorterStemmer()
 
 @dataclass(frozen=True)
 class Match:
-    """Word i of the hypothesis goes with word j of the reference. Chapter: metrics/meteor."""
+    """Word i of the hypothesis goes with word j of the reference."""
 
     hypothesis: int
     reference: int
@@ -50,7 +50,7 @@ class Match:
 class Alignment:
     """Matches from left to right in the hypothesis; their chunks; whether no better one exists.
 
-    optimal: True if the search was exact, False if it was a beam search. Chapter: metrics/meteor.
+    optimal: True if the search was exact, False if it was a beam search.
     """
 
     matches: tuple[Match, ...]
@@ -59,10 +59,10 @@ class Alignment:
 
 
 def count_chunks(matches: Sequence[tuple[int, int]]) -> int:
-    """Runs of matches that are neighbours, in the same order, in both texts; 0 without matches.
+    """Runs of matches that are neighbors, in the same order, in both texts; 0 without matches.
 
     matches: pairs (i, j) of positions.
-    Source: Banerjee & Lavie 2005, section 2. Chapter: metrics/meteor.
+    Source: Banerjee & Lavie 2005, section 2.
 
     >>> count_chunks([(0, 3), (1, 4), (2, 0)])
     2
@@ -74,7 +74,7 @@ def count_chunks(matches: Sequence[tuple[int, int]]) -> int:
 
 @lru_cache(maxsize=50_000)
 def porter_stem(word: str) -> str:
-    """A word without its endings: Porter's algorithm as NLTK has it. Chapter: metrics/meteor.
+    """A word without its endings: Porter's algorithm as NLTK has it.
 
     >>> porter_stem("matches") == porter_stem("matching") == "match"
     True
@@ -92,7 +92,7 @@ def match_candidates(
 
     stage: the first that matches them; 0 the same word, 1 the same Porter stem (if `stem`), 2 a
     sense in common (if there is a `source`). Words are compared as they are, never their stems
-    with synonyms. Source: Banerjee & Lavie 2005, section 2. Chapter: metrics/meteor.
+    with synonyms. Source: Banerjee & Lavie 2005, section 2.
 
     >>> match_candidates(["cats", "sat"], ["cat", "sat", "cats"])
     [[(0, 1), (2, 0)], [(1, 0)]]
@@ -128,7 +128,7 @@ def best_alignment(
     candidates: for each word of the hypothesis the pairs (j, stage) of reference words it may go
     with; stage 0 is exact, 1 stem, 2 synonym. staged: how matches are counted (see above).
     exact_states: partial alignments to keep before giving up the guarantee; 0 is always a beam.
-    Source: Denkowski & Lavie 2014, section 2. Chapter: metrics/meteor.
+    Source: Denkowski & Lavie 2014, section 2.
 
     >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
     >>> best_alignment([the, [(3, 0)]]).matches[0]    # hypothesis: the dog

@@ -21,7 +21,7 @@ class Search:
     """Candidates prepared for `run`: what a match is worth, quotas, and bounds on what is to come.
 
     staged: exact matches count before stems, stems before synonyms; otherwise an exact match
-    counts 2, any other 1. Chapter: metrics/meteor.
+    counts 2, any other 1.
 
     >>> worth, path = Search([[(1, 0)], [(0, 0), (2, 0)]], staged=True).run(limit=10)
     >>> path                                                 # ((None, i, j, stage), i, j, stage)
@@ -135,7 +135,7 @@ class Search:
 def most_matches(candidates: Candidates) -> int:
     """How many words can be matched at once, whatever the stage: a largest bipartite matching.
 
-    Found by augmenting paths (Berge 1957). Chapter: metrics/meteor.
+    Found by augmenting paths (Berge 1957).
 
     >>> most_matches([[(0, 0), (1, 2)], [(0, 2)], []])
     2

@@ -37,7 +37,7 @@ class NGramModel:
     stands for all. Each sentence is preceded by order - 1 marks <s>, which are never predicted, and
     followed by </s>, which is. Raises ValueError for values outside these ranges or no token to
     learn from, TypeError for a sentence that is a string or no list of strings.
-    Source: Chen and Goodman 1998, section 2. Chapter: metrics/perplexity.
+    Source: Chen and Goodman 1998, section 2.
 
     >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
     >>> model.probability("b", ["a"]), model.probability("a", [START])
@@ -76,7 +76,7 @@ class NGramModel:
 
         A history shorter than that is the sentence's beginning, as if <s> stood before it.
         Unsmoothed it is 0 for a token not seen after that history, and for a history not seen.
-        Source: Chen and Goodman 1998, section 2. Chapter: metrics/perplexity.
+        Source: Chen and Goodman 1998, section 2.
 
         >>> model = NGramModel([["a", "b"], ["a", "c"]], order=1, smoothing="add-k")
         >>> model.probability("a") == (2 + 1) / (6 + 5)
@@ -107,7 +107,7 @@ class NGramModel:
     def log_probs(self, sentence: Sequence[str]) -> list[float]:
         """Natural logs of the probabilities of a sentence's tokens and of its end: len + 1.
 
-        A probability of 0 gives -inf. Chapter: metrics/perplexity.
+        A probability of 0 gives -inf.
 
         >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
         >>> [round(math.exp(p), 2) for p in model.log_probs(["a", "b"])]
@@ -121,7 +121,6 @@ class NGramModel:
 
         Its tokens and words are what was predicted, ends of sentences included; its
         bits_per_token is the cross-entropy H, and its perplexity 2 ** H.
-        Chapter: metrics/perplexity.
 
         >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
         >>> result = model.score([["a", "b"]])

@@ -1,11 +1,11 @@
 """n-grams: cutting a text into tokens, counting runs of n of them, counting what two texts share.
 
-BLEU, ROUGE and METEOR stand on this module. It does not score anything, and its tokenisers follow
-the evaluation tools of machine translation: a language model's subword tokeniser is in `lm`.
+BLEU, ROUGE and METEOR stand on this module. It does not score anything, and its tokenizers follow
+the evaluation tools of machine translation: a language model's subword tokenizer is in `lm`.
 
 Sources: Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machine Translation",
-section 2.1; NIST's mteval-v13a, whose tokenisation is "13a"; Post 2018, "A Call for Clarity in
-Reporting BLEU Scores", on why the tokeniser is a part of the metric.
+section 2.1; NIST's mteval-v13a, whose tokenization is "13a"; Post 2018, "A Call for Clarity in
+Reporting BLEU Scores", on why the tokenizer is a part of the metric.
 Chapter: metrics/bleu.
 """
 
@@ -19,11 +19,11 @@ Ngram = tuple[Hashable, ...]
 
 
 def ngrams(tokens: Sequence[Hashable], n: int) -> list[Ngram]:
-    """All runs of n neighbouring tokens, from left to right; none if there are fewer than n.
+    """All runs of n neighboring tokens, from left to right; none if there are fewer than n.
 
     tokens: a list or tuple, as `tokenize` gives it. Takes time n * len(tokens).
     Raises TypeError for a text that is not cut into tokens yet, ValueError unless n >= 1.
-    Source: Papineni et al. 2002, section 2.1. Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2.1.
 
     >>> ngrams(["the", "cat", "sat"], 2)
     [('the', 'cat'), ('cat', 'sat')]
@@ -35,7 +35,7 @@ def count(tokens: Sequence[Hashable], n: int) -> Counter[Ngram]:
     """How often each n-gram occurs: a Counter from tuples of n tokens to counts.
 
     Arguments and errors as for `ngrams`.
-    Source: Papineni et al. 2002, section 2.1. Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2.1.
 
     >>> count(["the", "cat", "the", "cat"], 2)
     Counter({('the', 'cat'): 2, ('cat', 'the'): 1})
@@ -47,7 +47,7 @@ def clipped_matches(hypothesis: Counter, reference: Counter) -> int:
     """The n-grams that two texts share, each counted as often as in the text that has fewer.
 
     Symmetric. For several references pass `maximum_counts` of theirs.
-    Source: Papineni et al. 2002, section 2.1 (Count_clip). Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2.1 (Count_clip).
 
     >>> clipped_matches(count(["the", "the", "the"], 1), count(["the", "cat", "the"], 1))
     2
@@ -60,7 +60,7 @@ def count_matches(tokens: Sequence[Hashable], n: int, reference: Counter) -> int
     """`clipped_matches(count(tokens, n), reference)` without counting what the reference lacks.
 
     About twice as fast, which pays when many texts are held against one. Errors as for `ngrams`.
-    Source: Papineni et al. 2002, section 2.1 (Count_clip). Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2.1 (Count_clip).
 
     >>> count_matches(["the", "the", "the"], 1, count(["the", "cat", "the"], 1))
     2
@@ -75,7 +75,7 @@ def maximum_counts(counters: Sequence[Counter]) -> Counter:
     """Each n-gram with the largest of its counts: what clipping allows with several references.
 
     Raises ValueError if there is no counter.
-    Source: Papineni et al. 2002, section 2.1 (Max_Ref_Count). Chapter: metrics/bleu.
+    Source: Papineni et al. 2002, section 2.1 (Max_Ref_Count).
 
     >>> one, two = count(["the", "cat"], 1), count(["the", "the"], 1)
     >>> sorted(maximum_counts([one, two]).items())
@@ -110,9 +110,9 @@ def tokenize(text: str, name: str = "13a") -> list[str]:
     name: "13a" cuts off punctuation as mteval-v13a does, for languages that put spaces between
     words; "whitespace" (also called "none") cuts at spaces alone; "char" makes each character
     that isn't a space a token; "zh" cuts Chinese characters apart and the rest like 13a.
-    All keep upper and lower case. Takes linear time. Equal to sacrebleu's tokenisers.
+    All keep upper and lower case. Takes linear time. Equal to sacrebleu's tokenizers.
     Raises TypeError if text is no string, ValueError for another name.
-    Source: NIST's mteval-v13a; Post 2018, section 2.2. Chapter: metrics/bleu.
+    Source: NIST's mteval-v13a; Post 2018, section 2.2.
 
     >>> tokenize("It rained 3.5 cm, again.")
     ['It', 'rained', '3.5', 'cm', ',', 'again', '.']
@@ -126,13 +126,13 @@ def tokenizer(name: str) -> Callable[[str], list[str]]:
     """The function behind a name of `tokenize`, for loops over many texts.
 
     Raises ValueError for another name.
-    Source: Post 2018, section 2.2. Chapter: metrics/bleu.
+    Source: Post 2018, section 2.2.
 
     >>> tokenizer("char")("a cat")
     ['a', 'c', 'a', 't']
     """
     if not isinstance(name, str) or name not in _TOKENIZERS:
-        raise ValueError(f"no tokeniser is called {name!r}; there are: {', '.join(_TOKENIZERS)}")
+        raise ValueError(f"no tokenizer is called {name!r}; there are: {', '.join(_TOKENIZERS)}")
     return _TOKENIZERS[name]
 
 

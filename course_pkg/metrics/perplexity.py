@@ -31,7 +31,7 @@ class PerplexityResult(Likelihood):
 
     per_text: one Likelihood per text, in order; the fields of this one are their sums. unscored:
     the tokens that nothing stood before, one per text that was given no BOS.
-    bos: the token id that stood before each text, or None. Chapter: metrics/perplexity.
+    bos: the token id that stood before each text, or None.
     """
 
     per_text: tuple[Likelihood, ...] = ()
@@ -49,10 +49,7 @@ class PerplexityResult(Likelihood):
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens start to end of a text, of which those from `first` on are scored (text positions).
-
-    Chapter: metrics/perplexity.
-    """
+    """Tokens start to end of a text, of which those from `first` on are scored (text positions)."""
 
     start: int
     end: int
@@ -81,7 +78,7 @@ def perplexity(
     An empty text, and a single token without a BOS, add nothing; if nothing at all can be scored,
     ValueError. Raises TypeError for texts that are no strings, ValueError for a text longer than
     max_length without a stride, a stride outside 1 to max_length - 1, no BOS where one is wanted.
-    Source: Jelinek et al. 1977. Chapter: metrics/perplexity.
+    Source: Jelinek et al. 1977.
 
     >>> from course_pkg.lm.load import load
     >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
@@ -126,7 +123,7 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
 
     The first window scores all it holds but position 0, each further one its last `stride`
     tokens (the last what is left); the max_length - stride tokens before them are context
-    only. Raises ValueError unless 1 <= stride < max_length. Chapter: metrics/perplexity.
+    only. Raises ValueError unless 1 <= stride < max_length.
 
     >>> for window in windows(10, max_length=6, stride=3):
     ...     print(window)

@@ -49,7 +49,7 @@ def rouge_n(
 
     Takes linear time. Raises TypeError for anything but strings, ValueError for no
     reference, n below 1, or an unknown option. An empty text scores 0.
-    Source: Lin 2004, section 2. Chapter: metrics/rouge.
+    Source: Lin 2004, section 2.
 
     >>> rouge_n("the cat sat on the mat", "the cat is on the mat", n=2).recall
     0.6
@@ -76,7 +76,7 @@ def rouge_l(
 
     In mode "rouge155" it is `rouge_lsum`, which the Perl tool calls ROUGE-L. Errors as for
     `rouge_n`; bit-parallel, see `lcs.lcs_length`.
-    Source: Lin 2004, section 3.1. Chapter: metrics/rouge.
+    Source: Lin 2004, section 3.1.
 
     >>> rouge_l("cat mat", "the cat is on the mat").fmeasure
     0.5
@@ -106,7 +106,7 @@ def rouge_lsum(
     One sentence per line. A word counts no oftener than in either text, as in both tools (the
     paper has no such limit, and then precision can exceed 1). Time grows with the product of the
     numbers of lines. Errors as for `rouge_n`.
-    Source: Lin 2004, section 3.2; ROUGE-1.5.5. Chapter: metrics/rouge.
+    Source: Lin 2004, section 3.2; ROUGE-1.5.5.
 
     >>> rouge_lsum("w1 w2 w6 w7 w8\\nw1 w3 w8 w9 w5", "w1 w2 w3 w4 w5").recall
     0.8
@@ -138,7 +138,7 @@ def rouge_w(
     weight: at least 1; 1 gives ROUGE-L, 1.2 is usual. P and R are the 1 / weight-th powers.
     Time grows with the product of the lengths. Mode "rouge155" works line by line, and raises
     ValueError for lines too long to keep their table. Other errors as for `rouge_n`.
-    Source: Lin 2004, section 4, equations 13 to 15. Chapter: metrics/rouge.
+    Source: Lin 2004, section 4, equations 13 to 15.
 
     >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
     0.7071067811865476

@@ -25,7 +25,7 @@ class Overlap:
 
     A unit is an n-gram, a word, a skip-bigram; for ROUGE-W the numbers are weights, not integers.
     rank: what mode "rouge155" finds the best reference by, if that isn't its rounded recall.
-    Source: Lin 2004, equation 1. Chapter: metrics/rouge.
+    Source: Lin 2004, equation 1.
 
     >>> Overlap(matches=5, hypothesis=6, reference=6)
     Overlap(matches=5, hypothesis=6, reference=6)
@@ -43,7 +43,7 @@ class RougeScore:
 
     precision: share of the hypothesis that is matched; recall: share of the reference; fmeasure:
     their weighted harmonic mean. overlaps: one per reference, in the order given.
-    Source: Lin 2004, equations 2 to 4. Chapter: metrics/rouge.
+    Source: Lin 2004, equations 2 to 4.
 
     >>> RougeScore(1.0, 0.5, f_measure(1.0, 0.5), (Overlap(3, 3, 6),)).fmeasure
     0.6666666666666666
@@ -60,7 +60,7 @@ def f_measure(precision: float, recall: float, beta: float = 1.0) -> float:
 
     beta 1 weighs both alike, 0 gives precision, math.inf recall. 0 where P or R is 0.
     Raises TypeError or ValueError unless beta is a number of at least 0.
-    Source: Lin 2004, equation 4; van Rijsbergen 1979, chapter 7. Chapter: metrics/rouge.
+    Source: Lin 2004, equation 4; van Rijsbergen 1979, chapter 7.
 
     >>> f_measure(1.0, 0.5), f_measure(1.0, 0.5, beta=2)
     (0.6666666666666666, 0.5555555555555556)
@@ -77,7 +77,7 @@ def check_options(beta: float, multi: str | None, mode: str) -> str:
     """Check the options that all kinds of ROUGE share; the way of using several references.
 
     Raises TypeError or ValueError with the values that there are.
-    Source: none, a check. Chapter: metrics/rouge.
+    Source: none, a check.
 
     >>> check_options(1.0, None, "rouge155")
     'pooled'
@@ -109,7 +109,7 @@ def score_overlaps(
     best which has the highest recall (or the highest `rank`).
     weight: ROUGE-W's; P and R are raised to 1 / weight.
     Raises ValueError for other values, and where there is no overlap at all.
-    Source: Lin 2004, sections 2.1 and 4; ROUGE-1.5.5, options -f and -p. Chapter: metrics/rouge.
+    Source: Lin 2004, sections 2.1 and 4; ROUGE-1.5.5, options -f and -p.
 
     >>> score_overlaps([Overlap(2, 4, 5), Overlap(3, 4, 4)], multi="pooled").precision
     0.625
@@ -161,7 +161,7 @@ def score_texts(
 
     overlap: counts hypothesis tokens against reference tokens; lists of them per line if `lines`.
     Other arguments and errors as for `rouge.rouge_n` and `score_overlaps`.
-    Source: Lin 2004. Chapter: metrics/rouge.
+    Source: Lin 2004.
 
     >>> words = lambda mine, yours: Overlap(len(set(mine) & set(yours)), len(mine), len(yours))
     >>> score_texts(words, "a b", "b c", 1.0, None, False, "rouge", "paper").fmeasure

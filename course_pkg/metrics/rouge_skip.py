@@ -36,7 +36,7 @@ def rouge_s(
 
     max_gap: how many words may lie between, None for any number; the Perl tool's -2 (-1: any).
     Errors as for `rouge_n`; time as for `rouge_skip.skip_bigram_matches`.
-    Source: Lin 2004, section 5, equations 16 to 18. Chapter: metrics/rouge.
+    Source: Lin 2004, section 5, equations 16 to 18.
 
     >>> rouge_s("police kill the gunman", "police killed the gunman").recall
     0.5
@@ -64,7 +64,7 @@ def rouge_su(
 
     In mode "rouge155" the last word of a text is not counted as a single word. Arguments and
     errors as for `rouge_s`.
-    Source: Lin 2004, section 5.1; ROUGE-1.5.5, option -u. Chapter: metrics/rouge.
+    Source: Lin 2004, section 5.1; ROUGE-1.5.5, option -u.
 
     >>> rouge_su("gunman the killed police", "police killed the gunman").recall
     0.4
@@ -90,7 +90,7 @@ def skip_bigrams(
 
     max_gap: how many tokens may lie between the two: 0 gives the bigrams, None sets no limit.
     Raises TypeError or ValueError for another max_gap.
-    Source: Lin 2004, section 5. Chapter: metrics/rouge.
+    Source: Lin 2004, section 5.
 
     >>> skip_bigrams(["the", "cat", "sat"])
     [('the', 'cat'), ('the', 'sat'), ('cat', 'sat')]
@@ -103,7 +103,7 @@ def skip_bigrams(
 def skip_bigram_total(length: int, max_gap: int | None = None) -> int:
     """How many skip-bigrams a text of so many tokens has, repeated ones included.
 
-    Source: Lin 2004, section 5, C(m, 2) for no limit. Chapter: metrics/rouge.
+    Source: Lin 2004, section 5, C(m, 2) for no limit.
 
     >>> skip_bigram_total(6), skip_bigram_total(6, max_gap=4), skip_bigram_total(6, max_gap=0)
     (15, 15, 5)
@@ -120,7 +120,7 @@ def skip_bigram_matches(
     Symmetric. Time: length times the smaller of gap and vocabulary, where the vocabulary is the
     words that both texts have. max_gap and errors as for `skip_bigrams`; ValueError also where
     no limit is set and that product exceeds 4 billion.
-    Source: Lin 2004, section 5, SKIP2(X, Y). Chapter: metrics/rouge.
+    Source: Lin 2004, section 5, SKIP2(X, Y).
 
     >>> skip_bigram_matches("police kill the gunman".split(), "police killed the gunman".split())
     3

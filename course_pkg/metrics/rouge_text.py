@@ -1,10 +1,10 @@
-"""Text for ROUGE: tokenisers that lowercase and drop punctuation, stemming, sentences.
+"""Text for ROUGE: tokenizers that lowercase and drop punctuation, stemming, sentences.
 
 What a token is decides every ROUGE score. Two tools of the field agree on runs of a-z and 0-9
 (Lin's Perl script and Google's rouge-score), which leaves nothing of a Chinese text; "unicode"
 here keeps every script. Other names are those of ngrams.tokenize. Stemming is English alone.
 
-Sources: ROUGE-1.5.5's and rouge-score's tokenisation; Porter 1980, "An algorithm for suffix
+Sources: ROUGE-1.5.5's and rouge-score's tokenization; Porter 1980, "An algorithm for suffix
 stripping". Chapter: metrics/rouge.
 """
 
@@ -40,8 +40,8 @@ def rouge_tokens(
     first ({"mice": "mouse"}), as WordNet's are in the Perl tool. mode: "rouge155" has that tool's
     variant of Porter's step 4, and doesn't stem what it has looked up.
     Warns where "rouge" finds no token in a text with letters.
-    Raises TypeError if text is no string, ValueError for an unknown tokeniser.
-    Source: ROUGE-1.5.5; rouge-score 0.1.2. Chapter: metrics/rouge.
+    Raises TypeError if text is no string, ValueError for an unknown tokenizer.
+    Source: ROUGE-1.5.5; rouge-score 0.1.2.
 
     >>> rouge_tokens("The cats' dinner: running mice!", stem={"mice": "mouse"})
     ['the', 'cat', 'dinner', 'run', 'mous']
@@ -52,7 +52,7 @@ def rouge_tokens(
     tokens = _tokenizer(tokenize)(require_string(text, mend=mend))
     if tokenize == "rouge" and not tokens and any(map(str.isalpha, text)):
         warnings.warn(
-            f"no token is left of {text:.40}…: the tokeniser keeps a-z and 0-9 alone, as "
+            f"no token is left of {text:.40}…: the tokenizer keeps a-z and 0-9 alone, as "
             'rouge-score does, and the score will be 0; for other scripts take tokenize="unicode"',
             stacklevel=3,
         )
@@ -75,7 +75,7 @@ def sentences(text: str) -> list[str]:
     """The sentences of a summary, one per line; empty lines are dropped.
 
     Raises TypeError if text is no string.
-    Source: rouge-score 0.1.2, and ROUGE-1.5.5's format SPL. Chapter: metrics/rouge.
+    Source: rouge-score 0.1.2, and ROUGE-1.5.5's format SPL.
 
     >>> sentences("The cat sat.\\n\\nThe dog ran.")
     ['The cat sat.', 'The dog ran.']

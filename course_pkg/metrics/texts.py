@@ -15,7 +15,7 @@ def require_string(value: Any, name: str = "a text", mend: str = "") -> str:
 
     name: what the value is, for the message. mend: what to do about another value, if more is to
     be said. Raises TypeError if it is none.
-    Source: none, a check. Chapter: metrics/comparison.
+    Source: none, a check.
 
     >>> require_string("the cat sat")
     'the cat sat'
@@ -35,7 +35,7 @@ def text_list(texts: str | Iterable[str], name: str = "text") -> list[str]:
 
     name: what each of them is, for the messages.
     Raises TypeError for anything else, ValueError if there is none.
-    Source: none, a check. Chapter: metrics/comparison.
+    Source: none, a check.
 
     >>> text_list("the cat sat")
     ['the cat sat']

@@ -24,10 +24,7 @@ from course_pkg.lm.encoder import Encoder, TokenVectors, load_encoder, token_vec
 
 
 class IdfWeights(NamedTuple):
-    """-ln of the share of references that hold a token, by token id; `unseen` for all others.
-
-    Chapter: metrics/bertscore.
-    """
+    """-ln of the share of references that hold a token, by token id; `unseen` for all others."""
 
     weights: dict[int, float]
     unseen: float
@@ -38,7 +35,7 @@ class TokenMatches:
     """One pair of texts: tokens, cosines (hypothesis tokens, reference tokens), best partners.
 
     best_reference[i] is the reference token that hypothesis token i matches, best_hypothesis[j]
-    the other way round; weights are those of the two means. Chapter: metrics/bertscore.
+    the other way round; weights are those of the two means.
     """
 
     hypothesis: tuple[str, ...]
@@ -61,7 +58,7 @@ def token_matches(
     """The cosines between the tokens of two texts, and which token each one matches.
 
     Arguments as for `bert_score`; idf: False or weights (one reference gives none).
-    Source: Zhang et al. 2020, figure 1. Chapter: metrics/bertscore.
+    Source: Zhang et al. 2020, figure 1.
 
     >>> matches = token_matches("a cat", "the cat")
     >>> matches.hypothesis[2], matches.reference[matches.best_reference[2]]
@@ -87,7 +84,7 @@ def idf_weights(references: Sequence[str], encoder: Encoder | None = None) -> Id
 
     A token that none holds gets ln(N + 1), the most. With one reference all others get 0.
     Raises ValueError if there is no reference. Source: Zhang et al. 2020, section 3 (importance
-    weighting; the + 1 in both places is of the authors' code). Chapter: metrics/bertscore.
+    weighting; the + 1 in both places is of the authors' code).
 
     >>> encoder = load_encoder()
     >>> idf = idf_weights(["a cat", "a dog", "a cow"], encoder)
@@ -100,7 +97,7 @@ def idf_weights(references: Sequence[str], encoder: Encoder | None = None) -> Id
 
 
 def idf_of(references: Sequence[TokenVectors]) -> IdfWeights:
-    """`idf_weights` of references that are encoded already. Chapter: metrics/bertscore."""
+    """`idf_weights` of references that are encoded already."""
     if not references:
         raise ValueError("idf needs at least one reference, got none")
     total = len(references)
@@ -110,10 +107,7 @@ def idf_of(references: Sequence[TokenVectors]) -> IdfWeights:
 
 
 def unit_vectors(text: TokenVectors) -> Tensor:
-    """The vectors (n, width), each divided by its length, in fp32 or wider.
-
-    Chapter: metrics/bertscore.
-    """
+    """The vectors (n, width), each divided by its length, in fp32 or wider."""
     wide = torch.promote_types(text.vectors.dtype, torch.float32)
     return normalize(text.vectors.to(wide), dim=-1)
 
@@ -122,7 +116,7 @@ def token_weights(text: TokenVectors, idf: bool | IdfWeights) -> Tensor:
     """What each token counts in its mean, (n,), adding up to 1: nothing for [CLS] and [SEP].
 
     If every token of a text is in every reference, idf is 0 for all, and they count alike.
-    A text of special tokens only gets zeros. Chapter: metrics/bertscore.
+    A text of special tokens only gets zeros.
     """
     plain = (~text.special).float()
     if idf is not False:
@@ -138,7 +132,7 @@ def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
     batch: unit vectors (n, width) and weights (n,) of a hypothesis, then those of its reference.
     Pads are out of the running by -inf; with 0 they would beat a negative cosine.
     A text without tokens scores 0, and so does F where P or R is not positive.
-    Source: Zhang et al. 2020, section 3. Chapter: metrics/bertscore.
+    Source: Zhang et al. 2020, section 3.
     """
     x_hat, u, x, v = zip(*batch, strict=True)
     cosines = pad_sequence(x_hat, True) @ pad_sequence(x, True).mT  # (batch, rows, columns)

@@ -33,7 +33,7 @@ def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     logits: (..., vocabulary), of any floating type. targets: (...), token ids; position
     i's logits must be those that predict target i. Returns (...) in fp32: the target's
     entry of the log-softmax, logit - logsumexp over the vocabulary. Raises ValueError if
-    the shapes do not fit or an id is outside the vocabulary. Chapter: metrics/perplexity.
+    the shapes do not fit or an id is outside the vocabulary.
 
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
     >>> target_log_probs(logits, torch.tensor([0, 1])).exp()
@@ -76,7 +76,7 @@ def token_log_probs(
     of the sequences, fp32 tensors on the CPU of length max(0, len(sequence) - first).
     The model is in evaluation mode meanwhile, and afterwards in the modes it was in.
     Raises ValueError for a model that is not causal, a batch_size or first below 1, another
-    padding side; FloatingPointError if a score is NaN. Chapter: metrics/perplexity.
+    padding side; FloatingPointError if a score is NaN.
 
     >>> from course_pkg.lm.load import load
     >>> scores = token_log_probs(load("tiny").model, [[65, 66, 67], [68, 69]])
@@ -123,11 +123,10 @@ def plan_batches(
 ) -> list[list[int]]:
     """Cut sequences into batches so that passes and pads together cost least.
 
-    A batch costs pass_cost plus its rows times its longest row, in tokens. Only neighbours
+    A batch costs pass_cost plus its rows times its longest row, in tokens. Only neighbors
     in length need share one, so the best cut is found from short to long by dynamic
     programming. batch_size: at most so many rows. most_tokens: at most so many with pads,
     except a single row. Returns lists of indices into `lengths`, the longest first.
-    Chapter: metrics/perplexity.
 
     >>> plan_batches([3, 300, 4, 3], batch_size=16, most_tokens=1000)
     [[1], [0, 3, 2]]

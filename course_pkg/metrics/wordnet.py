@@ -34,7 +34,7 @@ SYSTEM_FOLDERS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/loc
 
 
 class Synonyms(Protocol):
-    """Anything that knows the senses of a word. Chapter: metrics/meteor."""
+    """Anything that knows the senses of a word."""
 
     def senses(self, word: str) -> frozenset[Hashable]:
         """The senses of a lower-case word; none for a word that is not known."""
@@ -45,7 +45,7 @@ class SynonymSets:
     """Synonyms from sets that you write down: words of one set are synonyms of each other.
 
     sets: groups of words; a word may be in several. Case is ignored.
-    Raises TypeError if a set is a string or holds anything but strings. Chapter: metrics/meteor.
+    Raises TypeError if a set is a string or holds anything but strings.
 
     >>> own = SynonymSets([{"car", "automobile"}, {"auto", "automobile"}])
     >>> [bool(own.senses("car") & own.senses(word)) for word in ("automobile", "auto")]
@@ -72,7 +72,7 @@ class WordNet:
     folder: where index.noun, noun.exc and so on are; a folder, or one inside a zip file.
     An inflected word has the senses of its base forms too: "cars" those of "car".
     Reading takes some tenths of a second. Raises FileNotFoundError if a file is missing.
-    Source: Fellbaum 1998; wndb(5), morphy(7). Chapter: metrics/meteor.
+    Source: Fellbaum 1998; wndb(5), morphy(7).
     """
 
     def __init__(self, folder: Path | zipfile.Path) -> None:
@@ -124,7 +124,6 @@ def find_wordnet() -> Path | zipfile.Path | None:
 
     Looks at $WNSEARCHDIR and $WNHOME, in the data folders of NLTK (unpacked or zipped), and where
     systems put them: Debian's and Ubuntu's package wordnet-base puts them in /usr/share/wordnet.
-    Chapter: metrics/meteor.
 
     >>> place = find_wordnet()
     >>> place is None or (place / "index.noun").is_file()
@@ -143,9 +142,6 @@ def find_wordnet() -> Path | zipfile.Path | None:
 
 @cache
 def open_wordnet() -> WordNet | None:
-    """The WordNet of this machine, read once per process, or None if there is none.
-
-    Chapter: metrics/meteor.
-    """
+    """The WordNet of this machine, read once per process, or None if there is none."""
     place = find_wordnet()
     return None if place is None else WordNet(place)

@@ -2,6 +2,8 @@
 
 Version 2 of the interface comes first, then version 1. `Cgroup` makes the groups themselves. What
 is changed on the way, as where the grader's own process stands, is changed back when it ends.
+
+Chapter: appendix/for-instructors.
 """
 
 import atexit
@@ -23,7 +25,6 @@ def find() -> Place | None:
 
     Takes some ten milliseconds. Version 2 comes first. In a systemd scope of its own, the grader
     moves into a group below, so that there can be others beside it; it moves back at the end.
-    Chapter: appendix/for-instructors.
     """
     for place in _candidates():
         with contextlib.suppress(OSError, TimeoutError, subprocess.SubprocessError):

@@ -3,6 +3,8 @@
 A process puts itself into a group by writing to an open file; what it starts from then on is in it
 too, and no way leads out. Both versions of the kernel's interface are here; where they can be used
 is found out in `cgroup_places`. Nothing here limits one process alone, or time, or files.
+
+Chapter: appendix/for-instructors.
 """
 
 import contextlib
@@ -22,7 +24,7 @@ PAUSE = 0.002  # seconds between two looks at a group that is going down
 class Place:
     """Folders of the control group file system that new groups can be made in.
 
-    The two are one in version 2. Chapter: appendix/for-instructors.
+    The two are one in version 2.
     """
 
     kind: str  # "cgroup v2", "cgroup v1" or "systemd scope"
@@ -35,7 +37,7 @@ class Cgroup:
 
     memory_bytes: for everything inside, files in tmpfs and the kernel's own share included.
     processes: processes and threads together. Raises ValueError unless name is one plain part of a
-    path, OSError if the group can't be made. Chapter: appendix/for-instructors.
+    path, OSError if the group can't be made.
     """
 
     def __init__(self, place: Place, name: str, memory_bytes: int, processes: int) -> None:
@@ -157,12 +159,12 @@ class Cgroup:
 
 
 def processes_in(folder: Path) -> set[int]:
-    """The ids of the processes in the group at `folder`. Chapter: appendix/for-instructors."""
+    """The ids of the processes in the group at `folder`."""
     return {int(pid) for pid in words(folder / "cgroup.procs")}
 
 
 def words(path: Path) -> set[str]:
-    """The words of a short file. Chapter: appendix/for-instructors."""
+    """The words of a short file."""
     return set(path.read_text().split())
 
 

@@ -3,6 +3,8 @@
 The few calls that bubblewrap can't make after a fork: join the limits, enter the namespaces, fork
 once more (a process id namespace holds for children only), and drop user, groups, capabilities,
 descriptors and system calls. Nothing here runs student's code; it runs just before it.
+
+Chapter: appendix/threat-model.
 """
 
 import ctypes
@@ -37,7 +39,7 @@ def enter(
 
     fence: descriptors that a "0" is written to, to join the limits. keep: descriptors that stay
     open. uid: the user to become; None in a user namespace. Raises OSError if a step fails; the
-    caller must then exit. Chapter: appendix/threat-model.
+    caller must then exit.
     """
     for descriptor in fence:
         os.write(descriptor, b"0")
@@ -95,10 +97,7 @@ def _ordinary_signals() -> None:
 
 
 def stay_outside(fence: Sequence[int], keep: Sequence[int]) -> None:
-    """Join the limits, and nothing else: for `--unsafe-no-sandbox`. Nothing is confined.
-
-    Chapter: appendix/threat-model.
-    """
+    """Join the limits, and nothing else: for `--unsafe-no-sandbox`. Nothing is confined."""
     for descriptor in fence:
         os.write(descriptor, b"0")
     os.setsid()

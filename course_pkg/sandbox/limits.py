@@ -3,6 +3,8 @@
 A `Fence` stands round all processes of one sandbox together: a control group of the kernel where
 one can be made, else the watchdog. `child_limits` adds what the kernel keeps for each process. Time
 is not limited here, except the processor's; the grader holds the clock.
+
+Chapter: appendix/for-instructors.
 """
 
 import os
@@ -21,7 +23,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of the machine a sandbox may use. Chapter: appendix/for-instructors."""
+    """How much of the machine a sandbox may use."""
 
     memory_bytes: int  # of all processes together, with what they write into tmpfs
     processes: int  # processes and threads together
@@ -35,7 +37,6 @@ class Fence(Protocol):
 
     kind: how: "cgroup v2", "cgroup v1", "systemd scope" or "watchdog". join: open files to each of
     which a process writes b"0" to go inside, and which it must close then.
-    Chapter: appendix/for-instructors.
     """
 
     kind: str
@@ -72,7 +73,7 @@ def fence(limits: Limits, name: str) -> Fence:
     """A new fence: a control group if one can be made here (tried once a run), else a watchdog.
 
     name: for whoever looks at the machine; letters, digits, '_', '.' and '-'. Raises OSError if a
-    group can't be made where one could before. Chapter: appendix/for-instructors.
+    group can't be made where one could before.
     """
     place = _place()
     if place is None:
@@ -86,7 +87,7 @@ def child_limits(limits: Limits) -> None:
     To be called inside the user namespace and as the user that stays, or the count of processes is
     that of a whole desktop. Memory: a quarter more than the fence allows, on top of what is mapped
     now; processes: twice as many. So the fence comes first, and what is faster than the watchdog
-    still meets an end: MemoryError, or no more processes. Chapter: appendix/for-instructors.
+    still meets an end: MemoryError, or no more processes.
     """
     with open("/proc/self/statm") as file:
         mapped = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")

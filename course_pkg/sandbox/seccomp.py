@@ -5,6 +5,8 @@ kernels were in calls that a notebook has no use for. It is a list of what is de
 is not named works as ever: torch, multiprocessing, threads, subprocesses and sockets on loopback.
 It holds for every thread, for all children and for every program they start, and nothing takes it
 off again. It does not limit memory, time or files, and hides no path.
+
+Chapter: appendix/for-instructors.
 """
 
 import ctypes
@@ -177,7 +179,7 @@ def program(arch: str) -> bytes:
     """The filter for `arch`, as the kernel takes it: 8 bytes an instruction.
 
     A call made as for another architecture, or by x32 numbers, fails with ENOSYS. Raises ValueError
-    unless arch is one of `ARCHITECTURES`. Chapter: appendix/for-instructors.
+    unless arch is one of `ARCHITECTURES`.
 
     >>> len(program("x86_64")) % 8
     0
@@ -226,7 +228,6 @@ def install() -> bool:
     False where it is not to be had: another architecture, or a kernel built without filters. Raises
     OSError if the kernel refuses it otherwise. Sets no_new_privs, so that no set-uid program lends
     a privilege either. To be called last of all, just before the code that is not trusted.
-    Chapter: appendix/for-instructors.
     """
     arch = platform.machine()
     if arch not in ARCHITECTURES or struct.calcsize("P") != 8:

@@ -1,4 +1,7 @@
-"""Waiting for a descriptor, whatever its number: `select` takes none above 1,023."""
+"""Waiting for a descriptor, whatever its number: `select` takes none above 1,023.
+
+Chapter: appendix/threat-model.
+"""
 
 import select
 
@@ -6,7 +9,7 @@ import select
 def readable(descriptor: int, seconds: float) -> bool:
     """Whether there is something to read, or the end, within so many seconds.
 
-    Of a process's descriptor: whether the process has ended. Chapter: appendix/threat-model.
+    Of a process's descriptor: whether the process has ended.
 
     >>> import os
     >>> end, other = os.pipe()

@@ -2,6 +2,8 @@
 
 `Walls` starts bubblewrap with a policy and gives a descriptor of the process that a forked child
 then enters by (`enter`). Every sandbox has namespaces of its own, so two of them share nothing.
+
+Chapter: appendix/threat-model.
 """
 
 import json
@@ -19,10 +21,7 @@ READY_WITHIN_S = 20.0
 
 
 class SandboxFailed(RuntimeError):
-    """A sandbox could not be built, or what should have entered it did not.
-
-    Chapter: appendix/threat-model.
-    """
+    """A sandbox could not be built, or what should have entered it did not."""
 
 
 class Walls:
@@ -30,7 +29,6 @@ class Walls:
 
     init: the process id, outside, of the sandbox's first process. pidfd: a descriptor of it.
     Raises SandboxFailed, with bubblewrap's own words, where it can't be built.
-    Chapter: appendix/threat-model.
     """
 
     def __init__(self, command: Sequence[Argument]) -> None:

@@ -6,6 +6,8 @@ no thread and no CUDA context, and can't be traced by its children. It speaks on
 that started it, over an inherited socket, and ends with it.
 
 `python -m course_pkg.sandbox.warm FD MODULE:FUNCTION [MODULE …]` is the warm parent itself.
+
+Chapter: appendix/threat-model.
 """
 
 import errno
@@ -40,7 +42,7 @@ class WarmParent:
 
     target: "module:function" that children run as `function(job, descriptors)`. preload: modules
     imported once, for all children. env: the parent's whole environment. It starts at once, and
-    `ready` waits for it. Chapter: appendix/threat-model.
+    `ready` waits for it.
     """
 
     def __init__(self, target: str, preload: Sequence[str], env: dict[str, str]) -> None:
@@ -140,7 +142,7 @@ class WarmParent:
 
 
 def serve(sock: socket.socket, target: Any) -> None:
-    """Fork a child for every request until the other end closes. Chapter: appendix/threat-model."""
+    """Fork a child for every request until the other end closes."""
     sock.send(b"ready")
     while True:
         message, received, _, _ = socket.recv_fds(sock, MAX_MESSAGE, MAX_DESCRIPTORS)
@@ -183,7 +185,7 @@ def _child(request: dict[str, Any], received: list[int], target: Any) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Import what was named, then serve. Chapter: appendix/threat-model."""
+    """Import what was named, then serve."""
     descriptor, target, *preload = arguments
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

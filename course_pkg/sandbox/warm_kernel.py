@@ -4,6 +4,8 @@
 and has nbclient send it the cells. For each cell it writes one line of JSON to the descriptor it
 was given: the outputs as they are, which nobody outside believes. Student's code can reach all of
 this process; nothing here decides a score.
+
+Chapter: appendix/threat-model.
 """
 
 import asyncio
@@ -30,10 +32,7 @@ START_WITHIN_S = 30
 
 
 class ForkProvisioner(KernelProvisionerBase):
-    """Jupyter's way to plug in how kernels start: here, by letting a waiting fork go on.
-
-    Chapter: appendix/threat-model.
-    """
+    """Jupyter's way to plug in how kernels start: here, by letting a waiting fork go on."""
 
     pid: int = 0
     exit_code: int | None = None
@@ -98,8 +97,6 @@ def fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, 
     """Fork a kernel that waits for its connection file's name: its process id, and the pipe.
 
     out: the runner's own descriptor, which a kernel that outlives the runner must not hold open.
-
-    Chapter: appendix/threat-model.
     """
     wait, go = os.pipe()
     pid = os.fork()
@@ -130,7 +127,7 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 
     job: work and runtime (folders), cell_timeout_s, max_output_bytes, environment, checker (the
     variable that names the socket). The hand-in is a zip with the notebook first and the
-    student's files after it. Chapter: appendix/threat-model.
+    student's files after it.
     """
     out, checker, hand_in = descriptors
     os.environ.clear()
@@ -155,7 +152,7 @@ def _unpack(hand_in: int, work: str) -> Any:
 
 
 def pack(notebook: Any, files: dict[str, bytes]) -> bytes:
-    """The hand-in that `run` unpacks. Chapter: appendix/threat-model."""
+    """The hand-in that `run` unpacks."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("/notebook"), nbformat.writes(notebook))

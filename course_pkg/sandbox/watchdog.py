@@ -5,6 +5,8 @@ its tmpfs folders. Over a limit, it kills the sandbox's first process, and with 
 more often the nearer the limit is, but what grows between two looks is over the limit for a moment;
 and pages that nothing maps (in pipes, in sockets) only show when the whole machine runs short. A
 file in tmpfs that is mapped too, as tensors that two processes share, counts twice.
+
+Chapter: appendix/for-instructors.
 """
 
 import contextlib
@@ -34,7 +36,6 @@ class Watchdog:
     """Limits kept by looking; see `Fence` for what it can do.
 
     memory_bytes: for everything in the sandbox. processes: processes and threads together.
-    Chapter: appendix/for-instructors.
     """
 
     kind = "watchdog"

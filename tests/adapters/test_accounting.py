@@ -156,7 +156,7 @@ def test_lora_pays_for_training_only_on_the_adapter():
     assert (estimate.gradients, estimate.optimizer_state) == (4 * r, 8 * r)
 
 
-def test_qlora_quantises_the_linear_layers_only():
+def test_qlora_quantizes_the_linear_layers_only():
     lora = LoRAConfig(rank=8, target_modules=QV)
     estimate = estimate_memory(LLAMA_2_7B, "qlora", lora)
     linear = 32 * (4 * 4096**2 + 3 * 4096 * 11008)  # the head and the embedding stay 16-bit
@@ -182,7 +182,7 @@ def test_the_bytes_of_nf4_are_those_that_bitsandbytes_stores(size):
 
 
 def test_effective_bits_by_hand():
-    # QLoRA, section 3: 32/64 = 0.5 bit for scales; 8/64 + 32/(64·256) = 0.127 when quantised twice.
+    # QLoRA, section 3: 32/64 = 0.5 bit for scales; 8/64 + 32/(64·256) = 0.127 when quantized twice.
     assert effective_bits(64, 256) == 4 + 0.125 + 1 / 512
     assert effective_bits(1, 1) == 44
     for bad in ((0, 256), (64, 0)):

@@ -1,7 +1,7 @@
 """Finds results that were typed: numbers in a page's prose that no cell computed.
 
 A decimal, or an integer of 1,000 or more, counts; so do the captions and alternative texts that
-code cells carry. What stands in maths, code, citations, links' targets or roles does not.
+code cells carry. What stands in math, code, citations, links' targets or roles does not.
 """
 
 import re

@@ -128,7 +128,7 @@ def test_every_question_has_three_wrong_answers(assignment):
     assert {w.question for w in wrong} <= set(checks_of(assignment))
 
 
-def test_wrong_answers_lose_the_properties_they_break_and_are_recognised(
+def test_wrong_answers_lose_the_properties_they_break_and_are_recognized(
     assignment, wrong_rounds, matrix
 ):
     questions = registry.trusted(assignment)
@@ -185,7 +185,7 @@ def test_course_grade_finds_the_same_on_cases_of_its_own(assignment, graded_by_u
 
 
 @pytest.mark.slow
-def test_course_grade_recognises_the_same_misconceptions(assignment, graded_by_us, wrong_rounds):
+def test_course_grade_recognizes_the_same_misconceptions(assignment, graded_by_us, wrong_rounds):
     questions = registry.trusted(assignment)
     for number, row in enumerate(wrong_rounds, start=1):
         record = {q.question: q for q in graded_by_us[f"wrong-{number}"].questions}

@@ -237,7 +237,7 @@ def _shows(text: str, canary: str) -> bool:
     if re.fullmatch(r"([0-9a-f]{2})+", canary):
         raw = bytes.fromhex(canary)
         forms.append(repr(raw)[2:-1])
-    for skipped in range(3):  # base64 has three alignments; its ends depend on the neighbours
+    for skipped in range(3):  # base64 has three alignments; its ends depend on the neighbors
         forms.append(base64.b64encode(b"\0" * skipped + raw).decode()[4:-4])
     return any(form in text for form in forms)
 

@@ -34,7 +34,7 @@ from .tables import Table, print_at_end
 
 CASES = {case.name: case for case in load("attacks")}
 OPTIONS = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
-RERUN = ("patched-check", "memoised-public-answers", "duplicated-tests")  # rows of stock, run again
+RERUN = ("patched-check", "memoized-public-answers", "duplicated-tests")  # rows of stock, run again
 KINDS = 13
 TWINS = ("Ada-Twin",)  # handed in beside an attack, by its builder
 pytestmark = [

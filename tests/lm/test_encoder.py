@@ -19,7 +19,7 @@ TEXTS = [
     "",
     "The cat sat on the mat, and it rained all day.",
     "a cat",
-    "internationalisation",
+    "internationalization",
 ]
 
 

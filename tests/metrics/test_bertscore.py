@@ -1,4 +1,4 @@
-"""BERTScore: the definition on vectors by hand, and its behaviour with a real encoder."""
+"""BERTScore: the definition on vectors by hand, and its behavior with a real encoder."""
 
 import math
 import random
@@ -19,7 +19,7 @@ from course_pkg.metrics.token_matching import (
     token_weights,
 )
 
-HYPOTHESES = ["the cat sat", "It rained all day.", "a", "nobody likes internationalisation"]
+HYPOTHESES = ["the cat sat", "It rained all day.", "a", "nobody likes internationalization"]
 REFERENCES = ["a cat was sitting", "It was a wet day.", "the", "good films are rare"]
 sentences = st.lists(
     st.sampled_from(["the", "cat", "sat", "not", "on", "mat", ".", "rain"]), max_size=6

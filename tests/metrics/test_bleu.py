@@ -186,7 +186,7 @@ def test_repeating_a_corpus_changes_only_what_smoothing_adds(pairs, smoothing):
         assert twice.score == pytest.approx(once.score)
 
 
-def test_lowercase_and_tokeniser_change_what_matches():
+def test_lowercase_and_tokenizer_change_what_matches():
     texts = ["The CAT sat ."], [["the cat sat."]]
     assert corpus_bleu(*texts).matches == (2, 1, 0, 0)
     assert corpus_bleu(*texts, lowercase=True).score == 1.0
@@ -262,8 +262,8 @@ OPTIONS = {
     "a negative value": ({"smoothing": "floor", "smooth_value": -1}, "at least 0"),
     "a floor above a match": ({"smoothing": "floor", "smooth_value": 1.5}, "at most 1"),
     "not a number": ({"smoothing": "add-k", "smooth_value": float("nan")}, "at least 0"),
-    "tokeniser": ({"tokenize": "moses"}, "no tokeniser is called 'moses'"),
-    "tokeniser as a list": ({"tokenize": ["13a"]}, "no tokeniser is called"),
+    "tokenizer": ({"tokenize": "moses"}, "no tokenizer is called 'moses'"),
+    "tokenizer as a list": ({"tokenize": ["13a"]}, "no tokenizer is called"),
     "smoothing as a list": ({"smoothing": ["exp"]}, "no smoothing"),
     "order": ({"max_order": 0}, "max_order must be an integer of at least 1"),
     "order as a float": ({"max_order": 4.0}, "max_order must be an integer"),

@@ -14,7 +14,7 @@ from course_pkg.metrics.diagnoses import (
     report_prompt,
 )
 
-TEXT = "On a grey Tuesday the\n  ferry flew to the island, and it's crew were glad."
+TEXT = "On a gray Tuesday the\n  ferry flew to the island, and it's crew were glad."
 GOOD = """2 errors
 Error location 1: the ferry flew
 Error type 1: mistranslation

@@ -55,7 +55,7 @@ def test_the_first_two_parts_are_the_same_for_all_texts():
     assert one.split("Summary:")[0] == other.split("Summary:")[0]
 
 
-def test_the_score_is_the_mean_weighted_by_renormalised_probabilities():
+def test_the_score_is_the_mean_weighted_by_renormalized_probabilities():
     # By hand: 0.1 + 0.1 + 0.3 = 0.5 is valid; (2·0.1 + 3·0.1 + 5·0.3) / 0.5 = 2.0 / 0.5 = 4.
     verdict = g_eval(Scripted({"2": 0.1, "3": 0.1, "5": 0.3}), TASK, TEXTS)
     assert verdict.score == pytest.approx(4.0)

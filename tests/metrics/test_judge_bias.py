@@ -67,7 +67,7 @@ def test_a_draw_is_not_consistent():
     assert PairVerdict(0.1, 0.2).consistent
 
 
-def test_preferences_are_renormalised_over_a_and_b():
+def test_preferences_are_renormalized_over_a_and_b():
     judge = Rigged(lambda _: {"A": 0.3, "B": 0.1})
     assert prefer_first(judge, "Why?", "x", "y") == pytest.approx(0.75)
 

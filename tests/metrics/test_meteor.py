@@ -115,7 +115,7 @@ def test_nothing_in_common_and_empty_texts_score_0():
         assert (found.score, found.matches, found.chunks) == (0, (), 0)
 
 
-def test_case_and_tokeniser():
+def test_case_and_tokenizer():
     assert score("The Cat.", "the cat .").precision == 1
     assert score("The Cat", "the cat", lowercase=False).score == 0
     assert score("cat.", "cat", tokenize="whitespace").score == 0
@@ -149,7 +149,7 @@ def test_wrong_inputs_are_named():
         score("cat", "cat", version=2)
     with pytest.raises(TypeError, match="function_words"):
         score("cat", "cat", function_words="the")
-    with pytest.raises(ValueError, match="no tokeniser"):
+    with pytest.raises(ValueError, match="no tokenizer"):
         score("cat", "cat", tokenize="14a")
     with pytest.raises(ValueError, match="synonyms must be"):
         score("cat", "cat", synonyms="thesaurus")

@@ -85,7 +85,7 @@ def test_chunks_by_hand():
     assert count_chunks([]) == 0
     assert count_chunks([(0, 0), (1, 1), (2, 2)]) == 1
     assert count_chunks([(2, 0), (0, 1), (1, 2)]) == 2  # order of the list doesn't matter
-    assert count_chunks([(0, 1), (1, 0)]) == 2  # neighbours, but in the other order
+    assert count_chunks([(0, 1), (1, 0)]) == 2  # neighbors, but in the other order
     assert count_chunks([(0, 0), (2, 1)]) == 2  # a gap in one text
 
 

@@ -1,4 +1,4 @@
-"""Counting and cutting; the tokenisers are held against sacrebleu's in tests/parity."""
+"""Counting and cutting; the tokenizers are held against sacrebleu's in tests/parity."""
 
 from collections import Counter
 
@@ -116,7 +116,7 @@ def test_tokens_are_never_empty_and_hold_no_space(text, name):
 
 
 @given(st.text(max_size=40), st.sampled_from(["whitespace", "char", "zh"]))
-def test_these_tokenisers_lose_and_add_no_character(text, name):
+def test_these_tokenizers_lose_and_add_no_character(text, name):
     if "&" not in text:
         assert "".join(tokenize(text, name)) == "".join(text.split())
 

@@ -173,7 +173,7 @@ def test_references_that_are_no_strings_are_refused(kind):
     "option", [{"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}]
 )
 def test_unknown_options_are_refused(kind, option):
-    with pytest.raises(ValueError, match=r"must be|no tokeniser"):
+    with pytest.raises(ValueError, match=r"must be|no tokenizer"):
         ALL[kind]("a", "a", **option)
 
 
@@ -262,7 +262,7 @@ def test_the_modes_agree_to_five_digits_where_the_tool_keeps_to_the_paper(x, y, 
         assert perl == pytest.approx(paper, abs=2e-5)
 
 
-def test_beta_stemming_and_tokeniser_reach_the_score():
+def test_beta_stemming_and_tokenizer_reach_the_score():
     assert rouge_l("cat mat", "the cat is on the mat", beta=0).fmeasure == 1
     assert rouge_n("running dogs", "run dog").fmeasure == 0
     assert rouge_n("running dogs", "run dog", stem=True).fmeasure == 1

@@ -1,4 +1,4 @@
-"""What ROUGE takes for a token: tokenisers, stemming, sentences, and what isn't text."""
+"""What ROUGE takes for a token: tokenizers, stemming, sentences, and what isn't text."""
 
 import warnings
 
@@ -53,12 +53,12 @@ def test_a_text_without_letters_or_with_tokens_does_not_warn(text):
         rouge_tokens(text)
 
 
-def test_names_of_ngrams_and_functions_are_tokenisers_too():
+def test_names_of_ngrams_and_functions_are_tokenizers_too():
     assert rouge_tokens("A cat.", "13a") == ["A", "cat", "."]
     assert rouge_tokens("A cat.", "whitespace") == ["A", "cat."]
     assert rouge_tokens("猫 cat", "char") == ["猫", "c", "a", "t"]
     assert rouge_tokens("a|b", lambda text: text.split("|")) == ["a", "b"]
-    with pytest.raises(ValueError, match=r"no tokeniser is called 'words'.*rouge, unicode"):
+    with pytest.raises(ValueError, match=r"no tokenizer is called 'words'.*rouge, unicode"):
         rouge_tokens("a", "words")
 
 

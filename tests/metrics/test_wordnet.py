@@ -10,7 +10,7 @@ from course_pkg.metrics.wordnet import SynonymSets, WordNet, find_wordnet
 
 # As wndb(5) has it: lemma, part, number of synsets, pointers, …, and the offsets at the end.
 FILES = {
-    "index.noun": "  1 A licence line starts with spaces\n"
+    "index.noun": "  1 A license line starts with spaces\n"
     "automobile n 1 2 @ ~ 1 1 02958343  \n"
     "car n 2 2 @ ~ 2 1 02958343 02959942  \n"
     "car_door n 1 1 @ 1 0 02960352  \n"
@@ -58,7 +58,7 @@ def test_base_forms_by_rule_and_by_exception(folder):
 
 def test_unknown_words_and_odd_ones_have_no_senses(folder):
     base = WordNet(folder)
-    for word in ("", "s", "ing", "xyz", "ca", "carr", "1", ".", "licence"):
+    for word in ("", "s", "ing", "xyz", "ca", "carr", "1", ".", "license"):
         assert base.senses(word) == frozenset(), word
 
 

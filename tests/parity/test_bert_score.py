@@ -2,7 +2,7 @@
 
 Empty strings are left out: bert-score crashes on them under transformers 5. Pair by pair the two
 are equal. In a batch bert-score's pads stand at cosine 0 and beat negative ones, so that a score
-depends on its neighbours; a test shows it, and the others use texts without such tokens or single
+depends on its neighbors; a test shows it, and the others use texts without such tokens or single
 pairs. Tolerance 1e-5, fp32 sums in another order.
 """
 
@@ -32,7 +32,7 @@ WORDS = [
     "blue",
     "red",
     "unbelievable",
-    "internationalisation",
+    "internationalization",
     "rain",
     ",",
     ".",

@@ -92,7 +92,7 @@ def test_chinese_scores_nothing_there_and_something_here():
     assert (score.precision, score.recall) == (1, 6 / 7)
 
 
-def test_rouge_score_agrees_with_ours_through_our_tokeniser():
+def test_rouge_score_agrees_with_ours_through_our_tokenizer():
     class Unicode:
         def tokenize(self, text):
             from course_pkg.metrics.rouge_text import rouge_tokens

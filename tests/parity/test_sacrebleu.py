@@ -1,4 +1,4 @@
-"""BLEU against sacrebleu: random corpora, tokenisers, bootstrap. And where nltk differs."""
+"""BLEU against sacrebleu: random corpora, tokenizers, bootstrap. And where nltk differs."""
 
 import random
 import warnings

@@ -3,6 +3,8 @@
 Each builder returns a function `(expected, given) -> str | None`: None when they agree, else the
 reason in words. The rules are explicit: True is not 1, NaN equals nothing, an array's shape is
 checked before its numbers, and the tolerance is the relative error ‖given − expected‖ / ‖expected‖.
+
+Chapter: appendix/for-instructors.
 """
 
 import math
@@ -18,8 +20,6 @@ Comparator = Callable[[Any, Any], str | None]
 
 def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
     """A real number within `rtol`·|expected| + `atol`; an integer may be given as 3 or as 3.0.
-
-    Chapter: appendix/for-instructors.
 
     >>> number()(256, 256.0) is None
     True
@@ -45,8 +45,7 @@ def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
 
 def array(rtol: float, atol: float = 0.0, dtype: str | None = None) -> Comparator:
     """An array of the expected shape with relative error at most `rtol` (or every entry
-    within `atol` where the expected array is zero). `rtol=0` asks for equal bits.
-    Chapter: appendix/for-instructors."""
+    within `atol` where the expected array is zero). `rtol=0` asks for equal bits."""
 
     def compare(expected: Array, given: Any) -> str | None:
         if not isinstance(given, Array):
@@ -71,8 +70,6 @@ def array(rtol: float, atol: float = 0.0, dtype: str | None = None) -> Comparato
 def exactly() -> Comparator:
     """The same type and the same value, throughout: for text, lists of names, booleans.
 
-    Chapter: appendix/for-instructors.
-
     >>> exactly()(["q_proj"], ["q_proj", "v_proj"])
     'the value differs'
     """
@@ -86,10 +83,7 @@ def exactly() -> Comparator:
 
 
 def parts(comparators: Mapping[str, Comparator]) -> Comparator:
-    """A dict, of which only the named parts are compared, each with its own comparator.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A dict, of which only the named parts are compared, each with its own comparator."""
 
     def compare(expected: dict[str, Any], given: Any) -> str | None:
         if not isinstance(given, dict):
@@ -105,7 +99,7 @@ def parts(comparators: Mapping[str, Comparator]) -> Comparator:
 
 
 def describe_type(value: Any) -> str:
-    """What a value is, with its article, for messages. Chapter: appendix/for-instructors.
+    """What a value is, with its article, for messages.
 
     >>> describe_type([1]), describe_type(None)
     ('a list', 'None')

@@ -4,6 +4,8 @@ The same `Exam` serves a reader in process and a student behind a socket. Inputs
 comes in nothing is judged until `results` is called, so a sitting can't be used as an oracle.
 The last complete answer within a question's deadline, counted from the first look at its inputs,
 is the one that counts.
+
+Chapter: appendix/for-instructors.
 """
 
 import time
@@ -17,17 +19,12 @@ from .seeds import PUBLIC_KEY, question_rng
 
 
 def variant_rng(student: str, assignment: str, name: str) -> Any:
-    """The generator of a student's own small case: public, for it must be shown to them.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The generator of a student's own small case: public, for it must be shown to them."""
     return question_rng(PUBLIC_KEY, "variant", student, assignment, name)
 
 
 class Exam:
     """key: secret of the course (PUBLIC_KEY for readers). student: "" for the documents' case.
-
-    Chapter: appendix/for-instructors.
 
     >>> exam = Exam("lora-math", student="ada")
     >>> exam.result("counts").earned

@@ -2,6 +2,8 @@
 
 An outcome is what came back for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
 This module sees values only; it neither runs answers nor shows anything to a student.
+
+Chapter: appendix/for-instructors.
 """
 
 from dataclasses import dataclass
@@ -17,9 +19,8 @@ UNANSWERED = "not answered yet"
 class Failure:
     """The smallest case that failed, and why.
 
-    reason: in words. misconception: the explanation of the wrong method that was recognised.
+    reason: in words. misconception: the explanation of the wrong method that was recognized.
     expected: None for a number worked by hand, which a student should find, not read.
-    Chapter: appendix/for-instructors.
     """
 
     inputs: Any
@@ -31,10 +32,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class PropertyResult:
-    """What one property earned. failure is None when it was earned.
-
-    Chapter: appendix/for-instructors.
-    """
+    """What one property earned. failure is None when it was earned."""
 
     name: str
     says: str
@@ -50,7 +48,7 @@ class PropertyResult:
 
 @dataclass(frozen=True)
 class QuestionResult:
-    """What one question earned, property by property. Chapter: appendix/for-instructors."""
+    """What one question earned, property by property."""
 
     question: str
     properties: tuple[PropertyResult, ...]
@@ -68,8 +66,6 @@ class QuestionResult:
 
 def judge(question: Question, cases: list[Case], outcomes: Any) -> QuestionResult:
     """The result of a question. outcomes: one per case, in order; anything malformed fails.
-
-    Chapter: appendix/for-instructors.
 
     >>> from course_pkg.grading.contract.compare import number
     >>> from course_pkg.grading.contract.questions import Property, draw_cases
@@ -102,34 +98,36 @@ def _first_failure(question: Question, pairs: list[tuple[Case, Any]]) -> Failure
             case {"error": str(message)}:
                 failures.append((case, None, message))
             case {"value": given}:
-                if (reason := _difference(question, case, given)) is not None:
+                if (
+                    reason := _difference(question, case.property, case.expected, given)
+                ) is not None:
                     failures.append((case, given, reason))
             case _:
                 failures.append((case, None, "no complete answer was handed in"))
     if not failures:
         return None
     case, given, reason = min(failures, key=lambda failed: len(encode(failed[0].inputs)))
-    explained = None if given is None else _recognise(question, failures)
+    explained = None if given is None else _recognize(question, failures)
     expected = case.expected if question.variant is None else None
     return Failure(case.inputs, expected, given, reason, explained)
 
 
-def _difference(question: Question, case: Case, given: Any) -> str | None:
+def _difference(question: Question, prop: str, expected: Any, given: Any) -> str | None:
     """What the comparator says; a value of parts that it can't even compare is not equal."""
     try:
-        return question.compares(case.property)(case.expected, given)
+        return question.compares(prop)(expected, given)
     except Exception as error:  # the rest of the submission keeps its marks
         return f"the value can't be compared with what is wanted ({type(error).__name__})"
 
 
-def _recognise(question: Question, failures: list[tuple[Case, Any, str]]) -> str | None:
+def _recognize(question: Question, failures: list[tuple[Case, Any, str]]) -> str | None:
     """The misconception that gives exactly what was given, in every case that failed."""
     for misconception in question.misconceptions:
         if all(
             case.property in misconception.breaks
             and given is not None
-            and question.compares(case.property)(
-                as_crossing(misconception.value(case.inputs)), given
+            and _difference(
+                question, case.property, as_crossing(misconception.value(case.inputs)), given
             )
             is None
             for case, given, _ in failures

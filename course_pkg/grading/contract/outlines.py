@@ -2,6 +2,8 @@
 
 The trusted half of an assignment imports torch, which takes seconds; a checker, which has it,
 writes the outlines once at the start of a run, before anything of a student's was read.
+
+Chapter: appendix/for-instructors.
 """
 
 import json
@@ -13,7 +15,7 @@ from .questions import Question
 
 @dataclass(frozen=True)
 class PropertyOutline:
-    """A `Property` without its draws. Chapter: appendix/for-instructors."""
+    """A `Property` without its draws."""
 
     name: str
     says: str
@@ -26,7 +28,6 @@ class Outline:
     """A `Question` without its functions.
 
     misconceptions: what each says. by_hand: whether the right value is the student's to find.
-    Chapter: appendix/for-instructors.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Outline:
 
 
 def outlined(questions: Iterable[Question]) -> dict[str, Outline]:
-    """The outlines of questions, by name, in their order. Chapter: appendix/for-instructors.
+    """The outlines of questions, by name, in their order.
 
     >>> outlined([])
     {}
@@ -58,14 +59,12 @@ def outlined(questions: Iterable[Question]) -> dict[str, Outline]:
 
 
 def as_json(outlines: dict[str, Outline]) -> str:
-    """Outlines as text. Chapter: appendix/for-instructors."""
+    """Outlines as text."""
     return json.dumps([asdict(outline) for outline in outlines.values()])
 
 
 def from_json(text: str | bytes) -> dict[str, Outline]:
     """Outlines from what `as_json` wrote. Raises ValueError or TypeError for another text.
-
-    Chapter: appendix/for-instructors.
 
     >>> from_json("[]")
     {}

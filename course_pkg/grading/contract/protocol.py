@@ -2,6 +2,8 @@
 
 A frame is 4 bytes of length, big-endian, then that many bytes of `values.encode`. The length is
 checked before a byte of the frame is read.
+
+Chapter: appendix/for-instructors.
 """
 
 import socket
@@ -12,10 +14,7 @@ from .values import MAX_BYTES, decode, encode
 
 
 def send(sock: socket.socket, value: Any) -> None:
-    """Send one plain value. Raises NotPlain, before anything is sent, if it isn't one.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Send one plain value. Raises NotPlain, before anything is sent, if it isn't one."""
     data = encode(value)
     sock.sendall(struct.pack(">I", len(data)) + data)
 
@@ -24,8 +23,6 @@ def receive(sock: socket.socket) -> Any:
     """The next plain value. Raises NotPlain for a frame that holds none, after reading all of it.
 
     Raises EOFError at the end of the stream, and for a frame that is too long to be read.
-
-    Chapter: appendix/for-instructors.
 
     >>> a, b = socket.socketpair()
     >>> send(a, {"op": "inputs"})

@@ -2,10 +2,12 @@
 
 A `Question` says how the right value is computed from inputs; each `Property` carries points and
 draws the inputs that put exactly that property to the test; a `Misconception` is a wrong method
-whose value can be recognised and explained. `draw_cases` makes the cases of a question, and
+whose value can be recognized and explained. `draw_cases` makes the cases of a question, and
 repeats a draw until every misconception that breaks the property gives a different value: in each
 case of the property, or in one at least where the method may be right by luck.
 This module runs no student's code.
+
+Chapter: appendix/for-instructors.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,10 +25,7 @@ DEFAULT_DEADLINE_S = 60.0
 
 
 class ChecksError(RuntimeError):
-    """A question is written wrongly: an author's mistake, never a student's.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A question is written wrongly: an author's mistake, never a student's."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Property:
     name: its key. says: what must hold, in the student's words. hint: what to look at on failure.
     draw: `(rng, size) -> inputs`, size running from 0 to cases − 1, small cases first; None
     where the question is about the student's own variant. compare: overrides the question's.
-    Chapter: appendix/for-instructors.
     """
 
     name: str
@@ -53,7 +51,7 @@ class Misconception:
     """A wrong method: `value(inputs)` is what it gives. breaks: the properties that it fails.
 
     sometimes_right: it may give the right value in some cases of a property that it breaks, if
-    it is wrong in one at least. Chapter: appendix/for-instructors.
+    it is wrong in one at least.
     """
 
     name: str
@@ -69,7 +67,7 @@ class Question:
 
     Its points are those of its properties. variant: the name of the variant in the assignment's
     `ask` that gives the inputs, for numbers worked by hand. deadline_s: seconds from the first
-    look at the inputs to the last answer that counts. Chapter: appendix/for-instructors.
+    look at the inputs to the last answer that counts.
     """
 
     name: str
@@ -113,7 +111,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Case:
-    """One input of one property, and the right value for it. Chapter: appendix/for-instructors."""
+    """One input of one property, and the right value for it."""
 
     property: str
     inputs: Any
@@ -124,7 +122,7 @@ def draw_cases(question: Question, rng: np.random.Generator, variant: Any = None
     """The cases of a question, in the order of its properties, small ones first.
 
     variant: the student's own case, for a question that has one. Raises ChecksError where no
-    draw tells a misconception from the right value. Chapter: appendix/for-instructors.
+    draw tells a misconception from the right value.
     """
     cases: list[Case] = []
     for prop in question.properties:

@@ -5,6 +5,8 @@ VARIANTS, a dict from a variant's name to `variant(rng | None) -> dict`, and MAS
 that would answer a question, which the grader hides from students.
 `checks/<assignment>/trusted.py` has QUESTIONS, a tuple of `Question`. The student's side imports
 only `ask`; dashes in an assignment's name are underscores in its folder's.
+
+Chapter: appendix/for-instructors.
 """
 
 import ast
@@ -23,17 +25,14 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class UnknownQuestion(KeyError):
-    """No such assignment or question; the message names the nearest.
-
-    Chapter: appendix/for-instructors.
-    """
+    """No such assignment or question; the message names the nearest."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def assignments() -> list[str]:
-    """The names of all assignments that have checks. Chapter: appendix/for-instructors.
+    """The names of all assignments that have checks.
 
     >>> "lora-math" in assignments()
     True
@@ -42,7 +41,7 @@ def assignments() -> list[str]:
 
 
 def split(question_id: str) -> tuple[str, str]:
-    """The assignment and the question of an id. Chapter: appendix/for-instructors.
+    """The assignment and the question of an id.
 
     >>> split("lora-math/by-hand/parameters")
     ('lora-math', 'by-hand/parameters')
@@ -54,14 +53,12 @@ def split(question_id: str) -> tuple[str, str]:
 
 
 def ask(assignment: str) -> ModuleType:
-    """The student's half of an assignment's checks. Chapter: appendix/for-instructors."""
+    """The student's half of an assignment's checks."""
     return _load(assignment, "ask")
 
 
 def student_side(assignment: str) -> tuple[Path, ...]:
     """The files of the checks that a student's kernel needs: `ask`, and what it imports beside it.
-
-    Chapter: appendix/threat-model.
 
     >>> sorted(path.name for path in student_side("lora-math"))
     ['__init__.py', '__init__.py', 'ask.py', 'models.py']
@@ -80,8 +77,6 @@ def student_side(assignment: str) -> tuple[Path, ...]:
 def masked(assignment: str) -> tuple[str, ...]:
     """The modules that would answer a question of an assignment, read without running anything.
 
-    Chapter: appendix/threat-model.
-
     >>> "course_pkg.adapters" in masked("lora-math")
     True
     """
@@ -93,26 +88,17 @@ def masked(assignment: str) -> tuple[str, ...]:
 
 
 def ask_module(assignment: str) -> str:
-    """The dotted name of an assignment's `ask`, not imported. Raises UnknownQuestion.
-
-    Chapter: appendix/threat-model.
-    """
+    """The dotted name of an assignment's `ask`, not imported. Raises UnknownQuestion."""
     return _module(assignment, "ask")
 
 
 def trusted(assignment: str) -> dict[str, Question]:
-    """The questions of an assignment by name. Never imported on the student's side of a wall.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The questions of an assignment by name. Never imported on the student's side of a wall."""
     return {q.name: q for q in _load(assignment, "trusted").QUESTIONS}
 
 
 def find(table: dict[str, Any], name: str, kind: str) -> Any:
-    """`table[name]`, or UnknownQuestion with the nearest names.
-
-    Chapter: appendix/for-instructors.
-    """
+    """`table[name]`, or UnknownQuestion with the nearest names."""
     if name not in table:
         near = get_close_matches(name, table, n=1) or sorted(table)
         raise UnknownQuestion(f"no {kind} is called {name!r}; did you mean {', '.join(near)}?")
@@ -120,10 +106,7 @@ def find(table: dict[str, Any], name: str, kind: str) -> Any:
 
 
 def assignment_hash(assignment: str) -> str:
-    """The hash of an assignment's checks, which its draws depend on.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The hash of an assignment's checks, which its draws depend on."""
     return checks_hash(_folder(assignment, "ask"))
 
 

@@ -2,6 +2,8 @@
 
 Everything that came from an answer is shortened and escaped before it is shown. A verdict in
 short texts is a `QuestionRecord`: one table shows those of the notebook and those of the grader.
+
+Chapter: exercises.
 """
 
 import html
@@ -19,7 +21,7 @@ NO_TEX = "tex2jax_ignore mathjax_ignore"
 
 
 def as_record(result: QuestionResult) -> QuestionRecord:
-    """A verdict in short texts. Chapter: appendix/for-instructors.
+    """A verdict in short texts.
 
     >>> as_record(QuestionResult("counts", ())).points
     0
@@ -38,10 +40,7 @@ def _failure(failure: Failure) -> FailureRecord:
 
 
 def html_table(heading: str, rows: Iterable[tuple[PropertyRecord, list[tuple[str, str]]]]) -> str:
-    """A report as HTML: each property with its details; every text is escaped.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A report as HTML: each property with its details; every text is escaped."""
     body = []
     for p, lines in rows:
         below = "".join(
@@ -59,8 +58,6 @@ def html_table(heading: str, rows: Iterable[tuple[PropertyRecord, list[tuple[str
 
 def shorten(value: Any, limit: int = MAX_SHOWN) -> str:
     """A value as short text; in a dict, what is short comes first and arrays by their shape.
-
-    Chapter: exercises.
 
     >>> shorten({"x": Array("float32", (8, 8), bytes(256)), "alpha": 2.0})
     '{alpha: 2.0, x: float32 (8, 8)}'
@@ -96,8 +93,6 @@ def _array(value: Array) -> str:
 
 class Score(float):
     """The points of one question: a float, so that nbgrader reads it, with a report to look at.
-
-    Chapter: exercises.
 
     >>> from course_pkg.grading.contract.judge import QuestionResult
     >>> Score("demo/q", QuestionResult("q", ()))
@@ -150,10 +145,7 @@ class Score(float):
 
 
 class Recorded:
-    """What `check` returns under the grader: that the answer was taken, and nothing more.
-
-    Chapter: exercises.
-    """
+    """What `check` returns under the grader: that the answer was taken, and nothing more."""
 
     def __init__(self, question_id: str) -> None:
         self.question_id = question_id

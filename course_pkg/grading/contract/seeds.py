@@ -3,6 +3,8 @@
 A draw depends on a key, the student, the question and the text of the checks: the same on every
 regrade and resubmission, and unknown before hand-in to anyone without the key. Readers and stock
 nbgrader use the public key, so that what they see can be seen again.
+
+Chapter: appendix/for-instructors.
 """
 
 import hashlib
@@ -17,8 +19,6 @@ PUBLIC_KEY = b"public"
 def question_rng(key: bytes, *parts: str) -> np.random.Generator:
     """A generator that depends on `key` and every one of `parts`, and on nothing else.
 
-    Chapter: appendix/for-instructors.
-
     >>> a, b = (question_rng(PUBLIC_KEY, "ada", "lora-math/forward") for _ in range(2))
     >>> a.integers(1000) == b.integers(1000)
     np.True_
@@ -31,10 +31,7 @@ def question_rng(key: bytes, *parts: str) -> np.random.Generator:
 
 
 def checks_hash(folder: Path) -> str:
-    """SHA-256 over the names and contents of every Python file below `folder`.
-
-    Chapter: appendix/for-instructors.
-    """
+    """SHA-256 over the names and contents of every Python file below `folder`."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         content = path.read_bytes()

@@ -2,6 +2,8 @@
 
 The values of a verdict stay with whoever judged; these texts are what the recorder keeps, and what
 every report shows: in the notebook, in the gradebook and on the student's page.
+
+Chapter: appendix/for-instructors.
 """
 
 import unicodedata
@@ -16,10 +18,7 @@ _TURNING = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), 
 
 @dataclass(frozen=True)
 class FailureRecord:
-    """A `Failure` in short texts; None for what is not to be shown, or is not there.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A `Failure` in short texts; None for what is not to be shown, or is not there."""
 
     inputs: str | None
     expected: str | None
@@ -30,10 +29,7 @@ class FailureRecord:
 
 @dataclass(frozen=True)
 class PropertyRecord:
-    """What one property earned, in short texts. failure is None when it was earned.
-
-    Chapter: appendix/for-instructors.
-    """
+    """What one property earned, in short texts. failure is None when it was earned."""
 
     name: str
     says: str
@@ -49,7 +45,7 @@ class PropertyRecord:
 
 @dataclass(frozen=True)
 class QuestionRecord:
-    """What one question earned, in short texts. Chapter: appendix/for-instructors."""
+    """What one question earned, in short texts."""
 
     question: str
     properties: tuple[PropertyRecord, ...]
@@ -68,7 +64,7 @@ class QuestionRecord:
 def one_line(text: str, limit: int = 500) -> str:
     """A text from outside as one line: controls and marks that hide or turn text are replaced.
 
-    limit: characters that are kept. Chapter: appendix/for-instructors.
+    limit: characters that are kept.
 
     >>> one_line("two\\nlines\\x1b[2J")
     'two lines�[2J'
@@ -85,7 +81,7 @@ def _hidden(character: str) -> bool:
 
 
 def title(question_id: str, record: QuestionRecord) -> str:
-    """The first line of a report. Chapter: appendix/for-instructors.
+    """The first line of a report.
 
     >>> title("lora-math/counts", QuestionRecord("counts", ()))
     'lora-math/counts: 0 of 0 points'
@@ -95,8 +91,6 @@ def title(question_id: str, record: QuestionRecord) -> str:
 
 def details(p: PropertyRecord) -> list[tuple[str, str]]:
     """What a property that was lost has to say: labels and texts, in the order to show them.
-
-    Chapter: appendix/for-instructors.
 
     >>> details(PropertyRecord("n", "says", "hint", 1, FailureRecord(None, None, None, UNANSWERED)))
     [('not answered yet', '')]

@@ -4,6 +4,8 @@ A plain value is a number, a text, bytes, None, a list, tuple or dict of plain v
 array (dtype, shape and bytes). `encode` turns one into bytes, `decode` reads bytes that may be
 hostile: sizes are checked before anything is allocated, and nothing in the bytes can name code.
 This module does not open files and never unpickles.
+
+Chapter: appendix/for-instructors.
 """
 
 import json
@@ -35,10 +37,7 @@ ITEM_SIZES = {
 
 
 class NotPlain(ValueError):
-    """The value, or the bytes, are not a plain value; the message says why.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The value, or the bytes, are not a plain value; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class Array:
     """An array as it crosses: little-endian, C order.
 
     dtype: a name from ITEM_SIZES. shape: sizes, outermost first. data: the bytes.
-    Chapter: appendix/for-instructors.
 
     >>> Array("float32", (2,), b"\\x00\\x00\\x80?\\x00\\x00\\x00@").numpy().tolist()
     [1.0, 2.0]
@@ -87,7 +85,6 @@ def encode(value: Any) -> bytes:
     """The bytes of a plain value. Tensors and numpy values become arrays and numbers.
 
     Raises NotPlain for any other type, and for values nested deeper than MAX_DEPTH.
-    Chapter: appendix/for-instructors.
 
     >>> decode(encode({"loss": 0.5, "steps": [1, 2]}))
     {'loss': 0.5, 'steps': [1, 2]}
@@ -101,10 +98,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The plain value in `data`; arrays come back as `Array`. Raises NotPlain if malformed.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The plain value in `data`; arrays come back as `Array`. Raises NotPlain if malformed."""
     if not 4 <= len(data) <= MAX_BYTES:
         raise NotPlain(f"{len(data):,} bytes; wanted 4 to {MAX_BYTES:,}")
     (length,) = struct.unpack(">I", data[:4])
@@ -128,8 +122,6 @@ def decode(data: bytes) -> Any:
 
 def as_crossing(value: Any) -> Any:
     """A copy of the value as it looks on the other side: arrays are `Array`, numbers Python's.
-
-    Chapter: appendix/for-instructors.
 
     >>> as_crossing((1, 2.5, "r"))
     (1, 2.5, 'r')

@@ -3,6 +3,8 @@
 nbgrader reads a score from what a test cell shows. Here a test cell shows nothing but the points
 that the checker found, as one result, with the report by property; so every nbgrader command
 reads the right score from it, and nothing that a student's code wrote is ever taken for one.
+
+Chapter: appendix/for-instructors.
 """
 
 import html
@@ -26,9 +28,9 @@ def with_results(
 ) -> NotebookNode:
     """A copy of the notebook with what its cells gave, and our result in every test cell.
 
-    checks: the question of every test cell, by grade_id. outputs: sanitised outputs by index of
+    checks: the question of every test cell, by grade_id. outputs: sanitized outputs by index of
     the cell; those of test cells are dropped. Raises ValueError for a test cell without a question
-    of the record, or with other points than it has. Chapter: appendix/for-instructors.
+    of the record, or with other points than it has.
     """
     copy = nbformat.from_dict(notebook)
     questions = {question.question: question for question in record.questions}
@@ -53,10 +55,7 @@ def with_results(
 
 
 def with_nothing(released: NotebookNode) -> NotebookNode:
-    """A copy of the released notebook for a hand-in that was not run: no points in any test.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A copy of the released notebook for a hand-in that was not run: no points in any test."""
     copy = nbformat.from_dict(released)
     for cell in copy.cells:
         if cell.cell_type == "code":
@@ -67,7 +66,7 @@ def with_nothing(released: NotebookNode) -> NotebookNode:
 def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
     """A copy of the notebook with a first cell that says what was not as usual, if anything.
 
-    Its texts can't act as Markdown, markup or TeX. Chapter: appendix/for-instructors.
+    Its texts can't act as Markdown, markup or TeX.
     """
     copy = nbformat.from_dict(notebook)
     lines = [] if record.state == State.GRADED else [f"{record.state.means}. {record.reason}"]
@@ -88,21 +87,18 @@ def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
 
 
 def is_marked(cell: NotebookNode) -> bool:
-    """Whether nbgrader knows a cell by name. Chapter: appendix/for-instructors."""
+    """Whether nbgrader knows a cell by name."""
     return "grade_id" in cell.metadata.get("nbgrader", {})
 
 
 def is_test(cell: NotebookNode) -> bool:
-    """Whether a cell's score comes from a check: graded code that is not an answer itself.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Whether a cell's score comes from a check: graded code that is not an answer itself."""
     meta = cell.metadata.get("nbgrader", {})
     return bool(cell.cell_type == "code" and meta.get("grade") and not meta.get("solution"))
 
 
 def points_shown(notebook: NotebookNode) -> float:
-    """The points of all tests, as nbgrader reads them. Chapter: appendix/for-instructors."""
+    """The points of all tests, as nbgrader reads them."""
     from nbgrader.utils import determine_grade
 
     return float(sum(determine_grade(cell)[0] for cell in notebook.cells if is_test(cell)))

@@ -3,6 +3,8 @@
 nbconvert's Markdown lets HTML through, a fence called mermaid writes its text out as HTML, some
 texts hang it, and MathJax runs commands. So Markdown is turned into HTML here, by a parser that
 stays linear, and both go through one short list of tags that hold no address, no name, no script.
+
+Chapter: appendix/for-instructors.
 """
 
 import re
@@ -57,8 +59,6 @@ _VALUE = re.compile(r"[#a-z0-9.% -]{1,40}|rgba?\([0-9., %]{1,40}\)", re.IGNORECA
 def clean_html(text: str) -> str | None:
     """Tables and marked-up text from hostile HTML, in a box of its own; None if it is too much.
 
-    Chapter: appendix/for-instructors.
-
     >>> clean_html("<b onclick='x()'>1</b><script>x()</script>")
     '<div class="tex2jax_ignore mathjax_ignore" style="overflow: auto"><b>1</b></div>'
     """
@@ -74,7 +74,6 @@ def clean_markdown(text: str, rendered: bool = True) -> str:
     Plain prose comes back as it is. Anything else comes back as HTML in one line, which Markdown
     takes as it is; links and pictures stand there as they were written. Mathematics stays, without
     the commands that act or redefine. rendered: False to show it as it was written. Call it once.
-    Chapter: appendix/for-instructors.
 
     >>> clean_markdown("*Plain* prose.")
     '*Plain* prose.'
@@ -107,8 +106,6 @@ def _unescaped(html: str) -> str:
 
 def printable(text: str) -> str:
     """A text without control characters but tab and newline, and without halves of characters.
-
-    Chapter: appendix/for-instructors.
 
     >>> printable("a\\x00b\\r\\nc\\u202e")
     'ab\\nc'

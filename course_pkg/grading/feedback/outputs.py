@@ -3,6 +3,8 @@
 Outputs come as decoded JSON from a student's kernel, so they are whatever the student wished.
 `clean` makes nbformat's outputs of them: text, pictures whose bytes are pictures, tables; of
 anything else it says that it is not shown. It never raises. `markup` does the HTML and Markdown.
+
+Chapter: appendix/for-instructors.
 """
 
 import re
@@ -24,7 +26,7 @@ MAX_OUTPUTS = 100  # of one cell, streams joined
 MAX_SEEN = 100_000  # of one cell, as they came
 MAX_IMAGES = 10_000_000  # characters of one cell's pictures
 MAX_ALL = 20_000_000  # characters of a whole notebook's outputs
-MAX_COLOURS = 2_000  # changes of colour in one text; a report's time grows with their square
+MAX_COLOURS = 2_000  # changes of color in one text; a report's time grows with their square
 MAX_RENDERED = 300_000  # characters of Markdown in a notebook
 _STREAMS = ("stdout", "stderr")
 _ESCAPES = re.compile(r"\x1b(?:\[([0-9;]{0,40})m|\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*\x07?|[@-~]?)")
@@ -35,8 +37,7 @@ _KEPT = {0, 1, 3, 4, 7, 22, 24, 27, 39, 49, *range(30, 38), *range(40, 48), *ran
 def clean(outputs: Any) -> list[NotebookNode]:
     """The outputs of one untrusted cell, fit to show, from any JSON value. Never raises.
 
-    Texts are cut aloud in the middle, at MAX_TEXT characters a cell. Chapter:
-    appendix/for-instructors.
+    Texts are cut aloud in the middle, at MAX_TEXT characters a cell.
 
     >>> clean([{"output_type": "display_data", "data": {"application/javascript": "x()"}}])[0].text
     '[not shown: application/javascript]\\n'
@@ -67,10 +68,7 @@ def clean(outputs: Any) -> list[NotebookNode]:
 
 
 def clean_all(cells: Iterable[Any]) -> list[list[NotebookNode]]:
-    """The outputs of each of a notebook's cells, fit to show, and MAX_ALL characters together.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The outputs of each of a notebook's cells, fit to show, and MAX_ALL characters together."""
     made, left = [], MAX_ALL
     for outputs in cells:
         shown = clean(outputs)
@@ -87,7 +85,7 @@ def clean_cells(cells: Iterable[NotebookNode]) -> list[NotebookNode]:
     """A notebook's cells, fit to show: the student's own Markdown, and raw text as Markdown.
 
     Code cells and locked ones come back as they are. After MAX_RENDERED characters Markdown is
-    shown as it was written, for reading it takes time. Chapter: appendix/for-instructors.
+    shown as it was written, for reading it takes time.
     """
     made, left = [], MAX_RENDERED
     for cell in cells:
@@ -101,7 +99,7 @@ def clean_cells(cells: Iterable[NotebookNode]) -> list[NotebookNode]:
 
 
 def _joined(outputs: list[Any]) -> list[Any]:
-    """The outputs, with neighbours of the same stream as one: a progress bar writes hundreds."""
+    """The outputs, with neighbors of the same stream as one: a progress bar writes hundreds."""
     joined: list[Any] = []
     last: tuple[str, list[str]] | None = None
     for output in outputs:
@@ -176,25 +174,25 @@ def _words(value: Any, glue: str = "") -> str | None:
 
 
 def _text(text: str, limit: int) -> str:
-    """Plain text with plain colours, its lines as a terminal leaves them, cut in the middle."""
+    """Plain text with plain colors, its lines as a terminal leaves them, cut in the middle."""
     if len(text) > limit:
         half = limit // 2
         cut = f"\n[… {len(text) - 2 * half:,} characters are not shown …]\n"
         text = f"{text[:half]}{cut}{text[len(text) - half :]}"
     lines = text.replace("\r\n", "\n").split("\n")
     text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
-    out, at, colours = [], 0, 0
+    out, at, colors = [], 0, 0
     for escape in _ESCAPES.finditer(text):
         out.append(printable(text[at : escape.start()]))
         at, codes = escape.end(), escape[1]
-        if codes is not None and colours < MAX_COLOURS and _plain_colour(codes):
-            colours += 1
+        if codes is not None and colors < MAX_COLOURS and _plain_colour(codes):
+            colors += 1
             out.append(f"\x1b[{codes}m")
     return "".join([*out, printable(text[at:])])
 
 
 def _plain_colour(codes: str) -> bool:
-    """Whether codes are plain colours, complete: reports fail on one that breaks off."""
+    """Whether codes are plain colors, complete: reports fail on one that breaks off."""
     left = [int(code or 0) for code in codes.split(";")]
     while left:
         code = left.pop(0)

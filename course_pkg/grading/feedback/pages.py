@@ -2,6 +2,8 @@
 
 Each page is one file without script and without anything from elsewhere, and its policy says so to
 the browser. Jinja escapes every text.
+
+Chapter: appendix/for-instructors.
 """
 
 import base64
@@ -29,7 +31,7 @@ WIDTH, HEIGHT, FLOOR = 600, 105, 125  # of the histogram's area, and where it st
 
 @dataclass(frozen=True)
 class Bin:
-    """One bar of the histogram, in the drawing's units. Chapter: appendix/for-instructors."""
+    """One bar of the histogram, in the drawing's units."""
 
     label: str
     count: int
@@ -47,7 +49,7 @@ class Bin:
 def student(record: Record, to_mark: float) -> str:
     """A student's page: the score, and what each lost mark was for.
 
-    to_mark: points that wait to be marked by hand. Chapter: appendix/for-instructors.
+    to_mark: points that wait to be marked by hand.
     """
     title = f"{record.assignment}: {one_line(record.student)}"
     unsafe = is_unsafe(record)
@@ -60,7 +62,7 @@ def index(
     stats: Statistics | None,
     to_mark: Mapping[str, float],
 ) -> str:
-    """The page of the class: statistics, questions, students. Chapter: appendix/for-instructors."""
+    """The page of the class: statistics, questions, students."""
     bins = histogram([record.score for record in records], stats.most) if stats else []
     return _render(
         "index",
@@ -76,8 +78,6 @@ def index(
 
 def histogram(scores: Sequence[int], most: float) -> list[Bin]:
     """Bars over the scores from 0 to `most`, each of the same whole number of points.
-
-    Chapter: appendix/for-instructors.
 
     >>> [(b.label, b.count) for b in histogram([0, 1, 24], 24)][::11]
     [('0–1', 2), ('22–24', 1)]
@@ -99,12 +99,12 @@ def histogram(scores: Sequence[int], most: float) -> list[Bin]:
 
 
 def is_unsafe(record: Record) -> bool:
-    """Whether a submission was graded without a sandbox. Chapter: appendix/for-instructors."""
+    """Whether a submission was graded without a sandbox."""
     return record.sandbox.startswith("NONE")
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is a page that was made here. Chapter: appendix/for-instructors."""
+    """Whether a file is a page that was made here."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return GENERATOR in file.read(2_000)
 

@@ -1,6 +1,8 @@
 """Pictures from outside: base64 that holds a PNG or a JPEG of a usual size, or nothing.
 
 Only the first bytes are looked at, never the picture itself: what decodes it is the browser.
+
+Chapter: appendix/for-instructors.
 """
 
 import base64
@@ -15,7 +17,6 @@ def picture(text: str, kind: str, room: int) -> str | None:
     """A picture's base64, made anew; None if it is none, or larger than the limits or `room`.
 
     kind: a type of KINDS. room: characters that there is place for.
-    Chapter: appendix/for-instructors.
 
     >>> picture("PHN2Zz4=", "image/png", 1000) is None
     True

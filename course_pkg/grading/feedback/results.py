@@ -1,6 +1,8 @@
 """What a class gets: `results/<assignment>/` with grades.csv, a page for each student, an index.
 
 Texts that came from outside can't act here: not as a formula in the table, not as markup on a page.
+
+Chapter: appendix/for-instructors.
 """
 
 import csv
@@ -24,17 +26,14 @@ MODE = 0o644
 def current(
     store: Store, assignment: str, present: Collection[str], fresh: Iterable[Record]
 ) -> list[Record]:
-    """The latest record of every student whose hand-in is there: fresh ones, then those kept.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The latest record of every student whose hand-in is there: fresh ones, then those kept."""
     kept = {found.record.student: found.record for found in store.all(assignment) if found.record}
     latest = kept | {record.student: record for record in fresh}
     return [latest[student] for student in sorted(present) if student in latest]
 
 
 def folder(assignment: str) -> Path:
-    """The folder of an assignment's results, in the course's. Chapter: appendix/for-instructors.
+    """The folder of an assignment's results, in the course's.
 
     >>> folder("lora-math").as_posix()
     'results/lora-math'
@@ -48,7 +47,6 @@ def write(
     """Write grades.csv, index.html and every student's page; pages of others are removed.
 
     to_mark: points that wait to be marked by hand, by student. Returns the folder.
-    Chapter: appendix/for-instructors.
     """
     records = sorted(records, key=lambda record: record.student)
     into = course / folder(assignment)
@@ -69,8 +67,6 @@ def write(
 def grades_csv(records: Iterable[Record], to_mark: Mapping[str, float]) -> str:
     """The class as CSV: texts quoted, and none that a spreadsheet would calculate.
 
-    Chapter: appendix/for-instructors.
-
     >>> grades_csv([], {}).startswith('"student","assignment","state","score"')
     True
     """
@@ -87,7 +83,7 @@ def grades_csv(records: Iterable[Record], to_mark: Mapping[str, float]) -> str:
 
 
 def inert(text: str) -> str:
-    """A text that no spreadsheet takes for a formula. Chapter: appendix/for-instructors.
+    """A text that no spreadsheet takes for a formula.
 
     >>> inert("=1+1"), inert("ada")
     ("'=1+1", 'ada')

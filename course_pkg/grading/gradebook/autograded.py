@@ -3,6 +3,8 @@
 `difference` says whether the gradebook knows the released notebook as it is. A folder of
 `autograded/` is written whole or not at all: a new one is made beside the old one and put in
 its place, so that a crash leaves the old hand-in or the new one or none, and never a mixture.
+
+Chapter: appendix/for-instructors.
 """
 
 import os
@@ -22,7 +24,7 @@ from ..ledger.vault import sync
 def difference(known: Sequence[Any], released: NotebookNode, assignment: str) -> str | None:
     """What the gradebook and a released notebook differ in; None if in nothing.
 
-    known: the gradebook's notebooks of the assignment. Chapter: appendix/for-instructors.
+    known: the gradebook's notebooks of the assignment.
     """
     from nbgrader.preprocessors import ClearHiddenTests, ClearMarkScheme
     from nbgrader.utils import is_grade, is_locked, is_solution, is_task
@@ -63,7 +65,6 @@ def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
     """Make `target` a folder with just these files, by relative path, each with `mode`.
 
     Raises ValueError for a path that leaves the folder, before anything is written.
-    Chapter: appendix/for-instructors.
     """
     for name in files:
         _inside(name)
@@ -92,10 +93,7 @@ def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
 
 
 def course_files(folder: Path) -> dict[str, bytes]:
-    """What a course hands out beside the notebook, by relative path.
-
-    Chapter: appendix/for-instructors.
-    """
+    """What a course hands out beside the notebook, by relative path."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -107,8 +105,6 @@ def course_files(folder: Path) -> dict[str, bytes]:
 
 def one_name(text: str, what: str) -> str:
     """A text that is the name of one folder. Raises ValueError where it could be a path.
-
-    Chapter: appendix/for-instructors.
 
     >>> one_name("ada", "student")
     'ada'

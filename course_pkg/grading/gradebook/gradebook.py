@@ -5,6 +5,8 @@ formgrader, generate_feedback and export work on it. Two things differ. A hand-i
 transaction, through nbgrader's API: its preprocessor opens the database anew and commits after
 every cell. And points given by hand always wait to be looked at again after a new hand-in, for
 written tasks too; an automatic score is never an earlier hand-in's.
+
+Chapter: appendix/for-instructors.
 """
 
 from collections.abc import Collection
@@ -27,7 +29,6 @@ class Book:
     """The gradebook of the course in a folder; a context that closes it.
 
     course: the folder with nbgrader_config.py, exercises/ and solutions/.
-    Chapter: appendix/for-instructors.
     """
 
     def __init__(self, course: Path) -> None:

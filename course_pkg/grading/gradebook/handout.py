@@ -2,6 +2,8 @@
 
 Nothing that somebody wrote is overwritten: a student works on a copy in work/, and a release
 replaces what lies in exercises/ only where that is an earlier release, untouched.
+
+Chapter: exercises.
 """
 
 import os
@@ -15,10 +17,7 @@ IGNORED = {".ipynb_checkpoints"}
 
 
 class HandoutError(RuntimeError):
-    """An assignment can't be handed out; the message says why, and what to do.
-
-    Chapter: exercises.
-    """
+    """An assignment can't be handed out; the message says why, and what to do."""
 
 
 def release(course: Path, assignment: str) -> bool:
@@ -26,7 +25,7 @@ def release(course: Path, assignment: str) -> bool:
 
     course: the folder that holds solutions/ and exercises/. Raises HandoutError where
     exercises/<assignment> has been changed by hand, which is then left alone, or where nbgrader
-    refuses. Chapter: exercises.
+    refuses.
     """
     target, fresh = course / "exercises" / assignment, course / RELEASED / assignment
     last = _files(fresh)  # what was released last, read before it is replaced
@@ -55,7 +54,7 @@ def start(course: Path, assignment: str) -> Path:
     """Copy exercises/<assignment> to work/<assignment>, to work in; an older copy is kept as it is.
 
     Returns the folder. Raises HandoutError for an unknown assignment, or a copy that lies there
-    already. Chapter: exercises.
+    already.
     """
     source, target = course / "exercises" / assignment, course / "work" / assignment
     if not source.is_dir():
@@ -71,8 +70,6 @@ def start(course: Path, assignment: str) -> Path:
 
 def program_path() -> str:
     """PATH with this environment's programs first: nbgrader starts alembic by its bare name.
-
-    Chapter: exercises.
 
     >>> program_path().split(os.pathsep)[0] == str(Path(sys.executable).parent)
     True

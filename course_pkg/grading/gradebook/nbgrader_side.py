@@ -1,6 +1,8 @@
 """nbgrader as a course has it configured: its folders, its permissions, its plugin, its database.
 
 Only the ways in are here; what is written there is `gradebook`'s.
+
+Chapter: appendix/for-instructors.
 """
 
 import contextlib
@@ -22,18 +24,12 @@ MEND = "back gradebook.db up, close what else has it open, and try `nbgrader db 
 
 
 class BookError(RuntimeError):
-    """The gradebook can't be used as it is; the message says why, and the mend.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The gradebook can't be used as it is; the message says why, and the mend."""
 
 
 @dataclass(frozen=True)
 class Nbgrader:
-    """What nbgrader's configuration says. mode: permissions of files in autograded/.
-
-    Chapter: appendix/for-instructors.
-    """
+    """What nbgrader's configuration says. mode: permissions of files in autograded/."""
 
     folders: "CourseDirectory"
     mode: int
@@ -43,7 +39,7 @@ class Nbgrader:
 def configured(course: Path) -> Nbgrader:
     """nbgrader's configuration of the course in a folder, read from where nbgrader reads it.
 
-    Raises BookError where there is no nbgrader_config.py. Chapter: appendix/for-instructors.
+    Raises BookError where there is no nbgrader_config.py.
     """
     from jupyter_core.paths import jupyter_config_path
     from nbgrader.apps import NbGrader
@@ -65,10 +61,7 @@ def configured(course: Path) -> Nbgrader:
 
 
 def opened(folders: "CourseDirectory") -> "Gradebook":
-    """The course's gradebook, made if it is not there. Raises BookError.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The course's gradebook, made if it is not there. Raises BookError."""
     from nbgrader.api import Gradebook
 
     url = folders.db_url
@@ -94,10 +87,7 @@ def _programs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turn the database's errors into what to do about them.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Turn the database's errors into what to do about them."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:

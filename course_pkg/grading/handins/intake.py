@@ -4,6 +4,8 @@ Two layouts are understood: nbgrader's, <student>/<assignment>/<assignment>.ipyn
 it, and a flat folder of <student>.ipynb. What is wrong with one hand-in shows when that one is
 read; only what is wrong with the source as a whole stops the listing. Two ids that are equal but
 for case, or for how an accent is written, can't be told apart everywhere: both are refused.
+
+Chapter: appendix/for-instructors.
 """
 
 import re
@@ -33,18 +35,12 @@ _NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db", "Icon\r
 
 
 class SourceError(ValueError):
-    """The source of hand-ins can't be used as a whole; the message says what is there instead.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The source of hand-ins can't be used as a whole; the message says what is there instead."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """What was handed in: the notebook's bytes, and those of each file beside it by its path.
-
-    Chapter: appendix/for-instructors.
-    """
+    """What was handed in: the notebook's bytes, and those of each file beside it by its path."""
 
     notebook: bytes
     beside: dict[str, bytes]
@@ -55,7 +51,7 @@ class HandIn:
     """One student's hand-in. For an impossible id, `student` is the name found, escaped.
 
     path: where it lies in the source. timestamp: when nbgrader collected it, in UTC, if that is
-    written beside it. Chapter: appendix/for-instructors.
+    written beside it.
     """
 
     student: str
@@ -91,7 +87,7 @@ class HandIn:
 def collect(source: Path, assignment: str, students: Collection[str] = ()) -> list[HandIn]:
     """The hand-ins for an assignment, sorted by student; those of `students` alone, if any.
 
-    source: a folder or a zip. Raises SourceError. Chapter: appendix/for-instructors.
+    source: a folder or a zip. Raises SourceError.
     """
     tree = _open(source)
     found = _layout(tree, (), source, assignment)

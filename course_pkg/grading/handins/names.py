@@ -1,4 +1,7 @@
-"""Names from outside: which can be a student's id, and how any other is shown."""
+"""Names from outside: which can be a student's id, and how any other is shown.
+
+Chapter: appendix/for-instructors.
+"""
 
 import re
 import unicodedata
@@ -13,8 +16,6 @@ _INSIDE = " ._-@+'"
 def shown(name: str) -> str:
     """A name from outside, in which whatever is no plain character is escaped.
 
-    Chapter: appendix/for-instructors.
-
     >>> shown("a\\nb"), shown("Zoë")
     ('a\\\\nb', 'Zoë')
     """
@@ -26,7 +27,6 @@ def writable(name: str) -> bool:
     """Whether every system can write a file of that name, which is no path.
 
     Spaces of every kind can be: macOS puts a narrow one into the names of screenshots.
-    Chapter: appendix/for-instructors.
 
     >>> writable("at 3.45\u202fPM.png"), writable("a\\rb"), writable("a\\\\b")
     (True, False, False)
@@ -39,7 +39,6 @@ def valid_student(student: str) -> bool:
     """Whether a text can be a student's id: letters and digits; inside also dots, dashes, @, …
 
     Such an id is no path, no formula, no pattern, and looks like what it is.
-    Chapter: appendix/for-instructors.
 
     >>> valid_student("Zoë O'Neill-2"), valid_student("../ada"), valid_student("=1+1")
     (True, False, False)

@@ -3,6 +3,8 @@
 `read` gives what the hand-in holds. `assemble` puts it together with the released notebook: the
 student's are the answers and the extra cells, the release's everything else. `checks` says which
 cell asks what.
+
+Chapter: appendix/for-instructors.
 """
 
 import ast
@@ -21,10 +23,7 @@ __all__ = ["Assembled", "Unreadable", "assemble", "checks", "read"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """The notebook to run, and what of the hand-in was not taken as it was.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The notebook to run, and what of the hand-in was not taken as it was."""
 
     notebook: NotebookNode
     remarks: tuple[str, ...]
@@ -37,8 +36,7 @@ def assemble(handed_in: NotebookNode, released: NotebookNode) -> Assembled:
     type and metadata. Of an answer that is there more than once, the last that was worked on is
     the answer, as in nbgrader; of any other cell, the first counts. The copies stay where they
     are, as the student's own cells: they run, as they did for the student. What was deleted is put
-    back: test cells as late as their neighbours allow, everything else as early.
-    Chapter: appendix/for-instructors.
+    back: test cells as late as their neighbors allow, everything else as early.
     """
     known = {_grade_id(cell): cell for cell in released.cells if _grade_id(cell)}
     places: dict[str, list[int]] = {}
@@ -64,7 +62,7 @@ def checks(released: NotebookNode, assignment: str) -> dict[str, str]:
     """The question of every test cell by its grade id: {"check-counts": "counts"}.
 
     Raises ValueError for a test cell that does not call `check` once, with a text, for this
-    assignment, or asks what another one asks. Chapter: appendix/for-instructors.
+    assignment, or asks what another one asks.
     """
     found: dict[str, str] = {}
     for cell in released.cells:

@@ -2,6 +2,8 @@
 
 `read` takes nothing over but the cells' types, sources and grade ids: no output, attachment,
 metadata or kernel of the student's survives. Its time and memory are bounded by the file's size.
+
+Chapter: appendix/for-instructors.
 """
 
 import copy
@@ -29,17 +31,14 @@ _METADATA = {
 
 
 class Unreadable(ValueError):
-    """No notebook can be made of the bytes; the message says why.
-
-    Chapter: appendix/for-instructors.
-    """
+    """No notebook can be made of the bytes; the message says why."""
 
 
 def read(data: bytes) -> NotebookNode:
     """The notebook in hostile bytes, made anew: types, sources and grade ids, nothing else.
 
     A cell that is no cell makes the file unreadable, as it does for Jupyter. Formats 1 to 4 are
-    read. Raises Unreadable. Chapter: appendix/for-instructors.
+    read. Raises Unreadable.
 
     >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}').cells
     []
@@ -151,13 +150,13 @@ def _kind(value: Any) -> str:
 
 
 def fresh(kind: str, source: str) -> NotebookNode:
-    """A cell of a kind with this source, and nothing else. Chapter: appendix/for-instructors."""
+    """A cell of a kind with this source, and nothing else."""
     extra = {"outputs": [], "execution_count": None} if kind == "code" else {}
     return nbformat.from_dict({"cell_type": kind, "metadata": {}, "source": source, **extra})
 
 
 def notebook(cells: list[NotebookNode]) -> NotebookNode:
-    """A notebook for Python of these cells, each with an id. Chapter: appendix/for-instructors."""
+    """A notebook for Python of these cells, each with an id."""
     taken = {cell.get("id") for cell in cells}
     for number, cell in enumerate(cells, 1):
         if "id" not in cell:

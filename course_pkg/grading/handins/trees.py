@@ -2,6 +2,8 @@
 
 Every step is taken by a descriptor from the one before, so what is exchanged between looking and
 reading can't lead elsewhere. `zips.Zip` looks the same. What a hand-in is, `intake` knows.
+
+Chapter: appendix/for-instructors.
 """
 
 import os
@@ -22,14 +24,11 @@ Parts = tuple[str, ...]
 
 
 class Refused(ValueError):
-    """A hand-in that is not accepted; the message says what was found and what is wanted.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A hand-in that is not accepted; the message says what was found and what is wanted."""
 
 
 class Folder:
-    """Hand-ins in a folder. Raises OSError if it is none. Chapter: appendix/for-instructors."""
+    """Hand-ins in a folder. Raises OSError if it is none."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -99,20 +98,14 @@ class Folder:
 
 
 def regular(mode: int, path: Parts) -> None:
-    """Raise Refused unless a mode is a plain file's or folder's.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Raise Refused unless a mode is a plain file's or folder's."""
     kind = KINDS.get(stat.S_IFMT(mode))
     if kind:
         raise Refused(f"{shown('/'.join(path))} is {kind}; wanted plain files and folders")
 
 
 def bounded(file: BinaryIO, limit: int, path: Parts) -> bytes:
-    """What a file holds, counted while it is read. Raises Refused over `limit` bytes.
-
-    Chapter: appendix/for-instructors.
-    """
+    """What a file holds, counted while it is read. Raises Refused over `limit` bytes."""
     data = bytearray()
     while chunk := file.read(_CHUNK):
         data += chunk

@@ -3,6 +3,8 @@
 Only names are believed, and those once they are plain; sizes are counted while reading. What is
 wrong with one entry is told of that entry alone: a name that leads out of the zip, a link, a
 password, an entry that lies over another one, a bomb.
+
+Chapter: appendix/for-instructors.
 """
 
 import io
@@ -38,7 +40,7 @@ class _Node:
 
 
 class Zip:
-    """Hand-ins in a zip. Raises BadZipFile or OSError. Chapter: appendix/for-instructors."""
+    """Hand-ins in a zip. Raises BadZipFile or OSError."""
 
     def __init__(self, root: Path) -> None:
         self._file = _Guarded(open(root, "rb"))  # noqa: SIM115 (open as long as the zip is read)

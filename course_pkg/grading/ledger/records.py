@@ -2,6 +2,8 @@
 
 The checker is not believed blindly, for it has read a student's bytes: `checked_results` takes
 what it wrote only in the shape that the trusted questions give.
+
+Chapter: appendix/for-instructors.
 """
 
 import json
@@ -26,7 +28,6 @@ class Record:
     start_s, run_s, write_s: seconds for walls and kernel, for the cells, and for the gradebook.
     peak_bytes: memory at its highest, None where nothing measures it. limits, sandbox: how it
     was confined. key: content address, hex. graded_at: ISO time, UTC.
-    Chapter: appendix/for-instructors.
     """
 
     student: str
@@ -58,8 +59,6 @@ class Record:
 def nothing_earned(questions: Mapping[str, Outline]) -> tuple[QuestionRecord, ...]:
     """The questions of a submission that was not run: every property lost, for want of an answer.
 
-    Chapter: appendix/for-instructors.
-
     >>> nothing_earned({})
     ()
     """
@@ -81,7 +80,7 @@ def checked_results(text: bytes, questions: Mapping[str, Outline]) -> tuple[Ques
 
     Names, points and words are those of the trusted questions; a property earned all its points
     or none; the right value of a number worked by hand is dropped. Raises ValueError for anything
-    else. Chapter: appendix/for-instructors.
+    else.
 
     >>> checked_results(b"[]", {})
     ()
@@ -156,8 +155,6 @@ def _wanted(row: Any, trusted: dict[str, Any], others: set[str]) -> None:
 
 def strict_json(text: bytes) -> Any:
     """What a JSON text says. Raises ValueError for NaN, a name given twice, and deep nesting.
-
-    Chapter: appendix/for-instructors.
 
     >>> strict_json(b'{"a": [1]}')
     {'a': [1]}

@@ -1,4 +1,7 @@
-"""The scores of a class in a few numbers."""
+"""The scores of a class in a few numbers.
+
+Chapter: appendix/for-instructors.
+"""
 
 import statistics
 from collections.abc import Iterable
@@ -10,10 +13,7 @@ from .states import State
 
 @dataclass(frozen=True)
 class Share:
-    """The mean share of a question's points that a class earned, 0 to 1.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The mean share of a question's points that a class earned, 0 to 1."""
 
     question: str
     points: int
@@ -22,10 +22,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Automatic scores of a class, in points. lower, upper: the quartiles. most: the maximum.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Automatic scores of a class, in points. lower, upper: the quartiles. most: the maximum."""
 
     count: int
     mean: float
@@ -38,8 +35,6 @@ class Statistics:
 
 def score_statistics(records: Iterable[Record]) -> Statistics | None:
     """The statistics of a class; None for no records. Where the grader failed, nothing is counted.
-
-    Chapter: appendix/for-instructors.
 
     >>> score_statistics([]) is None
     True

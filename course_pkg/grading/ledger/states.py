@@ -1,4 +1,7 @@
-"""The state that every submission ends in. None is left without one."""
+"""The state that every submission ends in. None is left without one.
+
+Chapter: appendix/for-instructors.
+"""
 
 from enum import StrEnum
 
@@ -6,7 +9,7 @@ from enum import StrEnum
 class State(StrEnum):
     """What became of a submission; `means` says it in a sentence.
 
-    Whatever the state, what was earned before it is kept. Chapter: appendix/for-instructors.
+    Whatever the state, what was earned before it is kept.
 
     >>> State("kernel-died").means
     'the kernel died; cells after that were not run'

@@ -3,6 +3,8 @@
 A record is written whole or not at all, and one whose signature does not fit counts as none. Its
 key is its content's address: as long as the hand-in, the checks, the limits, the grader's code and
 the secret are the same, there is nothing to grade again.
+
+Chapter: appendix/for-instructors.
 """
 
 import functools
@@ -34,7 +36,7 @@ def code_hash() -> str:
     """SHA-256 over the package's sources and the versions that a grade depends on.
 
     An assignment's checks are left out: they have a hash of their own. Takes some milliseconds,
-    once. Chapter: appendix/for-instructors.
+    once.
     """
     parts = [f"{name} {version(name)}" for name in LIBRARIES]
     parts.append(f"python {platform.python_version()}")
@@ -48,8 +50,6 @@ def code_hash() -> str:
 def content_key(**parts: object) -> str:
     """The address of a grading: SHA-256 over the names and the texts of what it depends on.
 
-    Chapter: appendix/for-instructors.
-
     >>> content_key(files="ab", checks="c") == content_key(files="a", checks="bc")
     False
     """
@@ -59,8 +59,6 @@ def content_key(**parts: object) -> str:
 
 def file_stem(student: str) -> str:
     """The name of a student's files: the id where that is safe on any disk, else with its hash.
-
-    Chapter: appendix/for-instructors.
 
     >>> file_stem("ada@uni.edu"), file_stem("Ada")
     ('ada@uni.edu', 'Ada~99a563ab2f6e21e9')
@@ -74,20 +72,14 @@ def file_stem(student: str) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """A record, if there is one to believe; else, where one lies there, why not.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A record, if there is one to believe; else, where one lies there, why not."""
 
     record: Record | None
     warning: str = ""
 
 
 class Store:
-    """The signed records of a course, in `.grading/records/<assignment>/`.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The signed records of a course, in `.grading/records/<assignment>/`."""
 
     def __init__(self, course: Path, secret: bytes) -> None:
         self._folder, self._key = folder(course) / "records", derived(secret, "records")

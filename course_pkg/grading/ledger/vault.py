@@ -3,6 +3,8 @@
 Only the recorder reads the secret. What others need is derived from it, each for one purpose, so
 that no derived key tells anything of the secret or of another key: a checker holds the key of one
 student in one assignment and nothing more.
+
+Chapter: appendix/for-instructors.
 """
 
 import contextlib
@@ -22,17 +24,13 @@ _REGRADE = "(every student then gets new cases: grade again with --regrade)"
 
 
 class VaultError(RuntimeError):
-    """The folder .grading can't be used as it is; the message says why, and the mend.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The folder .grading can't be used as it is; the message says why, and the mend."""
 
 
 def folder(course: Path) -> Path:
     """The course's `.grading`, made if it is not there; for the eyes of its owner alone.
 
     Raises VaultError where it is a link, or where others may enter it.
-    Chapter: appendix/for-instructors.
     """
     path = course / FOLDER
     with contextlib.suppress(FileExistsError):
@@ -48,7 +46,7 @@ def secret(course: Path) -> bytes:
     """The course's secret, 32 bytes; drawn at the first call, and the same ever after.
 
     Two processes that start at once end with one secret. Raises VaultError for a secret that
-    others may read, or that is not 64 hex digits. Chapter: appendix/for-instructors.
+    others may read, or that is not 64 hex digits.
     """
     path = folder(course) / "secret"
     if not path.is_symlink() and not path.exists():
@@ -76,8 +74,6 @@ def secret(course: Path) -> bytes:
 def derived(secret: bytes, purpose: str, *parts: str) -> bytes:
     """A key of 32 bytes for one purpose: HMAC-SHA-256 over the purpose and every part.
 
-    Chapter: appendix/for-instructors.
-
     >>> derived(b"s", "a", "bc") == derived(b"s", "ab", "c")
     False
     """
@@ -88,32 +84,23 @@ def student_key(secret: bytes, assignment: str, student: str, hand_in: str) -> b
     """The key of one hand-in's draws: what a checker is given.
 
     hand_in: its digest. So the same hand-in has the same cases at every regrade, and who has seen
-    the cases of one hand-in knows nothing of the next one's. Chapter: appendix/for-instructors.
+    the cases of one hand-in knows nothing of the next one's.
     """
     return derived(secret, "student", assignment, student, hand_in)
 
 
 def secret_id(secret: bytes) -> str:
-    """A name for the secret that does not tell it: records of another secret are not ours.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A name for the secret that does not tell it: records of another secret are not ours."""
     return derived(secret, "id").hex()[:16]
 
 
 def framed(*parts: str) -> bytes:
-    """The parts as bytes that no other parts give: each with its length before it.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The parts as bytes that no other parts give: each with its length before it."""
     return b"".join(len(raw).to_bytes(8, "big") + raw for raw in (p.encode() for p in parts))
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file so that it is there whole or not at all, even if the power fails.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Write a file so that it is there whole or not at all, even if the power fails."""
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -130,7 +117,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def sync(directory: Path) -> None:
-    """Make the names in a folder last, as its files do. Chapter: appendix/for-instructors."""
+    """Make the names in a folder last, as its files do."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -143,7 +130,6 @@ def lock(course: Path, doing: str) -> Iterator[None]:
     """Hold the course's lock: one grader writes at a time. doing: what is said to another.
 
     Raises VaultError at once where it is held. It ends with the process, however that ends.
-    Chapter: appendix/for-instructors.
     """
     with contextlib.ExitStack() as stack:
         path = folder(course) / "lock"

@@ -2,6 +2,8 @@
 
 Every one ends in a record, whatever it does and whatever goes wrong; a mistake of the grader's own
 is a state like others, and stops nobody else.
+
+Chapter: appendix/for-instructors.
 """
 
 import hashlib
@@ -39,10 +41,7 @@ NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 
 @dataclass(frozen=True)
 class Done:
-    """A submission's record, with the notebook and the files to keep; None of what was not run.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A submission's record, with the notebook and the files to keep; None of what was not run."""
 
     record: Record
     notebook: NotebookNode | None = None
@@ -53,7 +52,6 @@ class Batch:
     """The submissions of one run, and what they have in common.
 
     book and hall: open, and this batch's alone. Raises VaultError, BookError or HandoutError.
-    Chapter: appendix/for-instructors.
     """
 
     def __init__(
@@ -216,8 +214,6 @@ class Batch:
 
 def digest(files: Files) -> str:
     """SHA-256 over the notebook and every file beside it, each with its name and its length.
-
-    Chapter: appendix/for-instructors.
 
     >>> digest(Files(b"ab", {"c": b""})) == digest(Files(b"a", {"c": b"b"}))
     False

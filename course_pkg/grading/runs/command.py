@@ -1,4 +1,7 @@
-"""What `course grade` does with its options: run, show, sum up, and say how it ended in a code."""
+"""What `course grade` does with its options: run, show, sum up, and say how it ended in a code.
+
+Chapter: appendix/for-instructors.
+"""
 
 import os
 import resource
@@ -38,10 +41,7 @@ def options(
     regrade: bool,
     unsafe: bool,
 ) -> Options:
-    """The options of the command line. memory: in GB; times in seconds; jobs: None for cores + 1.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Options of the command line. memory: in GB; times in seconds; jobs: None for cores + 1."""
     rules = Rules(
         time_limit_s=time_limit,
         cell_timeout_s=min(cell_timeout, time_limit),
@@ -53,7 +53,7 @@ def options(
 
 
 def run(course: Path, assignment: str, options: Options) -> int:
-    """Grade, show how it goes on, and give the exit code. Chapter: appendix/for-instructors."""
+    """Grade, show how it goes on, and give the exit code."""
     if not options.rules.sandboxed:
         print("WARNING: no sandbox. Hand-ins run with all your rights.", file=sys.stderr)
     began = time.monotonic()

@@ -2,6 +2,8 @@
 
 The lines are the runner's (`sandbox.warm_kernel`), or those of whoever has overpowered it. They
 say how far the notebook came and what its cells put out; they can't say what anything is worth.
+
+Chapter: appendix/threat-model.
 """
 
 import json
@@ -19,7 +21,7 @@ MAX_VALUES = 200_000  # in one line
 
 
 class Bounds(Protocol):
-    """The limits that `follow` keeps. Chapter: appendix/threat-model."""
+    """The limits that `follow` keeps."""
 
     time_limit_s: float
     cell_timeout_s: float
@@ -31,7 +33,7 @@ class Sat:
     """What came of one sitting. rows: what the checker wrote, not yet believed.
 
     outputs: cell index -> outputs as they came, untrusted. start_s, run_s: seconds until the
-    kernel was ready, and from then on. Chapter: appendix/threat-model.
+    kernel was ready, and from then on.
     """
 
     state: State = State.GRADED
@@ -49,7 +51,6 @@ def follow(sat: Sat, descriptor: int, bounds: Bounds, began: float) -> None:
     """Read lines until the end, the time limit or too many bytes; fill in what they tell.
 
     began: when the sitting did, on the monotonic clock. Never raises for what is read.
-    Chapter: appendix/threat-model.
     """
     until, room = began + bounds.time_limit_s, 3 * bounds.output_bytes + 2**20
     unfinished: list[bytes] = []
@@ -139,10 +140,7 @@ def _signal(code: Any) -> str:
 
 
 def read_all(descriptor: int, most: int, seconds: float) -> bytes:
-    """Everything up to the end of a pipe, or b"" if that takes too long or is too much.
-
-    Chapter: appendix/threat-model.
-    """
+    """Everything up to the end of a pipe, or b"" if that takes too long or is too much."""
     until, pieces, size = time.monotonic() + seconds, [], 0
     while size <= most:
         left = until - time.monotonic()

@@ -3,6 +3,8 @@
 `grade` is the only one who holds the secret and writes the gradebook. A result is kept under the
 address of all that it depends on, so a run that was broken off goes on where it stopped, and a run
 over what is graded already does nothing.
+
+Chapter: appendix/for-instructors.
 """
 
 from pathlib import Path
@@ -27,7 +29,6 @@ def grade(course: Path, assignment: str, options: Options, show: Show) -> list[R
     course: the folder that holds nbgrader_config.py, exercises/ and solutions/. Raises NoSandbox,
     UnknownQuestion for the assignment, SourceError for the hand-ins, and VaultError, BookError or
     HandoutError for the course's own files; never for what a student handed in.
-    Chapter: appendix/for-instructors.
     """
     registry.ask_module(assignment)  # that there is one; what is slow to import waits
     if options.rules.sandboxed and not (state := probe()).ok:
@@ -62,8 +63,6 @@ def grade(course: Path, assignment: str, options: Options, show: Show) -> list[R
 
 def trouble(records: list[Record]) -> int:
     """The exit code for a run's records: 0 all graded, 1 some to look at, 4 the grader failed.
-
-    Chapter: appendix/for-instructors.
 
     >>> trouble([])
     0

@@ -2,6 +2,8 @@
 
 Ids and reasons come from outside: they are shown as plain text, never as markup or as the
 terminal's control codes.
+
+Chapter: appendix/for-instructors.
 """
 
 import statistics
@@ -31,7 +33,7 @@ RUNNING = 16  # running ones that are named
 class Show:
     """Shows submissions as they start and finish. A context, or call `close` at the end.
 
-    console: where to; standard output by default. Chapter: appendix/for-instructors.
+    console: where to; standard output by default.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -116,7 +118,7 @@ class Show:
 
 
 def print_summary(records: Sequence[Record], seconds: float, graded: int | None = None) -> None:
-    """Print `summary` on standard output. Chapter: appendix/for-instructors."""
+    """Print `summary` on standard output."""
     Console().print(summary(records, seconds, graded))
 
 
@@ -124,7 +126,6 @@ def summary(records: Sequence[Record], seconds: float, graded: int | None = None
     """What came of a run: states, scores, times, and every submission to look at, with why.
 
     seconds: what the run took. graded: submissions that were run in it, all by default.
-    Chapter: appendix/for-instructors.
     """
     graded = len(records) if graded is None else graded
     states = Counter(record.state for record in records)

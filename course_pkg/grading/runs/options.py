@@ -1,4 +1,7 @@
-"""How a run of the grader is asked for, and who is told how it goes on."""
+"""How a run of the grader is asked for, and who is told how it goes on.
+
+Chapter: appendix/for-instructors.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +14,7 @@ from .sitting import Rules
 
 
 class NoSandbox(RuntimeError):
-    """This machine can't confine a submission; `state` says why, and what to install.
-
-    Chapter: appendix/threat-model.
-    """
+    """This machine can't confine a submission; `state` says why, and what to install."""
 
     def __init__(self, state: SandboxState) -> None:
         super().__init__(f"{state.detail}; {state.mend}")
@@ -22,7 +22,7 @@ class NoSandbox(RuntimeError):
 
 
 class Show(Protocol):
-    """Who is told how a run goes on. Chapter: appendix/for-instructors."""
+    """Who is told how a run goes on."""
 
     def expect(self, total: int) -> None:
         """How many submissions there are."""
@@ -39,7 +39,6 @@ class Options:
     """How to grade. submitted: folder or zip; students: all, if none is named.
 
     jobs: submissions run at a time, 1 to 32. regrade: also what is graded already.
-    Chapter: appendix/for-instructors.
     """
 
     submitted: Path

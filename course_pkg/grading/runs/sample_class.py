@@ -3,6 +3,8 @@
 ada hands in the answers, ben half of them, chi the notebook as released, and dan a file that
 breaks off in the middle. `build` writes them into a course of their own; `grade` takes it from
 there to scores, with `course grade`, and to feedback and a CSV with nbgrader's own commands.
+
+Chapter: appendix/for-instructors.
 """
 
 import os
@@ -23,10 +25,7 @@ STUDENTS = ("ada", "ben", "chi", "dan")
 
 
 class GradingFailed(RuntimeError):
-    """An nbgrader command failed; the message names the command and its log.
-
-    Chapter: appendix/for-instructors.
-    """
+    """An nbgrader command failed; the message names the command and its log."""
 
 
 def build(course: Path, root: Path) -> list[str]:
@@ -34,7 +33,7 @@ def build(course: Path, root: Path) -> list[str]:
 
     course: the folder that holds solutions/, exercises/ and nbgrader_config.py. What `root` held
     before is removed. Raises FileNotFoundError where there is no assignment, or one that has not
-    been released. Chapter: appendix/for-instructors.
+    been released.
     """
     assignments = sorted(path.parent.name for path in course.glob("solutions/*/*.ipynb"))
     if not assignments:
@@ -59,10 +58,7 @@ def build(course: Path, root: Path) -> list[str]:
 
 
 def answered(released: NotebookNode, solution: NotebookNode, share: float = 1.0) -> NotebookNode:
-    """The released notebook with the first answers filled in, that share of them rounded down.
-
-    Chapter: appendix/for-instructors.
-    """
+    """The released notebook with the first answers filled in, that share of them rounded down."""
     places = [
         index
         for index, cell in enumerate(solution.cells)
@@ -75,10 +71,7 @@ def answered(released: NotebookNode, solution: NotebookNode, share: float = 1.0)
 
 
 def named(notebook: NotebookNode, student: str) -> NotebookNode:
-    """A copy of the notebook in which the student has put their name.
-
-    Chapter: appendix/for-instructors.
-    """
+    """A copy of the notebook in which the student has put their name."""
     copy = nbformat.from_dict(notebook)
     for cell in copy.cells:
         if cell.source == 'STUDENT = ""':
@@ -89,7 +82,7 @@ def named(notebook: NotebookNode, student: str) -> NotebookNode:
 def grade(root: Path, assignments: list[str], show: Show) -> dict[str, list[Record]]:
     """Grade the class at `root`, write nbgrader's feedback, and export; the records by assignment.
 
-    Raises GradingFailed, and what `course grade` raises. Chapter: appendix/for-instructors.
+    Raises GradingFailed, and what `course grade` raises.
     """
     records = {}
     for assignment in assignments:
@@ -102,10 +95,7 @@ def grade(root: Path, assignments: list[str], show: Show) -> dict[str, list[Reco
 
 
 def nbgrader(root: Path, *arguments: str) -> None:
-    """Run one nbgrader command, which runs no hand-in, in the course at `root`; with a log.
-
-    Chapter: appendix/for-instructors.
-    """
+    """Run one nbgrader command, which runs no hand-in, in the course at `root`; with a log."""
     log = root.resolve() / "nbgrader.log"
     with log.open("a") as out:
         done = subprocess.run(

@@ -3,6 +3,8 @@
 A `Hall` holds the two warm parents; `Hall.sit` runs one submission from start to end and never
 raises for what a student did. The score's rows come from the checker alone. The lines that come
 from the student's sandbox are read as hostile: they say what to show, never what to score.
+
+Chapter: appendix/threat-model.
 """
 
 import os
@@ -48,7 +50,7 @@ NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.ba
 
 @dataclass(frozen=True)
 class Rules:
-    """What every submission of a run is held to. Chapter: appendix/threat-model."""
+    """What every submission of a run is held to."""
 
     time_limit_s: float = 600.0
     cell_timeout_s: float = 120.0
@@ -71,7 +73,6 @@ class Hall:
     """The two warm parents of a run over one assignment. Use as a context manager.
 
     course: the folder that no sandbox may show.
-    Chapter: appendix/threat-model.
     """
 
     def __init__(self, assignment: str, course: Path, rules: Rules) -> None:
@@ -211,7 +212,6 @@ def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
     """What a student's sandbox shows: this Python, the models, and no answer.
 
     course: the folder that holds submissions and solutions, which is kept out wherever it lies.
-    Chapter: appendix/threat-model.
     """
     models = tuple(path.parent for path in cache_root().glob("*/manifest.json"))
     return View(

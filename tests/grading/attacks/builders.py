@@ -210,7 +210,7 @@ def markdown_scripts(nb: NotebookNode, folder: Path) -> NotebookNode:
     return nb
 
 
-def memoised(nb: NotebookNode, folder: Path) -> NotebookNode:
+def memoized(nb: NotebookNode, folder: Path) -> NotebookNode:
     """A table of the public seed's cases: the crossing form of the answer, by the inputs."""
     tables = {}
     for student in (folder.parent.name, ""):

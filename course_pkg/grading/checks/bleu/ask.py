@@ -1,7 +1,9 @@
 """`bleu`, beside the student: the small cases for paper, and how an answer is called.
 
-Texts cross as lists of tokens, so that no tokeniser matters. It imports no reference
+Texts cross as lists of tokens, so that no tokenizer matters. It imports no reference
 implementation, and knows no right answer.
+
+Chapter: exercises.
 """
 
 from typing import Any
@@ -26,7 +28,7 @@ def _pick(rng: Any, words: tuple[str, ...]) -> str:
 
 
 def one_reference(rng: Any) -> dict[str, str]:
-    """A reference and a shorter candidate, of at most nine words. Chapter: exercises.
+    """A reference and a shorter candidate, of at most nine words.
 
     >>> one_reference(None)["candidate"]
     'a cat sat on mat'
@@ -53,8 +55,6 @@ def one_reference(rng: Any) -> dict[str, str]:
 
 def two_references(rng: Any) -> dict[str, Any]:
     """A candidate that repeats itself, with a shorter reference and a longer one that is closer.
-
-    Chapter: exercises.
 
     >>> two_references(None)["candidate"]
     'the cat the cat on the mat'
@@ -92,28 +92,22 @@ def _as_it_is(answer: Any, inputs: Any) -> Any:
 
 
 def call_text(answer: Any, inputs: Any) -> Any:
-    """Call the answer with one hypothesis, a list of tokens, and its references, a list of such.
-
-    Chapter: exercises.
-    """
+    """Call the answer with one hypothesis, a list of tokens, and its references, a list of such."""
     return call_with(answer, inputs, "hypothesis", "references")
 
 
 def call_closest(answer: Any, inputs: Any) -> Any:
-    """Call `closest_length(hypothesis_length, reference_lengths)`. Chapter: exercises."""
+    """Call `closest_length(hypothesis_length, reference_lengths)`."""
     return call_with(answer, inputs, "hypothesis_length", "reference_lengths")
 
 
 def call_penalty(answer: Any, inputs: Any) -> Any:
-    """Call `brevity_penalty(hypothesis_length, reference_length)`. Chapter: exercises."""
+    """Call `brevity_penalty(hypothesis_length, reference_length)`."""
     return answer(inputs["hypothesis_length"], inputs["reference_length"])
 
 
 def call_corpus(answer: Any, inputs: Any) -> Any:
-    """Call `corpus_bleu(hypotheses, references)`; references: one list of texts per hypothesis.
-
-    Chapter: exercises.
-    """
+    """Call `corpus_bleu(hypotheses, references)`; references: one list of texts per hypothesis."""
     return call_with(answer, inputs, "hypotheses", "references")
 
 

@@ -1,4 +1,7 @@
-"""The numbers of `bleu` that are worked by hand on a case with one reference."""
+"""The numbers of `bleu` that are worked by hand on a case with one reference.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,10 +26,7 @@ def by_hand(
     hint: str,
     wrong: dict[str, tuple[str, Callable[[Case], Any]]],
 ) -> Question:
-    """A question of one point on a variant. wrong: name -> what is said, what it gives.
-
-    Chapter: exercises.
-    """
+    """A question of one point on a variant. wrong: name -> what is said, what it gives."""
     return Question(
         name=f"by-hand/{name}",
         expected=expected,
@@ -40,7 +40,7 @@ def by_hand(
 
 
 def right(case: Case, smoothing: str = "none") -> BleuScore:
-    """The reference's BLEU of a case, of all four orders. Chapter: exercises."""
+    """The reference's BLEU of a case, of all four orders."""
     references = case.get("references") or [case["reference"]]
     return sentence_bleu(
         case["candidate"],
@@ -52,19 +52,19 @@ def right(case: Case, smoothing: str = "none") -> BleuScore:
 
 
 def counts(case: Case) -> list[tuple[int, int]]:
-    """Matches and totals of a case, order by order. Chapter: exercises."""
+    """Matches and totals of a case, order by order."""
     score = right(case)
     return list(zip(score.matches, score.totals, strict=True))
 
 
 def words(case: Case) -> tuple[list[str], list[list[str]]]:
-    """The candidate and the references of a case, cut into words. Chapter: exercises."""
+    """The candidate and the references of a case, cut into words."""
     references = case.get("references") or [case["reference"]]
     return case["candidate"].split(), [reference.split() for reference in references]
 
 
 def matches(case: Case, **fault: str) -> list[int]:
-    """The matches of the four orders, with a fault. Chapter: exercises."""
+    """The matches of the four orders, with a fault."""
     candidate, references = words(case)
     return [methods.matches(candidate, references, n, **fault) for n in methods.ORDERS]
 
@@ -79,10 +79,7 @@ def _p3_zero(case: Case) -> list[tuple[int, int]]:
 
 
 def both_ways(case: Case, rule: str = "standard") -> tuple[float, float]:
-    """The penalty of the candidate against the reference, and the other way round, by a rule.
-
-    Chapter: exercises.
-    """
+    """The penalty of the candidate against the reference, and the other way round, by a rule."""
     candidate, (reference,) = words(case)
     c, r = len(candidate), len(reference)
     return methods.penalty(c, r, rule), methods.penalty(r, c, rule)
@@ -115,7 +112,7 @@ ONE_REFERENCE = (
         MATCHES_AND_TOTALS,
         "1a: matches and number of n-grams for n = 1 to 4",
         "Write down the candidate's n-grams, c − n + 1 of them, and tick those that the reference "
-        "has too. The n words must be neighbours in both.",
+        "has too. The n words must be neighbors in both.",
         {
             "of-the-reference": (
                 "you divided by the number of n-grams in the reference; BLEU is a precision, so "
@@ -131,7 +128,7 @@ ONE_REFERENCE = (
                 _p3_zero,
             ),
             "gaps": (
-                "you let words of the reference be skipped; the words of an n-gram are neighbours",
+                "you let words of the reference be skipped; the words of an n-gram are neighbors",
                 lambda c: list(zip(matches(c, cut="gaps"), right(c).totals, strict=True)),
             ),
         },

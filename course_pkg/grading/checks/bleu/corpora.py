@@ -1,4 +1,7 @@
-"""What the question `bleu/corpus` draws, and the wrong ways that need the texts one by one."""
+"""What the question `bleu/corpus` draws, and the wrong ways that need the texts one by one.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -11,7 +14,7 @@ Inputs = dict[str, Any]
 
 
 def corpus_of(*pairs: tuple[list[str], list[list[str]]]) -> Inputs:
-    """The inputs of a case, from (hypothesis, its references). Chapter: exercises."""
+    """The inputs of a case, from (hypothesis, its references)."""
     return {"hypotheses": [h for h, _ in pairs], "references": [own for _, own in pairs]}
 
 
@@ -22,7 +25,7 @@ def _pair(rng: np.random.Generator, length: int, wrong: list[int]) -> Any:
 
 
 def draw_geometric(rng: np.random.Generator, size: int) -> Inputs:
-    """One text, a little longer than its one reference. Chapter: exercises."""
+    """One text, a little longer than its one reference."""
     length = 8 + size
     hypothesis, references = _pair(rng, length, [int(rng.integers(2)), length - 1])
     extra = words(rng, 1 + size, (*hypothesis, *references[0]))
@@ -31,7 +34,7 @@ def draw_geometric(rng: np.random.Generator, size: int) -> Inputs:
 
 def draw_pooled(rng: np.random.Generator, size: int) -> Inputs:
     """Texts as long as their references; in one of them nothing of order 4 matches, and one of two
-    words has nothing of order 4 at all. Chapter: exercises."""
+    words has nothing of order 4 at all."""
     pairs = [
         _pair(rng, 9 + int(rng.integers(4)), [int(rng.integers(3))]),
         _pair(rng, 5 + int(rng.integers(3)), [2, 4]),
@@ -43,7 +46,7 @@ def draw_pooled(rng: np.random.Generator, size: int) -> Inputs:
 
 def draw_lengths(rng: np.random.Generator, size: int) -> Inputs:
     """A text that matches wholly and is too short, and one as long that does not match at all and
-    is too long: every precision is 1/2, and only the penalty shows. Chapter: exercises."""
+    is too long: every precision is 1/2, and only the penalty shows."""
     length = 6 + size + int(rng.integers(3))
     text = words(rng, length + 3 + int(rng.integers(4)))
     foreign = words(rng, length + length - 2, tuple(text))
@@ -54,7 +57,7 @@ def draw_lengths(rng: np.random.Generator, size: int) -> Inputs:
 def draw_references(rng: np.random.Generator, size: int) -> Inputs:
     """A text with three references, of which the middle one in length is the closest, two have
     each a part of what matches and the longest has nothing; and a text with one, which is much
-    longer. Chapter: exercises."""
+    longer."""
     phrase, tail = words(rng, 5), int(rng.integers(1, 3))
     foreign = words(rng, 20, tuple(phrase))
     one, other, rest = foreign[:tail], foreign[tail : 2 * tail], foreign[2 * tail :]
@@ -72,7 +75,7 @@ def draw_references(rng: np.random.Generator, size: int) -> Inputs:
 
 def draw_zero(rng: np.random.Generator, size: int) -> Inputs:
     """Some words and pairs match, and nothing of order 4; in the last case everything matches, so
-    that not all scores are 0. Chapter: exercises."""
+    that not all scores are 0."""
     if size == 3:
         return corpus_of(_pair(rng, 5, []))
     return corpus_of(
@@ -81,7 +84,7 @@ def draw_zero(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_empty(rng: np.random.Generator, size: int) -> Inputs:
-    """One text is empty, the others match well and are a little short. Chapter: exercises."""
+    """One text is empty, the others match well and are a little short."""
     pairs: list[Any] = [_pair(rng, int(rng.integers(7, 10)) + i, [0]) for i in range(1 + size)]
     pairs = [(hypothesis[:-1], own) for hypothesis, own in pairs]
     pairs.insert(int(rng.integers(len(pairs) + 1)), ([], [words(rng, 3 + size)]))
@@ -89,10 +92,7 @@ def draw_empty(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_nothing(rng: np.random.Generator, size: int) -> Inputs:
-    """All texts are empty, or not one word matches; in the last case every word does.
-
-    Chapter: exercises.
-    """
+    """All texts are empty, or not one word matches; in the last case every word does."""
     pairs = []
     if size == 2:
         return corpus_of(_pair(rng, 6, []))
@@ -103,13 +103,13 @@ def draw_nothing(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def mean_of_scores(inputs: Inputs) -> float:
-    """The mean of the BLEU scores of the texts. Chapter: exercises."""
+    """The mean of the BLEU scores of the texts."""
     pairs = zip(inputs["hypotheses"], inputs["references"], strict=True)
     return float(np.mean([methods.bleu([h], [own]) for h, own in pairs]))
 
 
 def mean_of_precisions(inputs: Inputs) -> float:
-    """The mean of the texts' precisions for each order, then as usual. Chapter: exercises."""
+    """The mean of the texts' precisions for each order, then as usual."""
     pairs = list(zip(inputs["hypotheses"], inputs["references"], strict=True))
     orders = []
     for n in methods.ORDERS:
@@ -121,7 +121,7 @@ def mean_of_precisions(inputs: Inputs) -> float:
 
 
 def mean_of_penalties(inputs: Inputs) -> float:
-    """Pooled precisions, and the mean of a penalty for each text. Chapter: exercises."""
+    """Pooled precisions, and the mean of a penalty for each text."""
     pairs = zip(inputs["hypotheses"], inputs["references"], strict=True)
     each = [
         methods.penalty(len(h), methods.reference_length(len(h), [len(x) for x in own]))
@@ -131,6 +131,6 @@ def mean_of_penalties(inputs: Inputs) -> float:
 
 
 def without_empty(inputs: Inputs) -> float:
-    """The score of what is left without the empty texts. Chapter: exercises."""
+    """The score of what is left without the empty texts."""
     pairs = zip(inputs["hypotheses"], inputs["references"], strict=True)
     return methods.bleu(**corpus_of(*((h, own) for h, own in pairs if h)))

@@ -1,4 +1,7 @@
-"""`bleu/corpus`: BLEU of many texts, each with references of its own, without smoothing."""
+"""`bleu/corpus`: BLEU of many texts, each with references of its own, without smoothing.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -12,7 +15,7 @@ Inputs = dict[str, Any]
 
 
 def expected(inputs: Inputs) -> float:
-    """The reference's unsmoothed corpus score. Chapter: exercises."""
+    """The reference's unsmoothed corpus score."""
     return reference.corpus_bleu(
         [" ".join(hypothesis) for hypothesis in inputs["hypotheses"]],
         [[" ".join(one) for one in own] for own in inputs["references"]],

@@ -1,4 +1,7 @@
-"""`bleu/counts`: clipped matches and totals of one hypothesis, for n = 1 to 4."""
+"""`bleu/counts`: clipped matches and totals of one hypothesis, for n = 1 to 4.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -15,7 +18,7 @@ Inputs = dict[str, Any]
 
 
 def expected(inputs: Inputs) -> list[tuple[int, int]]:
-    """(matches, total) for n = 1 to 4 by the course's own counting. Chapter: exercises."""
+    """(matches, total) for n = 1 to 4 by the course's own counting."""
     pairs = []
     for n in methods.ORDERS:
         counts = count(inputs["hypothesis"], n)
@@ -25,10 +28,10 @@ def expected(inputs: Inputs) -> list[tuple[int, int]]:
 
 
 def draw_count(rng: np.random.Generator, size: int) -> Inputs:
-    """No word twice, one reference, two neighbours swapped: only the n-grams show.
+    """No word twice, one reference, two neighbors swapped: only the n-grams show.
 
     At the end two words that are equal to two others only once they are glued together; the second
-    case turns them, so that what is remembered of the first shows. Chapter: exercises.
+    case turns them, so that what is remembered of the first shows.
     """
     reference = words(rng, 8 + size)
     hypothesis = replaced(rng, reference, [int(rng.integers(len(reference)))])
@@ -42,7 +45,7 @@ def draw_count(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_clip(rng: np.random.Generator, size: int) -> Inputs:
-    """One reference, and few words, so that n-grams come back. Chapter: exercises."""
+    """One reference, and few words, so that n-grams come back."""
     vocabulary = words(rng, 2)
     reference = text(rng, vocabulary, 5 + size)
     return {
@@ -55,7 +58,7 @@ def draw_clip(rng: np.random.Generator, size: int) -> Inputs:
 def draw_any(rng: np.random.Generator, size: int) -> Inputs:
     """No word twice; each reference has a part of the hypothesis, the first one the smallest.
 
-    The last case has three references. Chapter: exercises.
+    The last case has three references.
     """
     hypothesis = words(rng, 7 + size)
     if size == 2:
@@ -70,17 +73,14 @@ def draw_any(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_maximum(rng: np.random.Generator, size: int) -> Inputs:
-    """A hypothesis that says the same three times, and two references that each say it once.
-
-    Chapter: exercises.
-    """
+    """A hypothesis that says the same three times, and two references that each say it once."""
     phrase = words(rng, 3 + size + int(rng.integers(3)))
     a, b, c, d = words(rng, 4, tuple(phrase))
     return {"hypothesis": phrase * 3, "references": [[a, *phrase, b], [c, *phrase, d]]}
 
 
 def draw_short(rng: np.random.Generator, size: int) -> Inputs:
-    """A hypothesis of no, one or two words, which the reference may have. Chapter: exercises."""
+    """A hypothesis of no, one or two words, which the reference may have."""
     reference = words(rng, 5)
     others = words(rng, 2, tuple(reference))
     at = int(rng.integers(3))
@@ -125,7 +125,7 @@ COUNTS = Question(
         Property(
             "count",
             1,
-            "every run of n neighbouring words is an n-gram of the hypothesis, and is looked for",
+            "every run of n neighboring words is an n-gram of the hypothesis, and is looked for",
             "c words have c − n + 1 n-grams: tuple(tokens[i:i + n]) for i in "
             "range(len(tokens) - n + 1).",
             draw_count,

@@ -1,4 +1,7 @@
-"""`bleu/closest-length` and `bleu/brevity-penalty`: which length counts, and what it costs."""
+"""`bleu/closest-length` and `bleu/brevity-penalty`: which length counts, and what it costs.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -14,7 +17,7 @@ Inputs = dict[str, Any]
 
 
 def closest(inputs: Inputs) -> int:
-    """The reference length that BLEU takes, by texts of those lengths. Chapter: exercises."""
+    """The reference length that BLEU takes, by texts of those lengths."""
     texts = ["word " * length for length in inputs["reference_lengths"]]
     hypothesis = "word " * inputs["hypothesis_length"]
     return sentence_bleu(hypothesis, texts, tokenize="whitespace").reference_length
@@ -23,7 +26,7 @@ def closest(inputs: Inputs) -> int:
 def draw_closest(rng: np.random.Generator, size: int) -> Inputs:
     """Five or more distinct lengths, no two equally close; one of the third case's is c itself.
 
-    Then one length alone, and lengths that are all shorter, or all longer. Chapter: exercises.
+    Then one length alone, and lengths that are all shorter, or all longer.
     """
     c = int(rng.integers(12, 30))
     if size > 2:
@@ -40,10 +43,7 @@ def draw_closest(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_ties(rng: np.random.Generator, size: int) -> Inputs:
-    """Two lengths equally close, of which the shorter is the shortest and stands in the middle.
-
-    Chapter: exercises.
-    """
+    """Two lengths equally close, of which the shorter is the shortest and stands in the middle."""
     d = int(rng.integers(1, 4)) + size
     c = d + int(rng.integers(3, 20))
     lengths = [c + 4 * d, c + d, c - d, c + d, c + 6 * d]
@@ -118,27 +118,27 @@ CLOSEST = Question(
 
 
 def penalty(inputs: Inputs) -> float:
-    """The reference's brevity penalty for two lengths. Chapter: exercises."""
+    """The reference's brevity penalty for two lengths."""
     lengths = inputs["hypothesis_length"], inputs["reference_length"]
     return bleu_from_counts([1], [1], *lengths).brevity_penalty
 
 
 def draw_shorter(rng: np.random.Generator, size: int) -> Inputs:
-    """c < r, and in the second case c < r/2. Chapter: exercises."""
+    """c < r, and in the second case c < r/2."""
     c = int(rng.integers(3 + 5 * size, 12 + 9 * size))
     r = c + int(rng.integers(1, c)) + c * (size == 1)
     return {"hypothesis_length": c, "reference_length": r}
 
 
 def draw_longer(rng: np.random.Generator, size: int) -> Inputs:
-    """c > r, and c = r in the last case. Chapter: exercises."""
+    """c > r, and c = r in the last case."""
     r = int(rng.integers(3 + 5 * size, 12 + 9 * size))
     longer = int(rng.integers(1, r)) * (size < 3)
     return {"hypothesis_length": r + longer, "reference_length": r}
 
 
 def draw_empty(rng: np.random.Generator, size: int) -> Inputs:
-    """c = 0. Chapter: exercises."""
+    """c = 0."""
     return {"hypothesis_length": 0, "reference_length": int(rng.integers(1 + size, 30))}
 
 

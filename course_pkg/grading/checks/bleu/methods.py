@@ -1,7 +1,9 @@
 """The wrong ways to compute BLEU that `bleu` knows, each step by the name of its fault.
 
 With the names that stand first every step is right; the questions take what is right from
-`course_pkg.metrics` all the same, and from here only what to recognise.
+`course_pkg.metrics` all the same, and from here only what to recognize.
+
+Chapter: exercises.
 """
 
 import math
@@ -14,11 +16,11 @@ Tokens = Sequence[str]
 ORDERS = (1, 2, 3, 4)
 
 
-def grams(tokens: Tokens, n: int, cut: str = "neighbours") -> Counter:
+def grams(tokens: Tokens, n: int, cut: str = "neighbors") -> Counter:
     """The n-grams of a text, counted.
 
     cut: "gaps" takes any n tokens in their order, "bags" forgets the order, "one-less" stops one
-    too early. Chapter: exercises.
+    too early.
     """
     if cut == "gaps":
         return Counter(combinations(tokens, n))
@@ -35,9 +37,9 @@ def matches(
 
     clip: "unclipped" counts each one that a reference has; "sum" clips by the sum over references;
     "first" looks at the first reference alone; "best" at the one that matches most; "types" counts
-    each n-gram once. Chapter: exercises.
+    each n-gram once.
     """
-    counts = grams(hypothesis, n, "neighbours" if cut == "gaps" else cut)
+    counts = grams(hypothesis, n, "neighbors" if cut == "gaps" else cut)
     own = [grams(reference, n, cut) for reference in references]
     if clip == "best":
         return max((counts & one).total() for one in own)
@@ -51,7 +53,7 @@ def matches(
 
 
 def total(hypothesis: Tokens, n: int) -> int:
-    """How many n-grams the hypothesis has. Chapter: exercises."""
+    """How many n-grams the hypothesis has."""
     return max(0, len(hypothesis) - n + 1)
 
 
@@ -59,7 +61,7 @@ def reference_length(c: int, lengths: Sequence[int], rule: str = "closest") -> f
     """The reference length that is compared with the length c of a hypothesis.
 
     rule: "shortest", "longest", "mean" and "first" say what is taken; "first-tie" is closest, but
-    of two equally close the one that stands first. Chapter: exercises.
+    of two equally close the one that stands first.
     """
     rules: dict[str, Callable[[], float]] = {
         "closest": lambda: min(lengths, key=lambda length: (abs(length - c), length)),
@@ -76,7 +78,7 @@ def penalty(c: float, r: float, rule: str = "standard") -> float:
     """The brevity penalty for lengths c and r.
 
     rule: "none" is always 1; "always" takes the formula though c > r; "inverted" has c/r in the
-    place of r/c; "ratio" is c/r itself; "longer" punishes what is too long. Chapter: exercises.
+    place of r/c; "ratio" is c/r itself; "longer" punishes what is too long.
     """
     if rule == "none":
         return 1.0
@@ -95,8 +97,7 @@ def penalty(c: float, r: float, rule: str = "standard") -> float:
 
 def mean(precisions: Sequence[float], rule: str = "geometric") -> float:
     """What becomes of the precisions. rule: "arithmetic", or "product" without the root;
-    "left-out" takes the mean of those above 0 alone, "as-one" puts 1 for 0.
-    Chapter: exercises."""
+    "left-out" takes the mean of those above 0 alone, "as-one" puts 1 for 0."""
     if rule == "arithmetic":
         return sum(precisions) / len(precisions)
     if rule == "left-out":
@@ -112,7 +113,6 @@ def smooth(counts: Sequence[tuple[int, int]], rule: str = "exp") -> list[float]:
 
     rule: "none" leaves 0; "same" always puts 1/2; "late" begins with 1; "no-total" forgets to
     divide by the total; "floor" puts 0.1; "add-one" adds 1 to both numbers of every order.
-    Chapter: exercises.
     """
     precisions, k = [], 0
     for matched, out_of in counts:
@@ -137,7 +137,7 @@ def bleu(
     average: str = "geometric",
     smoothing: str = "none",
 ) -> float:
-    """Corpus BLEU with at most the named faults. Chapter: exercises."""
+    """Corpus BLEU with at most the named faults."""
     pairs = list(zip(hypotheses, references, strict=True))
     counts = [
         (sum(matches(h, own, n, clip) for h, own in pairs), sum(total(h, n) for h, _ in pairs))
@@ -149,5 +149,5 @@ def bleu(
 
 
 def value(method: Callable[..., Any], **fault: Any) -> Callable[[dict[str, Any]], Any]:
-    """`method` with a fault, as a function of the inputs of a case. Chapter: exercises."""
+    """`method` with a fault, as a function of the inputs of a case."""
     return lambda inputs: method(inputs["hypotheses"], inputs["references"], **fault)

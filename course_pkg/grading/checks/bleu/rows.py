@@ -1,4 +1,7 @@
-"""Comparing lists whose items have names, so that a reason can say which item differs."""
+"""Comparing lists whose items have names, so that a reason can say which item differs.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +11,6 @@ from ...contract.compare import Comparator, describe_type, number
 
 def row(items: Mapping[str, Comparator]) -> Comparator:
     """A list or tuple with one item for each name, in their order, each with its comparator.
-
-    Chapter: exercises.
 
     >>> row({"r": number(), "BP": number()})((8, 1.0), [8, 0.5])
     'BP: the number differs'
@@ -29,7 +30,7 @@ def row(items: Mapping[str, Comparator]) -> Comparator:
 
 
 def by_order(item: Comparator) -> Comparator:
-    """A list with one item for each order from 1 to 4. Chapter: exercises.
+    """A list with one item for each order from 1 to 4.
 
     >>> by_order(number())([5, 4, 2, 1], [5, 4, 2])
     'a list of 3 was given; wanted 4: n = 1, n = 2, n = 3, n = 4'

@@ -1,4 +1,7 @@
-"""`bleu/sentence`: BLEU of one text, smoothed with exp, over the orders that the text has."""
+"""`bleu/sentence`: BLEU of one text, smoothed with exp, over the orders that the text has.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +19,7 @@ Inputs = dict[str, Any]
 
 
 def expected(inputs: Inputs) -> float:
-    """The reference's sentence score, with exp and effective order. Chapter: exercises."""
+    """The reference's sentence score, with exp and effective order."""
     return sentence_bleu(
         " ".join(inputs["hypothesis"]),
         [" ".join(one) for one in inputs["references"]],
@@ -27,7 +30,7 @@ def expected(inputs: Inputs) -> float:
 
 
 def draw_matched(rng: np.random.Generator, size: int) -> Inputs:
-    """All four orders match, the closest of two references is longer. Chapter: exercises."""
+    """All four orders match, the closest of two references is longer."""
     text = words(rng, 10 + size)
     hypothesis = replaced(rng, text[: 8 + size], [int(rng.integers(2))])
     references = [text, text[1:4]]
@@ -38,7 +41,7 @@ def draw_matched(rng: np.random.Generator, size: int) -> Inputs:
 
 def draw_halving(rng: np.random.Generator, size: int) -> Inputs:
     """Two or three orders without a match; as long as the reference, and a word shorter in the
-    last case. Chapter: exercises."""
+    last case."""
     more = int(rng.integers(2))
     text = words(rng, 6 + size + more)
     hypothesis = replaced(rng, text, [1, 3, *range(5, 6 + more)] if size == 1 else [2, 5])
@@ -46,10 +49,7 @@ def draw_halving(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_short(rng: np.random.Generator, size: int) -> Inputs:
-    """Two or three words; no match in the highest order that there is. Then one word, that matches.
-
-    Chapter: exercises.
-    """
+    """Two or three words; no match in the highest order that there is. Then one word."""
     length = int(rng.integers(2, 4))
     text = words(rng, length)
     if size == 3:
@@ -59,10 +59,7 @@ def draw_short(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_nothing(rng: np.random.Generator, size: int) -> Inputs:
-    """An empty text, or one without a word of its reference; in the last case, the reference.
-
-    Chapter: exercises.
-    """
+    """An empty text, or one without a word of its reference; in the last case, the reference."""
     text = words(rng, 10 + size)
     if size == 3:
         return {"hypothesis": text, "references": [text]}

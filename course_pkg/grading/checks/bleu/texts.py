@@ -1,4 +1,7 @@
-"""Made-up texts for the draws of `bleu`: lists of words, edited so that a property shows."""
+"""Made-up texts for the draws of `bleu`: lists of words, edited so that a property shows.
+
+Chapter: exercises.
+"""
 
 import numpy as np
 
@@ -11,16 +14,16 @@ WORDS = tuple(_WORDS.split())
 
 
 def words(rng: np.random.Generator, count: int, but: tuple[str, ...] = ()) -> list[str]:
-    """That many distinct words, none of them among `but`. Chapter: exercises."""
+    """That many distinct words, none of them among `but`."""
     return rng.permutation([word for word in WORDS if word not in but])[:count].tolist()
 
 
 def text(rng: np.random.Generator, vocabulary: list[str], count: int) -> list[str]:
-    """That many words of the vocabulary, with repetitions. Chapter: exercises."""
+    """That many words of the vocabulary, with repetitions."""
     return [str(word) for word in rng.choice(vocabulary, size=count)]
 
 
 def replaced(rng: np.random.Generator, tokens: list[str], at: list[int]) -> list[str]:
-    """The text with new words at those places. Chapter: exercises."""
+    """The text with new words at those places."""
     new = iter(words(rng, len(at), tuple(tokens)))
     return [next(new) if i in at else token for i, token in enumerate(tokens)]

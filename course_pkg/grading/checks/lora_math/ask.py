@@ -2,6 +2,8 @@
 
 It builds layers and models from numbers, calls the answer, and hands back plain values. It
 imports no reference implementation, and knows no right answer.
+
+Chapter: exercises.
 """
 
 from typing import Any
@@ -16,7 +18,7 @@ MASKED = ("course_pkg.adapters", "peft")  # answers lie there: the grader shows 
 
 
 def by_hand(rng: Any) -> dict[str, Any]:
-    """A layer of shape (d, k) and a decoder, small enough to count on paper. Chapter: exercises."""
+    """A layer of shape (d, k) and a decoder, small enough to count on paper."""
     if rng is None:
         d, k, rank, layers, hidden = 3072, 768, 8, 32, 4096
         total = 6_738_415_616
@@ -41,17 +43,14 @@ def _tensor(array: Any) -> torch.Tensor | None:
 
 
 def call_counts(answer: Any, inputs: Any) -> Any:
-    """Call `lora_parameter_count(shapes, targets, rank)`; shapes: name -> (out, in).
-
-    Chapter: exercises.
-    """
+    """Call `lora_parameter_count(shapes, targets, rank)`; shapes: name -> (out, in)."""
     return answer(inputs["shapes"], inputs["targets"], inputs["rank"])
 
 
 def call_forward(answer: Any, inputs: Any) -> Any:
     """Call `lora_forward(x, weight, bias, lora_A, lora_B, alpha)` on fresh tensors.
 
-    Gives the output, and the names of the arguments that were changed in place. Chapter: exercises.
+    Gives the output, and the names of the arguments that were changed in place.
     """
     names = ("x", "weight", "bias", "lora_A", "lora_B")
     tensors = {name: _tensor(inputs[name]) for name in names}
@@ -69,7 +68,7 @@ def call_merge(answer: Any, inputs: Any) -> Any:
     """Build `LoRALinear(base, rank, alpha)` and run the script of operations on it.
 
     "set" fills in A and B; "forward", "weight", "gradients" and "A is zero" each add what they
-    see to the list that is handed in. Chapter: exercises.
+    see to the list that is handed in.
     """
     weight, bias, x = (_tensor(inputs[name]) for name in ("weight", "bias", "x"))
     base = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
@@ -115,10 +114,7 @@ def _factor(layer: nn.Module, name: str, shape: tuple[int, ...]) -> nn.Parameter
 
 
 def call_inject(answer: Any, inputs: Any) -> Any:
-    """Call `inject(model, targets, wrap)` on a model, and report what became of the model.
-
-    Chapter: exercises.
-    """
+    """Call `inject(model, targets, wrap)` on a model, and report what became of the model."""
     model, run, wrap, adapter = build_model(inputs)
     linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     try:
@@ -149,19 +145,13 @@ def _submodule(model: nn.Module, name: str) -> nn.Module | None:
 
 
 def call_inject_twice(answer: Any, inputs: Any) -> Any:
-    """Which of two lists of targets `inject` refuses: the layers of one are not there.
-
-    Chapter: exercises.
-    """
+    """Which of two lists of targets `inject` refuses: the layers of one are not there."""
     both = inputs["targets"], inputs["then"]
     return [call_inject(answer, {**inputs, "targets": targets})["refused"] for targets in both]
 
 
 def call_inject_either(answer: Any, inputs: Any) -> Any:
-    """One call, or two where the inputs name targets that are there and some that are not.
-
-    Chapter: exercises.
-    """
+    """One call, or two where the inputs name targets that are there and some that are not."""
     return (call_inject_twice if "then" in inputs else call_inject)(answer, inputs)
 
 

@@ -1,4 +1,7 @@
-"""The numbers of `lora-math` that are worked by hand, on each student's own small case."""
+"""The numbers of `lora-math` that are worked by hand, on each student's own small case.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,15 +35,12 @@ def _question(
 
 
 def layer_parameters(case: dict[str, Any]) -> int:
-    """LoRA's parameters on one d × k layer of the case. Chapter: exercises."""
+    """LoRA's parameters on one d × k layer of the case."""
     return lora_parameters(case["d"], case["k"], case["rank"])
 
 
 def model_parameters(case: dict[str, Any]) -> int:
-    """LoRA's parameters on the targets of every decoder layer, each hidden × hidden.
-
-    Chapter: exercises.
-    """
+    """LoRA's parameters on the targets of every decoder layer, each hidden × hidden."""
     one = lora_parameters(case["hidden"], case["hidden"], case["rank"])
     return case["layers"] * len(case["targets"]) * one
 

@@ -1,4 +1,7 @@
-"""`lora-math/counts`: how many parameters LoRA adds to a model, from the shapes of its layers."""
+"""`lora-math/counts`: how many parameters LoRA adds to a model, from the shapes of its layers.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ DECOYS = {"q_proj": "seq_proj", "v_proj": "conv_proj", "o_proj": "auto_proj", "u
 
 
 def expected(inputs: dict[str, Any]) -> int:
-    """The sum of r(out + in) over the layers whose last name is a target. Chapter: exercises."""
+    """The sum of r(out + in) over the layers whose last name is a target."""
     return sum(
         lora_parameters(out, into, inputs["rank"])
         for name, (out, into) in inputs["shapes"].items()
@@ -42,17 +45,14 @@ def _some(rng: np.random.Generator, names: list[str]) -> list[str]:
 
 
 def draw_sum(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Rectangular layers, all of them targets. Chapter: exercises."""
+    """Rectangular layers, all of them targets."""
     names, targets = _names(rng, size + 1)
     shapes = {name: tuple(int(n) for n in rng.integers(8, 400, 2)) for name in names}
     return {"shapes": shapes, "targets": targets, "rank": int(rng.integers(2, 9))}
 
 
 def draw_match(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """2 × 2 layers and rank 1, where sum and product agree, among names that are near misses.
-
-    Chapter: exercises.
-    """
+    """2 × 2 layers and rank 1, where sum and product agree, among names that are near misses."""
     names, targets = _names(rng, size + 1)
     names += [targets[0], f"model.decoder.layers.{size}.self_attn.{targets[1]}"]
     decoys = [f"layers.{i}.{DECOYS[t]}" for i in range(size + 1) for t in targets]

@@ -1,4 +1,7 @@
-"""`lora-math/forward`: h = Wx + b + (α/r)·B(Ax), as a function of tensors."""
+"""`lora-math/forward`: h = Wx + b + (α/r)·B(Ax), as a function of tensors.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -11,7 +14,7 @@ from .layers import normal, reference_layer, tensor, tensors
 
 
 def expected(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What the reference layer gives, and that it changes no argument. Chapter: exercises."""
+    """What the reference layer gives, and that it changes no argument."""
     with torch.no_grad():
         return {"output": reference_layer(inputs)(tensor(inputs["x"])), "changed": []}
 
@@ -32,24 +35,21 @@ def _zeros(*shape: int) -> np.ndarray:
 
 
 def draw_base(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """B = 0, α ≠ r, square, with a bias: only the base layer shows. Chapter: exercises."""
+    """B = 0, α ≠ r, square, with a bias: only the base layer shows."""
     n, r = 2 + size, 1 + size
     x, weight, bias = normal(rng, 2, n), normal(rng, n, n), normal(rng, n)
     return _case(x, weight, bias, normal(rng, r, n), _zeros(n, r), 3.5 * r)
 
 
 def draw_update(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Rank 1 and α = 1, a bias of zeros, square: only the product BA shows. Chapter: exercises."""
+    """Rank 1 and α = 1, a bias of zeros, square: only the product BA shows."""
     n = 2 + size
     a, b = normal(rng, 1, n), normal(rng, n, 1)
     return _case(normal(rng, 2, n), normal(rng, n, n), _zeros(n), a, b, 1.0)
 
 
 def draw_scaling(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """α ≠ r ≥ 2 and B = Aᵀ, so that BA is symmetric; a bias of zeros: only the scale shows.
-
-    Chapter: exercises.
-    """
+    """α ≠ r ≥ 2 and B = Aᵀ, so that BA is symmetric; a bias of zeros: only the scale shows."""
     n, r = 3 + size, 2 + size
     alpha = float(rng.choice([0.5, 1.5, 2.5])) * r + 0.25
     a = normal(rng, r, n)
@@ -57,10 +57,7 @@ def draw_scaling(rng: np.random.Generator, size: int) -> dict[str, Any]:
 
 
 def draw_shapes(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Zero to two leading dimensions, a rectangular layer, rank 1, α = 1; zeros or no bias.
-
-    Chapter: exercises.
-    """
+    """Zero to two leading dimensions, a rectangular layer, rank 1, α = 1; zeros or no bias."""
     d, k = 4, 3
     leading = ((), (5,), (2, 3))[size % 3]
     a, b = normal(rng, 1, k), normal(rng, d, 1)

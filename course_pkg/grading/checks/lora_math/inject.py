@@ -1,4 +1,7 @@
-"""`lora-math/inject`: put an adapter in the place of chosen layers, and freeze the rest."""
+"""`lora-math/inject`: put an adapter in the place of chosen layers, and freeze the rest.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -22,10 +25,7 @@ def inject(
     matches: Any = lambda name, targets: name.split(".")[-1] in targets,
     fault: str = "",
 ) -> list[str]:
-    """Injection, with at most one known fault; without any it is the right answer.
-
-    Chapter: exercises.
-    """
+    """Injection, with at most one known fault; without any it is the right answer."""
     modules = model.named_modules()
     linears = [name for name, module in modules if isinstance(module, nn.Linear)]
     names = [name for name in linears if matches(name, targets)]
@@ -42,7 +42,7 @@ def inject(
 
 
 def expected(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What becomes of the model under the right injection. Chapter: exercises."""
+    """What becomes of the model under the right injection."""
     return call_inject_either(inject, inputs)
 
 
@@ -83,30 +83,21 @@ def _names(layers: int, kinds: tuple[str, ...]) -> list[str]:
 
 
 def draw_targets(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Several layers, at several depths, with near misses among the names and a norm.
-
-    Chapter: exercises.
-    """
+    """Several layers, at several depths, with near misses among the names and a norm."""
     targets = sorted(rng.choice(["q_proj", "v_proj", "o_proj"], size=2, replace=False).tolist())
     names = [*_names(size + 1, (*KINDS, *DECOYS)), targets[1], "lm_head"]
     return _chain(rng, names, targets)
 
 
 def draw_frozen(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """No near misses: only what can be trained shows. The last case is a Llama.
-
-    Chapter: exercises.
-    """
+    """No near misses: only what can be trained shows. The last case is a Llama."""
     if size == 2:
         return _llama(rng, size)
     return {**_chain(rng, _names(size + 1, KINDS), ["k_proj", "v_proj"]), "norms": ["norm"]}
 
 
 def draw_unknown(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """A target that no layer of this model has, and one that some have, in either order.
-
-    Chapter: exercises.
-    """
+    """A target that no layer of this model has, and one that some have, in either order."""
     known, *others, unknown = rng.permutation(KINDS).tolist()
     first, then = rng.permutation([known, unknown]).tolist()
     chain = _chain(rng, _names(size + 1, (known, *others)), [first])
@@ -114,10 +105,7 @@ def draw_unknown(rng: np.random.Generator, size: int) -> dict[str, Any]:
 
 
 def about(comparators: dict[str, Comparator]) -> Comparator:
-    """Compares the named parts of what became of a model that should not be refused.
-
-    Chapter: exercises.
-    """
+    """Compares the named parts of what became of a model that should not be refused."""
 
     def compare(expected: dict[str, Any], given: Any) -> str | None:
         if isinstance(given, dict) and given.get("refused") is True:

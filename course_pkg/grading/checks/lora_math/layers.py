@@ -1,4 +1,7 @@
-"""Arrays, tensors and the reference layer, for the layer questions of `lora-math`."""
+"""Arrays, tensors and the reference layer, for the layer questions of `lora-math`.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -10,26 +13,23 @@ from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Standard normal float32 numbers of the given shape. Chapter: exercises."""
+    """Standard normal float32 numbers of the given shape."""
     return rng.standard_normal(shape).astype("float32")
 
 
 def tensor(value: Any) -> torch.Tensor | None:
-    """A tensor of an `Array`, or None of None. Chapter: exercises."""
+    """A tensor of an `Array`, or None of None."""
     return None if value is None else torch.from_numpy(value.numpy())
 
 
 def tensors(inputs: dict[str, Any]) -> dict[str, torch.Tensor | None]:
-    """Every array of a case as a tensor. Chapter: exercises."""
+    """Every array of a case as a tensor."""
     names = ("x", "weight", "bias", "lora_A", "lora_B")
     return {name: tensor(inputs[name]) for name in names}
 
 
 def reference_layer(inputs: dict[str, Any]) -> LoRALinear:
-    """The reference LoRA layer with the case's weight, bias, A and B, in float32.
-
-    Chapter: exercises.
-    """
+    """The reference LoRA layer with the case's weight, bias, A and B, in float32."""
     t = tensors(inputs)
     out_features, in_features = t["weight"].shape
     base = nn.Linear(in_features, out_features, bias=t["bias"] is not None)

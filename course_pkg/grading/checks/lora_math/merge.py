@@ -1,4 +1,7 @@
-"""`lora-math/merge`: a LoRA layer that folds its update into the weight and takes it out again."""
+"""`lora-math/merge`: a LoRA layer that folds its update into the weight and takes it out again.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -15,10 +18,7 @@ from .layers import normal
 
 
 class Reference(nn.Module):
-    """The course's layer under the names that the question gives: one adapter, A and B.
-
-    Chapter: exercises.
-    """
+    """The course's layer under the names that the question gives: one adapter, A and B."""
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float) -> None:
         super().__init__()
@@ -29,10 +29,7 @@ class Reference(nn.Module):
 
 
 class Wrong(nn.Module):
-    """A layer with one known fault: where `fault` is not named below, it does the right thing.
-
-    Chapter: exercises.
-    """
+    """A layer with one known fault: where `fault` is not named below, it does the right thing."""
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float, fault: str) -> None:
         super().__init__()
@@ -74,15 +71,12 @@ def _wrong(fault: str) -> Any:
 
 
 def expected(inputs: dict[str, Any]) -> list[Any]:
-    """What the script of operations gives with the reference layer. Chapter: exercises."""
+    """What the script of operations gives with the reference layer."""
     return call_merge(Reference, inputs)
 
 
 def each(*comparators: Comparator) -> Comparator:
-    """Compares a list item by item, the first comparator with the first item, and so on.
-
-    Chapter: exercises.
-    """
+    """Compares a list item by item, the first comparator with the first item, and so on."""
 
     def compare(expected: list[Any], given: Any) -> str | None:
         if not isinstance(given, list) or len(given) != len(comparators):
@@ -96,7 +90,7 @@ def each(*comparators: Comparator) -> Comparator:
 
 
 def zero_a(expected: bool, given: Any) -> str | None:
-    """Compares whether A is zero, in words. Chapter: exercises."""
+    """Compares whether A is zero, in words."""
     return None if given is expected else "A is zero at the start; so is B: neither can learn"
 
 
@@ -131,7 +125,7 @@ MERGE = Question(
             "start",
             1,
             "a new layer gives what the base layer gives, though its A is not zero",
-            "Initialise A at random and B with zeros: then BA = 0, and yet B has a gradient.",
+            "Initialize A at random and B with zeros: then BA = 0, and yet B has a gradient.",
             _draw(["forward", "A is zero"], 2.0),
             compare=each(close, zero_a),
         ),

@@ -1,4 +1,7 @@
-"""The models that `lora-math` asks an answer to put adapters into, and the adapter itself."""
+"""The models that `lora-math` asks an answer to put adapters into, and the adapter itself.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +13,7 @@ from torch import nn
 class Gain(nn.Module):
     """An adapter: a trainable gain on each output of a linear layer, zero at first.
 
-    name: what its parameter is called, so that an answer can't know it by name. Chapter: exercises.
+    name: what its parameter is called, so that an answer can't know it by name.
     """
 
     def __init__(self, linear: nn.Linear, name: str) -> None:
@@ -31,7 +34,6 @@ class Chain(nn.Module):
     """Layers of one width, nested by their dotted names and applied in order.
 
     names: the linear layers. norms: names of layer norms, which come between them.
-    Chapter: exercises.
     """
 
     def __init__(self, names: list[str], norms: list[str], width: int, seed: int) -> None:
@@ -61,10 +63,7 @@ class Chain(nn.Module):
 def build_model(
     inputs: dict[str, Any],
 ) -> tuple[nn.Module, Callable[[], torch.Tensor], Callable[[nn.Linear], Gain], type[Gain]]:
-    """The model of a case, how to run it, how to make an adapter, and the adapter's class.
-
-    Chapter: exercises.
-    """
+    """The model of a case, how to run it, how to make an adapter, and the adapter's class."""
 
     def wrap(linear: nn.Linear) -> Gain:
         if not isinstance(linear, nn.Linear):

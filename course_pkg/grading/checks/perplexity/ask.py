@@ -2,6 +2,8 @@
 
 It builds models and batches from numbers, calls the answer, and hands back plain values. It
 imports no reference implementation, and knows no right answer.
+
+Chapter: exercises.
 """
 
 from typing import Any
@@ -25,7 +27,7 @@ SENTENCES = (
 
 
 def by_hand(rng: Any) -> dict[str, Any]:
-    """Two texts by their mean log-probabilities, and one word by word. Chapter: exercises."""
+    """Two texts by their mean log-probabilities, and one word by word."""
     if rng is None:
         words, probabilities = "the cat sat", [0.3, 0.5]
         length, mean = 100, -2.5
@@ -69,15 +71,12 @@ def _pair(returned: Any, names: str) -> tuple[Any, Any]:
 
 
 def call_log_probs(answer: Any, inputs: Any) -> Any:
-    """Call `next_token_log_probs(logits, input_ids)`. Chapter: exercises."""
+    """Call `next_token_log_probs(logits, input_ids)`."""
     return call_with(answer, inputs, "logits", "input_ids", read=_tensor)
 
 
 def call_batch(answer: Any, inputs: Any) -> Any:
-    """Call `batch_nll(model, input_ids, attention_mask)`; also count the forward passes.
-
-    Chapter: exercises.
-    """
+    """Call `batch_nll(model, input_ids, attention_mask)`; also count the forward passes."""
     model = build_model(inputs["model"])
     if inputs["pads_add_nothing"]:
         foresee_after(model, inputs["pad"])
@@ -93,7 +92,6 @@ def call_corpus(answer: Any, inputs: Any) -> Any:
     """Call `corpus_perplexity(score, tokenizer, texts, batch_size)`; also note the batches.
 
     `score` runs a Llama on one row after the other, and takes transformers' own loss.
-    Chapter: exercises.
     """
     model, tokenizer = build_llama(inputs["model"])
     tokenizer.padding_side = inputs["padding_side"]
@@ -129,10 +127,7 @@ def call_corpus(answer: Any, inputs: Any) -> Any:
 
 
 def call_sliding(answer: Any, inputs: Any) -> Any:
-    """Call `sliding_nll(model, input_ids, window, stride)`; also note the windows it looked at.
-
-    Chapter: exercises.
-    """
+    """Call `sliding_nll(model, input_ids, window, stride)`; also note the windows it looked at."""
     model = build_model(inputs["model"])
     passes = watch(model)
     ids = _tensor(inputs["input_ids"])

@@ -1,4 +1,7 @@
-"""`perplexity/batch`: the NLL of every text of a padded batch, in one forward pass."""
+"""`perplexity/batch`: the NLL of every text of a padded batch, in one forward pass.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -20,7 +23,7 @@ both = {"nll": close, "tokens": count}
 
 
 def expected(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What each text costs alone, without any pad. Chapter: exercises."""
+    """What each text costs alone, without any pad."""
     ids, mask = (torch.from_numpy(inputs[name].numpy()) for name in ("input_ids", "attention_mask"))
     scores = token_log_probs(build_model(inputs["model"]), real_tokens(ids, mask), batch_size=1)
     return {
@@ -33,10 +36,7 @@ def expected(inputs: dict[str, Any]) -> dict[str, Any]:
 def batch_nll(
     model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor, fault: str = ""
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The NLL and tokens of each text with at most one known fault; without any it is right.
-
-    Chapter: exercises.
-    """
+    """The NLL and tokens of each text with at most one known fault; without any it is right."""
     positions = None
     if fault != "no-positions":
         positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)
@@ -88,40 +88,31 @@ def _lengths(rng: np.random.Generator, size: int) -> list[int]:
 
 
 def draw_whole(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Texts of one length, so without pads. Chapter: exercises."""
+    """Texts of one length, so without pads."""
     return _case(rng, "llama", [3 + size] * (2 + size), "right")
 
 
 def draw_pads(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Right padding, on a Llama, for which only the loss needs a mask; a text holds the pad's id.
-
-    Chapter: exercises.
-    """
+    """Right padding, on a Llama: only the loss needs a mask; a text holds the pad's id."""
     case = _case(rng, "llama", _lengths(rng, size), "right")
     case["input_ids"][int(rng.integers(2 + size)), int(rng.integers(1, 3))] = PAD
     return {**case, "leave_unchanged": True}
 
 
 def draw_attention(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Left padding, on a Llama, whose positions are relative: only attention to pads shows.
-
-    Chapter: exercises.
-    """
+    """Left padding, on a Llama, whose positions are relative: only attention to pads shows."""
     return _case(rng, "llama", _lengths(rng, size), "left", certain=True)
 
 
 def draw_positions(rng: np.random.Generator, size: int) -> dict[str, Any]:
     """Left padding, on a model with absolute positions and no attention; the longest text, which
-    has no pad, comes first in one case and last in another. Chapter: exercises."""
+    has no pad, comes first in one case and last in another."""
     lengths = sorted(_lengths(rng, size), reverse=size != 1)
     return _case(rng, "bigram with positions", lengths, "left", certain=True)
 
 
 def draw_first(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Left padding, on a model without positions or attention: only what is scored shows.
-
-    Chapter: exercises.
-    """
+    """Left padding, on a model without positions or attention: only what is scored shows."""
     return _case(rng, "bigram", _lengths(rng, size), "left")
 
 

@@ -1,4 +1,7 @@
-"""The numbers of `perplexity` that are worked by hand, on each student's own small case."""
+"""The numbers of `perplexity` that are worked by hand, on each student's own small case.
+
+Chapter: exercises.
+"""
 
 import math
 from collections.abc import Callable
@@ -30,24 +33,24 @@ def _question(
 
 
 def text(case: dict[str, Any]) -> Likelihood:
-    """The text of 1a: `length` tokens of the given mean log-probability. Chapter: exercises."""
+    """The text of 1a: `length` tokens of the given mean log-probability."""
     return Likelihood(-case["length"] * case["mean_log_probability"], case["length"])
 
 
 def other_text(case: dict[str, Any]) -> Likelihood:
-    """The second text of 1e. Chapter: exercises."""
+    """The second text of 1e."""
     return Likelihood(
         -case["other_length"] * case["other_mean_log_probability"], case["other_length"]
     )
 
 
 def sentence(case: dict[str, Any]) -> Likelihood:
-    """The sentence, whose first word has nothing before it. Chapter: exercises."""
+    """The sentence, whose first word has nothing before it."""
     return Likelihood.of(map(math.log, case["probabilities"]), unscored=1)
 
 
 def both(case: dict[str, Any]) -> Likelihood:
-    """The two texts together. Chapter: exercises."""
+    """The two texts together."""
     return Likelihood.total([text(case), other_text(case)])
 
 

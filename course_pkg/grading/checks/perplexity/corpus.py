@@ -1,4 +1,7 @@
-"""`perplexity/corpus`: the perplexity of a list of texts, scored in batches."""
+"""`perplexity/corpus`: the perplexity of a list of texts, scored in batches.
+
+Chapter: exercises.
+"""
 
 import math
 from collections.abc import Callable
@@ -18,10 +21,7 @@ LETTERS = list("abcdefghijklmnopqrstuvwxyz ")
 
 
 def expected(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The reference's perplexity, one text at a time, and the batches asked for.
-
-    Chapter: exercises.
-    """
+    """The reference's perplexity, one text at a time, and the batches asked for."""
     texts, size = inputs["texts"], inputs["batch_size"]
     try:
         result = perplexity(*build_llama(inputs["model"]), texts, batch_size=1)
@@ -38,10 +38,7 @@ def expected(inputs: dict[str, Any]) -> dict[str, Any]:
 def corpus_perplexity(
     score: Callable[..., Any], tokenizer: Any, texts: list[str], batch_size: int, fault: str = ""
 ) -> tuple[float, list[float]]:
-    """Perplexity and each text's NLL with at most one known fault; without any it is right.
-
-    Chapter: exercises.
-    """
+    """Perplexity and each text's NLL with at most one known fault; without any it is right."""
     order = sorted(range(len(texts)), key=lambda i: len(tokenizer(texts[i]).input_ids))
     order = [i for i in order if len(tokenizer(texts[i]).input_ids) > 1]
     if fault == "one-batch":
@@ -79,10 +76,7 @@ def _wrong(fault: str) -> Any:
 
 
 def unless_refused(comparators: dict[str, Comparator]) -> Comparator:
-    """Compares the named parts, or that texts without anything to score are refused.
-
-    Chapter: exercises.
-    """
+    """Compares the named parts, or that texts without anything to score are refused."""
 
     def compare(expected: dict[str, Any], given: Any) -> str | None:
         refused = isinstance(given, dict) and given.get("refused") is True
@@ -114,19 +108,13 @@ def _twice(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw_total(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Short and long texts, so that a mean of means differs; one text twice; batches are full.
-
-    Chapter: exercises.
-    """
+    """Short and long texts, so that a mean of means differs; one text twice; batches are full."""
     lengths = [*rng.integers(2, 4, 2 + size).tolist(), *rng.integers(9, 20, 2 + size).tolist()]
     return _twice(_case(rng, rng.permutation(lengths).tolist(), 1 + size % 2))
 
 
 def draw_order(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Texts not in the order of their lengths, and one of them twice; batches are full.
-
-    Chapter: exercises.
-    """
+    """Texts not in the order of their lengths, and one of them twice; batches are full."""
     lengths = rng.permutation(np.arange(2, 6 + 2 * size)).tolist()
     if lengths == sorted(lengths):
         lengths.reverse()
@@ -134,7 +122,7 @@ def draw_order(rng: np.random.Generator, size: int) -> dict[str, Any]:
 
 
 def draw_batches(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """A number of texts that batch_size does not divide. Chapter: exercises."""
+    """A number of texts that batch_size does not divide."""
     batch_size = 2 + size
     count = batch_size * int(rng.integers(1, 3)) + int(rng.integers(1, batch_size))
     return _case(rng, rng.integers(3, 9, count).tolist(), batch_size)
@@ -143,7 +131,7 @@ def draw_batches(rng: np.random.Generator, size: int) -> dict[str, Any]:
 def draw_short(rng: np.random.Generator, size: int) -> dict[str, Any]:
     """An empty text, then texts of one token; in the last case nothing else. From short to long.
 
-    In the second case one is a single letter of two tokens. Chapter: exercises.
+    In the second case one is a single letter of two tokens.
     """
     case = _case(rng, [[0, 5, 5], [0, 1, 5, 5, 5], [0, 1, 1]][size], 1)
     if size == 1:

@@ -1,4 +1,7 @@
-"""`perplexity/log-probs`: what each token costs, from the logits that predict it."""
+"""`perplexity/log-probs`: what each token costs, from the logits that predict it.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 
@@ -18,7 +21,6 @@ def up_to_a_factor(compare: Comparator) -> Comparator:
     """Compares log-probabilities as if their base and their sign were free.
 
     Both are the business of one property, and must not cost the marks of the others.
-    Chapter: exercises.
     """
 
     def compare_scaled(expected: Array, given: Any) -> str | None:
@@ -36,16 +38,13 @@ def _tensors(inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def expected(inputs: dict[str, Any]) -> torch.Tensor:
-    """log p(token t+1 | tokens up to t), in nats, (batch, length − 1). Chapter: exercises."""
+    """log p(token t+1 | tokens up to t), in nats, (batch, length − 1)."""
     logits, ids = _tensors(inputs)
     return target_log_probs(logits[:, :-1], ids[:, 1:])
 
 
 def draw_shift(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """Logits that are log-probabilities already: only which row goes with which token shows.
-
-    Chapter: exercises.
-    """
+    """Logits that are log-probabilities already: only which row goes with which token shows."""
     batch, length, vocabulary = 1 + size, 4 + size, 5 + size
     logits = torch.from_numpy(2 * rng.standard_normal((batch, length, vocabulary)))
     ids = rng.integers(0, vocabulary, (batch, length))
@@ -53,7 +52,7 @@ def draw_shift(rng: np.random.Generator, size: int) -> dict[str, Any]:
 
 
 def draw_value(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """The same logits at every position, and the same token: no shift shows. Chapter: exercises."""
+    """The same logits at every position, and the same token: no shift shows."""
     batch, length, vocabulary = 2 + size, 3, 4 + size
     logits = 2 * rng.standard_normal((batch, 1, vocabulary)).astype("float32")
     ids = rng.integers(0, vocabulary, (batch, 1))
@@ -64,10 +63,7 @@ def draw_value(rng: np.random.Generator, size: int) -> dict[str, Any]:
 
 
 def draw_stable(rng: np.random.Generator, size: int) -> dict[str, Any]:
-    """As for the value, but targets of probability e⁻¹⁵⁰ (small), or logits near 400 (large).
-
-    Chapter: exercises.
-    """
+    """As for the value, but targets of probability e⁻¹⁵⁰ (small), or logits near 400 (large)."""
     case = draw_value(rng, size)
     if size != 1:
         first = case["input_ids"][0, 0]
@@ -147,13 +143,13 @@ LOG_PROBS = Question(
         ),
         Misconception(
             "raw-logits",
-            "these are the logits themselves, which are no log-probabilities yet: normalise them",
+            "these are the logits themselves, which are no log-probabilities yet: normalize them",
             _wrong(lambda logits, ids: _gather(logits[:, :-1], ids[:, 1:])),
             ("value", "stable"),
         ),
         Misconception(
             "over-positions",
-            "you normalised over the positions (dimension 1); the vocabulary is the last dimension",
+            "you normalized over the positions (dimension 1); the vocabulary is the last dimension",
             _wrong(lambda logits, ids: _gather(logits.log_softmax(1)[:, :-1], ids[:, 1:])),
             ("shift", "value", "stable"),
         ),

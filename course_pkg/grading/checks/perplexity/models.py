@@ -3,6 +3,8 @@
 Each has the interface of transformers' causal models: `model(input_ids=…, attention_mask=…,
 position_ids=…).logits`. The Llama is the real one, with random weights; the others are so plain
 that only one thing shows: what their predictions depend on is known.
+
+Chapter: exercises.
 """
 
 from typing import Any
@@ -16,14 +18,14 @@ LOUDER = 4.0  # on a random Llama's matrices, so that a token's context shows in
 
 
 class Config:
-    """What a caller may ask about a model. Chapter: exercises."""
+    """What a caller may ask about a model."""
 
     def __init__(self, vocab_size: int, max_position_embeddings: int) -> None:
         self.vocab_size, self.max_position_embeddings = vocab_size, max_position_embeddings
 
 
 class Output:
-    """What a model returns: `logits`, (batch, length, vocabulary). Chapter: exercises."""
+    """What a model returns: `logits`, (batch, length, vocabulary)."""
 
     def __init__(self, logits: torch.Tensor) -> None:
         self.logits = logits
@@ -33,7 +35,7 @@ class LastToken(nn.Module):
     """A bigram model: its logits depend on the last token alone, or on its absolute position too.
 
     placed: whether positions count, which are 0, 1, 2, … from the left edge unless they are
-    given, as in GPT-2. The attention mask changes nothing. Chapter: exercises.
+    given, as in GPT-2. The attention mask changes nothing.
     """
 
     def __init__(self, placed: bool, seed: int) -> None:
@@ -64,20 +66,14 @@ class LastToken(nn.Module):
 
 
 def build_model(described: dict[str, Any]) -> nn.Module:
-    """The model of a case: kind "llama", "bigram" or "bigram with positions", and its seed.
-
-    Chapter: exercises.
-    """
+    """The model of a case: kind "llama", "bigram" or "bigram with positions", and its seed."""
     if described["kind"] == "llama":
         return build_llama(described)[0]
     return LastToken(described["kind"] == "bigram with positions", described["seed"]).eval()
 
 
 def build_llama(described: dict[str, Any]) -> tuple[nn.Module, Any]:
-    """The course's tiny Llama with the case's seed, its matrices louder, and its tokenizer.
-
-    Chapter: exercises.
-    """
+    """The course's tiny Llama with the case's seed, its matrices louder, and its tokenizer."""
     from course_pkg.lm.load import load
 
     model, tokenizer = load("tiny", seed=described["seed"])
@@ -89,10 +85,7 @@ def build_llama(described: dict[str, Any]) -> tuple[nn.Module, Any]:
 
 
 def real_tokens(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> list[list[int]]:
-    """Each row's tokens without its pads, which are those where the mask is 0.
-
-    Chapter: exercises.
-    """
+    """Each row's tokens without its pads, which are those where the mask is 0."""
     if attention_mask is None:
         return input_ids.tolist()
     pairs = zip(input_ids, attention_mask, strict=True)
@@ -107,10 +100,7 @@ def _ids(args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
 
 
 def watch(model: nn.Module) -> list[list[list[int]]]:
-    """A list that grows with every forward pass: the real tokens of each row that went in.
-
-    Chapter: exercises.
-    """
+    """A list that grows with every forward pass: the real tokens of each row that went in."""
     passes: list[list[list[int]]] = []
 
     def note(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
@@ -125,7 +115,7 @@ def foresee_after(model: nn.Module, pad: int) -> None:
     """Let the model be certain of what follows a pad, so that scoring it adds nothing.
 
     Then an answer that scores a text's first token after a pad shows that in the cases for it
-    alone. Chapter: exercises.
+    alone.
     """
 
     def change(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> Any:

@@ -2,6 +2,8 @@
 
 It hands lists of tokens to the answer and gives back what came. It imports no reference
 implementation, knows no right answer, and computes no score.
+
+Chapter: exercises.
 """
 
 from typing import Any
@@ -23,15 +25,12 @@ def _given(answer: Any, inputs: Any) -> Any:
 
 
 def call_rouge_n(answer: Any, inputs: Any) -> Any:
-    """Call `rouge_n(candidate, reference, n)` on lists of tokens. Chapter: exercises."""
+    """Call `rouge_n(candidate, reference, n)` on lists of tokens."""
     return call_with(answer, inputs, "candidate", "reference", "n")
 
 
 def call_several(answer: Any, inputs: Any) -> Any:
-    """Call `rouge_n_several(candidate, references, n, rule)`; rule: "best" or "pooled".
-
-    Chapter: exercises.
-    """
+    """Call `rouge_n_several(candidate, references, n, rule)`; rule: "best" or "pooled"."""
     return call_with(answer, inputs, "candidate", "references", "n", "rule")
 
 
@@ -39,7 +38,6 @@ def metered(most: int) -> type[str]:
     """A kind of text that may be compared or hashed `most` times in all, then raises RuntimeError.
 
     What makes an algorithm slow is counted, not timed: a busy machine can't cost a mark.
-    Chapter: exercises.
 
     >>> Token = metered(2)
     >>> Token("a") == Token("b"), Token("a") != Token("b")
@@ -75,10 +73,7 @@ def metered(most: int) -> type[str]:
 
 
 def call_lcs(answer: Any, inputs: Any) -> Any:
-    """Call `lcs_length(a, b)`; where the inputs bound the comparisons, tokens are counted.
-
-    Chapter: exercises.
-    """
+    """Call `lcs_length(a, b)`; where the inputs bound the comparisons, tokens are counted."""
     if "most" not in inputs:
         return call_with(answer, inputs, "a", "b")
     kind = metered(inputs["most"])
@@ -89,7 +84,6 @@ def call_rouge_l(answer: Any, inputs: Any) -> Any:
     """Call `rouge_l(candidate, reference, beta, lcs_length)` with an `lcs_length` that is right.
 
     It knows the length for these two texts alone, and says so when it is asked for others.
-    Chapter: exercises.
     """
     texts = [inputs["candidate"], inputs["reference"]]
 
@@ -103,10 +97,7 @@ def call_rouge_l(answer: Any, inputs: Any) -> Any:
 
 
 def call_skip_bigrams(answer: Any, inputs: Any) -> Any:
-    """Call `skip_bigrams(tokens, max_gap)`, and give its counts as a sorted list of triples.
-
-    Chapter: exercises.
-    """
+    """Call `skip_bigrams(tokens, max_gap)`, and give its counts as a sorted list of triples."""
     counts = call_with(answer, inputs, "tokens", "max_gap")
     if not isinstance(counts, dict):
         raise TypeError(f"a {type(counts).__name__} was returned; wanted a Counter or a dict")

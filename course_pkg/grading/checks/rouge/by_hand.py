@@ -1,4 +1,7 @@
-"""The numbers of `rouge` that are worked by hand, on each student's own small case."""
+"""The numbers of `rouge` that are worked by hand, on each student's own small case.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,7 +50,7 @@ def _question(
 
 
 def texts(case: Case) -> tuple[list[str], list[str]]:
-    """The candidate's words and the reference's. Chapter: exercises."""
+    """The candidate's words and the reference's."""
     return case["candidate"].split(), case["reference"].split()
 
 
@@ -66,7 +69,7 @@ def _sets(case: Case) -> Numbers:
 
 
 def bigram_counts(case: Case) -> Numbers:
-    """The candidate's bigrams, the reference's, and what both have. Chapter: exercises."""
+    """The candidate's bigrams, the reference's, and what both have."""
     candidate, reference = (ngrams(words, 2) for words in texts(case))
     return len(candidate), len(reference), shared(candidate, reference)
 
@@ -79,7 +82,7 @@ def _with_gaps(case: Case) -> Numbers:
 
 
 def rouge_l_numbers(case: Case) -> Numbers:
-    """Precision, recall, F1 and Fβ of ROUGE-L. Chapter: exercises."""
+    """Precision, recall, F1 and Fβ of ROUGE-L."""
     return _all_f(case, reference_rouge_l(*texts(case), 1.0)[:2], f_measure)
 
 
@@ -102,7 +105,7 @@ def _other(case: Case) -> tuple[list[str], list[str]]:
 
 
 def clipped_and_lcs(case: Case) -> Numbers:
-    """The words that `other` shares with the reference, and their LCS. Chapter: exercises."""
+    """The words that `other` shares with the reference, and their LCS."""
     other, reference = _other(case)
     return shared(other, reference), lcs_length(reference, other)
 
@@ -152,7 +155,7 @@ BY_HAND = (
         ("bigrams of the candidate", "bigrams of the reference", "matches"),
         0.0,
         "1b: the bigrams of both texts, and those that match",
-        "A bigram is a pair of neighbours: w words have w − 1. A match needs the same two words "
+        "A bigram is a pair of neighbors: w words have w − 1. A match needs the same two words "
         "side by side in both texts.",
         {
             "words": (
@@ -164,7 +167,7 @@ BY_HAND = (
                 _with_gaps,
             ),
             "words-shared": (
-                "you counted the words that match; here it is the pairs of neighbours",
+                "you counted the words that match; here it is the pairs of neighbors",
                 lambda c: [*bigram_counts(c)[:2], shared(*texts(c))],
             ),
             "swapped": (
@@ -183,7 +186,7 @@ BY_HAND = (
         "R + β²P.",
         {
             "substring": (
-                "you took the longest run of neighbours; in a subsequence, words may be left out",
+                "you took the longest run of neighbors; in a subsequence, words may be left out",
                 _substring,
             ),
             "swapped": (
@@ -235,7 +238,7 @@ BY_HAND = (
                 lambda c: [clipped_and_lcs(c)[0]] * 2,
             ),
             "substring": (
-                "your subsequence is the longest run of neighbours; words may be left out",
+                "your subsequence is the longest run of neighbors; words may be left out",
                 lambda c: [clipped_and_lcs(c)[0], substring_length(*_other(c))],
             ),
         },

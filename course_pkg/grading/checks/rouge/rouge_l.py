@@ -1,4 +1,7 @@
-"""`rouge/rouge-l`: precision, recall and F of the longest common subsequence."""
+"""`rouge/rouge-l`: precision, recall and F of the longest common subsequence.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,21 +43,18 @@ def _texts(rng: np.random.Generator, size: int) -> tuple[list[str], list[str]]:
 
 
 def draw_plain(rng: np.random.Generator, size: int) -> Inputs:
-    """β = 1. Chapter: exercises."""
+    """β = 1."""
     return _scored(*_texts(rng, size), 1.0)
 
 
 def draw_beta(rng: np.random.Generator, size: int) -> Inputs:
-    """A β below 1 or above it. Chapter: exercises."""
+    """A β below 1 or above it."""
     beta = float(rng.choice([(1.5, 2.0, 3.0), (0.25, 0.5, 0.75), (1.2, 4.0, 8.0)][size]))
     return _scored(*_texts(rng, size), beta)
 
 
 def draw_score_ends(rng: np.random.Generator, size: int) -> Inputs:
-    """The same text twice; no candidate; no reference; neither; nothing in common.
-
-    Chapter: exercises.
-    """
+    """The same text twice; no candidate; no reference; neither; nothing in common."""
     text, other = some(rng, 4, 3)
     pair = ((text, list(text)), ([], text), (text, []), ([], []), (text, other))[size]
     return _scored(*pair, 2.0)
@@ -89,7 +89,7 @@ def _swapped(inputs: Inputs) -> Scores:
 
 
 def expected(inputs: Inputs) -> Scores:
-    """ROUGE-L of the package. Chapter: exercises."""
+    """ROUGE-L of the package."""
     return reference_rouge_l(inputs["candidate"], inputs["reference"], inputs["beta"])
 
 

@@ -1,4 +1,7 @@
-"""`rouge/rouge-n`: n-grams counted against one reference."""
+"""`rouge/rouge-n`: n-grams counted against one reference.
+
+Chapter: exercises.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,10 +30,7 @@ def _unlike(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_clipped(rng: np.random.Generator, size: int) -> Inputs:
-    """Two words that the texts repeat, not equally often; equal lengths, so that P = R.
-
-    Chapter: exercises.
-    """
+    """Two words that the texts repeat, not equally often; equal lengths, so that P = R."""
     (often, rare), fill, other = some(rng, 2, 9, 9)
     low, few = int(rng.integers(2, 4)), int(rng.integers(1, 3))
     candidate = [often] * (low + 1 + size) + [rare] * few
@@ -46,7 +46,6 @@ def draw_ngrams(rng: np.random.Generator, size: int) -> Inputs:
     that are equal only once they are glued.
 
     Words do not repeat and both texts have as many: only which n-grams there are shows.
-    Chapter: exercises.
     """
     n = 2 + size
     run, turned, before, (one, other) = some(rng, n + int(rng.integers(1, 4)), n, n - 2, 2)
@@ -56,10 +55,7 @@ def draw_ngrams(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_ends(rng: np.random.Generator, size: int) -> Inputs:
-    """The same text twice; a text too short for a bigram; two empty ones; nothing in common.
-
-    Chapter: exercises.
-    """
+    """The same text twice; a text too short for a bigram; two empty ones; nothing in common."""
     text, (one,), other = some(rng, 4, 1, 3)
     pair, n = (((text, text), 2), (([one], other), 2), (([], []), 1), ((text, other), 1))[size]
     return _case(*pair, n)
@@ -81,7 +77,7 @@ def _sets(inputs: Inputs) -> Scores:
 
 
 def expected(inputs: Inputs) -> Scores:
-    """ROUGE-N of the package. Chapter: exercises."""
+    """ROUGE-N of the package."""
     return reference_rouge_n(inputs["candidate"], [inputs["reference"]], inputs["n"])
 
 
@@ -108,7 +104,7 @@ ROUGE_N = Question(
         Property(
             "n-grams",
             1,
-            "the units are all runs of n neighbouring tokens",
+            "the units are all runs of n neighboring tokens",
             "tuple(tokens[i : i + n]) for i from 0 to len(tokens) − n. Keep them as tuples, in "
             "their order: glued together, 'sun' + 'flower' and 'sunf' + 'lower' are one.",
             draw_ngrams,

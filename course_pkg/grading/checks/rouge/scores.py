@@ -1,4 +1,7 @@
-"""What the questions of `rouge` share: scores as three numbers, their comparison, and words."""
+"""What the questions of `rouge` share: scores as three numbers, their comparison, and words.
+
+Chapter: exercises.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +28,7 @@ WORDS = (
 
 
 def some(rng: np.random.Generator, *sizes: int) -> list[list[str]]:
-    """Lists of that many words, no word in two of them. Chapter: exercises."""
+    """Lists of that many words, no word in two of them."""
     words = rng.permutation(WORDS.split()).tolist()
     if sum(sizes) > len(words):
         words = [f"{word}{i}" for i in range(sum(sizes) // len(words) + 1) for word in words]
@@ -37,64 +40,58 @@ def some(rng: np.random.Generator, *sizes: int) -> list[list[str]]:
 
 
 def mixed(rng: np.random.Generator, items: Sequence[Any]) -> list[Any]:
-    """The same items in a random order. Chapter: exercises."""
+    """The same items in a random order."""
     return [items[i] for i in rng.permutation(len(items))]
 
 
 def as_tuple(score: RougeScore) -> Scores:
-    """Precision, recall and F. Chapter: exercises."""
+    """Precision, recall and F."""
     return score.precision, score.recall, score.fmeasure
 
 
 def reference_rouge_n(
     candidate: Sequence[str], references: Sequence[Sequence[str]], n: int, rule: str = "best"
 ) -> Scores:
-    """The package's ROUGE-N of lists of tokens. Chapter: exercises."""
+    """The package's ROUGE-N of lists of tokens."""
     texts = [" ".join(tokens) for tokens in references]
     return as_tuple(rouge_n(" ".join(candidate), texts, n, multi=rule, tokenize="whitespace"))
 
 
 def reference_rouge_l(candidate: Sequence[str], reference: Sequence[str], beta: float) -> Scores:
-    """The package's ROUGE-L of lists of tokens. Chapter: exercises."""
+    """The package's ROUGE-L of lists of tokens."""
     texts = " ".join(candidate), " ".join(reference)
     return as_tuple(rouge_l(*texts, beta=beta, tokenize="whitespace"))
 
 
 def from_counts(matches: float, candidate: int, reference: int, f: Any = f_measure) -> Scores:
-    """Precision, recall and `f(precision, recall)` of counts; 0 of 0 is 0. Chapter: exercises."""
+    """Precision, recall and `f(precision, recall)` of counts; 0 of 0 is 0."""
     precision = matches / candidate if candidate else 0.0
     recall = matches / reference if reference else 0.0
     return precision, recall, f(precision, recall)
 
 
 def shared(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """What two lists share, each item as often as in the list that has fewer; order ignored.
-
-    Chapter: exercises.
-    """
+    """What two lists share, each item as often as in the list that has fewer; order ignored."""
     return (Counter(a) & Counter(b)).total()
 
 
 def mean(precision: float, recall: float) -> float:
-    """A wrong F: the arithmetic mean. Chapter: exercises."""
+    """A wrong F: the arithmetic mean."""
     return (precision + recall) / 2
 
 
 def not_squared(precision: float, recall: float, beta: float) -> float:
-    """A wrong F: β in the place of β². Chapter: exercises."""
+    """A wrong F: β in the place of β²."""
     return (1 + beta) * precision * recall / (recall + beta * precision)
 
 
 def wrong_side(precision: float, recall: float, beta: float) -> float:
-    """A wrong F: β² beside the recall. Chapter: exercises."""
+    """A wrong F: β² beside the recall."""
     return f_measure(recall, precision, beta)
 
 
 def substring_length(a: Sequence[str], b: Sequence[str]) -> int:
-    """The longest run of neighbours that both lists have: what an LCS is taken for.
-
-    Chapter: exercises.
-    """
+    """The longest run of neighbors that both lists have: what an LCS is taken for."""
     longest, row = 0, [0] * (len(b) + 1)
     for token in a:
         row = [0, *(row[j] + 1 if token == other else 0 for j, other in enumerate(b))]
@@ -104,8 +101,6 @@ def substring_length(a: Sequence[str], b: Sequence[str]) -> int:
 
 def each(names: Sequence[str], only: Sequence[str] | None = None, rtol: float = 1e-6) -> Comparator:
     """Compares a tuple or list of numbers, one for each name; of them only those in `only`.
-
-    Chapter: exercises.
 
     >>> each(NAMES, only=["F"])((0.5, 1.0, 0.667), (1.0, 0.5, 0.667)) is None
     True

@@ -3,6 +3,8 @@
 The numbers depend only on which words are equal, so every pattern below is chosen such that the
 known slips (sets, unclipped counts, substrings, a β that is not squared …) each give a number of
 their own, whatever words fill it and whatever is added at its ends.
+
+Chapter: exercises.
 """
 
 from typing import Any
@@ -43,7 +45,7 @@ BETAS = (0.5, 1.5, 2.0, 3.0)
 def by_hand(rng: Any) -> dict[str, Any]:
     """A reference, two candidates and a β to score on paper; texts are split at spaces.
 
-    Without a generator it is the documents' case. Chapter: exercises.
+    Without a generator it is the documents' case.
 
     >>> by_hand(None)["candidate"]
     'cat mat'
@@ -73,7 +75,7 @@ def case(
     candidate_ends: list[str],
     beta: float,
 ) -> dict[str, Any]:
-    """The case of a pattern that is filled with words. Chapter: exercises."""
+    """The case of a pattern that is filled with words."""
     reference, candidate, other = (text.format(**words) for text in pattern)
     return {
         "reference": " ".join([reference, *reference_ends]),

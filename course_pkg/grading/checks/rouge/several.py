@@ -1,4 +1,7 @@
-"""`rouge/several`: ROUGE-N against several references, the best one or all of them pooled."""
+"""`rouge/several`: ROUGE-N against several references, the best one or all of them pooled.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +22,7 @@ def draw_several(rule: str) -> Any:
     Each reference has a run of the candidate among words of its own. The one with the whole
     candidate is the longest by far, and best in precision; a short one is best in recall; the
     best in F is a third, and never the first. In the fourth case there is only one reference, in
-    the last nothing matches. Chapter: exercises.
+    the last nothing matches.
     """
 
     def draw(rng: np.random.Generator, size: int) -> Inputs:
@@ -82,7 +85,7 @@ def _candidate_once(inputs: Inputs) -> Scores:
 
 
 def expected_several(inputs: Inputs) -> Scores:
-    """ROUGE-N of the package, by the rule of the case. Chapter: exercises."""
+    """ROUGE-N of the package, by the rule of the case."""
     return reference_rouge_n(*(inputs[k] for k in ("candidate", "references", "n", "rule")))
 
 

@@ -1,4 +1,7 @@
-"""`rouge/skip-bigrams`: pairs of words in their order, with a limit on the gap between them."""
+"""`rouge/skip-bigrams`: pairs of words in their order, with a limit on the gap between them.
+
+Chapter: exercises.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,24 +25,24 @@ def _counts(pairs: Any) -> list[list[Any]]:
 
 
 def expected(inputs: Inputs) -> list[list[Any]]:
-    """How often each skip-bigram occurs. Chapter: exercises."""
+    """How often each skip-bigram occurs."""
     return _counts(skip_bigrams(inputs["tokens"], inputs["max_gap"]))
 
 
 def draw_order(rng: np.random.Generator, size: int) -> Inputs:
-    """Different words, not in the order of the alphabet, and no limit. Chapter: exercises."""
+    """Different words, not in the order of the alphabet, and no limit."""
     return {"tokens": some(rng, 3 + size)[0], "max_gap": None, "leave_unchanged": True}
 
 
 def draw_gap(rng: np.random.Generator, size: int) -> Inputs:
     """Words in the order of the alphabet; a gap of 0, 1, 2. With 0 a word stands twice, so that its
-    place can't be found by the word. Chapter: exercises."""
+    place can't be found by the word."""
     tokens = sorted(some(rng, 4 + size)[0])
     return {"tokens": tokens if size else [*tokens, tokens[-1]], "max_gap": size}
 
 
 def draw_counts(rng: np.random.Generator, size: int) -> Inputs:
-    """Words that repeat, equal ones side by side, and no limit. Chapter: exercises."""
+    """Words that repeat, equal ones side by side, and no limit."""
     words = sorted(some(rng, 2 + size)[0])
     return {"tokens": [w for w in words for _ in range(rng.integers(2, 4))], "max_gap": None}
 

@@ -1,4 +1,7 @@
-"""`rouge/lcs`: the length of the longest common subsequence."""
+"""`rouge/lcs`: the length of the longest common subsequence.
+
+Chapter: exercises.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,10 +25,7 @@ def _turned(rng: np.random.Generator, a: list[str], b: list[str]) -> Inputs:
 
 
 def draw_gaps(rng: np.random.Generator, size: int) -> Inputs:
-    """One order, different words, each with words of its own between: no run is the whole.
-
-    Chapter: exercises.
-    """
+    """One order, different words, each with words of its own between: no run is the whole."""
     common, mine, yours = some(rng, 3 + size + int(rng.integers(3)), 2 + size, 2 + size)
     a, b = list(common), list(common)
     for text, extra in ((a, mine), (b, yours)):
@@ -35,10 +35,7 @@ def draw_gaps(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_order(rng: np.random.Generator, size: int) -> Inputs:
-    """Two runs of equal length that change places: one of them can stay, not both.
-
-    Chapter: exercises.
-    """
+    """Two runs of equal length that change places: one of them can stay, not both."""
     length = 1 + size + int(rng.integers(3))
     one, two = some(rng, length, length)
     return _turned(rng, one + two, two + one)
@@ -46,8 +43,8 @@ def draw_order(rng: np.random.Generator, size: int) -> Inputs:
 
 def draw_longest(rng: np.random.Generator, size: int) -> Inputs:
     """A first word that leads astray, from either side, and a word that one text repeats: the first
-    list in one case, the second in another. Then a run of neighbours that is shorter than what
-    is left without it, of which the last word has an earlier place too. Chapter: exercises."""
+    list in one case, the second in another. Then a run of neighbors that is shorter than what
+    is left without it, of which the last word has an earlier place too."""
     if size < 2:
         run, (first, last, word) = some(rng, 1 + size + int(rng.integers(3)), 3)
         pair = [first, word, word, *run, last], [last, word, *run, first]
@@ -61,17 +58,14 @@ def draw_longest(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def draw_ends(rng: np.random.Generator, size: int) -> Inputs:
-    """An empty list on either side, and a list beside itself. Chapter: exercises."""
+    """An empty list on either side, and a list beside itself."""
     (text,) = some(rng, 3 + int(rng.integers(5)))
     a, b = (([], text), (text, []), (text, list(text)))[size]
     return {"a": a, "b": b, "leave_unchanged": True}
 
 
 def draw_fast(rng: np.random.Generator, size: int) -> Inputs:
-    """Long texts that agree at the beginning and nowhere else, with a bound on comparisons.
-
-    Chapter: exercises.
-    """
+    """Long texts that agree at the beginning and nowhere else, with a bound on comparisons."""
     lengths = rng.integers((150 + 10 * size, 50, 50), (160 + 10 * size, 80, 80)).tolist()
     common, mine, yours = some(rng, *lengths)
     a, b = common + mine, common + yours
@@ -79,10 +73,7 @@ def draw_fast(rng: np.random.Generator, size: int) -> Inputs:
 
 
 def greedy(a: Sequence[str], b: Sequence[str]) -> int:
-    """A wrong LCS: each token of `a` takes the next place in `b` where it occurs.
-
-    Chapter: exercises.
-    """
+    """A wrong LCS: each token of `a` takes the next place in `b` where it occurs."""
     length = start = 0
     for token in a:
         if token in b[start:]:
@@ -144,7 +135,7 @@ LCS = Question(
     misconceptions=(
         Misconception(
             "substring",
-            "you found the longest run of neighbours: a substring; in a subsequence tokens may be "
+            "you found the longest run of neighbors: a substring; in a subsequence tokens may be "
             "left out",
             _of_both(substring_length),
             ("gaps", "longest"),
