@@ -25,6 +25,7 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 LAYERS = {
     "lm": 0,
     "sandbox": 0,
+    "files": -1,  # even the ground may use it
     "pins": 0,
     "metrics.ngrams": 0,
     "metrics.texts": 0,
@@ -50,7 +51,8 @@ LAYERS = {
     "cli": 4,
     "__main__": 5,
 }
-FOLDERS = {name for name in LAYERS if "." not in name} - {"pins", "doctor", "cli", "__main__"}
+TOP_LEVEL = {"files", "pins", "doctor", "cli", "__main__"}  # modules outside every folder
+FOLDERS = {name for name in LAYERS if "." not in name} - TOP_LEVEL
 BOOK_ONLY = {"api", "appendix", "experiments"}  # folders of book/ alone
 
 

@@ -1,0 +1,110 @@
+"""Write files whole, lock them between processes, and print sizes.
+
+Only the standard library is imported, so every other module can use this one.
+
+Chapter: setup.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def atomic_file(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """Open a new binary file that replaces `path` when the block ends without an error.
+
+    A reader sees the old file or the new one, never a part, even after a power failure. If the
+    block raises, the old file stays and the new one is deleted. mode: permission bits of the
+    new file; by default those that `open` gives under the process's umask.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with atomic_file(Path(folder, "a")) as file:
+    ...         _ = file.write(b"whole")
+    ...     Path(folder, "a").read_bytes()
+    b'whole'
+    """
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_atomically(path: Path, data: bytes | str, mode: int | None = None) -> None:
+    """Replace the content of a file in one step, as `atomic_file` does; text is UTF-8.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_atomically(Path(folder, "a"), "größer", mode=0o600)
+    ...     Path(folder, "a").read_text("utf-8")
+    'größer'
+    """
+    with atomic_file(path, mode) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power failure, as `os.fsync` does for a file's bytes."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def lock(path: Path, *, wait: bool = True, mode: int = 0o600) -> Iterator[int]:
+    """Hold an exclusive lock on a file, created if absent, and yield its open descriptor.
+
+    The lock is released when the block ends or the process dies, so a dead process blocks nobody.
+    wait: wait until another holder is done; if False, raise BlockingIOError at once.
+    mode: permission bits of the lock file; 0o666 lets every user of the machine take the lock.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, lock(Path(folder, "lock")):
+    ...     with lock(Path(folder, "lock"), wait=False):
+    ...         pass
+    Traceback (most recent call last):
+    BlockingIOError: ...
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    try:
+        with suppress(PermissionError):  # the file of another user keeps the mode it was given
+            os.fchmod(descriptor, mode)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield descriptor
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also if a forked process has it open
+    finally:
+        os.close(descriptor)
+
+
+def readable_size(count: float) -> str:
+    """A number of bytes to three significant digits, in units of powers of 1000.
+
+    >>> readable_size(512), readable_size(538_000_000), readable_size(16e9)
+    ('512 B', '538 MB', '16 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if float(f"{count:.3g}") < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:g} TB"

@@ -1,0 +1,120 @@
+"""Atomic writes, locks and sizes."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from course_pkg.files import atomic_file, lock, readable_size, write_atomically
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def umask():
+    """Set the process's umask to 022 while a test runs."""
+    old = os.umask(0o022)
+    yield
+    os.umask(old)
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize(("mode", "expected"), [(None, 0o644), (0o600, 0o600), (0o664, 0o664)])
+def test_a_written_file_has_its_content_and_mode(tmp_path, mode, expected):
+    path = tmp_path / ("long" * 60)
+    write_atomically(path, b"old", mode)
+    write_atomically(path, "new", mode)
+    assert path.read_bytes() == b"new"
+    assert mode_of(path) == expected
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError("no space left on device"), KeyboardInterrupt()])
+def test_an_error_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(type(error)), atomic_file(path) as file:
+        file.write(b"half of the n")
+        raise error
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_sync_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(descriptor):
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="input/output"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_excludes_others_until_the_block_ends(tmp_path):
+    path = tmp_path / "lock"
+    with lock(path), pytest.raises(BlockingIOError), lock(path, wait=False):
+        pass
+    with lock(path, wait=False) as descriptor:
+        os.write(descriptor, b"held")
+    assert path.read_bytes() == b"held"
+
+
+def test_a_lock_file_has_its_mode_whatever_the_umask(tmp_path):
+    old = os.umask(0o077)
+    try:
+        with lock(tmp_path / "shared", mode=0o666), lock(tmp_path / "own"):
+            pass
+    finally:
+        os.umask(old)
+    assert mode_of(tmp_path / "shared") == 0o666
+    assert mode_of(tmp_path / "own") == 0o600
+
+
+def test_a_link_is_not_followed(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError), lock(tmp_path / "lock"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+HOLDER = """
+import os, signal, sys
+from pathlib import Path
+from course_pkg.files import lock
+
+with lock(Path(sys.argv[1])):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_holder_blocks_nobody(tmp_path):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    assert subprocess.run(command, timeout=60).returncode == -signal.SIGKILL
+    with lock(tmp_path / "lock", wait=False):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (999_499, "999 kB"),
+        (999_999, "1 MB"),
+        (1_234_567_890, "1.23 GB"),
+        (2e12, "2 TB"),
+        (1.5e15, "1500 TB"),
+    ],
+)
+def test_sizes_have_three_digits_and_the_largest_fitting_unit(count, text):
+    assert readable_size(count) == text
