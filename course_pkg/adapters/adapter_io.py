@@ -8,7 +8,7 @@ whole, …) is refused on loading, never ignored. Chapter: adapters/lora.
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from course_pkg.adapters.injection import adapter_names, lora_layers, wrap
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.targets import linear_modules, matches
+from course_pkg.files import write_atomically
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -81,9 +82,9 @@ def save_adapter(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     blob = safetensors.save(weights, metadata={"format": "pt"})
-    write_atomically(folder / WEIGHTS_FILE, lambda file: file.write(blob))
+    write_atomically(folder / WEIGHTS_FILE, blob)
     text = json.dumps(described, indent=2, sort_keys=True) + "\n"
-    write_atomically(folder / CONFIG_FILE, lambda file: file.write(text.encode()))
+    write_atomically(folder / CONFIG_FILE, text)
 
 
 def load_adapter(
@@ -116,28 +117,6 @@ def load_adapter(
             layer.lora_A[adapter_name].copy_(pairs[name]["lora_A"])
             layer.lora_B[adapter_name].copy_(pairs[name]["lora_B"])
     return config
-
-
-def write_atomically(path: Path, write: Callable) -> None:
-    """Call write(file) on a new binary file that takes path's place once it is on the disk.
-
-    A reader sees the old file or the new one, never a part; the mode follows the umask.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     write_atomically(Path(folder, "a"), lambda file: file.write(b"whole"))
-    ...     Path(folder, "a").read_bytes()
-    b'whole'
-    """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(aside, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, LoRALinear]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from course_pkg.adapters.adapter_io import write_atomically
 from course_pkg.adapters.injection import trainable_parameters
+from course_pkg.files import atomic_file
 from course_pkg.finetuning.history import History
 
 FORMAT = 1
@@ -43,7 +43,8 @@ def save_checkpoint(
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: torch.save(state, file))
+    with atomic_file(path) as file:
+        torch.save(state, file)
 
 
 def load_checkpoint(

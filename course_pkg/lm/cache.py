@@ -1,17 +1,16 @@
 """A folder that is built once, checked at every use, and shared by everyone on the machine.
 
-What it promises: a folder is either whole or not there (it is built beside its place and
-renamed into it); a file that was cut short or had a bit flipped is noticed and the folder
-is built again; processes that ask at the same time build it once; other users can read it.
+What it guarantees: the folder is either complete or absent (it is built under a temporary
+name, then renamed); if a file was truncated or one of its bits changed, the folder is built
+again; processes that need it at the same time build it once; other users can read it.
 
-What it does not do: it knows nothing about models, and never deletes a folder that it did
-not build. A lock lives as long as its process (`flock`), so a dead one blocks nobody.
+What it does not do: it knows nothing about models, and it never deletes a folder that it did
+not build.
 
 Chapter: setup.
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -21,23 +20,24 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from course_pkg.files import lock, readable_size
 from course_pkg.lm.errors import CacheAccessError, ModelError, NoSpaceError
 
 MANIFEST = "manifest.json"
-FORMAT = 2  # raise it when folders built by older code must be built again
-PIECE = 16 * 2**20  # bytes hashed at a time, so that threads can share one big file
+FORMAT = 2  # increase it when folders built by older code must be built again
+PIECE = 16 * 2**20  # bytes hashed at a time; threads share one large file
 NO_SPACE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOLCK}
 
 
 @dataclass(frozen=True)
 class CacheState:
-    """What stands at a cache folder's place, and why it is or is not believed."""
+    """Whether a cache folder is valid, and the reason."""
 
     folder: Path
     state: Literal["valid", "absent", "damaged"]
@@ -48,7 +48,7 @@ def cache_root() -> Path:
     """The folder that holds every cached model: $COURSE_CACHE, or one in the user's cache.
 
     The default is `llm-course` under $XDG_CACHE_HOME, else under ~/Library/Caches on macOS
-    and ~/.cache elsewhere. It need not exist.
+    and ~/.cache elsewhere. The folder may not exist yet.
 
     >>> cache_root().is_absolute()
     True
@@ -64,8 +64,8 @@ def cache_root() -> Path:
 def digest(path: Path) -> str:
     """SHA-256 of the SHA-256s of a file's 16 MiB pieces, in hexadecimal.
 
-    A tree of hashes catches what a plain hash catches, and threads share the work: half a
-    gigabyte takes a few tenths of a second on two cores. Raises OSError if unreadable.
+    It detects the same changes as one hash of the whole file, and threads share the work: half
+    a gigabyte takes a few tenths of a second on two cores. Raises OSError if unreadable.
     """
 
     def piece(start: int) -> bytes:
@@ -79,17 +79,17 @@ def digest(path: Path) -> str:
 
 
 def inspect(folder: Path, key: str, *, deep: bool = True) -> CacheState:
-    """Say whether the cached folder is whole: every file there, of its size, with its hash.
+    """Check a cached folder: every file is present and has the expected size and hash.
 
-    key: the hash of what it was built from; another key means it must be built again.
-    deep: also read every byte; without it only names and sizes are compared.
+    key: the hash of the source that it is built from; a different key means "build again".
+    deep: read every byte; if False, compare only names and sizes.
     """
     if not folder.exists():
-        return CacheState(folder, "absent", "nothing there yet")
+        return CacheState(folder, "absent", "not built yet")
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         if manifest["format"] != FORMAT or manifest["key"] != key:
-            return CacheState(folder, "damaged", "built from another source or by older code")
+            return CacheState(folder, "damaged", "built from a different source or by older code")
         present = {path.name for path in folder.iterdir()} - {MANIFEST}
         if odd := present.symmetric_difference(manifest["files"]):
             return CacheState(folder, "damaged", f"files missing or extra: {sorted(odd)}")
@@ -107,10 +107,10 @@ def inspect(folder: Path, key: str, *, deep: bool = True) -> CacheState:
 
 
 def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: int) -> Path:
-    """Return the folder, building it first if it is absent or damaged.
+    """Return the folder, after building it if it is absent or damaged.
 
     build: writes the files into the empty folder that it is given, and nothing else.
-    needed_bytes: room that the result takes; checked before any work is done.
+    needed_bytes: disk space that the result takes; checked before any work.
     Raises NoSpaceError, CacheAccessError, or whatever ModelError `build` raises.
     """
     if inspect(folder, key).state == "valid":
@@ -119,8 +119,8 @@ def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: 
         if not folder.parent.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.parent.chmod(0o755)
-        with _lock(folder.parent / f".{folder.name}.lock"):
-            if inspect(folder, key).state == "valid":  # another process built it meanwhile
+        with _build_lock(folder.parent / f".{folder.name}.lock"):
+            if inspect(folder, key).state == "valid":  # another process has built it
                 return folder
             _sweep(folder)
             _check_space(folder.parent, needed_bytes)
@@ -133,13 +133,13 @@ def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: 
                 shutil.rmtree(partial, ignore_errors=True)
     except ModelError:
         raise
-    except Exception as error:  # safetensors reports a full disk as an error of its own
+    except Exception as error:  # safetensors has its own error for a full disk
         raise _explained(error, folder, needed_bytes) or error from error
     return folder
 
 
 def _seal(folder: Path, key: str) -> None:
-    """Write the manifest, and make everything readable by other users."""
+    """Write the manifest, and make all files readable for other users."""
     files = {
         path.name: {"bytes": path.stat().st_size, "digest": digest(path)}
         for path in sorted(folder.iterdir())
@@ -152,7 +152,7 @@ def _seal(folder: Path, key: str) -> None:
 
 
 def _swap(partial: Path, folder: Path) -> None:
-    """Put the new folder in its place; a damaged one is moved aside first, then deleted."""
+    """Rename the new folder to its final name; move a damaged one aside first, then delete it."""
     if folder.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old-", dir=folder.parent))
         folder.rename(old / folder.name)
@@ -163,7 +163,7 @@ def _swap(partial: Path, folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Delete what interrupted builds left behind; only the lock's holder may."""
+    """Delete what interrupted builds left behind. Call it only while holding the lock."""
     for kind in ("partial", "old"):
         for left in folder.parent.glob(f".{folder.name}.{kind}-*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -173,42 +173,38 @@ def _check_space(root: Path, needed_bytes: int) -> None:
     free = shutil.disk_usage(root).free
     if free < needed_bytes:
         raise NoSpaceError(
-            f"{root} has {free / 1e6:.0f} MB free and the model needs {needed_bytes / 1e6:.0f} MB: "
-            "free some space, or set COURSE_CACHE to a folder on a larger disk"
+            f"{root} has {readable_size(free)} free and the model needs "
+            f"{readable_size(needed_bytes)}: free some space, or set COURSE_CACHE to a folder on a "
+            "larger disk"
         )
 
 
 def _explained(error: Exception, folder: Path, needed_bytes: int) -> ModelError | None:
-    """The ModelError that says in one line what a system's error means, if one does."""
+    """A ModelError that explains a system error in one line; None if no explanation fits."""
     code = error.errno if isinstance(error, OSError) else None
     if code is None and (told := re.search(r"os error (\d+)", str(error))):
         code = int(told.group(1))
     if code in NO_SPACE:
         return NoSpaceError(
             f"the disk filled up while {folder} was being written ({os.strerror(code)}; "
-            f"{needed_bytes / 1e6:.0f} MB are needed): free some space, or set COURSE_CACHE "
+            f"{readable_size(needed_bytes)} are needed): free some space, or set COURSE_CACHE "
             "to a folder on a larger disk"
         )
     if code in NO_ACCESS:
         return CacheAccessError(
             f"{folder} cannot be written ({os.strerror(code)}): "
-            "set COURSE_CACHE to a folder of your own"
+            "set COURSE_CACHE to a folder that you own"
         )
     return None
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file until the block ends or the process dies."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        with suppress(PermissionError):  # its owner lets every user take the lock
-            os.fchmod(descriptor, 0o666)
+def _build_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of a folder that is being built; say so before waiting for another process."""
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(lock(path, wait=False, mode=0o666))
         except BlockingIOError:
             print(f"waiting for another process that prepares {path.parent}", file=sys.stderr)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            stack.enter_context(lock(path, mode=0o666))
         yield
-    finally:
-        os.close(descriptor)

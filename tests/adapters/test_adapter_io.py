@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_pkg.adapters import adapter_io
-from course_pkg.adapters.adapter_io import load_adapter, save_adapter, write_atomically
+from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.injection import (
     add_weighted_adapter,
     inject_lora,
@@ -111,19 +111,6 @@ def test_saving_again_replaces_the_files_and_others_can_read_them(saved):
     other = load("tiny").model
     load_adapter(other, saved)
     assert torch.equal(logits(other), logits(model))
-
-
-def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-
-    def crash(file):
-        file.write(b"half of the n")
-        raise OSError("no space left on device")
-
-    with pytest.raises(OSError, match="no space"):
-        write_atomically(path, crash)
-    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_the_files_name_what_peft_names(saved):
