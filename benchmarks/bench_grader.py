@@ -12,7 +12,7 @@ import nbformat
 from nbformat.v4 import new_code_cell
 
 from benchmarks.compare import Comparison
-from course_pkg.grading.gradebook.handout import program_path
+from course_pkg.grading.gradebook.release import program_path
 from course_pkg.grading.runs.sample_class import answered, named
 from course_pkg.sandbox.probe import probe
 

@@ -74,11 +74,11 @@ def start(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
 ) -> None:
     """Copy an assignment from exercises/ to work/, to do it there. Run in the course's folder."""
-    from course_pkg.grading.gradebook import handout
+    from course_pkg.grading.gradebook.release import ReleaseError, start_work
 
     try:
-        typer.echo(handout.start(Path.cwd(), assignment).relative_to(Path.cwd()))
-    except handout.HandoutError as error:
+        typer.echo(start_work(Path.cwd(), assignment).relative_to(Path.cwd()))
+    except ReleaseError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -88,12 +88,12 @@ def release(
     assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
 ) -> None:
     """Make the students' notebooks in exercises/ from solutions/."""
-    from course_pkg.grading.gradebook import handout
+    from course_pkg.grading.gradebook.release import ReleaseError, release_assignment
 
     for assignment in assignments:
         try:
-            changed = handout.release(Path.cwd(), assignment)
-        except handout.HandoutError as error:
+            changed = release_assignment(Path.cwd(), assignment)
+        except ReleaseError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None
         typer.echo(f"exercises/{assignment}: {'released' if changed else 'unchanged'}")
@@ -145,7 +145,7 @@ def sample_class(
     Run it in the course's folder. Exit code 0 if it was graded, or can't be graded on this
     machine (it says so, and writes no grades.csv); 1 if grading failed.
     """
-    from course_pkg.grading.runs import live
+    from course_pkg.grading.runs import progress
     from course_pkg.grading.runs import sample_class as sample
     from course_pkg.sandbox.probe import probe
 
@@ -154,13 +154,13 @@ def sample_class(
         return
     try:
         assignments = sample.build(Path.cwd(), into)
-        with live.Show() as show:
+        with progress.ProgressDisplay() as show:
             graded = sample.grade(into, assignments, show)
     except (RuntimeError, FileNotFoundError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     for records in graded.values():
-        live.print_summary(records, 0)
+        progress.print_summary(records, 0)
     typer.echo(f"grades: {into}/results/<assignment>/grades.csv   feedback: {into}/feedback")
 
 

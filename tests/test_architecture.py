@@ -41,8 +41,8 @@ LAYERS = {
     "grading.checks": 3.1,
     "grading.check": 3.1,
     "grading.checker": 3.1,
-    "grading.ledger": 3.2,
-    "grading.handins": 3.2,
+    "grading.results": 3.2,
+    "grading.submissions": 3.2,
     "grading.feedback": 3.3,
     "grading.gradebook": 3.4,
     "grading.runs": 3.5,
@@ -221,7 +221,7 @@ PLANTED = {
     ),
     "a layer within a folder importing the one above": (
         upward_imports,
-        {"grading__ledger__a": "from ..runs import b\n", "grading__runs__b": ""},
+        {"grading__results__a": "from ..runs import b\n", "grading__runs__b": ""},
     ),
     "the command line imported from below": (
         upward_imports,

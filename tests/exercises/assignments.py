@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.gradebook.handout import program_path
+from course_pkg.grading.gradebook.release import program_path
 from course_pkg.grading.runs.sample_class import named
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ import nbformat
 import pytest
 
 from course_pkg.grading.runs.grader import grade
-from course_pkg.grading.runs.live import Show
 from course_pkg.grading.runs.options import Options
+from course_pkg.grading.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import probe
 
 from .assignments import EXERCISES, SOLUTIONS, Course, assignments, notebook, wrong_answers
@@ -74,7 +74,7 @@ def graded_by_us(assignment, wrong_rounds, tmp_path_factory):
     )
     shutil.copytree(EXERCISES, course.root / EXERCISES.name)
     options = Options(course.root / "submitted", jobs=2)
-    with Show() as show:
+    with ProgressDisplay() as show:
         return {r.student: r for r in grade(course.root, assignment, options, show)}
 
 

@@ -13,7 +13,7 @@ import pytest
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.exam import Exam
 from course_pkg.grading.contract.questions import draw_cases
-from course_pkg.grading.ledger.states import State
+from course_pkg.grading.results.states import State
 
 from .assignments import (
     EXERCISES,

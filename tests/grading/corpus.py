@@ -29,11 +29,11 @@ from unittest import mock
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.feedback.results import inert
-from course_pkg.grading.gradebook.handout import program_path
-from course_pkg.grading.handins.names import shown
-from course_pkg.grading.ledger.store import file_stem
+from course_pkg.grading.feedback.class_report import inert
+from course_pkg.grading.gradebook.release import program_path
+from course_pkg.grading.results.store import file_stem
 from course_pkg.grading.runs.sample_class import answered, named
+from course_pkg.grading.submissions.names import shown
 from tests.exercises.assignments import CHECK, EXERCISES, ROOT, SOLUTIONS, notebook, places
 
 ASSIGNMENT, COURSE = "lora-math", "llm-course"

@@ -8,8 +8,8 @@ from nbformat import NotebookNode
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.outlines import outlined
 from course_pkg.grading.contract.texts import FailureRecord, PropertyRecord, QuestionRecord
-from course_pkg.grading.ledger.records import Record, nothing_earned
-from course_pkg.grading.ledger.states import State
+from course_pkg.grading.results.records import Record, nothing_earned
+from course_pkg.grading.results.states import State
 
 ROOT = Path(__file__).parents[2]
 ASSIGNMENT = "lora-math"

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from course_pkg.grading.handins.intake import SourceError
 from course_pkg.grading.runs import command, grader
 from course_pkg.grading.runs.batch import Batch
+from course_pkg.grading.submissions.collect import SourceError
 
 
 @pytest.mark.parametrize(

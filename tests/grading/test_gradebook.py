@@ -13,11 +13,11 @@ import pytest
 from nbformat.v4 import new_output
 from nbgrader.api import MissingEntry
 
-from course_pkg.grading.feedback.marked import with_note, with_results
+from course_pkg.grading.feedback.graded_notebook import with_note, with_results
 from course_pkg.grading.gradebook.autograded import replace_folder
-from course_pkg.grading.gradebook.gradebook import Book, BookError
-from course_pkg.grading.gradebook.handout import HandoutError
-from course_pkg.grading.ledger.states import State
+from course_pkg.grading.gradebook.gradebook import CourseGradebook, GradebookError
+from course_pkg.grading.gradebook.release import ReleaseError
+from course_pkg.grading.results.states import State
 from tests.exercises.assignments import Course
 
 from .recorded import (
@@ -41,7 +41,7 @@ def prepared(tmp_path_factory):
     """A course whose assignment nbgrader has released."""
     course = Course(tmp_path_factory.mktemp("released"))
     shutil.copytree(ROOT / "exercises", course.root / "exercises")
-    with Book(course.root) as book:
+    with CourseGradebook(course.root) as book:
         book.ensure_assignment(ASSIGNMENT)
     return course.root
 
@@ -57,7 +57,7 @@ def course(prepared, tmp_path):
 
 @pytest.fixture
 def book(course):
-    with Book(course.root) as book:
+    with CourseGradebook(course.root) as book:
         yield book
 
 
@@ -202,7 +202,7 @@ def test_a_late_hand_in_costs_what_the_configured_plugin_says(course):
     config = course.root / "nbgrader_config.py"
     config.write_text(config.read_text() + "\nc.LateSubmissionPlugin.penalty_method = 'zero'\n")
     due = datetime(2026, 3, 1, 12)
-    with Book(course.root) as book:
+    with CourseGradebook(course.root) as book:
         book._book.update_or_create_assignment(ASSIGNMENT, duedate=due)
         write(book, record(), due + timedelta(hours=1))
         assert submission(book).late_submission_penalty == MOST
@@ -227,7 +227,7 @@ def test_a_notebook_that_tells_another_score_than_the_record_is_not_written(book
 def test_a_new_gradebook_leaves_the_programs_path_as_it_was(course):
     before = os.environ["PATH"]
     (course.root / "gradebook.db").unlink()
-    Book(course.root).__exit__(None, None, None)
+    CourseGradebook(course.root).__exit__(None, None, None)
     assert os.environ["PATH"] == before
 
 
@@ -307,7 +307,7 @@ def test_a_move_that_fails_leaves_the_folder_that_was(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_an_assignment_that_the_gradebook_lacks_is_released(course):
     (course.root / "gradebook.db").unlink()
-    with Book(course.root) as book:
+    with CourseGradebook(course.root) as book:
         assert book.ensure_assignment(ASSIGNMENT).cells == released().cells
         write(book, record())
         assert submission(book).max_score == 28
@@ -323,19 +323,19 @@ def test_exercises_changed_by_hand_are_seen_and_not_overwritten(course):
     nb = nbformat.read(path, as_version=4)
     nb.cells[0].source += "changed"
     nbformat.write(nb, path)
-    with Book(course.root) as book, pytest.raises(HandoutError, match="changed by hand"):
+    with CourseGradebook(course.root) as book, pytest.raises(ReleaseError, match="changed by hand"):
         book.ensure_assignment(ASSIGNMENT)
 
 
 def test_outside_a_course_it_says_so(tmp_path):
-    with pytest.raises(BookError, match=r"nbgrader_config\.py"):
-        Book(tmp_path)
+    with pytest.raises(GradebookError, match=r"nbgrader_config\.py"):
+        CourseGradebook(tmp_path)
 
 
 def test_a_gradebook_that_is_none_is_explained(course):
     (course.root / "gradebook.db").write_text("no database at all" * 100)
-    with pytest.raises(BookError, match=r"not a database.*back gradebook.db up"):
-        Book(course.root)
+    with pytest.raises(GradebookError, match=r"not a database.*back gradebook.db up"):
+        CourseGradebook(course.root)
 
 
 # -- nbgrader's own commands on the result

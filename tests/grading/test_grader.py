@@ -11,12 +11,11 @@ from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.grading.ledger.states import State
+from course_pkg.grading.results.states import State
 from course_pkg.grading.runs import grader
 from course_pkg.grading.runs.batch import NO_SANDBOX
-from course_pkg.grading.runs.options import Options
+from course_pkg.grading.runs.options import Options, RunLimits
 from course_pkg.grading.runs.sample_class import answered, named
-from course_pkg.grading.runs.sitting import Rules
 from course_pkg.sandbox.probe import SandboxState, probe
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
@@ -97,7 +96,7 @@ def school(tmp_path_factory):
     school.path("cut").write_text(nbformat.writes(full())[:5000])
     school.path("lin").symlink_to(school.path("ada"))
     school.hand_in("zoe", full())
-    school.first = school.grade(rules=Rules(cell_timeout_s=10))
+    school.first = school.grade(limits=RunLimits(cell_timeout_s=10))
     school.first_told = school.told
     return school
 
@@ -136,10 +135,10 @@ def test_times_and_limits_are_in_every_record_of_what_was_run(school):
 @sandbox
 @pytest.mark.slow
 def test_a_second_run_grades_nothing_again_and_a_regrade_gives_the_same(school):
-    again = school.grade(rules=Rules(cell_timeout_s=10))
+    again = school.grade(limits=RunLimits(cell_timeout_s=10))
     assert sorted(school.told.begun) == ["cut", "lin"]  # only looked at: they can't be run
     assert again["ada"] == school.first["ada"]
-    regraded = school.grade(rules=Rules(cell_timeout_s=10), regrade=True, students=("stu",))
+    regraded = school.grade(limits=RunLimits(cell_timeout_s=10), regrade=True, students=("stu",))
     assert school.told.begun == ["stu"]
     assert regraded["stu"].questions == school.first["stu"].questions
     assert set(school.csv()) == set(school.first)  # the others' rows are still there
@@ -148,10 +147,10 @@ def test_a_second_run_grades_nothing_again_and_a_regrade_gives_the_same(school):
 @sandbox
 @pytest.mark.slow
 def test_other_limits_or_a_lost_gradebook_call_for_grading_again(school):
-    school.grade(rules=Rules(cell_timeout_s=11), students=("ada",))
+    school.grade(limits=RunLimits(cell_timeout_s=11), students=("ada",))
     assert school.told.begun == ["ada"]
     (school.root / "gradebook.db").rename(school.root / "lost.db")
-    school.grade(rules=Rules(cell_timeout_s=11), students=("ada",))
+    school.grade(limits=RunLimits(cell_timeout_s=11), students=("ada",))
     assert school.told.begun == ["ada"] and school.scores() == {"ada": 24}
     (school.root / "lost.db").replace(school.root / "gradebook.db")
 
@@ -172,7 +171,7 @@ def test_our_own_failure_is_a_state_and_is_not_kept(school, monkeypatch):
         raise OSError("the disk is on fire")
 
     with monkeypatch.context() as patch:
-        patch.setattr("course_pkg.grading.handins.notebooks.assemble", broken)
+        patch.setattr("course_pkg.grading.submissions.assemble.assemble", broken)
         record = school.grade(regrade=True, students=("stu",))["stu"]
     assert record.state == State.GRADING_ERROR and "the disk is on fire" in record.reason
     assert grader.trouble([record]) == 4
@@ -182,9 +181,9 @@ def test_our_own_failure_is_a_state_and_is_not_kept(school, monkeypatch):
 @sandbox
 @pytest.mark.slow
 def test_a_verdict_that_is_not_the_checkers_own_shape_is_not_believed(school, monkeypatch):
-    sit = grader.Hall.sit
+    sit = grader.ForkServers.sit
     with monkeypatch.context() as patch:
-        patch.setattr(grader.Hall, "sit", lambda *given: _with_rows(sit(*given)))
+        patch.setattr(grader.ForkServers, "sit", lambda *given: _with_rows(sit(*given)))
         record = school.grade(regrade=True, students=("stu",))["stu"]
     assert record.state == State.GRADING_ERROR and record.score == 0
 
@@ -299,7 +298,7 @@ def test_unsafe_grading_is_said_in_every_record(tmp_path, monkeypatch):
     )
     course = Class(tmp_path)
     course.hand_in("ada", full())
-    record = course.grade(rules=Rules(sandboxed=False))["ada"]
+    record = course.grade(limits=RunLimits(sandboxed=False))["ada"]
     assert (record.state, record.score, record.sandbox) == (State.GRADED, 24, NO_SANDBOX)
     assert course.csv()["ada"]["sandbox"] == NO_SANDBOX
     assert "WITHOUT" in (tmp_path / "results" / ASSIGNMENT / "ada.html").read_text()

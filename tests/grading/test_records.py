@@ -16,11 +16,11 @@ from course_pkg.grading.contract.outlines import as_json as outlines_as_json
 from course_pkg.grading.contract.outlines import from_json, outlined
 from course_pkg.grading.contract.report import as_record
 from course_pkg.grading.contract.texts import details, one_line
-from course_pkg.grading.ledger import store, vault
-from course_pkg.grading.ledger.records import MAX_RESULTS, checked_results, nothing_earned
-from course_pkg.grading.ledger.states import State
-from course_pkg.grading.ledger.store import Store, file_stem
-from course_pkg.grading.ledger.vault import VaultError, lock, secret, student_key
+from course_pkg.grading.results import keys, store
+from course_pkg.grading.results.keys import GradingFolderError, lock, secret, student_key
+from course_pkg.grading.results.records import MAX_RESULTS, checked_results, nothing_earned
+from course_pkg.grading.results.states import State
+from course_pkg.grading.results.store import Store, file_stem
 
 from .recorded import ASSIGNMENT, HOSTILE, ROOT, questions, record, wrong
 
@@ -46,7 +46,7 @@ def test_the_secret_is_made_once_for_its_owner_alone(tmp_path):
 
 def test_graders_that_start_at_once_end_with_one_secret(tmp_path):
     program = (
-        "import sys, pathlib; from course_pkg.grading.ledger.vault import secret; "
+        "import sys, pathlib; from course_pkg.grading.results.keys import secret; "
         "sys.stdin.read(1); print(secret(pathlib.Path(sys.argv[1])).hex())"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -77,29 +77,29 @@ def test_a_secret_that_is_open_to_others_or_malformed_is_refused_with_the_mend(
 ):
     secret(tmp_path)
     spoil(tmp_path / ".grading")
-    with pytest.raises(VaultError, match=says):
+    with pytest.raises(GradingFolderError, match=says):
         secret(tmp_path)
 
 
 def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / ".grading").symlink_to("elsewhere")
-    with pytest.raises(VaultError, match="is no folder"):
+    with pytest.raises(GradingFolderError, match="is no folder"):
         secret(tmp_path)
 
 
 def test_every_student_assignment_and_hand_in_has_a_key_of_its_own_and_none_is_the_secret():
     whose = [("a", "bc", "1"), ("ab", "c", "1"), ("a", "b", "1"), ("bc", "a", "1"), ("a", "b", "2")]
-    keys = {student_key(b"s", *parts) for parts in whose}
-    others = {vault.derived(b"s", "records"), bytes.fromhex(vault.secret_id(b"s")), b"s"}
-    assert len(keys) == 5 and not keys & others
-    assert student_key(b"t", "a", "b", "1") not in keys
+    found = {student_key(b"s", *parts) for parts in whose}
+    others = {keys.derived(b"s", "records"), bytes.fromhex(keys.secret_id(b"s")), b"s"}
+    assert len(found) == 5 and not found & others
+    assert student_key(b"t", "a", "b", "1") not in found
     assert student_key(b"s", "a", "b", "1") == student_key(b"s", "a", "b", "1")
 
 
 def test_two_graders_do_not_write_at_once_and_the_second_is_told(tmp_path):
     program = (
-        "import sys, pathlib; from course_pkg.grading.ledger.vault import lock\n"
+        "import sys, pathlib; from course_pkg.grading.results.keys import lock\n"
         "with lock(pathlib.Path(sys.argv[1]), 'course grade other'): print('in'), input()"
     )
     other = subprocess.Popen(
@@ -108,11 +108,15 @@ def test_two_graders_do_not_write_at_once_and_the_second_is_told(tmp_path):
     )  # fmt: skip
     assert other.stdout.readline() == "in\n"
     told = rf"being graded already \(course grade other, process {other.pid}\)"
-    with pytest.raises(VaultError, match=told), lock(tmp_path, "me"):
+    with pytest.raises(GradingFolderError, match=told), lock(tmp_path, "me"):
         pass
     other.kill()
     other.wait()
-    with lock(tmp_path, "me"), pytest.raises(VaultError, match="me, process"), lock(tmp_path, "x"):
+    with (
+        lock(tmp_path, "me"),
+        pytest.raises(GradingFolderError, match="me, process"),
+        lock(tmp_path, "x"),
+    ):
         pass  # a second time in one process too
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.grading.runs import sample_class
-from course_pkg.grading.runs.live import Show
+from course_pkg.grading.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import SandboxState, probe
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
     root = tmp_path_factory.mktemp("class")
-    with Show() as show:
+    with ProgressDisplay() as show:
         records = sample_class.grade(root, sample_class.build(ROOT, root), show)
     return root, records
 

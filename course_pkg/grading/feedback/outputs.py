@@ -15,9 +15,9 @@ import nbformat
 from nbformat import NotebookNode
 
 from ..contract.texts import one_line
-from .markup import clean_html, clean_markdown, printable
-from .pictures import KINDS as PICTURES
-from .pictures import picture
+from .images import KINDS as PICTURES
+from .images import picture
+from .sanitize import clean_html, clean_markdown, printable
 
 __all__ = ["clean", "clean_all", "clean_cells", "clean_html", "clean_markdown"]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..contract.texts import details, one_line
-from ..ledger.records import Record
-from ..ledger.scores import Statistics
-from ..ledger.store import file_stem
+from ..results.records import Record
+from ..results.score_statistics import Statistics
+from ..results.store import file_stem
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -17,8 +17,8 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from ..feedback.marked import is_marked
-from ..ledger.vault import sync
+from ..feedback.graded_notebook import is_marked
+from ..results.keys import sync
 
 
 def difference(known: Sequence[Any], released: NotebookNode, assignment: str) -> str | None:

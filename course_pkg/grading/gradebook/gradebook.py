@@ -18,14 +18,14 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from ..feedback.marked import is_marked, points_shown, with_note, with_nothing
-from ..ledger.records import Record
+from ..feedback.graded_notebook import is_marked, points_shown, with_note, with_nothing
+from ..results.records import Record
 from .autograded import course_files, difference, one_name, replace_folder
-from .handout import release
-from .nbgrader_side import BookError, configured, explained, opened
+from .nbgrader_api import GradebookError, configured, explained, opened
+from .release import release_assignment
 
 
-class Book:
+class CourseGradebook:
     """The gradebook of the course in a folder; a context that closes it.
 
     course: the folder with nbgrader_config.py, exercises/ and solutions/.
@@ -38,7 +38,7 @@ class Book:
         self._released: dict[str, NotebookNode] = {}
         self._book = opened(self._folders)
 
-    def __enter__(self) -> "Book":
+    def __enter__(self) -> "CourseGradebook":
         return self
 
     def __exit__(
@@ -52,16 +52,16 @@ class Book:
     def ensure_assignment(self, assignment: str) -> NotebookNode:
         """The released notebook, when the gradebook has just its cells; released anew if it hasn't.
 
-        Raises HandoutError where nbgrader refuses to release, or exercises/ was changed by hand;
-        BookError where the two still differ. Run it before anything reads exercises/.
+        Raises ReleaseError where nbgrader refuses to release, or exercises/ was changed by hand;
+        GradebookError where the two still differ. Run it before anything reads exercises/.
         """
         with explained():
             if self._differs(assignment) is not None:
                 self._book.db.rollback()  # release writes to the same database
-                release(self.course, assignment)
+                release_assignment(self.course, assignment)
                 self._released.clear()
                 if (differs := self._differs(assignment)) is not None:
-                    raise BookError(
+                    raise GradebookError(
                         f"gradebook.db and exercises/{assignment} differ ({differs}): restore "
                         f"exercises/{assignment}, or run `course release {assignment}`"
                     )

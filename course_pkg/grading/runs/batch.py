@@ -1,4 +1,4 @@
-"""The submissions of one run: side by side in the walls of a `Hall`, written one after the other.
+"""The submissions of one run: run side by side, written one after the other.
 
 Every one ends in a record, whatever it does and whatever goes wrong; a mistake of the grader's own
 is a state like others, and stops nobody else.
@@ -24,23 +24,24 @@ from course_pkg.sandbox.probe import SandboxState
 from ..contract import registry
 from ..contract.outlines import Outline
 from ..feedback import outputs
-from ..feedback.marked import with_results
-from ..gradebook.gradebook import Book
-from ..handins import notebooks
-from ..handins.intake import Files, HandIn, Refused
-from ..handins.names import valid_student
-from ..ledger.records import Record, checked_results, nothing_earned
-from ..ledger.states import State
-from ..ledger.store import Store, code_hash, content_key
-from ..ledger.vault import framed, secret, secret_id, student_key
-from .options import NoSandbox, Options, Show
-from .sitting import Hall
+from ..feedback.graded_notebook import with_results
+from ..gradebook.gradebook import CourseGradebook
+from ..results.keys import framed, secret, secret_id, student_key
+from ..results.records import Record, checked_results, nothing_earned
+from ..results.states import State
+from ..results.store import Store, code_hash, content_key
+from ..submissions import assemble, read_notebook
+from ..submissions.collect import Files, Refused, Submission
+from ..submissions.names import valid_student
+from .grade_submission import ForkServers
+from .options import NoSandbox, Options
+from .progress import ProgressDisplay
 
 NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 
 
 @dataclass(frozen=True)
-class Done:
+class Graded:
     """A submission's record, with the notebook and the files to keep; None of what was not run."""
 
     record: Record
@@ -51,18 +52,24 @@ class Done:
 class Batch:
     """The submissions of one run, and what they have in common.
 
-    book and hall: open, and this batch's alone. Raises VaultError, BookError or HandoutError.
+    book and servers: open, and this batch's alone. Raises GradingFolderError, GradebookError
+    or ReleaseError.
     """
 
     def __init__(
-        self, course: Path, assignment: str, options: Options, book: Book, hall: Hall
+        self,
+        course: Path,
+        assignment: str,
+        options: Options,
+        book: CourseGradebook,
+        servers: ForkServers,
     ) -> None:
-        self.hall = hall
+        self.servers = servers
         self.course, self.assignment, self.options, self.book = course, assignment, options, book
-        self.rules = options.rules
-        self.questions: dict[str, Outline] = {}  # until the hall is ready
+        self.limits = options.limits
+        self.questions: dict[str, Outline] = {}  # until the servers is ready
         self.released = book.ensure_assignment(assignment)
-        self.checks = notebooks.checks(self.released, assignment)
+        self.checks = assemble.checks(self.released, assignment)
         self.secret = secret(course)
         self.store = Store(course, self.secret)
         self.graded_before = set(book.to_mark(assignment))
@@ -70,20 +77,22 @@ class Batch:
         for slot in range(options.jobs):
             self.slots.put(slot)
 
-    def known(self, hand_in: HandIn) -> Record | None:
+    def known(self, submission: Submission) -> Record | None:
         """The record of this very hand-in, if it was graded as it would be graded now."""
-        record = self.store.load(self.assignment, hand_in.student).record
-        if record is None or hand_in.student not in self.graded_before:
+        record = self.store.load(self.assignment, submission.student).record
+        if record is None or submission.student not in self.graded_before:
             return None
-        folder = self.course / "autograded" / hand_in.student / self.assignment
+        folder = self.course / "autograded" / submission.student / self.assignment
         if record.state == State.GRADING_ERROR or not folder.is_dir():
             return None
         try:
-            return record if record.key == self._key(hand_in, hand_in.read()) else None
+            return record if record.key == self._key(submission, submission.read()) else None
         except Exception:  # `_one` reads it again, and says in a record what is wrong
             return None
 
-    def run(self, waiting: list[tuple[int, HandIn]], show: Show) -> Iterator[tuple[int, Record]]:
+    def run(
+        self, waiting: list[tuple[int, Submission]], show: ProgressDisplay
+    ) -> Iterator[tuple[int, Record]]:
         """Run and write the numbered hand-ins; their records, in the order in which they end.
 
         Raises NoSandbox where a trial run fails, before any of them.
@@ -91,56 +100,58 @@ class Batch:
         if not waiting:
             return
         with ExitStack() as stack:
-            self.hall.ready()
-            self.questions = self.hall.outlines()
+            self.servers.ready()
+            self.questions = self.servers.outlines()
             self._try_out()
             pool = stack.enter_context(ThreadPoolExecutor(self.options.jobs))
             stack.callback(pool.shutdown, cancel_futures=True)
-            running: dict[Future[Done], tuple[int, HandIn]] = {}
+            running: dict[Future[Graded], tuple[int, Submission]] = {}
             left = list(reversed(waiting))
-            stack.push(lambda kind, *_: self.hall.stop() if kind else None)  # before the pool waits
+            stack.push(
+                lambda kind, *_: self.servers.stop() if kind else None
+            )  # before the pool waits
             while left or running:
                 while left and len(running) < self.options.jobs:
-                    number, hand_in = left.pop()
-                    show.started(hand_in.student)
-                    running[pool.submit(self._one, hand_in)] = (number, hand_in)
+                    number, submission = left.pop()
+                    show.started(submission.student)
+                    running[pool.submit(self._one, submission)] = (number, submission)
                 for future in wait(running, return_when="FIRST_COMPLETED").done:
-                    number, hand_in = running.pop(future)
-                    record = self._keep(hand_in, future.result())
+                    number, submission = running.pop(future)
+                    record = self._keep(submission, future.result())
                     show.finished(record)
                     yield number, record
 
     def _try_out(self) -> None:
         """That walls, kernel and checker work here, before anybody's hand-in is blamed."""
-        sat = self.hall.sit("", b"trial", new_notebook(), {}, 0)
+        sat = self.servers.sit("", b"trial", new_notebook(), {}, 0)
         if sat.state != State.GRADED:
             raise NoSandbox(
                 SandboxState(False, f"a trial run failed: {sat.reason}", "run `course doctor`")
             )
 
-    def _one(self, hand_in: HandIn) -> Done:
+    def _one(self, submission: Submission) -> Graded:
         """One submission, in a thread of its own; whatever happens, it ends in a record."""
         slot = self.slots.get()
         try:
-            files = hand_in.read()
-            assembled = notebooks.assemble(notebooks.read(files.notebook), self.released)
-            return self._sit(hand_in, files, assembled, slot)
+            files = submission.read()
+            assembled = assemble.assemble(read_notebook.read(files.notebook), self.released)
+            return self._sit(submission, files, assembled, slot)
         except Refused as error:
-            return Done(self._record(hand_in, State.REFUSED, str(error)))
-        except notebooks.Unreadable as error:
-            return Done(self._record(hand_in, State.UNREADABLE, str(error)))
+            return Graded(self._record(submission, State.REFUSED, str(error)))
+        except read_notebook.Unreadable as error:
+            return Graded(self._record(submission, State.UNREADABLE, str(error)))
         except Exception as error:  # ours, and it must not stop the others
             reason = f"{type(error).__name__}: {error}"[:500]
-            return Done(self._record(hand_in, State.GRADING_ERROR, reason))
+            return Graded(self._record(submission, State.GRADING_ERROR, reason))
         finally:
             self.slots.put(slot)
 
     def _sit(
-        self, hand_in: HandIn, files: Files, assembled: notebooks.Assembled, slot: int
-    ) -> Done:
-        student, notebook = hand_in.student, assembled.notebook
+        self, submission: Submission, files: Files, assembled: assemble.Assembled, slot: int
+    ) -> Graded:
+        student, notebook = submission.student, assembled.notebook
         key = student_key(self.secret, self.assignment, student, digest(files))
-        sat = self.hall.sit(student, key, notebook, files.beside, slot)
+        sat = self.servers.sit(student, key, notebook, files.beside, slot)
         state, reason, questions = sat.state, sat.reason, nothing_earned(self.questions)
         try:
             questions = checked_results(sat.rows, self.questions)
@@ -148,7 +159,7 @@ class Batch:
             if state != State.GRADING_ERROR:
                 state, reason = State.GRADING_ERROR, f"the checker gave no verdict: {error}"[:500]
         record = self._record(
-            hand_in,
+            submission,
             state,
             reason,
             questions=questions,
@@ -157,56 +168,56 @@ class Batch:
             run_s=round(sat.run_s, 3),
             peak_bytes=sat.peak_bytes,
             limits=sat.limits,
-            key=self._key(hand_in, files),
+            key=self._key(submission, files),
         )
         notebook.cells = outputs.clean_cells(notebook.cells)
         places = sorted(sat.outputs)
         shown = outputs.clean_all(sat.outputs[place] for place in places)
         given = dict(zip(places, shown, strict=True))
-        return Done(record, with_results(notebook, record, self.checks, given), files.beside)
+        return Graded(record, with_results(notebook, record, self.checks, given), files.beside)
 
-    def _record(self, hand_in: HandIn, state: State, reason: str, **known: object) -> Record:
+    def _record(self, submission: Submission, state: State, reason: str, **known: object) -> Record:
         record = Record(
-            hand_in.student,
+            submission.student,
             self.assignment,
             state,
             reason,
             nothing_earned(self.questions),
-            sandbox="bubblewrap" if self.rules.sandboxed else NO_SANDBOX,
+            sandbox="bubblewrap" if self.limits.sandboxed else NO_SANDBOX,
             graded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         return replace(record, **known)
 
-    def _keep(self, hand_in: HandIn, done: Done) -> Record:
+    def _keep(self, submission: Submission, done: Graded) -> Record:
         """Write the gradebook, then the record; a hand-in of nobody is only reported."""
-        if not valid_student(hand_in.student):
+        if not valid_student(submission.student):
             return done.record
         began = time.monotonic()
-        self.store.forget(self.assignment, hand_in.student)  # so that none is stale
-        record = self._written(hand_in, done)
+        self.store.forget(self.assignment, submission.student)  # so that none is stale
+        record = self._written(submission, done)
         record = replace(record, write_s=round(time.monotonic() - began, 3))
         self.store.save(record)
         return record
 
-    def _written(self, hand_in: HandIn, done: Done) -> Record:
+    def _written(self, submission: Submission, done: Graded) -> Record:
         """Write to the gradebook; what can't be written as it is, is written as our failure."""
         try:
-            self.book.write(done.record, done.notebook, done.files, hand_in.timestamp)
+            self.book.write(done.record, done.notebook, done.files, submission.timestamp)
             return done.record
         except (OSError, ValueError) as error:
             reason = f"it could not be written ({type(error).__name__}: {error})"[:500]
-            record = self._record(hand_in, State.GRADING_ERROR, reason)
-            self.book.write(record, None, {}, hand_in.timestamp)
+            record = self._record(submission, State.GRADING_ERROR, reason)
+            self.book.write(record, None, {}, submission.timestamp)
             return record
 
-    def _key(self, hand_in: HandIn, files: Files) -> str:
+    def _key(self, submission: Submission, files: Files) -> str:
         return content_key(
-            student=hand_in.student,
-            timestamp=hand_in.timestamp,
+            student=submission.student,
+            timestamp=submission.timestamp,
             files=digest(files),
             checks=registry.assignment_hash(self.assignment),
             released=hashlib.sha256(str(self.released).encode()).hexdigest(),
-            rules=asdict(self.rules),
+            limits=asdict(self.limits),
             code=code_hash(),
             secret=secret_id(self.secret),
         )

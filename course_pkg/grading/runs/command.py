@@ -16,19 +16,20 @@ from course_pkg.sandbox.policy import MIB
 from course_pkg.sandbox.walls import SandboxFailed
 
 from ..contract.registry import UnknownQuestion
-from ..feedback import results
-from ..gradebook.gradebook import BookError
-from ..gradebook.handout import HandoutError
-from ..handins.intake import SourceError
-from ..ledger.vault import VaultError
-from . import grader, live
-from .options import NoSandbox, Options
-from .sitting import Rules
+from ..feedback import class_report
+from ..gradebook.gradebook import GradebookError
+from ..gradebook.release import ReleaseError
+from ..results.keys import GradingFolderError
+from ..submissions.collect import SourceError
+from . import grader, progress
+from .options import NoSandbox, Options, RunLimits
 
 INSTALL = (
     "Hand-ins are run only where they can be confined. Mend that, grade on another Linux machine, "
     "or, if you would run every hand-in with your own rights, add --unsafe-no-sandbox."
 )
+
+REFUSALS = (GradebookError, GradingFolderError, ReleaseError, SourceError, UnknownQuestion)
 
 
 def options(
@@ -42,30 +43,36 @@ def options(
     unsafe: bool,
 ) -> Options:
     """Options of the command line. memory: in GB; times in seconds; jobs: None for cores + 1."""
-    rules = Rules(
+    limits = RunLimits(
         time_limit_s=time_limit,
         cell_timeout_s=min(cell_timeout, time_limit),
         memory_bytes=int(memory * 1024 * MIB),
         sandboxed=not unsafe,
     )
     jobs = jobs or min(32, len(os.sched_getaffinity(0)) + 1)  # one may wait while others compute
-    return Options(submitted, jobs, rules, tuple(students), regrade)
+    return Options(submitted, jobs, limits, tuple(students), regrade)
 
 
 def run(course: Path, assignment: str, options: Options) -> int:
     """Grade, show how it goes on, and give the exit code."""
-    if not options.rules.sandboxed:
+    if not options.limits.sandboxed:
         print("WARNING: no sandbox. Hand-ins run with all your rights.", file=sys.stderr)
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2**16), most))
     try:
-        with live.Show() as show:
+        with progress.ProgressDisplay() as show:
             records = grader.grade(course, assignment, options, show)
     except NoSandbox as error:
         return _said(f"no sandbox: {error}\n{INSTALL}", 3)
-    except (BookError, HandoutError, SourceError, UnknownQuestion, VaultError) as error:
+    except (
+        GradebookError,
+        ReleaseError,
+        SourceError,
+        UnknownQuestion,
+        GradingFolderError,
+    ) as error:
         return _said(f"error: {error}", 2)
     except KeyboardInterrupt:
         return _said("interrupted; the same command goes on where this one stopped", 130)
@@ -74,8 +81,8 @@ def run(course: Path, assignment: str, options: Options) -> int:
     except Exception:  # or Python would end with 1, which says that everyone has a score
         traceback.print_exc()
         return _said("the grader failed, by a fault of its own", 4)
-    live.print_summary(records, time.monotonic() - began, show.graded)
-    print(f"grades and reports: {results.folder(assignment)}/")
+    progress.print_summary(records, time.monotonic() - began, show.graded)
+    print(f"grades and reports: {class_report.folder(assignment)}/")
     return grader.trouble(records)
 
 

@@ -12,52 +12,53 @@ from pathlib import Path
 from course_pkg.sandbox.probe import probe
 
 from ..contract import registry
-from ..feedback import results
-from ..gradebook.gradebook import Book
-from ..handins.intake import collect
-from ..ledger.records import Record
-from ..ledger.states import State
-from ..ledger.vault import lock
+from ..feedback import class_report
+from ..gradebook.gradebook import CourseGradebook
+from ..results.keys import lock
+from ..results.records import Record
+from ..results.states import State
+from ..submissions.collect import collect
 from .batch import Batch
-from .options import NoSandbox, Options, Show
-from .sitting import Hall
+from .grade_submission import ForkServers
+from .options import NoSandbox, Options
+from .progress import ProgressDisplay
 
 
-def grade(course: Path, assignment: str, options: Options, show: Show) -> list[Record]:
+def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay) -> list[Record]:
     """Grade every hand-in of an assignment; the records in the order of the students' ids.
 
     course: the folder that holds nbgrader_config.py, exercises/ and solutions/. Raises NoSandbox,
-    UnknownQuestion for the assignment, SourceError for the hand-ins, and VaultError, BookError or
-    HandoutError for the course's own files; never for what a student handed in.
+    UnknownQuestion for the assignment, SourceError for the submissions, and GradingFolderError,
+    GradebookError or ReleaseError for the course's own files; never for what a student handed in.
     """
     registry.ask_module(assignment)  # that there is one; what is slow to import waits
-    if options.rules.sandboxed and not (state := probe()).ok:
+    if options.limits.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
     with (
         lock(course, f"course grade {assignment}"),
-        Hall(assignment, course, options.rules) as hall,
-        Book(course) as book,
+        ForkServers(assignment, course, options.limits) as servers,
+        CourseGradebook(course) as book,
     ):
         everyone = collect(options.submitted, assignment)
         chosen = everyone
         if options.students:
             chosen = collect(options.submitted, assignment, options.students)
         show.expect(len(chosen))
-        batch = Batch(course, assignment, options, book, hall)
+        batch = Batch(course, assignment, options, book, servers)
         records, waiting = {}, []
-        for number, hand_in in enumerate(chosen):
-            known = None if options.regrade else batch.known(hand_in)
+        for number, submission in enumerate(chosen):
+            known = None if options.regrade else batch.known(submission)
             if known is None:
-                waiting.append((number, hand_in))
+                waiting.append((number, submission))
             else:
                 records[number] = known
                 show.finished(known)
         for number, record in batch.run(waiting, show):
             records[number] = record
         found = [records[number] for number in sorted(records)]
-        present = {hand_in.student for hand_in in everyone}
-        latest = results.current(batch.store, assignment, present, found)
-        results.write(course, assignment, latest, book.to_mark(assignment))
+        present = {submission.student for submission in everyone}
+        latest = class_report.current(batch.store, assignment, present, found)
+        class_report.write(course, assignment, latest, book.to_mark(assignment))
     return found
 
 

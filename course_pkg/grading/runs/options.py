@@ -1,16 +1,16 @@
-"""How a run of the grader is asked for, and who is told how it goes on.
+"""What a run of the grader is asked to do, and the limits that every submission is held to.
 
 Chapter: appendix/for-instructors.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
+from course_pkg.sandbox.limits import Limits
+from course_pkg.sandbox.policy import MIB
 from course_pkg.sandbox.probe import SandboxState
 
-from ..ledger.records import Record
-from .sitting import Rules
+from ..results.records import MAX_RESULTS
 
 
 class NoSandbox(RuntimeError):
@@ -21,28 +21,37 @@ class NoSandbox(RuntimeError):
         self.state = state
 
 
-class Show(Protocol):
-    """Who is told how a run goes on."""
+@dataclass(frozen=True)
+class RunLimits:
+    """The limits of every submission of a run. sandboxed: whether a sandbox enforces them."""
 
-    def expect(self, total: int) -> None:
-        """How many submissions there are."""
+    time_limit_s: float = 600.0
+    cell_timeout_s: float = 120.0
+    memory_bytes: int = 4 * 1024 * MIB
+    processes: int = 256
+    output_bytes: int = 8 * MIB
+    disk_bytes: int = 512 * MIB
+    sandboxed: bool = True
 
-    def started(self, student: str) -> None:
-        """A submission is being run now."""
+    def student(self) -> Limits:
+        """The limits of the sandbox that runs the student's code."""
+        return Limits(self.memory_bytes, self.processes, 1024, self.disk_bytes, None)
 
-    def finished(self, record: Record) -> None:
-        """A submission has its record, and it is written."""
+    def checker(self) -> Limits:
+        """The limits of the sandbox that judges the answers."""
+        return Limits(4 * 1024 * MIB, 64, 256, MAX_RESULTS, None)
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to grade. submitted: folder or zip; students: all, if none is named.
+    """How to grade.
 
-    jobs: submissions run at a time, 1 to 32. regrade: also what is graded already.
+    submitted: the folder or zip of submissions. jobs: submissions to run at a time, 1 to 32.
+    students: grade only these; empty for all. regrade: also grade what has been graded already.
     """
 
     submitted: Path
     jobs: int = 1
-    rules: Rules = field(default_factory=Rules)
+    limits: RunLimits = field(default_factory=RunLimits)
     students: tuple[str, ...] = ()
     regrade: bool = False

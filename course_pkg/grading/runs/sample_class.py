@@ -16,10 +16,11 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from ..gradebook.handout import program_path
-from ..ledger.records import Record
+from ..gradebook.release import program_path
+from ..results.records import Record
 from .grader import grade as grade_class
-from .options import Options, Show
+from .options import Options
+from .progress import ProgressDisplay
 
 STUDENTS = ("ada", "ben", "chi", "dan")
 
@@ -79,7 +80,7 @@ def named(notebook: NotebookNode, student: str) -> NotebookNode:
     return copy
 
 
-def grade(root: Path, assignments: list[str], show: Show) -> dict[str, list[Record]]:
+def grade(root: Path, assignments: list[str], show: ProgressDisplay) -> dict[str, list[Record]]:
     """Grade the class at `root`, write nbgrader's feedback, and export; the records by assignment.
 
     Raises GradingFailed, and what `course grade` raises.

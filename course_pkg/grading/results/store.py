@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ..contract.texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
+from .keys import derived, folder, framed, write_atomically
 from .records import Record, strict_json
 from .states import State
-from .vault import derived, folder, framed, write_atomically
 
 MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
 LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.grading.handins import reading
-from course_pkg.grading.handins.notebooks import Unreadable, assemble, checks, read
+from course_pkg.grading.submissions import read_notebook
+from course_pkg.grading.submissions.assemble import Unreadable, assemble, checks, read
 
 ROOT = Path(__file__).parents[2]
 RELEASE = (ROOT / "exercises" / "lora-math" / "lora-math.ipynb").read_bytes()
@@ -164,7 +164,7 @@ UNREADABLE = {
         file(cell()).replace(b"{}", b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
         "too deeply",
     ),
-    "too long": (b" " * (reading.MAX_BYTES + 1), "16,777,217 bytes; at most 16,777,216"),
+    "too long": (b" " * (read_notebook.MAX_BYTES + 1), "16,777,217 bytes; at most 16,777,216"),
     "too many values": (b"[" + b"0," * 1_000_001 + b"0]", "values in the file; at most"),
 }
 

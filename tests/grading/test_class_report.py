@@ -6,13 +6,13 @@ from html.parser import HTMLParser
 
 import pytest
 
+from course_pkg.grading.feedback.class_report import COLUMNS, current, write
+from course_pkg.grading.feedback.class_report import folder as results_folder
 from course_pkg.grading.feedback.pages import histogram
-from course_pkg.grading.feedback.results import COLUMNS, current, write
-from course_pkg.grading.feedback.results import folder as results_folder
-from course_pkg.grading.ledger.scores import score_statistics
-from course_pkg.grading.ledger.states import State
-from course_pkg.grading.ledger.store import Store, file_stem
-from course_pkg.grading.ledger.vault import secret
+from course_pkg.grading.results.keys import secret
+from course_pkg.grading.results.score_statistics import score_statistics
+from course_pkg.grading.results.states import State
+from course_pkg.grading.results.store import Store, file_stem
 from tests.chromium import Tab, low_contrast
 
 from .recorded import ASSIGNMENT, HOSTILE, questions, record, unreadable, wrong

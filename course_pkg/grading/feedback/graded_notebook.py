@@ -16,8 +16,8 @@ from nbformat.v4 import new_markdown_cell, new_output
 
 from ..contract.report import NO_TEX, html_table
 from ..contract.texts import details, one_line, title
-from ..ledger.records import Record
-from ..ledger.states import State
+from ..results.records import Record
+from ..results.states import State
 
 
 def with_results(

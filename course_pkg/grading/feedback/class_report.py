@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ..contract.texts import one_line
-from ..ledger.records import Record
-from ..ledger.scores import score_statistics
-from ..ledger.store import Store, file_stem
-from ..ledger.vault import write_atomically
+from ..results.keys import write_atomically
+from ..results.records import Record
+from ..results.score_statistics import score_statistics
+from ..results.store import Store, file_stem
 from . import pages
 
 COLUMNS = ("student", "assignment", "state", "score", "max_score", "to_mark", "reason",

@@ -1,6 +1,6 @@
 """One submission's sitting: a kernel in a sandbox, a checker in another, and what came of both.
 
-A `Hall` holds the two warm parents; `Hall.sit` runs one submission from start to end and never
+`ForkServers` holds the two warm parents; its `sit` runs one submission from start to end and never
 raises for what a student did. The score's rows come from the checker alone. The lines that come
 from the student's sandbox are read as hostile: they say what to show, never what to score.
 
@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from nbformat import NotebookNode
 
 from course_pkg.lm.cache import cache_root
 from course_pkg.sandbox import policy
-from course_pkg.sandbox.limits import Limits
 from course_pkg.sandbox.pen import Pen
-from course_pkg.sandbox.policy import MIB, View
+from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.walls import SandboxFailed
 from course_pkg.sandbox.warm import WarmParent
 from course_pkg.sandbox.warm_kernel import pack
@@ -31,9 +29,10 @@ from course_pkg.sandbox.warm_kernel import pack
 from ..check import CHECKER_FD
 from ..contract import registry
 from ..contract.outlines import Outline, from_json
-from ..ledger.records import MAX_RESULTS
-from ..ledger.states import State
-from .follow import Sat, follow, read_all
+from ..results.records import MAX_RESULTS
+from ..results.states import State
+from .options import RunLimits
+from .runner_output import RunResult, follow, read_all
 
 PACKAGE = Path(__file__).resolve().parents[2]
 BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
@@ -48,44 +47,23 @@ NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.ba
              "course_pkg.grading.check")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What every submission of a run is held to."""
-
-    time_limit_s: float = 600.0
-    cell_timeout_s: float = 120.0
-    memory_bytes: int = 4 * 1024 * MIB
-    processes: int = 256
-    output_bytes: int = 8 * MIB
-    disk_bytes: int = 512 * MIB
-    sandboxed: bool = True
-
-    def student(self) -> Limits:
-        """The limits of a student's sandbox."""
-        return Limits(self.memory_bytes, self.processes, 1024, self.disk_bytes, None)
-
-    def checker(self) -> Limits:
-        """The limits of a checker's sandbox."""
-        return Limits(4 * 1024 * MIB, 64, 256, MAX_RESULTS, None)
-
-
-class Hall:
+class ForkServers:
     """The two warm parents of a run over one assignment. Use as a context manager.
 
     course: the folder that no sandbox may show.
     """
 
-    def __init__(self, assignment: str, course: Path, rules: Rules) -> None:
-        self.assignment, self.rules = assignment, rules
+    def __init__(self, assignment: str, course: Path, limits: RunLimits) -> None:
+        self.assignment, self.limits = assignment, limits
         self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 2 * SLOTS
         self._checker_view = self._student_view = None
         self._running: set[Pen] = set()
         self._stopped = False
-        if rules.sandboxed:
+        if limits.sandboxed:
             self._checker_view = View(
                 policy.python_folders(), hidden=(course.resolve(), PACKAGE.parent)
             )
-            self._student_view = student_view(assignment, course, rules.disk_bytes)
+            self._student_view = student_view(assignment, course, limits.disk_bytes)
         self._stack = ExitStack()
         self._kernels = self._checkers = None
 
@@ -110,7 +88,7 @@ class Hall:
         """The outlines of the assignment's questions, by name. Raises SandboxFailed."""
         with ExitStack() as stack:
             out, into = _pipe(stack)
-            limits, name = self.rules.checker(), f"{os.getpid()}-outlines"
+            limits, name = self.limits.checker(), f"{os.getpid()}-outlines"
             pen = stack.enter_context(Pen(self._checker_view, self._uid, limits, name))
             pen.put(self._checkers, {"assignment": self.assignment}, [into.fileno()])
             into.close()
@@ -122,7 +100,7 @@ class Hall:
 
     def sit(
         self, student: str, key: bytes, notebook: NotebookNode, files: dict[str, bytes], slot: int
-    ) -> Sat:
+    ) -> RunResult:
         """Run one submission. slot: a number that no other submission has at the same time.
 
         key: that student's, for this assignment. Raises SandboxFailed where the grader fails.
@@ -131,9 +109,9 @@ class Hall:
         if not 0 <= slot < SLOTS:
             raise ValueError(f"slot {slot}; wanted 0 to {SLOTS - 1}")
         uids = (None, None) if self._uid is None else (self._uid + slot, self._uid + SLOTS + slot)
-        sat, name = Sat(), f"{os.getpid()}-{slot}"
+        sat, name = RunResult(), f"{os.getpid()}-{slot}"
         with ExitStack() as stack:
-            place = stack.enter_context(_place(self.rules.sandboxed))
+            place = stack.enter_context(_place(self.limits.sandboxed))
             kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
             with suppress(OSError):  # from Linux 6.16 on: no descriptors through this socket
                 checker_end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
@@ -141,10 +119,10 @@ class Hall:
             lines, lines_in = _pipe(stack)
             secret = _file(stack, key.hex().encode())
             hand_in = _file(stack, pack(notebook, files))
-            checker = Pen(self._checker_view, uids[1], self.rules.checker(), f"{name}-checker")
+            checker = Pen(self._checker_view, uids[1], self.limits.checker(), f"{name}-checker")
             stack.enter_context(checker)
             pen = stack.enter_context(
-                Pen(self._student_view, uids[0], self.rules.student(), f"{name}-student")
+                Pen(self._student_view, uids[0], self.limits.student(), f"{name}-student")
             )
             ends = [end.fileno() for end in (results_in, checker_end, secret)]
             checker.put(self._checkers, {"assignment": self.assignment, "student": student}, ends)
@@ -153,11 +131,11 @@ class Hall:
             pen.put(self._kernels, self._job(place), ends)
             for mine in (results_in, checker_end, lines_in):
                 mine.close()
-            follow(sat, lines.fileno(), self.rules, began)
+            follow(sat, lines.fileno(), self.limits, began)
             if sat.state in (State.KERNEL_DIED, State.GRADING_ERROR):
                 self._memory(sat, pen)
             if pen.fence.out_of_processes():
-                sat.remarks = (f"it wanted more than {self.rules.processes} processes at once",)
+                sat.remarks = (f"it wanted more than {self.limits.processes} processes at once",)
             sat.limits, sat.peak_bytes = pen.kept_by, pen.fence.peak_bytes()
             pen.end()
             with suppress(OSError):  # whoever still holds that end, the checker judges now
@@ -182,10 +160,10 @@ class Hall:
         finally:
             self._running.difference_update(pens)
 
-    def _memory(self, sat: Sat, pen: Pen) -> None:
+    def _memory(self, sat: RunResult, pen: Pen) -> None:
         """Whether something died for want of memory, and whose fault that was."""
         if pen.fence.out_of_memory():
-            most = f"{self.rules.memory_bytes / 2**30:g} GB"
+            most = f"{self.limits.memory_bytes / 2**30:g} GB"
             sat.state, sat.reason = State.OUT_OF_MEMORY, f"it used more than its {most} of memory"
         elif pen.fence.starved():
             sat.state, sat.reason = State.GRADING_ERROR, "the machine ran short of memory"
@@ -197,11 +175,11 @@ class Hall:
             "runtime": f"{place}/tmp/.runtime",
             "environment": policy.environment(extra),
             "checker": CHECKER_FD,
-            "cell_timeout_s": self.rules.cell_timeout_s,
-            "max_output_bytes": self.rules.output_bytes,
+            "cell_timeout_s": self.limits.cell_timeout_s,
+            "max_output_bytes": self.limits.output_bytes,
         }
 
-    def __enter__(self) -> "Hall":
+    def __enter__(self) -> "ForkServers":
         return self
 
     def __exit__(self, *_: object) -> None:

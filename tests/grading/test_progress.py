@@ -7,8 +7,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from course_pkg.grading.ledger.states import State
-from course_pkg.grading.runs.live import LAST, RUNNING, Show, print_summary, summary
+from course_pkg.grading.results.states import State
+from course_pkg.grading.runs.progress import LAST, RUNNING, ProgressDisplay, print_summary, summary
 
 from .recorded import HOSTILE, questions, record, unreadable, wrong
 
@@ -33,7 +33,7 @@ def printed(renderable, width=120):
 
 def test_piped_there_is_one_line_for_each_finished_submission_and_nothing_else():
     console = piped()
-    with Show(console) as show:
+    with ProgressDisplay(console) as show:
         show.expect(3)
         show.started("ada")
         show.finished(record("ada"))
@@ -52,7 +52,7 @@ def test_piped_there_is_one_line_for_each_finished_submission_and_nothing_else()
 @pytest.mark.parametrize("console", [piped, terminal])
 def test_what_comes_from_outside_is_neither_markup_nor_control(console):
     console = console()
-    with Show(console) as show:
+    with ProgressDisplay(console) as show:
         show.started(NASTY)
         show.finished(record(NASTY, state=State.REFUSED, reason=NASTY, remarks=(NASTY,)))
     out = console.file.getvalue() + printed(
@@ -65,7 +65,7 @@ def test_what_comes_from_outside_is_neither_markup_nor_control(console):
 
 def test_five_hundred_students_do_not_push_the_table_off_the_screen():
     console = terminal(height=50)
-    with Show(console) as show:
+    with ProgressDisplay(console) as show:
         show.expect(500)
         for number in range(480):
             show.started(f"s{number:03}")
@@ -81,7 +81,7 @@ def test_five_hundred_students_do_not_push_the_table_off_the_screen():
 
 def test_the_table_is_drawn_while_submissions_come_and_go():
     console = terminal()
-    with Show(console) as show:
+    with ProgressDisplay(console) as show:
         stop = threading.Event()
         errors = []
 
@@ -105,7 +105,7 @@ def test_the_table_is_drawn_while_submissions_come_and_go():
 
 def test_a_closed_show_leaves_the_cursor_as_it_was():
     console = terminal()
-    show = Show(console)
+    show = ProgressDisplay(console)
     show.close()
     show.close()
     assert console.file.getvalue().count("\x1b[?25l") == console.file.getvalue().count("\x1b[?25h")

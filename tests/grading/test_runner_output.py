@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.grading.ledger.states import State
-from course_pkg.grading.runs.follow import Sat, follow, read_all
+from course_pkg.grading.results.states import State
+from course_pkg.grading.runs.runner_output import RunResult, follow, read_all
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Bounds:
     output_bytes: int = 1000
 
 
-def followed(data: bytes, bounds: Bounds = Bounds(), hold: float = 0.0) -> Sat:
+def followed(data: bytes, bounds: Bounds = Bounds(), hold: float = 0.0) -> RunResult:
     """What is made of these bytes; the other end closes after `hold` seconds."""
     out, into = os.pipe()
 
@@ -36,7 +36,7 @@ def followed(data: bytes, bounds: Bounds = Bounds(), hold: float = 0.0) -> Sat:
 
     writer = threading.Thread(target=write)
     writer.start()
-    sat = Sat()
+    sat = RunResult()
     with os.fdopen(out, "rb", 0) as pipe:
         follow(sat, pipe.fileno(), bounds, time.monotonic())
     writer.join()

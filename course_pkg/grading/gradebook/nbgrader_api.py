@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .handout import program_path
+from .release import program_path
 
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook
@@ -23,7 +23,7 @@ BUSY_S = 30  # seconds to wait for another program that writes to the gradebook
 MEND = "back gradebook.db up, close what else has it open, and try `nbgrader db upgrade`"
 
 
-class BookError(RuntimeError):
+class GradebookError(RuntimeError):
     """The gradebook can't be used as it is; the message says why, and the mend."""
 
 
@@ -39,7 +39,7 @@ class Nbgrader:
 def configured(course: Path) -> Nbgrader:
     """nbgrader's configuration of the course in a folder, read from where nbgrader reads it.
 
-    Raises BookError where there is no nbgrader_config.py.
+    Raises GradebookError where there is no nbgrader_config.py.
     """
     from jupyter_core.paths import jupyter_config_path
     from nbgrader.apps import NbGrader
@@ -49,7 +49,7 @@ def configured(course: Path) -> Nbgrader:
     from traitlets.config import Application
 
     if not (course / "nbgrader_config.py").is_file():
-        raise BookError(f"{course} has no nbgrader_config.py: run this in the course's folder")
+        raise GradebookError(f"{course} has no nbgrader_config.py: run this in the course's folder")
     app = NbGrader()
     paths = [str(course), *jupyter_config_path()]
     Application.load_config_file(app, "nbgrader_config", path=paths)
@@ -61,7 +61,7 @@ def configured(course: Path) -> Nbgrader:
 
 
 def opened(folders: "CourseDirectory") -> "Gradebook":
-    """The course's gradebook, made if it is not there. Raises BookError."""
+    """The course's gradebook, made if it is not there. Raises GradebookError."""
     from nbgrader.api import Gradebook
 
     url = folders.db_url
@@ -93,6 +93,6 @@ def explained() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise BookError(
+        raise GradebookError(
             f"the gradebook can't be used ({error.__cause__ or error}): {MEND}"
         ) from None

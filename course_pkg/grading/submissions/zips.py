@@ -17,8 +17,8 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
+from .folders import KINDS, Parts, Refused, bounded, regular
 from .names import shown
-from .trees import KINDS, Parts, Refused, bounded, regular
 
 MIB = 1024 * 1024
 MAX_ENTRIES = 50_000

@@ -10,26 +10,19 @@ import json
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from course_pkg.sandbox.waiting import readable
 
-from ..ledger.states import State
+from ..results.states import State
+from .options import RunLimits
 
 MAX_CELLS = 2**20  # as indices; what is no cell of the notebook is never looked at
 MAX_VALUES = 200_000  # in one line
 
 
-class Bounds(Protocol):
-    """The limits that `follow` keeps."""
-
-    time_limit_s: float
-    cell_timeout_s: float
-    output_bytes: int
-
-
 @dataclass
-class Sat:
+class RunResult:
     """What came of one sitting. rows: what the checker wrote, not yet believed.
 
     outputs: cell index -> outputs as they came, untrusted. start_s, run_s: seconds until the
@@ -47,24 +40,24 @@ class Sat:
     remarks: tuple[str, ...] = ()
 
 
-def follow(sat: Sat, descriptor: int, bounds: Bounds, began: float) -> None:
+def follow(sat: RunResult, descriptor: int, limits: RunLimits, began: float) -> None:
     """Read lines until the end, the time limit or too many bytes; fill in what they tell.
 
     began: when the sitting did, on the monotonic clock. Never raises for what is read.
     """
-    until, room = began + bounds.time_limit_s, 3 * bounds.output_bytes + 2**20
+    until, room = began + limits.time_limit_s, 3 * limits.output_bytes + 2**20
     unfinished: list[bytes] = []
     late: list[int] = []
     while True:
         left = until - time.monotonic()
         if left <= 0 or not readable(descriptor, left):
             sat.state = State.TIMED_OUT
-            sat.reason = f"it took longer than the {bounds.time_limit_s:g} s that it may take"
+            sat.reason = f"it took longer than the {limits.time_limit_s:g} s that it may take"
             return
         piece = os.read(descriptor, 2**16)
         room -= len(piece)
         if room < 0:
-            sat.state, sat.reason = State.TOO_MUCH_OUTPUT, _too_much(bounds)
+            sat.state, sat.reason = State.TOO_MUCH_OUTPUT, _too_much(limits)
             return
         if not piece:
             _broken_off(sat)
@@ -73,11 +66,13 @@ def follow(sat: Sat, descriptor: int, bounds: Bounds, began: float) -> None:
         unfinished.append(first)
         for part in others:
             line, unfinished = b"".join(unfinished), [part]
-            if _take(sat, _parsed(line), late, bounds, began):
+            if _take(sat, _parsed(line), late, limits, began):
                 return
 
 
-def _take(sat: Sat, line: dict[str, Any], late: list[int], bounds: Bounds, began: float) -> bool:
+def _take(
+    sat: RunResult, line: dict[str, Any], late: list[int], limits: RunLimits, began: float
+) -> bool:
     """Take in one line; whether it was the last."""
     match line:
         case {"started": _} if not sat.start_s:
@@ -89,19 +84,19 @@ def _take(sat: Sat, line: dict[str, Any], late: list[int], bounds: Bounds, began
             sat.outputs[index] = outputs
             if line.get("late") is True and len(late) < 100:
                 late.append(index)
-                sat.state, sat.reason = State.CELL_TIMED_OUT, _late(late, bounds)
+                sat.state, sat.reason = State.CELL_TIMED_OUT, _late(late, limits)
         case {"end": "ran"}:
             return True
         case {"end": "stuck"}:
             sat.state = State.CELL_TIMED_OUT
-            sat.reason = f"{_late(late, bounds)}; it did not stop, so cells after it were not run"
+            sat.reason = f"{_late(late, limits)}; it did not stop, so cells after it were not run"
             return True
         case {"end": "died", "cell": int(index)} if 0 <= index < MAX_CELLS:
             sat.state = State.KERNEL_DIED
             sat.reason = f"the kernel died in cell {index + 1}{_signal(line.get('code'))}"
             return True
         case {"end": "overflow"}:
-            sat.state, sat.reason = State.TOO_MUCH_OUTPUT, _too_much(bounds)
+            sat.state, sat.reason = State.TOO_MUCH_OUTPUT, _too_much(limits)
             return True
     return False
 
@@ -116,7 +111,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _broken_off(sat: Sat) -> None:
+def _broken_off(sat: RunResult) -> None:
     if sat.start_s:
         sat.state = State.KERNEL_DIED
         sat.reason = "its own code ended the processes that ran it"
@@ -124,13 +119,13 @@ def _broken_off(sat: Sat) -> None:
         sat.state, sat.reason = State.GRADING_ERROR, "the kernel did not start"
 
 
-def _late(late: list[int], bounds: Bounds) -> str:
+def _late(late: list[int], limits: RunLimits) -> str:
     names = ", ".join(str(index + 1) for index in late[:10])
-    return f"cell {names} took longer than {bounds.cell_timeout_s:g} s"
+    return f"cell {names} took longer than {limits.cell_timeout_s:g} s"
 
 
-def _too_much(bounds: Bounds) -> str:
-    return f"its cells put out more than {bounds.output_bytes / 2**20:g} MB"
+def _too_much(limits: RunLimits) -> str:
+    return f"its cells put out more than {limits.output_bytes / 2**20:g} MB"
 
 
 def _signal(code: Any) -> str:

@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 
 from ..contract.registry import split
 from ..contract.texts import one_line
-from .reading import Unreadable, fresh, notebook, read
+from .read_notebook import Unreadable, fresh, notebook, read
 
 __all__ = ["Assembled", "Unreadable", "assemble", "checks", "read"]
 

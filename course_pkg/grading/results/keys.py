@@ -23,21 +23,21 @@ _SECRET = re.compile(rb"[0-9a-f]{64}\n")
 _REGRADE = "(every student then gets new cases: grade again with --regrade)"
 
 
-class VaultError(RuntimeError):
+class GradingFolderError(RuntimeError):
     """The folder .grading can't be used as it is; the message says why, and the mend."""
 
 
 def folder(course: Path) -> Path:
     """The course's `.grading`, made if it is not there; for the eyes of its owner alone.
 
-    Raises VaultError where it is a link, or where others may enter it.
+    Raises GradingFolderError where it is a link, or where others may enter it.
     """
     path = course / FOLDER
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise VaultError(f"{path} is no folder; wanted a folder of mode 0700: move it away")
+        raise GradingFolderError(f"{path} is no folder; wanted a folder of mode 0700: move it away")
     _only_ours(path, found, "0700")
     return path
 
@@ -45,8 +45,8 @@ def folder(course: Path) -> Path:
 def secret(course: Path) -> bytes:
     """The course's secret, 32 bytes; drawn at the first call, and the same ever after.
 
-    Two processes that start at once end with one secret. Raises VaultError for a secret that
-    others may read, or that is not 64 hex digits.
+    Two processes that start at once end with one secret. Raises GradingFolderError
+    for a secret that others may read, or that is not 64 hex digits.
     """
     path = folder(course) / "secret"
     if not path.is_symlink() and not path.exists():
@@ -56,7 +56,7 @@ def secret(course: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise VaultError(
+        raise GradingFolderError(
             f"the course's secret can't be read ({error}); grade as the user who graded first, "
             f"or remove {path} {_REGRADE}"
         ) from None
@@ -64,7 +64,7 @@ def secret(course: Path) -> bytes:
         _only_ours(path, os.fstat(descriptor), "0600")
         text = file.read(100)
     if not _SECRET.fullmatch(text):
-        raise VaultError(
+        raise GradingFolderError(
             f"{path} holds no secret; wanted 64 hex digits and an end of line: restore it from a "
             f"backup, or remove it {_REGRADE}"
         )
@@ -129,7 +129,7 @@ def sync(directory: Path) -> None:
 def lock(course: Path, doing: str) -> Iterator[None]:
     """Hold the course's lock: one grader writes at a time. doing: what is said to another.
 
-    Raises VaultError at once where it is held. It ends with the process, however that ends.
+    Raises GradingFolderError at once where it is held. It ends with the process, however that ends.
     """
     with contextlib.ExitStack() as stack:
         path = folder(course) / "lock"
@@ -137,7 +137,7 @@ def lock(course: Path, doing: str) -> Iterator[None]:
             descriptor = stack.enter_context(_flock(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
         except BlockingIOError:
             other = path.read_text("utf-8", "replace")[:200] or "another process"
-            raise VaultError(
+            raise GradingFolderError(
                 f"this course is being graded already ({other}); wait until that has ended"
             ) from None
         os.ftruncate(descriptor, 0)
@@ -160,9 +160,11 @@ def _flock(path: Path, how: int) -> Iterator[int]:
 
 def _only_ours(path: Path, found: os.stat_result, mode: str) -> None:
     if os.geteuid() not in (0, found.st_uid):
-        raise VaultError(f"{path} belongs to another user; grade as the user who graded first")
+        raise GradingFolderError(
+            f"{path} belongs to another user; grade as the user who graded first"
+        )
     if stat.S_IMODE(found.st_mode) & 0o077:
-        raise VaultError(
+        raise GradingFolderError(
             f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o}); wanted mode "
             f"{mode}: chmod {mode} {path}, and if others may have read the secret, remove "
             f"{path.parent if mode == '0600' else path}/secret {_REGRADE}"

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
-from course_pkg.grading.gradebook.handout import HandoutError, release, start
+from course_pkg.grading.gradebook.release import ReleaseError, release_assignment, start_work
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,29 +38,29 @@ def edit_source(course):
 @pytest.mark.slow
 def test_release_changes_nothing_then_what_changed_and_never_a_students_work(course):
     before = notebook(course).read_bytes()
-    assert release(course, "lora-math") is False
+    assert release_assignment(course, "lora-math") is False
     assert notebook(course).read_bytes() == before
     edit_source(course)
-    assert release(course, "lora-math") is True  # as committed: an earlier release
+    assert release_assignment(course, "lora-math") is True  # as committed: an earlier release
     assert "# LoRA, by hand" in notebook(course).read_text()
     notes = notebook(course).with_name("notes.txt")
     notes.write_text("my answer")
-    with pytest.raises(HandoutError, match="changed by hand: move your work to work/lora-math"):
-        release(course, "lora-math")
+    with pytest.raises(ReleaseError, match="changed by hand: move your work to work/lora-math"):
+        release_assignment(course, "lora-math")
     assert notes.read_text() == "my answer"
     notes.unlink()
     shutil.copytree(ROOT / "solutions", course / "solutions", dirs_exist_ok=True)
-    assert release(course, "lora-math") is True  # not committed, but the last release
+    assert release_assignment(course, "lora-math") is True  # not committed, but the last release
     assert notebook(course).read_bytes() == before
 
 
 def test_start_copies_once_and_keeps_an_older_copy(course):
-    folder = start(course, "lora-math")
+    folder = start_work(course, "lora-math")
     mine = notebook(course, "work")
     assert mine.parent == folder and mine.read_bytes() == notebook(course).read_bytes()
     mine.write_text("my answer")
-    with pytest.raises(HandoutError, match="you have started already"):
-        start(course, "lora-math")
+    with pytest.raises(ReleaseError, match="you have started already"):
+        start_work(course, "lora-math")
     assert mine.read_text() == "my answer"
 
 

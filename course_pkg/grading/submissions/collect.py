@@ -1,4 +1,4 @@
-"""What was handed in, one `HandIn` per student, from a folder or a zip.
+"""What was handed in, one `Submission` per student, from a folder or a zip.
 
 Two layouts are understood: nbgrader's, <student>/<assignment>/<assignment>.ipynb with data beside
 it, and a flat folder of <student>.ipynb. What is wrong with one hand-in shows when that one is
@@ -20,8 +20,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
+from .folders import MAX_LISTED, Folder, Parts, Refused
 from .names import shown, valid_student, writable
-from .trees import MAX_LISTED, Folder, Parts, Refused
 from .zips import Zip
 
 MIB = 1024 * 1024
@@ -47,7 +47,7 @@ class Files:
 
 
 @dataclass(frozen=True)
-class HandIn:
+class Submission:
     """One student's hand-in. For an impossible id, `student` is the name found, escaped.
 
     path: where it lies in the source. timestamp: when nbgrader collected it, in UTC, if that is
@@ -84,7 +84,7 @@ class HandIn:
         return Files(files.pop(self._wanted), files)
 
 
-def collect(source: Path, assignment: str, students: Collection[str] = ()) -> list[HandIn]:
+def collect(source: Path, assignment: str, students: Collection[str] = ()) -> list[Submission]:
     """The hand-ins for an assignment, sorted by student; those of `students` alone, if any.
 
     source: a folder or a zip. Raises SourceError.
@@ -96,17 +96,17 @@ def collect(source: Path, assignment: str, students: Collection[str] = ()) -> li
         found = _layout(tree, (tops[0],), source, assignment)
     if not found:
         raise SourceError(_nothing(tree, source, assignment))
-    hand_ins = sorted(_told_apart(tree, found, assignment), key=lambda h: (h.student, h.path))
+    submissions = sorted(_told_apart(tree, found, assignment), key=lambda h: (h.student, h.path))
     wanted = {unicodedata.normalize("NFC", student) for student in students}
-    unknown = sorted(wanted - {h.student for h in hand_ins})
+    unknown = sorted(wanted - {h.student for h in submissions})
     if unknown:
-        known = [h.student for h in hand_ins]
+        known = [h.student for h in submissions]
         near = get_close_matches(unknown[0], known, n=3) or known[:5]
         raise SourceError(
             f"{source} holds no hand-in of {', '.join(map(shown, unknown))} for {assignment}; "
             f"near: {', '.join(near)}"
         )
-    return [h for h in hand_ins if not wanted or h.student in wanted]
+    return [h for h in submissions if not wanted or h.student in wanted]
 
 
 def _open(source: Path) -> Folder | Zip:
@@ -159,7 +159,7 @@ def _near(names: Collection[str], assignment: str) -> list[str]:
     return exact or [name for name in names if bare(name) == bare(assignment)]
 
 
-def _told_apart(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iterator[HandIn]:
+def _told_apart(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iterator[Submission]:
     raw = {at: _stem(at[-1]) for at in found}
     same = Counter(unicodedata.normalize("NFC", name).casefold() for name in raw.values())
     taken = set(raw.values())
@@ -182,11 +182,11 @@ def _told_apart(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iter
             wrong = f"{same[student.casefold()]} hand-ins have the id {student}, but for its case"
             student = name if student in taken else student
         if flat:
-            yield HandIn(student, shown("/".join(at)), None, tree, at, "", wrong)
+            yield Submission(student, shown("/".join(at)), None, tree, at, "", wrong)
         else:
             place, wanted = (*at, assignment), f"{assignment}.ipynb"
             when = None if wrong else _timestamp(tree, place)
-            yield HandIn(student, shown(folder), when, tree, place, wanted, wrong)
+            yield Submission(student, shown(folder), when, tree, place, wanted, wrong)
 
 
 def _walk(tree: Folder | Zip, at: Parts) -> list[Parts]:

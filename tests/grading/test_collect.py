@@ -14,9 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.grading.handins import intake
-from course_pkg.grading.handins.intake import Files, Refused, SourceError, collect, valid_student
-from course_pkg.grading.handins.trees import Folder
+from course_pkg.grading.submissions import collect as collect_module
+from course_pkg.grading.submissions.collect import (
+    Files,
+    Refused,
+    SourceError,
+    collect,
+    valid_student,
+)
+from course_pkg.grading.submissions.folders import Folder
 
 A = "lora-math"
 NOTEBOOK = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
@@ -406,9 +412,9 @@ def test_no_descriptor_is_left_open(source):
 
 
 def test_sizes_counts_and_the_sum_are_limited(source, monkeypatch):
-    monkeypatch.setattr(intake, "MAX_NOTEBOOK", 100)
-    monkeypatch.setattr(intake, "MAX_BYTES", 300)
-    monkeypatch.setattr(intake, "MAX_FILES", 10)
+    monkeypatch.setattr(collect_module, "MAX_NOTEBOOK", 100)
+    monkeypatch.setattr(collect_module, "MAX_BYTES", 300)
+    monkeypatch.setattr(collect_module, "MAX_FILES", 10)
     put(source, nested("long"), b"x" * 101)
     put(source, nested("many"))
     for i in range(10):
@@ -502,7 +508,7 @@ ZIP_CASES = {
     "file and folder": ([(f"bo/{A}/x", b"1"), (f"bo/{A}/x/y", b"2")], "both a file and a folder"),
     "bzip2": ([(entry(f"bo/{A}/x", compress_type=zipfile.ZIP_BZIP2), b"1")], "an unusual way"),
     "lzma": ([(entry(f"bo/{A}/x", compress_type=zipfile.ZIP_LZMA), b"1")], "an unusual way"),
-    "a bomb": ([(f"bo/{A}/x", bytes(4 * intake.MIB))], "far more than it holds"),
+    "a bomb": ([(f"bo/{A}/x", bytes(4 * collect_module.MIB))], "far more than it holds"),
     "many": ([(f"bo/{A}/{i}", b"") for i in range(1001)], "more than 1,000 files"),
     "deep": ([(f"bo/{A}/" + "a/" * 17 + "x", b"")], "16 folders deep"),
     "deeper than any path": ([(f"bo/{A}/" + "a/" * 500 + "x", b"")], "folders deep|no plain path"),
@@ -562,7 +568,7 @@ def cleared(piece, at):
 
 
 def test_a_size_that_a_zip_claims_is_not_believed(tmp_path, monkeypatch):
-    monkeypatch.setattr(intake, "MAX_NOTEBOOK", 5000)
+    monkeypatch.setattr(collect_module, "MAX_NOTEBOOK", 5000)
     path = make_zip(tmp_path / "in.zip", [("bo.ipynb", b"ab" * 5000), ("zoe.ipynb", NOTEBOOK)])
     patched(path, (struct.pack("<I", 10_000), struct.pack("<I", 10)))
     found = outcomes(path)
@@ -595,7 +601,7 @@ def test_a_zip_of_too_many_entries_or_too_long_a_table_is_refused(tmp_path, monk
     path = make_zip(tmp_path / "in.zip", [(f"{i}.ipynb", b"") for i in range(200)])
     for limit, most in (("MAX_ENTRIES", 100), ("MAX_TABLE", 1000), ("MAX_NODES", 100)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"course_pkg.grading.handins.zips.{limit}", most)
+            patch.setattr(f"course_pkg.grading.submissions.zips.{limit}", most)
             with pytest.raises(SourceError, match="can't be read as a zip"):
                 collect(path, A)
 

@@ -16,14 +16,14 @@ RELEASED = Path("_build") / "release"
 IGNORED = {".ipynb_checkpoints"}
 
 
-class HandoutError(RuntimeError):
+class ReleaseError(RuntimeError):
     """An assignment can't be handed out; the message says why, and what to do."""
 
 
-def release(course: Path, assignment: str) -> bool:
+def release_assignment(course: Path, assignment: str) -> bool:
     """Make exercises/<assignment> from its source with nbgrader; whether it changed.
 
-    course: the folder that holds solutions/ and exercises/. Raises HandoutError where
+    course: the folder that holds solutions/ and exercises/. Raises ReleaseError where
     exercises/<assignment> has been changed by hand, which is then left alone, or where nbgrader
     refuses.
     """
@@ -35,12 +35,12 @@ def release(course: Path, assignment: str) -> bool:
         cwd=course, capture_output=True, text=True, env={**os.environ, "PATH": program_path()},
     )  # fmt: skip
     if done.returncode:
-        raise HandoutError(f"nbgrader can't release solutions/{assignment}:\n{done.stderr[-2000:]}")
+        raise ReleaseError(f"nbgrader can't release solutions/{assignment}:\n{done.stderr[-2000:]}")
     found, wanted = _files(target), _files(fresh)
     if found == wanted:
         return False
     if found and found != last and not _as_committed(course, target):
-        raise HandoutError(
+        raise ReleaseError(
             f"exercises/{assignment} has been changed by hand: move your work to "
             f"work/{assignment}, then delete exercises/{assignment} or restore it with git, "
             "and release again"
@@ -50,20 +50,20 @@ def release(course: Path, assignment: str) -> bool:
     return True
 
 
-def start(course: Path, assignment: str) -> Path:
+def start_work(course: Path, assignment: str) -> Path:
     """Copy exercises/<assignment> to work/<assignment>, to work in; an older copy is kept as it is.
 
-    Returns the folder. Raises HandoutError for an unknown assignment, or a copy that lies there
+    Returns the folder. Raises ReleaseError for an unknown assignment, or a copy that lies there
     already.
     """
     source, target = course / "exercises" / assignment, course / "work" / assignment
     if not source.is_dir():
         there = sorted(p.name for p in (course / "exercises").glob("*") if p.is_dir())
-        raise HandoutError(
+        raise ReleaseError(
             f"there is no exercises/{assignment}; there are: {', '.join(there) or 'none'}"
         )
     if target.exists():
-        raise HandoutError(f"you have started already: your copy is {target}")
+        raise ReleaseError(f"you have started already: your copy is {target}")
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*IGNORED))
     return target
 

@@ -22,15 +22,15 @@ from rich.text import Text
 
 from ..contract.texts import one_line
 from ..feedback.pages import is_unsafe
-from ..ledger.records import Record
-from ..ledger.scores import score_statistics
-from ..ledger.states import State
+from ..results.records import Record
+from ..results.score_statistics import score_statistics
+from ..results.states import State
 
 LAST = 12  # finished submissions that stay in sight
 RUNNING = 16  # running ones that are named
 
 
-class Show:
+class ProgressDisplay:
     """Shows submissions as they start and finish. A context, or call `close` at the end.
 
     console: where to; standard output by default.
@@ -86,7 +86,7 @@ class Show:
             self._live.stop()
             self._live = None
 
-    def __enter__(self) -> "Show":
+    def __enter__(self) -> "ProgressDisplay":
         return self
 
     def __exit__(
