@@ -1,8 +1,8 @@
 """Two programs that try to meet: by files, sockets, signals, shared memory, locks, keys, and more.
 
-`meet(me, other, seconds)` leaves a mark in every way it knows, looks for the other's marks until
-the time is over, and gives the ways by which they met. It stands alone: its text is also a cell of
-a notebook. Run as a program it prints what it found.
+`meet(me, other, seconds)` leaves a mark in every way it knows, looks for the other's marks, and
+returns the ways by which they met. It imports only the standard library, because its source is
+also a cell of a notebook. Run as a program, it prints what it found.
 """
 
 import contextlib
@@ -33,6 +33,8 @@ FOLDERS = (
 PORTS = {"a": 47011, "b": 47012}
 KEYS = {"a": 0x600DCA7A, "b": 0x600DCA7B}
 RINGS = {"thread": -1, "process": -2, "session": -3, "user": -4, "user session": -5}
+FORK_ONLY = {"inherited_memory"}  # two programs that were started, not forked, share none
+LINGER_S = 2.0
 SHARED_FILES = {"a": os.__file__, "b": re.__file__}  # read-only, and there for both
 
 
@@ -216,7 +218,10 @@ def ways() -> list[str]:
 
 
 def meet(me: str, other: str, seconds: float) -> list[str]:
-    """Leave marks and look for the other's until the time is over; the ways that they met by."""
+    """Leave marks and look for the other's, for so many seconds; the ways by which they met.
+
+    Returns earlier if they have met in every way that two started programs can.
+    """
     meeting, met = Meeting(me, other), set()
 
     def attempt(name: str) -> object:
@@ -231,6 +236,8 @@ def meet(me: str, other: str, seconds: float) -> list[str]:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         met |= {way for way in ways() if way not in met and attempt(f"look_{way}")}
+        if met >= set(ways()) - FORK_ONLY:  # stay a little, so that the other finds this one too
+            end = min(end, time.monotonic() + LINGER_S)
         time.sleep(0.1)
     return sorted(met)
 

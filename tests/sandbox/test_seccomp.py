@@ -176,13 +176,13 @@ HARMLESS = """
 column = seccomp.ARCHITECTURES.index(os.uname().machine)
 numbers = {name: n[column] for _, _, calls in seccomp.DENIED for name, n in calls.items()}
 if sys.argv[1] == "filtered": seccomp.install()
-pid = os.getpid()
+pid, zeros = os.getpid(), ctypes.create_string_buffer(256)
 print(json.dumps([
     call(numbers["unshare"], 0),
     call(numbers["kcmp"], pid, pid, 0, 0, 0),
     call(numbers["process_vm_readv"], pid, 0, 0, 0, 0, 0),
-    call(numbers["memfd_create"], ctypes.addressof(ctypes.create_string_buffer(b"x")), 0),
-    call(numbers["settimeofday"], 0, 0),
+    call(numbers["memfd_create"], ctypes.addressof(zeros), 0),
+    call(numbers["adjtimex"], ctypes.addressof(zeros)),  # asks for the clock's state
 ]))
 """
 
