@@ -23,7 +23,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: all help setup model book gettext release grade summary lab bench test lint gpu clean distclean FORCE
+.PHONY: all help setup model book gettext release grade summary lab bench test test-all lint gpu clean distclean FORCE
 
 # ---------------------------------------------------------------- what depends on what
 
@@ -62,7 +62,7 @@ all: book release grade ## set up, build the book, release the exercises, grade 
 
 help: ## list these targets
 	@echo 'make             $(shell sed -n 's/^all:.*## //p' Makefile)'
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | grep -v '^all' | \
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | grep -v '^all' | \
 	  awk -F '	' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 # ---------------------------------------------------------------- environment and model
@@ -151,12 +151,19 @@ lab: $(VENV)/.package ## open JupyterLab with the course
 bench: $(VENV)/.package | $(STAMPS)/model ## time the reference implementations against their peers
 	@$(PY) -m benchmarks
 
-test: $(VENV)/.package | $(STAMPS)/model ## run every test (PYTEST="-m 'not slow' -x" to choose)
-	@$(PY) -m pytest $(PYTEST)
+# Two processes with one thread each: the threads of several processes slow each other down.
+TESTS := env OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadscope
 
-lint: $(VENV)/.package ## check style with ruff
+test: $(VENV)/.package | $(STAMPS)/model ## run the tests (PYTEST="-m 'not slow' -x" to choose)
+	@$(TESTS) $(PYTEST)
+
+test-all: $(VENV)/.package | $(STAMPS)/model ## run every test, also the exhaustive ones
+	@$(TESTS) --exhaustive $(PYTEST)
+
+lint: $(VENV)/.package ## check style with ruff, and spelling with codespell
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@$(PY) -m codespell_lib
 
 clean: ## remove what was built; keeps exercises/, .venv and the model
 	@rm -rf _build .pytest_cache .ruff_cache .hypothesis build dist

@@ -11,17 +11,50 @@ from course_pkg.lm.errors import ModelError
 
 from .chromium import running
 
+LEFT_OUT = pytest.StashKey[int]()
 
-def pytest_collection_modifyitems(items):
-    """Skip, with the reason, what needs a GPU where there is none."""
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if not marked:
-        return
-    import torch
 
-    if not torch.cuda.is_available():
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and there is none"))
+def pytest_addoption(parser):
+    parser.addoption("--exhaustive", action="store_true", help="run the exhaustive tests too")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out exhaustive tests unless they are asked for; skip what this machine cannot run."""
+    if not config.getoption("--exhaustive"):
+        kept = [item for item in items if not item.get_closest_marker("exhaustive")]
+        config.stash[LEFT_OUT] = len(items) - len(kept)
+        items[:] = kept
+    _skip(items, "needs_root", os.geteuid() == 0, "needs root")
+    if any(item.get_closest_marker("gpu") for item in items):
+        import torch
+
+        _skip(items, "gpu", torch.cuda.is_available(), "needs a CUDA device, and there is none")
+
+
+def _skip(items, marker, possible, reason):
+    for item in items:
+        if not possible and item.get_closest_marker(marker):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_sessionfinish(session):
+    """Tell the process that prints the summary, if this is a worker of its."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[LEFT_OUT] = max(left_out, node.config.stash.get(LEFT_OUT, 0))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.section(
+            f"{left_out} exhaustive tests left out; make test-all runs them too", sep="-"
+        )
 
 
 @pytest.fixture
@@ -34,7 +67,7 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window; gone with the module, as its event loop bears no fork."""
+    """Chromium without a window. It ends with the module: no fork survives its event loop."""
     with running() as program:
         yield program
 

@@ -1,4 +1,4 @@
-"""The house is in order: the lock, the licenses, the Makefile and its helpers, the README."""
+"""The lock, the package's metadata, the Makefile and its helpers, the README."""
 
 import ast
 import importlib.metadata as metadata
@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -90,7 +89,7 @@ def tracked() -> list[Path]:
 def test_every_package_is_pinned_once_to_one_release_without_a_local_label():
     lines = requirements((ROOT / "requirements.txt").read_text("utf-8"))
     names = [canonicalize_name(line.name) for line in lines]
-    assert len(names) == len(set(names)) > 200
+    assert len(names) == len(set(names))
     assert [
         str(line) for line in lines if not re.fullmatch(r"==[^+*,]+", str(line.specifier))
     ] == []
@@ -241,40 +240,13 @@ def test_no_file_names_the_host_of_a_package_registry():
     assert found == {}
 
 
-def test_a_planted_registry_host_would_be_found():
-    assert registry_hosts("see https://" + "PyPI" + ".org/simple and " + "deb" + ".debian.org")
-
-
-def test_code_and_prose_have_their_licences():
-    assert (ROOT / "LICENSE").read_text("utf-8").startswith("MIT License")
-    assert "CC-BY-4.0" in (ROOT / "LICENSE-prose").read_text("utf-8")
-    assert PROJECT["license"] == "MIT"
-
-
-def test_ruff_finds_nothing():
-    for check in (["check", "."], ["format", "--check", "."]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *check], cwd=ROOT, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout
-
-
-def test_what_git_ignores_is_what_make_generates():
-    ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
-    assert {"/_build/", "/.venv/", "/gradebook.db", "/submitted/"} <= set(ignored)
-    assert "/exercises/" not in ignored  # generated, and committed: students read it here
-
-
-def test_ci_runs_the_two_commands_and_the_workflow_pins_its_actions():
-    script = (ROOT / ".ci" / "run").read_text("utf-8")
-    subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=True)
-    commands = re.findall(r"^timed \".*\" (make.*)$", script, re.MULTILINE)
-    assert "make test" in commands and "make" in commands
-    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    uses = [step["uses"] for step in steps if "uses" in step]
-    assert uses and all(re.fullmatch(r"[\w-]+/[\w-]+@v\d+", use) for use in uses)
-    assert any(step.get("run") == "bash .ci/run" for step in steps)
+@pytest.mark.parametrize(
+    "linter", [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["codespell_lib"]]
+)
+def test_the_linters_find_nothing(linter):
+    command = [sys.executable, "-m", *linter]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 # ---------------------------------------------------------------- make and its helpers
@@ -312,7 +284,7 @@ def test_every_file_that_the_readme_links_to_exists():
     assert links and [link for link in links if not (ROOT / link).exists()] == []
 
 
-def copy_of_the_house(folder: Path) -> Path:
+def copy_of_the_makefile(folder: Path) -> Path:
     """The Makefile and its helpers alone, in another folder."""
     folder.mkdir(parents=True)
     for name in ("Makefile", "requirements.txt", "pyproject.toml"):
@@ -322,7 +294,7 @@ def copy_of_the_house(folder: Path) -> Path:
 
 
 def test_a_path_with_a_space_is_one_clear_error(tmp_path):
-    done = make("help", folder=copy_of_the_house(tmp_path / "my course"))
+    done = make("help", folder=copy_of_the_makefile(tmp_path / "my course"))
     assert done.returncode != 0 and "has a space in it" in done.stderr
 
 
@@ -343,11 +315,11 @@ esac
         (0, 1, "Python 3.11, 3.12 or 3.13 is needed; found /fake/python (3.9.2)"),
     ],
 )
-def test_a_python_that_will_not_do_is_named_with_its_mend(tmp_path, ensurepip, too_old, said):
+def test_a_python_that_does_not_fit_is_named_with_the_fix(tmp_path, ensurepip, too_old, said):
     python = tmp_path / "python"
     python.write_text(FAKE_PYTHON.format(ensurepip=ensurepip, too_old=too_old))
     python.chmod(0o755)
-    done = make("setup", folder=copy_of_the_house(tmp_path / "course"), PYTHON=str(python))
+    done = make("setup", folder=copy_of_the_makefile(tmp_path / "course"), PYTHON=str(python))
     complaint = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     assert done.returncode != 0
     assert len(complaint) == 1 and said in complaint[0]
@@ -382,7 +354,7 @@ def test_a_step_that_works_says_one_line_and_keeps_its_output(tmp_path):
         ),
     ],
 )
-def test_a_step_that_fails_ends_in_one_line_with_the_mend(tmp_path, output, said):
+def test_a_step_that_fails_ends_in_one_line_with_the_fix(tmp_path, output, said):
     done = step(tmp_path, f"echo before; echo {output!r}; exit 3")
     assert done.returncode == 3
     assert done.stderr.startswith(said) and done.stderr.count("\n") == 1
