@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from benchmarks.compare import Comparison, _timed
-from course_pkg.lm.data import load_examples, load_texts
+from course_pkg.lm.datasets import load_examples, load_texts
 from course_pkg.lm.load import load
-from course_pkg.metrics.perplexity import perplexity
+from course_pkg.metrics.perplexity.score import perplexity
 
 CASES = (  # what, texts, words of the shortest and the longest, pairs, least speed-up
     ("128 texts of 3–12 words", 128, (3, 12), 3, 3.0),

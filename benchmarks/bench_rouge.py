@@ -5,7 +5,7 @@ import random
 from rouge_score.rouge_scorer import RougeScorer
 
 from benchmarks.compare import Comparison, compare_times
-from course_pkg.metrics.rouge import rouge_l, rouge_lsum, rouge_n
+from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n
 
 LIMIT, LIMIT_LINES = 0.1, 0.2  # ROUGE-L in at most a tenth of the time; of short lines, a fifth
 TOKENS, LINES, WORDS = 1000, 40, 5000

@@ -231,7 +231,7 @@ def test_importing_the_package_and_the_command_loads_nothing_heavy():
     import subprocess
 
     program = (
-        "import sys, course_pkg, course_pkg.cli, course_pkg.doctor, course_pkg.lm.data, "
+        "import sys, course_pkg, course_pkg.cli, course_pkg.doctor, course_pkg.lm.datasets, "
         "course_pkg.sandbox.probe; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -1,11 +1,10 @@
 """What each page took when its outputs were made, shown under its title.
 
-A last cell is added to every page that runs, as the page is read. It measures the kernel:
-seconds since it started, processor seconds, how long it stood waiting for a processor that
-others used, and the most memory it held; and then how fast the machine is at just that time,
-by a product of matrices, since a virtual machine may run at half its speed for a while without
-any sign of it. Its output is cached with the page's own outputs, so a page that comes from the
-cache shows the figures of the run that made it. The downloadable notebook is without it. All
+A last cell is added to every page that runs, as the page is read. It measures the kernel: seconds
+since it started, CPU seconds, and the most memory it held. Then it measures how fast the machine
+is at that moment, by a product of matrices, because a virtual machine may run at half its speed
+for a while. Its output is cached with the page's own outputs, so a page that comes from the cache
+shows the figures of the run that made it. The downloadable notebook does not have this cell. All
 figures of a site are in its `page-costs.json`.
 """
 
@@ -17,7 +16,7 @@ from typing import Any
 
 import nbformat
 from docutils import nodes
-from executed import path_of
+from execution import path_of
 from rerun import page_code
 from sphinx.application import Sphinx
 
@@ -33,7 +32,7 @@ def _page_cost():
     import psutil
     from IPython.display import display
 
-    status, waits = Path("/proc/self/status"), Path("/proc/self/schedstat")
+    status = Path("/proc/self/status")
     if status.is_file():
         peak = int(re.search(r"VmHWM:\\s+(\\d+)", status.read_text())[1]) * 1024
     else:
@@ -45,9 +44,8 @@ def _page_cost():
     cost = {
         "seconds": time.time() - psutil.Process().create_time(),
         "cpu_seconds": time.process_time() + children.ru_utime + children.ru_stime,
-        "waited_seconds": int(waits.read_text().split()[1]) / 1e9 if waits.is_file() else 0.0,
         "bytes": peak,
-        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "threads": int(os.environ["OMP_NUM_THREADS"]),
         "gpu": gpu,
         "gpu_bytes": gpu_bytes,
     }
@@ -77,7 +75,7 @@ def is_measuring(cell: Any) -> bool:
 
 
 def cost_of(notebook: Any) -> dict | None:
-    """What the measuring cell of an executed notebook said, or None."""
+    """The figures that the measuring cell of an executed notebook printed, or None."""
     for cell in notebook.cells:
         if is_measuring(cell):
             for output in cell.get("outputs", ()):
@@ -88,16 +86,16 @@ def cost_of(notebook: Any) -> dict | None:
 def in_words(cost: dict) -> str:
     """One line for the page.
 
-    >>> in_words({"seconds": 160.2, "bytes": 2.34e9, "cores": 2, "gpu": "", "gpu_bytes": 0})
-    '2 min 40 s, 2.3 GB of memory, 2 CPU cores, no GPU'
+    >>> in_words({"seconds": 160.2, "bytes": 2.34e9, "threads": 2, "gpu": "", "gpu_bytes": 0})
+    '2 min 40 s on 2 CPU cores, 2.3 GB of memory, no GPU'
     """
     minutes, seconds = divmod(round(cost["seconds"]), 60)
+    taken = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
     size, unit = (cost["bytes"] / 1e9, "GB") if cost["bytes"] > 1e9 else (cost["bytes"] / 1e6, "MB")
     return ", ".join(
         (
-            f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
+            f"{taken} on {cost['threads']} CPU core{'s' * (cost['threads'] > 1)}",
             f"{size:.{unit == 'GB':d}f} {unit} of memory",
-            f"{cost['cores']} CPU core{'s' * (cost['cores'] > 1)}",
             f"{cost['gpu_bytes'] / 1e9:.1f} GB of {cost['gpu']}" if cost["gpu"] else "no GPU",
         )
     )

@@ -21,7 +21,7 @@ from typing import Any
 
 import costs
 import nbformat
-from executed import path_of
+from execution import path_of
 from sphinx.application import Sphinx
 
 FENCE = re.compile(r"^(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:.-]+)\}[ ]*(?P<argument>.*)$")

@@ -31,7 +31,7 @@ GLUED = re.compile(r"\{glue:\w+\}`([^`:]+\.md)::|^:doc: (\S+\.md)$", re.MULTILIN
 DISPLAY_NAME = re.compile(r"^(\s+display_name:\s*)(.+?)\s*$", re.MULTILINE)
 ALWAYS = ("requirements.txt", "book/matplotlibrc")  # what every running page rests on
 DATA_ROOTS = (f"{PACKAGE}/data", "book/experiments")
-RECORDS = f"{PACKAGE}/data/experiments"  # load_record("name") rests on name.json there, alone
+RECORDS = f"{PACKAGE}/data/experiments"  # load_experiment("name") rests on name.json there, alone
 
 
 def page_code(text: str) -> str:

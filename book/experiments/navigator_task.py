@@ -6,10 +6,12 @@ A seed decides the adapter's starting values, which examples are seen, and in wh
 import torch
 from torch import nn
 
+from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.history import History
+from course_pkg.finetuning.masking import tokenize_example
 from course_pkg.finetuning.trainer import count_targets, train
-from course_pkg.lm.data import batches, load_examples, tokenize_example
+from course_pkg.lm.datasets import load_examples
 from course_pkg.lm.load import load
 
 DATA = ("navigator/train.jsonl", "navigator/held-out.jsonl")

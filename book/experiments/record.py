@@ -1,10 +1,10 @@
-"""Write a recorded experiment: run the rows that are missing, each saved as it is finished.
+"""Write a recorded experiment: run the rows that are missing, and save each one when it is done.
 
-A script gives its plan, a list of keys (dicts that say what to run), and a function that measures
-one. A run that is stopped loses at most the row it is at; run again, it goes on. If the code or
-the data have changed since, you say which it is to be: `--anew` drops the old rows; `--confirm`
-keeps them if one, the probe, still comes out the same. This file is bookkeeping: editing it makes
-no record stale.
+A script passes its plan, a list of keys (dicts that say what to run), and a function that measures
+one of them. A run that is interrupted loses at most one row; run the script again to continue. If
+the code or the data have changed since, choose: `--anew` drops the old rows; `--confirm` keeps
+them if one of them, the probe, still gives the same result. Editing this file makes no record
+stale, because it measures nothing.
 """
 
 import argparse
@@ -24,10 +24,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "book" / "_ext")]
 
 from closure import script_files  # noqa: E402
 
-from course_pkg.lm.records import FOLDER, content_hash  # noqa: E402
+from course_pkg.files import write_atomically  # noqa: E402
+from course_pkg.lm.experiments import FOLDER, content_hash  # noqa: E402
 
-TOLERANCE = 1e-3  # relative, on a probe's results: another CPU adds up in another order
-TIMES = ("seconds", "finished")  # ends of names of what a machine's speed decides
+TOLERANCE = 1e-3  # relative, for a probe's results: CPUs add floats in different orders
+TIMES = ("seconds", "finished")  # endings of the names of results that depend on the machine
 PACKAGES = ("torch", "transformers", "numpy")
 
 
@@ -44,13 +45,13 @@ def main(
     root: Path = ROOT,
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """Run what is missing of a script's plan, or confirm its record, as the command line says.
+    """Run the missing rows of a script's plan, or confirm its record, as the command line says.
 
-    prepare: makes what `measure` is given first, besides a row's key; called only if needed.
-    probe: the short row that stands for the rest. data: files under course_pkg/data.
+    prepare: makes the first argument of `measure`; the second is a row's key. It is called only if
+    needed. probe: the key of a short row that represents the rest. data: under course_pkg/data.
     """
     parser = argparse.ArgumentParser()
-    parser.add_argument("--confirm", action="store_true", help="run only the probe, and compare")
+    parser.add_argument("--confirm", action="store_true", help="run only the probe and compare")
     parser.add_argument("--anew", action="store_true", help="drop what was measured before")
     options = parser.parse_args(arguments)
     path = folder / f"{Path(script).stem}.json"
@@ -80,7 +81,7 @@ def main(
         if changed := {name for name, _ in old["files"].items() ^ fresh["files"].items()}:
             raise SystemExit(
                 f"{', '.join(sorted(changed))} changed after these rows were measured: add "
-                "--anew to measure all again, or --confirm to see if one still comes out the same"
+                "--anew to measure all rows again, or --confirm to check that one has not changed"
             )
         fresh = old
     todo = [key for key in plan if find(fresh["rows"], key) is None]
@@ -93,7 +94,7 @@ def main(
 
 
 def files(script: Path, data: Sequence[str] = (), root: Path = ROOT) -> dict[str, str]:
-    """Path → hash of the script, of the code that it imports, and of its data."""
+    """Path → hash, for the script, the code that it imports, and its data."""
     paths = script_files(root, script, leave_out=("record",))
     paths |= {root / "course_pkg" / "data" / name for name in data}
     return {p.relative_to(root).as_posix(): content_hash(p) for p in sorted(paths)}
@@ -118,12 +119,12 @@ def tidy(value: object) -> object:
 
 
 def find(rows: Sequence[dict], key: dict) -> dict | None:
-    """The row that was measured for a key, or None."""
+    """The row that was measured for a key, or None if there is none."""
     return next((row for row in rows if key.items() <= row.items()), None)
 
 
 def compare(row: dict, recorded: dict | None, tolerance: float = TOLERANCE) -> list[str]:
-    """What differs between a row and the recorded one, times left aside."""
+    """What differs between a row and the recorded one, except for times."""
     if recorded is None:
         return ["the record has no such row"]
     names = [name for name in row if not name.endswith(TIMES)]
@@ -146,7 +147,7 @@ def close(ours: object, theirs: object, tolerance: float) -> bool:
 
 
 def machine() -> dict:
-    """What ran it: processor, its cores, and the threads that torch was given."""
+    """The machine: processor, number of cores, and the threads that torch uses."""
     import torch
 
     cpu = platform.processor() or platform.machine()
@@ -163,11 +164,9 @@ def machine() -> dict:
 
 
 def write(path: Path, record: dict) -> None:
-    """Replace the file in one move; one line per row, so that a diff can be read."""
+    """Replace the file in one step; it has one line per row, so that a diff is readable."""
     head = {name: value for name, value in record.items() if name != "rows"}
     text = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")
     rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in record["rows"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(f'{text},\n "rows": [\n{rows}\n ]\n}}\n', "utf-8")
-    partial.replace(path)
+    write_atomically(path, f'{text},\n "rows": [\n{rows}\n ]\n}}\n')

@@ -21,9 +21,9 @@ from course_pkg.adapters.injection import lora_layers, trainable_parameters
 from course_pkg.finetuning.checkpoint import load_checkpoint, save_checkpoint
 from course_pkg.finetuning.config import Precision, TrainConfig, learning_rate_at
 from course_pkg.finetuning.history import Evaluation, History, StepRecord
+from course_pkg.finetuning.masking import IGNORE_INDEX
 
 Batch = Mapping[str, Tensor]
-IGNORE_INDEX = -100  # transformers' mark for a label that is no target
 
 
 def train(

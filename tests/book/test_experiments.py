@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 import rerun
 
-from course_pkg.lm.records import FOLDER, RecordError, content_hash, load_record, stale_files
+from course_pkg.lm.experiments import (
+    FOLDER,
+    ExperimentError,
+    content_hash,
+    load_experiment,
+    stale_files,
+)
 
 from .support import ROOT
 
@@ -48,26 +54,29 @@ def test_every_script_has_its_record_and_every_record_its_script():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_is_fresh(name):
     """If this fails, its message has the command that mends it."""
-    record, script = load_record(name), Script(name)
+    record, script = load_experiment(name), Script(name)
     assert (record.files, record.settings) == (script.files, script.settings)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_has_every_row_of_its_plan_once(name):
-    rows, keys = load_record(name).rows, Script(name).plan
+    rows, keys = load_experiment(name).rows, Script(name).plan
     assert [key for key in keys if recording.find(rows, key) is None] == []
     assert len(rows) == len(keys)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_record_says_how_it_came_about(name):
-    record = load_record(name)
+    record = load_experiment(name)
     assert record.name == name and record.command.endswith(f"/{name}.py")
     assert {"cpu", "cores", "threads"} <= record.machine.keys()
     assert {"python", "torch", "transformers"} <= record.versions.keys()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", record.date) and record.minutes > 1
     assert f"book/experiments/{name}.py" in record.files
-    assert {"course_pkg/lm/data.py", "course_pkg/data/navigator/train.jsonl"} <= record.files.keys()
+    assert {
+        "course_pkg/lm/datasets.py",
+        "course_pkg/data/navigator/train.jsonl",
+    } <= record.files.keys()
 
 
 @pytest.mark.slow
@@ -76,13 +85,13 @@ def test_a_record_says_how_it_came_about(name):
 def test_the_short_row_comes_out_again_as_recorded(name):
     script = Script(name)
     row = recording.timed(script.prepare(), script.probe, script.measure)
-    assert recording.compare(row, recording.find(load_record(name).rows, script.probe)) == []
+    assert recording.compare(row, recording.find(load_experiment(name).rows, script.probe)) == []
 
 
 def test_cutting_nothing_gives_the_base_model_and_its_full_rank_the_trained_one():
     """Two records agree where they measure the same thing."""
-    base = load_record("lora_rank").select(steps=0)[0]["nll"]
-    for row in load_record("lora_delta_w").select(of="ΔW", steps=30):
+    base = load_experiment("lora_rank").select(steps=0)[0]["nll"]
+    for row in load_experiment("lora_delta_w").select(of="ΔW", steps=30):
         assert row["cut_ranks"][0] == 0
         assert row["cut_nll"][0] == pytest.approx(base, rel=1e-4)
         assert row["cut_nll"][-1] == pytest.approx(row["nll"], rel=0.01)
@@ -94,7 +103,7 @@ def test_cutting_nothing_gives_the_base_model_and_its_full_rank_the_trained_one(
 @pytest.fixture
 def copy(tmp_path) -> Path:
     """The files that a record rests on, elsewhere."""
-    for name in load_record("lora_rank").files:
+    for name in load_experiment("lora_rank").files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -124,31 +133,37 @@ def edit(path: Path, old: str, new: str) -> None:
     ],
 )
 def test_an_edited_constant_or_example_makes_it_stale(copy, file, old, new):
-    assert load_record("lora_rank", root=copy).rows
+    assert load_experiment("lora_rank", root=copy).rows
     edit(copy / file, old, new)
-    with pytest.raises(RecordError) as error:
-        load_record("lora_rank", root=copy)
+    with pytest.raises(ExperimentError) as error:
+        load_experiment("lora_rank", root=copy)
     assert file in str(error.value)
     assert "`python book/experiments/lora_rank.py --anew`" in str(error.value)
     assert "`python book/experiments/lora_rank.py --confirm`" in str(error.value)
 
 
 def test_comments_docstrings_and_files_of_no_concern_do_not(copy):
-    record = load_record("lora_rank")
+    record = load_experiment("lora_rank")
     edit(copy / "book/experiments/lora_rank.py", '"""One run: ', '"""A run: ')
-    edit(copy / "course_pkg/lm/data.py", "IGNORE = -100", "IGNORE = -100  # none\n\n# words")
+    edit(
+        copy / "course_pkg/finetuning/masking.py",
+        "IGNORE_INDEX = -100",
+        "IGNORE_INDEX = -100  # none\n\n# words",
+    )
     (copy / "course_pkg/cli.py").write_text("x = 1\n")
     assert stale_files(record, copy) == []
 
 
 def test_what_an_installed_package_lacks_is_not_asked_for(copy):
     shutil.rmtree(copy / "book")
-    assert load_record("lora_rank", root=copy).rows
+    assert load_experiment("lora_rank", root=copy).rows
 
 
 def test_a_missing_record_is_one_clear_error():
-    with pytest.raises(RecordError, match=r"no record 'lora_ranks' .* there are: lora_delta_w, lo"):
-        load_record("lora_ranks")
+    with pytest.raises(
+        ExperimentError, match=r"no record 'lora_ranks' .* there are: lora_delta_w, lo"
+    ):
+        load_experiment("lora_ranks")
 
 
 SOURCE = '''"""Doc."""
@@ -253,7 +268,7 @@ def test_after_an_edit_that_changes_nothing_one_row_confirms_the_record(bench):
     new = bench.run("--confirm")
     assert new["rows"] == old["rows"] and bench.measured == [0, 1, 2, 3, 3]
     assert new["files"] != old["files"] and new["confirmed"]["versions"] == old["versions"]
-    load_record("squares", folder=bench.root, root=bench.root)
+    load_experiment("squares", folder=bench.root, root=bench.root)
 
 
 def test_a_row_that_differs_confirms_nothing(bench):
@@ -263,8 +278,8 @@ def test_a_row_that_differs_confirms_nothing(bench):
     with pytest.raises(SystemExit, match=r"not confirmed, square was 9\.0 and is 18\.0"):
         bench.run("--confirm")
     assert bench.read() == old
-    with pytest.raises(RecordError, match="stale"):
-        load_record("squares", folder=bench.root, root=bench.root)
+    with pytest.raises(ExperimentError, match="stale"):
+        load_experiment("squares", folder=bench.root, root=bench.root)
 
 
 def test_there_is_nothing_to_confirm_without_a_record(bench):
@@ -302,7 +317,7 @@ def test_a_page_rests_on_the_record_that_it_names_and_on_no_other(tmp_path):
         page = tmp_path / "book" / "page.md"
         return {path.name for path in rerun.dependencies(tmp_path, page, code)}
 
-    assert found("load_record('one')") == {"one.json"}
+    assert found("load_experiment('one')") == {"one.json"}
     assert found("from course_pkg import reader") == {"reader.py", "words.txt"}
 
 

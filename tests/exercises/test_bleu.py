@@ -5,11 +5,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from course_pkg.grading.contract import registry
 from course_pkg.grading.checks.bleu import ask, methods
+from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.exam import variant_rng
 from course_pkg.grading.contract.values import as_crossing
-from course_pkg.metrics.bleu import corpus_bleu
+from course_pkg.metrics.bleu.score import corpus_bleu
 from course_pkg.sandbox.policy import module_masks
 
 STUDENTS = ["", *(f"student-{number}" for number in range(300))]

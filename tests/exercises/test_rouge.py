@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from course_pkg.grading.contract import registry
 from course_pkg.grading.checks.rouge import ask, sentences
+from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.exam import Exam
 from course_pkg.grading.contract.questions import draw_cases
-from course_pkg.metrics.lcs import lcs_table
+from course_pkg.metrics.rouge.lcs import lcs_table
 from course_pkg.sandbox.policy import module_masks
 
 WORDS = {"a": "fox", "b": "poet", "c": "tree", "v": "finds", "w": "likes"}

@@ -6,8 +6,8 @@ import string
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from course_pkg.lm.data import load_examples
-from course_pkg.metrics.rouge import rouge_l, rouge_lsum, rouge_n
+from course_pkg.lm.datasets import load_examples
+from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n
 
 KINDS = {f"rouge{n}": n for n in (1, 2, 3, 4, 9)} | {"rougeL": None, "rougeLsum": None}
 
@@ -95,7 +95,7 @@ def test_chinese_scores_nothing_there_and_something_here():
 def test_rouge_score_agrees_with_ours_through_our_tokenizer():
     class Unicode:
         def tokenize(self, text):
-            from course_pkg.metrics.rouge_text import rouge_tokens
+            from course_pkg.metrics.rouge.tokens import rouge_tokens
 
             return rouge_tokens(text, "unicode")
 

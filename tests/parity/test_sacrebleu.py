@@ -10,9 +10,9 @@ from nltk.translate import bleu_score as nltk_bleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest
 
-from course_pkg.metrics.bleu import PreparedReferences, corpus_bleu, sentence_bleu
-from course_pkg.metrics.bleu_systems import paired_bootstrap
-from course_pkg.metrics.ngrams import tokenize
+from course_pkg.metrics.bleu.score import PreparedReferences, corpus_bleu, sentence_bleu
+from course_pkg.metrics.significance import paired_bootstrap
+from course_pkg.metrics.tokenizers import tokenize
 
 TOLERANCE = 1e-9  # sacrebleu works with percentages, so the last digits of a logarithm differ
 TOKENIZERS = ["13a", "none", "char", "zh"]

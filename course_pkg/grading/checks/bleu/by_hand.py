@@ -6,7 +6,7 @@ Chapter: exercises.
 from collections.abc import Callable
 from typing import Any
 
-from course_pkg.metrics.bleu import BleuScore, sentence_bleu
+from course_pkg.metrics.bleu.score import BleuScore, sentence_bleu
 
 from ...contract.compare import Comparator, number
 from ...contract.questions import Misconception, Property, Question

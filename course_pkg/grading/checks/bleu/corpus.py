@@ -5,7 +5,7 @@ Chapter: exercises.
 
 from typing import Any
 
-from course_pkg.metrics import bleu as reference
+from course_pkg.metrics.bleu import score as reference
 
 from ...contract.compare import number
 from ...contract.questions import Misconception, Property, Question

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from course_pkg.metrics.bleu import bleu_from_counts, sentence_bleu
+from course_pkg.metrics.bleu.score import bleu_from_counts, sentence_bleu
 
 from ...contract.compare import number
 from ...contract.questions import Misconception, Property, Question

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from course_pkg.metrics.bleu import sentence_bleu
+from course_pkg.metrics.bleu.score import sentence_bleu
 
 from ...contract.compare import number
 from ...contract.questions import Misconception, Property, Question

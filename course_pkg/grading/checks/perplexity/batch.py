@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from course_pkg.metrics.token_scores import token_log_probs
+from course_pkg.metrics.perplexity.token_scores import token_log_probs
 
 from ...contract.compare import array, exactly, parts
 from ...contract.questions import Misconception, Property, Question

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from course_pkg.metrics.likelihood import Likelihood
+from course_pkg.metrics.perplexity.likelihood import Likelihood
 
 from ...contract.compare import number
 from ...contract.questions import Misconception, Property, Question

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from course_pkg.metrics.perplexity import perplexity
+from course_pkg.metrics.perplexity.score import perplexity
 
 from ...contract.compare import Comparator, array, number, parts
 from ...contract.questions import Misconception, Property, Question

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from course_pkg.metrics.token_scores import target_log_probs
+from course_pkg.metrics.perplexity.token_scores import target_log_probs
 
 from ...contract.compare import Comparator, array
 from ...contract.questions import Misconception, Property, Question

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from course_pkg.metrics.perplexity import windows
-from course_pkg.metrics.token_scores import token_log_probs
+from course_pkg.metrics.perplexity.score import windows
+from course_pkg.metrics.perplexity.token_scores import token_log_probs
 
 from ...contract.compare import array, parts
 from ...contract.questions import Misconception, Property, Question

@@ -6,9 +6,9 @@ Chapter: exercises.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_pkg.metrics.lcs import lcs_length
 from course_pkg.metrics.ngrams import ngrams
-from course_pkg.metrics.rouge_counts import f_measure
+from course_pkg.metrics.rouge.counts import f_measure
+from course_pkg.metrics.rouge.lcs import lcs_length
 
 from ...contract.questions import Misconception, Property, Question
 from .scores import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from course_pkg.metrics.lcs import lcs_length
-from course_pkg.metrics.rouge_counts import f_measure
+from course_pkg.metrics.rouge.counts import f_measure
+from course_pkg.metrics.rouge.lcs import lcs_length
 
 from ...contract.questions import Misconception, Property, Question
 from .scores import (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from course_pkg.metrics.ngrams import clipped_matches, count
-from course_pkg.metrics.rouge_counts import f_measure
+from course_pkg.metrics.rouge.counts import f_measure
 
 from ...contract.questions import Misconception, Property, Question
 from .scores import NAMES, Scores, each, from_counts, mean, mixed, reference_rouge_n, some

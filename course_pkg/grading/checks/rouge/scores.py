@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from course_pkg.metrics.rouge import rouge_l, rouge_n
-from course_pkg.metrics.rouge_counts import RougeScore, f_measure
+from course_pkg.metrics.rouge.counts import RougeScore, f_measure
+from course_pkg.metrics.rouge.score import rouge_l, rouge_n
 
 from ...contract.compare import Comparator, describe_type, number
 from ...contract.values import Array

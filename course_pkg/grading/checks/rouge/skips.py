@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from course_pkg.metrics.rouge_skip import skip_bigrams
+from course_pkg.metrics.rouge.skip_bigrams import skip_bigrams
 
 from ...contract.compare import exactly
 from ...contract.questions import Misconception, Property, Question

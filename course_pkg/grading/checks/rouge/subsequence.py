@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from course_pkg.metrics.lcs import lcs_length
+from course_pkg.metrics.rouge.lcs import lcs_length
 
 from ...contract.compare import number
 from ...contract.questions import Misconception, Property, Question

@@ -1,0 +1,27 @@
+"""How a prompt is written for a chat model: the tokenizer's own chat template.
+
+The template adds the special tokens that mark whose turn it is. A model must see the same ones in
+training and in use, so they always come from the tokenizer.
+
+Chapter: adapters/lora.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def chat_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> str:
+    """The text that a chat model reads for a user's prompt, up to where its answer begins.
+
+    Raises ValueError if the tokenizer has no chat template.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> chat_prompt("Hi", tiny_tokenizer())
+    '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
+    """
+    if tokenizer.chat_template is None:
+        raise ValueError("the tokenizer has no chat template; set tokenizer.chat_template")
+    turn = [{"role": "user", "content": prompt}]
+    return tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)

@@ -1,0 +1,40 @@
+"""Token ids and labels of one example, with the prompt masked out of the loss.
+
+The labels repeat the token ids where the model is to learn, which is the answer and the token that
+ends it, and hold IGNORE_INDEX elsewhere. Nothing is truncated.
+
+Chapter: adapters/lora.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from course_pkg.finetuning.formats import chat_prompt
+from course_pkg.lm.datasets import Example
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+IGNORE_INDEX = -100  # the label that cross-entropy skips, in torch and in transformers
+
+
+@dataclass(frozen=True)
+class TokenizedExample:
+    """Token ids, and as many labels; a label is IGNORE_INDEX where the loss skips the token."""
+
+    input_ids: tuple[int, ...]
+    labels: tuple[int, ...]
+
+
+def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> TokenizedExample:
+    """Prompt and answer as token ids, with labels only on the answer and its end token.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> tokenized = tokenize_example(Example("1", "any", "Hi", "Yo"), tiny_tokenizer())
+    >>> tokenized.labels[-4:]
+    (-100, 89, 111, 258)
+    """
+    prompt = tokenizer(chat_prompt(example.prompt, tokenizer), add_special_tokens=False).input_ids
+    answer = tokenizer(example.response, add_special_tokens=False).input_ids
+    answer = [*answer, tokenizer.eos_token_id]
+    return TokenizedExample((*prompt, *answer), (*[IGNORE_INDEX] * len(prompt), *answer))

@@ -1,0 +1,1 @@
+"""BERTScore: tokens matched by their contextual vectors."""

@@ -1,0 +1,175 @@
+"""BERTScore: how well the tokens of two texts match, by the vectors an encoder gives them.
+
+    P = sum_i u_i max_j  x^_i . x_j  / sum_i u_i       over the hypothesis' tokens, x^
+    R = sum_j v_j max_i  x^_i . x_j  / sum_j v_j       over the reference's tokens, x
+    F = 2 P R / (P + R)
+
+All vectors have length 1; u and v are 1 (or idf weights), and 0 at [CLS] and [SEP]. A token may
+match any token of the other text, [CLS] and [SEP] included, as in the authors' code.
+The matching is in `token_matching`, encoding in `lm.encoder`. Published baselines are not here:
+they hold for one encoder and layer; `estimate_baseline` measures yours.
+
+Source: Zhang et al. 2020, "BERTScore: Evaluating Text Generation with BERT", section 3.
+Chapter: metrics/bertscore.
+"""
+
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from course_pkg.lm.encoder import Encoder, check_layer, load_encoder, token_vectors
+from course_pkg.metrics.arguments import require_string
+from course_pkg.metrics.bertscore.matching import (
+    IdfWeights,
+    idf_of,
+    pair_scores,
+    token_weights,
+    unit_vectors,
+)
+
+
+class Baseline(NamedTuple):
+    """What unrelated sentences score, for one encoder and layer."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+@dataclass(frozen=True)
+class BertScores:
+    """Scores of N hypotheses, as tensors (N,) on the CPU, and how they came about.
+
+    precision, recall, f1: cosines, so at most 1 and hardly ever below 0; rescaled, they may be
+    well below 0. layer: whose vectors were compared. idf: whether tokens were weighted.
+    baseline: what was rescaled by, or None. truncated: which hypotheses (or their references)
+    were longer than the encoder reads.
+    """
+
+    precision: Tensor
+    recall: Tensor
+    f1: Tensor
+    layer: int
+    idf: bool
+    baseline: Baseline | None
+    truncated: tuple[int, ...]
+
+
+def bert_score(
+    hypotheses: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    encoder: Encoder | None = None,
+    *,
+    layer: int | None = None,
+    idf: bool | IdfWeights = False,
+    rescale: Baseline | None = None,
+    multi: Literal["best", "each"] = "best",
+    batch_size: int = 64,
+) -> BertScores:
+    """BERTScore of each hypothesis against its reference, or the best of its references.
+
+    references: a string for each hypothesis, or a list of strings for each.
+    encoder: from `load_encoder` (None: MiniLM-L6). layer: 0 to encoder.layers (None: the last).
+    idf: True weights tokens by `idf_weights` of these references; or pass weights from elsewhere.
+    rescale: a `Baseline` of the same encoder and layer; x becomes (x - b) / (1 - b).
+    multi: "best" takes P, R and F of the reference with the best F; "each" the best P, the best R
+    and the best F, whichever references they come from, as the authors' tool does.
+    batch_size: pairs whose cosines are computed together. A text without tokens scores 0 before
+    rescaling. Warns if a text was cut. Raises TypeError or ValueError for other inputs.
+    Source: Zhang et al. 2020, section 3.
+
+    >>> scores = bert_score(["a cat sat"], ["a cat sat"])
+    >>> round(scores.f1.item(), 4)
+    1.0
+    """
+    groups = _groups(hypotheses, references)
+    if multi not in ("best", "each"):
+        raise ValueError(f'multi must be "best" or "each", got {multi!r}')
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+    if rescale is not None and not all(-1 <= value < 1 for value in rescale):
+        raise ValueError(f"rescale must hold cosines below 1, got {rescale}")
+    encoder = load_encoder() if encoder is None else encoder
+    layer = check_layer(encoder, layer)
+    pairs = [(h, r) for h, group in zip(hypotheses, groups, strict=True) for r in group]
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    encoded = dict(zip(texts, token_vectors(encoder, texts, layer=layer), strict=True))
+    if idf is True:
+        idf = idf_of([encoded[reference] for group in groups for reference in group])
+    sides = {text: (unit_vectors(each), token_weights(each, idf)) for text, each in encoded.items()}
+    flat = torch.zeros(len(pairs), 3)
+    order = sorted(range(len(pairs)), key=lambda k: -len(sides[pairs[k][0]][0]))
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        flat[batch] = pair_scores([(*sides[pairs[k][0]], *sides[pairs[k][1]]) for k in batch]).cpu()
+    scores = torch.zeros(len(groups), 3)
+    for row, part in enumerate(flat.split([len(group) for group in groups])):
+        scores[row] = part.amax(0) if multi == "each" else part[part[:, 2].argmax()]
+    if rescale is not None:
+        scores = (scores - torch.tensor(rescale)) / (1 - torch.tensor(rescale))
+    cut = [
+        row
+        for row, (h, group) in enumerate(zip(hypotheses, groups, strict=True))
+        if any(encoded[text].truncated for text in (h, *group))
+    ]
+    if cut:
+        warnings.warn(
+            f"{len(cut)} of {len(groups)} pairs are longer than this encoder reads; only the "
+            "beginnings were compared: score shorter passages",
+            stacklevel=2,
+        )
+    return BertScores(*scores.unbind(1), layer, idf is not False, rescale, tuple(cut))
+
+
+def estimate_baseline(
+    sentences: Sequence[str],
+    encoder: Encoder | None = None,
+    *,
+    layer: int | None = None,
+    pairs: int = 1000,
+    seed: int = 0,
+) -> Baseline:
+    """The mean score of random pairs of different sentences: b in (x - b) / (1 - b).
+
+    sentences: unrelated ones, of the kind and length that you score; at least 2 different.
+    It holds for this encoder and layer alone.
+    Source: Zhang et al. 2020, section 3 (baseline rescaling).
+
+    >>> base = estimate_baseline(["It rained.", "She sells cars.", "Add two eggs."], pairs=20)
+    >>> 0 < base.f1 < 1
+    True
+    """
+    different = list(dict.fromkeys(sentences))
+    if len(different) < 2 or pairs < 1:
+        raise ValueError(f"{len(different)} different sentences and {pairs} pairs: give 2 and 1")
+    draw = random.Random(seed)
+    drawn = [draw.sample(different, 2) for _ in range(pairs)]
+    scores = bert_score(*zip(*drawn, strict=True), encoder, layer=layer)
+    return Baseline(*(x.mean().item() for x in (scores.precision, scores.recall, scores.f1)))
+
+
+def _groups(hypotheses: Sequence[str], references: Sequence) -> list[Sequence[str]]:
+    """One list of references per hypothesis, checked."""
+    for name, texts in (("hypotheses", hypotheses), ("references", references)):
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise TypeError(f"{name} must be a list, got {texts!r:.80}; put one text into [ ]")
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses and {len(references)} references: give each its own, "
+            "a string or a list of strings"
+        )
+    groups = [[each] if isinstance(each, str) else each for each in references]
+    for row, (hypothesis, group) in enumerate(zip(hypotheses, groups, strict=True)):
+        if not isinstance(group, Sequence) or not all(isinstance(t, str) for t in group):
+            raise TypeError(
+                f"reference {row} must be a string or a list of them, got {group!r:.80}"
+            )
+        require_string(hypothesis, f"hypothesis {row}")
+        if not group:
+            raise ValueError(f"hypothesis {row} has no reference; give it at least one")
+    return groups

@@ -1,0 +1,1 @@
+"""BLEU: n-gram precision with a brevity penalty."""

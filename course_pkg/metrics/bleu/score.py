@@ -1,0 +1,241 @@
+"""BLEU: clipped n-gram precisions of a corpus, their geometric mean, and a brevity penalty.
+
+    BLEU = BP * exp(mean over n = 1..N of ln p_n)         N = max_order, 4 by default
+    p_n = clipped matches of order n / n-grams of order n         both summed over the corpus
+    BP = 1 if c >= r, else exp(1 - r / c)         c, r: lengths summed over the corpus
+
+Per hypothesis, r takes the length of the closest reference, and of two equally close the shorter.
+Scores are in [0, 1]; sacrebleu prints 100 times as much. Comparing systems: `bleu_systems`.
+
+Sources: Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machine Translation";
+Post 2018, "A Call for Clarity in Reporting BLEU Scores", whose sacrebleu this equals;
+Chen and Cherry 2014, "A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU".
+Chapter: metrics/bleu.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from course_pkg.metrics.arguments import require_string
+from course_pkg.metrics.ngrams import count, count_matches, maximum_counts
+from course_pkg.metrics.tokenizers import tokenizer
+
+_SMOOTH_VALUES = {"none": 0.0, "floor": 0.1, "add-k": 1.0, "exp": 0.0}  # those of sacrebleu
+_NESTED = "give one list of references per hypothesis, as in [[text] for text in texts]"
+
+
+@dataclass(frozen=True)
+class BleuScore:
+    """A BLEU score and all that it was made of.
+
+    score: in [0, 1]. precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
+    matches, totals: clipped matches and n-grams of each order, before smoothing.
+    hypothesis_length, reference_length: c and r, in tokens. brevity_penalty: in [0, 1].
+    Source: Papineni et al. 2002, section 2.3.
+
+    >>> corpus_bleu(["a cat"], [["a cat"]], max_order=2)  # doctest: +ELLIPSIS
+    BleuScore(score=1.0, precisions=(1.0, 1.0), matches=(2, 1), totals=(2, 1), ...)
+    """
+
+    score: float
+    precisions: tuple[float, ...]
+    matches: tuple[int, ...]
+    totals: tuple[int, ...]
+    hypothesis_length: int
+    reference_length: int
+    brevity_penalty: float
+
+
+def bleu_from_counts(
+    matches: Sequence[int],
+    totals: Sequence[int],
+    hypothesis_length: int,
+    reference_length: int,
+    *,
+    smoothing: str = "exp",
+    smooth_value: float | None = None,
+    effective_order: bool = False,
+) -> BleuScore:
+    """BLEU from counts that were summed over a corpus: the formula alone.
+
+    matches, totals: one count per order, from 1 up. Lengths in tokens.
+    smoothing: what counts where an order has no match. "exp": 1/2 match in the first such order,
+    1/4 in the second, and so on; "floor": smooth_value (0.1) matches; "none": 0. "add-k" adds
+    smooth_value (1) to matches and totals of all orders above 1. No match at all is always 0.
+    effective_order: leave out orders that the hypotheses are too short for.
+    Raises ValueError for another smoothing, a smooth_value that is negative, a floor above 1, or
+    a smooth_value that has no use.
+    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2 and 3
+    are "floor", "add-k" (from Lin and Och 2004) and "exp".
+
+    >>> round(bleu_from_counts([4, 2, 0, 0], [5, 4, 3, 2], 5, 6, smoothing="floor").score, 4)
+    0.1316
+    """
+    k = _smooth_value(smoothing, smooth_value)
+    c, r = hypothesis_length, reference_length
+    brevity_penalty = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
+    precisions = [0.0] * len(matches)
+    order, halvings = len(matches), 0
+    counts = list(zip(matches, totals, strict=True)) if any(matches) else []
+    for index, (match, total) in enumerate(counts):
+        if smoothing == "add-k" and index > 0:
+            match, total = match + k, total + k
+        if not total:
+            break  # the hypotheses have no n-grams of this order, so none of a higher one
+        if effective_order:
+            order = index + 1
+        if not match and smoothing == "floor":
+            match = k
+        elif not match and smoothing == "exp":
+            halvings += 1
+            match = 0.5**halvings
+        precisions[index] = match / total
+    score = 0.0
+    if any(matches) and all(precisions[:order]):
+        mean_log = sum(math.log(precision) for precision in precisions[:order]) / order
+        score = brevity_penalty * math.exp(mean_log)
+    return BleuScore(score, tuple(precisions), tuple(matches), tuple(totals), c, r, brevity_penalty)
+
+
+class PreparedReferences:
+    """References that are cut into tokens and counted once, to score many systems against.
+
+    references: one list of references per hypothesis; the lists may differ in length.
+    tokenize: a name that `ngrams.tokenize` knows. lowercase: compare in lower case.
+    max_order: the N of the formula.
+    Raises TypeError where a string stands for a list or the other way round, ValueError if there
+    are no references at all or none for one of the hypotheses.
+    Source: Papineni et al. 2002, section 2.
+
+    >>> references = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
+    >>> for system in (["a cat sat on the mat", "it rains"], ["the cat sat on", "rain"]):
+    ...     print(round(references.score(system).score, 4))
+    0.7771
+    0.5488
+    """
+
+    def __init__(
+        self,
+        references: Sequence[Sequence[str]],
+        *,
+        tokenize: str = "13a",
+        lowercase: bool = False,
+        max_order: int = 4,
+    ) -> None:
+        if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 1:
+            raise ValueError(f"max_order must be an integer of at least 1, got {max_order!r}")
+        self.max_order, self.lowercase = max_order, lowercase
+        self._cut = tokenizer(tokenize)
+        self._lengths: list[list[int]] = []
+        self._counts: list[list[Counter]] = []  # [sentence][order - 1]
+        _require_texts("references", references, _NESTED)
+        for number, group in enumerate(references):
+            _require_texts(f"references[{number}]", group, _NESTED)
+            texts = [self._tokens(f"references[{number}]", text) for text in group]
+            self._lengths.append([len(tokens) for tokens in texts])
+            orders = [[count(tokens, n) for tokens in texts] for n in range(1, max_order + 1)]
+            self._counts.append([maximum_counts(counters) for counters in orders])
+
+    def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
+        """Per hypothesis its length, its reference length, N matches and N totals, in a list."""
+        _require_texts("hypotheses", hypotheses, "give a list of strings")
+        if len(hypotheses) != len(self._counts):
+            raise ValueError(
+                f"{len(hypotheses)} hypotheses, but references for {len(self._counts)}; "
+                f"{_NESTED} (sacrebleu has it the other way round: list(zip(*its_references)))"
+            )
+        rows = []
+        for number, text in enumerate(hypotheses):
+            tokens = self._tokens(f"hypotheses[{number}]", text)
+            c = len(tokens)
+            r = min(self._lengths[number], key=lambda length: (abs(length - c), length))
+            matches = [0] * self.max_order
+            for index, allowed in enumerate(self._counts[number]):
+                matches[index] = count_matches(tokens, index + 1, allowed)
+                if not matches[index]:
+                    break  # no longer n-gram can match either
+            rows.append([c, r, *matches, *(max(c - n, 0) for n in range(self.max_order))])
+        return rows
+
+    def score(self, hypotheses: Sequence[str], **smoothing) -> BleuScore:
+        """BLEU of one system. Keywords: smoothing, smooth_value, effective_order."""
+        c, r, *counts = map(sum, zip(*self.counts(hypotheses), strict=True))
+        return bleu_from_counts(
+            counts[: self.max_order], counts[self.max_order :], c, r, **smoothing
+        )
+
+    def _tokens(self, name: str, text: str) -> list[str]:
+        text = require_string(text, f"{name}: a text")
+        return self._cut(text.lower() if self.lowercase else text)
+
+
+def corpus_bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    smoothing: str = "exp",
+    smooth_value: float | None = None,
+    tokenize: str = "13a",
+    effective_order: bool = False,
+    max_order: int = 4,
+    lowercase: bool = False,
+) -> BleuScore:
+    """BLEU of a system's texts; equal to sacrebleu's score / 100 with the same options.
+
+    hypotheses: one text each. references: one list of references per hypothesis.
+    Options: see `bleu_from_counts` and `PreparedReferences`, errors too.
+    Raises ValueError for no hypotheses, or a number of them that is not that of references.
+    Source: Papineni et al. 2002, section 2.
+
+    >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
+    >>> result.matches, result.totals, result.brevity_penalty
+    ((5, 3, 1, 0), (7, 6, 5, 4), 1.0)
+    """
+    prepared = PreparedReferences(
+        references, tokenize=tokenize, lowercase=lowercase, max_order=max_order
+    )
+    return prepared.score(
+        hypotheses,
+        smoothing=smoothing,
+        smooth_value=smooth_value,
+        effective_order=effective_order,
+    )
+
+
+def sentence_bleu(
+    hypothesis: str, references: Sequence[str], *, effective_order: bool = True, **options
+) -> BleuScore:
+    """BLEU of one text: `corpus_bleu` of a corpus of one, with effective order.
+
+    references: a list of strings. Other options: those of `corpus_bleu`. Errors as there.
+    Source: Papineni et al. 2002, section 2; Chen and Cherry 2014.
+
+    >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
+    0.3498
+    """
+    require_string(hypothesis, "hypothesis")
+    _require_texts("references", references, "give a list of strings")
+    return corpus_bleu([hypothesis], [references], effective_order=effective_order, **options)
+
+
+def _smooth_value(smoothing: str, value: float | None) -> float:
+    if not isinstance(smoothing, str) or smoothing not in _SMOOTH_VALUES:
+        raise ValueError(f"no smoothing {smoothing!r}; there are: {', '.join(_SMOOTH_VALUES)}")
+    if value is None:
+        return _SMOOTH_VALUES[smoothing]
+    if smoothing in ("none", "exp"):
+        raise ValueError(f"smooth_value={value!r} has no use with {smoothing!r}; leave it out")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"smooth_value must be a number of at least 0, got {value!r}")
+    if smoothing == "floor" and value > 1:
+        raise ValueError(f"smooth_value of a floor must be at most 1, a whole match: {value!r}")
+    return value
+
+
+def _require_texts(name: str, texts: Sequence, mend: str) -> None:
+    if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
+        raise TypeError(f"{name} must be a list, got {texts!r:.80}; {mend}")
+    if not texts:
+        raise ValueError(f"{name} is empty; {mend}")

@@ -1,0 +1,1 @@
+"""A language model as judge: G-Eval, its biases, and error spans."""

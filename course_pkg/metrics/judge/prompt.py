@@ -1,0 +1,92 @@
+"""The prompt of G-Eval in its three parts: the task, how to go about it, the texts to judge.
+
+    task and criteria + evaluation steps + texts with titles + a form that the judge fills in
+
+The first two parts are the same for all texts, so that their scores can be compared. This module
+builds strings and asks no model (see judge).
+
+Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment".
+Chapter: metrics/judge.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from course_pkg.metrics.arguments import require_string
+
+
+@dataclass(frozen=True)
+class JudgeTask:
+    """What is judged, on which scale: the parts of a G-Eval prompt that all texts share.
+
+    introduction: the task, in a sentence or two. name: of the criterion, such as "Coherence".
+    criteria: what the scores mean. steps: how to go about it; None leaves that part out.
+    scores: the allowed scores, two or more whole numbers of at least 0 that rise.
+    Raises TypeError or ValueError for an empty text or scores that are no scale.
+    Source: Liu et al. 2023, section 2.
+
+    >>> JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3)).label
+    'Clarity (1-3):'
+    """
+
+    introduction: str
+    name: str
+    criteria: str
+    scores: tuple[int, ...] = (1, 2, 3, 4, 5)
+    steps: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("introduction", "name", "criteria"):
+            require_text(getattr(self, field), field)
+        if self.steps is not None:
+            require_text(self.steps, "steps")
+        scores = tuple(self.scores)
+        if any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in scores):
+            raise TypeError(f"scores must be whole numbers of at least 0, got {self.scores!r}")
+        if len(scores) < 2 or list(scores) != sorted(set(scores)):
+            raise ValueError(f"scores must be two or more that rise, such as 1 to 5, got {scores}")
+        object.__setattr__(self, "scores", scores)
+
+    @property
+    def label(self) -> str:
+        """The line of the form that the judge fills in."""
+        return f"{self.name} ({self.scores[0]}-{self.scores[-1]}):"
+
+
+def require_text(value: object, name: str) -> str:
+    """The value, if it is a string with something in it.
+
+    >>> require_text("fine", "answer")
+    'fine'
+    """
+    if not require_string(value, name).strip():
+        raise ValueError(f"{name} is empty; there is nothing to judge in it")
+    return value
+
+
+def build_prompt(task: JudgeTask, texts: Mapping[str, str]) -> str:
+    """The prompt of G-Eval up to the form: task and criteria, steps, and the texts with titles.
+
+    texts: title to text, in the order in which they are shown; a reference is one more of them.
+    Raises ValueError if there is none or one is empty.
+    Source: Liu et al. 2023, figure 1.
+
+    >>> task = JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3))
+    >>> print(build_prompt(task, {"Answer": "Boil it for ten minutes."}))
+    Rate an answer.
+    <BLANKLINE>
+    Evaluation criteria:
+    Clarity (1-3): 1 is confusing, 3 is clear.
+    <BLANKLINE>
+    Answer:
+    Boil it for ten minutes.
+    <BLANKLINE>
+    Evaluation form (scores ONLY):
+    """
+    if not texts:
+        raise ValueError('texts is empty; give at least one, such as {"Summary": "..."}')
+    parts = [task.introduction, f"Evaluation criteria:\n{task.label} {task.criteria}"]
+    if task.steps is not None:
+        parts.append(f"Evaluation steps:\n{task.steps}")
+    parts += [f"{title}:\n{require_text(text, title)}" for title, text in texts.items()]
+    return "\n\n".join([*parts, "Evaluation form (scores ONLY):"])

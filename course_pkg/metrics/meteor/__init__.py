@@ -1,0 +1,1 @@
+"""METEOR: words aligned by form, stem and synonym."""

@@ -1,0 +1,226 @@
+"""METEOR: matched words, counted by stem and synonym too, less a penalty for scattered order.
+
+    P = sum w m_h / |h|      R = sum w m_r / |r|      F_mean = P R / (alpha P + (1 - alpha) R)
+    penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
+
+m is the number of matched words, w what a match counts by its stage. The alignment is found in
+`meteor_align`; which words are synonyms says `wordnet`.
+Not here: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and the
+Java tool's own tokenizer and stemmer (Snowball's; here it is Porter's for all versions).
+
+Sources: Banerjee & Lavie 2005, "METEOR: An Automatic Metric for MT Evaluation with Improved
+Correlation with Human Judgments", section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
+Chapter: metrics/meteor.
+"""
+
+import warnings
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from course_pkg.metrics.arguments import text_list
+from course_pkg.metrics.meteor.alignment import STAGES, Match, best_alignment, match_candidates
+from course_pkg.metrics.meteor.wordnet import Synonyms, SynonymSets, open_wordnet
+from course_pkg.metrics.tokenizers import tokenize as cut
+
+LONGEST = 2000  # words; METEOR compares sentences
+
+
+@dataclass(frozen=True)
+class MeteorParameters:
+    """What differs between versions of METEOR.
+
+    alpha: weight of recall in F_mean, 0 to 1 (it stands with P in the denominator). beta, gamma:
+    the penalty's exponent and its largest value. weights: what an exact match, a stem and a
+    synonym count. delta: what a content word counts; a function word counts 1 - delta (None: all
+    alike). staged: exact matches first, then stems, then synonyms, or all jointly.
+    free_copy: whether a hypothesis matched whole, in one chunk, is spared the penalty.
+    Raises ValueError outside these ranges.
+    Source: Denkowski & Lavie 2014, section 2.
+
+    >>> PARAMETERS["1.5"].alpha
+    0.85
+    """
+
+    alpha: float
+    beta: float
+    gamma: float
+    weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    delta: float | None = None
+    staged: bool = True
+    free_copy: bool = False
+
+    def __post_init__(self) -> None:
+        shares = {"alpha": self.alpha, "gamma": self.gamma, "delta": self.delta or 0.0}
+        shares |= dict(zip(STAGES, self.weights, strict=True))
+        for name, value in shares.items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {value}")
+        if not self.beta > 0:
+            raise ValueError(f"beta must be above 0, got {self.beta}")
+
+
+# 2005: the paper's equations. 1.5: the Java tool's constants for English, whose default task is
+# "rank" (PARAM_RANK and WEIGHT_RANK in its Constants.java).
+PARAMETERS = {
+    "2005": MeteorParameters(alpha=0.9, beta=3.0, gamma=0.5),
+    "1.5": MeteorParameters(
+        alpha=0.85,
+        beta=0.2,
+        gamma=0.6,
+        weights=(1.0, 0.6, 0.8),
+        delta=0.75,
+        staged=False,
+        free_copy=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class MeteorScore:
+    """A score with everything it was made of; all between 0 and 1 but for the counts.
+
+    matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
+    words. stages: what was looked for; without "synonym" there was no WordNet. optimal: whether
+    the alignment is known to be the best. reference_index: which reference scored best.
+    """
+
+    score: float
+    precision: float
+    recall: float
+    fmean: float
+    penalty: float
+    chunks: int
+    matches: tuple[Match, ...]
+    hypothesis: tuple[str, ...]
+    reference: tuple[str, ...]
+    stages: tuple[str, ...]
+    optimal: bool
+    reference_index: int
+
+
+def meteor(
+    hypothesis: str,
+    references: str | Iterable[str],
+    *,
+    version: str | MeteorParameters = "2005",
+    stem: bool = True,
+    synonyms: str | Synonyms | Iterable[Iterable[str]] | None = "wordnet",
+    function_words: Collection[str] = (),
+    tokenize: str = "13a",
+    lowercase: bool = True,
+) -> MeteorScore:
+    """METEOR of one hypothesis: the score against the reference that suits it best.
+
+    references: a string or a list of them. version: "2005", "1.5", or your own parameters.
+    stem: also match words of one Porter stem. synonyms: "wordnet" (with a warning, and none, where
+    it is not installed), sets of words such as [{"car", "automobile"}], a source, or None.
+    function_words: lower-case words that count 1 - delta, where the version has a delta.
+    tokenize: a name of `ngrams.tokenize`. No match, or an empty text, scores 0.
+    Raises TypeError for texts that are no strings, ValueError for an unknown version, no
+    references, or a text of more than 2,000 words.
+    Source: Banerjee & Lavie 2005, section 2; for which of several alignments, see `meteor_align`.
+
+    >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
+    >>> len(score.matches), score.chunks, round(score.score, 4)
+    (6, 3, 0.9375)
+    """
+    parameters = _parameters(version)
+    if isinstance(function_words, str):
+        raise TypeError(f"function_words must be a set of words, got {function_words!r:.80}")
+    texts = [
+        tuple(cut(text, tokenize)) for text in (hypothesis, *text_list(references, "reference"))
+    ]
+    if lowercase:
+        texts = [tuple(word.lower() for word in text) for text in texts]
+    if (longest := max(map(len, texts))) > LONGEST:
+        raise ValueError(
+            f"a text has {longest} words, at most {LONGEST} are allowed: METEOR compares "
+            "sentences, so score the sentences one by one and average"
+        )
+    source = _source(synonyms)
+    stages = tuple(stage for stage, used in zip(STAGES, (True, stem, source), strict=True) if used)
+    scores = []
+    for index, reference in enumerate(texts[1:]):
+        candidates = match_candidates(texts[0], reference, stem, source)
+        alignment = best_alignment(candidates, staged=parameters.staged)
+        numbers = _score(texts[0], reference, alignment, parameters, function_words)
+        scores.append(
+            MeteorScore(
+                *numbers,
+                alignment.chunks,
+                alignment.matches,
+                texts[0],
+                reference,
+                stages,
+                alignment.optimal,
+                index,
+            )
+        )
+    return max(scores, key=lambda score: score.score)
+
+
+def _parameters(version: str | MeteorParameters) -> MeteorParameters:
+    if isinstance(version, MeteorParameters):
+        return version
+    if isinstance(version, str) and version in PARAMETERS:
+        return PARAMETERS[version]
+    kind = ValueError if isinstance(version, str) else TypeError
+    raise kind(
+        f"no version is called {version!r:.80}; there are: {', '.join(PARAMETERS)}, "
+        "or pass MeteorParameters of your own"
+    )
+
+
+def f_mean(precision: float, recall: float, alpha: float) -> float:
+    """P R / (alpha P + (1 - alpha) R), a harmonic mean: alpha weighs R, 1 - alpha P.
+
+    alpha = 0.9 gives 10 P R / (R + 9 P). 0 if either is 0.
+    Source: Banerjee & Lavie 2005, section 2; Lavie & Agarwal 2007.
+
+    >>> round(f_mean(1.0, 0.5, 0.9), 4), round(f_mean(0.5, 1.0, 0.9), 4)
+    (0.5263, 0.9091)
+    """
+    if precision == 0 or recall == 0:
+        return 0.0
+    return precision * recall / (alpha * precision + (1 - alpha) * recall)
+
+
+def _source(synonyms: str | Synonyms | Iterable[Iterable[str]] | None) -> Synonyms | None:
+    if synonyms == "wordnet":
+        wordnet = open_wordnet()
+        if wordnet is None:
+            warnings.warn(
+                "WordNet is not installed, so synonyms do not match: install the system's package "
+                "wordnet-base or NLTK's data, or pass synonyms=None or sets of your own",
+                stacklevel=3,
+            )
+        return wordnet
+    if isinstance(synonyms, str):
+        raise ValueError(f'synonyms must be "wordnet", sets of words or None, got {synonyms!r}')
+    if synonyms is None or hasattr(synonyms, "senses"):
+        return synonyms
+    return SynonymSets(synonyms)
+
+
+def _score(hypothesis, reference, alignment, parameters: MeteorParameters, function_words):
+    """score, precision, recall, F_mean and penalty of an alignment."""
+    rare = 0.5 if parameters.delta is None else parameters.delta
+
+    def worth(word: str) -> float:
+        return 1 - rare if word in function_words else rare
+
+    matched = {"hypothesis": 0.0, "reference": 0.0}
+    for match in alignment.matches:
+        weight = parameters.weights[STAGES.index(match.stage)]
+        matched["hypothesis"] += weight * worth(hypothesis[match.hypothesis])
+        matched["reference"] += weight * worth(reference[match.reference])
+    precision = matched["hypothesis"] / (sum(map(worth, hypothesis)) or 1.0)
+    recall = matched["reference"] / (sum(map(worth, reference)) or 1.0)
+    count = len(alignment.matches)
+    whole = count == len(hypothesis) == len(reference) and alignment.chunks == 1
+    fragmentation = (
+        0.0 if not count or (parameters.free_copy and whole) else alignment.chunks / count
+    )
+    fmean = f_mean(precision, recall, parameters.alpha)
+    penalty = parameters.gamma * fragmentation**parameters.beta
+    return fmean * (1 - penalty), precision, recall, fmean, penalty

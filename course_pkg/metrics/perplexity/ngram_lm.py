@@ -1,0 +1,179 @@
+"""n-gram language models: the next token from the last n - 1, by counting, smoothed.
+
+    p(w | h) = count(h w) / count(h)             unsmoothed: 0 for whatever was not seen
+    p(w | h) = (count(h w) + k) / (count(h) + k V)                                       add-k
+    p(w | h) = (c(h w) - D)+ / c(h) + D * types(h) / c(h) * p(w | h')                Kneser-Ney
+
+h is the history, h' the same without its first token, V the number of tokens that can come next.
+In Kneser-Ney c counts occurrences at the highest order, and below it how many different tokens
+stand before, so that a word that follows only one other is not thought likely elsewhere. (What
+begins with <s> keeps its occurrences: nothing else can stand before it.)
+Sentences come as lists of tokens: words, characters, whatever the caller cut.
+
+Sources: Chen and Goodman 1998, "An Empirical Study of Smoothing Techniques for Language
+Modeling", section 2; Kneser and Ney 1995, "Improved Backing-off for M-gram Language Modeling".
+Chapter: metrics/perplexity.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from course_pkg.metrics.ngrams import count
+from course_pkg.metrics.perplexity.likelihood import Likelihood
+
+START, END, UNKNOWN = "<s>", "</s>", "<unk>"
+Smoothing = Literal["none", "add-k", "kneser-ney"]
+
+
+class NGramModel:
+    """An n-gram model of sentences, counted once; it gives every token a probability.
+
+    sentences: lists of tokens to learn from. order: n, at least 1. smoothing: "none", "add-k" or
+    "kneser-ney" (interpolated, one discount). k: what add-k adds to every count, above 0.
+    discount: what Kneser-Ney takes off every count, between 0 and 1. vocabulary: tokens that may
+    come although no sentence has them; every other unknown token is taken for <unk>, one token that
+    stands for all. Each sentence is preceded by order - 1 marks <s>, which are never predicted, and
+    followed by </s>, which is. Raises ValueError for values outside these ranges or no token to
+    learn from, TypeError for a sentence that is a string or no list of strings.
+    Source: Chen and Goodman 1998, section 2.
+
+    >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
+    >>> model.probability("b", ["a"]), model.probability("a", [START])
+    (0.5, 1.0)
+    """
+
+    def __init__(
+        self,
+        sentences: Iterable[Sequence[str]],
+        order: int,
+        *,
+        smoothing: Smoothing = "kneser-ney",
+        k: float = 1.0,
+        discount: float = 0.75,
+        vocabulary: Iterable[str] = (),
+    ) -> None:
+        _check(order, smoothing, k, discount)
+        self.order, self.smoothing, self.k, self.discount = order, smoothing, k, discount
+        texts = [_tokens(sentence) for sentence in sentences]
+        if not any(texts):
+            raise ValueError("there is no token to learn from: give sentences as lists of tokens")
+        seen = {token for text in texts for token in text}
+        self.vocabulary = seen.union(_tokens(list(vocabulary)), (END, UNKNOWN))
+        padded = [self._pad(text) for text in texts]
+        occurrences = Counter()
+        for text in padded:
+            occurrences.update(count(text, order))
+        # counts[m][history of m - 1 tokens][token]; Kneser-Ney alone looks below the highest order
+        self._counts: dict[int, dict[tuple, Counter]] = {order: _by_history(occurrences)}
+        for lower in range(order - 1, 0, -1) if smoothing == "kneser-ney" else ():
+            occurrences = _continuations(occurrences)
+            self._counts[lower] = _by_history(occurrences)
+
+    def probability(self, token: str, history: Sequence[str] = ()) -> float:
+        """p(token | history): only the last order - 1 tokens of the history count.
+
+        A history shorter than that is the sentence's beginning, as if <s> stood before it.
+        Unsmoothed it is 0 for a token not seen after that history, and for a history not seen.
+        Source: Chen and Goodman 1998, section 2.
+
+        >>> model = NGramModel([["a", "b"], ["a", "c"]], order=1, smoothing="add-k")
+        >>> model.probability("a") == (2 + 1) / (6 + 5)
+        True
+        """
+        token = token if token in self.vocabulary else UNKNOWN
+        known = [t if t in self.vocabulary or t == START else UNKNOWN for t in history]
+        past = [START] * (self.order - 1) + known
+        context = tuple(past[len(past) - self.order + 1 :])
+        seen = self._counts[self.order].get(context, Counter())
+        if self.smoothing == "kneser-ney":
+            return self._kneser_ney(token, context)
+        if self.smoothing == "add-k":
+            return (seen[token] + self.k) / (seen.total() + self.k * len(self.vocabulary))
+        return seen[token] / seen.total() if seen else 0.0
+
+    def _kneser_ney(self, token: str, context: tuple[str, ...]) -> float:
+        if (order := len(context) + 1) == 1:
+            lower = 1 / len(self.vocabulary)
+        else:
+            lower = self._kneser_ney(token, context[1:])
+        seen = self._counts[order].get(context)
+        if not seen:
+            return lower
+        kept = max(seen[token] - self.discount, 0)
+        return (kept + self.discount * len(seen) * lower) / seen.total()
+
+    def log_probs(self, sentence: Sequence[str]) -> list[float]:
+        """Natural logs of the probabilities of a sentence's tokens and of its end: len + 1.
+
+        A probability of 0 gives -inf.
+
+        >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
+        >>> [round(math.exp(p), 2) for p in model.log_probs(["a", "b"])]
+        [1.0, 0.5, 1.0]
+        """
+        tokens = [*_tokens(sentence), END]
+        return [_log(self.probability(token, tokens[:i])) for i, token in enumerate(tokens)]
+
+    def score(self, sentences: Iterable[Sequence[str]]) -> Likelihood:
+        """The likelihood of sentences, independent of each other: their log-probabilities add up.
+
+        Its tokens and words are what was predicted, ends of sentences included; its
+        bits_per_token is the cross-entropy H, and its perplexity 2 ** H.
+
+        >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
+        >>> result = model.score([["a", "b"]])
+        >>> round(result.bits_per_token, 4), round(result.perplexity, 4)
+        (0.3333, 1.2599)
+        """
+        parts = []
+        for sentence in sentences:
+            values = self.log_probs(sentence)
+            parts.append(Likelihood.of(values, words=len(values)))
+        return Likelihood.total(parts)
+
+    def _pad(self, tokens: Sequence[str]) -> list[str]:
+        return [START] * (self.order - 1) + [*tokens, END]
+
+
+def _continuations(grams: Counter) -> Counter:
+    """Per (n - 1)-gram how many tokens stand before it; at a sentence's start, its occurrences."""
+    found: Counter = Counter()
+    for gram, number in grams.items():
+        found[gram[1:]] += number if gram[1] == START else 1  # only <s> ever stands before <s>
+    return found
+
+
+def _by_history(grams: Counter) -> dict[tuple, Counter]:
+    found: dict[tuple, Counter] = defaultdict(Counter)
+    for gram, number in grams.items():
+        found[gram[:-1]][gram[-1]] = number
+    return dict(found)
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -math.inf
+
+
+def _tokens(sentence: Sequence[str]) -> list[str]:
+    if isinstance(sentence, str) or not isinstance(sentence, Sequence):
+        raise TypeError(
+            f"a sentence must be a list of tokens, got {sentence!r}; cut it up first, for words "
+            "with sentence.split()"
+        )
+    for token in sentence:
+        if not isinstance(token, str) or token in (START, END):
+            raise TypeError(f"a token must be a string other than {START} and {END}, got {token!r}")
+    return list(sentence)
+
+
+def _check(order: int, smoothing: str, k: float, discount: float) -> None:
+    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+        raise ValueError(f"order must be an integer of at least 1, got {order!r}")
+    if smoothing not in ("none", "add-k", "kneser-ney"):
+        raise ValueError(f'smoothing must be "none", "add-k" or "kneser-ney", got {smoothing!r}')
+    if not 0 < k < math.inf:
+        raise ValueError(f"k must be above 0 and finite, got {k}; 1 is Laplace's rule")
+    if not 0 < discount < 1:
+        raise ValueError(f"discount must lie between 0 and 1, got {discount}; 0.75 is usual")

@@ -1,0 +1,243 @@
+"""Longest common subsequences: lengths, tables and positions, bit-parallel where it pays.
+
+A subsequence keeps the order and may leave tokens out. `lcs_table` and `wlcs_table` are the
+textbook's, one cell at a time: to look at, and to test the rest against. `lcs_length` and
+`lcs_positions` hold a whole row of that table in one Python integer, bit i - 1 for reference
+token i: the bit is 0 where the row rises by one. A token of the hypothesis then costs three
+operations on integers. This module knows tokens alone; precision and recall are in rouge.
+
+Sources: Hyyrö 2004, "Bit-parallel LCS-length computation revisited"; Lin 2004, "ROUGE: A Package
+for Automatic Evaluation of Summaries", section 4 (weighted). Chapter: metrics/rouge.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import isqrt
+
+import numpy as np
+
+Tokens = Sequence[Hashable]
+FREE, CLIPPED, COUNTED = range(3)  # marks of `clipped_union`
+_CACHED_BITS = 2**28  # masks of frequent tokens are kept up to 32 MiB, others made again
+_KEPT_BITS = 2**26  # up to 8 MiB all rows are kept, of longer texts some
+
+
+def lcs_table(reference: Tokens, hypothesis: Tokens) -> list[list[int]]:
+    """The table of LCS lengths: entry [i][j] is that of the first i and the first j tokens.
+
+    (len(reference) + 1) rows of (len(hypothesis) + 1) columns; time and memory grow with their
+    product. Source: Lin 2004, section 3.1, after Cormen et al. 1989.
+
+    >>> lcs_table(["a", "b"], ["b", "a", "b"])
+    [[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 1, 2]]
+    """
+    table = [[0] * (len(hypothesis) + 1)]
+    for token in reference:
+        above, row = table[-1], [0]
+        for j, other in enumerate(hypothesis):
+            row.append(above[j] + 1 if token == other else max(above[j + 1], row[j]))
+        table.append(row)
+    return table
+
+
+def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
+    """The length of the longest common subsequence; symmetric.
+
+    Time len(hypothesis) * len(reference) / 64 at most; memory grows with the lengths alone.
+    Source: Hyyrö 2004; the definition is Lin 2004, section 3.1.
+
+    >>> lcs_length("the cat is on the mat".split(), "the cat sat on the mat".split())
+    5
+    """
+    mask, full = _masks(reference), (1 << len(reference)) - 1
+    row = full
+    for token in hypothesis:
+        row = _next_row(row, mask(token), full)
+    return len(reference) - row.bit_count()
+
+
+def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]]:
+    """One longest common subsequence, as pairs of positions (in reference, in hypothesis).
+
+    Of several it is the one that both the Perl tool and rouge-score read out of the table: from
+    the end back, matching where tokens are equal, else dropping the reference's token unless
+    only dropping the hypothesis's keeps the length. Of long texts only each sqrt(n)-th row is kept,
+    so memory is len(reference) * sqrt(len(hypothesis)) / 4 bytes; time as `lcs_length`, twice.
+    Source: Lin 2004, section 3.1.
+
+    >>> lcs_positions("the cat is on the mat".split(), "cat mat".split())
+    [(1, 0), (5, 1)]
+    """
+    return _read_back(reference, hypothesis, _masks(reference))
+
+
+def lcs_union(reference: Tokens, hypotheses: Iterable[Tokens]) -> set[int]:
+    """The reference's positions that are in its `lcs_positions` with at least one hypothesis.
+
+    Source: Lin 2004, section 3.2, LCS with the sign of union.
+
+    >>> sorted(lcs_union("abcde", ["abfgh", "achie"]))
+    [0, 1, 2, 4]
+    """
+    mask = _masks(reference)
+    return {i for hypothesis in hypotheses for i, _ in _read_back(reference, hypothesis, mask)}
+
+
+def clipped_union(
+    references: Sequence[Sequence[str]],
+    hypothesis: Sequence[Sequence[str]],
+    union: Callable[[Sequence[str], Sequence[Sequence[str]]], set[int]],
+) -> list[list[int]]:
+    """One mark per token of each reference line: FREE, or matched and COUNTED, or CLIPPED.
+
+    union: finds the matched positions of a reference line, such as `lcs_union`. A word is CLIPPED
+    once it has been COUNTED as often as it occurs in the text that has fewer of it.
+    Source: ROUGE-1.5.5.
+
+    >>> clipped_union([["a", "a", "b"]], [["a"], ["x", "a"]], lcs_union)
+    [[0, 2, 0]]
+    """
+    left = Counter(word for line in hypothesis for word in line)
+    left &= Counter(word for line in references for word in line)
+    lines = []
+    for line in references:
+        marks = [FREE] * len(line)
+        for i in sorted(union(line, hypothesis)):
+            marks[i] = COUNTED if left[line[i]] > 0 else CLIPPED
+            left[line[i]] -= 1
+        lines.append(marks)
+    return lines
+
+
+def _read_back(
+    reference: Tokens, hypothesis: Tokens, mask: Callable[[Hashable], int]
+) -> list[tuple[int, int]]:
+    full, i, j = (1 << len(reference)) - 1, len(reference), len(hypothesis)
+    stride = j + 1 if i * j <= _KEPT_BITS else isqrt(j) + 1
+    kept = [full]  # rows 0, stride, 2 * stride, ...
+    if stride <= j:
+        row = full
+        for number, token in enumerate(hypothesis, start=1):
+            row = _next_row(row, mask(token), full)
+            if number % stride == 0:
+                kept.append(row)
+    pairs, first = [], j + 1  # `first`: the number of the first of `rows`
+    while i and j:
+        if reference[i - 1] == hypothesis[j - 1]:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+            continue
+        if j < first:
+            first = j - j % stride
+            row = kept[first // stride]
+            rows = [row]
+            for token in hypothesis[first : first + stride]:
+                hit = row & mask(token)
+                row = ((row + hit) | (row - hit)) & full
+                rows.append(row)
+        if rows[j - first] >> (i - 1) & 1:  # no rise here: the row above is as long
+            i -= 1
+        else:
+            j -= 1
+    return pairs[::-1]
+
+
+def _next_row(row: int, matches: int, full: int) -> int:
+    hit = row & matches
+    return ((row + hit) | (row - hit)) & full
+
+
+def _masks(reference: Tokens) -> Callable[[Hashable], int]:
+    """A function from a token to the integer whose bits are its positions in the reference."""
+    cache: dict[Hashable, int] = {}
+    if len(reference) <= 1024:
+        for position, token in enumerate(reference):
+            cache[token] = cache.get(token, 0) | 1 << position
+        return lambda token: cache.get(token, 0)
+    positions: dict[Hashable, list[int]] = {}
+    for position, token in enumerate(reference):
+        positions.setdefault(token, []).append(position)
+    size = len(reference) // 8 + 1
+    room = _CACHED_BITS // (8 * size)
+
+    def mask(token: Hashable) -> int:
+        if token in cache:
+            return cache[token]
+        if token not in positions:
+            return 0
+        bits = bytearray(size)
+        for position in positions[token]:
+            bits[position >> 3] |= 1 << (position & 7)
+        made = int.from_bytes(bits, "little")
+        if len(cache) < room:
+            cache[token] = made
+        return made
+
+    return mask
+
+
+def wlcs_table(
+    reference: Tokens, hypothesis: Tokens, weight: float
+) -> tuple[list[list[float]], list[list[str]]]:
+    """The table of weighted LCS lengths, and the step ("match", "up", "left") into each cell.
+
+    A run of k matches that are neighbors in both texts counts k ** weight. Tables as in
+    `lcs_table`. The recurrence always takes a match, as the paper has it, so the result need not
+    be the largest weight that any common subsequence has.
+    Source: Lin 2004, section 4, the algorithm before equation 13.
+
+    >>> wlcs_table("abcd", "abxd", weight=2)[0][4][4]
+    5.0
+    """
+    width = len(hypothesis) + 1
+    table, steps, run = [[0.0] * width], [[""] * width], [0] * width
+    for token in reference:
+        above, row, ways, runs = table[-1], [0.0], [""], [0]
+        for j, other in enumerate(hypothesis):
+            if token == other:
+                k = run[j]
+                row.append(above[j] + float(k + 1) ** weight - float(k) ** weight)
+                ways.append("match")
+                runs.append(k + 1)
+            else:
+                up = above[j + 1] >= row[j]
+                row.append(above[j + 1] if up else row[j])
+                ways.append("up" if up else "left")
+                runs.append(0)
+        table.append(row)
+        steps.append(ways)
+        run = runs
+    return table, steps
+
+
+def wlcs_length(reference: Tokens, hypothesis: Tokens, weight: float) -> float:
+    """The weighted LCS length, the last entry of `wlcs_table`; not symmetric in rare ties.
+
+    Goes through the table diagonal by diagonal with numpy: memory grows with the lengths alone,
+    time with their product (a hundred million cells take a second or two). Arguments as for
+    `wlcs_table`. Source: Lin 2004, section 4.
+
+    >>> wlcs_length("abcd", "abxd", weight=2)
+    5.0
+    """
+    numbers: dict[Hashable, int] = {}
+    x, y = (
+        np.array([numbers.setdefault(token, len(numbers)) for token in tokens], dtype=np.int64)
+        for tokens in (reference, hypothesis)
+    )
+    m, n = len(x), len(y)
+    powers = np.array([float(k) ** weight for k in range(min(m, n) + 2)])
+    # Two diagonals back and one, indexed by the row i; entry [i] of diagonal d is cell (i, d - i).
+    (older, runs_older), (old, runs_old) = ((np.zeros(m + 1), np.zeros(m + 1, int)) for _ in "ab")
+    for d in range(2, m + n + 1):
+        first, last = max(1, d - n), min(m, d - 1)
+        rows = slice(first, last + 1)
+        above = slice(first - 1, last)
+        same = x[above] == y[d - last - 1 : d - first][::-1]
+        new, runs = np.zeros(m + 1), np.zeros(m + 1, int)
+        k = runs_older[above]
+        matched = older[above] + powers[k + 1] - powers[k]
+        new[rows] = np.where(same, matched, np.maximum(old[above], old[rows]))
+        runs[rows] = np.where(same, k + 1, 0)
+        older, runs_older, old, runs_old = old, runs_old, new, runs
+    return float(old[m]) if m and n else 0.0

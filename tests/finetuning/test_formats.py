@@ -1,0 +1,13 @@
+"""Prompts are written by the tokenizer's chat template."""
+
+import pytest
+
+from course_pkg.finetuning.formats import chat_prompt
+from course_pkg.lm.tiny import tiny_tokenizer
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused():
+    plain = tiny_tokenizer()
+    plain.chat_template = None
+    with pytest.raises(ValueError, match="no chat template"):
+        chat_prompt("Why?", plain)

@@ -1,0 +1,36 @@
+"""Labels are set where the model must learn, and only there."""
+
+import pytest
+
+from course_pkg.finetuning.formats import chat_prompt
+from course_pkg.finetuning.masking import IGNORE_INDEX, tokenize_example
+from course_pkg.lm.datasets import Example, load_examples
+from course_pkg.lm.tiny import tiny_tokenizer
+
+TOKENIZER = tiny_tokenizer()
+
+
+def test_the_prompt_is_masked_and_the_end_token_is_not():
+    example = Example("1", "any", "Why?", "Because 中.")
+    tokenized = tokenize_example(example, TOKENIZER)
+    prompt = TOKENIZER(chat_prompt("Why?", TOKENIZER)).input_ids
+    assert list(tokenized.input_ids[: len(prompt)]) == prompt
+    assert set(tokenized.labels[: len(prompt)]) == {IGNORE_INDEX}
+    answer = tokenized.labels[len(prompt) :]
+    assert answer == tokenized.input_ids[len(prompt) :]
+    assert TOKENIZER.decode(answer) == "Because 中.<|im_end|>"
+
+
+@pytest.mark.model
+def test_smollm2_is_trained_on_what_its_template_writes(smollm2):
+    tokenizer = smollm2.tokenizer
+    for example in load_examples("navigator", "held-out"):
+        turns = [
+            {"role": "user", "content": example.prompt},
+            {"role": "assistant", "content": example.response},
+        ]
+        whole = tokenizer.apply_chat_template(turns, tokenize=False)
+        ids = tokenizer(whole, add_special_tokens=False).input_ids
+        trained_on = list(tokenize_example(example, tokenizer).input_ids)
+        assert ids[: len(trained_on)] == trained_on
+        assert tokenizer.decode(ids[len(trained_on) :]) == "\n"

@@ -1,0 +1,64 @@
+"""The course's data sets hold what course_pkg/data/README.md says."""
+
+import pytest
+
+from course_pkg.lm.datasets import follows_log_format, load_examples, load_texts
+
+
+def test_the_navigator_set_has_its_sizes_and_no_question_twice():
+    train, held_out = load_examples("navigator", "train"), load_examples("navigator", "held-out")
+    assert (len(train), len(held_out)) == (120, 30)
+    everything = train + held_out
+    for field in ("id", "prompt", "response"):
+        assert len({getattr(example, field) for example in everything}) == 150
+    assert {example.topic for example in held_out} == {example.topic for example in train}
+
+
+def test_no_sentence_of_the_held_out_answers_is_in_the_training_answers():
+    def sentences(split):
+        lines = (example.response.splitlines() for example in load_examples(split=split))
+        return {line.split(": ", 1)[1] for answer in lines for line in answer}
+
+    assert len(sentences("train")) == 360
+    assert not sentences("train") & sentences("held-out")
+
+
+@pytest.mark.parametrize("split", ["train", "held-out"])
+def test_every_answer_keeps_the_form_and_every_question_asks(split):
+    for example in load_examples("navigator", split):
+        assert follows_log_format(example.response), example.id
+        assert example.prompt.endswith("?") and not example.prompt.startswith("LOG")
+        orders = example.response.rsplit("ORDERS: ", 1)[1]
+        assert len(orders.split()) <= 10, example.id
+
+
+def test_the_passages_are_forty_of_three_to_sixty_words():
+    texts = load_texts("passages")
+    lengths = [len(text.split()) for text in texts]
+    assert len(set(texts)) == 40
+    assert min(lengths) >= 3 and max(lengths) <= 60 and max(lengths) > 40
+
+
+@pytest.mark.parametrize(
+    ("text", "follows"),
+    [
+        ("LOG: Calm.\nCAUSE: No wind.\nORDERS: Row!", True),
+        ("  LOG: Calm.\nCAUSE: No wind.\nORDERS: Row.\n", True),
+        ("LOG: Calm.\nORDERS: Row.\nCAUSE: No wind.", False),
+        ("LOG: Calm.\nCAUSE: No wind.", False),
+        ("LOG: Calm.\nCAUSE: No wind.\nORDERS: Row.\nLOG: Calm.", False),
+        ("Sure! LOG: Calm.\nCAUSE: No wind.\nORDERS: Row.", False),
+        ("LOG: \nCAUSE: No wind.\nORDERS: Row.", False),
+        ("log: Calm.\ncause: No wind.\norders: Row.", False),
+        ("LOG: Calm.\nCAUSE: No wind.\nORDERS: Row", False),
+        ("", False),
+    ],
+)
+def test_the_form_is_told_from_what_is_near_it(text, follows):
+    assert follows_log_format(text) is follows
+
+
+@pytest.mark.parametrize("ask", [load_examples, load_texts])
+def test_an_unknown_set_or_split_is_told_which_exist(ask):
+    with pytest.raises(ValueError, match=r"sets are (navigator/train|passages/test)"):
+        ask("navigator", "validation")

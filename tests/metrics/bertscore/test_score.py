@@ -1,0 +1,249 @@
+"""BERTScore: the definition on vectors by hand, and its behavior with a real encoder."""
+
+import math
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.lm.encoder import Encoder, TokenVectors, load_encoder
+from course_pkg.metrics.bertscore import score as module
+from course_pkg.metrics.bertscore.matching import (
+    IdfWeights,
+    idf_weights,
+    pair_scores,
+    token_matches,
+    token_weights,
+)
+from course_pkg.metrics.bertscore.score import Baseline, bert_score, estimate_baseline
+
+HYPOTHESES = ["the cat sat", "It rained all day.", "a", "nobody likes internationalization"]
+REFERENCES = ["a cat was sitting", "It was a wet day.", "the", "good films are rare"]
+sentences = st.lists(
+    st.sampled_from(["the", "cat", "sat", "not", "on", "mat", ".", "rain"]), max_size=6
+).map(" ".join)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return load_encoder()
+
+
+def values(scores):
+    return torch.stack([scores.precision, scores.recall, scores.f1])
+
+
+def test_the_definition_by_hand():
+    # Two tokens against three, in the plane; [CLS] and [SEP] left out. Cosines:
+    #              (1, 0)  (0, 1)  (-1, 0)
+    # (1, 0)          1       0      -1        best 1
+    # (0.6, 0.8)     0.6     0.8     -0.6      best 0.8
+    # best            1      0.8     -0.6
+    x_hat = torch.tensor([[1.0, 0.0], [0.6, 0.8]])
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    [[p, r, f]] = pair_scores([(x_hat, torch.tensor([0.5, 0.5]), x, torch.full((3,), 1 / 3))])
+    assert p.item() == pytest.approx((1 + 0.8) / 2)
+    assert r.item() == pytest.approx((1 + 0.8 - 0.6) / 3)
+    assert f.item() == pytest.approx(2 * 0.9 * 0.4 / 1.3)
+
+
+def test_pads_beat_no_negative_cosine():
+    one = torch.ones(1)
+    opposite = (torch.tensor([[1.0, 0.0]]), one, torch.tensor([[-1.0, 0.0]]), one)
+    longer = (torch.eye(2), torch.full((2,), 0.5), torch.eye(2), torch.full((2,), 0.5))
+    alone = pair_scores([opposite])
+    assert alone.tolist() == [[-1, -1, 0]]
+    assert torch.equal(pair_scores([opposite, longer])[:1], alone)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(sentences, sentences), min_size=1, max_size=4))
+def test_bounds_symmetry_and_order(pairs):
+    encoder = shared()
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    found = values(bert_score(hypotheses, references, encoder))
+    assert (found <= 1 + 1e-5).all() and (found >= -1).all()
+    swapped = values(bert_score(references, hypotheses, encoder))
+    torch.testing.assert_close(found[[1, 0, 2]], swapped, atol=1e-5, rtol=0)
+    turned = values(bert_score(hypotheses[::-1], references[::-1], encoder))
+    torch.testing.assert_close(found.flip(1), turned, atol=1e-5, rtol=0)
+
+
+def shared(kept=[]):  # noqa: B006 - hypothesis can't share a fixture between examples
+    if not kept:
+        kept.append(load_encoder())
+    return kept[0]
+
+
+@settings(max_examples=10, deadline=None)
+@given(sentences.filter(bool), st.integers(0, 6))
+def test_a_copy_scores_1_on_every_layer(text, layer):
+    found = values(bert_score([text], [text], shared(), layer=layer))
+    torch.testing.assert_close(found, torch.ones(3, 1), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+@pytest.mark.parametrize("layer", [0, 3, None])
+def test_batches_change_nothing(encoder, batch_size, layer):
+    alone = torch.cat(
+        [
+            values(bert_score([h], [r], encoder, layer=layer))
+            for h, r in zip(HYPOTHESES, REFERENCES, strict=True)
+        ],
+        dim=1,
+    )
+    together = bert_score(HYPOTHESES, REFERENCES, encoder, layer=layer, batch_size=batch_size)
+    torch.testing.assert_close(values(together), alone, atol=1e-5, rtol=0)
+
+
+def test_the_score_is_what_the_matrix_says(encoder):
+    for hypothesis, reference in zip(HYPOTHESES, REFERENCES, strict=True):
+        found = token_matches(hypothesis, reference, encoder, layer=4)
+        p = (found.similarity.amax(1) * found.hypothesis_weights).sum()
+        r = (found.similarity.amax(0) * found.reference_weights).sum()
+        score = bert_score([hypothesis], [reference], encoder, layer=4)
+        torch.testing.assert_close(score.precision[0], p, atol=1e-5, rtol=0)
+        torch.testing.assert_close(score.recall[0], r, atol=1e-5, rtol=0)
+        torch.testing.assert_close(score.f1[0], 2 * p * r / (p + r), atol=1e-5, rtol=0)
+        assert found.hypothesis[0] == "[CLS]" and found.hypothesis_weights[0] == 0
+        best = [row.argmax().item() for row in found.similarity]
+        assert found.best_reference == tuple(best)
+
+
+def test_of_several_references_the_one_with_the_best_f_counts(encoder):
+    groups = [["the cat sat down", "rain", "a cat sat"], ["It rained.", "It was wet all day long."]]
+    hypotheses = ["the cat", "It rained all day."]
+    found = bert_score(hypotheses, groups, encoder)
+    each = bert_score(hypotheses, groups, encoder, multi="each")
+    for row, (hypothesis, group) in enumerate(zip(hypotheses, groups, strict=True)):
+        single = values(bert_score([hypothesis] * len(group), group, encoder))
+        best = single[2].argmax()
+        torch.testing.assert_close(values(found)[:, row], single[:, best], atol=1e-5, rtol=0)
+        torch.testing.assert_close(values(each)[:, row], single.amax(1), atol=1e-5, rtol=0)
+    assert (values(each) >= values(found) - 1e-6).all()
+
+
+def test_idf_counts_references_and_gives_nothing_to_special_tokens(encoder):
+    references = ["a cat", "a dog", "a cat and a cow"]
+    idf = idf_weights(references, encoder)
+    ids = dict(zip(("a", "cat", "dog"), encoder.tokenizer("a cat dog").input_ids[1:], strict=False))
+    assert idf.weights[ids["a"]] == 0
+    assert idf.weights[ids["cat"]] == pytest.approx(math.log(4 / 3))
+    assert idf.weights[ids["dog"]] == pytest.approx(math.log(4 / 2))
+    assert idf.unseen == pytest.approx(math.log(4))
+    # Even weights made elsewhere, in which [CLS] weighs much, leave it out.
+    heavy = IdfWeights(dict.fromkeys(range(30522), 5.0), 5.0)
+    text = TokenVectors(torch.tensor([101, 7, 8, 102]), torch.tensor([1, 0, 0, 1]).bool(),
+                        torch.zeros(4, 2), False)  # fmt: skip
+    assert token_weights(text, heavy).tolist() == [0, 0.5, 0.5, 0]
+
+
+def test_idf_comes_from_references_alone(encoder):
+    references = ["a cat", "a dog", "a cat and a cow"]
+    hypotheses = ["a dog", "a horse", "the cat"]
+    found = bert_score(hypotheses, references, encoder, idf=True)
+    given_weights = bert_score(
+        hypotheses, references, encoder, idf=idf_weights(references, encoder)
+    )
+    assert torch.equal(values(found), values(given_weights))
+    assert found.idf
+    more = bert_score([*hypotheses, "a a a"], [*references, "a cat"], encoder, idf=True)
+    assert not torch.allclose(more.f1[:3], found.f1)  # another reference changes the weights
+
+
+def test_where_idf_is_0_for_all_tokens_they_count_alike(encoder):
+    plain = bert_score(["a cat"], ["a dog"], encoder)
+    single = bert_score(["a dog a"], ["a dog"], encoder, idf=True)  # one reference: all weigh 0
+    assert torch.isfinite(values(single)).all()
+    same = bert_score(["a cat"], ["a dog"], encoder, idf=IdfWeights({}, 0.0))
+    assert torch.equal(values(same), values(plain))
+
+
+def test_rescaling_is_linear_and_keeps_the_order(encoder):
+    base = Baseline(0.3, 0.2, 0.25)
+    plain = bert_score(HYPOTHESES, REFERENCES, encoder)
+    found = bert_score(HYPOTHESES, REFERENCES, encoder, rescale=base)
+    expected = (values(plain) - torch.tensor(base)[:, None]) / (1 - torch.tensor(base)[:, None])
+    torch.testing.assert_close(values(found), expected)
+    assert found.f1.argsort().tolist() == plain.f1.argsort().tolist()
+    assert found.baseline == base and plain.baseline is None
+
+
+def test_the_baseline_is_the_mean_of_random_pairs_and_repeats(encoder):
+    texts = HYPOTHESES + REFERENCES
+    base = estimate_baseline(texts, encoder, layer=2, pairs=40, seed=3)
+    assert base == estimate_baseline([*texts, texts[0]], encoder, layer=2, pairs=40, seed=3)
+    draw = random.Random(3)
+    drawn = [draw.sample(texts, 2) for _ in range(40)]
+    scores = [bert_score([h], [r], encoder, layer=2).f1.item() for h, r in drawn]
+    assert base.f1 == pytest.approx(sum(scores) / 40, abs=1e-5)
+    with pytest.raises(ValueError, match="different sentences"):
+        estimate_baseline(["a", "a"], encoder)
+
+
+def test_empty_texts_score_0(encoder):
+    found = bert_score(["", "cat", "", " "], ["cat", "", "", "cat"], encoder)
+    assert values(found).abs().max() == 0
+    mixed = bert_score(["", "a cat"], ["a cat", "a cat"], encoder)
+    assert mixed.f1.tolist() == pytest.approx([0, 1], abs=1e-5)
+    nothing = bert_score([], [], encoder)
+    assert nothing.f1.shape == (0,)
+
+
+def test_long_texts_are_cut_with_a_warning(encoder):
+    with pytest.warns(UserWarning, match="1 of 2 pairs are longer"):
+        found = bert_score(["cat", "cat " * 100_000], ["cat", "cat"], encoder, layer=1)
+    assert found.truncated == (1,)
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        ("cat", ["cat"], "hypotheses must be a list"),
+        (["cat"], "cat", "references must be a list"),
+        (["cat"], ["cat", "dog"], "1 hypotheses and 2 references"),
+        ([None], ["cat"], "hypothesis 0 must be a string"),
+        (["cat"], [None], "reference 0 must be"),
+        (["cat"], [["cat", 3]], "reference 0 must be"),
+        (["cat"], [[]], "hypothesis 0 has no reference"),
+    ],
+)
+def test_wrong_texts_are_named(encoder, hypotheses, references, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        bert_score(hypotheses, references, encoder)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"layer": 9},
+        {"multi": "mean"},
+        {"batch_size": 0},
+        {"batch_size": True},
+        {"rescale": (1.0, 0.5, 0.5)},
+    ],
+)
+def test_wrong_options_are_named(encoder, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        bert_score(["cat"], ["cat"], encoder, **wrong)
+
+
+def test_idf_needs_references(encoder):
+    with pytest.raises(ValueError, match="at least one reference"):
+        idf_weights([], encoder)
+    with pytest.raises(ValueError, match="many references"):
+        token_matches("cat", "cat", encoder, idf=True)
+
+
+def test_half_precision_is_close_and_the_default_is_minilm(encoder, monkeypatch):
+    half = load_encoder(dtype=torch.bfloat16)
+    exact = values(bert_score(HYPOTHESES, REFERENCES, encoder))
+    torch.testing.assert_close(
+        values(bert_score(HYPOTHESES, REFERENCES, half)), exact, atol=0.02, rtol=0
+    )
+    loaded: list[Encoder] = []
+    monkeypatch.setattr(module, "load_encoder", lambda: loaded.append(encoder) or encoder)
+    assert torch.equal(values(bert_score(HYPOTHESES, REFERENCES)), exact)
+    assert len(loaded) == 1

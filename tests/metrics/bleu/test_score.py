@@ -1,0 +1,288 @@
+"""BLEU by its definition, by hand and by its properties; against sacrebleu: tests/parity."""
+
+import math
+import time
+from dataclasses import FrozenInstanceError
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.metrics.bleu.score import (
+    PreparedReferences,
+    bleu_from_counts,
+    corpus_bleu,
+    sentence_bleu,
+)
+
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "the", "cat", "."]), max_size=10).map(" ".join)
+PAIRS = st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), min_size=1, max_size=5)
+SMOOTHINGS = st.sampled_from(["none", "floor", "add-k", "exp"])
+D1 = (
+    ["The cat is on the mat."],
+    [["There is a cat on the mat.", "The cat sits on the mat."]],
+)
+
+
+def split(pairs):
+    return [one for one, _ in pairs], [group for _, group in pairs]
+
+
+def test_case_1_by_hand_has_one_trigram_and_no_penalty():
+    score = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
+    assert (score.matches, score.totals) == ((5, 3, 1, 0), (7, 6, 5, 4))
+    assert (score.hypothesis_length, score.reference_length, score.brevity_penalty) == (7, 6, 1)
+    # p_4 is 0 and counts as half a match of 4
+    product = Fraction(5, 7) * Fraction(3, 6) * Fraction(1, 5) * Fraction(1, 8)
+    assert score.score == pytest.approx(float(product) ** 0.25)
+    plain = corpus_bleu(
+        ["the cat the cat on the mat"], [["the cat is on the mat"]], smoothing="none"
+    )
+    assert plain.score == 0.0
+    assert plain.precisions == pytest.approx((5 / 7, 3 / 6, 1 / 5, 0))
+
+
+def test_case_2_a_perfect_match_is_one():
+    assert corpus_bleu(["the cat sat on the mat"], [["the cat sat on the mat"]]).score == 1.0
+
+
+def test_case_3_finished():
+    score = corpus_bleu(["a cat sits on mat"], [["the cat is sitting on the mat"]])
+    assert (score.matches, score.totals) == ((3, 0, 0, 0), (5, 4, 3, 2))
+    assert score.brevity_penalty == pytest.approx(math.exp(1 - 7 / 5))
+    product = Fraction(3, 5) * Fraction(1, 8) * Fraction(1, 12) * Fraction(1, 16)
+    assert score.score == pytest.approx(math.exp(-0.4) * float(product) ** 0.25)
+
+
+def test_two_references_under_13a_take_the_full_stop_as_a_token():
+    score = corpus_bleu(*D1)
+    assert (score.matches, score.totals) == ((7, 4, 2, 1), (7, 6, 5, 4))
+    assert (score.hypothesis_length, score.reference_length) == (7, 7)  # 7 is nearer than 8
+    product = Fraction(4, 6) * Fraction(2, 5) * Fraction(1, 4)
+    assert score.score == pytest.approx(float(product) ** 0.25)
+    assert round(100 * score.score, 1) == 50.8
+
+
+def test_two_references_score_zero_with_the_full_stop_glued_or_dropped():
+    glued = corpus_bleu(*D1, tokenize="whitespace", smoothing="none")
+    assert glued.matches == (6, 3, 1, 0)
+    assert glued.score == 0.0
+    bare = [text.rstrip(".") for text in D1[0]], [[text.rstrip(".") for text in D1[1][0]]]
+    dropped = corpus_bleu(*bare, smoothing="none")
+    assert dropped.matches == (6, 3, 1, 0)
+    assert dropped.score == 0.0
+
+
+def test_clipping_takes_the_larger_count_of_the_references_not_their_sum():
+    score = corpus_bleu(["the the the the"], [["the cat", "the the mat"]], max_order=1)
+    assert score.matches == (2,)
+
+
+@pytest.mark.parametrize(
+    "lengths, hypothesis, closest",
+    [((3, 7), 5, 3), ((7, 3), 5, 3), ((2, 6), 5, 6), ((4,), 9, 4), ((0, 9), 5, 9), ((0, 9), 4, 0)],
+)
+def test_the_reference_length_is_the_closest_and_of_two_the_shorter(lengths, hypothesis, closest):
+    references = [["x " * length for length in lengths]]
+    assert corpus_bleu(["x " * hypothesis], references).reference_length == closest
+
+
+def test_lengths_are_summed_before_the_penalty():
+    # one text too long, one too short: together they are of the right length
+    score = corpus_bleu(["a b c d e f", "a b"], [["a b c d"], ["a b c d"]])
+    assert (score.hypothesis_length, score.reference_length, score.brevity_penalty) == (8, 8, 1)
+
+
+def test_a_corpus_is_not_the_mean_of_its_sentences():
+    hypotheses, references = ["a b c d e f g h", "x y a b"], [["a b c d e f g h"], ["x z a c"]]
+    sentences = [sentence_bleu(*pair).score for pair in zip(hypotheses, references, strict=True)]
+    assert corpus_bleu(hypotheses, references).score != pytest.approx(sum(sentences) / 2, abs=0.05)
+
+
+@pytest.mark.parametrize("smoothing", ["none", "floor", "add-k", "exp"])
+@pytest.mark.parametrize("effective", [True, False])
+def test_no_overlap_is_exactly_zero_whatever_the_smoothing(smoothing, effective):
+    score = corpus_bleu(
+        ["a b c d e"], [["v w x y z"]], smoothing=smoothing, effective_order=effective
+    )
+    assert score.score == 0.0
+    assert score.precisions == (0, 0, 0, 0)
+
+
+def test_each_smoothing_by_hand():
+    counts = (3, 1, 0, 0), (5, 4, 3, 2), 5, 5
+    expected = {
+        "exp": (3 / 5, 1 / 4, 1 / 2 / 3, 1 / 4 / 2),
+        "floor": (3 / 5, 1 / 4, 0.1 / 3, 0.1 / 2),
+        "add-k": (3 / 5, 2 / 5, 1 / 4, 1 / 3),
+    }
+    for smoothing, precisions in expected.items():
+        score = bleu_from_counts(*counts, smoothing=smoothing)
+        assert score.precisions == pytest.approx(precisions)
+        assert score.score == pytest.approx(math.prod(precisions) ** 0.25)
+        assert (score.matches, score.totals) == counts[:2]
+    assert bleu_from_counts(*counts, smoothing="none").score == 0
+    half = bleu_from_counts(*counts, smoothing="add-k", smooth_value=0.5)
+    assert half.precisions == pytest.approx((3 / 5, 1.5 / 4.5, 0.5 / 3.5, 0.5 / 2.5))
+
+
+def test_effective_order_leaves_out_what_a_short_text_cannot_have():
+    assert sentence_bleu("a cat", ["a cat"]).score == 1.0
+    assert sentence_bleu("a cat", ["a cat"], effective_order=False).score == 0.0
+    assert corpus_bleu(["a cat"], [["a cat"]]).score == 0.0
+
+
+@pytest.mark.parametrize("effective", [True, False])
+def test_an_empty_hypothesis_scores_zero(effective):
+    score = corpus_bleu([""], [["a b"]], effective_order=effective)
+    assert (score.score, score.brevity_penalty, score.totals) == (0.0, 0.0, (0, 0, 0, 0))
+    assert corpus_bleu([""], [[""]], effective_order=effective).score == 0.0
+
+
+def test_an_empty_reference_scores_zero():
+    assert corpus_bleu(["a b c d"], [[""]]).score == 0.0
+
+
+@given(PAIRS, SMOOTHINGS, st.booleans())
+def test_everything_lies_between_zero_and_one(pairs, smoothing, effective):
+    score = corpus_bleu(*split(pairs), smoothing=smoothing, effective_order=effective)
+    values = (score.score, score.brevity_penalty, *score.precisions)
+    assert all(0 <= value <= 1 for value in values)
+    assert all(0 <= m <= t for m, t in zip(score.matches, score.totals, strict=True))
+
+
+@given(PAIRS, SMOOTHINGS, st.randoms(use_true_random=False))
+def test_the_order_of_sentences_and_of_references_does_not_matter(pairs, smoothing, rng):
+    shuffled = [(one, rng.sample(group, len(group))) for one, group in pairs]
+    rng.shuffle(shuffled)
+    assert corpus_bleu(*split(shuffled), smoothing=smoothing) == corpus_bleu(
+        *split(pairs), smoothing=smoothing
+    )
+
+
+@given(PAIRS)
+def test_a_text_that_is_one_of_its_references_is_perfect(pairs):
+    pairs = [(group[0] + " a b c d", [text + " a b c d" for text in group]) for _, group in pairs]
+    score = corpus_bleu(*split(pairs))
+    assert (score.score, score.precisions) == (1.0, (1.0,) * 4)
+
+
+@given(PAIRS, WORDS)
+def test_a_further_reference_never_takes_a_match_away(pairs, extra):
+    hypotheses, references = split(pairs)
+    before = corpus_bleu(hypotheses, references).matches
+    after = corpus_bleu(hypotheses, [[*group, extra] for group in references]).matches
+    assert all(new >= old for new, old in zip(after, before, strict=True))
+
+
+@given(PAIRS, SMOOTHINGS)
+def test_repeating_a_corpus_changes_only_what_smoothing_adds(pairs, smoothing):
+    hypotheses, references = split(pairs)
+    once = corpus_bleu(hypotheses, references, smoothing=smoothing)
+    twice = corpus_bleu(hypotheses * 2, references * 2, smoothing=smoothing)
+    assert twice.matches == tuple(2 * match for match in once.matches)
+    if smoothing == "none" or (all(once.matches) and smoothing != "add-k"):
+        assert twice.score == pytest.approx(once.score)
+
+
+def test_lowercase_and_tokenizer_change_what_matches():
+    texts = ["The CAT sat ."], [["the cat sat."]]
+    assert corpus_bleu(*texts).matches == (2, 1, 0, 0)
+    assert corpus_bleu(*texts, lowercase=True).score == 1.0
+    assert corpus_bleu(*texts, lowercase=True, tokenize="whitespace").matches == (2, 1, 0, 0)
+    assert corpus_bleu(["猫坐在垫子上"], [["猫躺在垫子上"]]).matches[0] == 0
+    assert corpus_bleu(["猫坐在垫子上"], [["猫躺在垫子上"]], tokenize="zh").matches == (5, 3, 2, 1)
+
+
+def test_prepared_references_serve_many_systems_and_each_sentence():
+    references = [["the cat sat on the mat"], ["it rains", "rain falls today"]]
+    prepared = PreparedReferences(references)
+    for system in (["the cat sat on a mat", "it rains"], ["a cat", "rain"]):
+        assert prepared.score(system) == corpus_bleu(system, references)
+        assert len(prepared.counts(system)) == 2
+    assert prepared.counts(["the cat", "rain falls"])[1] == [2, 2, 2, 1, 0, 0, 2, 1, 0, 0]
+
+
+def test_a_result_cannot_be_changed():
+    score = sentence_bleu("a", ["a"])
+    with pytest.raises(FrozenInstanceError):
+        score.score = 1.0
+
+
+@pytest.mark.slow
+def test_long_texts_take_linear_time():
+    def seconds(length):
+        text = " ".join(f"w{number % 997}" for number in range(length))
+        other = " ".join(f"w{number % 991}" for number in range(length))
+        best = math.inf
+        for _ in range(3):
+            start = time.process_time()
+            corpus_bleu([text], [[other]])
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert seconds(100_000) < 25 * seconds(10_000)  # ten times the text; quadratic would be 100
+
+
+BAD = {
+    "references as one flat list": (
+        (["a b", "c"], ["a b", "c"]),
+        TypeError,
+        r"references\[0\] must be a list, got 'a b'; give one list of references per hypothesis",
+    ),
+    "references as a string": ((["a"], "a"), TypeError, "references must be a list"),
+    "hypotheses as a string": (("a", [["a"]]), TypeError, "hypotheses must be a list, got 'a'"),
+    "hypotheses as a generator": (((t for t in "a"), [["a"]]), TypeError, "must be a list"),
+    "sacrebleu's layout": (
+        (["a", "b", "c"], [["a", "b", "c"]]),
+        ValueError,
+        "3 hypotheses, but references for 1; .*sacrebleu",
+    ),
+    "more references": ((["a"], [["a"], ["b"]]), ValueError, "1 hypotheses, but references for 2"),
+    "a number as hypothesis": (([3], [["a"]]), TypeError, r"hypotheses\[0\].*got 3"),
+    "None as reference": ((["a"], [["a", None]]), TypeError, r"references\[0\].*got None"),
+    "tokens as hypothesis": (([["a", "b"]], [["a b"]]), TypeError, r"hypotheses\[0\].*string"),
+    "no reference for one": ((["a", "b"], [["a"], []]), ValueError, r"references\[1\] is empty"),
+    "an empty corpus": (([], []), ValueError, "references is empty"),
+    "no hypotheses": (([], [["a"]]), ValueError, "hypotheses is empty"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_corpus_of_the_wrong_form_is_an_error_with_the_mend(case):
+    arguments, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        corpus_bleu(*arguments)
+
+
+OPTIONS = {
+    "smoothing": ({"smoothing": "laplace"}, "'laplace'; there are: none, floor, add-k, exp"),
+    "a value for exp": ({"smooth_value": 0.1}, "has no use with 'exp'"),
+    "a negative value": ({"smoothing": "floor", "smooth_value": -1}, "at least 0"),
+    "a floor above a match": ({"smoothing": "floor", "smooth_value": 1.5}, "at most 1"),
+    "not a number": ({"smoothing": "add-k", "smooth_value": float("nan")}, "at least 0"),
+    "tokenizer": ({"tokenize": "moses"}, "no tokenizer is called 'moses'"),
+    "tokenizer as a list": ({"tokenize": ["13a"]}, "no tokenizer is called"),
+    "smoothing as a list": ({"smoothing": ["exp"]}, "no smoothing"),
+    "order": ({"max_order": 0}, "max_order must be an integer of at least 1"),
+    "order as a float": ({"max_order": 4.0}, "max_order must be an integer"),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_an_unusable_option_is_an_error(case):
+    options, message = OPTIONS[case]
+    with pytest.raises(ValueError, match=message):
+        corpus_bleu(["a"], [["a"]], **options)
+
+
+def test_a_sentence_wants_a_string_and_a_list_of_strings():
+    with pytest.raises(TypeError, match="references must be a list, got 'a b'"):
+        sentence_bleu("a b", "a b")
+    with pytest.raises(TypeError, match="hypothesis must be a string"):
+        sentence_bleu(["a", "b"], ["a b"])
+    with pytest.raises(TypeError, match="got \\['a b'\\]"):
+        sentence_bleu("a b", [["a b"]])
+    with pytest.raises(ValueError, match="references is empty"):
+        sentence_bleu("a b", [])

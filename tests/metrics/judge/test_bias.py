@@ -1,0 +1,151 @@
+"""The bias checks find a bias that was put there, of the size that was put there, and no other."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.metrics.judge.bias import (
+    Change,
+    Pair,
+    PairVerdict,
+    PositionBias,
+    Spread,
+    length_bias,
+    pairwise_prompt,
+    position_bias,
+    prefer_first,
+    repeatability,
+    wording_spread,
+)
+from course_pkg.metrics.judge.geval import JudgeError
+from course_pkg.metrics.judge.prompt import JudgeTask
+
+TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.")
+PAIRS = [Pair("Why?", "good", "bad"), Pair("How?", "bad", "good")]
+
+
+class Rigged:
+    """A judge made of a rule: from the prompt to the probabilities, or to what it writes."""
+
+    def __init__(self, rule=None, writes=None):
+        self.rule, self.writes = rule, writes
+
+    def option_probabilities(self, prompt, start, options):
+        return self.rule(prompt)
+
+    def write(self, prompt, start="", *, n, max_tokens, temperature, seed):
+        return [self.writes(prompt, seed)] * n
+
+
+def knows(prompt):
+    a_is_good = prompt.index("good") < prompt.index("bad")
+    return {"A": 0.8, "B": 0.2} if a_is_good else {"A": 0.2, "B": 0.8}
+
+
+def test_a_fair_judge_has_no_position_bias_and_is_consistent():
+    found = position_bias(Rigged(knows), PAIRS)
+    assert found.first_place == pytest.approx(0.5) and found.consistent == 1
+    assert [v.preference for v in found.verdicts] == pytest.approx([0.8, 0.2])
+
+
+def test_a_judge_that_always_takes_the_first_is_found_out():
+    found = position_bias(Rigged(lambda _: {"A": 0.9, "B": 0.1}), PAIRS)
+    assert found.first_place == pytest.approx(0.9) and found.consistent == 0
+    assert [v.preference for v in found.verdicts] == pytest.approx([0.5, 0.5])
+
+
+@given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
+def test_swapping_a_pairs_answers_turns_the_preference_round_and_keeps_the_bias(as_a, as_b):
+    one, other = PairVerdict(as_a, as_b), PairVerdict(1 - as_b, 1 - as_a)
+    assert other.preference == pytest.approx(1 - one.preference)
+    place, swapped = (PositionBias((v,)).first_place for v in (one, other))
+    assert place == pytest.approx(swapped)
+
+
+def test_a_draw_is_not_consistent():
+    assert not PairVerdict(0.5, 0.9).consistent and not PairVerdict(0.9, 0.1).consistent
+    assert PairVerdict(0.1, 0.2).consistent
+
+
+def test_preferences_are_renormalized_over_a_and_b():
+    judge = Rigged(lambda _: {"A": 0.3, "B": 0.1})
+    assert prefer_first(judge, "Why?", "x", "y") == pytest.approx(0.75)
+
+
+def test_the_pairwise_prompt_shows_the_answers_in_the_order_given():
+    prompt = pairwise_prompt("Why?", "this one", "that one")
+    assert prompt.index("Why?") < prompt.index("Answer A:\nthis one")
+    assert prompt.index("this one") < prompt.index("Answer B:\nthat one")
+
+
+def counts_words(prompt):
+    words = len(prompt.partition("Answer:\n")[2].split("\n\n")[0].split())
+    return {str(s): float(s == min(words, 5)) for s in range(1, 6)}
+
+
+def test_a_judge_that_counts_words_is_found_out_by_padding():
+    items = [{"Answer": "Boil it."}, {"Answer": "Boil"}]
+    found = length_bias(Rigged(counts_words), TASK, items, "Answer", lambda text: f"{text} {text}")
+    assert found == Change((2.0, 1.0), (4.0, 2.0))
+    assert found.differences == (2.0, 1.0) and found.mean == 1.5
+
+
+def test_a_judge_that_does_not_look_has_no_length_bias():
+    judge = Rigged(lambda _: {str(s): 0.2 for s in range(1, 6)})
+    found = length_bias(judge, TASK, [{"Answer": "Boil it."}], "Answer", lambda text: text * 2)
+    assert found.mean == 0
+
+
+def test_padding_is_checked():
+    judge, items = Rigged(counts_words), [{"Answer": "Boil it."}]
+    with pytest.raises(ValueError, match="pad must make a text longer"):
+        length_bias(judge, TASK, items, "Answer", str.upper)
+    with pytest.raises(KeyError, match="no text has the title 'Summary'"):
+        length_bias(judge, TASK, items, "Summary", lambda text: text * 2)
+    with pytest.raises(ValueError, match="items is empty"):
+        length_bias(judge, TASK, [], "Answer", lambda text: text * 2)
+
+
+def test_repeatability_reads_every_draw_by_itself_and_counts_the_unread():
+    asked = []
+
+    class Drawn:
+        def write(self, prompt, start="", **settings):
+            asked.append((prompt, start, settings))
+            return ["2", " 4\n", "It depends.", "3", "7"]
+
+    found = repeatability(Drawn(), TASK, {"Answer": "x"}, repeats=5, seed=3)
+    assert found == Spread((2.0, 4.0, 3.0), unread=2)
+    assert found.range == 2 and found.std == pytest.approx((2 / 3) ** 0.5)
+    assert asked[0][1] == TASK.label and "Answer:\nx" in asked[0][0]
+    assert asked[0][2] == {"n": 5, "max_tokens": 8, "temperature": 1.0, "seed": 3}
+
+
+def test_a_judge_that_never_changes_its_mind_has_no_spread():
+    found = repeatability(Rigged(writes=lambda *_: "4"), TASK, {"Answer": "x"})
+    assert found.std == 0 and len(found.scores) == 20
+
+
+def test_a_judge_that_answers_nothing_readable_is_an_error():
+    with pytest.raises(JudgeError, match=r"0 of 20 answers can be read: \['Well"):
+        repeatability(Rigged(writes=lambda *_: "Well."), TASK, {"Answer": "x"})
+
+
+def test_wordings_are_compared_on_one_scale():
+    other = JudgeTask("Please rate this answer.", "Clarity", "1 is confusing.")
+    judge = Rigged(lambda prompt: {str(s): float(s == (4 if "Please" in prompt else 2))
+                                   for s in range(1, 6)})  # fmt: skip
+    assert wording_spread(judge, [TASK, other], {"Answer": "x"}).scores == (2.0, 4.0)
+    seven = JudgeTask("Rate.", "Clarity", "1 is confusing.", tuple(range(1, 8)))
+    for tasks in ([TASK], [TASK, seven]):
+        with pytest.raises(ValueError, match="with the same scores"):
+            wording_spread(judge, tasks, {"Answer": "x"})
+
+
+def test_nothing_to_compare_is_an_error():
+    with pytest.raises(ValueError, match="pairs is empty"):
+        position_bias(Rigged(knows), [])
+    with pytest.raises(ValueError, match="answer B is empty"):
+        position_bias(Rigged(knows), [Pair("Why?", "x", " ")])
+    with pytest.raises(ValueError, match="at least 2"):
+        repeatability(Rigged(writes=lambda *_: "4"), TASK, {"Answer": "x"}, repeats=1)

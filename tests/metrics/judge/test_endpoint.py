@@ -1,0 +1,221 @@
+"""A judge behind a server, against a server of our own: nothing leaves this machine."""
+
+import json
+import math
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from course_pkg.metrics.judge.endpoint import EndpointJudge
+from course_pkg.metrics.judge.geval import JudgeError, g_eval
+from course_pkg.metrics.judge.prompt import JudgeTask
+
+TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.")
+TEXTS = {"Answer": "Boil it for ten minutes."}
+
+
+def place(token, **tops):
+    """One position of an answer, with its likeliest tokens; _ in a name stands for a blank."""
+    tops = {name.replace("_", " ").replace("n", ""): p for name, p in tops.items()}
+    top = [{"token": t, "logprob": math.log(p)} for t, p in tops.items()]
+    return {"token": token, "logprob": 0.0, "top_logprobs": top}
+
+
+def completion(*texts, places=None):
+    choices = [{"index": i, "message": {"content": text}} for i, text in enumerate(texts)]
+    for choice in choices:
+        choice["logprobs"] = None if places is None else {"content": places}
+    return {"choices": choices}
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server that gives the prepared answers, in order, and the last one for ever."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            size = int(self.headers["Content-Length"])
+            here.asked.append((self.path, dict(self.headers), json.loads(self.rfile.read(size))))
+            answer = here.answers.pop(0) if len(here.answers) > 1 else here.answers[0]
+            if callable(answer):
+                answer = answer(here.asked[-1][2])
+            status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in {"Content-Length": len(body), **headers}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args):
+            pass
+
+    here = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    here.handle_error = lambda *_: None  # a client that gave up is no news
+    here.asked, here.answers = [], []
+    here.url = f"http://127.0.0.1:{here.server_address[1]}/v1"
+    thread = threading.Thread(target=here.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield here
+    here.shutdown()
+    thread.join()
+    here.server_close()
+
+
+def judge(server, **settings):
+    return EndpointJudge(server.url, "stub", pause=0.0, **settings)
+
+
+def test_a_score_comes_from_the_top_logprobs_of_the_first_token(server):
+    server.answers = [completion("4", places=[place("4", n4=0.4, _4=0.2, n2=0.2, The=0.1)])]
+    verdict = g_eval(judge(server, api_key="secret"), TASK, TEXTS)
+    assert verdict.score == pytest.approx((4 * 0.6 + 2 * 0.2) / 0.8)
+    assert verdict.reading.outside == pytest.approx(0.2)
+    path, headers, body = server.asked[0]
+    assert path == "/v1/chat/completions" and headers["Authorization"] == "Bearer secret"
+    assert body["model"] == "stub" and body["logprobs"] is True and body["top_logprobs"] == 20
+    content = body["messages"][0]["content"]
+    assert "Boil it" in content and content.endswith("Clarity (1-5):")
+
+
+def test_blank_tokens_before_the_score_are_passed_over(server):
+    places = [place("\n", n1=0.9), place(" ", n1=0.9), place("5", n5=0.5, n3=0.5)]
+    server.answers = [completion("\n 5", places=places)]
+    assert g_eval(judge(server), TASK, TEXTS).score == pytest.approx(4)
+
+
+def test_without_a_key_no_authorization_is_sent(server):
+    server.answers = [completion("4", places=[place("4", n4=1.0)])]
+    g_eval(judge(server), TASK, TEXTS)
+    assert "Authorization" not in server.asked[0][1]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        completion("4"),
+        {"choices": [{"message": {"content": "4"}}]},
+        completion("4", places=[]),
+        (400, {"error": {"message": "logprobs are not supported"}}, {}),
+    ],
+    ids=["null", "absent", "empty", "refused"],
+)
+def test_a_server_without_logprobs_is_sampled_twenty_times(server, first):
+    replies = ["4"] * 15 + ["2"] * 5
+    server.answers = [first, lambda body: completion(*replies[: body["n"]])]
+    verdict = g_eval(judge(server), TASK, TEXTS)
+    assert verdict.score == pytest.approx(3.5)
+    assert (verdict.reading.method, verdict.reading.samples) == ("samples", 20)
+    assert server.asked[1][2]["n"] == 20 and server.asked[1][2]["temperature"] == 1.0
+
+
+def test_a_server_that_sends_one_answer_at_a_time_is_asked_with_other_seeds(server):
+    server.answers = [lambda body: completion(str(1 + body["seed"] % 5))]
+    verdict = g_eval(judge(server), TASK, TEXTS, method="samples", samples=5, seed=10)
+    assert verdict.score == pytest.approx(3)
+    assert [body["seed"] for _, _, body in server.asked] == [10, 11, 12, 13, 14]
+
+
+def test_a_scale_to_ten_is_refused_by_name_and_can_be_sampled(server):
+    task = JudgeTask("Rate.", "Clarity", "1 is confusing.", tuple(range(1, 11)))
+    with pytest.raises(JudgeError, match=r"can't tell 1 from 10.*samples"):
+        g_eval(judge(server), task, TEXTS)
+    assert server.asked == []
+    server.answers = [lambda body: completion(*["10", "1"][: body["n"]])]
+    assert g_eval(judge(server), task, TEXTS, method="samples", samples=2).score == 5.5
+
+
+def test_tokens_none_of_which_is_a_score_are_named_in_the_error(server):
+    server.answers = [completion("The", places=[place("The", The=0.9, I=0.1)])]
+    with pytest.raises(JudgeError, match=r"'The', 'I'.*ask for the answer alone"):
+        g_eval(judge(server), TASK, TEXTS)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_passing_trouble_is_tried_again(server, status):
+    good = completion("4", places=[place("4", n4=1.0)])
+    server.answers = [(status, b"busy", {}), (status, b"busy", {}), good]
+    assert g_eval(judge(server), TASK, TEXTS).score == 4
+    assert len(server.asked) == 3
+
+
+def test_a_trouble_that_stays_is_an_error_after_so_many_tries(server):
+    server.answers = [(503, b"overloaded", {})]
+    with pytest.raises(JudgeError, match=r"answered 503: overloaded \(asked 4 times\)"):
+        g_eval(judge(server, retries=3), TASK, TEXTS)
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_a_refusal_is_not_repeated_and_says_what_the_server_said(server, status):
+    server.answers = [(status, b"no such model", {})]
+    with pytest.raises(JudgeError, match=f"answered {status}: no such model"):
+        g_eval(judge(server), TASK, TEXTS)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307])
+def test_a_redirect_is_not_followed_so_the_key_stays_at_home(server, status):
+    server.answers = [(status, b"", {"Location": f"{server.url}/elsewhere"})]
+    with pytest.raises(JudgeError, match=f"answered {status}"):
+        g_eval(judge(server, api_key="secret"), TASK, TEXTS)
+    assert [path for path, _, _ in server.asked] == ["/v1/chat/completions"]
+
+
+def likeliest(token, logprob):
+    """An answer whose only token has this log-probability."""
+    content = {"token": "4", "top_logprobs": [{"token": token, "logprob": logprob}]}
+    return {"choices": [{"logprobs": {"content": [content]}}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"<html>hello</html>", "no chat completion"),
+        ({"choices": []}, "no chat completion"),
+        ([1, 2], "no chat completion"),
+        ({"choices": [{"logprobs": {"content": [{"tok": "4"}]}}]}, "another form"),
+        ({"choices": [{"logprobs": {"content": [{"token": "4", "top_logprobs": [1]}]}}]},
+         "another form"),
+        ({"choices": [{"text": "4"}]}, "without a message"),
+        (likeliest("4", 1e6), "another form"),
+        (likeliest("4", 3.0), "another form"),
+        (likeliest(None, -0.1), "another form"),
+        ({"choices": [{"message": {"content": [{"type": "text", "text": "4"}]}}]}, "no text"),
+        (b"[" * 100_000, "no chat completion"),
+        ((500, b"busy", {"Content-Length": 500}), "answered 500"),
+    ],
+)  # fmt: skip
+def test_an_answer_of_another_form_is_an_error(server, answer, says):
+    server.answers = [answer]
+    with pytest.raises(JudgeError, match=says):
+        g_eval(judge(server), TASK, TEXTS)
+
+
+def test_a_server_that_is_not_there_is_an_error(server):
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(JudgeError, match=r"does not answer: .*\(asked 2 times\)"):
+        g_eval(judge(server, retries=1), TASK, TEXTS)
+
+
+def test_a_server_that_is_too_slow_is_given_up(server):
+    hold = threading.Event()
+    server.answers = [lambda _: hold.wait(5) and completion("4")]
+    with pytest.raises(JudgeError, match="timed out"):
+        g_eval(judge(server, retries=0, timeout=0.1), TASK, TEXTS)
+    hold.set()
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://", "file:///etc"])
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(ValueError, match="url must be like"):
+        EndpointJudge(url, "model")
+
+
+@pytest.mark.parametrize("settings", [{"timeout": 0}, {"retries": -1}, {"pause": -1}])
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(ValueError, match="must be positive"):
+        EndpointJudge("http://localhost/v1", "model", **settings)

@@ -1,0 +1,144 @@
+"""Error spans: a strict format, locations that must occur, a score that is counted."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.metrics.judge.error_spans import (
+    ErrorSpan,
+    ErrorSpanError,
+    Report,
+    check_locations,
+    find_error_spans,
+    parse_report,
+    report_prompt,
+)
+
+TEXT = "On a gray Tuesday the\n  ferry flew to the island, and it's crew were glad."
+GOOD = """2 errors
+Error location 1: the ferry flew
+Error type 1: mistranslation
+Severity 1: major
+Explanation 1: A ferry sails: it does not fly.
+Error location 2: "it's"
+Error type 2: spelling
+Severity 2: Minor
+Explanation 2: The possessive is "its".
+"""
+FIELDS = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12)
+
+
+def test_a_report_is_read_field_by_field():
+    report = parse_report(GOOD)
+    assert report.errors == (
+        ErrorSpan("the ferry flew", "mistranslation", "major", "A ferry sails: it does not fly."),
+        ErrorSpan("it's", "spelling", "minor", 'The possessive is "its".'),
+    )
+    assert report.score == -5 - 1
+
+
+@given(st.lists(st.tuples(FIELDS, FIELDS, st.sampled_from(["minor", "major"]), FIELDS), max_size=6))
+def test_a_report_written_in_the_format_is_read_back_and_counted(errors):
+    lines = [f"{len(errors)} errors"]
+    for n, (location, kind, severity, why) in enumerate(errors, 1):
+        lines += [f"Error location {n}: {location}", f"Error type {n}: {kind}",
+                  f"Severity {n}: {severity}", f"Explanation {n}: {why}"]  # fmt: skip
+    report = parse_report("\n".join(lines))
+    assert report == Report(tuple(ErrorSpan(*error) for error in errors))
+    severities = [error[2] for error in errors]
+    assert report.score == -severities.count("minor") - 5 * severities.count("major")
+
+
+@pytest.mark.parametrize("head", ["No errors", "no error.", "0 errors", "NO ERRORS:"])
+def test_a_clean_text_scores_zero(head):
+    assert parse_report(head) == Report(()) and parse_report(head).score == 0
+
+
+def test_the_lines_of_one_error_may_come_in_any_order():
+    head, *lines = GOOD.splitlines()
+    shuffled = "\n".join([head, *lines[3::-1], "", *lines[:3:-1]])
+    assert parse_report(shuffled) == parse_report(GOOD)
+
+
+def without(line):
+    return "\n".join(row for row in GOOD.splitlines() if not row.startswith(line))
+
+
+@pytest.mark.parametrize(
+    ("report", "says"),
+    [
+        ("", "line 1 must be"),
+        ("There are two errors.", "line 1 must be"),
+        (GOOD.replace("2 errors", "3 errors"), "counts 3 errors, 2 follow"),
+        ("2 errors", "counts 2 errors, 0 follow"),
+        ("No errors\n" + GOOD.partition("\n")[2], "counts 0 errors, 2 follow"),
+        (without("Severity 2"), "error 2 lacks Severity"),
+        (without("Explanation 1"), "must be together"),
+        (GOOD + "I hope this helps!", "line 10 is 'I hope this helps!'"),
+        (GOOD.replace("Severity 2", "Severity 3"), "numbered"),
+        (GOOD.replace("Error type 1", "Error location 1"), "each of them once"),
+        (GOOD.replace("Severity 1: major", "Severity 1: awful"), '"minor" or "major"'),
+        (GOOD.replace(" the ferry flew", ""), "location is empty"),
+    ],
+)
+def test_a_report_in_another_format_is_an_error(report, says):
+    with pytest.raises(ErrorSpanError, match=says):
+        parse_report(report)
+
+
+@pytest.mark.parametrize("report", [None, 3, b"No errors", ["No errors"]])
+def test_anything_but_a_string_is_an_error(report):
+    with pytest.raises(TypeError, match="must be a string"):
+        parse_report(report)
+
+
+def test_locations_are_found_across_line_breaks_and_as_often_as_they_occur():
+    ferry, crew = parse_report(GOOD).errors
+    ((start, end),) = ferry.positions(TEXT)
+    assert TEXT[start:end].split() == ["the", "ferry", "flew"]
+    assert len(crew.positions(TEXT)) == 1
+    assert len(ErrorSpan("the", "x", "minor", "x").positions(TEXT)) == 2
+    check_locations(parse_report(GOOD), TEXT)
+
+
+def test_special_characters_in_a_location_match_literally():
+    assert ErrorSpan("a.c (x)", "x", "minor", "x").positions("abc (x), a.c (x)") == [(9, 16)]
+
+
+def test_a_location_that_does_not_occur_is_an_error_with_the_closest_words():
+    report = Report((ErrorSpan("the fairy flew", "x", "major", "x"),))
+    assert report.unlocated(TEXT) == report.errors
+    with pytest.raises(ErrorSpanError, match=r"does not occur.*'the ferry flew'"):
+        check_locations(report, TEXT)
+    with pytest.raises(ErrorSpanError, match=r"judged$"):
+        check_locations(Report((ErrorSpan("quite another thing", "x", "minor", "x"),)), TEXT)
+
+
+class Writer:
+    def __init__(self, text):
+        self.text, self.asked = text, []
+
+    def write(self, prompt, start="", **settings):
+        self.asked.append((prompt, settings))
+        return [self.text]
+
+
+def test_a_judges_report_is_parsed_and_checked():
+    judge = Writer(GOOD)
+    assert find_error_spans(judge, TEXT, reference="The ferry sailed.").score == -6
+    prompt, settings = judge.asked[0]
+    assert TEXT in prompt and "The ferry sailed." in prompt and settings["temperature"] == 0
+
+
+@pytest.mark.parametrize(("written", "says"), [("All fine!", "line 1"), (GOOD, "does not occur")])
+def test_an_unusable_report_is_an_error_that_shows_it(written, says):
+    with pytest.raises(ErrorSpanError, match=says) as caught:
+        find_error_spans(Writer(written), "Another text.")
+    assert written in str(caught.value)
+
+
+def test_a_prompt_mentions_a_reference_only_if_there_is_one():
+    assert "reference" not in report_prompt("It rains up.").lower()
+    assert "Reference:\nIt rains." in report_prompt("It rains up.", reference="It rains.")
+    with pytest.raises(ValueError, match="text is empty"):
+        report_prompt(" ")

@@ -1,0 +1,167 @@
+"""METEOR: the equations by hand, bounds, versions, several references, odd inputs."""
+
+import warnings
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.metrics.meteor import score as meteor_module
+from course_pkg.metrics.meteor.score import PARAMETERS, MeteorParameters, f_mean, meteor
+
+texts = st.lists(
+    st.sampled_from(["the", "cat", "cats", "sat", "on", "a", "mat", "mats", "sits", "."]),
+    max_size=9,
+).map(" ".join)
+versions = st.sampled_from(sorted(PARAMETERS))
+OWN = [{"cat", "feline"}, {"quick", "fast"}]
+
+
+def score(hypothesis, references, **options):
+    return meteor(hypothesis, references, **{"synonyms": None, **options})
+
+
+def test_a_case_by_hand():
+    # the cat sat on the mat / on the mat sat the cat: all six match, in three chunks.
+    found = score("on the mat sat the cat", "the cat sat on the mat")
+    assert (found.precision, found.recall, found.chunks) == (1, 1, 3)
+    assert found.penalty == pytest.approx(0.5 * (3 / 6) ** 3)
+    assert found.score == pytest.approx(1 - 0.0625)
+    # Three of four words of the hypothesis, three of six of the reference, two chunks.
+    found = score("the cat was mat", "the cat sat on the mat")
+    assert (found.precision, found.recall, found.chunks) == (3 / 4, 3 / 6, 2)
+    assert found.fmean == pytest.approx(10 * 0.75 * 0.5 / (0.5 + 9 * 0.75))
+    assert found.score == pytest.approx(found.fmean * (1 - 0.5 * (2 / 3) ** 3))
+
+
+@given(texts, texts, versions)
+def test_everything_lies_between_0_and_1(hypothesis, reference, version):
+    found = score(hypothesis, reference, version=version, synonyms=OWN)
+    for value in (found.score, found.precision, found.recall, found.fmean, found.penalty):
+        assert 0 <= value <= 1 + 1e-12
+    assert found.score <= found.fmean
+
+
+@given(texts.filter(bool))
+def test_a_copy_scores_one_less_gamma_over_m_to_the_beta(text):
+    words = len(text.split())
+    assert score(text, text).score == pytest.approx(1 - 0.5 / words**3)
+    assert score(text, text, version="1.5").score == pytest.approx(1)  # the tool spares copies
+    steep = replace(PARAMETERS["2005"], gamma=0.3, beta=1.5)
+    assert score(text, text, version=steep).score == pytest.approx(1 - 0.3 / words**1.5)
+
+
+@given(texts, texts)
+def test_swapping_the_texts_swaps_precision_and_recall(hypothesis, reference):
+    there, back = score(hypothesis, reference), score(reference, hypothesis)
+    assert (there.precision, there.recall) == (back.recall, back.precision)
+    assert there.penalty == pytest.approx(back.penalty)
+
+
+@given(texts, st.lists(texts, min_size=1, max_size=4))
+def test_of_several_references_the_best_counts_in_any_order(hypothesis, references):
+    single = [score(hypothesis, reference).score for reference in references]
+    found = score(hypothesis, references)
+    assert found.score == max(single) == score(hypothesis, references[::-1]).score
+    assert single[found.reference_index] == found.score
+
+
+@given(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0, 1))
+def test_f_mean_lies_between_p_and_r_and_alpha_weighs_recall(precision, recall, alpha):
+    value = f_mean(precision, recall, alpha)
+    assert min(precision, recall) - 1e-9 <= value <= max(precision, recall) + 1e-9
+    assert f_mean(precision, recall, 0) == pytest.approx(precision)
+    assert f_mean(precision, recall, 1) == pytest.approx(recall)
+    assert f_mean(precision, recall, 0.9) == pytest.approx(
+        10 * precision * recall / (recall + 9 * precision)
+    )
+
+
+def test_stages_add_matches_one_by_one():
+    hypothesis, reference = "quick cats run", "fast cat run"
+    assert len(score(hypothesis, reference, stem=False).matches) == 1
+    assert len(score(hypothesis, reference).matches) == 2
+    found = score(hypothesis, reference, synonyms=OWN)
+    assert [match.stage for match in found.matches] == ["synonym", "stem", "exact"]
+    assert found.stages == ("exact", "stem", "synonym")
+    assert score(hypothesis, reference, stem=False).stages == ("exact",)
+
+
+def test_inexact_matches_count_less_in_version_1_5():
+    found = score("quick cats run", "fast cat run", version="1.5", synonyms=OWN)
+    assert found.precision == pytest.approx((0.8 + 0.6 + 1) / 3)
+    assert score("quick cats run", "fast cat run", synonyms=OWN).precision == 1
+
+
+def test_function_words_count_less_where_there_is_a_delta():
+    texts = ("the cat", "the dog")
+    plain = score(*texts, version="1.5")
+    found = score(*texts, version="1.5", function_words={"the"})
+    assert plain.precision == pytest.approx(1 / 2)
+    assert found.precision == pytest.approx(0.25 / (0.25 + 0.75))
+    assert score(*texts, function_words={"the"}).precision == 1 / 2  # 2005 has no delta
+
+
+def test_the_tool_spares_only_a_copy_from_the_penalty():
+    assert score("a cat sat", "a cat sat", version="1.5").penalty == 0
+    assert score("a cat", "a cat sat", version="1.5").penalty > 0
+    assert score("sat a cat", "a cat sat", version="1.5").penalty > 0
+
+
+def test_nothing_in_common_and_empty_texts_score_0():
+    for texts in (("cat", "dog"), ("", "dog"), ("cat", ""), ("", ""), ("cat", ["dog", ""])):
+        found = score(*texts)
+        assert (found.score, found.matches, found.chunks) == (0, (), 0)
+
+
+def test_case_and_tokenizer():
+    assert score("The Cat.", "the cat .").precision == 1
+    assert score("The Cat", "the cat", lowercase=False).score == 0
+    assert score("cat.", "cat", tokenize="whitespace").score == 0
+    assert score("今天天气真不错", "今天是个好天气").score == 0  # one long "word" each
+    assert len(score("今天天气真不错", "今天是个好天气", tokenize="zh").matches) == 4
+
+
+def test_without_wordnet_it_says_so(monkeypatch):
+    monkeypatch.setattr(meteor_module, "open_wordnet", lambda: None)
+    with pytest.warns(UserWarning, match="WordNet is not installed"):
+        found = meteor("a car", "an automobile")
+    assert found.stages == ("exact", "stem")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        meteor("a car", "an automobile", synonyms=None)
+
+
+def test_wrong_inputs_are_named():
+    for wrong in (None, 3, b"cat"):
+        with pytest.raises(TypeError, match="must be a string"):
+            score(wrong, "cat")
+        with pytest.raises(TypeError, match="must be a string"):
+            score("cat", wrong)
+    with pytest.raises(TypeError, match="must be a string"):
+        score("cat", ["cat", None])
+    with pytest.raises(ValueError, match="references is empty"):
+        score("cat", [])
+    with pytest.raises(ValueError, match=r"2007.*there are"):
+        score("cat", "cat", version="2007")
+    with pytest.raises(TypeError, match="no version"):
+        score("cat", "cat", version=2)
+    with pytest.raises(TypeError, match="function_words"):
+        score("cat", "cat", function_words="the")
+    with pytest.raises(ValueError, match="no tokenizer"):
+        score("cat", "cat", tokenize="14a")
+    with pytest.raises(ValueError, match="synonyms must be"):
+        score("cat", "cat", synonyms="thesaurus")
+    with pytest.raises(TypeError, match="set of synonyms"):
+        score("cat", "cat", synonyms=["cat", "feline"])
+    with pytest.raises(ValueError, match=r"100000 words.*sentences one by one"):
+        score("cat " * 100_000, "cat")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"alpha": 1.2}, {"gamma": -1}, {"beta": 0}, {"delta": 2}, {"weights": (1, 2, 0)}]
+)
+def test_impossible_parameters_are_refused(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        MeteorParameters(**{"alpha": 0.9, "beta": 3.0, "gamma": 0.5, **wrong})

@@ -1,0 +1,119 @@
+"""Synonyms: own sets, and WordNet's file format on a small database written here."""
+
+import zipfile
+
+import pytest
+
+from course_pkg.metrics.meteor import wordnet
+from course_pkg.metrics.meteor.score import meteor
+from course_pkg.metrics.meteor.wordnet import SynonymSets, WordNet, find_wordnet
+
+# As wndb(5) has it: lemma, part, number of synsets, pointers, …, and the offsets at the end.
+FILES = {
+    "index.noun": "  1 A license line starts with spaces\n"
+    "automobile n 1 2 @ ~ 1 1 02958343  \n"
+    "car n 2 2 @ ~ 2 1 02958343 02959942  \n"
+    "car_door n 1 1 @ 1 0 02960352  \n"
+    "man n 1 1 @ 1 1 10287213  \n"
+    "railcar n 1 1 @ 1 0 02959942  \n",
+    "index.verb": "go v 2 1 @ 2 2 01835496 01846658  \n"
+    "move v 1 1 @ 1 1 01835496  \n"
+    "stop v 1 1 @ 1 1 01859586  \n",
+    "index.adj": "big a 1 1 & 1 1 01382086  \nlarge a 1 1 & 1 1 01382086  \n",
+    "index.adv": "quickly r 1 1 ! 1 1 00085811  \n",
+    "noun.exc": "men man\n",
+    "verb.exc": "went go\n",
+    "adj.exc": "bigger big\n",
+    "adv.exc": "",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    return tmp_path
+
+
+def related(source, one, other):
+    return bool(source.senses(one) & source.senses(other))
+
+
+def test_words_of_one_synset_are_synonyms_and_it_is_not_transitive(folder):
+    base = WordNet(folder)
+    assert related(base, "car", "automobile")
+    assert related(base, "car", "railcar")
+    assert not related(base, "automobile", "railcar")
+    assert not related(base, "car", "man")
+
+
+def test_base_forms_by_rule_and_by_exception(folder):
+    base = WordNet(folder)
+    assert related(base, "cars", "automobiles")
+    assert related(base, "men", "man")
+    assert related(base, "went", "moving")  # go and move
+    assert related(base, "bigger", "larger")
+    assert related(base, "going", "moved")
+
+
+def test_unknown_words_and_odd_ones_have_no_senses(folder):
+    base = WordNet(folder)
+    for word in ("", "s", "ing", "xyz", "ca", "carr", "1", ".", "license"):
+        assert base.senses(word) == frozenset(), word
+
+
+def test_a_zip_file_serves_as_well(folder, tmp_path_factory):
+    archive = tmp_path_factory.mktemp("zipped") / "wordnet.zip"
+    with zipfile.ZipFile(archive, "w") as target:
+        for name in FILES:
+            target.write(folder / name, f"wordnet/{name}")
+    assert related(WordNet(zipfile.Path(archive, "wordnet/")), "cars", "automobile")
+
+
+def test_where_it_is_looked_for(folder, monkeypatch, tmp_path_factory):
+    monkeypatch.setattr(wordnet, "SYSTEM_FOLDERS", ())
+    monkeypatch.setattr(wordnet.nltk.data, "path", [])
+    for name in ("WNSEARCHDIR", "WNHOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert find_wordnet() is None
+    monkeypatch.setattr(wordnet, "SYSTEM_FOLDERS", (str(folder),))
+    assert find_wordnet() == folder
+    data = tmp_path_factory.mktemp("nltk_data")
+    (data / "corpora").mkdir()
+    (data / "corpora" / "wordnet").symlink_to(folder)
+    monkeypatch.setattr(wordnet.nltk.data, "path", [str(data)])
+    assert find_wordnet() == data / "corpora" / "wordnet"
+    monkeypatch.setenv("WNSEARCHDIR", str(folder))
+    assert find_wordnet() == folder
+
+
+def test_a_missing_file_is_named(folder):
+    (folder / "verb.exc").unlink()
+    with pytest.raises(FileNotFoundError, match=r"verb\.exc"):
+        WordNet(folder)
+
+
+def test_meteor_takes_it_as_a_source(folder):
+    base = WordNet(folder)
+    found = meteor("the automobiles went", "the car moved", synonyms=base)
+    assert [match.stage for match in found.matches] == ["exact", "synonym", "synonym"]
+
+
+def test_own_sets_ignore_case_and_refuse_what_is_no_set():
+    own = SynonymSets([{"Car", "automobile"}])
+    assert related(own, "car", "automobile")
+    with pytest.raises(TypeError, match="set of synonyms"):
+        SynonymSets(["car"])
+    with pytest.raises(TypeError, match="set of synonyms"):
+        SynonymSets([{1, 2}])
+
+
+def test_the_wordnet_of_this_machine_knows_everyday_synonyms():
+    if find_wordnet() is None:
+        pytest.skip(
+            "WordNet's files are not on this machine (package wordnet-base, or NLTK's data)"
+        )
+    base = wordnet.open_wordnet()
+    for one, other in (("car", "automobiles"), ("quickly", "rapidly"), ("physician", "doctors")):
+        assert related(base, one, other), (one, other)
+    assert not related(base, "cat", "dog")

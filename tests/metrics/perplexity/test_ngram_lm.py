@@ -1,0 +1,173 @@
+"""n-gram models: distributions that sum to one, counts worked by hand, smoothing."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.lm.datasets import load_examples, load_texts
+from course_pkg.metrics.perplexity.ngram_lm import END, START, UNKNOWN, NGramModel
+
+CORPUS = [["the", "cat", "sat"], ["the", "dog", "sat"], ["the", "cat", "ran", "home"]]
+SMOOTHINGS = ("none", "add-k", "kneser-ney")
+sentences = st.lists(st.lists(st.sampled_from("abcd"), max_size=6), min_size=1, max_size=6).filter(
+    any
+)
+
+
+@given(sentences, st.integers(1, 4), st.sampled_from(["add-k", "kneser-ney"]), st.data())
+@settings(deadline=None)
+def test_after_any_history_the_probabilities_sum_to_one(corpus, order, smoothing, data):
+    model = NGramModel(corpus, order, smoothing=smoothing)
+    history = data.draw(st.lists(st.sampled_from("abcdz"), max_size=5))
+    probabilities = [model.probability(token, history) for token in model.vocabulary]
+    assert sum(probabilities) == pytest.approx(1, rel=1e-12)
+    assert min(probabilities) > 0
+
+
+@given(sentences, st.integers(1, 4))
+@settings(deadline=None)
+def test_unsmoothed_it_is_the_share_of_what_was_seen(corpus, order):
+    model = NGramModel(corpus, order, smoothing="none")
+    total = sum(model.probability(token, [START] * order) for token in model.vocabulary)
+    assert total == pytest.approx(1, rel=1e-12)
+    assert math.isfinite(model.score(corpus).nll)
+
+
+def test_a_bigram_model_by_hand():
+    model = NGramModel(CORPUS, 2, smoothing="none")
+    assert model.probability("cat", ["the"]) == 2 / 3
+    assert model.probability("sat", ["any", "thing", "cat"]) == 1 / 2
+    assert model.probability(END, ["sat"]) == 1
+    # p(the | <s>) p(dog | the) p(sat | dog) p(</s> | sat)
+    result = model.score([["the", "dog", "sat"]])
+    assert math.exp(-result.nll) == pytest.approx(1 * (1 / 3) * 1 * 1, rel=1e-12)
+    assert result.tokens == 4
+    assert result.bits_per_token == pytest.approx(math.log2(3) / 4, rel=1e-12)
+    assert result.perplexity == pytest.approx(2**result.bits_per_token, rel=1e-12)
+
+
+def test_add_k_by_hand():
+    model = NGramModel(CORPUS, 2, smoothing="add-k", k=0.5)
+    size = len({"the", "cat", "sat", "dog", "ran", "home", END, UNKNOWN})
+    assert len(model.vocabulary) == size
+    assert model.probability("cat", ["the"]) == (2 + 0.5) / (3 + 0.5 * size)
+    assert model.probability("fish", ["the"]) == 0.5 / (3 + 0.5 * size)
+    assert model.probability("cat", ["fish"]) == pytest.approx(1 / size, rel=1e-12)
+
+
+def test_kneser_ney_by_hand():
+    model = NGramModel(CORPUS, 2, smoothing="kneser-ney", discount=0.75)
+    # 9 kinds of bigram; "cat" has one kind before it, "sat" two. 7 words and the end, 8 with <unk>.
+    kinds = {tuple(pair) for s in CORPUS for pair in zip([START, *s], [*s, END], strict=True)}
+    ends = {pair[1] for pair in kinds}
+    spread = 0.75 * len(ends) / len(kinds) / len(model.vocabulary)
+    cat = (1 - 0.75) / len(kinds) + spread
+    sat = (2 - 0.75) / len(kinds) + spread
+    assert model.probability("cat", ["fish"]) == pytest.approx(cat, rel=1e-12)
+    assert model.probability("sat", ["fish"]) == pytest.approx(sat, rel=1e-12)
+    # after "the" (3 times, followed by 2 kinds): what is kept, and a share of the lower order
+    assert model.probability("cat", ["the"]) == pytest.approx(
+        (2 - 0.75) / 3 + 0.75 * 2 / 3 * cat, rel=1e-12
+    )
+
+
+def test_kneser_ney_counts_occurrences_where_a_sentence_begins():
+    corpus = [["a", "x"]] * 9 + [["b", "x"]]
+    model = NGramModel(corpus, 3)
+    # History ("<s>", "<s>") was seen; but even one order down "a" begins 9 of 10 sentences.
+    assert model.probability("a") > 5 * model.probability("b")
+    assert model._counts[2][(START,)] == {"a": 9, "b": 1}
+
+
+def test_a_word_that_follows_only_one_other_is_not_expected_elsewhere():
+    corpus = [["san", "francisco"]] * 20 + [[w, "street"] for w in "abcdefgh"]
+    model = NGramModel(corpus, 2)
+    assert model.probability("street", ["new"]) > 4 * model.probability("francisco", ["new"])
+
+
+def test_what_was_not_seen_is_impossible_without_smoothing():
+    model = NGramModel(CORPUS, 2, smoothing="none")
+    assert model.score([["the", "home"]]).perplexity == math.inf
+    assert model.log_probs(["fish"])[0] == -math.inf
+    for smoothing in ("add-k", "kneser-ney"):
+        assert math.isfinite(NGramModel(CORPUS, 2, smoothing=smoothing).score([["fish"]]).nll)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
+def test_sentences_are_independent_and_their_order_does_not_matter(smoothing):
+    model = NGramModel(CORPUS, 3, smoothing=smoothing)
+    apart = sum(model.score([sentence]).nll for sentence in CORPUS)
+    assert model.score(CORPUS).nll == pytest.approx(apart, rel=1e-12)
+    turned = NGramModel(CORPUS[::-1], 3, smoothing=smoothing)
+    assert turned.score(CORPUS[::-1]).nll == pytest.approx(apart, rel=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", ["add-k", "kneser-ney"])
+def test_a_larger_vocabulary_leaves_less_for_each_and_knows_its_words(smoothing):
+    small = NGramModel(CORPUS, 2, smoothing=smoothing)
+    large = NGramModel(CORPUS, 2, smoothing=smoothing, vocabulary=["fish", "bird", "cat"])
+    assert large.vocabulary == small.vocabulary | {"fish", "bird"}
+    assert large.probability("cat", ["the"]) < small.probability("cat", ["the"])
+    assert large.probability("fish", ["the"]) == large.probability(UNKNOWN, ["the"])
+    total = sum(large.probability(token, ["the"]) for token in large.vocabulary)
+    assert total == pytest.approx(1, rel=1e-12)
+
+
+def test_an_order_of_one_ignores_the_history():
+    for smoothing in SMOOTHINGS:
+        model = NGramModel(CORPUS, 1, smoothing=smoothing)
+        assert model.probability("cat", ["the"]) == model.probability("cat") > 0
+
+
+def test_an_empty_sentence_is_its_end():
+    model = NGramModel(CORPUS, 2, smoothing="add-k")
+    assert model.log_probs([]) == [math.log(model.probability(END))]
+
+
+def test_on_real_text_smoothing_and_a_higher_order_pay():
+    train = [example.response.split() for example in load_examples(split="train")]
+    held_out = [example.response.split() for example in load_examples(split="held-out")]
+
+    def bits(order, smoothing):
+        return NGramModel(train, order, smoothing=smoothing).score(held_out).bits_per_token
+
+    assert bits(2, "none") == math.inf
+    assert bits(2, "kneser-ney") < bits(2, "add-k")
+    assert bits(3, "kneser-ney") < bits(1, "kneser-ney")
+
+
+def test_no_model_of_characters_is_better_than_its_training_text_allows():
+    text = [list(text) for text in load_texts("passages")]
+    bits = [NGramModel(text, n, smoothing="none").score(text).bits_per_token for n in range(1, 6)]
+    assert bits == sorted(bits, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": 0}, "order must be"),
+        ({"order": 2.0}, "order must be"),
+        ({"order": True}, "order must be"),
+        ({"smoothing": "laplace"}, "smoothing must be"),
+        ({"k": 0}, "k must be above 0"),
+        ({"k": math.nan}, "k must be above 0"),
+        ({"discount": 1}, "discount must lie"),
+    ],
+)
+def test_wrong_settings_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        NGramModel(CORPUS, **{"order": 2, **options})
+
+
+def test_no_sentences_and_strings_in_their_place_are_refused():
+    for nothing in ([], [[]], [[], []]):
+        with pytest.raises(ValueError, match="no token to learn from"):
+            NGramModel(nothing, 2)
+    with pytest.raises(TypeError, match="split"):
+        NGramModel(["the cat sat"], 2)
+    with pytest.raises(TypeError, match="must be a string other than <s>"):
+        NGramModel([["a", 7]], 2)
+    with pytest.raises(TypeError, match="must be a string other than <s>"):
+        NGramModel(CORPUS, 2).log_probs(["<s>", "a"])

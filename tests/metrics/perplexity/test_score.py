@@ -1,0 +1,233 @@
+"""Perplexity of texts: totals over all scored tokens, windows, BOS, and what can't be scored."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from course_pkg.lm.load import load
+from course_pkg.metrics.perplexity.likelihood import Likelihood
+from course_pkg.metrics.perplexity.score import perplexity, windows
+
+TEXTS = ["The kettle is on.", "A", "", "Two geese crossed the road — 两只鹅。", "ab", "ab" * 40]
+
+
+@pytest.fixture(scope="module")
+def tiny_model():
+    return load("tiny")
+
+
+def nll(model, ids, first=1):
+    """Of the tokens from `first` on, in float64, alone in its batch."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].double()
+    scores = logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+    return -scores[first - 1 :].sum().item()
+
+
+def test_one_text_is_the_exponential_of_its_mean_negative_log_likelihood(tiny_model):
+    model, tokenizer = tiny_model
+    ids = tokenizer(TEXTS[0]).input_ids
+    result = perplexity(model, tokenizer, TEXTS[0])
+    assert (result.tokens, result.unscored) == (len(ids) - 1, 1)
+    assert result.nll == pytest.approx(nll(model, ids), abs=5e-5 * result.tokens)
+    assert result.perplexity == math.exp(result.nll / result.tokens)
+    assert len(result.per_text) == 1 and result.bos is None
+
+
+def test_a_corpus_is_its_total_over_its_total_and_no_mean_of_its_texts(tiny_model):
+    model, tokenizer = tiny_model
+    result = perplexity(model, tokenizer, TEXTS)
+    encoded = [tokenizer(text).input_ids for text in TEXTS]
+    total = sum(nll(model, ids) for ids in encoded if len(ids) > 1)
+    assert result.tokens == sum(max(0, len(ids) - 1) for ids in encoded)
+    assert result.nll == pytest.approx(total, abs=5e-5 * result.tokens)
+    scored = [part.perplexity for part in result.per_text if part.tokens]
+    assert abs(result.perplexity - sum(scored) / len(scored)) > 0.1
+
+
+def test_the_sum_of_the_texts_is_the_result(tiny_model):
+    result = perplexity(*tiny_model, TEXTS, bos=True)
+    total = Likelihood.total(result.per_text)
+    for field in ("nll", "tokens", "unscored", "words", "bytes"):
+        assert getattr(result, field) == getattr(total, field)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1),
+    st.integers(1, 20),
+    st.sampled_from(["left", "right"]),
+)
+@example(TEXTS, 4, "left")
+def test_the_value_does_not_depend_on_batches_padding_or_order(texts, batch_size, side):
+    model, tokenizer = load("tiny")
+    options = {"batch_size": batch_size, "padding_side": side, "bos": True}
+    if not any(texts):
+        with pytest.raises(ValueError, match="no token to score"):
+            perplexity(model, tokenizer, texts, **options)
+        return
+    result = perplexity(model, tokenizer, texts, **options)
+    turned = perplexity(model, tokenizer, texts[::-1], **options)
+    for text, part, other in zip(texts, result.per_text, turned.per_text[::-1], strict=True):
+        alone = nll(model, [tokenizer.bos_token_id, *tokenizer(text).input_ids]) if text else 0
+        assert part.nll == pytest.approx(alone, abs=5e-5 * max(1, part.tokens))
+        assert part.nll == pytest.approx(other.nll, abs=5e-5 * max(1, part.tokens))
+        assert part.bytes == len(text.encode()) and part.words == len(text.split())
+        assert not part.tokens or part.perplexity >= 1
+
+
+def test_a_bos_lets_the_first_token_be_scored_and_is_not_scored_itself(tiny_model):
+    model, tokenizer = tiny_model
+    ids = tokenizer(TEXTS[0]).input_ids
+    for bos, prefix in ((True, tokenizer.bos_token_id), (7, 7), (0, 0), (1, 1)):
+        result = perplexity(model, tokenizer, TEXTS[0], bos=bos)
+        assert (result.tokens, result.unscored, result.bos) == (len(ids), 0, prefix)
+        assert result.nll == pytest.approx(nll(model, [prefix, *ids]), abs=5e-5 * len(ids))
+
+
+def test_the_tokenizers_own_special_tokens_are_left_off(tiny_model):
+    from tokenizers.processors import TemplateProcessing
+
+    model, tokenizer = load("tiny")
+    plain = perplexity(model, tokenizer, TEXTS[0])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", tokenizer.bos_token_id)]
+    )
+    assert tokenizer("a").input_ids == [tokenizer.bos_token_id, 97]
+    assert perplexity(model, tokenizer, TEXTS[0]) == plain
+
+
+def test_the_text_says_what_was_left_out(tiny_model):
+    assert "6 texts, 5 first tokens unscored (no BOS)" in str(perplexity(*tiny_model, TEXTS))
+    assert "unscored" not in str(perplexity(*tiny_model, TEXTS, bos=True))
+
+
+@given(st.integers(0, 300), st.integers(2, 60), st.data())
+def test_windows_score_each_token_once_with_the_context_that_is_promised(length, most, data):
+    stride = data.draw(st.integers(1, most - 1))
+    found = windows(length, most, stride)
+    scored = [t for window in found for t in range(window.first, window.end)]
+    assert scored == list(range(1, length))
+    for window in found:
+        assert 0 < window.end - window.start <= most
+        assert window.first > window.start
+    for window in found[1:]:
+        assert window.first - window.start == most - stride
+        assert 1 <= window.end - window.first <= stride
+
+
+@pytest.mark.parametrize("stride", [1, 5, 16, 31])
+@pytest.mark.parametrize("bos", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_long_text_in_windows_is_what_a_plain_loop_gives(tiny_model, stride, bos, batch_size):
+    model, tokenizer = tiny_model
+    text = "The ferry leaves at six, fog or no fog. " * 3
+    ids = [tokenizer.bos_token_id] * bos + tokenizer(text).input_ids
+    begin, end, total = 0, 0, 0.0
+    while end < len(ids):
+        before, end = end, min(begin + 32, len(ids))
+        total += nll(model, ids[begin:end], max(1, before - begin))
+        begin += stride
+    options = {"stride": stride, "max_length": 32, "bos": bos, "batch_size": batch_size}
+    result = perplexity(model, tokenizer, text, **options)
+    assert result.tokens == len(ids) - 1
+    assert result.nll == pytest.approx(total, abs=5e-5 * result.tokens)
+
+
+def test_more_context_is_used_when_the_stride_is_smaller(tiny_model):
+    values = [
+        perplexity(*tiny_model, "abc" * 40, stride=stride, max_length=32).nll
+        for stride in (1, 8, 31)
+    ]
+    assert len(set(values)) == 3
+
+
+def test_a_text_that_fits_needs_no_windows(tiny_model):
+    plain = perplexity(*tiny_model, TEXTS)
+    assert perplexity(*tiny_model, TEXTS, stride=4, max_length=128).nll == pytest.approx(plain.nll)
+
+
+def test_a_text_too_long_is_an_error_that_names_it_and_the_mend(tiny_model):
+    with pytest.raises(ValueError, match="text 5 has 80 tokens and max_length is 64: give a strid"):
+        perplexity(*tiny_model, TEXTS, max_length=64)
+    with pytest.raises(ValueError, match="text 0 has 2049 tokens and max_length is 2048"):
+        perplexity(*tiny_model, "a" * 2048, bos=True)
+    assert perplexity(*tiny_model, "a" * 2049, stride=1024).tokens == 2048
+
+
+@pytest.mark.parametrize("bad", [{"stride": 0}, {"stride": 64}, {"stride": -3}])
+def test_a_stride_that_leaves_no_context_is_refused(tiny_model, bad):
+    with pytest.raises(ValueError, match="from 1 to max_length - 1"):
+        perplexity(*tiny_model, TEXTS, max_length=64, **bad)
+
+
+@pytest.mark.parametrize("length", [1, 0, 4096])
+def test_a_max_length_outside_the_models_context_is_refused(tiny_model, length):
+    with pytest.raises(ValueError, match="from 2 to the model's context of 2048"):
+        perplexity(*tiny_model, TEXTS, max_length=length)
+
+
+def test_empty_texts_and_single_tokens_add_nothing(tiny_model):
+    result = perplexity(*tiny_model, ["", "A", "ab"])
+    assert [part.tokens for part in result.per_text] == [0, 0, 1]
+    assert [part.unscored for part in result.per_text] == [0, 1, 1]
+    assert math.isnan(result.per_text[0].perplexity)
+    assert result.nll == perplexity(*tiny_model, "ab").nll
+
+
+@pytest.mark.parametrize("texts", ["", ["", ""], ["A", ""]])
+def test_nothing_to_score_is_an_error(tiny_model, texts):
+    with pytest.raises(ValueError, match="no token to score"):
+        perplexity(*tiny_model, texts)
+
+
+@pytest.mark.parametrize("texts", [None, 7, b"bytes", [b"bytes"], ["a", None], {"a": "b"}])
+def test_what_is_no_text_is_refused(tiny_model, texts):
+    with pytest.raises(TypeError, match="must be a string"):
+        perplexity(*tiny_model, texts)
+
+
+def test_no_texts_and_half_characters_are_refused(tiny_model):
+    with pytest.raises(ValueError, match="texts is empty"):
+        perplexity(*tiny_model, [])
+    with pytest.raises(ValueError, match="text 1 holds half a character"):
+        perplexity(*tiny_model, ["a", "b\ud800"])
+
+
+def test_texts_may_come_from_a_generator(tiny_model):
+    assert perplexity(*tiny_model, (t for t in TEXTS)) == perplexity(*tiny_model, TEXTS)
+
+
+def test_a_tokenizer_without_pad_token_will_do():
+    model, tokenizer = load("tiny")
+    with_pad = perplexity(model, tokenizer, TEXTS)
+    tokenizer.pad_token = None
+    assert tokenizer.pad_token_id is None
+    assert perplexity(model, tokenizer, TEXTS) == with_pad
+
+
+def test_a_bos_that_is_not_there_is_an_error():
+    model, tokenizer = load("tiny")
+    tokenizer.bos_token = None
+    with pytest.raises(ValueError, match="no BOS token"):
+        perplexity(model, tokenizer, TEXTS, bos=True)
+    for bos in (-1, 259, "<s>", None):
+        with pytest.raises(ValueError, match="bos must be"):
+            perplexity(model, tokenizer, TEXTS, bos=bos)
+
+
+def test_no_warning_is_printed_for_a_text_longer_than_the_context(tiny_model, recwarn, caplog):
+    perplexity(*tiny_model, "a" * 3000, stride=1500)
+    assert not recwarn.list and not caplog.records
+
+
+@pytest.mark.model
+def test_shuffled_words_surprise_a_trained_model_more(smollm2):
+    text = "The bakery opens before dawn, when the street smells of bread and wet stone."
+    words = text.split()
+    words = words[::2] + words[1::2]
+    plain, shuffled = perplexity(*smollm2, [text, " ".join(words)], bos=True).per_text
+    assert shuffled.nll > plain.nll + 20

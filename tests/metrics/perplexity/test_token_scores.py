@@ -1,0 +1,237 @@
+"""Log-probabilities of targets: right numbers, whatever the batch, the padding and the model."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, T5Config
+from transformers import T5ForConditionalGeneration as T5
+
+from course_pkg.adapters.injection import inject_lora
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.lm.load import load
+from course_pkg.metrics.perplexity import token_scores
+from course_pkg.metrics.perplexity.token_scores import (
+    plan_batches,
+    target_log_probs,
+    token_log_probs,
+)
+
+
+def gpt2(**options):
+    """A random GPT-2: its positions are learned and absolute, so a wrong position id shows."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = GPT2Config(vocab_size=60, n_positions=64, n_embd=32, n_layer=2, n_head=2)
+        config.update({"initializer_range": 0.3, **options})
+        return GPT2LMHeadModel(config).eval()
+
+
+def sequences(*lengths, vocabulary=60, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randint(vocabulary, (length,), generator=generator).tolist() for length in lengths
+    ]
+
+
+def one_by_one(model, ids):
+    """The reference: no batch, no pads, float64 log-softmax."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].double()
+    return logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+LENGTHS = (7, 1, 40, 3, 2, 7, 19, 33, 2, 12)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("batch_size", [1, 3, 16])
+@pytest.mark.parametrize("make", [gpt2, lambda: load("tiny").model], ids=["GPT-2", "Llama"])
+def test_batches_padded_on_either_side_give_what_one_by_one_gives(make, batch_size, side):
+    model, texts = make(), sequences(*LENGTHS)
+    found = token_log_probs(model, texts, batch_size=batch_size, padding_side=side)
+    for ids, score in zip(texts, found, strict=True):
+        assert score.dtype == torch.float32 and score.shape == (len(ids) - 1,)
+        if len(ids) > 1:
+            torch.testing.assert_close(score.double(), one_by_one(model, ids), rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_stands_in_a_pad_does_not_matter(side, monkeypatch):
+    costly = {"cpu": 10**6}  # so that unlike lengths share a batch
+    monkeypatch.setattr(token_scores, "PASS_COST", costly | {"other": 10**6})
+    model, texts = gpt2(), sequences(*LENGTHS)
+    assert len(plan_batches(LENGTHS, 16, 10**6, 10**6)) == 1
+    runs = [
+        token_log_probs(model, texts, padding_side=side, pad_token_id=pad) for pad in (0, 59, 17)
+    ]
+    for scores in zip(*runs, strict=True):
+        assert torch.equal(scores[0], scores[1]) and torch.equal(scores[0], scores[2])
+
+
+def test_context_before_first_is_read_and_not_scored():
+    model, texts = gpt2(), sequences(9, 20, 5, 6)
+    found = token_log_probs(model, texts, first=[4, 1, 9, 5], padding_side="left")
+    assert [len(score) for score in found] == [5, 19, 0, 1]
+    for ids, first, score in zip(texts, (4, 1, 9, 5), found, strict=True):
+        whole = one_by_one(model, ids).float()
+        torch.testing.assert_close(score, whole[first - 1 :], rtol=0, atol=5e-5)
+
+
+def test_scores_do_not_depend_on_the_size_of_a_chunk(monkeypatch):
+    logits = torch.randn(2, 33, 97, generator=torch.Generator().manual_seed(0)) * 20
+    targets = torch.arange(66).reshape(2, 33)
+    wanted = logits.double().log_softmax(-1).gather(-1, targets[..., None])[..., 0].float()
+    for chunk in (1, 97, 200, 10**6):
+        monkeypatch.setattr(token_scores, "CHUNK", chunk)
+        found = target_log_probs(logits, targets)
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("shift", [-1000.0, 0.0, 100.0])
+def test_a_constant_added_to_all_logits_changes_nothing(shift):
+    logits = torch.randn(5, 97, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets = torch.arange(5)
+    plain, shifted = (target_log_probs(x, targets) for x in (logits, logits + shift))
+    torch.testing.assert_close(shifted, plain, rtol=0, atol=1e-3 if shift else 0)
+
+
+def test_extreme_logits_neither_overflow_nor_become_nan():
+    logits = torch.tensor([[1e4, 0.0], [1e4, 0.0], [0.0, -torch.inf]])
+    assert target_log_probs(logits, torch.tensor([0, 1, 1])).tolist() == [0, -1e4, -torch.inf]
+
+
+def test_half_precision_logits_are_summed_in_single():
+    logits = torch.zeros(1, 50_000, dtype=torch.bfloat16)
+    found = target_log_probs(logits, torch.tensor([3]))
+    assert found.item() == pytest.approx(-torch.tensor(50_000.0).log().item(), abs=1e-4)
+
+
+def test_no_copy_of_the_logits_is_made(monkeypatch):
+    monkeypatch.setattr(token_scores, "CHUNK", 4 * 1000)
+    logits, targets = torch.zeros(256, 1000), torch.zeros(256, dtype=torch.long)
+    with torch.profiler.profile(profile_memory=True) as profiler:
+        target_log_probs(logits, targets)
+    largest = max(event.self_cpu_memory_usage for event in profiler.events())
+    assert largest < logits.nbytes / 8  # a log-softmax would be as large as the logits
+
+
+def test_an_id_outside_the_vocabulary_is_refused():
+    with pytest.raises(ValueError, match="do not belong together"):
+        target_log_probs(torch.zeros(2, 5), torch.tensor([1, 5]))
+    with pytest.raises(ValueError, match="do not fit"):
+        target_log_probs(torch.zeros(2, 5), torch.tensor([1]))
+
+
+def test_dropout_is_off_and_the_modes_of_all_modules_come_back():
+    model, texts = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5), sequences(30)
+    calm = token_log_probs(model, texts)[0]
+    model.train()
+    model.transformer.h[0].eval()
+    before = [module.training for module in model.modules()]
+    assert torch.equal(token_log_probs(model, texts)[0], calm)
+    assert [module.training for module in model.modules()] == before
+
+
+def test_modes_come_back_after_an_error_too():
+    model = gpt2().train()
+    with pytest.raises(IndexError):
+        token_log_probs(model, [[1, 2, 3000, 4]])
+    assert model.training
+
+
+def test_no_gradient_and_the_models_own_random_state_are_touched():
+    model = gpt2()
+    state = torch.get_rng_state()
+    assert not token_log_probs(model, sequences(5))[0].requires_grad
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_adapted_models_are_scored_with_their_adapter():
+    from peft import LoraConfig, get_peft_model
+
+    (ids,) = sequences(20)
+    ours, theirs = load("tiny").model, load("tiny").model
+    plain = token_log_probs(ours, [ids])[0]
+    inject_lora(ours, LoRAConfig(rank=2, target_modules=["q_proj"]))
+    theirs = get_peft_model(theirs, LoraConfig(r=2, target_modules=["q_proj"]))
+    for model in (ours, theirs):
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                nn.init.constant_(parameter, 0.5)
+        found = token_log_probs(model, [ids, ids[:7]], padding_side="left")
+        assert (found[0] - plain).abs().max() > 1e-3
+        torch.testing.assert_close(found[0].double(), one_by_one(model, ids), rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: BertForMaskedLM(BertConfig(vocab_size=60, hidden_size=12, num_hidden_layers=1)),
+        lambda: T5(T5Config(vocab_size=60, d_model=8, num_layers=1, num_heads=1, d_kv=8)),
+    ],
+    ids=["encoder", "encoder-decoder"],
+)
+def test_a_model_that_is_not_causal_is_refused(model):
+    with pytest.raises(ValueError, match="AutoModelForCausalLM"):
+        token_log_probs(model(), sequences(4))
+
+
+def test_wrong_arguments_are_refused():
+    model = gpt2()
+    for options in ({"batch_size": 0}, {"first": [0]}, {"first": [1, 1]}):
+        with pytest.raises(ValueError, match="at least 1"):
+            token_log_probs(model, sequences(4), **options)
+    with pytest.raises(ValueError, match="padding_side"):
+        token_log_probs(model, sequences(4), padding_side="both")
+    with pytest.raises(TypeError, match="language model, got str"):
+        token_log_probs("gpt2", sequences(4))
+
+
+def test_nan_is_reported_and_not_averaged():
+    model = gpt2()
+    with torch.no_grad():
+        model.transformer.ln_f.weight[0] = torch.nan
+    with pytest.raises(FloatingPointError, match="sequence 1 are NaN"):
+        token_log_probs(model, [[1], [1, 2]])
+
+
+def test_nothing_to_score_needs_no_forward_pass():
+    assert [score.tolist() for score in token_log_probs(gpt2(), [[], [3]])] == [[], []]
+    assert token_log_probs(gpt2(), []) == []
+
+
+@given(st.lists(st.integers(1, 200), max_size=40), st.integers(1, 9), st.integers(1, 500))
+@settings(deadline=None)
+def test_batches_hold_every_sequence_once_within_their_limits(lengths, batch_size, most):
+    batches = plan_batches(lengths, batch_size, most)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[i] for i in batch)
+        assert len(batch) <= batch_size
+        assert len(batch) == 1 or len(batch) * longest <= most
+
+
+def cost(lengths, batches, pass_cost):
+    rows = [(len(batch), max(lengths[i] for i in batch)) for batch in batches]
+    return sum(pass_cost + number * longest for number, longest in rows)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=9), st.integers(0, 50))
+@settings(deadline=None)
+def test_no_other_cut_of_the_sorted_sequences_costs_less(lengths, each):
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    best = cost(lengths, plan_batches(lengths, 16, 10**6, each), each)
+    for cuts in range(2 ** (len(order) - 1)):
+        batches, current = [], [order[0]]
+        for place, i in enumerate(order[1:]):
+            if cuts >> place & 1:
+                batches.append(current)
+                current = []
+            current.append(i)
+        assert best <= cost(lengths, [*batches, current], each)
+
+
+def test_a_short_text_is_not_padded_to_a_long_one():
+    assert plan_batches([5, 2000], 16, 10**6) == [[1], [0]]

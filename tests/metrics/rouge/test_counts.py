@@ -1,0 +1,168 @@
+"""F, several references, rounding: what is done with counts, apart from how things are counted."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.metrics.rouge.counts import (
+    MODES,
+    MULTI,
+    Overlap,
+    check_options,
+    f_measure,
+    score_overlaps,
+)
+
+shares = st.one_of(st.just(0.0), st.floats(1e-6, 1))
+betas = st.one_of(st.floats(0, 1e6), st.just(math.inf), st.just(1e200))
+overlaps = st.tuples(*3 * [st.integers(0, 20)]).map(
+    lambda three: Overlap(min(three), *sorted(three)[1:])
+)
+
+
+def test_f_by_hand():
+    # β = 1: 2·1·½ / 1½ = ⅔. β = 2: 5·1·½ / (½ + 4) = 5/9. β = ½: 1¼·½ / (½ + ¼) = 5/6.
+    assert f_measure(1, 0.5) == pytest.approx(2 / 3)
+    assert f_measure(1, 0.5, beta=2) == pytest.approx(5 / 9)
+    assert f_measure(1, 0.5, beta=0.5) == pytest.approx(5 / 6)
+
+
+@settings(deadline=None)
+@given(shares, shares, betas)
+def test_f_lies_between_precision_and_recall(p, r, beta):
+    value = f_measure(p, r, beta)
+    assert value <= max(p, r) * (1 + 1e-12)
+    assert value >= min(p, r) * (1 - 1e-12)
+
+
+@settings(deadline=None)
+@given(shares, shares)
+def test_f_is_symmetric_at_beta_one_and_not_otherwise(p, r):
+    assert f_measure(p, r) == f_measure(r, p)
+    if abs(p - r) > 0.01 and min(p, r) > 0.01:
+        assert f_measure(p, r, beta=2) != f_measure(r, p, beta=2)
+
+
+@settings(deadline=None)
+@given(st.floats(0.01, 1), st.floats(0.01, 1))
+def test_the_limits_of_beta_are_precision_and_recall(p, r):
+    assert f_measure(p, r, beta=0) == pytest.approx(p)
+    assert f_measure(p, r, beta=math.inf) == r
+    assert f_measure(p, r, beta=1e200) == r  # whose square is infinite in floating point
+    assert f_measure(p, r, beta=1e6) == pytest.approx(r)
+
+
+@settings(deadline=None)
+@given(st.floats(0.05, 1), st.floats(0.05, 1))
+def test_recall_weighs_as_much_as_precision_where_r_is_beta_times_p(p, r):
+    # ∂F/∂R = ∂F/∂P at β = R/P; the paper prints the inverse.
+    def slopes(beta, step=1e-6):
+        in_p = f_measure(p + step, r, beta) - f_measure(p - step, r, beta)
+        return in_p, f_measure(p, r + step, beta) - f_measure(p, r - step, beta)
+
+    in_p, in_r = slopes(r / p)
+    assert in_p == pytest.approx(in_r, rel=1e-3)
+    if not 0.9 < p / r < 1.1:
+        in_p, in_r = slopes(p / r)
+        assert in_p != pytest.approx(in_r, rel=1e-3)
+
+
+@pytest.mark.parametrize("beta", [True, "1", None, 1j])
+def test_a_beta_that_is_no_number_is_refused(beta):
+    with pytest.raises(TypeError, match="beta must be a number"):
+        f_measure(1, 1, beta)
+
+
+@pytest.mark.parametrize("beta", [-1, math.nan, -math.inf])
+def test_a_negative_beta_is_refused(beta):
+    with pytest.raises(ValueError, match="beta must be at least 0"):
+        f_measure(1, 1, beta)
+
+
+def test_options_are_checked_and_the_mode_has_its_own_way_with_references():
+    assert check_options(1, None, "paper") == "best"
+    assert check_options(1, None, "rouge155") == "pooled"
+    assert check_options(1, "average", "rouge155") == "average"
+    with pytest.raises(ValueError, match="mode must be one of paper, rouge155, got 'perl'"):
+        check_options(1, None, "perl")
+    with pytest.raises(ValueError, match="multi must be one of best, pooled, average"):
+        check_options(1, "max", "paper")
+
+
+# 2 of 4 words, the reference has 2: P = ½, R = 1, F = ⅔.
+# 3 of 4 words, the reference has 12: P = ¾, R = ¼, F = ⅜.
+SHORT, LONG = Overlap(2, 4, 2), Overlap(3, 4, 12)
+
+
+def test_best_is_the_reference_of_the_highest_f():
+    score = score_overlaps([LONG, SHORT])
+    assert (score.precision, score.recall) == (0.5, 1.0)
+    assert score.overlaps == (LONG, SHORT)
+
+
+def test_pooled_adds_up_before_it_divides():
+    score = score_overlaps([LONG, SHORT], multi="pooled")
+    assert (score.precision, score.recall) == (5 / 8, 5 / 14)
+    assert score.fmeasure == pytest.approx(2 * 5 / (8 + 14))
+
+
+def test_average_divides_before_it_adds_up():
+    score = score_overlaps([LONG, SHORT], multi="average")
+    assert score.precision == pytest.approx((1 / 2 + 3 / 4) / 2)
+    assert score.recall == pytest.approx((1 + 1 / 4) / 2)
+    # The mean of the Fs, ⅔ and ⅜, and not the F of the means.
+    assert score.fmeasure == pytest.approx((2 / 3 + 3 / 8) / 2)
+    assert score.fmeasure != pytest.approx(f_measure(score.precision, score.recall))
+
+
+def test_the_perl_tools_best_is_by_recall():
+    low = Overlap(3, 3, 4)  # P = 1, R = ¾, F = 6/7
+    full = Overlap(1, 3, 1)  # P = ⅓, R = 1, F = ½
+    assert score_overlaps([low, full], multi="best").recall == 0.75
+    assert score_overlaps([low, full], multi="best", mode="rouge155").recall == 1.0
+
+
+def test_the_first_of_equals_is_best():
+    first, second = Overlap(1, 4, 2), Overlap(2, 4, 8)  # both have F = ⅓
+    assert score_overlaps([first, second]).recall == 1 / 2
+    assert score_overlaps([second, first]).recall == 1 / 4
+
+
+def test_the_perl_tool_rounds_before_it_computes_f():
+    # P = ½, R = 1/7 → 0.14286. F of these is 2·½·0.14286 / 0.64286 = 0.222226 → 0.22223;
+    # of the exact fractions 2/9 = 0.22222…
+    score = score_overlaps([Overlap(1, 2, 7)], mode="rouge155")
+    assert (score.precision, score.recall, score.fmeasure) == (0.5, 0.14286, 0.22223)
+    assert score_overlaps([Overlap(1, 2, 7)]).fmeasure == pytest.approx(2 / 9)
+
+
+@settings(deadline=None)
+@given(st.lists(overlaps, min_size=1, max_size=5), st.sampled_from(MULTI), st.sampled_from(MODES))
+def test_bounds_and_order_of_references(several, multi, mode):
+    score = score_overlaps(several, multi=multi, mode=mode)
+    for value in (score.precision, score.recall, score.fmeasure):
+        assert 0 <= value <= 1 + 1e-12
+    turned = score_overlaps(several[::-1], multi=multi, mode=mode)
+    # Of several equally good references the first is taken, so P and R may differ, F of paper not.
+    if multi != "best":
+        assert turned.precision == pytest.approx(score.precision)
+        assert turned.recall == pytest.approx(score.recall)
+    if multi != "best" or mode == "paper":
+        assert turned.fmeasure == pytest.approx(score.fmeasure)
+
+
+@settings(deadline=None)
+@given(overlaps, st.sampled_from(MULTI), st.sampled_from(MODES), st.integers(1, 4))
+def test_with_one_reference_or_copies_of_it_all_ways_agree(overlap, multi, mode, copies):
+    one = score_overlaps([overlap], multi="best", mode=mode)
+    many = score_overlaps([overlap] * copies, multi=multi, mode=mode)
+    assert many.precision == pytest.approx(one.precision)
+    assert many.recall == pytest.approx(one.recall)
+    assert many.fmeasure == pytest.approx(one.fmeasure)
+
+
+def test_no_overlap_at_all_is_an_error():
+    with pytest.raises(ValueError, match="no overlap"):
+        score_overlaps([])

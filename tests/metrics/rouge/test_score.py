@@ -1,0 +1,301 @@
+"""ROUGE by hand, from the documents and the paper, on odd inputs, and its invariants."""
+
+import random
+import sys
+import time
+from subprocess import check_output
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n, rouge_s, rouge_su, rouge_w
+
+ALL = {
+    "1": rouge_n,
+    "2": lambda *texts, **options: rouge_n(*texts, n=2, **options),
+    "l": rouge_l,
+    "lsum": rouge_lsum,
+    "w": rouge_w,
+    "s": rouge_s,
+    "su": rouge_su,
+}
+MODES = ("paper", "rouge155")
+words = st.lists(st.sampled_from("abcde"), max_size=12).map(" ".join)
+texts = st.lists(words, max_size=3).map("\n".join)
+every_kind = pytest.mark.parametrize("kind", ALL)
+every_mode = pytest.mark.parametrize("mode", MODES)
+
+
+def values(score):
+    return score.precision, score.recall, score.fmeasure
+
+
+class TestDocuments:
+    """The worked cases of the four documents, counted by hand."""
+
+    def test_first_document_case_1(self):
+        x, y = "the cat sat on the mat", "the cat is on the mat"
+        assert values(rouge_n(x, y)) == pytest.approx([5 / 6] * 3)
+        assert values(rouge_n(x, y, 2)) == pytest.approx([3 / 5] * 3)
+        assert values(rouge_l(x, y)) == pytest.approx([5 / 6] * 3)
+
+    def test_first_document_case_2(self):
+        x, y = "cat mat", "the cat is on the mat"
+        assert values(rouge_n(x, y)) == pytest.approx([1, 1 / 3, 1 / 2])
+        assert values(rouge_n(x, y, 2)) == (0, 0, 0)
+        assert values(rouge_l(x, y)) == pytest.approx([1, 1 / 3, 1 / 2])
+        # With its own listing's β = 1.2: 2.44 · ⅓ / (⅓ + 1.44) = 0.4586…, not 0.5.
+        assert rouge_l(x, y, beta=1.2).fmeasure == pytest.approx(2.44 / 5.32)
+
+    def test_third_document(self):
+        x, y = "a dog is in the garden", "there is a dog in the garden"
+        assert rouge_n(x, y).recall == pytest.approx(6 / 7)
+        assert rouge_n(x, y, 2).recall == pytest.approx(3 / 6)  # "dog in" is not in x
+        assert rouge_l(x, y).recall == pytest.approx(5 / 7)
+        assert rouge_l(x, y).fmeasure == pytest.approx(10 / 13)
+
+    def test_fourth_document(self):
+        x, y = "the cat was on the mat", "the cat sat on the mat"
+        assert rouge_n(x, y).recall == pytest.approx(5 / 6)
+        assert rouge_n(x, y, 2).recall == pytest.approx(3 / 5)
+
+
+class TestPaper:
+    """Lin 2004's own examples."""
+
+    def test_sentences_that_bigrams_cannot_tell_apart(self):
+        reference = "police killed the gunman"
+        two, three = "police kill the gunman", "the gunman kill police"
+        assert rouge_n(two, reference, 2).recall == rouge_n(three, reference, 2).recall == 1 / 3
+        assert rouge_l(two, reference).recall == 3 / 4
+        assert rouge_l(three, reference).recall == 2 / 4
+
+    def test_the_union_of_two_sentences(self):
+        hypothesis = "w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8"
+        score = rouge_lsum(hypothesis, "w1 w2 w3 w4 w5")
+        assert (score.precision, score.recall) == (4 / 10, 4 / 5)  # w1 w2 and w1 w3 w5
+        assert rouge_l(hypothesis, "w1 w2 w3 w4 w5").recall == 3 / 5  # w2 comes too late
+
+    def test_a_run_is_worth_more_than_its_words_apart(self):
+        reference = "a b c d e f g"
+        run, apart = "a b c d h i k", "a h b k c i d"
+        assert rouge_l(run, reference) == rouge_l(apart, reference)
+        # Weight 2: (4² / 7²)^½ = 4/7 against (4 / 7²)^½ = 2/7.
+        assert values(rouge_w(run, reference, weight=2)) == pytest.approx([4 / 7] * 3)
+        assert values(rouge_w(apart, reference, weight=2)) == pytest.approx([2 / 7] * 3)
+
+
+class TestPerl:
+    """Where ROUGE-1.5.5 departs from the paper; each by hand from its source's rules."""
+
+    def test_rouge_l_is_rouge_lsum(self):
+        hypothesis, reference = "w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8", "w1 w2 w3 w4 w5"
+        assert rouge_l(hypothesis, reference, mode="rouge155").recall == 0.8
+        assert rouge_l(hypothesis, reference).recall == 0.6
+
+    def test_rouge_w_weighs_a_references_length_twice(self):
+        # 4 words, weight 2: base 4² = 16, then 16² = 256; R = (16 / 256)^½ = ¼, P = (16 / 16)^½.
+        score = rouge_w("a b c d", "a b c d", weight=2, mode="rouge155")
+        assert values(score) == (1, 0.25, 0.4)
+        # Two lines of 2: base 2² + 2² = 8, hits 2² + 2² = 8; R = (8 / 64)^½, P = (8 / 16)^½.
+        score = rouge_w("a b\nc d", "a b\nc d", weight=2, mode="rouge155")
+        assert values(score)[:2] == (0.70711, 0.35355)
+
+    def test_rouge_w_sees_gaps_in_the_reference_alone(self):
+        reference, run, apart = "a b c d e f g", "a b c d h i k", "a h b k c i d"
+        score = {text: rouge_w(text, reference, weight=2, mode="rouge155") for text in (run, apart)}
+        assert score[run] == score[apart]
+        assert score[run].overlaps[0].matches == 16
+        turned = rouge_w(reference, apart, weight=2, mode="rouge155")
+        assert turned.overlaps[0].matches == 4
+
+    def test_a_clipped_word_takes_its_run_to_the_next_match_or_to_nothing(self):
+        # One "a" in the hypothesis; it aligns with both lines of the reference. In the second the
+        # "a" is clipped: "b" before it is not followed by a gap, so its run waits, and is lost.
+        lost = rouge_w("b a", "a\nb a", weight=2, mode="rouge155")
+        assert lost.overlaps[0].matches == 1
+        # With an "x c" after it: the run of 1 goes on to the "c", 2² in place of 1 + 1.
+        merged = rouge_w("b a c", "a\nb a x c", weight=2, mode="rouge155")
+        assert merged.overlaps[0].matches == 1 + 2**2
+
+    def test_several_references_are_pooled(self):
+        references = ["a b", "a c d e f g h i"]
+        score = rouge_n("a b", references, mode="rouge155")
+        assert values(score)[:2] == (0.75, 0.3)  # 3 of 2 + 2, and of 2 + 8
+        assert rouge_n("a b", references).recall == 1
+
+    def test_the_best_reference_is_that_of_highest_recall(self):
+        references = ["a b c d", "a"]  # F 6/7 and ½, recall ¾ and 1
+        assert rouge_n("a b c", references).fmeasure == pytest.approx(6 / 7)
+        score = rouge_n("a b c", references, multi="best", mode="rouge155")
+        assert values(score) == (0.33333, 1.0, 0.5)
+
+    def test_best_for_rouge_w_goes_by_the_length_counted_once(self):
+        # Weight 2. "a x": 1 of 2² = 4, ½; printed is (1/16)^½ = ¼. "a b c d e f": 16 of 36, ⅔;
+        # printed is (16/1296)^½ = 1/9, less than ¼.
+        references = ["a x", "a b c d e f"]
+        score = rouge_w("a b c d", references, weight=2, multi="best", mode="rouge155")
+        assert (score.precision, score.recall) == (1.0, 0.11111)
+
+
+@every_kind
+@every_mode
+def test_empty_texts_score_zero(kind, mode):
+    for pair in (("", ""), ("", "a b c"), ("a b c", ""), ("...", "\n\n"), ("a b", ["", "!"])):
+        assert values(ALL[kind](*pair, mode=mode)) == (0, 0, 0)
+
+
+@every_kind
+@every_mode
+def test_no_overlap_scores_zero(kind, mode):
+    assert values(ALL[kind]("a b c\nd", "e f\ng h i", mode=mode)) == (0, 0, 0)
+
+
+@every_kind
+@pytest.mark.parametrize("wrong", [None, 3, b"text", ["a", "b"], 1.5])
+def test_a_hypothesis_that_is_no_string_is_refused(kind, wrong):
+    with pytest.raises(TypeError, match="a text must be a string"):
+        ALL[kind](wrong, "text")
+
+
+@every_kind
+def test_references_that_are_no_strings_are_refused(kind):
+    for wrong in (None, 3, b"text", [["a"]], ["a", None]):
+        with pytest.raises(TypeError, match="must be a string"):
+            ALL[kind]("text", wrong)
+    with pytest.raises(ValueError, match="references is empty"):
+        ALL[kind]("text", [])
+
+
+@every_kind
+@pytest.mark.parametrize(
+    "option", [{"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}]
+)
+def test_unknown_options_are_refused(kind, option):
+    with pytest.raises(ValueError, match=r"must be|no tokenizer"):
+        ALL[kind]("a", "a", **option)
+
+
+def test_n_and_weight_are_checked():
+    for n in (0, -1):
+        with pytest.raises(ValueError, match="n must be at least 1"):
+            rouge_n("a", "a", n)
+    with pytest.raises(TypeError, match="n must be an integer"):
+        rouge_n("a", "a", 1.5)
+    for weight in (0.5, 5, float("nan")):
+        with pytest.raises(ValueError, match="weight must be from 1 to 4"):
+            rouge_w("a", "a", weight=weight)
+    with pytest.raises(TypeError, match="weight must be a number"):
+        rouge_w("a", "a", weight="2")
+
+
+@every_kind
+@every_mode
+@settings(max_examples=40, deadline=None)
+@given(x=texts, references=st.lists(texts, min_size=1, max_size=3), data=st.data())
+def test_bounds_whatever_the_texts(kind, mode, x, references, data):
+    multi = data.draw(st.sampled_from(["best", "pooled", "average"]))
+    score = ALL[kind](x, references, multi=multi, mode=mode)
+    assert all(0 <= value <= 1 + 1e-12 for value in values(score))
+    assert len(score.overlaps) == len(references)
+
+
+@every_kind
+@settings(deadline=None)
+@given(x=texts, y=texts)
+def test_changing_sides_swaps_precision_and_recall(kind, x, y):
+    if kind in ("lsum", "w"):
+        return  # a union over the reference's lines; a greedy recurrence: neither is symmetric
+    there, back = ALL[kind](x, y), ALL[kind](y, x)
+    assert (there.precision, there.recall) == (back.recall, back.precision)
+    assert there.fmeasure == back.fmeasure
+
+
+@every_kind
+@settings(deadline=None)
+@given(x=texts)
+def test_a_text_scores_one_against_itself(kind, x):
+    least = 2 if kind in ("2", "s") else 1
+    if len(x.split()) >= least:
+        assert values(ALL[kind](x, x)) == pytest.approx([1, 1, 1])
+    else:
+        assert values(ALL[kind](x, x)) == (0, 0, 0)
+
+
+@every_kind
+@settings(deadline=None)
+@given(x=texts, references=st.lists(texts, min_size=2, max_size=4), data=st.data())
+def test_the_order_of_references_does_not_matter(kind, x, references, data):
+    shuffled = data.draw(st.permutations(references))
+    for multi in ("best", "pooled", "average"):
+        one, other = (ALL[kind](x, group, multi=multi) for group in (references, shuffled))
+        assert one.fmeasure == pytest.approx(other.fmeasure)
+
+
+@settings(deadline=None)
+@given(x=words, y=words)
+def test_on_one_line_rouge_lsum_is_rouge_l(x, y):
+    assert rouge_lsum(x, y) == rouge_l(x, y)
+
+
+@settings(deadline=None)
+@given(x=texts, y=texts)
+def test_rouge_l_and_lsum_never_exceed_rouge_1(x, y):
+    one = rouge_n(x, y)
+    for score in (rouge_l(x, y), rouge_lsum(x, y)):
+        assert score.recall <= one.recall
+        assert score.precision <= one.precision
+
+
+@settings(deadline=None)
+@given(x=words, y=words)
+def test_weight_one_is_rouge_l(x, y):
+    assert values(rouge_w(x, y, weight=1)) == pytest.approx(values(rouge_l(x, y)))
+
+
+@settings(deadline=None)
+@given(x=texts, y=texts, kind=st.sampled_from(sorted(ALL)))
+def test_the_modes_agree_to_five_digits_where_the_tool_keeps_to_the_paper(x, y, kind):
+    if kind in ("1", "2", "lsum", "s"):
+        paper, perl = (values(ALL[kind](x, y, mode=mode)) for mode in MODES)
+        assert perl == pytest.approx(paper, abs=2e-5)
+
+
+def test_beta_stemming_and_tokenizer_reach_the_score():
+    assert rouge_l("cat mat", "the cat is on the mat", beta=0).fmeasure == 1
+    assert rouge_n("running dogs", "run dog").fmeasure == 0
+    assert rouge_n("running dogs", "run dog", stem=True).fmeasure == 1
+    with pytest.warns(UserWarning, match="unicode"):
+        assert rouge_n("猫坐在垫子上", "猫在垫子上").fmeasure == 0
+    assert rouge_l("猫坐在垫子上", "猫在垫子上", tokenize="unicode").recall == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["1", "2", "l", "s4"])
+def test_texts_of_a_hundred_thousand_tokens(kind):
+    rng = random.Random(0)
+    x, y = (" ".join(str(int(2 ** (14 * rng.random()))) for _ in range(100_000)) for _ in "xy")
+    score = {**ALL, "s4": lambda *pair: rouge_s(*pair, max_gap=4)}[kind]
+    start = time.process_time()
+    assert 0 < score(x, y).fmeasure < 1
+    assert time.process_time() - start < 60  # 2 s here
+
+
+def test_rouge_n_is_linear_in_length():
+    def seconds(length):
+        x, y = ("".join(f"{k * step % 997} " for k in range(length)) for step in (7, 11))
+        times = []
+        for _ in range(5):
+            start = time.process_time()
+            rouge_n(x, y, 2)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    assert seconds(80_000) < 12 * seconds(20_000) + 0.01  # a quadratic one would take 16 times
+
+
+def test_the_module_imports_neither_torch_nor_nltk():
+    code = "import sys, course_pkg.metrics.rouge.score; print(*sys.modules)"
+    loaded = set(check_output([sys.executable, "-c", code], text=True).split())
+    assert loaded.isdisjoint({"torch", "nltk", "rouge_score", "transformers"})

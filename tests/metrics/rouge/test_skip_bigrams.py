@@ -1,0 +1,132 @@
+"""Skip-bigrams: listed, counted, and ROUGE-S and -SU by hand."""
+
+import random
+import time
+from collections import Counter
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.metrics.rouge import skip_bigrams as module
+from course_pkg.metrics.rouge.score import rouge_l, rouge_n, rouge_s, rouge_su
+from course_pkg.metrics.rouge.skip_bigrams import (
+    skip_bigram_matches,
+    skip_bigram_total,
+    skip_bigrams,
+)
+
+tokens = st.lists(st.sampled_from("abcd"), max_size=25)
+gaps = st.one_of(st.none(), st.integers(0, 30))
+POLICE = "police killed the gunman"
+
+
+def by_listing(x, y, max_gap):
+    def pairs(text):
+        return Counter(
+            (text[i], text[j])
+            for i, j in combinations(range(len(text)), 2)
+            if max_gap is None or j - i - 1 <= max_gap
+        )
+
+    return (pairs(x) & pairs(y)).total()
+
+
+def test_the_skip_bigrams_of_the_cat():
+    cat = ["the", "cat", "sat", "on", "the", "mat"]
+    all_pairs = skip_bigrams(cat)
+    assert len(all_pairs) == 15  # 6 · 5 / 2
+    assert all_pairs.count(("the", "mat")) == 2
+    assert all_pairs[:5] == [("the", word) for word in cat[1:]]
+    assert skip_bigrams(cat, 0) == list(pairwise(cat))
+    assert skip_bigrams(cat, 1)[:3] == [("the", "cat"), ("the", "sat"), ("cat", "sat")]
+    assert ("the", "on") not in skip_bigrams(cat, 1)  # two words between
+
+
+@settings(deadline=None)
+@given(st.integers(0, 40), gaps)
+def test_the_total_is_the_length_of_the_list(length, max_gap):
+    assert skip_bigram_total(length, max_gap) == len(skip_bigrams(range(length), max_gap))
+
+
+@settings(deadline=None)
+@given(tokens, tokens, gaps)
+def test_matches_are_those_of_the_lists(x, y, max_gap):
+    assert skip_bigram_matches(x, y, max_gap) == by_listing(x, y, max_gap)
+
+
+@pytest.mark.parametrize("letters", [3, 400])
+@pytest.mark.parametrize("max_gap", [0, 7, 8, 9, 60, 298, 299, None])
+def test_both_ways_of_counting_agree(letters, max_gap):
+    rng = random.Random(letters)
+    x, y = ([rng.randrange(letters) for _ in range(300)] for _ in "xy")
+    assert skip_bigram_matches(x, y, max_gap) == by_listing(x, y, max_gap)
+
+
+@pytest.mark.parametrize("max_gap", ["4", 1.0, True])
+def test_a_gap_that_is_no_integer_is_refused(max_gap):
+    with pytest.raises(TypeError, match="max_gap must be an integer"):
+        rouge_s("a b", "a b", max_gap=max_gap)
+
+
+def test_a_negative_gap_is_refused_and_a_text_in_place_of_tokens():
+    with pytest.raises(ValueError, match="None sets no limit"):
+        skip_bigrams(["a"], -1)
+    with pytest.raises(TypeError, match="cut the text first"):
+        skip_bigrams("the cat")
+
+
+def test_the_papers_four_sentences():
+    # Section 5: 3, 1 and 2 of the reference's 6 pairs.
+    texts = "police kill the gunman", "the gunman kill police", "the gunman police killed"
+    assert [rouge_s(text, POLICE).recall for text in texts] == [3 / 6, 1 / 6, 2 / 6]
+    # The LCS takes the last two for equally good.
+    assert [rouge_l(text, POLICE).recall for text in texts] == [3 / 4, 2 / 4, 2 / 4]
+
+
+def test_a_gap_of_zero_is_rouge_2():
+    x, y = "the cat sat on the mat", "the cat is on the mat"
+    assert rouge_s(x, y, max_gap=0) == rouge_n(x, y, 2)
+
+
+def test_words_reversed_share_no_skip_bigram_but_every_word():
+    backwards = "gunman the killed police"
+    assert rouge_s(backwards, POLICE).fmeasure == 0
+    # 6 pairs and 4 words each, the 4 words match.
+    assert rouge_su(backwards, POLICE).recall == 4 / 10
+
+
+def test_the_perl_tool_leaves_out_the_last_word():
+    # Words but the last: gunman the killed / police killed the; 2 match, of 6 + 3.
+    score = rouge_su("gunman the killed police", POLICE, mode="rouge155")
+    assert (score.overlaps[0].matches, score.overlaps[0].reference) == (2, 9)
+    assert score.recall == 0.22222
+    assert rouge_su("word", "word", mode="rouge155").fmeasure == 0  # nothing is left to count
+    assert rouge_su("word", "word").fmeasure == 1
+
+
+def test_the_perl_tools_s4_allows_four_words_between():
+    x = "a 1 2 3 4 b"
+    assert rouge_s(x, "a b", max_gap=4, mode="rouge155").recall == 1
+    assert rouge_s(x, "a b", max_gap=3, mode="rouge155").recall == 0
+
+
+@pytest.mark.slow
+def test_long_texts_with_a_gap_and_without():
+    rng = random.Random(0)
+    x, y = ([int(2 ** (10 * rng.random())) for _ in range(100_000)] for _ in "xy")
+    start = time.process_time()
+    matches = skip_bigram_matches(x, y, 4)
+    assert 0 < matches < skip_bigram_total(100_000, 4)
+    assert matches < skip_bigram_matches(x, y) < skip_bigram_total(100_000)
+    assert skip_bigram_matches(x, x) == skip_bigram_total(100_000)
+    assert time.process_time() - start < 60  # some 4 s here
+
+
+def test_too_many_to_count_is_an_error_that_names_the_way_out(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_CELLS", 1000)
+    x = list(range(100))
+    assert skip_bigram_matches(x, x, 4) == skip_bigram_total(100, 4)
+    with pytest.raises(ValueError, match="set max_gap"):
+        skip_bigram_matches(x, x)

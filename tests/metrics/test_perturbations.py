@@ -1,0 +1,48 @@
+"""Perturbations do to every sentence what their names say, and the same each time."""
+
+import pytest
+
+from course_pkg.metrics.perturbations import PERTURBATIONS, load_sentences, perturb
+
+SENTENCES = load_sentences()
+ORIGINAL = [sentence.text for sentence in SENTENCES]
+
+
+def words(text):
+    return sorted(text.replace(".", "").split())
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_every_perturbation_except_identical_changes_every_sentence(name):
+    changed = [a != b for a, b in zip(perturb(SENTENCES, name), ORIGINAL, strict=True)]
+    assert changed == [name != "identical"] * len(SENTENCES)
+
+
+def test_reordering_keeps_the_words_and_repeats_with_its_seed():
+    once = perturb(SENTENCES, "reordered", seed=1)
+    assert once == perturb(SENTENCES, "reordered", seed=1)
+    assert once != perturb(SENTENCES, "reordered", seed=2)
+    assert [words(text) for text in once] == [words(text) for text in ORIGINAL]
+
+
+def test_truncating_keeps_the_beginning_and_repeating_doubles():
+    for short, whole in zip(perturb(SENTENCES, "truncated"), ORIGINAL, strict=True):
+        assert whole.startswith(short) and 2 * len(short.split()) <= len(whole.split())
+    assert perturb(SENTENCES, "repeated") == [f"{text} {text}" for text in ORIGINAL]
+
+
+def test_another_sentence_is_from_the_same_set():
+    assert sorted(perturb(SENTENCES, "another sentence")) == sorted(ORIGINAL)
+
+
+def test_a_paraphrase_shares_fewer_words_than_a_negation():
+    """Otherwise the comparison could not separate words from meaning."""
+    for sentence in SENTENCES:
+        texts = (sentence.text, sentence.paraphrase, sentence.negation)
+        original, paraphrase, negation = (set(words(text.lower())) for text in texts)
+        assert len(original & paraphrase) < len(original & negation)
+
+
+def test_an_unknown_perturbation_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match="identical, paraphrased"):
+        perturb(SENTENCES, "shouted")
