@@ -1,1 +1,1 @@
-"""What instructors and students see: outputs made fit to show, pages, and the class in numbers."""
+"""What instructors and students see: sanitized outputs, students' pages, and a class report."""

@@ -1,6 +1,6 @@
-"""What a class gets: `results/<assignment>/` with grades.csv, a page for each student, an index.
+"""The report on a class: `results/<assignment>/` with grades.csv, an index and students' pages.
 
-Texts that came from outside can't act here: not as a formula in the table, not as markup on a page.
+Texts from students are inert in it: never a formula in the table, never markup on a page.
 
 Chapter: appendix/for-instructors.
 """
@@ -10,8 +10,9 @@ import io
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from course_pkg.files import write_atomically
+
 from ..contract.texts import one_line
-from ..results.keys import write_atomically
 from ..results.records import Record
 from ..results.score_statistics import score_statistics
 from ..results.store import Store, file_stem
@@ -19,16 +20,18 @@ from . import pages
 
 COLUMNS = ("student", "assignment", "state", "score", "max_score", "to_mark", "reason",
            "start_s", "run_s", "write_s", "limits", "sandbox")  # fmt: skip
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet calculate a field
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a field that starts so
 MODE = 0o644
 
 
 def current(
     store: Store, assignment: str, present: Collection[str], fresh: Iterable[Record]
 ) -> list[Record]:
-    """The latest record of every student whose hand-in is there: fresh ones, then those kept."""
-    kept = {found.record.student: found.record for found in store.all(assignment) if found.record}
-    latest = kept | {record.student: record for record in fresh}
+    """The latest record of every student in `present`: the fresh one, or else the stored one."""
+    latest = {record.student: record for record in fresh}
+    for student in set(present) - set(latest):
+        if (record := store.load(assignment, student)) is not None:
+            latest[student] = record
     return [latest[student] for student in sorted(present) if student in latest]
 
 
@@ -44,20 +47,20 @@ def folder(assignment: str) -> Path:
 def write(
     course: Path, assignment: str, records: Iterable[Record], to_mark: Mapping[str, float]
 ) -> Path:
-    """Write grades.csv, index.html and every student's page; pages of others are removed.
+    """Write grades.csv, index.html and a page for each record; remove the pages of other students.
 
-    to_mark: points that wait to be marked by hand, by student. Returns the folder.
+    to_mark: points to be marked by hand, by student. Returns the folder.
     """
     records = sorted(records, key=lambda record: record.student)
     into = course / folder(assignment)
     into.mkdir(parents=True, exist_ok=True)
-    write_atomically(into / "grades.csv", grades_csv(records, to_mark).encode(), MODE)
+    write_atomically(into / "grades.csv", grades_csv(records, to_mark), MODE)
     made = {"index.html": pages.index(assignment, records, score_statistics(records), to_mark)}
     for record in records:
         page = pages.student(record, to_mark.get(record.student, 0.0))
         made[f"{file_stem(record.student)}.html"] = page
     for name, page in made.items():
-        write_atomically(into / name, page.encode(), MODE)
+        write_atomically(into / name, page, MODE)
     for path in into.glob("*.html"):
         if path.name not in made and path.is_file() and pages.is_ours(path):
             path.unlink()
@@ -65,7 +68,7 @@ def write(
 
 
 def grades_csv(records: Iterable[Record], to_mark: Mapping[str, float]) -> str:
-    """The class as CSV: texts quoted, and none that a spreadsheet would calculate.
+    """The class as CSV, texts quoted and inert. The score is empty if the state has none.
 
     >>> grades_csv([], {}).startswith('"student","assignment","state","score"')
     True
@@ -75,7 +78,7 @@ def grades_csv(records: Iterable[Record], to_mark: Mapping[str, float]) -> str:
     writer.writerow(COLUMNS)
     for r in records:
         texts = [inert(r.student), inert(r.assignment), inert(str(r.state))]
-        numbers = [r.score, r.max_score, to_mark.get(r.student, 0.0)]
+        numbers = [r.score if r.state.has_score else "", r.max_score, to_mark.get(r.student, 0.0)]
         seconds = [round(s, 3) for s in (r.start_s, r.run_s, r.write_s)]
         last = [inert(r.limits), inert(r.sandbox)]
         writer.writerow([*texts, *numbers, inert(r.reason), *seconds, *last])
@@ -83,7 +86,7 @@ def grades_csv(records: Iterable[Record], to_mark: Mapping[str, float]) -> str:
 
 
 def inert(text: str) -> str:
-    """A text that no spreadsheet takes for a formula.
+    """The text, with an apostrophe before it if a spreadsheet would take it for a formula.
 
     >>> inert("=1+1"), inert("ada")
     ("'=1+1", 'ada')

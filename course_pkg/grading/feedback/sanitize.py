@@ -1,26 +1,28 @@
-"""Markdown and HTML from outside, made fit to show: it looks as it did and does nothing.
+"""Sanitize Markdown and HTML from students: it keeps its look, and can't act.
 
-nbconvert's Markdown lets HTML through, a fence called mermaid writes its text out as HTML, some
-texts hang it, and MathJax runs commands. So Markdown is turned into HTML here, by a parser that
-stays linear, and both go through one short list of tags that hold no address, no name, no script.
+HTML goes through nh3 (the ammonia library) with a short allow-list: no address, no script, no
+class, no id. Markdown is rendered here first, because nbconvert would let its HTML through. TeX
+commands of MathJax that make links, load code or redefine others are broken.
 
 Chapter: appendix/for-instructors.
 """
 
 import re
-from html import escape, unescape
+from html import escape
 
+import nh3
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.amsmath import amsmath_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-MAX_MARKDOWN = 20_000
-MAX_HTML = 100_000
+MAX_MARKDOWN = 20_000  # characters to render; longer text is shown as it was written
+MAX_HTML = 100_000  # characters
 MAX_TAGS = 10_000
+MAX_COPIES = 1_000_000  # formatting tags times all tags: parsing copies unclosed ones
+MAX_NESTED = 64
 MAX_FIELDS = 5_000  # of a Markdown table
 MAX_FORMULAS = 50
-MAX_NESTED = 32
 # fmt: off
 TAGS = {
     "b", "blockquote", "br", "caption", "code", "dd", "div", "dl", "dt", "em", "h1", "h2", "h3",
@@ -31,7 +33,7 @@ STYLES = {
     "background-color", "color", "font-style", "font-weight", "text-align", "text-decoration",
     "vertical-align", "white-space",
 }
-# What MathJax would act on: links, attributes, loading, and definitions, which last for the page.
+# MathJax acts on these: links, attributes, loading, and definitions that last for the whole page.
 COMMANDS = (
     "action", "bbox", "begingroup", "class", "csname", "cssId", "data", "def",
     "DeclareMathOperator", "edef", "endgroup", "eqref", "expandafter", "gdef", "global", "href",
@@ -40,40 +42,45 @@ COMMANDS = (
     "style", "texttip", "tag", "toggle", "unicode", "url", "xdef",
 )
 # fmt: on
-# MathJax looks for mathematics in text; these two names keep it out, whatever its version.
-_QUIET = "tex2jax_ignore mathjax_ignore"
+_CLEANER = nh3.Cleaner(
+    tags=TAGS,
+    clean_content_tags={"script", "style", "title"},
+    attributes={"*": {"style"}, "td": {"colspan", "rowspan"}, "th": {"colspan", "rowspan"}},
+    filter_style_properties=STYLES,
+    link_rel=None,
+)
+# These two classes keep MathJax, version 2 or 3, from looking for TeX in the box.
+_NO_TEX = "tex2jax_ignore mathjax_ignore"
 _BOX = '<div{} style="overflow: auto">{}</div>'
 _COMMAND = re.compile(rf"\\(?=\s*(?:{'|'.join(COMMANDS)})(?![a-zA-Z]))")
 _PLAIN = re.compile(r"(?!.*://)[\w\s.,;:!?'\"()%+=/*–—-]*", re.DOTALL)
-_SILENT = re.compile(r"<!--.*?(?:-->|\Z)|<(style|script|title)\b.*?(?:</\1\s*>|\Z)", re.S | re.I)
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)>")
-_VOID = ("br", "hr")
-_ATTRIBUTE = re.compile(r"""\b(style|colspan|rowspan)\s*=\s*("[^"]*"|'[^']*'|[^\s"']+)""", re.I)
-_COUNT = re.compile(r"[0-9]{1,3}")
+_FORMATTING = re.compile(r"<(?:a|b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)\b", re.I)
+_TAG = re.compile(r"<(/?)(\w+)")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
-_LONG_NUMBER = re.compile(r"&#[xX]?[0-9a-fA-F]{8,};?")
-_HALF = re.compile("[\ud800-\udfff]")
-_VALUE = re.compile(r"[#a-z0-9.% -]{1,40}|rgba?\([0-9., %]{1,40}\)", re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean_html(text: str) -> str | None:
-    """Tables and marked-up text from hostile HTML, in a box of its own; None if it is too much.
+    """Sanitized HTML in a box that MathJax ignores; None if it is too large or too deep.
 
     >>> clean_html("<b onclick='x()'>1</b><script>x()</script>")
     '<div class="tex2jax_ignore mathjax_ignore" style="overflow: auto"><b>1</b></div>'
     """
-    if len(text) > MAX_HTML:
+    tags = text.count("<")
+    if len(text) > MAX_HTML or tags > MAX_TAGS:
         return None
-    cleaned = _cleaned(_SILENT.sub("", text))
-    return None if cleaned is None else _BOX.format(f' class="{_QUIET}"', cleaned)
+    if len(_FORMATTING.findall(text)) * tags > MAX_COPIES:
+        return None
+    cleaned = _sanitized(text)
+    return None if _depth(cleaned) > MAX_NESTED else _BOX.format(f' class="{_NO_TEX}"', cleaned)
 
 
 def clean_markdown(text: str, rendered: bool = True) -> str:
-    """A student's Markdown, fit to show: no HTML that acts, no address to follow, no picture.
+    """A student's Markdown without active HTML, links or images, as Markdown or HTML.
 
-    Plain prose comes back as it is. Anything else comes back as HTML in one line, which Markdown
-    takes as it is; links and pictures stand there as they were written. Mathematics stays, without
-    the commands that act or redefine. rendered: False to show it as it was written. Call it once.
+    Plain prose comes back unchanged. Anything else comes back as one line of HTML, which Markdown
+    leaves as it is; links and images appear as the text that the student wrote. Formulas stay,
+    without the TeX commands that act. rendered: False shows the source. Call it once per text.
 
     >>> clean_markdown("*Plain* prose.")
     '*Plain* prose.'
@@ -83,83 +90,43 @@ def clean_markdown(text: str, rendered: bool = True) -> str:
     text = printable(text)
     if len(text) <= MAX_MARKDOWN and _PLAIN.fullmatch(text):
         return text
-    cleaned = None
-    if rendered and len(text) <= MAX_MARKDOWN and not _slow(text):
-        cleaned = _cleaned(_markdown().render(text))
-    if cleaned is None:
+    if rendered and len(text) <= MAX_MARKDOWN and not _is_slow(text):
+        cleaned = _sanitized(_markdown().render(text))
+    else:
         cut = text if len(text) <= MAX_HTML else f"{text[:MAX_HTML]}\n[the rest is not shown]"
         cleaned = f"<pre>{escape(cut)}</pre>"
     cleaned = _COMMAND.sub("\\\\\u2060", cleaned)
     return _BOX.format("", cleaned.strip().replace("\n", "&#10;"))
 
 
-def _slow(text: str) -> bool:
-    """Whether the parser would make much more of a text than it is, as of the rows of a table."""
-    lines = text.splitlines()
-    widest = max((line.count("|") for line in lines), default=0)
-    return widest * len(lines) > MAX_FIELDS or text.count("\\begin") > MAX_FORMULAS
-
-
-def _unescaped(html: str) -> str:
-    return unescape(_LONG_NUMBER.sub("\ufffd", html))
-
-
 def printable(text: str) -> str:
-    """A text without control characters but tab and newline, and without halves of characters.
+    """The text without control characters, except tab and newline, and without surrogates.
 
     >>> printable("a\\x00b\\r\\nc\\u202e")
     'ab\\nc'
     """
-    return _HALF.sub("\ufffd", _CONTROL.sub("", text.replace("\r\n", "\n")))
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub("", text.replace("\r\n", "\n")))
 
 
-def _cleaned(html: str) -> str | None:
-    """HTML of the listed tags alone, every tag closed; None if it is too much.
-
-    Every sign that is not part of a listed tag is text. No library is used: those at hand build a
-    browser's tree, in which 8 kB of unclosed tags become 3 MB.
-    """
-    out, open_tags, at = [], [], 0
-    if html.count("<") > MAX_TAGS:
-        return None
-    for tag in _TAG.finditer(html):
-        out.append(_text(html[at : tag.start()]))
-        at = tag.end()
-        name, closing = tag[2].lower(), tag[1]
-        if name not in TAGS:
-            continue
-        if name in _VOID:
-            out.append(f"<{name}>")
-        elif not closing:
-            open_tags.append(name)
-            out.append(f"<{name}{_attributes(tag[3])}>")
-            if len(open_tags) > MAX_NESTED:
-                return None
-        elif name in open_tags:
-            while (last := open_tags.pop()) != name:
-                out.append(f"</{last}>")
-            out.append(f"</{name}>")
-    out.append(_text(html[at:]))
-    return "".join([*out, *(f"</{name}>" for name in reversed(open_tags))])
+def _sanitized(html: str) -> str:
+    return printable(_CLEANER.clean(_SURROGATE.sub("\ufffd", html)))
 
 
-def _text(html: str) -> str:
-    return escape(printable(_unescaped(html)))
+def _depth(sanitized: str) -> int:
+    """How deeply the tags of sanitized HTML are nested."""
+    deepest = depth = 0
+    for closing, name in _TAG.findall(sanitized):
+        if name not in ("br", "hr"):
+            depth += -1 if closing else 1
+            deepest = max(deepest, depth)
+    return deepest
 
 
-def _attributes(written: str) -> str:
-    kept = {}
-    for name, value in _ATTRIBUTE.findall(written):
-        name, value = name.lower(), _unescaped(value.strip("\"'"))
-        if name == "style":
-            parts = (part.partition(":") for part in value.split(";"))
-            pairs = [(key.strip().lower(), text.strip()) for key, _, text in parts]
-            value = "; ".join(f"{k}: {v}" for k, v in pairs if k in STYLES and _VALUE.fullmatch(v))
-        elif not _COUNT.fullmatch(value):
-            value = ""
-        if value:
-            kept[name] = value
-    return "".join(f' {name}="{value}"' for name, value in kept.items())
+def _is_slow(text: str) -> bool:
+    """Whether rendering would make the text much longer, as it does the short rows of a table."""
+    lines = text.splitlines()
+    widest = max((line.count("|") for line in lines), default=0)
+    return widest * len(lines) > MAX_FIELDS or text.count("\\begin") > MAX_FORMULAS
 
 
 def _markdown() -> MarkdownIt:
@@ -174,4 +141,5 @@ def _markdown() -> MarkdownIt:
 
 
 def _math(sign: str, token: Token) -> str:
-    return f"{sign}{escape(token.content.strip())}{sign}\n"[: None if sign != "$" else -1]
+    """A formula as text between its signs, for MathJax in the page."""
+    return f"{sign}{escape(token.content.strip())}{sign}" + ("" if sign == "$" else "\n")

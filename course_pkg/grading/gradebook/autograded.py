@@ -17,8 +17,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from course_pkg.files import sync_folder
+
 from ..feedback.graded_notebook import is_marked
-from ..results.keys import sync
 
 
 def difference(known: Sequence[Any], released: NotebookNode, assignment: str) -> str | None:
@@ -80,11 +81,11 @@ def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, data, mode)
         for folder, _, _ in os.walk(fresh):
-            sync(Path(folder))
+            sync_folder(Path(folder))
         if target.exists():
             os.rename(target, old)
         os.rename(fresh, target)
-        sync(parent)
+        sync_folder(parent)
     finally:
         if old.exists() and not target.exists():  # stopped between the two
             os.rename(old, target)

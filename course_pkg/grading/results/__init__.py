@@ -1,1 +1,1 @@
-"""What is kept of graded submissions: states, signed records, scores, and the course's secret."""
+"""The results that are kept: states, signed records, score statistics, and the course's secret."""

@@ -1,7 +1,7 @@
-"""What is known about one graded submission, and how it is taken from what the checker wrote.
+"""The record of one graded submission, and how the checker's results become part of it.
 
-The checker is not believed blindly, for it has read a student's bytes: `checked_results` takes
-what it wrote only in the shape that the trusted questions give.
+The checker has read a student's bytes, so its output is not trusted as it is: `checked_results`
+accepts only verdicts that fit the questions of the assignment.
 
 Chapter: appendix/for-instructors.
 """
@@ -24,10 +24,11 @@ MAX_TEXT = 1_000  # characters of one text in them
 class Record:
     """Everything that is known about one graded submission.
 
-    reason: "" when it was simply graded, else one sentence. remarks: what else is to be said.
-    start_s, run_s, write_s: seconds for walls and kernel, for the cells, and for the gradebook.
-    peak_bytes: memory at its highest, None where nothing measures it. limits, sandbox: how it
-    was confined. key: content address, hex. graded_at: ISO time, UTC.
+    reason: "" for State.GRADED, else one sentence. remarks: what else an instructor should know.
+    start_s, run_s, write_s: seconds to start sandbox and kernel, to run the cells, and to write
+    to the gradebook. peak_bytes: peak memory, None if nothing measures it. limits: what enforced
+    memory and processes. sandbox: what confined it. key: `store.content_key`, hex. graded_at: ISO
+    time, UTC.
     """
 
     student: str
@@ -57,7 +58,7 @@ class Record:
 
 
 def nothing_earned(questions: Mapping[str, Outline]) -> tuple[QuestionRecord, ...]:
-    """The questions of a submission that was not run: every property lost, for want of an answer.
+    """The questions of a submission that was not run: every property lost, as not answered.
 
     >>> nothing_earned({})
     ()
@@ -76,17 +77,19 @@ def nothing_earned(questions: Mapping[str, Outline]) -> tuple[QuestionRecord, ..
 
 
 def checked_results(text: bytes, questions: Mapping[str, Outline]) -> tuple[QuestionRecord, ...]:
-    """What a checker wrote, if it is the verdict on every one of `questions`, in their order.
+    """The results that a checker wrote, if they judge every one of `questions`, in their order.
 
-    Names, points and words are those of the trusted questions; a property earned all its points
-    or none; the right value of a number worked by hand is dropped. Raises ValueError for anything
+    Names, points and words must be those of `questions`, and a property earns all its points or
+    none. The right value of a number worked by hand is dropped. Raises ValueError for anything
     else.
 
     >>> checked_results(b"[]", {})
     ()
     """
     if len(text) > MAX_RESULTS:
-        raise ValueError(f"the results are {len(text):,} bytes; at most {MAX_RESULTS:,} are taken")
+        raise ValueError(
+            f"the results are {len(text):,} bytes; at most {MAX_RESULTS:,} are accepted"
+        )
     rows = strict_json(text)
     if not isinstance(rows, list) or len(rows) != len(questions):
         raise ValueError(f"the results are not a list of the {len(questions)} questions")
@@ -96,7 +99,7 @@ def checked_results(text: bytes, questions: Mapping[str, Outline]) -> tuple[Ques
 
 
 def _question(row: Any, question: Outline) -> QuestionRecord:
-    _wanted(row, {"question": question.name, "points": question.points}, {"earned", "properties"})
+    _require(row, {"question": question.name, "points": question.points}, {"earned", "properties"})
     properties = row["properties"]
     if not isinstance(properties, list) or len(properties) != len(question.properties):
         raise ValueError(f"{question.name}: not the properties of the question")
@@ -114,17 +117,17 @@ def _question(row: Any, question: Outline) -> QuestionRecord:
 
 def _property(question: Outline, p: PropertyOutline, row: Any) -> PropertyRecord:
     trusted = {"name": p.name, "says": p.says, "hint": p.hint, "points": p.points}
-    _wanted(row, trusted, {"earned", "failure"})
+    _require(row, trusted, {"earned", "failure"})
     record = PropertyRecord(**trusted, failure=_failure(question, row["failure"]))
     if type(row["earned"]) is not int or row["earned"] != record.earned:
-        raise ValueError(f"{question.name}/{p.name}: earned does not fit the failure")
+        raise ValueError(f"{question.name}/{p.name}: earned does not match the failure")
     return record
 
 
 def _failure(question: Outline, row: Any) -> FailureRecord | None:
     if row is None:
         return None
-    _wanted(row, {}, {"inputs", "expected", "given", "reason", "misconception"})
+    _require(row, {}, {"inputs", "expected", "given", "reason", "misconception"})
     for name, text in row.items():
         if text is None and name != "reason":
             continue
@@ -133,7 +136,7 @@ def _failure(question: Outline, row: Any) -> FailureRecord | None:
     if row["misconception"] not in (None, *question.misconceptions):
         raise ValueError(f"{question.name}: no such misconception")
     shown = {name: _shown(row[name]) for name in ("inputs", "expected", "given")}
-    if question.by_hand:  # a number that a student should find, not read
+    if question.by_hand:  # the student should work it out
         shown["expected"] = None
     return FailureRecord(
         **shown, reason=one_line(row["reason"], MAX_TEXT), misconception=row["misconception"]
@@ -141,20 +144,20 @@ def _failure(question: Outline, row: Any) -> FailureRecord | None:
 
 
 def _shown(text: str | None) -> str | None:
-    """A text to show; None for what the checker writes where there is nothing."""
+    """A text to show; None for what the checker writes if there is nothing to show."""
     return None if text in (None, "None", "{}", "[]") else one_line(text, MAX_TEXT)
 
 
-def _wanted(row: Any, trusted: dict[str, Any], others: set[str]) -> None:
+def _require(row: Any, trusted: dict[str, Any], others: set[str]) -> None:
     if not isinstance(row, dict) or set(row) != set(trusted) | others:
-        raise ValueError(f"wanted an object with {sorted(set(trusted) | others)}")
+        raise ValueError(f"expected an object with {sorted(set(trusted) | others)}")
     for name, value in trusted.items():
         if type(row[name]) is not type(value) or row[name] != value:
-            raise ValueError(f"{name} is not {value!r}, as the trusted question has it")
+            raise ValueError(f"{name} is not {value!r}, as in the question")
 
 
 def strict_json(text: bytes) -> Any:
-    """What a JSON text says. Raises ValueError for NaN, a name given twice, and deep nesting.
+    """The value of a JSON text. Raises ValueError for NaN, a repeated name, and deep nesting.
 
     >>> strict_json(b'{"a": [1]}')
     {'a': [1]}
@@ -162,11 +165,11 @@ def strict_json(text: bytes) -> Any:
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
-            raise ValueError("a name twice in one object")
+            raise ValueError("a repeated name in one object")
         return dict(pairs)
 
     def never(name: str) -> Any:
-        raise ValueError(f"{name} is no number here")
+        raise ValueError(f"{name} is not allowed")
 
     try:
         return json.loads(text.decode("utf-8"), object_pairs_hook=once, parse_constant=never)

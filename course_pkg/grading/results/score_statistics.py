@@ -1,4 +1,4 @@
-"""The scores of a class in a few numbers.
+"""Statistics of a class: mean, median, quartiles, and the share earned of every question.
 
 Chapter: appendix/for-instructors.
 """
@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .records import Record
-from .states import State
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Automatic scores of a class, in points. lower, upper: the quartiles. most: the maximum."""
+    """Automatic scores of a class, in points. lower, upper: quartiles. most: points possible."""
 
     count: int
     mean: float
@@ -34,12 +33,12 @@ class Statistics:
 
 
 def score_statistics(records: Iterable[Record]) -> Statistics | None:
-    """The statistics of a class; None for no records. Where the grader failed, nothing is counted.
+    """The statistics of a class; None without records. Records without a score are left out.
 
     >>> score_statistics([]) is None
     True
     """
-    counted = [record for record in records if record.state != State.GRADING_ERROR]
+    counted = [record for record in records if record.state.has_score]
     if not counted:
         return None
     scores = [record.score for record in counted]

@@ -1,4 +1,4 @@
-"""The state that every submission ends in. None is left without one.
+"""The states in which a submission can end. Every submission ends in one.
 
 Chapter: appendix/for-instructors.
 """
@@ -7,12 +7,12 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What became of a submission; `means` says it in a sentence.
+    """How the grading of a submission ended; `means` says it in a sentence.
 
-    Whatever the state, what was earned before it is kept.
+    In every state, the points earned before the end are kept.
 
     >>> State("kernel-died").means
-    'the kernel died; cells after that were not run'
+    'the kernel died; later cells were not run'
     """
 
     GRADED = "graded"
@@ -23,6 +23,7 @@ class State(StrEnum):
     TOO_MUCH_OUTPUT = "too-much-output"
     UNREADABLE = "unreadable"
     REFUSED = "refused"
+    RECORD_CHANGED = "record-changed"
     GRADING_ERROR = "grading-error"
 
     @property
@@ -30,15 +31,21 @@ class State(StrEnum):
         """The state in words, for a report."""
         return _MEANINGS[self]
 
+    @property
+    def has_score(self) -> bool:
+        """Whether the score says something about the student's work."""
+        return self not in (State.RECORD_CHANGED, State.GRADING_ERROR)
+
 
 _MEANINGS = {
     State.GRADED: "every cell was run",
-    State.CELL_TIMED_OUT: "one or more cells took too long and were interrupted; the rest was run",
-    State.TIMED_OUT: "the time for the whole submission was over; cells after that were not run",
-    State.KERNEL_DIED: "the kernel died; cells after that were not run",
-    State.OUT_OF_MEMORY: "the memory limit was passed; cells after that were not run",
-    State.TOO_MUCH_OUTPUT: "the output limit was passed; cells after that were not run",
-    State.UNREADABLE: "no notebook can be read from the file; nothing was run",
-    State.REFUSED: "the hand-in was not accepted; nothing was run",
-    State.GRADING_ERROR: "the grader failed; this is no fault of the student's, so grade it again",
+    State.CELL_TIMED_OUT: "one or more cells took too long and were interrupted; the others ran",
+    State.TIMED_OUT: "the time limit of the submission was reached; later cells were not run",
+    State.KERNEL_DIED: "the kernel died; later cells were not run",
+    State.OUT_OF_MEMORY: "the memory limit was exceeded; later cells were not run",
+    State.TOO_MUCH_OUTPUT: "the output limit was exceeded; later cells were not run",
+    State.UNREADABLE: "the file is not a readable notebook; nothing was run",
+    State.REFUSED: "the submission was not accepted; nothing was run",
+    State.RECORD_CHANGED: "the stored record was changed by somebody else; nothing was graded",
+    State.GRADING_ERROR: "the grader failed, which is not the student's fault: grade it again",
 }

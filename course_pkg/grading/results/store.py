@@ -1,8 +1,9 @@
 """Where records are kept: signed, one file for each student, in the course's `.grading`.
 
-A record is written whole or not at all, and one whose signature does not fit counts as none. Its
-key is its content's address: as long as the hand-in, the checks, the limits, the grader's code and
-the secret are the same, there is nothing to grade again.
+A record is written whole or not at all. If its signature does not match, `load` gives
+a record with State.RECORD_CHANGED, and the student is reported, not graded. The key of a record is
+a hash of all that the grading depends on: the submission, the checks, the limits, the grader's
+code and the secret. As long as it stays the same, there is nothing to grade again.
 
 Chapter: appendix/for-instructors.
 """
@@ -13,13 +14,15 @@ import hmac
 import json
 import platform
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from course_pkg.files import write_atomically
+
 from ..contract.texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
-from .keys import derived, folder, framed, write_atomically
+from .keys import FOLDER, derived_key, grading_folder, length_prefixed
 from .records import Record, strict_json
 from .states import State
 
@@ -28,15 +31,15 @@ LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")
 PACKAGE = Path(__file__).parents[2]
 NOT_GRADING = ("grading/checks/", "cli.py", "doctor.py", "pins.py")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")
-_TAKEN = {"index", "grades"}  # names of files that lie beside those of the students
+_TAKEN = {"index", "grades"}  # other files in the same folder
 
 
 @functools.cache
 def code_hash() -> str:
-    """SHA-256 over the package's sources and the versions that a grade depends on.
+    """SHA-256 of the package's sources and the versions that a score depends on.
 
-    An assignment's checks are left out: they have a hash of their own. Takes some milliseconds,
-    once.
+    The checks of assignments are left out, as they have a hash of their own. The first call takes
+    some milliseconds, later ones nothing.
     """
     parts = [f"{name} {version(name)}" for name in LIBRARIES]
     parts.append(f"python {platform.python_version()}")
@@ -44,110 +47,104 @@ def code_hash() -> str:
         name = path.relative_to(PACKAGE).as_posix()
         if not name.startswith(NOT_GRADING):
             parts += [name, hashlib.sha256(path.read_bytes()).hexdigest()]
-    return hashlib.sha256(framed(*parts)).hexdigest()
+    return hashlib.sha256(length_prefixed(*parts)).hexdigest()
 
 
 def content_key(**parts: object) -> str:
-    """The address of a grading: SHA-256 over the names and the texts of what it depends on.
+    """The key of a grading: SHA-256 of the names and texts of all that it depends on.
 
     >>> content_key(files="ab", checks="c") == content_key(files="a", checks="bc")
     False
     """
     named = [text for name in sorted(parts) for text in (name, str(parts[name]))]
-    return hashlib.sha256(framed(*named)).hexdigest()
+    return hashlib.sha256(length_prefixed(*named)).hexdigest()
 
 
 def file_stem(student: str) -> str:
-    """The name of a student's files: the id where that is safe on any disk, else with its hash.
+    """The name of a student's files: the id if it is safe on every file system, else with a hash.
 
     >>> file_stem("ada@uni.edu"), file_stem("Ada")
     ('ada@uni.edu', 'Ada~99a563ab2f6e21e9')
     """
     if _PLAIN.fullmatch(student) and student not in _TAKEN:
         return student
-    raw = student.encode("utf-8", "surrogatepass")  # a file's name may be no text at all
+    raw = student.encode("utf-8", "surrogatepass")  # a file name need not be valid text
     readable = re.sub(r"[^A-Za-z0-9_@+-]", "_", student)[:40]
     return f"{readable}~{hashlib.sha256(raw).hexdigest()[:16]}"
-
-
-@dataclass(frozen=True)
-class Found:
-    """A record, if there is one to believe; else, where one lies there, why not."""
-
-    record: Record | None
-    warning: str = ""
 
 
 class Store:
     """The signed records of a course, in `.grading/records/<assignment>/`."""
 
     def __init__(self, course: Path, secret: bytes) -> None:
-        self._folder, self._key = folder(course) / "records", derived(secret, "records")
+        self._folder = grading_folder(course) / "records"
+        self._key = derived_key(secret, "records")
 
     def save(self, record: Record) -> None:
-        """Write a record in the place of the student's last."""
+        """Write a record; it replaces the student's last one."""
         fields = asdict(record)
         text = json.dumps({"signature": self._sign(fields), "record": fields}, allow_nan=False)
         path = self._path(record.assignment, record.student)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        write_atomically(path, text, 0o600)
 
-    def load(self, assignment: str, student: str) -> Found:
-        """The student's record; none, with a warning, where the file is not as it was written."""
+    def load(self, assignment: str, student: str) -> Record | None:
+        """The student's record; None if there is none, or one that another version of us wrote.
+
+        If the file is not as the grader wrote it, the record says so: State.RECORD_CHANGED.
+        """
         path = self._path(assignment, student)
-        if not path.exists():
-            return Found(None)
         try:
-            record = self._read(path)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            why = f"the record of {student!r} is not as it was written ({error}): it counts as none"
-            return Found(None, one_line(why))
-        if (record.assignment, record.student) != (assignment, student):
-            return Found(None, one_line(f"{path} holds another's record: it counts as none"))
-        return Found(record)
+            fields = self._verified(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            return _changed(assignment, student, path, str(error))
+        if (fields.get("assignment"), fields.get("student")) != (assignment, student):
+            return _changed(assignment, student, path, "it is the record of somebody else")
+        try:
+            return _record(fields)
+        except (ValueError, TypeError, KeyError):  # signed by us, but with other fields than today
+            return None
 
     def forget(self, assignment: str, student: str) -> None:
-        """Remove a student's record: before the gradebook is written, so that none is stale."""
+        """Remove a student's record, so that a crash while grading leaves none out of date."""
         self._path(assignment, student).unlink(missing_ok=True)
-
-    def all(self, assignment: str) -> list[Found]:
-        """What is kept of every student, sorted by id; what is not to be believed comes first."""
-        found = []
-        for path in sorted((self._folder / assignment).glob("[!.]*.json")):
-            try:
-                record = self._read(path)
-                if path != self._path(assignment, record.student):
-                    raise ValueError("it is another's")
-                found.append(Found(record))
-            except (OSError, ValueError, TypeError, KeyError) as error:
-                why = f"{path} is not as it was written ({error}): it counts as none"
-                found.append(Found(None, one_line(why)))
-        return sorted(found, key=lambda f: f.record.student if f.record else "")
 
     def _path(self, assignment: str, student: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", assignment):
-            raise ValueError(f"{assignment!r} is no assignment's name")
+            raise ValueError(f"{assignment!r} is not the name of an assignment")
         return self._folder / assignment / f"{file_stem(student)}.json"
 
-    def _sign(self, fields: dict[str, Any]) -> str:
+    def _sign(self, fields: Any) -> str:
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
 
-    def _read(self, path: Path) -> Record:
+    def _verified(self, path: Path) -> dict[str, Any]:
+        """The fields of a record's file, whose signature is right. Raises OSError, ValueError."""
         with open(path, "rb") as file:
             text = file.read(MAX_RECORD + 1)
         if len(text) > MAX_RECORD:
             raise ValueError("the file is too large")
         outer = strict_json(text)
         if not isinstance(outer, dict) or set(outer) != {"record", "signature"}:
-            raise ValueError("it is no record")
-        if not hmac.compare_digest(str(outer["signature"]), self._sign(outer["record"])):
-            raise ValueError("the signature does not fit")
-        return _record(outer["record"])
+            raise ValueError("it is not a record")
+        fields = outer["record"]
+        if not hmac.compare_digest(str(outer["signature"]).encode(), self._sign(fields).encode()):
+            raise ValueError("the signature does not match")
+        return fields
+
+
+def _changed(assignment: str, student: str, path: Path, why: str) -> Record:
+    reason = (
+        f"the record of {student} was changed by somebody else ({why}): look at "
+        f"{FOLDER}/records/{assignment}/{path.name}, or grade it again with --regrade"
+    )
+    return Record(student, assignment, State.RECORD_CHANGED, one_line(reason), ())
 
 
 def _record(fields: dict[str, Any]) -> Record:
-    """A record from its JSON, whose signature has been found right."""
+    """A record from the fields of a verified file."""
     questions = tuple(
         QuestionRecord(
             q["question"],

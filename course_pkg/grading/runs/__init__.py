@@ -1,1 +1,1 @@
-"""A run of the grader: each submission in its sandbox, all of a class side by side, shown live."""
+"""Running a class: options, sandboxes, progress, and the commands."""

@@ -1,7 +1,7 @@
-"""The submissions of one run: run side by side, written one after the other.
+"""Grade the submissions of one run: several at a time, their results written one after the other.
 
-Every one ends in a record, whatever it does and whatever goes wrong; a mistake of the grader's own
-is a state like others, and stops nobody else.
+Every submission ends in a record, whatever it does and whatever goes wrong. An error of the grader
+itself is a state like the others, and does not stop the other submissions.
 
 Chapter: appendix/for-instructors.
 """
@@ -26,7 +26,7 @@ from ..contract.outlines import Outline
 from ..feedback import outputs
 from ..feedback.graded_notebook import with_results
 from ..gradebook.gradebook import CourseGradebook
-from ..results.keys import framed, secret, secret_id, student_key
+from ..results.keys import length_prefixed, secret, secret_id, submission_key
 from ..results.records import Record, checked_results, nothing_earned
 from ..results.states import State
 from ..results.store import Store, code_hash, content_key
@@ -42,7 +42,7 @@ NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 
 @dataclass(frozen=True)
 class Graded:
-    """A submission's record, with the notebook and the files to keep; None of what was not run."""
+    """A submission's record, with the notebook (None if it was not run) and the files to keep."""
 
     record: Record
     notebook: NotebookNode | None = None
@@ -50,10 +50,10 @@ class Graded:
 
 
 class Batch:
-    """The submissions of one run, and what they have in common.
+    """The submissions of one run, and what they share.
 
-    book and servers: open, and this batch's alone. Raises GradingFolderError, GradebookError
-    or ReleaseError.
+    book and servers: open, and used by this batch alone. Raises GradingFolderError,
+    GradebookError or ReleaseError.
     """
 
     def __init__(
@@ -64,12 +64,11 @@ class Batch:
         book: CourseGradebook,
         servers: ForkServers,
     ) -> None:
-        self.servers = servers
-        self.course, self.assignment, self.options, self.book = course, assignment, options, book
-        self.limits = options.limits
-        self.questions: dict[str, Outline] = {}  # until the servers is ready
+        self.course, self.assignment, self.options = course, assignment, options
+        self.book, self.servers, self.limits = book, servers, options.limits
+        self.questions: dict[str, Outline] = {}  # empty until the servers are ready
         self.released = book.ensure_assignment(assignment)
-        self.checks = assemble.checks(self.released, assignment)
+        self.questions_by_cell = assemble.questions_by_cell(self.released, assignment)
         self.secret = secret(course)
         self.store = Store(course, self.secret)
         self.graded_before = set(book.to_mark(assignment))
@@ -78,83 +77,85 @@ class Batch:
             self.slots.put(slot)
 
     def known(self, submission: Submission) -> Record | None:
-        """The record of this very hand-in, if it was graded as it would be graded now."""
-        record = self.store.load(self.assignment, submission.student).record
-        if record is None or submission.student not in self.graded_before:
-            return None
+        """The stored record, if grading the submission again would give the same one.
+
+        A record that somebody else has changed is given too: it is for the instructor to look at.
+        """
+        record = self.store.load(self.assignment, submission.student)
+        if record is None or record.state == State.RECORD_CHANGED:
+            return record
         folder = self.course / "autograded" / submission.student / self.assignment
-        if record.state == State.GRADING_ERROR or not folder.is_dir():
+        if record.state == State.GRADING_ERROR or submission.student not in self.graded_before:
             return None
         try:
-            return record if record.key == self._key(submission, submission.read()) else None
-        except Exception:  # `_one` reads it again, and says in a record what is wrong
+            same = folder.is_dir() and record.key == self._key(submission, submission.read())
+        except Exception:  # `_grade` reads it again, and its record says what is wrong
             return None
+        return record if same else None
 
     def run(
         self, waiting: list[tuple[int, Submission]], show: ProgressDisplay
     ) -> Iterator[tuple[int, Record]]:
-        """Run and write the numbered hand-ins; their records, in the order in which they end.
+        """Grade and write the numbered submissions; their records, in the order in which they end.
 
-        Raises NoSandbox where a trial run fails, before any of them.
+        Raises NoSandbox if a trial run fails, before any of them.
         """
         if not waiting:
             return
         with ExitStack() as stack:
             self.servers.ready()
             self.questions = self.servers.outlines()
-            self._try_out()
+            self._trial_run()
             pool = stack.enter_context(ThreadPoolExecutor(self.options.jobs))
             stack.callback(pool.shutdown, cancel_futures=True)
             running: dict[Future[Graded], tuple[int, Submission]] = {}
             left = list(reversed(waiting))
-            stack.push(
-                lambda kind, *_: self.servers.stop() if kind else None
-            )  # before the pool waits
+            # Runs before the pool waits for its threads.
+            stack.push(lambda kind, *_: self.servers.stop() if kind else None)
             while left or running:
                 while left and len(running) < self.options.jobs:
                     number, submission = left.pop()
                     show.started(submission.student)
-                    running[pool.submit(self._one, submission)] = (number, submission)
+                    running[pool.submit(self._grade, submission)] = (number, submission)
                 for future in wait(running, return_when="FIRST_COMPLETED").done:
                     number, submission = running.pop(future)
-                    record = self._keep(submission, future.result())
+                    record = self._write(submission, future.result())
                     show.finished(record)
                     yield number, record
 
-    def _try_out(self) -> None:
-        """That walls, kernel and checker work here, before anybody's hand-in is blamed."""
-        sat = self.servers.sit("", b"trial", new_notebook(), {}, 0)
-        if sat.state != State.GRADED:
+    def _trial_run(self) -> None:
+        """Run an empty notebook, so that a machine that can't grade is not a student's fault."""
+        result = self.servers.run_submission("", b"trial", new_notebook(), {}, 0)
+        if result.state != State.GRADED:
             raise NoSandbox(
-                SandboxState(False, f"a trial run failed: {sat.reason}", "run `course doctor`")
+                SandboxState(False, f"a trial run failed: {result.reason}", "run `course doctor`")
             )
 
-    def _one(self, submission: Submission) -> Graded:
-        """One submission, in a thread of its own; whatever happens, it ends in a record."""
+    def _grade(self, submission: Submission) -> Graded:
+        """One submission, in its own thread; whatever happens, it ends in a record."""
         slot = self.slots.get()
         try:
             files = submission.read()
-            assembled = assemble.assemble(read_notebook.read(files.notebook), self.released)
-            return self._sit(submission, files, assembled, slot)
+            notebook = read_notebook.read(files.notebook)
+            return self._run(submission, files, assemble.assemble(notebook, self.released), slot)
         except Refused as error:
             return Graded(self._record(submission, State.REFUSED, str(error)))
         except read_notebook.Unreadable as error:
             return Graded(self._record(submission, State.UNREADABLE, str(error)))
-        except Exception as error:  # ours, and it must not stop the others
-            reason = f"{type(error).__name__}: {error}"[:500]
-            return Graded(self._record(submission, State.GRADING_ERROR, reason))
+        except Exception as error:  # the grader's own error must not stop the other submissions
+            return Graded(self._failed(submission, f"{type(error).__name__}: {error}"))
         finally:
             self.slots.put(slot)
 
-    def _sit(
+    def _run(
         self, submission: Submission, files: Files, assembled: assemble.Assembled, slot: int
     ) -> Graded:
         student, notebook = submission.student, assembled.notebook
-        key = student_key(self.secret, self.assignment, student, digest(files))
-        sat = self.servers.sit(student, key, notebook, files.beside, slot)
-        state, reason, questions = sat.state, sat.reason, nothing_earned(self.questions)
+        key = submission_key(self.secret, self.assignment, student, digest(files))
+        result = self.servers.run_submission(student, key, notebook, files.beside, slot)
+        state, reason, questions = result.state, result.reason, nothing_earned(self.questions)
         try:
-            questions = checked_results(sat.rows, self.questions)
+            questions = checked_results(result.verdicts, self.questions)
         except ValueError as error:
             if state != State.GRADING_ERROR:
                 state, reason = State.GRADING_ERROR, f"the checker gave no verdict: {error}"[:500]
@@ -163,20 +164,24 @@ class Batch:
             state,
             reason,
             questions=questions,
-            remarks=assembled.remarks + sat.remarks,
-            start_s=round(sat.start_s, 3),
-            run_s=round(sat.run_s, 3),
-            peak_bytes=sat.peak_bytes,
-            limits=sat.limits,
+            remarks=assembled.remarks + result.remarks,
+            start_s=round(result.start_s, 3),
+            run_s=round(result.run_s, 3),
+            peak_bytes=result.peak_bytes,
+            limits=result.limits,
             key=self._key(submission, files),
         )
         notebook.cells = outputs.clean_cells(notebook.cells)
-        places = sorted(sat.outputs)
-        shown = outputs.clean_all(sat.outputs[place] for place in places)
-        given = dict(zip(places, shown, strict=True))
-        return Graded(record, with_results(notebook, record, self.checks, given), files.beside)
+        places = sorted(result.outputs)
+        cleaned = outputs.clean_all(result.outputs[place] for place in places)
+        shown = dict(zip(places, cleaned, strict=True))
+        return Graded(
+            record, with_results(notebook, record, self.questions_by_cell, shown), files.beside
+        )
 
-    def _record(self, submission: Submission, state: State, reason: str, **known: object) -> Record:
+    def _record(
+        self, submission: Submission, state: State, reason: str, **fields: object
+    ) -> Record:
         record = Record(
             submission.student,
             self.assignment,
@@ -186,27 +191,36 @@ class Batch:
             sandbox="bubblewrap" if self.limits.sandboxed else NO_SANDBOX,
             graded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        return replace(record, **known)
+        return replace(record, **fields)
 
-    def _keep(self, submission: Submission, done: Graded) -> Record:
-        """Write the gradebook, then the record; a hand-in of nobody is only reported."""
+    def _failed(self, submission: Submission, reason: str) -> Record:
+        return self._record(submission, State.GRADING_ERROR, reason[:500])
+
+    def _write(self, submission: Submission, graded: Graded) -> Record:
+        """Write the gradebook, then the record; if the student's id is impossible, write nothing.
+
+        What can't be written is the grader's failure, for this submission alone.
+        """
         if not valid_student(submission.student):
-            return done.record
+            return graded.record
         began = time.monotonic()
-        self.store.forget(self.assignment, submission.student)  # so that none is stale
-        record = self._written(submission, done)
-        record = replace(record, write_s=round(time.monotonic() - began, 3))
-        self.store.save(record)
-        return record
+        try:
+            self.store.forget(self.assignment, submission.student)
+            record = self._in_gradebook(submission, graded)
+            record = replace(record, write_s=round(time.monotonic() - began, 3))
+            self.store.save(record)
+            return record
+        except (OSError, ValueError) as error:
+            return self._failed(submission, f"its record could not be written ({error})")
 
-    def _written(self, submission: Submission, done: Graded) -> Record:
+    def _in_gradebook(self, submission: Submission, graded: Graded) -> Record:
         """Write to the gradebook; what can't be written as it is, is written as our failure."""
         try:
-            self.book.write(done.record, done.notebook, done.files, submission.timestamp)
-            return done.record
+            self.book.write(graded.record, graded.notebook, graded.files, submission.timestamp)
+            return graded.record
         except (OSError, ValueError) as error:
-            reason = f"it could not be written ({type(error).__name__}: {error})"[:500]
-            record = self._record(submission, State.GRADING_ERROR, reason)
+            reason = f"it could not be written ({type(error).__name__}: {error})"
+            record = self._failed(submission, reason)
             self.book.write(record, None, {}, submission.timestamp)
             return record
 
@@ -224,13 +238,13 @@ class Batch:
 
 
 def digest(files: Files) -> str:
-    """SHA-256 over the notebook and every file beside it, each with its name and its length.
+    """SHA-256 of the notebook and every file beside it, each with its name and its length.
 
     >>> digest(Files(b"ab", {"c": b""})) == digest(Files(b"a", {"c": b"b"}))
     False
     """
     found = hashlib.sha256()
     for name, data in [("", files.notebook), *sorted(files.beside.items())]:
-        found.update(framed(name, str(len(data))))
+        found.update(length_prefixed(name, str(len(data))))
         found.update(data)
     return found.hexdigest()

@@ -1,4 +1,4 @@
-"""What `course grade` does with its options: run, show, sum up, and say how it ended in a code.
+"""The command `course grade`: run, show progress, print a summary, return an exit code.
 
 Chapter: appendix/for-instructors.
 """
@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from course_pkg.sandbox.policy import MIB
 from course_pkg.sandbox.walls import SandboxFailed
 
 from ..contract.registry import UnknownQuestion
@@ -25,8 +24,8 @@ from . import grader, progress
 from .options import NoSandbox, Options, RunLimits
 
 INSTALL = (
-    "Hand-ins are run only where they can be confined. Mend that, grade on another Linux machine, "
-    "or, if you would run every hand-in with your own rights, add --unsafe-no-sandbox."
+    "Submissions run only in a sandbox. Fix that, or grade on another Linux machine. If you trust "
+    "every submission as you trust your own code, add --unsafe-no-sandbox."
 )
 
 REFUSALS = (GradebookError, GradingFolderError, ReleaseError, SourceError, UnknownQuestion)
@@ -42,21 +41,21 @@ def options(
     regrade: bool,
     unsafe: bool,
 ) -> Options:
-    """Options of the command line. memory: in GB; times in seconds; jobs: None for cores + 1."""
+    """The command line's options. memory: GB. Times: seconds. jobs: None for cores + 1."""
     limits = RunLimits(
         time_limit_s=time_limit,
         cell_timeout_s=min(cell_timeout, time_limit),
-        memory_bytes=int(memory * 1024 * MIB),
+        memory_bytes=int(memory * 1e9),
         sandboxed=not unsafe,
     )
-    jobs = jobs or min(32, len(os.sched_getaffinity(0)) + 1)  # one may wait while others compute
+    jobs = jobs or min(32, len(os.sched_getaffinity(0)) + 1)  # one more, as some wait
     return Options(submitted, jobs, limits, tuple(students), regrade)
 
 
 def run(course: Path, assignment: str, options: Options) -> int:
-    """Grade, show how it goes on, and give the exit code."""
+    """Grade an assignment, print progress and a summary; the exit code."""
     if not options.limits.sandboxed:
-        print("WARNING: no sandbox. Hand-ins run with all your rights.", file=sys.stderr)
+        print("WARNING: no sandbox. Submissions run with all your rights.", file=sys.stderr)
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -65,31 +64,25 @@ def run(course: Path, assignment: str, options: Options) -> int:
         with progress.ProgressDisplay() as show:
             records = grader.grade(course, assignment, options, show)
     except NoSandbox as error:
-        return _said(f"no sandbox: {error}\n{INSTALL}", 3)
-    except (
-        GradebookError,
-        ReleaseError,
-        SourceError,
-        UnknownQuestion,
-        GradingFolderError,
-    ) as error:
-        return _said(f"error: {error}", 2)
+        return _fail(f"no sandbox: {error}\n{INSTALL}", 3)
+    except REFUSALS as error:
+        return _fail(f"error: {error}", 2)
     except KeyboardInterrupt:
-        return _said("interrupted; the same command goes on where this one stopped", 130)
+        return _fail("interrupted; run the same command again to continue", 130)
     except (SandboxFailed, OSError) as error:
-        return _said(f"the grader failed: {error}", 4)
-    except Exception:  # or Python would end with 1, which says that everyone has a score
+        return _fail(f"the grader failed: {error}", 4)
+    except Exception:  # else Python would exit with 1, which means that everyone has a score
         traceback.print_exc()
-        return _said("the grader failed, by a fault of its own", 4)
+        return _fail("the grader failed because of a bug in it", 4)
     progress.print_summary(records, time.monotonic() - began, show.graded)
     print(f"grades and reports: {class_report.folder(assignment)}/")
-    return grader.trouble(records)
+    return grader.exit_code(records)
 
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _said(text: str, code: int) -> int:
+def _fail(text: str, code: int) -> int:
     print(text, file=sys.stderr)
     return code

@@ -1,8 +1,8 @@
-"""One submission's sitting: a kernel in a sandbox, a checker in another, and what came of both.
+"""Run one submission: the kernel in one sandbox, the checker in another.
 
-`ForkServers` holds the two warm parents; its `sit` runs one submission from start to end and never
-raises for what a student did. The score's rows come from the checker alone. The lines that come
-from the student's sandbox are read as hostile: they say what to show, never what to score.
+`ForkServers` holds the two warm parents that fork both. Its `run_submission` runs one submission
+from start to end and never raises for what a student did. Verdicts come from the checker alone.
+The lines from the student's sandbox are untrusted: they say what to show, never what to score.
 
 Chapter: appendix/threat-model.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+from course_pkg.files import readable_size
 from course_pkg.lm.cache import cache_root
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.pen import Pen
@@ -32,14 +33,14 @@ from ..contract.outlines import Outline, from_json
 from ..results.records import MAX_RESULTS
 from ..results.states import State
 from .options import RunLimits
-from .runner_output import RunResult, follow, read_all
+from .runner_output import RunResult, read_all, read_runner_output
 
 PACKAGE = Path(__file__).resolve().parents[2]
 BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
 JUDGE_WITHIN_S = 60.0
-SLOTS = 32  # submissions at a time
+SLOTS = 32  # submissions that can run at a time
 SO_PASSRIGHTS = 83
-MASKED = "raise ImportError('{name} is not to be had while your work is graded: use your own')\n"
+MASKED = "raise ImportError('{name} is not available during grading: use your own code')\n"
 MODELS = ("torch", "transformers.generation.utils", "transformers.models.auto.modeling_auto",
           "transformers.models.auto.tokenization_auto", "course_pkg.lm.load",
           "transformers.models.llama.modeling_llama", "course_pkg.lm.tiny")  # fmt: skip
@@ -48,9 +49,9 @@ NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.ba
 
 
 class ForkServers:
-    """The two warm parents of a run over one assignment. Use as a context manager.
+    """The warm parents that fork the kernels and checkers of one assignment. A context manager.
 
-    course: the folder that no sandbox may show.
+    course: the folder that no sandbox may see.
     """
 
     def __init__(self, assignment: str, course: Path, limits: RunLimits) -> None:
@@ -68,9 +69,9 @@ class ForkServers:
         self._kernels = self._checkers = None
 
     def ready(self) -> None:
-        """Start both warm parents, side by side, and wait until they are warm.
+        """Start both at the same time, and wait until they have imported their modules.
 
-        Raises SandboxFailed where one doesn't start.
+        Raises SandboxFailed if one does not start.
         """
         ask = registry.ask_module(self.assignment)
         trusted = f"{ask.removesuffix('.ask')}.trusted"
@@ -85,7 +86,7 @@ class ForkServers:
         self._checkers.ready()
 
     def outlines(self) -> dict[str, Outline]:
-        """The outlines of the assignment's questions, by name. Raises SandboxFailed."""
+        """The questions of the assignment by name, without answers. Raises SandboxFailed."""
         with ExitStack() as stack:
             out, into = _pipe(stack)
             limits, name = self.limits.checker(), f"{os.getpid()}-outlines"
@@ -98,54 +99,56 @@ class ForkServers:
         except (ValueError, TypeError, KeyError) as error:
             raise SandboxFailed(f"the checker gave no outlines: {error}") from None
 
-    def sit(
+    def run_submission(
         self, student: str, key: bytes, notebook: NotebookNode, files: dict[str, bytes], slot: int
     ) -> RunResult:
-        """Run one submission. slot: a number that no other submission has at the same time.
+        """Run one submission. slot: a number that no other running submission has, 0 to 31.
 
-        key: that student's, for this assignment. Raises SandboxFailed where the grader fails.
+        key: from `submission_key`. Raises SandboxFailed if the grader fails.
         """
         began = time.monotonic()
         if not 0 <= slot < SLOTS:
-            raise ValueError(f"slot {slot}; wanted 0 to {SLOTS - 1}")
+            raise ValueError(f"slot {slot}; expected 0 to {SLOTS - 1}")
         uids = (None, None) if self._uid is None else (self._uid + slot, self._uid + SLOTS + slot)
-        sat, name = RunResult(), f"{os.getpid()}-{slot}"
+        result, name = RunResult(), f"{os.getpid()}-{slot}"
         with ExitStack() as stack:
             place = stack.enter_context(_place(self.limits.sandboxed))
             kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
             with suppress(OSError):  # from Linux 6.16 on: no descriptors through this socket
                 checker_end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
-            results, results_in = _pipe(stack)
+            verdicts, verdicts_in = _pipe(stack)
             lines, lines_in = _pipe(stack)
             secret = _file(stack, key.hex().encode())
-            hand_in = _file(stack, pack(notebook, files))
+            packed = _file(stack, pack(notebook, files))
             checker = Pen(self._checker_view, uids[1], self.limits.checker(), f"{name}-checker")
             stack.enter_context(checker)
             pen = stack.enter_context(
                 Pen(self._student_view, uids[0], self.limits.student(), f"{name}-student")
             )
-            ends = [end.fileno() for end in (results_in, checker_end, secret)]
+            ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
             checker.put(self._checkers, {"assignment": self.assignment, "student": student}, ends)
             stack.enter_context(self._can_be_stopped(pen, checker))
-            ends = [end.fileno() for end in (lines_in, kernel_end, hand_in)]
+            ends = [end.fileno() for end in (lines_in, kernel_end, packed)]
             pen.put(self._kernels, self._job(place), ends)
-            for mine in (results_in, checker_end, lines_in):
+            for mine in (verdicts_in, checker_end, lines_in):
                 mine.close()
-            follow(sat, lines.fileno(), self.limits, began)
-            if sat.state in (State.KERNEL_DIED, State.GRADING_ERROR):
-                self._memory(sat, pen)
+            read_runner_output(result, lines.fileno(), self.limits, began)
+            if result.state in (State.KERNEL_DIED, State.GRADING_ERROR):
+                self._check_memory(result, pen)
             if pen.fence.out_of_processes():
-                sat.remarks = (f"it wanted more than {self.limits.processes} processes at once",)
-            sat.limits, sat.peak_bytes = pen.kept_by, pen.fence.peak_bytes()
+                result.remarks = (
+                    f"it tried to run more than {self.limits.processes} processes at once",
+                )
+            result.limits, result.peak_bytes = pen.kept_by, pen.fence.peak_bytes()
             pen.end()
-            with suppress(OSError):  # whoever still holds that end, the checker judges now
+            with suppress(OSError):  # the checker judges now, whoever still holds the other end
                 kernel_end.shutdown(socket.SHUT_RDWR)
-            sat.rows = read_all(results.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
-        sat.run_s = time.monotonic() - began - sat.start_s
-        return sat
+            result.verdicts = read_all(verdicts.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
+        result.run_s = time.monotonic() - began - result.start_s
+        return result
 
     def stop(self) -> None:
-        """End every submission that is being run, now; for when the run is broken off."""
+        """End every running submission at once, when the run is interrupted."""
         self._stopped = True
         for pen in list(self._running):
             pen.end()
@@ -154,19 +157,22 @@ class ForkServers:
     def _can_be_stopped(self, *pens: Pen) -> Iterator[None]:
         self._running.update(pens)
         if self._stopped:
-            raise SandboxFailed("the run was broken off")
+            raise SandboxFailed("the run was interrupted")
         try:
             yield
         finally:
             self._running.difference_update(pens)
 
-    def _memory(self, sat: RunResult, pen: Pen) -> None:
-        """Whether something died for want of memory, and whose fault that was."""
+    def _check_memory(self, result: RunResult, pen: Pen) -> None:
+        """Find out whether a process died for lack of memory, and whose fault that was."""
         if pen.fence.out_of_memory():
-            most = f"{self.limits.memory_bytes / 2**30:g} GB"
-            sat.state, sat.reason = State.OUT_OF_MEMORY, f"it used more than its {most} of memory"
+            limit = readable_size(self.limits.memory_bytes)
+            result.state, result.reason = (
+                State.OUT_OF_MEMORY,
+                f"it used more than its {limit} of memory",
+            )
         elif pen.fence.starved():
-            sat.state, sat.reason = State.GRADING_ERROR, "the machine ran short of memory"
+            result.state, result.reason = State.GRADING_ERROR, "the machine ran short of memory"
 
     def _job(self, place: str) -> dict[str, Any]:
         extra = {"PYTHONPATH": str(PACKAGE.parent), "COURSE_CACHE": str(cache_root())}
@@ -187,9 +193,9 @@ class ForkServers:
 
 
 def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
-    """What a student's sandbox shows: this Python, the models, and no answer.
+    """What a student's sandbox can see: this Python, the models, and no answer.
 
-    course: the folder that holds submissions and solutions, which is kept out wherever it lies.
+    course: the folder of submissions and solutions, which stays hidden wherever it is.
     """
     models = tuple(path.parent for path in cache_root().glob("*/manifest.json"))
     return View(
@@ -202,7 +208,7 @@ def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
 
 @contextmanager
 def _place(sandboxed: bool) -> Iterator[str]:
-    """The root of the student's folders: that of the sandbox, or a temporary folder."""
+    """The root of the student's folders: the sandbox's root, or a temporary folder."""
     if sandboxed:
         yield ""
         return
@@ -218,7 +224,7 @@ def _pipe(stack: ExitStack) -> tuple[Any, Any]:
 
 
 def _file(stack: ExitStack, content: bytes) -> Any:
-    """A file in memory, at its beginning."""
+    """A file in memory with this content, positioned at its start."""
     file = stack.enter_context(os.fdopen(os.memfd_create("course"), "w+b", 0))
     file.write(content)
     file.seek(0)

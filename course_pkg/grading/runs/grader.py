@@ -1,8 +1,8 @@
-"""From a folder of hand-ins to scores in the gradebook, none left without a state.
+"""Grade a folder of submissions: records, nbgrader's gradebook, and the report on the class.
 
-`grade` is the only one who holds the secret and writes the gradebook. A result is kept under the
-address of all that it depends on, so a run that was broken off goes on where it stopped, and a run
-over what is graded already does nothing.
+Only `grade` reads the secret and writes the gradebook. A result is stored under a key that covers
+all it depends on: a run that was interrupted continues where it stopped, and a second run over the
+same submissions grades nothing.
 
 Chapter: appendix/for-instructors.
 """
@@ -14,7 +14,7 @@ from course_pkg.sandbox.probe import probe
 from ..contract import registry
 from ..feedback import class_report
 from ..gradebook.gradebook import CourseGradebook
-from ..results.keys import lock
+from ..results.keys import course_lock
 from ..results.records import Record
 from ..results.states import State
 from ..submissions.collect import collect
@@ -25,17 +25,17 @@ from .progress import ProgressDisplay
 
 
 def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay) -> list[Record]:
-    """Grade every hand-in of an assignment; the records in the order of the students' ids.
+    """Grade every submission to an assignment; the records, sorted by the students' ids.
 
     course: the folder that holds nbgrader_config.py, exercises/ and solutions/. Raises NoSandbox,
     UnknownQuestion for the assignment, SourceError for the submissions, and GradingFolderError,
-    GradebookError or ReleaseError for the course's own files; never for what a student handed in.
+    GradebookError or ReleaseError for the course's own files; never for a student's files.
     """
-    registry.ask_module(assignment)  # that there is one; what is slow to import waits
+    registry.ask_module(assignment)  # fail early if there is no such assignment
     if options.limits.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
     with (
-        lock(course, f"course grade {assignment}"),
+        course_lock(course, f"course grade {assignment}"),
         ForkServers(assignment, course, options.limits) as servers,
         CourseGradebook(course) as book,
     ):
@@ -62,10 +62,10 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     return found
 
 
-def trouble(records: list[Record]) -> int:
-    """The exit code for a run's records: 0 all graded, 1 some to look at, 4 the grader failed.
+def exit_code(records: list[Record]) -> int:
+    """The exit code of a run: 0 all graded, 1 some need a look, 4 the grader failed on some.
 
-    >>> trouble([])
+    >>> exit_code([])
     0
     """
     states = {record.state for record in records}

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_pkg.sandbox.limits import Limits
-from course_pkg.sandbox.policy import MIB
 from course_pkg.sandbox.probe import SandboxState
 
 from ..results.records import MAX_RESULTS
@@ -27,10 +26,10 @@ class RunLimits:
 
     time_limit_s: float = 600.0
     cell_timeout_s: float = 120.0
-    memory_bytes: int = 4 * 1024 * MIB
+    memory_bytes: int = 4_000_000_000
     processes: int = 256
-    output_bytes: int = 8 * MIB
-    disk_bytes: int = 512 * MIB
+    output_bytes: int = 8_000_000
+    disk_bytes: int = 512_000_000
     sandboxed: bool = True
 
     def student(self) -> Limits:
@@ -39,7 +38,7 @@ class RunLimits:
 
     def checker(self) -> Limits:
         """The limits of the sandbox that judges the answers."""
-        return Limits(4 * 1024 * MIB, 64, 256, MAX_RESULTS, None)
+        return Limits(4_000_000_000, 64, 256, MAX_RESULTS, None)
 
 
 @dataclass(frozen=True)

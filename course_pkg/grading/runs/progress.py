@@ -1,7 +1,7 @@
-"""How a run goes on, and what came of it: a live table on a terminal, lines where it is piped.
+"""Show the progress of a run and its summary: a live table on a terminal, lines in a pipe.
 
-Ids and reasons come from outside: they are shown as plain text, never as markup or as the
-terminal's control codes.
+Ids and reasons come from students: they are shown as plain text, never as markup or terminal
+control codes.
 
 Chapter: appendix/for-instructors.
 """
@@ -26,19 +26,19 @@ from ..results.records import Record
 from ..results.score_statistics import score_statistics
 from ..results.states import State
 
-LAST = 12  # finished submissions that stay in sight
-RUNNING = 16  # running ones that are named
+LAST = 12  # finished submissions in the table
+RUNNING = 16  # running submissions in the table
 
 
 class ProgressDisplay:
-    """Shows submissions as they start and finish. A context, or call `close` at the end.
+    """Shows submissions as they start and finish. Use as a context manager.
 
-    console: where to; standard output by default.
+    console: where to print; standard output by default.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
-        self.graded = 0  # submissions that were run; others had been graded before
+        self.graded = 0  # submissions graded in this run, not before
         self._began = time.monotonic()
         self._running: dict[str, float] = {}
         self._last: deque[tuple[Record, float | None]] = deque(maxlen=LAST)
@@ -59,16 +59,16 @@ class ProgressDisplay:
             self._live.start()
 
     def expect(self, total: int) -> None:
-        """Say how many submissions there are, so that the bar knows its end."""
+        """Set the number of submissions, for the progress bar."""
         self._progress.update(self._task, total=total)
 
     def started(self, student: str) -> None:
-        """A submission is being run now."""
+        """A submission has started to run."""
         with self._lock:
             self._running[student] = time.monotonic()
 
     def finished(self, record: Record) -> None:
-        """A submission has its record; one that was never started had been graded before."""
+        """A submission has its record; if it never started, it was graded before."""
         with self._lock:
             began = self._running.pop(record.student, None)
             took = None if began is None else time.monotonic() - began
@@ -81,7 +81,7 @@ class ProgressDisplay:
             self.console.print(_line(record, took), soft_wrap=True)
 
     def close(self) -> None:
-        """Leave the terminal as it was, the table's last state on it."""
+        """Stop updating; the last state of the table stays on the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -123,15 +123,15 @@ def print_summary(records: Sequence[Record], seconds: float, graded: int | None 
 
 
 def summary(records: Sequence[Record], seconds: float, graded: int | None = None) -> RenderableType:
-    """What came of a run: states, scores, times, and every submission to look at, with why.
+    """The summary of a run: states, scores, times, and the submissions that need a look, with why.
 
-    seconds: what the run took. graded: submissions that were run in it, all by default.
+    seconds: duration of the run. graded: submissions graded in it; all by default.
     """
     graded = len(records) if graded is None else graded
     states = Counter(record.state for record in records)
     parts: list[RenderableType] = [Text()]
     counts = ", ".join(f"{states[state]} {state}" for state in State if states[state])
-    kept = f" ({len(records) - graded} of them before)" if graded < len(records) else ""
+    kept = f" ({len(records) - graded} graded before)" if graded < len(records) else ""
     rows = [("submissions", f"{len(records)}{kept}: {counts}" if records else "none")]
     if (stats := score_statistics(records)) is not None:
         rows.append((
@@ -147,7 +147,7 @@ def summary(records: Sequence[Record], seconds: float, graded: int | None = None
         )
         rows.append(("median times", f"start {start:.2f} s, run {run:.2f} s, write {write:.2f} s"))
     if graded and seconds > 0:
-        rows.append(("rate", f"{60 * graded / seconds:.1f} per minute, {seconds:.1f} s in all"))
+        rows.append(("rate", f"{60 * graded / seconds:.1f} per minute, {seconds:.1f} s in total"))
     facts = Table.grid(padding=(0, 2))
     for name, text in rows:
         facts.add_row(Text(name, "bold"), Text(text))
@@ -155,12 +155,12 @@ def summary(records: Sequence[Record], seconds: float, graded: int | None = None
     if unsafe := sum(map(is_unsafe, records)):
         parts.append(Text(f"\n{unsafe} graded WITHOUT a sandbox", "bold red"))
     if odd := [record for record in records if record.state != State.GRADED or record.remarks]:
-        parts += [Text(), _to_look_at(odd)]
+        parts += [Text(), _needs_a_look(odd)]
     return Group(*parts)
 
 
-def _to_look_at(records: Sequence[Record]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title="to look at", title_justify="left")
+def _needs_a_look(records: Sequence[Record]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title="needs a look", title_justify="left")
     table.add_column("student")
     table.add_column("state", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
@@ -176,8 +176,7 @@ def _why(record: Record) -> str:
 
 
 def _line(record: Record, took: float | None) -> Text:
-    score = f"{record.score}/{record.max_score:g}"
-    text = f"{one_line(record.student, 60)}  {record.state}  {score}  {_seconds(took)}"
+    text = f"{one_line(record.student, 60)}  {record.state}  {_score(record)}  {_seconds(took)}"
     why = _why(record)
     return Text(f"{text}  {why}" if why else text)
 
@@ -191,7 +190,7 @@ def _state(record: Record) -> Text:
 
 
 def _score(record: Record) -> Text:
-    return Text(f"{record.score}/{record.max_score:g}")
+    return Text(f"{record.score}/{record.max_score:g}" if record.state.has_score else "-")
 
 
 def _seconds(took: float | None) -> str:

@@ -1,7 +1,7 @@
-"""What comes out of a student's sandbox, read as hostile: bounded in time and bytes, and parsed.
+"""Read what comes out of a student's sandbox: bounded in time and bytes, parsed, never trusted.
 
-The lines are the runner's (`sandbox.warm_kernel`), or those of whoever has overpowered it. They
-say how far the notebook came and what its cells put out; they can't say what anything is worth.
+The lines come from the notebook runner inside the sandbox, or from a student's code that has taken
+it over. They say which cells ran and what they put out; they can't change a score.
 
 Chapter: appendix/threat-model.
 """
@@ -12,18 +12,19 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from course_pkg.files import readable_size
 from course_pkg.sandbox.waiting import readable
 
 from ..results.states import State
 from .options import RunLimits
 
-MAX_CELLS = 2**20  # as indices; what is no cell of the notebook is never looked at
-MAX_VALUES = 200_000  # in one line
+MAX_CELLS = 2**20  # larger indices are ignored; the notebook has fewer cells anyway
+MAX_VALUES = 200_000  # JSON values in one line
 
 
 @dataclass
 class RunResult:
-    """What came of one sitting. rows: what the checker wrote, not yet believed.
+    """The result of one run. verdicts: what the checker wrote, not yet validated.
 
     outputs: cell index -> outputs as they came, untrusted. start_s, run_s: seconds until the
     kernel was ready, and from then on.
@@ -31,7 +32,7 @@ class RunResult:
 
     state: State = State.GRADED
     reason: str = ""
-    rows: bytes = b""
+    verdicts: bytes = b""
     outputs: dict[int, Any] = field(default_factory=dict)
     start_s: float = 0.0
     run_s: float = 0.0
@@ -40,10 +41,10 @@ class RunResult:
     remarks: tuple[str, ...] = ()
 
 
-def follow(sat: RunResult, descriptor: int, limits: RunLimits, began: float) -> None:
-    """Read lines until the end, the time limit or too many bytes; fill in what they tell.
+def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, began: float) -> None:
+    """Read lines until the end, the time limit or too many bytes, and fill in `result`.
 
-    began: when the sitting did, on the monotonic clock. Never raises for what is read.
+    began: when the run started, on the monotonic clock. Never raises for what it reads.
     """
     until, room = began + limits.time_limit_s, 3 * limits.output_bytes + 2**20
     unfinished: list[bytes] = []
@@ -51,52 +52,53 @@ def follow(sat: RunResult, descriptor: int, limits: RunLimits, began: float) -> 
     while True:
         left = until - time.monotonic()
         if left <= 0 or not readable(descriptor, left):
-            sat.state = State.TIMED_OUT
-            sat.reason = f"it took longer than the {limits.time_limit_s:g} s that it may take"
+            result.state = State.TIMED_OUT
+            result.reason = f"it took longer than its time limit of {limits.time_limit_s:g} s"
             return
         piece = os.read(descriptor, 2**16)
         room -= len(piece)
         if room < 0:
-            sat.state, sat.reason = State.TOO_MUCH_OUTPUT, _too_much(limits)
+            result.state, result.reason = State.TOO_MUCH_OUTPUT, _too_much(limits)
             return
         if not piece:
-            _broken_off(sat)
+            _ended_early(result)
             return
         first, *others = piece.split(b"\n")
         unfinished.append(first)
         for part in others:
             line, unfinished = b"".join(unfinished), [part]
-            if _take(sat, _parsed(line), late, limits, began):
+            if _is_last(result, _parsed(line), late, limits, began):
                 return
 
 
-def _take(
-    sat: RunResult, line: dict[str, Any], late: list[int], limits: RunLimits, began: float
+def _is_last(
+    result: RunResult, line: dict[str, Any], late: list[int], limits: RunLimits, began: float
 ) -> bool:
-    """Take in one line; whether it was the last."""
+    """Fill in what one line says; whether it was the last line."""
     match line:
-        case {"started": _} if not sat.start_s:
-            sat.start_s = time.monotonic() - began
-        case {"failed": str(why)} if not sat.start_s:
-            sat.state, sat.reason = State.GRADING_ERROR, f"the sandbox was not entered: {why[:300]}"
+        case {"started": _} if not result.start_s:
+            result.start_s = time.monotonic() - began
+        case {"failed": str(why)} if not result.start_s:
+            result.state = State.GRADING_ERROR
+            result.reason = f"the sandbox could not be entered: {why[:300]}"
             return True
         case {"cell": int(index), "outputs": list(outputs)} if 0 <= index < MAX_CELLS:
-            sat.outputs[index] = outputs
+            result.outputs[index] = outputs
             if line.get("late") is True and len(late) < 100:
                 late.append(index)
-                sat.state, sat.reason = State.CELL_TIMED_OUT, _late(late, limits)
+                result.state, result.reason = State.CELL_TIMED_OUT, _late(late, limits)
         case {"end": "ran"}:
             return True
         case {"end": "stuck"}:
-            sat.state = State.CELL_TIMED_OUT
-            sat.reason = f"{_late(late, limits)}; it did not stop, so cells after it were not run"
+            result.state = State.CELL_TIMED_OUT
+            result.reason = f"{_late(late, limits)}; it did not stop, so later cells were not run"
             return True
         case {"end": "died", "cell": int(index)} if 0 <= index < MAX_CELLS:
-            sat.state = State.KERNEL_DIED
-            sat.reason = f"the kernel died in cell {index + 1}{_signal(line.get('code'))}"
+            result.state = State.KERNEL_DIED
+            result.reason = f"the kernel died in cell {index + 1}{_exit(line.get('code'))}"
             return True
         case {"end": "overflow"}:
-            sat.state, sat.reason = State.TOO_MUCH_OUTPUT, _too_much(limits)
+            result.state, result.reason = State.TOO_MUCH_OUTPUT, _too_much(limits)
             return True
     return False
 
@@ -111,12 +113,12 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _broken_off(sat: RunResult) -> None:
-    if sat.start_s:
-        sat.state = State.KERNEL_DIED
-        sat.reason = "its own code ended the processes that ran it"
+def _ended_early(result: RunResult) -> None:
+    if result.start_s:
+        result.state = State.KERNEL_DIED
+        result.reason = "its own code ended the processes that ran it"
     else:
-        sat.state, sat.reason = State.GRADING_ERROR, "the kernel did not start"
+        result.state, result.reason = State.GRADING_ERROR, "the kernel did not start"
 
 
 def _late(late: list[int], limits: RunLimits) -> str:
@@ -125,17 +127,17 @@ def _late(late: list[int], limits: RunLimits) -> str:
 
 
 def _too_much(limits: RunLimits) -> str:
-    return f"its cells put out more than {limits.output_bytes / 2**20:g} MB"
+    return f"its cells put out more than {readable_size(limits.output_bytes)}"
 
 
-def _signal(code: Any) -> str:
+def _exit(code: Any) -> str:
     if type(code) is not int:
         return ""
     return f" (signal {-code})" if code < 0 else f" (exit code {code})"
 
 
 def read_all(descriptor: int, most: int, seconds: float) -> bytes:
-    """Everything up to the end of a pipe, or b"" if that takes too long or is too much."""
+    """Everything up to the end of a pipe; b"" if it takes longer, or is more than `most` bytes."""
     until, pieces, size = time.monotonic() + seconds, [], 0
     while size <= most:
         left = until - time.monotonic()

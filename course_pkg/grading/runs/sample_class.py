@@ -1,8 +1,8 @@
-"""A small class to try the whole chain on: four submissions, graded as a real class is.
+"""A sample class of four submissions, to try the grader on.
 
-ada hands in the answers, ben half of them, chi the notebook as released, and dan a file that
-breaks off in the middle. `build` writes them into a course of their own; `grade` takes it from
-there to scores, with `course grade`, and to feedback and a CSV with nbgrader's own commands.
+ada submits the answers, ben half of them, chi the notebook as released, and dan a truncated file.
+`build` writes the submissions into a course folder of their own. `grade` grades them as
+`course grade` does, then makes feedback and a CSV with nbgrader's own commands.
 
 Chapter: appendix/for-instructors.
 """
@@ -30,11 +30,10 @@ class GradingFailed(RuntimeError):
 
 
 def build(course: Path, root: Path) -> list[str]:
-    """Write the class's submissions into `root`, a course folder of its own; names assignments.
+    """Write the class's submissions into a new course folder `root`; the assignments' names.
 
-    course: the folder that holds solutions/, exercises/ and nbgrader_config.py. What `root` held
-    before is removed. Raises FileNotFoundError where there is no assignment, or one that has not
-    been released.
+    course: the folder that holds solutions/, exercises/ and nbgrader_config.py. An existing `root`
+    is deleted. Raises FileNotFoundError if there is no assignment, or one is not released.
     """
     assignments = sorted(path.parent.name for path in course.glob("solutions/*/*.ipynb"))
     if not assignments:
@@ -59,7 +58,7 @@ def build(course: Path, root: Path) -> list[str]:
 
 
 def answered(released: NotebookNode, solution: NotebookNode, share: float = 1.0) -> NotebookNode:
-    """The released notebook with the first answers filled in, that share of them rounded down."""
+    """The released notebook with the first answers filled in: that share, rounded down."""
     places = [
         index
         for index, cell in enumerate(solution.cells)
@@ -72,7 +71,7 @@ def answered(released: NotebookNode, solution: NotebookNode, share: float = 1.0)
 
 
 def named(notebook: NotebookNode, student: str) -> NotebookNode:
-    """A copy of the notebook in which the student has put their name."""
+    """A copy of the notebook with the student's name filled in."""
     copy = nbformat.from_dict(notebook)
     for cell in copy.cells:
         if cell.source == 'STUDENT = ""':
@@ -81,9 +80,9 @@ def named(notebook: NotebookNode, student: str) -> NotebookNode:
 
 
 def grade(root: Path, assignments: list[str], show: ProgressDisplay) -> dict[str, list[Record]]:
-    """Grade the class at `root`, write nbgrader's feedback, and export; the records by assignment.
+    """Grade the class in `root`, generate nbgrader's feedback, export; the records by assignment.
 
-    Raises GradingFailed, and what `course grade` raises.
+    Raises GradingFailed, and what `grader.grade` raises.
     """
     records = {}
     for assignment in assignments:
@@ -96,7 +95,7 @@ def grade(root: Path, assignments: list[str], show: ProgressDisplay) -> dict[str
 
 
 def nbgrader(root: Path, *arguments: str) -> None:
-    """Run one nbgrader command, which runs no hand-in, in the course at `root`; with a log."""
+    """Run an nbgrader command, one that runs no submission, in the course in `root`, with a log."""
     log = root.resolve() / "nbgrader.log"
     with log.open("a") as out:
         done = subprocess.run(

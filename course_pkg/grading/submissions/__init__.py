@@ -1,1 +1,1 @@
-"""What students handed in, read as hostile: names, folders, zips, and the notebooks in them."""
+"""Reading what students submitted, which is untrusted: folders, zips, names and notebooks."""

@@ -1,8 +1,7 @@
-"""From the notebook a student handed in to the notebook that is run.
+"""Assemble the notebook to run: the student's answers in the released notebook.
 
-`read` gives what the hand-in holds. `assemble` puts it together with the released notebook: the
-student's are the answers and the extra cells, the release's everything else. `checks` says which
-cell asks what.
+Answers and extra cells come from the student, everything else from the release, so a changed test
+or a deleted cell changes nothing.
 
 Chapter: appendix/for-instructors.
 """
@@ -16,53 +15,51 @@ from nbformat import NotebookNode
 
 from ..contract.registry import split
 from ..contract.texts import one_line
-from .read_notebook import Unreadable, fresh, notebook, read
-
-__all__ = ["Assembled", "Unreadable", "assemble", "checks", "read"]
+from .read_notebook import new_cell, new_notebook
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """The notebook to run, and what of the hand-in was not taken as it was."""
+    """The notebook to run, and remarks on what differs from the submitted one."""
 
     notebook: NotebookNode
     remarks: tuple[str, ...]
 
 
-def assemble(handed_in: NotebookNode, released: NotebookNode) -> Assembled:
+def assemble(submitted: NotebookNode, released: NotebookNode) -> Assembled:
     """The released notebook with the student's answers and extra cells, in the student's order.
 
-    handed_in: from `read`. Every nbgrader cell of the release is there once, with the release's
-    type and metadata. Of an answer that is there more than once, the last that was worked on is
-    the answer, as in nbgrader; of any other cell, the first counts. The copies stay where they
-    are, as the student's own cells: they run, as they did for the student. What was deleted is put
-    back: test cells as late as their neighbors allow, everything else as early.
+    submitted: from `read_notebook.read`. The result has every nbgrader cell of the release once,
+    with the release's type and metadata. If an answer cell was copied, the last copy that was
+    edited counts, as in nbgrader; of any other cell, the first. The other copies stay as extra
+    cells: they run, as they did for the student. A deleted cell is put back: a test cell as late
+    as its neighbors allow, any other as early.
     """
     known = {_grade_id(cell): cell for cell in released.cells if _grade_id(cell)}
     places: dict[str, list[int]] = {}
-    for index, cell in enumerate(handed_in.cells):
+    for index, cell in enumerate(submitted.cells):
         if _grade_id(cell) in known:
             places.setdefault(_grade_id(cell), []).append(index)
-    chosen = {_choice(handed_in, known[name], at): name for name, at in places.items()}
-    remarks = _remarks(handed_in, known, places, chosen)
+    chosen = {_choice(submitted, known[name], at): name for name, at in places.items()}
+    remarks = _remarks(submitted, known, places, chosen)
     cells = []
-    for index, cell in enumerate(handed_in.cells):
+    for index, cell in enumerate(submitted.cells):
         if index in chosen:
             original = known[chosen[index]]
             source = cell.source if _of(original).get("solution") else original.source
             cells.append(_released(original, source))
         else:
             kind = known[_grade_id(cell)].cell_type if _grade_id(cell) in known else cell.cell_type
-            cells.append(fresh(kind, cell.source))
+            cells.append(new_cell(kind, cell.source))
     _put_back(cells, list(known), known, set(known) - set(places))
-    return Assembled(notebook(cells), tuple(remarks))
+    return Assembled(new_notebook(cells), tuple(remarks))
 
 
-def checks(released: NotebookNode, assignment: str) -> dict[str, str]:
+def questions_by_cell(released: NotebookNode, assignment: str) -> dict[str, str]:
     """The question of every test cell by its grade id: {"check-counts": "counts"}.
 
-    Raises ValueError for a test cell that does not call `check` once, with a text, for this
-    assignment, or asks what another one asks.
+    Raises ValueError for a test cell that does not call `check` once, with a literal id of this
+    assignment, or checks the same question as another cell.
     """
     found: dict[str, str] = {}
     for cell in released.cells:
@@ -77,15 +74,15 @@ def checks(released: NotebookNode, assignment: str) -> dict[str, str]:
         questions = [split(text)[1] for text in ids if split(text)[0] == assignment]
         if len(ids) != 1 or not questions or questions[0] in found.values():
             raise ValueError(
-                f"the test cell {meta.grade_id!r} asks {ids}; wanted one check of a question of "
-                f"{assignment} that no other cell asks"
+                f"the test cell {meta.grade_id!r} checks {ids}; expected one question of "
+                f"{assignment} that no other cell checks"
             )
         found[meta.grade_id] = questions[0]
     return found
 
 
 def _released(cell: NotebookNode, source: str) -> NotebookNode:
-    made = fresh(cell.cell_type, source)
+    made = new_cell(cell.cell_type, source)
     made.metadata = copy.deepcopy(cell.metadata)
     if "id" in cell:
         made.id = cell.id
@@ -100,39 +97,39 @@ def _grade_id(cell: NotebookNode) -> str:
     return _of(cell).get("grade_id", "")
 
 
-def _choice(handed_in: NotebookNode, original: NotebookNode, at: list[int]) -> int:
-    """Which of the cells with a grade id is that cell."""
+def _choice(submitted: NotebookNode, original: NotebookNode, at: list[int]) -> int:
+    """Which of the cells with the same grade id counts."""
     if not _of(original).get("solution"):
         return at[0]
-    worked = [i for i in at if handed_in.cells[i].source.strip() != original.source.strip()]
+    worked = [i for i in at if submitted.cells[i].source.strip() != original.source.strip()]
     return (worked or at)[-1]
 
 
 def _remarks(
-    handed_in: NotebookNode,
+    submitted: NotebookNode,
     known: dict[str, NotebookNode],
     places: dict[str, list[int]],
     chosen: dict[int, str],
 ) -> list[str]:
     said = []
     for index, name in sorted(chosen.items()):
-        cell, original = handed_in.cells[index], known[name]
+        cell, original = submitted.cells[index], known[name]
         if cell.cell_type != original.cell_type:
-            said.append(f"the cell {name} had been made {cell.cell_type}; it is what it was again")
+            said.append(f"the type of the cell {name} had been changed; it was restored")
         if not _of(original).get("solution") and cell.source != original.source:
             said.append(f"the locked cell {name} had been changed; the original was used")
         if len(places[name]) > 1:
-            said.append(f"the cell {name} was there {len(places[name])} times; one of them counts")
+            said.append(f"the cell {name} appeared {len(places[name])} times; one of them counts")
     said += [
-        f"the cell {name} was missing; it was put back" for name in known if name not in places
+        f"the cell {name} was missing; it was restored" for name in known if name not in places
     ]
-    strange = Counter(map(_grade_id, handed_in.cells)) - Counter(
-        {n: len(handed_in.cells) for n in known}
+    unknown = Counter(map(_grade_id, submitted.cells)) - Counter(
+        {n: len(submitted.cells) for n in known}
     )
-    del strange[""]
-    if strange:
-        names = one_line(", ".join(map(repr, strange)), 200)
-        said.append(f"no cell of the assignment is called {names}; taken as the student's own")
+    del unknown[""]
+    if unknown:
+        names = one_line(", ".join(map(repr, unknown)), 200)
+        said.append(f"the assignment has no cell {names}; kept as the student's own")
     return said
 
 

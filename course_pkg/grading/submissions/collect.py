@@ -1,9 +1,9 @@
-"""What was handed in, one `Submission` per student, from a folder or a zip.
+"""Find the submissions to an assignment in a folder or a zip: one `Submission` per student.
 
-Two layouts are understood: nbgrader's, <student>/<assignment>/<assignment>.ipynb with data beside
-it, and a flat folder of <student>.ipynb. What is wrong with one hand-in shows when that one is
-read; only what is wrong with the source as a whole stops the listing. Two ids that are equal but
-for case, or for how an accent is written, can't be told apart everywhere: both are refused.
+Two layouts are accepted: nbgrader's, <student>/<assignment>/<assignment>.ipynb with data beside it,
+and a flat folder of <student>.ipynb. An error in one submission shows when that one is read; only
+an error in the source as a whole stops the listing. If two ids differ only in case, or in how an
+accent is encoded, some systems confuse them: both are refused.
 
 Chapter: appendix/for-instructors.
 """
@@ -26,21 +26,21 @@ from .zips import Zip
 
 MIB = 1024 * 1024
 MAX_NOTEBOOK = 16 * MIB
-MAX_BYTES = 64 * MIB  # of all files of a hand-in
-MAX_FILES = 1000  # files and folders of a hand-in
+MAX_BYTES = 64 * MIB  # all files of a submission
+MAX_FILES = 1000  # files and folders of a submission
 MAX_DEPTH = 16
-MAX_NAME, MAX_PATH = 200, 800  # bytes of one name, and of the way to a file
-TIMESTAMP = "timestamp.txt"  # nbgrader's
+MAX_NAME, MAX_PATH = 200, 800  # bytes of one name, and of a whole path
+TIMESTAMP = "timestamp.txt"  # written by nbgrader
 _NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db", "Icon\r"}
 
 
 class SourceError(ValueError):
-    """The source of hand-ins can't be used as a whole; the message says what is there instead."""
+    """The source of submissions can't be used at all; the message says what it holds instead."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """What was handed in: the notebook's bytes, and those of each file beside it by its path."""
+    """The files of a submission: the notebook's bytes, and each other file's bytes by its path."""
 
     notebook: bytes
     beside: dict[str, bytes]
@@ -48,10 +48,10 @@ class Files:
 
 @dataclass(frozen=True)
 class Submission:
-    """One student's hand-in. For an impossible id, `student` is the name found, escaped.
+    """One student's submission. For an impossible id, `student` is the name found, escaped.
 
-    path: where it lies in the source. timestamp: when nbgrader collected it, in UTC, if that is
-    written beside it.
+    path: where it is in the source. timestamp: when nbgrader collected it, in UTC, if a
+    timestamp.txt says so.
     """
 
     student: str
@@ -59,33 +59,33 @@ class Submission:
     timestamp: datetime | None
     _tree: Folder | Zip
     _at: Parts
-    _wanted: str
+    _notebook: str
     _wrong: str | None
 
     def read(self) -> Files:
-        """Read the files, now. Raises Refused."""
+        """Read the files now. Raises Refused."""
         if self._wrong:
             raise Refused(self._wrong)
-        if not self._wanted:
+        if not self._notebook:
             return Files(self._tree.read(self._at, MAX_NOTEBOOK), {})
         if wrong := self._tree.problem(self._at):
             raise Refused(wrong)
         paths = _walk(self._tree, self._at)
-        if (*self._at, self._wanted) not in paths:
+        if (*self._at, self._notebook) not in paths:
             there = [shown(path[-1]) for path in paths if path[-1].lower().endswith(".ipynb")]
             found = ", ".join(sorted(there)[:5]) or "no notebook"
-            raise Refused(f"found {found}; wanted {self._wanted} in {shown(self.path)}/")
+            raise Refused(f"found {found}; expected {self._notebook} in {shown(self.path)}/")
         left, files = MAX_BYTES, {}
         for path in paths:
-            notebook = path == (*self._at, self._wanted)
+            notebook = path == (*self._at, self._notebook)
             data = self._tree.read(path, min(left, MAX_NOTEBOOK) if notebook else left)
             left -= len(data)
             files["/".join(path[len(self._at) :])] = data
-        return Files(files.pop(self._wanted), files)
+        return Files(files.pop(self._notebook), files)
 
 
 def collect(source: Path, assignment: str, students: Collection[str] = ()) -> list[Submission]:
-    """The hand-ins for an assignment, sorted by student; those of `students` alone, if any.
+    """The submissions to an assignment, sorted by student; only those of `students`, if any.
 
     source: a folder or a zip. Raises SourceError.
     """
@@ -96,17 +96,17 @@ def collect(source: Path, assignment: str, students: Collection[str] = ()) -> li
         found = _layout(tree, (tops[0],), source, assignment)
     if not found:
         raise SourceError(_nothing(tree, source, assignment))
-    submissions = sorted(_told_apart(tree, found, assignment), key=lambda h: (h.student, h.path))
+    submissions = sorted(_submissions(tree, found, assignment), key=lambda s: (s.student, s.path))
     wanted = {unicodedata.normalize("NFC", student) for student in students}
-    unknown = sorted(wanted - {h.student for h in submissions})
+    unknown = sorted(wanted - {s.student for s in submissions})
     if unknown:
-        known = [h.student for h in submissions]
+        known = [s.student for s in submissions]
         near = get_close_matches(unknown[0], known, n=3) or known[:5]
         raise SourceError(
-            f"{source} holds no hand-in of {', '.join(map(shown, unknown))} for {assignment}; "
-            f"near: {', '.join(near)}"
+            f"{source} holds no submission of {', '.join(map(shown, unknown))} to {assignment}; "
+            f"similar: {', '.join(near)}"
         )
-    return [h for h in submissions if not wanted or h.student in wanted]
+    return [s for s in submissions if not wanted or s.student in wanted]
 
 
 def _open(source: Path) -> Folder | Zip:
@@ -119,14 +119,14 @@ def _open(source: Path) -> Folder | Zip:
         return Folder(source) if source.is_dir() else Zip(source)
     except zipfile.BadZipFile as error:
         raise SourceError(
-            f"{source} can't be read as a zip ({error}); wanted a folder or a zip of hand-ins"
+            f"{source} can't be read as a zip ({error}); unpack it, and give the folder instead"
         ) from None
     except (OSError, Refused) as error:
         raise SourceError(f"{source} can't be opened: {error}") from None
 
 
 def _layout(tree: Folder | Zip, base: Parts, source: Path, assignment: str) -> list[Parts]:
-    """Where the hand-ins lie: students' folders, or notebooks. None if there are none."""
+    """The paths of the submissions: students' folders, or notebooks; [] if there are none."""
     names = tree.children(base)
     if len(names) > MAX_LISTED:
         raise SourceError(f"{source} holds more than {MAX_LISTED:,} names")
@@ -135,7 +135,7 @@ def _layout(tree: Folder | Zip, base: Parts, source: Path, assignment: str) -> l
         if _skipped(name):
             continue
         if tree.problem((*base, name)):
-            either.append((*base, name))  # a link, or no path: nobody looks behind it
+            either.append((*base, name))  # a link or an unsafe path: never opened
         elif _stem(name) != name:
             flat.append((*base, name))
         elif folder and _near(tree.children((*base, name)), assignment):
@@ -143,14 +143,14 @@ def _layout(tree: Folder | Zip, base: Parts, source: Path, assignment: str) -> l
     if nested and flat:
         raise SourceError(
             f"{source} mixes two layouts: {shown(nested[0][-1])}/{assignment}/ and "
-            f"{shown(flat[0][-1])}; wanted only one of them"
+            f"{shown(flat[0][-1])}; expected only one of them"
         )
     alike = any(_stem(at[-1]) != at[-1] for at in either)
     return [*nested, *flat, *either] if nested or flat or alike else []
 
 
 def _near(names: Collection[str], assignment: str) -> list[str]:
-    """The names in a student's folder that are, or are meant to be, the assignment."""
+    """The names in a student's folder that are the assignment's, or almost."""
 
     def bare(name: str) -> str:
         return re.sub(r"[\W_]", "", _stem(name).casefold())
@@ -159,7 +159,7 @@ def _near(names: Collection[str], assignment: str) -> list[str]:
     return exact or [name for name in names if bare(name) == bare(assignment)]
 
 
-def _told_apart(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iterator[Submission]:
+def _submissions(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iterator[Submission]:
     raw = {at: _stem(at[-1]) for at in found}
     same = Counter(unicodedata.normalize("NFC", name).casefold() for name in raw.values())
     taken = set(raw.values())
@@ -175,11 +175,11 @@ def _told_apart(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iter
                 wrong = odd[0]
             elif near and near != [assignment]:
                 names = ", ".join(shown("/".join((*at[-1:], n))) for n in near)
-                wrong = f"found {names}; wanted {shown(at[-1])}/{assignment}/{assignment}.ipynb"
+                wrong = f"found {names}; expected {shown(at[-1])}/{assignment}/{assignment}.ipynb"
         if not valid_student(student):
-            student, wrong = shown(name), wrong or f"{shown(name)} is no possible id of a student"
+            student, wrong = shown(name), wrong or f"{shown(name)} can't be a student's id"
         elif same[student.casefold()] > 1:
-            wrong = f"{same[student.casefold()]} hand-ins have the id {student}, but for its case"
+            wrong = f"{same[student.casefold()]} submissions have the id {student}, except for case"
             student = name if student in taken else student
         if flat:
             yield Submission(student, shown("/".join(at)), None, tree, at, "", wrong)
@@ -190,7 +190,7 @@ def _told_apart(tree: Folder | Zip, found: list[Parts], assignment: str) -> Iter
 
 
 def _walk(tree: Folder | Zip, at: Parts) -> list[Parts]:
-    """Every file below a folder that is the student's. Raises Refused over the limits."""
+    """Every file of a submission. Raises Refused above the limits."""
     files, folders, seen = [], [at], 0
     while folders:
         here = folders.pop()
@@ -204,20 +204,20 @@ def _walk(tree: Folder | Zip, at: Parts) -> list[Parts]:
             if wrong := tree.problem(path):
                 raise Refused(wrong)
             if not writable(name):
-                raise Refused(f"{said}: a name of a file that not every system can write")
+                raise Refused(f"{said}: a file name that not every system can write")
             if len(name.encode()) > MAX_NAME or sum(len(p.encode()) + 1 for p in path) > MAX_PATH:
-                raise Refused(f"{said[:100]}: a name of a file that is too long")
+                raise Refused(f"{said[:100]}: a file name that is too long")
             (folders if folder else files).append(path)
     return files
 
 
 def _timestamp(tree: Folder | Zip, at: Parts) -> datetime | None:
-    """nbgrader's `2015-02-02 15:58:23.948203 America/New_York`, or a time in ISO's form."""
+    """nbgrader's `2015-02-02 15:58:23.948203 America/New_York`, or ISO format; else None."""
     with suppress(ValueError, KeyError, OverflowError, OSError):
         text = tree.read((*at, TIMESTAMP), 100).decode().strip()
         parts = text.split(" ")
         if parts[2:] and parts[2] not in available_timezones():
-            return None  # ZoneInfo would look for a file or a module of that name
+            return None  # ZoneInfo would look for a file of that name
         zone = ZoneInfo(parts.pop()) if len(parts) == 3 else UTC
         when = datetime.fromisoformat(" ".join(parts))
         return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
@@ -225,7 +225,7 @@ def _timestamp(tree: Folder | Zip, at: Parts) -> datetime | None:
 
 
 def _stem(name: str) -> str:
-    """A notebook's name without `.ipynb`, in whatever case; any other name as it is."""
+    """A notebook's name without `.ipynb` or `.IPYNB`; any other name unchanged."""
     return name[:-6] if name.lower().endswith(".ipynb") else name
 
 
@@ -240,6 +240,6 @@ def _nothing(tree: Folder | Zip, source: Path, assignment: str) -> str:
         there += [shown(f"{name}/{i}") for i in inner] or [shown(name)]
     near = get_close_matches(assignment, there, n=5, cutoff=0.3) or there[:5]
     return (
-        f"{source} holds no hand-in for {assignment}: found {', '.join(near) or 'nothing'}; wanted "
-        f"<student>/{assignment}/{assignment}.ipynb, or <student>.ipynb"
+        f"{source} holds no submission to {assignment}: found {', '.join(near) or 'nothing'}; "
+        f"expected <student>/{assignment}/{assignment}.ipynb, or <student>.ipynb"
     )

@@ -1,4 +1,4 @@
-"""Names from outside: which can be a student's id, and how any other is shown.
+"""Names in submissions: which can be a student's id, and how any other name is printed.
 
 Chapter: appendix/for-instructors.
 """
@@ -7,14 +7,14 @@ import re
 import unicodedata
 
 MAX_ID = 64
-# Letters and marks that show nothing, or change how another one looks.
-_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f"
+# Letters and marks that are invisible, or change how another letter looks.
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f"
                      "\U000e0100-\U000e01ef]")  # fmt: skip
 _INSIDE = " ._-@+'"
 
 
 def shown(name: str) -> str:
-    """A name from outside, in which whatever is no plain character is escaped.
+    """An untrusted name for a message: unprintable characters are escaped, long names cut.
 
     >>> shown("a\\nb"), shown("Zoë")
     ('a\\\\nb', 'Zoë')
@@ -24,9 +24,9 @@ def shown(name: str) -> str:
 
 
 def writable(name: str) -> bool:
-    """Whether every system can write a file of that name, which is no path.
+    """Whether every system can write a file with this name, which is not a path.
 
-    Spaces of every kind can be: macOS puts a narrow one into the names of screenshots.
+    All kinds of spaces are allowed: macOS puts a narrow one into the names of screenshots.
 
     >>> writable("at 3.45\u202fPM.png"), writable("a\\rb"), writable("a\\\\b")
     (True, False, False)
@@ -38,14 +38,18 @@ def writable(name: str) -> bool:
 def valid_student(student: str) -> bool:
     """Whether a text can be a student's id: letters and digits; inside also dots, dashes, @, …
 
-    Such an id is no path, no formula, no pattern, and looks like what it is.
+    Such an id is never a path, a spreadsheet formula or a glob pattern, and is fully visible.
 
     >>> valid_student("Zoë O'Neill-2"), valid_student("../ada"), valid_student("=1+1")
     (True, False, False)
     """
     if not 0 < len(student) <= MAX_ID or len(student.encode("utf-8", "replace")) > 200:
         return False
-    if not unicodedata.is_normalized("NFC", student) or ".." in student or _UNSEEN.search(student):
+    if (
+        not unicodedata.is_normalized("NFC", student)
+        or ".." in student
+        or _INVISIBLE.search(student)
+    ):
         return False
     kinds = [unicodedata.category(c) for c in student]
     plain = [k[0] == "L" or k == "Nd" for k in kinds]
