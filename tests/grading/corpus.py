@@ -1,6 +1,6 @@
-"""Hand-ins as small files: read, written out as a student would hand them in, and graded.
+"""Submissions as small files: read, written out as a student would submit them, and graded.
 
-A corpus is a folder of TOML files beside this module, one for each hand-in; `Case` says what a
+A corpus is a folder of TOML files beside this module, one for each submission; `Case` says what a
 file may hold. `Ground` is a course of its own with canaries planted wherever a student's code must
 not look, and `Graded` is what `course grade` made of a whole corpus.
 """
@@ -38,24 +38,24 @@ from tests.exercises.assignments import CHECK, EXERCISES, ROOT, SOLUTIONS, noteb
 
 ASSIGNMENT, COURSE = "lora-math", "llm-course"
 POINTS = 24.0  # that lora-math gives automatically
-CLASSMATE = "zz-classmate"  # hands in the solution; its name sorts last
+CLASSMATE = "zz-classmate"  # submits the solution; its name sorts last
 GOT = "GOT "  # what an attack prints before anything that it should not have been able to do
-SAID = {"title", "why", "state", "told"}  # of a case, what its hand-in does not depend on
+SAID = {"title", "why", "state", "told"}  # of a case, what its submission does not depend on
 TRIED = "TRIED IT ALL"  # printed when the code put in front or at the end has come to its end
 
 
 @dataclass(frozen=True)
 class Case:
-    """One hand-in, as its file describes it.
+    """One submission, as its file describes it.
 
     title: for the table. why: what it tries. kind: the heading in the table. state: the states it
     may end in. score: what its honest part earns, of POINTS. base: what it is built on. student:
-    the id it is handed in under (its file's name). signed: the name put into the notebook (the
+    the id it is submitted under (its file's name). signed: the name put into the notebook (the
     id). before, after: code of a cell in front of everything, and at the end. answers: code by
     question. everywhere: an expression, the answer to every question. build: a function of the
-    folder's `builders`. files: beside the notebook. earlier: a base that was handed in and graded
+    folder's `builders`. files: beside the notebook. earlier: a base that was submitted and graded
     before. told: what the student's page must say. never: what no output may show. tried: whether
-    the code in front must have come to its end. sha: of the hand-in and what it may earn.
+    the code in front must have come to its end. sha: of the submission and what it may earn.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Case:
         return nb
 
     def write(self, folder: Path) -> None:
-        """Write the hand-in into `folder`, the student's for the assignment."""
+        """Write the submission into `folder`, the student's for the assignment."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in self.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ class Ground:
         stored.write_bytes(zlib.compress(b"blob %d\0" % len(blob) + blob))
         nb = classmate()
         nb.cells.append(nbformat.v4.new_markdown_cell(self.canaries["classmate"], id="note"))
-        self.hand_in(CLASSMATE, nb)
+        self.submit(CLASSMATE, nb)
         self._enrol()
 
     def _enrol(self) -> None:
@@ -194,16 +194,16 @@ class Ground:
             book.add_student("zz-enrolled", first_name=self.canaries["gradebook"])
 
     def folder(self, student: str) -> Path:
-        """Where a student's hand-in lies."""
+        """Where a student's submission lies."""
         return self.root / "submitted" / student / ASSIGNMENT
 
-    def hand_in(self, student: str, nb: NotebookNode) -> None:
-        """Hand in a plain notebook."""
+    def submit(self, student: str, nb: NotebookNode) -> None:
+        """Submit a plain notebook."""
         self.folder(student).mkdir(parents=True, exist_ok=True)
         (self.folder(student) / f"{ASSIGNMENT}.ipynb").write_text(json.dumps(nb))
 
     def write(self, case: Case) -> None:
-        """Hand in a case, in the place of what was handed in before."""
+        """Submit a case, in the place of what was submitted before."""
         shutil.rmtree(self.folder(case.id), ignore_errors=True)
         case.write(self.folder(case.id))
 
@@ -320,7 +320,7 @@ def _text(output: dict[str, Any]) -> str:
 
 
 def grade(ground: Ground, *options: str, timeout: float = 3000) -> Graded:
-    """Run `course grade` on everything that was handed in."""
+    """Run `course grade` on everything that was submitted."""
     command = [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, *options]
     start = time.monotonic()
     with (ground.home / "log").open("w+", errors="replace") as log:

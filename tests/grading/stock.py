@@ -98,7 +98,7 @@ class Stock:
         shutil.copytree(self.ground.root, ground.root, symlinks=True)
         try:
             for base in filter(None, [case.earlier]):
-                ground.hand_in(case.id, named(base_notebook(base), case.id))
+                ground.submit(case.id, named(base_notebook(base), case.id))
                 self._autograde(ground, case)
             ground.write(case)
             start = time.monotonic()

@@ -1,8 +1,7 @@
-"""Reading hostile notebook files, and assembling what is run: honest work kept, nothing forged."""
+"""Reading untrusted notebooks and assembling the notebook to run: honest work is kept."""
 
 import copy
 import json
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.grading.submissions import read_notebook
-from course_pkg.grading.submissions.assemble import Unreadable, assemble, checks, read
+from course_pkg.grading.submissions.assemble import assemble, questions_by_cell
+from course_pkg.grading.submissions.read_notebook import Unreadable, read
 
 ROOT = Path(__file__).parents[2]
 RELEASE = (ROOT / "exercises" / "lora-math" / "lora-math.ipynb").read_bytes()
@@ -35,7 +35,7 @@ def sources(notebook):
 # Reading
 
 
-def test_a_fresh_notebook_holds_types_sources_and_grade_ids_alone():
+def test_reading_keeps_only_types_sources_and_grade_ids():
     hostile = {
         **cell("code", ["a\n", "b"], nbgrader={"grade_id": "counts", "points": 99, "grade": True}),
         "id": "<script>",
@@ -75,66 +75,18 @@ def test_every_minor_version_of_format_4_is_read(minor):
     assert sources(read(file(cell(), nbformat_minor=minor))) == ["x = 1"]
 
 
-OLD = {
-    3: {
-        "worksheets": [
-            {
-                "cells": [
-                    {
-                        "cell_type": "code",
-                        "language": "python",
-                        "input": ["a\n", "b"],
-                        "outputs": [],
-                    },
-                    {"cell_type": "heading", "level": 2, "source": "head"},
-                    {"cell_type": "markdown", "source": "text"},
-                ],
-                "metadata": {},
-            }
-        ],
-        "nbformat_minor": 0,
-    },
-    2: {
-        "worksheets": [
-            {
-                "cells": [
-                    {"cell_type": "code", "language": "python", "input": "a\nb", "outputs": []},
-                    {"cell_type": "markdown", "source": "## head"},
-                    {"cell_type": "markdown", "source": "text"},
-                ]
-            }
-        ]
-    },
-    1: {
-        "cells": [
-            {"cell_type": "code", "code": "a\nb"},
-            {"cell_type": "text", "text": "## head"},
-            {"cell_type": "text", "text": "text"},
-        ]
-    },
-}
-
-
-@pytest.mark.parametrize("version", OLD)
-def test_old_formats_are_upgraded(version):
-    book = read(json.dumps({"nbformat": version, "metadata": {}, **OLD[version]}).encode())
-    nbformat.validate(book)
-    assert sources(book) == ["a\nb", "## head", "text"]
-    assert [c.cell_type for c in book.cells] == ["code", "markdown", "markdown"]
-
-
 UNREADABLE = {
     "empty": (b"", "not JSON"),
     "cut": (RELEASE[: len(RELEASE) // 2], "not JSON"),
-    "binary": (bytes(range(256)), "not text in UTF-8"),
-    "utf-16": (RELEASE.decode().encode("utf-16"), "not text in UTF-8"),
+    "binary": (bytes(range(256)), "not UTF-8 text"),
+    "utf-16": (RELEASE.decode().encode("utf-16"), "not UTF-8 text"),
     "nul": (b"\0" * 100, "not JSON"),
-    "list": (b"[]", "holds a list; wanted a notebook"),
+    "list": (b"[]", "holds a list; expected a notebook"),
     "text": (b'"x"', "holds text"),
     "null": (b"null", "holds nothing"),
     "number": (b"1e999", "holds a number"),
-    "no format": (b"{}", "nbformat is nothing; wanted 4"),
-    "format 5": (file(nbformat=5), "nbformat is 5; wanted 4"),
+    "no format": (b"{}", "nbformat is nothing; expected 4"),
+    "format 5": (file(nbformat=5), "nbformat is 5; expected 4"),
     "format 0": (file(nbformat=0), "nbformat is 0"),
     "format true": (file(nbformat=True), "nbformat is true or false"),
     "format huge": (file(cell()).replace(b'"nbformat": 4', b'"nbformat": ' + b"9" * 9999), "0"),
@@ -142,23 +94,17 @@ UNREADABLE = {
         file(cell()).replace(b'"nbformat": 4', b'"nbformat": ' + b"[" * 400 + b"]" * 400),
         "nbformat is a list",
     ),
-    "cells a dict": (file(cells={}), "cells: found an object; wanted a list"),
+    "cells a dict": (file(cells={}), "cells: found an object; expected a list"),
     "no cells": (b'{"nbformat": 4}', "cells: found nothing"),
-    "a cell a number": (file(cell(), 7), "cell 2 is a number without a type; wanted code"),
+    "a cell a number": (file(cell(), 7), "cell 2 is a number without a type; expected code"),
     "a cell without type": (file({"source": "x"}), "cell 1 is an object without a type"),
     "type a list": (file(cell(["code"])), "cell 1 is an object without a type"),
     "type unknown": (file(cell("heading")), "cell 1 is of type 'heading'"),
-    "source a number": (file(cell(source=5)), "source of cell 1 is a number; wanted text"),
+    "source a number": (file(cell(source=5)), "source of cell 1 is a number; expected text"),
     "source with a number": (file(cell(source=["a", 5])), "source of cell 1 is a list"),
     "source null": (file(cell(source=None)), "source of cell 1 is nothing"),
     "10,000 cells": (file(*[cell()] * 10_000), "10,000 cells; at most 2,000"),
-    "10,000 old cells": (
-        json.dumps({"nbformat": 3, "worksheets": [{"cells": [cell()] * 10_000}]}).encode(),
-        "cells; at most 2,000",
-    ),
-    "old without worksheets": (b'{"nbformat": 3}', "worksheets: found nothing"),
-    "old worksheet null": (b'{"nbformat": 3, "worksheets": [null]}', "found nothing"),
-    "old cell null": (b'{"nbformat": 2, "worksheets": [{"cells": [null]}]}', "cell 1 is nothing"),
+    "format 3": (b'{"nbformat": 3, "worksheets": []}', "convert an older notebook with `jupyter"),
     "deep": (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
     "deep in a cell": (
         file(cell()).replace(b"{}", b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
@@ -170,7 +116,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_what_is_no_notebook_is_unreadable_and_says_why(case):
+def test_a_file_that_is_not_a_notebook_is_unreadable_with_a_reason(case):
     data, says = UNREADABLE[case]
     with pytest.raises(Unreadable) as error:
         read(data)
@@ -178,7 +124,7 @@ def test_what_is_no_notebook_is_unreadable_and_says_why(case):
     assert len(str(error.value)) < 300 and str(error.value).isprintable()
 
 
-def test_a_mark_of_utf8_nan_huge_numbers_surrogates_and_nul_are_harmless():
+def test_byte_order_mark_nan_huge_numbers_surrogates_and_nul_are_harmless():
     book = file(cell(source="a\ud800b\0c", nbgrader={"grade_id": "x\udfff"}))
     book = book.replace(
         b'"metadata": {}', b'"metadata": {"a": NaN, "b": -Infinity, "c": 1%s}' % (b"0" * 9999)
@@ -189,7 +135,7 @@ def test_a_mark_of_utf8_nan_huge_numbers_surrogates_and_nul_are_harmless():
 
 
 @pytest.mark.parametrize("name", [5, "", "x" * 101, None, ["x"], {"a": 1}])
-def test_a_grade_id_that_is_no_short_text_is_no_grade_id(name):
+def test_a_grade_id_that_is_not_a_short_text_is_ignored(name):
     (only,) = read(file(cell(nbgrader={"grade_id": name}))).cells
     assert only.metadata == {}
     for odd in (None, 5, [], "x"):
@@ -209,12 +155,8 @@ LARGE = {
 
 
 @pytest.mark.parametrize("case", LARGE)
-def test_a_large_hostile_file_takes_seconds_and_ten_times_its_memory_at_most(case):
+def test_a_large_hostile_file_takes_at_most_ten_times_its_size_in_memory(case):
     data = LARGE[case]
-    started = time.process_time()
-    with pytest.raises(Unreadable):
-        read(data)
-    assert time.process_time() - started < 5
     tracemalloc.start()
     with pytest.raises(Unreadable):
         read(data[: len(data) // 8] if case != "objects" else data)
@@ -233,12 +175,8 @@ JSON = st.recursive(
 CELLS = st.fixed_dictionaries(
     {},
     optional={
-        "cell_type": st.sampled_from(["code", "markdown", "raw", "heading", "text", "html"]) | JSON,
+        "cell_type": st.sampled_from(["code", "markdown", "raw", "heading"]) | JSON,
         "source": st.lists(st.text(max_size=5), max_size=3) | JSON,
-        "input": JSON,
-        "code": JSON,
-        "text": JSON,
-        "level": JSON,
         "outputs": JSON,
         "metadata": st.fixed_dictionaries({"nbgrader": st.fixed_dictionaries({"grade_id": JSON})})
         | JSON,
@@ -246,13 +184,10 @@ CELLS = st.fixed_dictionaries(
 )
 BOOKS = st.fixed_dictionaries(
     {
-        "nbformat": st.sampled_from([1, 2, 3, 4, 4, 4, 5]) | JSON,
+        "nbformat": st.sampled_from([3, 4, 4, 4, 5]) | JSON,
         "cells": st.lists(CELLS | JSON, max_size=3) | JSON,
     },
     optional={
-        "worksheets": st.lists(
-            st.fixed_dictionaries({"cells": st.lists(CELLS, max_size=3)}) | JSON, max_size=2
-        ),
         "metadata": JSON,
         "nbformat_minor": JSON,
     },
@@ -271,13 +206,13 @@ def only_unreadable(data):
 
 @settings(max_examples=300, deadline=None)
 @given(BOOKS | JSON)
-def test_any_json_is_read_or_unreadable(book):
+def test_any_json_is_read_or_raises_unreadable(book):
     only_unreadable(json.dumps(book).encode())
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, len(RELEASE)), st.integers(0, 50))
-def test_any_bytes_are_read_or_unreadable(noise, at, cut):
+def test_any_bytes_are_read_or_raise_unreadable(noise, at, cut):
     only_unreadable(noise)
     only_unreadable(RELEASE[:at] + noise[:9] + RELEASE[at + cut :])
 
@@ -285,7 +220,7 @@ def test_any_bytes_are_read_or_unreadable(noise, at, cut):
 # Assembling
 
 
-def marked(name, source, kind="code", **meta):
+def nbgrader_cell(name, source, kind="code", **meta):
     values = {"grade": False, "solution": False, "locked": True, "task": False, "schema_version": 3}
     return {
         **cell(kind, source),
@@ -298,19 +233,19 @@ def marked(name, source, kind="code", **meta):
 
 
 def answer(name, source, kind="code", **meta):
-    return marked(name, source, kind, solution=True, locked=False, **meta)
+    return nbgrader_cell(name, source, kind, solution=True, locked=False, **meta)
 
 
 def test_cell(name, question):
-    return marked(name, f'check("demo/{question}", f)', grade=True, points=2)
+    return nbgrader_cell(name, f'check("demo/{question}", f)', grade=True, points=2)
 
 
 test_cell.__test__ = False
 
 RELEASED = nbformat.reads(
     file(
-        marked("intro", "# Demo", "markdown"),
-        marked("setup", "import torch"),
+        nbgrader_cell("intro", "# Demo", "markdown"),
+        nbgrader_cell("setup", "import torch"),
         {**cell("code", 'STUDENT = ""'), "id": "plain"},
         answer("one", "raise NotImplementedError()"),
         test_cell("check-one", "one"),
@@ -341,7 +276,7 @@ def by_name(notebook):
 
 
 def assert_whole(done):
-    """Every released nbgrader cell once, as released, but for the source of the answers."""
+    """Every released nbgrader cell once, as released, except for the source of the answers."""
     found, original = by_name(done.notebook), by_name(RELEASED)
     assert sorted(n for n in names(done.notebook) if n in NAMES) == sorted(NAMES)
     for name, released in original.items():
@@ -356,13 +291,13 @@ def set_source(index, text):
     return lambda cells: cells[index].update(source=text)
 
 
-def test_an_untouched_hand_in_is_the_release_without_remarks():
+def test_an_unchanged_submission_is_the_release_without_remarks():
     done = student(lambda cells: None)
     assert_whole(done)
     assert names(done.notebook) == names(RELEASED) and done.remarks == ()
 
 
-def test_answers_and_own_cells_are_the_students_in_the_students_order():
+def test_answers_and_extra_cells_are_kept_in_the_students_order():
     def change(cells):
         cells[2]["source"] = 'STUDENT = "zoe"'
         cells[3]["source"] = "def f(): return 1"
@@ -390,13 +325,13 @@ def test_answers_and_own_cells_are_the_students_in_the_students_order():
 
 
 @pytest.mark.parametrize("index, name", [(0, "intro"), (1, "setup"), (4, "check-one")])
-def test_a_changed_locked_cell_is_the_original_again(index, name):
+def test_a_changed_locked_cell_is_restored(index, name):
     done = student(set_source(index, 'check = lambda *a: 2\n"# forged"'))
     assert_whole(done)
     assert done.remarks == (f"the locked cell {name} had been changed; the original was used",)
 
 
-def test_changed_metadata_is_not_taken():
+def test_changed_metadata_is_ignored():
     def change(cells):
         for one in cells:
             if "nbgrader" in one["metadata"]:
@@ -409,30 +344,32 @@ def test_changed_metadata_is_not_taken():
 
 @pytest.mark.parametrize("index", [0, 1, 3, 4, 7])
 @pytest.mark.parametrize("kind", ["code", "markdown", "raw"])
-def test_a_retyped_cell_gets_its_type_back(index, kind):
+def test_a_changed_cell_type_is_restored(index, kind):
     done = student(lambda cells: cells[index].update(cell_type=kind))
     assert_whole(done)
     was = RELEASED.cells[index].cell_type
-    assert [f"had been made {kind}" in r for r in done.remarks] == [True] * (kind != was)
+    assert ["had been changed; it was restored" in r for r in done.remarks] == [True] * (
+        kind != was
+    )
 
 
 @pytest.mark.parametrize("gone", range(8))
-def test_a_deleted_cell_is_back_where_it_was(gone):
+def test_a_deleted_cell_is_restored_at_its_place(gone):
     done = student(lambda cells: cells.pop(gone) and None)
     assert_whole(done)
     if gone != 2:  # the student's to change, and to delete
         assert [n for n in names(done.notebook) if n in NAMES] == NAMES
         name = RELEASED.cells[gone].metadata.nbgrader.grade_id
-        assert done.remarks == (f"the cell {name} was missing; it was put back",)
+        assert done.remarks == (f"the cell {name} was missing; it was restored",)
 
 
-def test_all_cells_deleted_are_all_back():
+def test_if_all_cells_are_deleted_all_are_restored():
     done = student(lambda cells: [])
     assert_whole(done)
     assert names(done.notebook) == NAMES and len(done.remarks) == 7
 
 
-def test_an_answer_written_in_a_cell_of_ones_own_comes_after_the_stub_and_before_the_test():
+def test_an_answer_in_an_extra_cell_comes_after_the_stub_and_before_the_test():
     def change(cells):
         del cells[3:5]  # the answer and its test
         cells.insert(3, cell("code", "def f(): return 1"))
@@ -443,7 +380,7 @@ def test_an_answer_written_in_a_cell_of_ones_own_comes_after_the_stub_and_before
     assert order.index("check-one") < order.index("two")
 
 
-def test_of_a_copied_answer_the_last_that_was_worked_on_counts_and_all_run():
+def test_the_last_edited_copy_of_an_answer_counts_and_all_copies_run():
     def change(cells):
         cells[3]["source"] = "first"
         cells.insert(4, {**cells[3], "source": "second"})
@@ -455,10 +392,10 @@ def test_of_a_copied_answer_the_last_that_was_worked_on_counts_and_all_run():
     copies = [c for c in done.notebook.cells if c.metadata == {}]
     assert [c.source for c in copies] == ['STUDENT = ""', "first", RELEASED.cells[3].source]
     assert sources(done.notebook)[3:5] == ["first", "second"]
-    assert done.remarks == ("the cell one was there 3 times; one of them counts",)
+    assert done.remarks == ("the cell one appeared 3 times; one of them counts",)
 
 
-def test_of_a_copied_test_the_first_is_the_test_and_the_copy_runs_as_an_own_cell():
+def test_the_first_copy_of_a_test_is_the_test_and_the_others_run_as_extra_cells():
     def change(cells):
         cells.append({**cells[4], "source": "forged", "cell_type": "markdown"})
 
@@ -468,17 +405,17 @@ def test_of_a_copied_test_the_first_is_the_test_and_the_copy_runs_as_an_own_cell
     assert (last.cell_type, last.source, last.metadata) == ("code", "forged", {})
 
 
-def test_invented_cells_become_the_students_own():
+def test_unknown_nbgrader_cells_become_extra_cells():
     invented = test_cell("bonus", "bonus")
     invented["metadata"]["nbgrader"]["points"] = 1000
     done = student(lambda cells: cells.append(invented))
     assert_whole(done)
     assert done.notebook.cells[-1].metadata == {}
-    remark = "no cell of the assignment is called 'bonus'; taken as the student's own"
+    remark = "the assignment has no cell 'bonus'; kept as the student's own"
     assert done.remarks == (remark,)
 
 
-def test_ids_taken_by_the_student_do_not_clash_with_the_releases():
+def test_cell_ids_never_clash_with_those_of_the_release():
     released = copy.deepcopy(RELEASED)
     released.cells[1].id = "own-1"
     done = assemble(read(file(cell("code", "mine"))), released)
@@ -493,7 +430,7 @@ def test_ids_taken_by_the_student_do_not_clash_with_the_releases():
         st.tuples(st.integers(0, 7), st.sampled_from(["", "other", "code", "raw"])), max_size=20
     )
 )
-def test_whatever_order_copies_and_types_every_cell_is_there_once(picks):
+def test_every_released_cell_appears_once_for_any_order_copies_and_types(picks):
     def change(cells):
         made = []
         for index, how in picks:
@@ -510,7 +447,7 @@ def test_whatever_order_copies_and_types_every_cell_is_there_once(picks):
     assert before == RELEASED  # a pure function
 
 
-def test_the_real_release_assembles_with_itself_unchanged():
+def test_the_real_release_assembled_with_itself_is_unchanged():
     released = nbformat.reads(RELEASE, 4)
     done = assemble(read(RELEASE), released)
     assert done.remarks == ()
@@ -518,14 +455,14 @@ def test_the_real_release_assembles_with_itself_unchanged():
     assert [c.metadata for c in done.notebook.cells] == [c.metadata for c in released.cells]
 
 
-# Which cell asks what
+# Which cell checks which question
 
 
 @pytest.mark.slow
-def test_every_test_cell_of_the_release_asks_a_question_that_exists():
+def test_every_test_cell_of_the_release_checks_an_existing_question():
     from course_pkg.grading.contract import registry
 
-    found = checks(nbformat.reads(RELEASE, 4), "lora-math")
+    found = questions_by_cell(nbformat.reads(RELEASE, 4), "lora-math")
     assert found["check-counts"] == "counts"
     assert found["check-by-hand-parameters"] == "by-hand/parameters"
     assert sorted(found.values()) == sorted(registry.trusted("lora-math"))
@@ -541,8 +478,8 @@ def test_every_test_cell_of_the_release_asks_a_question_that_exists():
         'check("demo/one", f)',
     ],
 )
-def test_a_test_cell_that_asks_nothing_or_too_much_is_an_error(source):
+def test_a_test_cell_that_does_not_check_exactly_one_question_is_an_error(source):
     released = nbformat.reads(file(test_cell("a", "one"), test_cell("b", "two")), 4)
     released.cells[1].source = source
-    with pytest.raises(ValueError, match="the test cell 'b' asks"):
-        checks(released, "demo")
+    with pytest.raises(ValueError, match="the test cell 'b' checks"):
+        questions_by_cell(released, "demo")

@@ -1,6 +1,6 @@
 """The attack corpus: nothing forged, nothing leaked, nothing left; beside it, stock nbgrader.
 
-Every hand-in of attacks/ is graded in one run; each test then reads its row.
+Every submission of attacks/ is graded in one run; each test then reads its row.
 """
 
 import csv
@@ -36,7 +36,7 @@ CASES = {case.name: case for case in load("attacks")}
 OPTIONS = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
 RERUN = ("patched-check", "memoized-public-answers", "duplicated-tests")  # rows of stock, run again
 KINDS = 13
-TWINS = ("Ada-Twin",)  # handed in beside an attack, by its builder
+TWINS = ("Ada-Twin",)  # submitted beside an attack, by its builder
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
@@ -55,11 +55,11 @@ class Attacked:
 
 @pytest.fixture(scope="session")
 def attacked(tmp_path_factory, request):
-    """All attacks, handed in and graded in one run; some after an earlier hand-in was graded."""
+    """All attacks, submitted and graded in one run; some after an earlier submission was graded."""
     ground = Ground(tmp_path_factory.mktemp("attacks") / "course")
     for case in CASES.values():
         if case.earlier:
-            ground.hand_in(case.id, named(base_notebook(case.earlier), case.id))
+            ground.submit(case.id, named(base_notebook(case.earlier), case.id))
     first = grade(ground, *OPTIONS)
     earlier = {case.id for case in CASES.values() if case.earlier}
     assert {float(first.rows[student]["score"]) for student in earlier} == {POINTS}
@@ -104,14 +104,14 @@ def test_the_corpus_is_wide():
     assert len({case.id for case in CASES.values()}) == len(CASES)
 
 
-def test_it_gets_the_score_that_its_honest_part_earns(case, attacked):
+def test_it_gets_only_the_points_that_its_honest_part_earns(case, attacked):
     row = attacked.graded.row(case.id)
     assert row is not None, "no row in grades.csv"
     assert row["state"] in case.state, row["reason"]
     assert float(row["score"]) == case.score
 
 
-def test_it_was_really_tried(case, attacked):
+def test_its_code_ran_to_the_end(case, attacked):
     if (case.before or case.after) and case.tried:
         assert TRIED in attacked.graded.shown(case.id)
 
@@ -120,12 +120,12 @@ def test_nothing_leaks(case, attacked):
     assert attacked.graded.leaked(case.id) == []
 
 
-def test_what_an_instructor_opens_is_inert(case, attacked):
+def test_pages_and_outputs_of_it_are_inert(case, attacked):
     opened = attacked.graded.opened(case.id)
     assert [text for text in case.never if text in opened] == []
 
 
-def test_the_gradebook_says_what_the_rows_say(attacked):
+def test_the_gradebook_agrees_with_the_csv(attacked):
     from nbgrader.api import Gradebook
 
     where = f"sqlite:///{attacked.graded.ground.root}/gradebook.db"
@@ -139,7 +139,7 @@ def test_the_gradebook_says_what_the_rows_say(attacked):
     assert possible <= scores.keys()
 
 
-def test_the_classmate_placed_last_has_full_marks(attacked):
+def test_the_classmate_graded_last_gets_full_marks(attacked):
     row = attacked.graded.rows[CLASSMATE]
     assert (row["state"], float(row["score"])) == ("graded", POINTS)
 
@@ -148,11 +148,11 @@ def test_nothing_is_left_on_the_machine(attacked):
     assert attacked.left == {}
 
 
-def test_no_service_of_the_machine_was_reached(attacked):
+def test_no_service_on_the_machine_was_reached(attacked):
     assert attacked.met == []
 
 
-def test_the_services_can_be_reached_from_outside_the_walls():
+def test_the_services_can_be_reached_from_outside_the_sandbox():
     import socket
 
     from .host import ABSTRACT, PORT
@@ -166,7 +166,7 @@ def test_the_services_can_be_reached_from_outside_the_walls():
     assert len(services.met) == 2
 
 
-def test_no_cell_of_the_table_is_a_formula(attacked):
+def test_no_cell_of_the_csv_is_a_formula(attacked):
     path = attacked.graded.ground.root / "results" / ASSIGNMENT / "grades.csv"
     with open(path, newline="") as file:
         for row in csv.reader(file):
@@ -174,19 +174,19 @@ def test_no_cell_of_the_table_is_a_formula(attacked):
             assert not [text for text in row if "\n" in text or "\r" in text or "\x1b" in text]
 
 
-def test_the_terminal_got_no_escape_of_a_students(attacked):
+def test_no_escape_sequence_of_a_student_reached_the_terminal(attacked):
     printed = attacked.graded.printed
     assert CLASSMATE in printed
     assert not [text for text in ("\x1b]", "\x1b[2J", "\x9b", "\x07") if text in printed]
 
 
-def test_earlier_scores_are_gone(attacked):
+def test_scores_of_earlier_submissions_are_replaced(attacked):
     earlier = [case for case in CASES.values() if case.earlier]
     assert len(earlier) >= 3
     assert {float(attacked.graded.rows[case.id]["score"]) for case in earlier} == {0.0}
 
 
-def test_a_canary_would_be_seen(attacked):
+def test_a_leaked_canary_would_be_found(attacked):
     ground = attacked.graded.ground
     for place, canary in ground.canaries.items():
         for text in (canary, canary[::-1], canary.encode().hex()):
@@ -199,20 +199,20 @@ def test_a_canary_would_be_seen(attacked):
 # --- stock nbgrader
 
 
-def test_stock_has_a_true_row_for_every_attack():
+def test_every_attack_has_an_up_to_date_row_of_stock_nbgrader():
     rows = read()["rows"]
     stale = [case.name for case in CASES.values() if rows.get(case.name, {}).get("sha") != case.sha]
     assert stale == [], "run python -m tests.grading.attacks"
     assert rows.keys() == CASES.keys()
 
 
-def test_stock_can_be_forged_so_the_attacks_are_real():
+def test_stock_nbgrader_can_be_forged_so_the_attacks_are_real():
     count = read()["count"]
     assert count["forged"] >= 20 and count["leaked"] >= 10 and count["failed"] >= 3
 
 
 @pytest.mark.parametrize("name", RERUN)
-def test_a_row_of_stock_is_what_a_fresh_run_gives(name, tmp_path):
+def test_a_fresh_run_of_stock_nbgrader_reproduces_its_row(name, tmp_path):
     recorded = read()["rows"][name]
     fresh = Stock(tmp_path).attack(CASES[name])
     assert {k: fresh[k] for k in ("score", "forged", "state")} == {
@@ -223,7 +223,7 @@ def test_a_row_of_stock_is_what_a_fresh_run_gives(name, tmp_path):
 # --- archives
 
 
-def test_a_hostile_zip_writes_nothing_outside_and_hurts_nobody_else(tmp_path):
+def test_a_hostile_zip_writes_nothing_outside_and_affects_nobody_else(tmp_path):
     ground = Ground(tmp_path / "course")
     good = json.dumps(classmate())
     path = tmp_path / "class.zip"

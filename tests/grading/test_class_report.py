@@ -1,4 +1,4 @@
-"""grades.csv, the students' pages and the index: right, harmless and fit to read."""
+"""grades.csv, the students' pages and the index: correct, inert and readable."""
 
 import csv
 import re
@@ -29,7 +29,7 @@ def page(folder, student):
     return (folder / f"{file_stem(student)}.html").read_text("utf-8")
 
 
-def test_grades_hold_a_row_for_each_student_sorted_with_numbers_as_numbers(tmp_path):
+def test_the_csv_has_one_sorted_row_per_student_with_numbers_as_numbers(tmp_path):
     lost = questions({"counts": wrong()})
     folder = write(tmp_path, ASSIGNMENT, [unreadable("ben"), record("ada", questions=lost)],
                    {"ada": 4.0})  # fmt: skip
@@ -43,14 +43,14 @@ def test_grades_hold_a_row_for_each_student_sorted_with_numbers_as_numbers(tmp_p
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
-def test_no_text_is_a_formula_to_a_spreadsheet(tmp_path, text):
+def test_no_text_in_the_csv_is_a_spreadsheet_formula(tmp_path, text):
     folder = write(tmp_path, ASSIGNMENT, [record(text, reason=text, limits=text)], {})
     (row,) = table(folder)
     for name in ("student", "reason", "limits"):
         assert row[name].startswith("'") and "\t" not in row[name] and "\r" not in row[name]
 
 
-def test_the_folder_has_those_graded_before_whose_hand_in_is_there_and_no_others(tmp_path):
+def test_the_report_includes_stored_records_of_students_who_still_have_a_submission(tmp_path):
     store = Store(tmp_path, secret(tmp_path))
     for student in ("ada", "ben", "gone"):
         store.save(record(student))
@@ -66,24 +66,24 @@ def test_the_folder_has_those_graded_before_whose_hand_in_is_there_and_no_others
     ]  # fmt: skip
 
 
-def test_a_page_names_the_property_that_each_lost_mark_was_for(tmp_path):
+def test_a_page_names_the_property_behind_every_lost_point(tmp_path):
     lost = {"forward": wrong("the scale is wrong", misconception="you divided twice")}
     text = page(write(tmp_path, ASSIGNMENT, [record(questions=questions(lost))], {"ada": 4}), "ada")
     for part in ("the update is B(Ax): A first, then B", "smallest failing input", "{n: 2}",
                  "the scale is wrong", "you divided twice", "r is the number of rows of A",
-                 "4 more points wait", "19 <small>of 24 points", "0.40 s to start",
+                 "4 more points are to be marked", "19 <small>of 24 points", "0.40 s to start",
                  "cgroup v1"):  # fmt: skip
         assert part in text
     assert text.count('class="lost"') == 4 and "WITHOUT" not in text
 
 
-def test_a_page_says_loudly_that_there_was_no_sandbox_and_what_was_odd(tmp_path):
+def test_a_page_warns_about_a_missing_sandbox_and_lists_remarks(tmp_path):
     rec = record(
         state=State.KERNEL_DIED, reason="signal 11", remarks=("a cell was changed",), sandbox=UNSAFE
     )
     folder = write(tmp_path, ASSIGNMENT, [rec], {})
     text = page(folder, "ada")
-    for part in ("Graded WITHOUT a sandbox", "The kernel died; cells after that were not run.",
+    for part in ("Graded WITHOUT a sandbox", "The kernel died; later cells were not run.",
                  "signal 11", "a cell was changed"):  # fmt: skip
         assert part in text
     assert "1 of these was graded WITHOUT a sandbox" in (folder / "index.html").read_text()
@@ -101,7 +101,7 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_what_students_wrote_is_never_markup_and_pages_hold_nothing_active(tmp_path):
+def test_student_text_is_never_html_and_pages_have_no_active_content(tmp_path):
     student = '"><script>alert(1)</script>'
     rec = record(
         student,
@@ -123,7 +123,7 @@ def test_what_students_wrote_is_never_markup_and_pages_hold_nothing_active(tmp_p
         assert "http://" not in text and "https://" not in text
 
 
-def test_a_right_value_that_may_not_be_shown_is_not_on_the_page(tmp_path):
+def test_an_expected_value_that_must_stay_hidden_is_not_on_the_page(tmp_path):
     lost = {"by-hand/parameters": wrong("not right", expected=None)}
     folder = write(tmp_path, ASSIGNMENT, [record(questions=questions(lost))], {})
     assert "<dt>expected</dt>" not in page(folder, "ada") and "<dt>given</dt>" in page(
@@ -131,7 +131,7 @@ def test_a_right_value_that_may_not_be_shown_is_not_on_the_page(tmp_path):
     )
 
 
-def test_statistics_are_those_of_the_class_and_leave_out_what_the_grader_failed_at():
+def test_statistics_leave_out_submissions_without_a_score():
     half = record("b", questions=questions({"merge": wrong(), "inject": wrong()}))
     failed = record("x", state=State.GRADING_ERROR, questions=unreadable().questions)
     stats = score_statistics([record("a"), half, unreadable("c"), failed])
@@ -143,29 +143,31 @@ def test_statistics_are_those_of_the_class_and_leave_out_what_the_grader_failed_
 
 
 @pytest.mark.parametrize("most", [0, 1, 5, 12, 24, 100])
-def test_every_score_falls_into_one_bar(most):
+def test_every_score_is_in_exactly_one_bar(most):
     bars = histogram(list(range(most + 1)), most)
     assert sum(bar.count for bar in bars) == most + 1 and len(bars) <= 12
     assert all(bar.height >= 0 and bar.x + bar.width <= 600 for bar in bars)
 
 
-def test_a_folder_with_the_name_of_a_page_is_left_alone(tmp_path):
+def test_a_folder_named_like_a_page_is_not_touched(tmp_path):
     odd = tmp_path / results_folder(ASSIGNMENT) / "mine.html"
     odd.mkdir(parents=True)
     write(tmp_path, ASSIGNMENT, [], {})
     assert odd.is_dir()
 
 
-def test_an_empty_class_has_an_index_and_a_table_without_rows(tmp_path):
+def test_an_empty_class_gets_an_index_and_an_empty_table(tmp_path):
     folder = write(tmp_path, ASSIGNMENT, [], {})
-    assert table(folder) == [] and "0 hand-ins" in (folder / "index.html").read_text()
+    assert table(folder) == [] and "0 submissions" in (folder / "index.html").read_text()
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_the_window_keep_their_policy_and_can_be_read(browser, tmp_path, width, scheme):
+def test_pages_fit_the_window_follow_their_policy_and_have_enough_contrast(
+    browser, tmp_path, width, scheme
+):
     lost = {"forward": wrong("x" * 300, given="y" * 400), "counts": wrong()}
     records = [record("a" * 80, questions=questions(lost), sandbox=UNSAFE), unreadable("ben")]
     folder = write(tmp_path, ASSIGNMENT, records, {"ben": 4})

@@ -1,4 +1,4 @@
-"""How a run of `course grade` ends: a code that says what to do next."""
+"""The exit codes of `course grade`."""
 
 from types import SimpleNamespace
 
@@ -14,11 +14,15 @@ from course_pkg.grading.submissions.collect import SourceError
     [
         (SourceError("nothing there"), 2, "error: nothing there"),
         (OSError(28, "No space left on device"), 4, "the grader failed: [Errno 28]"),
-        (TypeError("a fault"), 4, "a fault of its own"),  # 1 would say that all have a score
-        (KeyboardInterrupt(), 130, "goes on where this one stopped"),
+        (
+            TypeError("a bug"),
+            4,
+            "the grader failed because of a bug in it",
+        ),  # 1 would mean that all have a score
+        (KeyboardInterrupt(), 130, "run the same command again to continue"),
     ],
 )
-def test_whatever_stops_a_run_has_its_code(tmp_path, monkeypatch, capsys, error, code, says):
+def test_every_error_has_its_exit_code(tmp_path, monkeypatch, capsys, error, code, says):
     def failing(*_):
         raise error
 
@@ -29,17 +33,17 @@ def test_whatever_stops_a_run_has_its_code(tmp_path, monkeypatch, capsys, error,
     assert says in capsys.readouterr().err
 
 
-def test_a_hand_in_that_can_no_longer_be_read_is_looked_at_again(tmp_path):
-    """What is wrong with it is for its own record; those after it are graded."""
+def test_a_submission_that_became_unreadable_is_graded_again(tmp_path):
+    """Its own record says what is wrong with it; the submissions after it are graded."""
 
     def unreadable():
         raise UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no such letter")
 
     record = SimpleNamespace(state="graded", key="k")
     batch = SimpleNamespace(
-        store=SimpleNamespace(load=lambda *_: SimpleNamespace(record=record)),
+        store=SimpleNamespace(load=lambda *_: record),
         assignment="lora-math", graded_before={"ada"}, course=tmp_path,
     )  # fmt: skip
     (tmp_path / "autograded" / "ada" / "lora-math").mkdir(parents=True)
-    hand_in = SimpleNamespace(student="ada", read=unreadable)
-    assert Batch.known(batch, hand_in) is None
+    submission = SimpleNamespace(student="ada", read=unreadable)
+    assert Batch.known(batch, submission) is None

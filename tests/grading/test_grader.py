@@ -1,4 +1,4 @@
-"""`course grade`, from hand-ins to the gradebook: states, reruns, resubmissions, exit codes."""
+"""`course grade`: from submissions to the gradebook, with reruns and resubmissions."""
 
 import csv
 import os
@@ -23,28 +23,28 @@ ASSIGNMENT = "lora-math"
 sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
 
 
-class Told:
-    """Keeps what it is told of a run."""
+class Recorder:
+    """Records which submissions started and finished."""
 
     def __init__(self) -> None:
-        self.begun: list[str] = []
+        self.began: list[str] = []
         self.ended: list[str] = []
 
     def expect(self, total: int) -> None:
         self.total = total
 
     def started(self, student: str) -> None:
-        self.begun.append(student)
+        self.began.append(student)
 
     def finished(self, record) -> None:
         self.ended.append(record.student)
 
 
 class Class:
-    """A course in a folder of its own, with hand-ins."""
+    """A course in a temporary folder, with submissions."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.told = root, Told()
+        self.root, self.told = root, Recorder()
         for name in ("solutions", "exercises"):
             shutil.copytree(ROOT / name, root / name)
         shutil.copy(ROOT / "nbgrader_config.py", root)
@@ -54,18 +54,18 @@ class Class:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def hand_in(self, student: str, nb: nbformat.NotebookNode) -> None:
+    def submit(self, student: str, nb: nbformat.NotebookNode) -> None:
         nbformat.write(named(nb, student), self.path(student))
 
     def grade(self, **options) -> dict:
-        self.told = Told()
+        self.told = Recorder()
         jobs = min(2, len(os.sched_getaffinity(0)))
         asked = Options(self.root / "submitted", **{"jobs": jobs, **options})
         records = grader.grade(self.root, ASSIGNMENT, asked, self.told)
         return {record.student: record for record in records}
 
     def scores(self) -> dict[str, float]:
-        """What nbgrader's gradebook says."""
+        """The scores in nbgrader's gradebook."""
         from nbgrader.api import Gradebook
 
         with Gradebook(f"sqlite:///{self.root}/gradebook.db", "llm-course") as book:
@@ -89,13 +89,13 @@ def with_cell(nb: nbformat.NotebookNode, at: int, code: str) -> nbformat.Noteboo
 def school(tmp_path_factory):
     """A class that has been graded once."""
     school = Class(tmp_path_factory.mktemp("school"))
-    school.hand_in("ada", full())
-    school.hand_in("eve", with_cell(full(), len(full().cells), "import os; os._exit(3)"))
-    school.hand_in("fay", with_cell(full(), 3, "import time; time.sleep(60)"))
-    school.hand_in("stu", notebook(EXERCISES, ASSIGNMENT))
+    school.submit("ada", full())
+    school.submit("eve", with_cell(full(), len(full().cells), "import os; os._exit(3)"))
+    school.submit("fay", with_cell(full(), 3, "import time; time.sleep(60)"))
+    school.submit("stu", notebook(EXERCISES, ASSIGNMENT))
     school.path("cut").write_text(nbformat.writes(full())[:5000])
     school.path("lin").symlink_to(school.path("ada"))
-    school.hand_in("zoe", full())
+    school.submit("zoe", full())
     school.first = school.grade(limits=RunLimits(cell_timeout_s=10))
     school.first_told = school.told
     return school
@@ -103,7 +103,7 @@ def school(tmp_path_factory):
 
 @sandbox
 @pytest.mark.slow
-def test_every_hand_in_ends_in_its_state_with_what_it_earned(school):
+def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
     found = {student: (r.state, r.score) for student, r in school.first.items()}
     assert found == {
         "ada": (State.GRADED, 24),
@@ -124,7 +124,7 @@ def test_every_hand_in_ends_in_its_state_with_what_it_earned(school):
 
 @sandbox
 @pytest.mark.slow
-def test_times_and_limits_are_in_every_record_of_what_was_run(school):
+def test_records_of_submissions_that_ran_have_times_and_limits(school):
     for student in ("ada", "stu", "zoe"):
         record = school.first[student]
         assert record.start_s > 0 and record.run_s > 0 and record.write_s > 0
@@ -136,28 +136,28 @@ def test_times_and_limits_are_in_every_record_of_what_was_run(school):
 @pytest.mark.slow
 def test_a_second_run_grades_nothing_again_and_a_regrade_gives_the_same(school):
     again = school.grade(limits=RunLimits(cell_timeout_s=10))
-    assert sorted(school.told.begun) == ["cut", "lin"]  # only looked at: they can't be run
+    assert sorted(school.told.began) == ["cut", "lin"]  # read again: they were never run
     assert again["ada"] == school.first["ada"]
     regraded = school.grade(limits=RunLimits(cell_timeout_s=10), regrade=True, students=("stu",))
-    assert school.told.begun == ["stu"]
+    assert school.told.began == ["stu"]
     assert regraded["stu"].questions == school.first["stu"].questions
     assert set(school.csv()) == set(school.first)  # the others' rows are still there
 
 
 @sandbox
 @pytest.mark.slow
-def test_other_limits_or_a_lost_gradebook_call_for_grading_again(school):
+def test_changed_limits_or_a_lost_gradebook_cause_grading_again(school):
     school.grade(limits=RunLimits(cell_timeout_s=11), students=("ada",))
-    assert school.told.begun == ["ada"]
+    assert school.told.began == ["ada"]
     (school.root / "gradebook.db").rename(school.root / "lost.db")
     school.grade(limits=RunLimits(cell_timeout_s=11), students=("ada",))
-    assert school.told.begun == ["ada"] and school.scores() == {"ada": 24}
+    assert school.told.began == ["ada"] and school.scores() == {"ada": 24}
     (school.root / "lost.db").replace(school.root / "gradebook.db")
 
 
 @sandbox
 @pytest.mark.slow
-def test_a_resubmission_that_cant_be_run_loses_the_old_score(school):
+def test_an_unreadable_resubmission_loses_the_old_score(school):
     school.path("zoe").write_text("{")
     assert school.grade()["zoe"].state == State.UNREADABLE
     assert school.scores()["zoe"] == 0
@@ -166,7 +166,7 @@ def test_a_resubmission_that_cant_be_run_loses_the_old_score(school):
 
 @sandbox
 @pytest.mark.slow
-def test_our_own_failure_is_a_state_and_is_not_kept(school, monkeypatch):
+def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypatch):
     def broken(*_: object) -> None:
         raise OSError("the disk is on fire")
 
@@ -174,30 +174,30 @@ def test_our_own_failure_is_a_state_and_is_not_kept(school, monkeypatch):
         patch.setattr("course_pkg.grading.submissions.assemble.assemble", broken)
         record = school.grade(regrade=True, students=("stu",))["stu"]
     assert record.state == State.GRADING_ERROR and "the disk is on fire" in record.reason
-    assert grader.trouble([record]) == 4
+    assert grader.exit_code([record]) == 4
     assert school.grade(students=("stu",))["stu"].state == State.GRADED
 
 
 @sandbox
 @pytest.mark.slow
-def test_a_verdict_that_is_not_the_checkers_own_shape_is_not_believed(school, monkeypatch):
-    sit = grader.ForkServers.sit
+def test_results_that_do_not_fit_the_questions_are_rejected(school, monkeypatch):
+    run = grader.ForkServers.run_submission
     with monkeypatch.context() as patch:
-        patch.setattr(grader.ForkServers, "sit", lambda *given: _with_rows(sit(*given)))
+        patch.setattr(grader.ForkServers, "run_submission", lambda *args: _forged(run(*args)))
         record = school.grade(regrade=True, students=("stu",))["stu"]
     assert record.state == State.GRADING_ERROR and record.score == 0
 
 
-def _with_rows(sat):
-    sat.rows = sat.rows.replace(b'"earned": 0', b'"earned": 9')
-    return sat
+def _forged(result):
+    result.verdicts = result.verdicts.replace(b'"earned": 0', b'"earned": 9')
+    return result
 
 
 @sandbox
 @pytest.mark.slow
 def test_two_courses_draw_different_cases(school, tmp_path):
     other = Class(tmp_path)
-    other.hand_in("stu", notebook(EXERCISES, ASSIGNMENT))
+    other.submit("stu", notebook(EXERCISES, ASSIGNMENT))
     record = other.grade()["stu"]
     for mine, theirs in zip(record.questions, school.first["stu"].questions, strict=True):
         assert mine.question == theirs.question
@@ -207,41 +207,41 @@ def test_two_courses_draw_different_cases(school, tmp_path):
 
 @sandbox
 @pytest.mark.slow
-def test_what_was_seen_of_one_hand_in_is_of_no_use_in_the_next(school):
-    """Hand in, look at the inputs in the outputs, hand in again: they are other ones."""
+def test_the_cases_of_one_submission_do_not_predict_those_of_the_next(school):
+    """Submit, look at the inputs in the outputs, submit again: they are other ones."""
     peek = """
 import course_pkg.grading.check as c
 print(c._request({"op": "inputs", "question": "counts"})["inputs"])
 """
     seen = []
     for round_ in (1, 2):
-        school.hand_in("mem", with_cell(full(), 0, f"{peek}# {round_}"))
+        school.submit("mem", with_cell(full(), 0, f"{peek}# {round_}"))
         assert school.grade(students=("mem",))["mem"].score == 24
         path = school.root / "autograded" / "mem" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
         seen.append(nbformat.read(path, as_version=4).cells[0].outputs[0].text)
         school.grade(students=("mem",), regrade=True)
         again = nbformat.read(path, as_version=4).cells[0].outputs[0].text
-        assert again == seen[-1]  # the same hand-in has the same cases
+        assert again == seen[-1]  # the same submission has the same cases
     assert seen[0] != seen[1]
 
 
 @sandbox
 @pytest.mark.slow
-def test_one_odd_answer_costs_its_own_points_and_no_others(school):
+def test_one_odd_answer_costs_only_its_own_points(school):
     odd = full()
     code = "def lora_parameter_count(*given):\n    return {value}"
     for student, value in (("int", "10**2000"), ("half", "'\\ud800'"), ("many", "[0] * 700_000")):
         index = next(i for i, c in enumerate(odd.cells) if "def lora_parameter_count" in c.source)
         odd.cells[index].source = code.format(value=value)
-        school.hand_in(student, odd)
+        school.submit(student, odd)
     records = school.grade(students=("int", "half", "many"))
     assert {(r.state, r.score) for r in records.values()} == {(State.GRADED, 21)}
 
 
 @sandbox
 @pytest.mark.slow
-def test_files_beside_the_notebook_are_not_taken_for_the_kernels_own(school):
-    school.hand_in("fil", full())
+def test_files_beside_the_notebook_do_not_shadow_the_kernels_modules(school):
+    school.submit("fil", full())
     for name in ("code", "cmd", "pdb", "statistics", "torch"):
         (school.path("fil").parent / f"{name}.py").write_text("mine = 1\nraise SystemExit")
     assert school.grade(students=("fil",))["fil"].score == 24
@@ -258,7 +258,7 @@ def invoke(course: Path, *arguments: str):
 
 @sandbox
 @pytest.mark.slow
-def test_the_command_says_what_came_of_it_in_words_and_in_its_code(school):
+def test_the_command_reports_the_result_in_words_and_in_its_exit_code(school):
     done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "11")
     assert done.exit_code == 0 and "24" in done.output
     done = invoke(school.root, ASSIGNMENT, "--student", "cut")
@@ -273,31 +273,31 @@ def test_the_command_says_what_came_of_it_in_words_and_in_its_code(school):
         ([ASSIGNMENT, "--jobs", "0"], "--jobs"),
     ],
 )
-def test_what_cant_be_done_as_asked_ends_with_code_2(tmp_path, monkeypatch, arguments, said):
+def test_impossible_requests_exit_with_code_2(tmp_path, monkeypatch, arguments, said):
     monkeypatch.setattr(grader, "probe", lambda: SandboxState(True, ""))
     course = Class(tmp_path)
     done = invoke(course.root, *arguments)
     assert done.exit_code == 2 and said in done.output
 
 
-def test_without_a_sandbox_nothing_is_run_and_it_says_what_to_install(tmp_path, monkeypatch):
+def test_without_a_sandbox_nothing_runs_and_the_message_says_what_to_install(tmp_path, monkeypatch):
     missing = SandboxState(False, "bubblewrap is not installed", "apt install bubblewrap")
     monkeypatch.setattr(grader, "probe", lambda: missing)
     course = Class(tmp_path)
     marker = tmp_path / "was-run"
-    course.hand_in("eve", with_cell(full(), 0, f"open({str(marker)!r}, 'w')"))
+    course.submit("eve", with_cell(full(), 0, f"open({str(marker)!r}, 'w')"))
     done = invoke(course.root, ASSIGNMENT)
     assert done.exit_code == 3 and "apt install bubblewrap" in done.output
     assert not marker.exists() and not (tmp_path / "results").exists()
 
 
 @pytest.mark.slow
-def test_unsafe_grading_is_said_in_every_record(tmp_path, monkeypatch):
+def test_unsafe_grading_is_noted_in_every_record(tmp_path, monkeypatch):
     monkeypatch.setattr(
         grader, "probe", lambda: SandboxState(False, "bubblewrap is not installed", "")
     )
     course = Class(tmp_path)
-    course.hand_in("ada", full())
+    course.submit("ada", full())
     record = course.grade(limits=RunLimits(sandboxed=False))["ada"]
     assert (record.state, record.score, record.sandbox) == (State.GRADED, 24, NO_SANDBOX)
     assert course.csv()["ada"]["sandbox"] == NO_SANDBOX

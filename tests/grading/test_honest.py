@@ -20,15 +20,15 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def graded(tmp_path_factory, request) -> Graded:
-    """All honest hand-ins, graded in one run under the usual limits."""
+    """All honest submissions, graded in one run under the usual limits."""
     ground = Ground(tmp_path_factory.mktemp("honest") / "course")
     for case in CASES.values():
         ground.write(case)
     watch = Watch(ground.home, ground.root)
     graded = grade(ground, "--jobs=2")
     assert watch.left(graded.pid) == {}
-    heads = ("hand-in", "kind", "state", "score", "deserved", "seconds")
-    table = print_at_end(request.config, Table("honest hand-ins", heads))
+    heads = ("submission", "kind", "state", "score", "deserved", "seconds")
+    table = print_at_end(request.config, Table("honest submissions", heads))
     for case in CASES.values():
         row = graded.row(case.id) or {}
         table.rows.append(
@@ -42,23 +42,23 @@ def graded(tmp_path_factory, request) -> Graded:
 
 @pytest.fixture(params=list(CASES))
 def case(request) -> Case:
-    """Each hand-in in turn."""
+    """Each submission in turn."""
     return CASES[request.param]
 
 
-def test_the_corpus_is_wide_and_wants_full_marks():
+def test_every_honest_submission_expects_full_marks_or_an_explanation():
     assert len(CASES) >= 40
     assert {case.score for case in CASES.values() if not case.told} == {POINTS}
     assert all(case.state == ("graded",) for case in CASES.values())
 
 
-def test_it_has_the_marks_that_it_deserves(case, graded):
+def test_it_gets_the_expected_score(case, graded):
     row = graded.row(case.id)
     assert row is not None and row["state"] == "graded", row
     assert float(row["score"]) == case.score, html.unescape(graded.page(case.id))[-3000:]
 
 
-def test_its_own_cells_were_run(case, graded):
+def test_its_extra_cells_ran(case, graded):
     if case.before or case.after:
         assert TRIED in graded.shown(case.id)
 
@@ -69,5 +69,5 @@ def test_the_page_names_what_was_wrong(case, graded):
     assert [text for text in case.told if text not in page] == []
 
 
-def test_the_classmate_has_full_marks_too(graded):
+def test_the_classmate_gets_full_marks(graded):
     assert float(graded.rows[CLASSMATE]["score"]) == POINTS

@@ -1,4 +1,4 @@
-"""`course grade` interrupted by Ctrl-C or a signal, or killed: it ends, and nothing is left."""
+"""`course grade` interrupted by Ctrl-C or a signal, or killed: it ends and leaves nothing."""
 
 import os
 import signal
@@ -58,7 +58,7 @@ def running(tmp_path):
     for student in ("ada", "ben"):
         nb = notebook(EXERCISES, ASSIGNMENT)
         nb.cells.insert(0, new_code_cell("import os\nos.fork()\nwhile True: pass"))
-        course.hand_in(student, nb)
+        course.submit(student, nb)
     process = subprocess.Popen(
         [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, "--jobs", "2"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -81,7 +81,7 @@ def test_an_interrupted_run_ends_and_says_how_to_continue(running, number):
     process, found = running
     process.send_signal(number)
     code, said = process.wait(60), process.stdout.read()
-    assert (code, "goes on where this one stopped" in said) == (130, True), said
+    assert (code, "run the same command again to continue" in said) == (130, True), said
     assert running_after(30, found) == set()
     assert not groups(process.pid)
 

@@ -100,7 +100,7 @@ def courses(home):
     return courses
 
 
-def test_nobodys_sandbox_has_the_walls_that_roots_has(home, courses):
+def test_an_ordinary_users_sandbox_isolates_as_roots_does(home, courses):
     tests = [f"tests/sandbox/test_{name}.py" for name in ("enter", "policy", "walls")]
     options = ["-q", "-p", "no:cacheprovider", f"--basetemp={home / str(NOBODY) / 'tmp'}"]
     done = python(home, NOBODY, "-m", "pytest", *options, *tests, cwd=ROOT)
@@ -108,7 +108,7 @@ def test_nobodys_sandbox_has_the_walls_that_roots_has(home, courses):
     assert "passed" in done.stdout
 
 
-def test_the_scores_and_states_are_roots(home, courses):
+def test_an_ordinary_user_gets_the_same_scores_and_states_as_root(home, courses):
     found = {}
     for uid, folder in courses.items():
         done = python(home, uid, "-c", "from course_pkg.cli import app; app()", "grade", ASSIGNMENT)

@@ -1,4 +1,4 @@
-"""The live table, the lines where it is piped, and the summary."""
+"""The live table, the lines in a pipe, and the summary."""
 
 import io
 import re
@@ -31,7 +31,7 @@ def printed(renderable, width=120):
     return console.file.getvalue()
 
 
-def test_piped_there_is_one_line_for_each_finished_submission_and_nothing_else():
+def test_in_a_pipe_one_line_is_printed_per_finished_submission():
     console = piped()
     with ProgressDisplay(console) as show:
         show.expect(3)
@@ -50,7 +50,7 @@ def test_piped_there_is_one_line_for_each_finished_submission_and_nothing_else()
 
 
 @pytest.mark.parametrize("console", [piped, terminal])
-def test_what_comes_from_outside_is_neither_markup_nor_control(console):
+def test_student_text_is_never_markup_or_terminal_control(console):
     console = console()
     with ProgressDisplay(console) as show:
         show.started(NASTY)
@@ -63,7 +63,7 @@ def test_what_comes_from_outside_is_neither_markup_nor_control(console):
     assert "\u202e" not in out
 
 
-def test_five_hundred_students_do_not_push_the_table_off_the_screen():
+def test_five_hundred_students_fit_the_table():
     console = terminal(height=50)
     with ProgressDisplay(console) as show:
         show.expect(500)
@@ -79,7 +79,7 @@ def test_five_hundred_students_do_not_push_the_table_off_the_screen():
     assert "per minute" in text
 
 
-def test_the_table_is_drawn_while_submissions_come_and_go():
+def test_the_table_is_drawn_while_other_threads_report():
     console = terminal()
     with ProgressDisplay(console) as show:
         stop = threading.Event()
@@ -103,7 +103,7 @@ def test_the_table_is_drawn_while_submissions_come_and_go():
     assert errors == [] and "299" in console.file.getvalue()
 
 
-def test_a_closed_show_leaves_the_cursor_as_it_was():
+def test_a_closed_display_restores_the_cursor():
     console = terminal()
     show = ProgressDisplay(console)
     show.close()
@@ -117,10 +117,10 @@ def test_the_summary_counts_states_scores_times_and_the_rate():
     assert "4: 3 graded, 1 unreadable" in text
     assert "mean 15.0, median 18, quartiles 9 and 24, of 24 points" in text
     assert "start 0.40 s, run 3.70 s, write 0.10 s" in text
-    assert "8.0 per minute, 30.0 s in all" in text
+    assert "8.0 per minute, 30.0 s in total" in text
 
 
-def test_the_summary_says_of_each_submission_not_simply_graded_what_and_why():
+def test_the_summary_explains_every_submission_that_needs_a_look():
     records = [
         record("ada"),
         record("ben", state=State.KERNEL_DIED),
@@ -129,15 +129,15 @@ def test_the_summary_says_of_each_submission_not_simply_graded_what_and_why():
         record("eve", sandbox="NONE: --unsafe-no-sandbox"),
     ]
     text = " ".join(printed(summary(records, 1.0), width=300).split())
-    assert "ben kernel-died 24/24 the kernel died; cells after that were not run" in text
+    assert "ben kernel-died 24/24 the kernel died; later cells were not run" in text
     assert "chi refused 24/24 a link in the zip: <script>" in text
     assert "dan graded 24/24 a locked cell had been changed" in text
     assert "1 graded WITHOUT a sandbox" in text
     assert "ada" not in text
 
 
-def test_the_rate_counts_only_what_was_graded_in_this_run(capsys):
+def test_the_rate_counts_only_submissions_of_this_run(capsys):
     print_summary([record("ada"), record("ben")], 60.0, graded=1)
     out = capsys.readouterr().out
-    assert "2 (1 of them before): 2 graded" in out and "1.0 per minute" in out
+    assert "2 (1 graded before): 2 graded" in out and "1.0 per minute" in out
     assert "none" in printed(summary([], 0.0))

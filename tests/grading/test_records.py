@@ -1,4 +1,4 @@
-"""The secret, the keys, what is believed of a checker, and records that can't be changed unseen."""
+"""The secret, the keys, accepted results of a checker, and signed records."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -17,7 +18,7 @@ from course_pkg.grading.contract.outlines import from_json, outlined
 from course_pkg.grading.contract.report import as_record
 from course_pkg.grading.contract.texts import details, one_line
 from course_pkg.grading.results import keys, store
-from course_pkg.grading.results.keys import GradingFolderError, lock, secret, student_key
+from course_pkg.grading.results.keys import GradingFolderError, course_lock, secret, submission_key
 from course_pkg.grading.results.records import MAX_RESULTS, checked_results, nothing_earned
 from course_pkg.grading.results.states import State
 from course_pkg.grading.results.store import Store, file_stem
@@ -31,8 +32,8 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_secret_is_made_once_for_its_owner_alone(tmp_path):
-    before = os.umask(0)  # even where files are open to all by default
+def test_the_secret_is_created_once_and_readable_only_by_its_owner(tmp_path):
+    before = os.umask(0)  # even if files are open to all by default
     try:
         first = secret(tmp_path)
     finally:
@@ -44,7 +45,7 @@ def test_the_secret_is_made_once_for_its_owner_alone(tmp_path):
     assert secret(tmp_path / "other") != first
 
 
-def test_graders_that_start_at_once_end_with_one_secret(tmp_path):
+def test_graders_that_start_at_the_same_time_get_the_same_secret(tmp_path):
     program = (
         "import sys, pathlib; from course_pkg.grading.results.keys import secret; "
         "sys.stdin.read(1); print(secret(pathlib.Path(sys.argv[1])).hex())"
@@ -64,43 +65,41 @@ def test_graders_that_start_at_once_end_with_one_secret(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda p: (p / "secret").chmod(0o644), r"open to others \(mode 0644\).*chmod 0600"),
-        (lambda p: p.chmod(0o755), r"open to others \(mode 0755\).*chmod 0700"),
-        (lambda p: (p / "secret").write_text("00" * 31), "holds no secret; wanted 64 hex digits"),
+        (lambda p: (p / "secret").chmod(0o644), r"open to other users \(mode 0644\).*chmod 0600"),
+        (lambda p: p.chmod(0o755), r"open to other users \(mode 0755\).*chmod 0700"),
+        (lambda p: (p / "secret").write_text("00" * 31), "holds no secret; expected 64 hex digits"),
         (lambda p: (p / "secret").write_text(""), "holds no secret"),
         (lambda p: (p / "secret").write_text("zz" * 32 + "\n"), "holds no secret"),
         (lambda p: (p / "secret").rename(p / "x") and (p / "secret").symlink_to(p / "x"), "read"),
     ],
 )
-def test_a_secret_that_is_open_to_others_or_malformed_is_refused_with_the_mend(
-    tmp_path, spoil, says
-):
+def test_a_readable_or_malformed_secret_is_refused_with_a_fix(tmp_path, spoil, says):
     secret(tmp_path)
     spoil(tmp_path / ".grading")
     with pytest.raises(GradingFolderError, match=says):
         secret(tmp_path)
 
 
-def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path):
+def test_a_link_instead_of_the_folder_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / ".grading").symlink_to("elsewhere")
-    with pytest.raises(GradingFolderError, match="is no folder"):
+    with pytest.raises(GradingFolderError, match="is not a folder"):
         secret(tmp_path)
 
 
-def test_every_student_assignment_and_hand_in_has_a_key_of_its_own_and_none_is_the_secret():
+def test_every_submission_has_a_different_key():
     whose = [("a", "bc", "1"), ("ab", "c", "1"), ("a", "b", "1"), ("bc", "a", "1"), ("a", "b", "2")]
-    found = {student_key(b"s", *parts) for parts in whose}
-    others = {keys.derived(b"s", "records"), bytes.fromhex(keys.secret_id(b"s")), b"s"}
+    found = {submission_key(b"s", *parts) for parts in whose}
+    others = {keys.derived_key(b"s", "records"), bytes.fromhex(keys.secret_id(b"s")), b"s"}
     assert len(found) == 5 and not found & others
-    assert student_key(b"t", "a", "b", "1") not in found
-    assert student_key(b"s", "a", "b", "1") == student_key(b"s", "a", "b", "1")
+    assert submission_key(b"t", "a", "b", "1") not in found
+    assert submission_key(b"s", "a", "b", "1") == submission_key(b"s", "a", "b", "1")
 
 
-def test_two_graders_do_not_write_at_once_and_the_second_is_told(tmp_path):
+def test_a_second_grader_is_refused_while_the_first_runs(tmp_path):
     program = (
-        "import sys, pathlib; from course_pkg.grading.results.keys import lock\n"
-        "with lock(pathlib.Path(sys.argv[1]), 'course grade other'): print('in'), input()"
+        "import sys, pathlib; from course_pkg.grading.results.keys import course_lock\n"
+        "with course_lock(pathlib.Path(sys.argv[1]), 'course grade other'): print('in'), input()"
     )
     other = subprocess.Popen(
         [sys.executable, "-uc", program, str(tmp_path)], text=True,
@@ -108,20 +107,20 @@ def test_two_graders_do_not_write_at_once_and_the_second_is_told(tmp_path):
     )  # fmt: skip
     assert other.stdout.readline() == "in\n"
     told = rf"being graded already \(course grade other, process {other.pid}\)"
-    with pytest.raises(GradingFolderError, match=told), lock(tmp_path, "me"):
+    with pytest.raises(GradingFolderError, match=told), course_lock(tmp_path, "me"):
         pass
     other.kill()
     other.wait()
     with (
-        lock(tmp_path, "me"),
+        course_lock(tmp_path, "me"),
         pytest.raises(GradingFolderError, match="me, process"),
-        lock(tmp_path, "x"),
+        course_lock(tmp_path, "x"),
     ):
-        pass  # a second time in one process too
+        pass  # also a second time in the same process
 
 
-def test_the_lock_ends_where_a_forked_child_still_has_the_file_open(tmp_path):
-    with lock(tmp_path, "first"):
+def test_the_lock_is_released_although_a_forked_child_has_the_file_open(tmp_path):
+    with course_lock(tmp_path, "first"):
         child = os.fork()
         if child == 0:
             os.read(0, 0)
@@ -130,19 +129,19 @@ def test_the_lock_ends_where_a_forked_child_still_has_the_file_open(tmp_path):
             time.sleep(30)
             os._exit(0)
     try:
-        with lock(tmp_path, "second"):
+        with course_lock(tmp_path, "second"):
             pass
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
 
 
-def test_an_error_inside_the_lock_is_not_taken_for_a_lock_that_is_held(tmp_path):
-    with pytest.raises(BlockingIOError, match="mine"), lock(tmp_path, "x"):
+def test_an_error_inside_the_lock_passes_through(tmp_path):
+    with pytest.raises(BlockingIOError, match="mine"), course_lock(tmp_path, "x"):
         raise BlockingIOError("mine")
 
 
-# -- what a checker wrote
+# -- results of a checker
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +162,7 @@ def rows(results):
     return json.loads(as_json(results))
 
 
-def test_outlines_survive_the_way_through_text_and_nothing_else_is_taken_for_them(trusted):
+def test_outlines_survive_json_and_anything_else_is_refused(trusted):
     assert from_json(outlines_as_json(trusted)) == trusted
     assert {o.name: o.points for o in trusted.values()} == {
         q.name: q.points for q in registry.trusted(ASSIGNMENT).values()
@@ -172,23 +171,21 @@ def test_outlines_survive_the_way_through_text_and_nothing_else_is_taken_for_the
         from_json('{"failed": "no room"}')
 
 
-def test_what_a_checker_writes_is_taken_as_it_was_judged(results, trusted):
+def test_results_of_a_checker_are_accepted_unchanged(results, trusted):
     found = checked_results(as_json(results).encode(), trusted)
     assert found == tuple(as_record(result) for result in results)
     failure = found[0].properties[0].failure
     assert failure.given == "5" and failure.inputs and failure.expected is None
 
 
-def test_of_a_hand_in_that_was_not_run_every_property_is_lost_for_want_of_an_answer(trusted):
+def test_a_submission_that_was_not_run_loses_every_property_as_not_answered(trusted):
     found = nothing_earned(trusted)
     assert sum(q.earned for q in found) == 0 and sum(q.points for q in found) == 24
     assert [q.question for q in found] == list(trusted)
     assert {details(p)[0] for q in found for p in q.properties} == {("not answered yet", "")}
 
 
-def test_the_right_value_of_a_number_worked_by_hand_is_dropped_whatever_the_checker_says(
-    results, trusted
-):
+def test_the_expected_value_of_a_by_hand_question_is_dropped(results, trusted):
     changed = rows(results)
     changed[0]["properties"][0]["failure"]["expected"] = "30720"
     found = checked_results(json.dumps(changed).encode(), trusted)
@@ -243,12 +240,12 @@ def test_results_of_another_shape_are_refused(results, trusted, change):
     ],
     ids=range(9),
 )  # fmt: skip
-def test_results_that_are_no_json_or_too_much_of_it_are_refused(text, trusted):
+def test_results_that_are_not_json_or_too_large_are_refused(text, trusted):
     with pytest.raises(ValueError):
         checked_results(text, trusted)
 
 
-def test_controls_and_marks_that_turn_text_are_replaced(results, trusted):
+def test_control_and_bidirectional_characters_are_replaced(results, trusted):
     changed = rows(results)
     first(changed)["failure"]["reason"] = "a\x1b[2J\u202eb\nc\x00"
     found = checked_results(json.dumps(changed).encode(), trusted)
@@ -260,7 +257,7 @@ def test_controls_and_marks_that_turn_text_are_replaced(results, trusted):
 
 
 @pytest.fixture
-def kept(tmp_path):
+def records(tmp_path):
     return Store(tmp_path, secret(tmp_path))
 
 
@@ -268,7 +265,7 @@ def path_of(tmp_path, student="ada"):
     return tmp_path / ".grading" / "records" / ASSIGNMENT / f"{student}.json"
 
 
-def test_a_record_is_read_as_it_was_written(kept, tmp_path):
+def test_a_record_is_read_as_it_was_written(records, tmp_path):
     rec = record(
         state=State.TIMED_OUT,
         reason="10 s were over",
@@ -276,12 +273,12 @@ def test_a_record_is_read_as_it_was_written(kept, tmp_path):
         remarks=("one", "zwei ü"),
         peak_bytes=None,
     )
-    kept.save(rec)
-    assert kept.load(ASSIGNMENT, "ada").record == rec
-    assert kept.load(ASSIGNMENT, "ada").record.score == 21 and rec.max_score == 24.0
+    records.save(rec)
+    assert records.load(ASSIGNMENT, "ada") == rec
+    assert records.load(ASSIGNMENT, "ada").score == 21 and rec.max_score == 24.0
     assert mode(path_of(tmp_path)) == 0o600 and mode(path_of(tmp_path).parent) == 0o700
     assert [p.name for p in path_of(tmp_path).parent.iterdir()] == ["ada.json"]
-    assert kept.load(ASSIGNMENT, "ben") == store.Found(None)
+    assert records.load(ASSIGNMENT, "ben") is None
 
 
 @pytest.mark.parametrize(
@@ -296,48 +293,55 @@ def test_a_record_is_read_as_it_was_written(kept, tmp_path):
         lambda text: text.replace('"ada"', '"eve"'),
     ],
 )
-def test_a_record_that_was_changed_counts_as_none_and_is_named(kept, tmp_path, spoil):
-    kept.save(record(questions=questions({"counts": wrong()})))
+def test_a_changed_record_is_reported(records, tmp_path, spoil):
+    records.save(record(questions=questions({"counts": wrong()})))
     path = path_of(tmp_path)
     path.write_text(spoil(path.read_text()))
-    found = kept.load(ASSIGNMENT, "ada")
-    assert found.record is None and "counts as none" in found.warning
-    assert [f.record for f in kept.all(ASSIGNMENT)] == [None]
+    found = records.load(ASSIGNMENT, "ada")
+    assert (found.state, found.questions) == (State.RECORD_CHANGED, ())
+    assert ".grading/records/lora-math/ada.json" in found.reason and "--regrade" in found.reason
 
 
-def test_a_record_in_the_place_of_anothers_counts_as_none(kept, tmp_path):
-    kept.save(record("ada"))
+def test_a_copied_record_of_another_student_is_reported(records, tmp_path):
+    records.save(record("ada"))
     shutil.copy(path_of(tmp_path), path_of(tmp_path, "eve"))
-    assert kept.load(ASSIGNMENT, "eve").record is None
-    assert [f.record and f.record.student for f in kept.all(ASSIGNMENT)] == [None, "ada"]
+    assert records.load(ASSIGNMENT, "eve").state == State.RECORD_CHANGED
+    assert records.load(ASSIGNMENT, "ada").state == State.GRADED
 
 
-def test_a_record_signed_with_another_courses_secret_counts_as_none(kept, tmp_path):
-    kept.save(record())
-    assert Store(tmp_path, b"another").load(ASSIGNMENT, "ada").record is None
+def test_a_record_signed_with_another_secret_is_reported(records, tmp_path):
+    records.save(record())
+    found = Store(tmp_path, b"another").load(ASSIGNMENT, "ada")
+    assert found.state == State.RECORD_CHANGED and "signature" in found.reason
 
 
-def test_a_record_can_be_forgotten_and_a_new_one_replaces_it(kept):
-    kept.save(record())
-    kept.save(record(reason="again"))
-    assert kept.load(ASSIGNMENT, "ada").record.reason == "again"
-    kept.forget(ASSIGNMENT, "ada")
-    kept.forget(ASSIGNMENT, "ada")
-    assert kept.load(ASSIGNMENT, "ada") == store.Found(None)
+def test_a_record_with_the_fields_of_another_version_is_graded_again(records, monkeypatch):
+    monkeypatch.setattr(store, "asdict", lambda rec: {**asdict(rec), "no_such_field": 1})
+    records.save(record())
+    assert records.load(ASSIGNMENT, "ada") is None
+
+
+def test_a_record_can_be_forgotten_and_a_new_one_replaces_it(records):
+    records.save(record())
+    records.save(record(reason="again"))
+    assert records.load(ASSIGNMENT, "ada").reason == "again"
+    records.forget(ASSIGNMENT, "ada")
+    records.forget(ASSIGNMENT, "ada")
+    assert records.load(ASSIGNMENT, "ada") is None
 
 
 @pytest.mark.parametrize("assignment", ["../x", "a/b", "", ".."])
-def test_an_assignment_with_path_parts_is_refused(kept, assignment):
-    with pytest.raises(ValueError, match="no assignment's name"):
-        kept.load(assignment, "ada")
+def test_an_assignment_with_path_parts_is_refused(records, assignment):
+    with pytest.raises(ValueError, match="is not the name of an assignment"):
+        records.load(assignment, "ada")
 
 
-def test_a_write_that_fails_leaves_the_old_record(kept, monkeypatch, tmp_path):
-    kept.save(record())
+def test_a_write_that_fails_leaves_the_old_record(records, monkeypatch, tmp_path):
+    records.save(record())
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("no space")))
     with pytest.raises(OSError, match="no space"):
-        kept.save(record(reason="new"))
-    assert kept.load(ASSIGNMENT, "ada").record.reason == ""
+        records.save(record(reason="new"))
+    assert records.load(ASSIGNMENT, "ada").reason == ""
     assert [p.name for p in path_of(tmp_path).parent.iterdir()] == ["ada.json"]
 
 
@@ -358,7 +362,7 @@ IDS += [
 ]
 
 
-def test_names_of_files_are_safe_and_differ_on_any_disk():
+def test_file_names_are_safe_and_distinct_on_any_file_system():
     stems = [file_stem(student) for student in IDS]
     assert len({stem.casefold() for stem in stems}) == len(IDS)
     for stem in stems:
@@ -366,7 +370,7 @@ def test_names_of_files_are_safe_and_differ_on_any_disk():
     assert stems[0] == "ada" and {"index", "grades"}.isdisjoint(stems)
 
 
-# -- the address of a grading
+# -- the key of a grading
 
 
 def test_the_code_hash_changes_with_the_grader_and_its_libraries_only(tmp_path, monkeypatch):

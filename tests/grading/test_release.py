@@ -36,7 +36,7 @@ def edit_source(course):
 
 
 @pytest.mark.slow
-def test_release_changes_nothing_then_what_changed_and_never_a_students_work(course):
+def test_release_updates_changed_exercises_and_never_a_students_work(course):
     before = notebook(course).read_bytes()
     assert release_assignment(course, "lora-math") is False
     assert notebook(course).read_bytes() == before
@@ -54,7 +54,7 @@ def test_release_changes_nothing_then_what_changed_and_never_a_students_work(cou
     assert notebook(course).read_bytes() == before
 
 
-def test_start_copies_once_and_keeps_an_older_copy(course):
+def test_start_copies_once_and_keeps_an_existing_copy(course):
     folder = start_work(course, "lora-math")
     mine = notebook(course, "work")
     assert mine.parent == folder and mine.read_bytes() == notebook(course).read_bytes()
@@ -64,10 +64,10 @@ def test_start_copies_once_and_keeps_an_older_copy(course):
     assert mine.read_text() == "my answer"
 
 
-def test_starting_what_is_not_there_names_what_is(course, monkeypatch):
+def test_starting_an_unknown_assignment_lists_the_known_ones(course, monkeypatch):
     monkeypatch.chdir(course)
     done = CliRunner().invoke(app, ["start", "lora"])
     assert done.exit_code == 1
     there = ", ".join(sorted(folder.name for folder in (course / "exercises").iterdir()))
     assert "lora-math" in there
-    assert f"there is no exercises/lora; there are: {there}" in done.output
+    assert f"there is no exercises/lora; found: {there}" in done.output

@@ -27,7 +27,7 @@ def graded(tmp_path_factory):
 
 @sandbox
 @pytest.mark.slow
-def test_full_half_stub_and_broken_get_what_they_deserve(graded):
+def test_full_half_empty_and_broken_submissions_get_their_scores(graded):
     for records in graded[1].values():
         rows = {record.student: record for record in records}
         assert rows["ada"].score == rows["ada"].max_score
@@ -40,7 +40,7 @@ def test_full_half_stub_and_broken_get_what_they_deserve(graded):
 
 @sandbox
 @pytest.mark.slow
-def test_nbgraders_export_and_feedback_agree_with_our_own_results(graded):
+def test_nbgraders_export_and_feedback_agree_with_the_results(graded):
     root, records = graded
     with open(root / "grades.csv", newline="") as file:
         exported = {(r["assignment"], r["student_id"]): r["score"] for r in csv.DictReader(file)}
@@ -54,7 +54,7 @@ def test_nbgraders_export_and_feedback_agree_with_our_own_results(graded):
             assert page.is_file()
 
 
-def test_each_student_has_their_own_name_in_the_notebook(tmp_path):
+def test_every_notebook_contains_its_students_name(tmp_path):
     assignments = sample_class.build(ROOT, tmp_path / "class")
     assert "lora-math" in assignments
     for student in ("ada", "ben", "chi"):
@@ -66,7 +66,7 @@ def test_each_student_has_their_own_name_in_the_notebook(tmp_path):
         json.loads(broken.read_text())
 
 
-def test_without_a_sandbox_it_says_so_and_writes_no_grades(tmp_path, monkeypatch):
+def test_without_a_sandbox_it_writes_no_grades_and_says_so(tmp_path, monkeypatch):
     state = SandboxState(False, "bubblewrap needs Linux", "grade on a Linux machine")
     monkeypatch.setattr("course_pkg.sandbox.probe.probe", lambda: state)
     done = CliRunner().invoke(app, ["sample-class", "--into", str(tmp_path / "class")])
@@ -75,7 +75,7 @@ def test_without_a_sandbox_it_says_so_and_writes_no_grades(tmp_path, monkeypatch
     assert not (tmp_path / "class").exists()
 
 
-def test_outside_the_course_it_says_where_to_run_it(tmp_path, monkeypatch):
+def test_outside_the_course_it_says_where_to_run(tmp_path, monkeypatch):
     monkeypatch.setattr("course_pkg.sandbox.probe.probe", lambda: SandboxState(True, ""))
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["sample-class"])

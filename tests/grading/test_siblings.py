@@ -58,7 +58,7 @@ def side_by_side(tmp_path_factory) -> tuple[Graded, list[dict], dict]:
         code = SOURCE + LOOK_AROUND.format(me=me, other=other, seconds=SECONDS)
         nb = base_notebook("stub")
         nb.cells.insert(0, nbformat.v4.new_code_cell(code, id="meet"))
-        ground.hand_in(student, nb)
+        ground.submit(student, nb)
     watch = Watch(ground.home, ground.root)
     chosen = [f"--student={student}" for student in STUDENTS]
     graded = grade(ground, "--jobs=2", "--cell-timeout=60", *chosen)
@@ -76,12 +76,12 @@ def test_both_ran_at_the_same_time(side_by_side):
     assert min(a["ended"], b["ended"]) - max(a["began"], b["began"]) > SECONDS / 2
 
 
-def test_they_met_only_by_what_the_threat_model_allows(side_by_side):
+def test_they_interact_only_in_ways_that_the_threat_model_allows(side_by_side):
     _, found, _ = side_by_side
     assert [set(one["met"]) - ALLOWED for one in found] == [set(), set()]
 
 
-def test_every_namespace_is_their_own(side_by_side):
+def test_they_share_no_namespace(side_by_side):
     _, (a, b), _ = side_by_side
     for name in ("mnt", "pid", "net", "ipc", "uts"):
         assert a["spaces"][name] != b["spaces"][name], name
@@ -93,13 +93,13 @@ def test_they_share_no_socket_pipe_or_file(side_by_side):
     assert not {name for name in shared if re.match(r"(socket|pipe):", name)}
 
 
-def test_they_share_no_random_state_and_no_key(side_by_side):
+def test_they_share_no_random_state_and_no_session_key(side_by_side):
     _, (a, b), _ = side_by_side
     assert not set(a["random"]) & set(b["random"])
     assert a["key"] != b["key"]
 
 
-def test_each_sees_only_its_own_few_processes(side_by_side):
+def test_each_sees_only_its_own_processes(side_by_side):
     _, found, _ = side_by_side
     for one in found:
         assert len(one["pids"]) <= 6 and max(one["pids"]) < 100
@@ -110,7 +110,7 @@ def test_nothing_is_left_on_the_machine(side_by_side):
     assert left == {}
 
 
-def test_in_one_sandbox_they_meet_in_every_way(tmp_path):
+def test_in_one_sandbox_they_interact_in_every_way(tmp_path):
     """The control: in the same namespaces, the same code finds the other each time."""
     options = ["--unshare-all", "--die-with-parent", "--proc", "/proc", "--dev", "/dev"]
     options += ["--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/dev/shm", "--chdir", "/tmp"]
@@ -126,7 +126,7 @@ def test_in_one_sandbox_they_meet_in_every_way(tmp_path):
     assert set(meeting.ways()) - meeting.FORK_ONLY - set(done.stdout.split()) == set(), done.stderr
 
 
-def test_memory_that_both_inherit_would_be_found():
+def test_inherited_memory_would_be_found():
     """The control for the way that only a fork opens."""
     script = f"""
 import mmap, os, sys

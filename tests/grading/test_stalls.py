@@ -1,6 +1,6 @@
 """The stall corpus: each ends within its limit in a named state, and leaves nothing behind.
 
-Every hand-in of stalls/ is graded in one run under small limits; each test then reads its row.
+Every submission of stalls/ is graded in one run under small limits; each test then reads its row.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Stalled:
 
 @pytest.fixture(scope="session")
 def stalled(tmp_path_factory, request):
-    """All stalls, handed in and graded in one run."""
+    """All stalls, submitted and graded in one run."""
     ground = Ground(tmp_path_factory.mktemp("stalls") / "course")
     for case in CASES.values():
         ground.write(case)
@@ -86,7 +86,7 @@ def test_it_ends_within_its_limit(case, stalled):
     assert seconds(stalled.graded.row(case.id)) <= LIMIT_S + SLACK_S
 
 
-def test_the_good_submission_placed_last_has_full_marks(stalled):
+def test_the_classmate_graded_last_gets_full_marks(stalled):
     row = stalled.graded.rows[CLASSMATE]
     assert (row["state"], float(row["score"])) == ("graded", POINTS)
     assert list(stalled.graded.rows)[-1] == CLASSMATE
@@ -96,7 +96,7 @@ def test_nothing_is_left_on_the_machine(stalled):
     assert stalled.left == {}
 
 
-def test_every_limit_is_met_by_some_stall(stalled):
+def test_every_state_occurs(stalled):
     states = {stalled.graded.row(case.id)["state"] for case in CASES.values()}
     assert states >= {
         "graded", "cell-timed-out", "timed-out", "kernel-died", "out-of-memory", "too-much-output",
@@ -104,6 +104,6 @@ def test_every_limit_is_met_by_some_stall(stalled):
     }  # fmt: skip
 
 
-def test_a_bomb_of_small_processes_is_told_that_it_met_the_limit_on_them(stalled):
+def test_a_fork_bomb_is_told_about_the_process_limit(stalled):
     """Forks of the kernel itself, and threads with their stacks, meet the one on memory before."""
     assert "processes at once" in stalled.graded.page(CASES["fork-bomb-shell"].id)

@@ -62,7 +62,7 @@ def write(
     for name, page in made.items():
         write_atomically(into / name, page, MODE)
     for path in into.glob("*.html"):
-        if path.name not in made and path.is_file() and pages.is_ours(path):
+        if path.name not in made and path.is_file() and pages.is_generated(path):
             path.unlink()
     return into
 

@@ -1,8 +1,8 @@
-"""The notebook that is kept and shown: outputs put in, results of our own, a note on top.
+"""The graded notebook: the student's cells and outputs, the grader's results, a note on top.
 
-nbgrader reads a score from what a test cell shows. Here a test cell shows nothing but the points
-that the checker found, as one result, with the report by property; so every nbgrader command
-reads the right score from it, and nothing that a student's code wrote is ever taken for one.
+nbgrader reads a score from the output of a test cell. Here the only output of a test cell is the
+points from the checker, with the report by property. So every nbgrader command reads the right
+score, and nothing that a student's code printed can count as one.
 
 Chapter: appendix/for-instructors.
 """
@@ -26,11 +26,11 @@ def with_results(
     checks: Mapping[str, str],
     outputs: Mapping[int, list[NotebookNode]],
 ) -> NotebookNode:
-    """A copy of the notebook with what its cells gave, and our result in every test cell.
+    """A copy of the notebook with its cells' outputs, and the grader's result in every test cell.
 
     checks: the question of every test cell, by grade_id. outputs: sanitized outputs by index of
-    the cell; those of test cells are dropped. Raises ValueError for a test cell without a question
-    of the record, or with other points than it has.
+    the cell; those of test cells are dropped. Raises ValueError if the record has no question for
+    a test cell, or one with a different number of points.
     """
     copy = nbformat.from_dict(notebook)
     questions = {question.question: question for question in record.questions}
@@ -45,8 +45,8 @@ def with_results(
         question = questions.get(checks.get(meta.grade_id, ""))
         if question is None or question.points != meta.points:
             raise ValueError(
-                f"the test cell {meta.grade_id!r} is worth {meta.points} points; wanted a question "
-                f"of {record.assignment} with as many"
+                f"the test cell {meta.grade_id!r} is worth {meta.points} points; expected the "
+                f"points of one question of {record.assignment}"
             )
         heading = title(f"{record.assignment}/{question.question}", question)
         table = html_table(heading, [(p, details(p)) for p in question.properties])
@@ -55,7 +55,7 @@ def with_results(
 
 
 def with_nothing(released: NotebookNode) -> NotebookNode:
-    """A copy of the released notebook for a hand-in that was not run: no points in any test."""
+    """A copy of the released notebook for a submission that was not run: every test gives 0."""
     copy = nbformat.from_dict(released)
     for cell in copy.cells:
         if cell.cell_type == "code":
@@ -64,9 +64,9 @@ def with_nothing(released: NotebookNode) -> NotebookNode:
 
 
 def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
-    """A copy of the notebook with a first cell that says what was not as usual, if anything.
+    """A copy of the notebook, with a first cell that reports anything unusual.
 
-    Its texts can't act as Markdown, markup or TeX.
+    The texts in that cell are inert: not Markdown, HTML or TeX.
     """
     copy = nbformat.from_dict(notebook)
     lines = [] if record.state == State.GRADED else [f"{record.state.means}. {record.reason}"]
@@ -86,13 +86,13 @@ def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
     return copy
 
 
-def is_marked(cell: NotebookNode) -> bool:
-    """Whether nbgrader knows a cell by name."""
+def has_grade_id(cell: NotebookNode) -> bool:
+    """Whether nbgrader knows the cell by a name."""
     return "grade_id" in cell.metadata.get("nbgrader", {})
 
 
 def is_test(cell: NotebookNode) -> bool:
-    """Whether a cell's score comes from a check: graded code that is not an answer itself."""
+    """Whether a cell is a test: graded code that is not an answer."""
     meta = cell.metadata.get("nbgrader", {})
     return bool(cell.cell_type == "code" and meta.get("grade") and not meta.get("solution"))
 
@@ -110,6 +110,6 @@ def _result(points: int, table: str) -> NotebookNode:
 
 
 def _inert(text: str) -> str:
-    """A text that is shown as it is by every renderer of Markdown."""
+    """The text, escaped so that Markdown renderers show it unchanged."""
     escaped = html.escape(one_line(text))
     return "".join(f"&#{ord(c)};" if c in "$\\`*_[]~|" else c for c in escaped)

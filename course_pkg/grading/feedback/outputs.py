@@ -1,8 +1,8 @@
-"""What cells put out, made fit to show to instructors and students.
+"""Sanitize cell outputs, so that instructors and students can look at them safely.
 
-Outputs come as decoded JSON from a student's kernel, so they are whatever the student wished.
-`clean` makes nbformat's outputs of them: text, pictures whose bytes are pictures, tables; of
-anything else it says that it is not shown. It never raises. `markup` does the HTML and Markdown.
+Outputs come as decoded JSON from a student's kernel, so they can be any JSON value. `clean` makes
+valid nbformat outputs: text, images, and HTML without scripts. It names whatever it leaves out,
+and never raises. `sanitize` handles the HTML and Markdown.
 
 Chapter: appendix/for-instructors.
 """
@@ -15,18 +15,18 @@ import nbformat
 from nbformat import NotebookNode
 
 from ..contract.texts import one_line
-from .images import KINDS as PICTURES
-from .images import picture
+from .images import KINDS as IMAGES
+from .images import checked_image
 from .sanitize import clean_html, clean_markdown, printable
 
 __all__ = ["clean", "clean_all", "clean_cells", "clean_html", "clean_markdown"]
 
 MAX_TEXT = 200_000  # characters of one cell's text
 MAX_OUTPUTS = 100  # of one cell, streams joined
-MAX_SEEN = 100_000  # of one cell, as they came
-MAX_IMAGES = 10_000_000  # characters of one cell's pictures
+MAX_RECEIVED = 100_000  # outputs of one cell that are looked at
+MAX_IMAGES = 10_000_000  # characters of one cell's images
 MAX_ALL = 20_000_000  # characters of a whole notebook's outputs
-MAX_COLOURS = 2_000  # changes of color in one text; a report's time grows with their square
+MAX_COLORS = 2_000  # color changes in one text; rendering time is quadratic in them
 MAX_RENDERED = 300_000  # characters of Markdown in a notebook
 _STREAMS = ("stdout", "stderr")
 _ESCAPES = re.compile(r"\x1b(?:\[([0-9;]{0,40})m|\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*\x07?|[@-~]?)")
@@ -35,40 +35,40 @@ _KEPT = {0, 1, 3, 4, 7, 22, 24, 27, 39, 49, *range(30, 38), *range(40, 48), *ran
 
 
 def clean(outputs: Any) -> list[NotebookNode]:
-    """The outputs of one untrusted cell, fit to show, from any JSON value. Never raises.
+    """The sanitized outputs of one cell, from any JSON value. Never raises.
 
-    Texts are cut aloud in the middle, at MAX_TEXT characters a cell.
+    More than MAX_TEXT characters in a cell are cut in the middle, with a note of how many.
 
     >>> clean([{"output_type": "display_data", "data": {"application/javascript": "x()"}}])[0].text
     '[not shown: application/javascript]\\n'
     """
     made: list[NotebookNode] = []
-    unseen: dict[str, int] = {}
-    left, pixels = MAX_TEXT, MAX_IMAGES
+    hidden: dict[str, int] = {}
+    left, image_room = MAX_TEXT, MAX_IMAGES
     if not isinstance(outputs, list):
-        outputs, unseen = [], ({} if outputs is None else {"outputs that are no list": 1})
-    if len(outputs) > MAX_SEEN:
-        unseen[f"{len(outputs) - MAX_SEEN:,} further outputs"] = 1
-    for output in _joined(outputs[:MAX_SEEN]):
+        outputs, hidden = [], ({} if outputs is None else {"outputs that are not a list": 1})
+    if len(outputs) > MAX_RECEIVED:
+        hidden[f"{len(outputs) - MAX_RECEIVED:,} further outputs"] = 1
+    for output in _joined(outputs[:MAX_RECEIVED]):
         if len(made) >= MAX_OUTPUTS or left <= 0:
-            unseen["further outputs"] = unseen.get("further outputs", 0) + 1
+            hidden["further outputs"] = hidden.get("further outputs", 0) + 1
             continue
-        one, dropped = _output(output, left, pixels)
+        one, dropped = _output(output, left, image_room)
         for what in dropped:
-            unseen[what] = unseen.get(what, 0) + 1
+            hidden[what] = hidden.get(what, 0) + 1
         if one is not None:
             made.append(one)
-            images = sum(len(one.get("data", {}).get(kind, "")) for kind in PICTURES)
-            left, pixels = left - (_size(one) - images), pixels - images
-    if unseen:
-        said = [f"{what} ({times} times)" if times > 1 else what for what, times in unseen.items()]
+            images = sum(len(one.get("data", {}).get(kind, "")) for kind in IMAGES)
+            left, image_room = left - (_size(one) - images), image_room - images
+    if hidden:
+        said = [f"{what} ({times} times)" if times > 1 else what for what, times in hidden.items()]
         more = f", and {len(said) - 10:,} other kinds" if len(said) > 10 else ""
         made.append(_stream("stderr", f"[not shown: {', '.join(said[:10])}{more}]\n"))
     return made
 
 
 def clean_all(cells: Iterable[Any]) -> list[list[NotebookNode]]:
-    """The outputs of each of a notebook's cells, fit to show, and MAX_ALL characters together."""
+    """The sanitized outputs of all cells of a notebook: at most MAX_ALL characters in total."""
     made, left = [], MAX_ALL
     for outputs in cells:
         shown = clean(outputs)
@@ -82,10 +82,10 @@ def clean_all(cells: Iterable[Any]) -> list[list[NotebookNode]]:
 
 
 def clean_cells(cells: Iterable[NotebookNode]) -> list[NotebookNode]:
-    """A notebook's cells, fit to show: the student's own Markdown, and raw text as Markdown.
+    """A notebook's cells with sanitized Markdown; raw cells become Markdown too.
 
-    Code cells and locked ones come back as they are. After MAX_RENDERED characters Markdown is
-    shown as it was written, for reading it takes time.
+    Code cells and locked cells stay unchanged. After MAX_RENDERED characters of Markdown, the rest
+    is shown as source, because rendering takes time.
     """
     made, left = [], MAX_RENDERED
     for cell in cells:
@@ -99,12 +99,14 @@ def clean_cells(cells: Iterable[NotebookNode]) -> list[NotebookNode]:
 
 
 def _joined(outputs: list[Any]) -> list[Any]:
-    """The outputs, with neighbors of the same stream as one: a progress bar writes hundreds."""
+    """The outputs, with neighbors of the same stream joined: a progress bar writes hundreds."""
     joined: list[Any] = []
     last: tuple[str, list[str]] | None = None
     for output in outputs:
         stream = isinstance(output, dict) and output.get("output_type") == "stream"
-        name, text = (output.get("name"), _words(output.get("text"))) if stream else (None, None)
+        name, text = (
+            (output.get("name"), _joined_text(output.get("text"))) if stream else (None, None)
+        )
         if text is None or name not in _STREAMS:
             joined.append(output)
             last = None
@@ -116,21 +118,21 @@ def _joined(outputs: list[Any]) -> list[Any]:
     return joined
 
 
-def _output(output: Any, left: int, pixels: int) -> tuple[NotebookNode | None, list[str]]:
-    """One output, fit to show, and what of it is not shown."""
+def _output(output: Any, left: int, image_room: int) -> tuple[NotebookNode | None, list[str]]:
+    """One sanitized output (None if nothing is left of it), and what of it is not shown."""
     kind = output.get("output_type") if isinstance(output, dict) else None
     if kind == "stream" and output.get("name") in _STREAMS:
-        text = _words(output.get("text"))
+        text = _joined_text(output.get("text"))
         if text is not None:
             return _stream(output["name"], _text(text, left)), []
     elif kind == "error":
-        lines = _words(output.get("traceback"), "\n") or ""
-        name, value = (one_line(_words(output.get(key)) or "") for key in ("ename", "evalue"))
+        lines = _joined_text(output.get("traceback"), "\n") or ""
+        name, value = (one_line(_joined_text(output.get(key)) or "") for key in ("ename", "evalue"))
         lines = _text(lines or f"{name}: {value}", left)
         made = {"ename": name, "evalue": value, "traceback": lines.split("\n")}
         return nbformat.from_dict({"output_type": "error", **made}), []
     elif kind in ("display_data", "execute_result") and isinstance(output.get("data"), dict):
-        data, dropped = _bundle(output["data"], left, pixels)
+        data, dropped = _bundle(output["data"], left, image_room)
         if not data:
             return None, dropped
         extra = {"execution_count": None} if kind == "execute_result" else {}
@@ -138,43 +140,43 @@ def _output(output: Any, left: int, pixels: int) -> tuple[NotebookNode | None, l
         return nbformat.from_dict(made), dropped
     elif kind in ("update_display_data", "clear_output"):
         return None, []
-    said = one_line(kind, 40) if isinstance(kind, str) else "no kind"
+    said = one_line(kind, 40) if isinstance(kind, str) else "no type"
     return None, [f"an output of {said}"]
 
 
-def _bundle(data: dict[str, Any], left: int, pixels: int) -> tuple[dict[str, str], list[str]]:
-    """What is shown of one output's forms, and what is not."""
+def _bundle(data: dict[str, Any], left: int, image_room: int) -> tuple[dict[str, str], list[str]]:
+    """The sanitized representations of one output, by MIME type, and those that are not shown."""
     made: dict[str, str] = {}
     dropped = []
-    plain = _words(data.get("text/plain"))
+    plain = _joined_text(data.get("text/plain"))
     if plain is not None:
         made["text/plain"] = _text(plain, left)
-    for kind in PICTURES:
+    for kind in IMAGES:
         if kind in data:
-            found = picture(_words(data[kind]) or "", kind, pixels)
+            found = checked_image(_joined_text(data[kind]) or "", kind, image_room)
             made |= {kind: found} if found else {}
-            dropped += [] if found else [f"{kind} (no such picture, or too large)"]
+            dropped += [] if found else [f"{kind} (damaged, or too large)"]
     if "text/html" in data:
-        words = _words(data["text/html"])
-        html = clean_html(words) if words is not None else None
+        source = _joined_text(data["text/html"])
+        html = clean_html(source) if source is not None else None
         if html is not None and len(html) <= left:
             made["text/html"] = html
         else:
             dropped.append("text/html (too large)")
-    known = {"text/plain", "text/html", *PICTURES}
+    known = {"text/plain", "text/html", *IMAGES}
     others = [kind for kind in list(data)[:20] if kind not in known]
     return made, dropped + [one_line(str(kind), 60) for kind in others]
 
 
-def _words(value: Any, glue: str = "") -> str | None:
-    """The text in JSON's two ways of writing it; None for anything else."""
+def _joined_text(value: Any, glue: str = "") -> str | None:
+    """A text, or a list of lines joined by `glue`; None for anything else."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return glue.join(value)
     return value if isinstance(value, str) else None
 
 
 def _text(text: str, limit: int) -> str:
-    """Plain text with plain colors, its lines as a terminal leaves them, cut in the middle."""
+    """Text with plain colors only, carriage returns applied as in a terminal, cut in the middle."""
     if len(text) > limit:
         half = limit // 2
         cut = f"\n[… {len(text) - 2 * half:,} characters are not shown …]\n"
@@ -185,14 +187,14 @@ def _text(text: str, limit: int) -> str:
     for escape in _ESCAPES.finditer(text):
         out.append(printable(text[at : escape.start()]))
         at, codes = escape.end(), escape[1]
-        if codes is not None and colors < MAX_COLOURS and _plain_colour(codes):
+        if codes is not None and colors < MAX_COLORS and _is_plain_color(codes):
             colors += 1
             out.append(f"\x1b[{codes}m")
     return "".join([*out, printable(text[at:])])
 
 
-def _plain_colour(codes: str) -> bool:
-    """Whether codes are plain colors, complete: reports fail on one that breaks off."""
+def _is_plain_color(codes: str) -> bool:
+    """Whether the codes are complete plain colors; nbconvert fails on incomplete ones."""
     left = [int(code or 0) for code in codes.split(";")]
     while left:
         code = left.pop(0)

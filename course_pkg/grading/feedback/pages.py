@@ -1,7 +1,7 @@
-"""The HTML pages of `results`: one for each student, and the index of the class.
+"""The HTML pages in `results`: one for each student, and the index of the class.
 
-Each page is one file without script and without anything from elsewhere, and its policy says so to
-the browser. Jinja escapes every text.
+Each page is one file without scripts or external resources, and its Content-Security-Policy
+forbids both. Jinja escapes every text.
 
 Chapter: appendix/for-instructors.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parents[2] / "data" / "grading"
 GENERATOR = '<meta name="generator" content="course grade">'
 BINS = 12
-WIDTH, HEIGHT, FLOOR = 600, 105, 125  # of the histogram's area, and where it stands
+WIDTH, HEIGHT, FLOOR = 600, 105, 125  # of the histogram's area, and its baseline
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Bin:
 
     @property
     def middle(self) -> float:
-        """Where the labels stand."""
+        """The center of the bar, for the labels."""
         return self.x + self.width / 2
 
 
 def student(record: Record, to_mark: float) -> str:
-    """A student's page: the score, and what each lost mark was for.
+    """A student's page: the score, and the reason for every lost point.
 
-    to_mark: points that wait to be marked by hand.
+    to_mark: points to be marked by hand.
     """
     title = f"{record.assignment}: {one_line(record.student)}"
     unsafe = is_unsafe(record)
@@ -62,8 +62,8 @@ def index(
     stats: Statistics | None,
     to_mark: Mapping[str, float],
 ) -> str:
-    """The page of the class: statistics, questions, students."""
-    bins = histogram([record.score for record in records], stats.most) if stats else []
+    """The index of the class: statistics, questions, students."""
+    bins = histogram([r.score for r in records if r.state.has_score], stats.most) if stats else []
     return _render(
         "index",
         title=f"{assignment}: results",
@@ -77,7 +77,7 @@ def index(
 
 
 def histogram(scores: Sequence[int], most: float) -> list[Bin]:
-    """Bars over the scores from 0 to `most`, each of the same whole number of points.
+    """Bars over the scores from 0 to `most`, each for the same whole number of points.
 
     >>> [(b.label, b.count) for b in histogram([0, 1, 24], 24)][::11]
     [('0–1', 2), ('22–24', 1)]
@@ -103,8 +103,8 @@ def is_unsafe(record: Record) -> bool:
     return record.sandbox.startswith("NONE")
 
 
-def is_ours(path: Path) -> bool:
-    """Whether a file is a page that was made here."""
+def is_generated(path: Path) -> bool:
+    """Whether a file is a page that the grader wrote."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return GENERATOR in file.read(2_000)
 

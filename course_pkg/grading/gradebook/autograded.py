@@ -1,8 +1,7 @@
-"""The files of an assignment on nbgrader's side: what was released, and what was graded.
+"""An assignment's files in nbgrader's folders: the released notebook, and graded submissions.
 
-`difference` says whether the gradebook knows the released notebook as it is. A folder of
-`autograded/` is written whole or not at all: a new one is made beside the old one and put in
-its place, so that a crash leaves the old hand-in or the new one or none, and never a mixture.
+`difference` compares the gradebook with the released notebook. `replace_folder` writes a folder of
+`autograded/` in one step: a crash leaves the old submission, the new one, or none, never a mix.
 
 Chapter: appendix/for-instructors.
 """
@@ -19,11 +18,11 @@ from nbformat import NotebookNode
 
 from course_pkg.files import sync_folder
 
-from ..feedback.graded_notebook import is_marked
+from ..feedback.graded_notebook import has_grade_id
 
 
 def difference(known: Sequence[Any], released: NotebookNode, assignment: str) -> str | None:
-    """What the gradebook and a released notebook differ in; None if in nothing.
+    """How the gradebook and a released notebook differ; None if they do not.
 
     known: the gradebook's notebooks of the assignment.
     """
@@ -33,7 +32,7 @@ def difference(known: Sequence[Any], released: NotebookNode, assignment: str) ->
     if [notebook.name for notebook in known] != [assignment]:
         return f"the gradebook should have one notebook, {assignment}.ipynb"
     (notebook,) = known
-    cells = {c.metadata.nbgrader.grade_id: c for c in released.cells if is_marked(c)}
+    cells = {c.metadata.nbgrader.grade_id: c for c in released.cells if has_grade_id(c)}
     sources = {source.name: source for source in notebook.source_cells}
     if set(cells) != set(sources):
         return f"cells {', '.join(sorted(set(cells) ^ set(sources)))}"
@@ -48,7 +47,7 @@ def difference(known: Sequence[Any], released: NotebookNode, assignment: str) ->
     ]
     for name, cell in cells.items():
         original = nbformat.from_dict({**cell, "source": sources[name].source})
-        for clear in (ClearHiddenTests(), ClearMarkScheme()):  # what students do not get
+        for clear in (ClearHiddenTests(), ClearMarkScheme()):  # what students do not see
             original, _ = clear.preprocess_cell(original, {}, 0)
         same = (
             original.source == cell.source
@@ -63,7 +62,7 @@ def difference(known: Sequence[Any], released: NotebookNode, assignment: str) ->
 
 
 def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
-    """Make `target` a folder with just these files, by relative path, each with `mode`.
+    """Make `target` a folder of exactly these files, by relative path, each with `mode`.
 
     Raises ValueError for a path that leaves the folder, before anything is written.
     """
@@ -71,7 +70,7 @@ def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
         _inside(name)
     parent = target.parent
     parent.mkdir(parents=True, exist_ok=True)
-    for left in parent.glob(f".{target.name}.*"):  # by a grader that was stopped
+    for left in parent.glob(f".{target.name}.*"):  # from a grader that was interrupted
         shutil.rmtree(left)
     fresh = parent / f".{target.name}.{secrets.token_hex(8)}"
     old = fresh.with_name(f"{fresh.name}.old")
@@ -87,14 +86,14 @@ def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
         os.rename(fresh, target)
         sync_folder(parent)
     finally:
-        if old.exists() and not target.exists():  # stopped between the two
+        if old.exists() and not target.exists():  # interrupted between the two
             os.rename(old, target)
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
 
 def course_files(folder: Path) -> dict[str, bytes]:
-    """What a course hands out beside the notebook, by relative path."""
+    """The files that are released beside the notebook, by relative path."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -105,20 +104,20 @@ def course_files(folder: Path) -> dict[str, bytes]:
 
 
 def one_name(text: str, what: str) -> str:
-    """A text that is the name of one folder. Raises ValueError where it could be a path.
+    """The text, if it is one folder's name. Raises ValueError if it could be a path.
 
     >>> one_name("ada", "student")
     'ada'
     """
     if text in ("", ".", "..") or "/" in text or "\0" in text:
-        raise ValueError(f"{text!r} is no {what}: wanted a name without path parts")
+        raise ValueError(f"{text!r} is not a {what}; expected a name without path parts")
     return text
 
 
 def _inside(name: str) -> None:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
-        raise ValueError(f"{name!r} leaves the folder of the hand-in")
+        raise ValueError(f"{name!r} leaves the submission's folder")
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:

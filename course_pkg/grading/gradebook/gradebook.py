@@ -1,10 +1,10 @@
 """nbgrader's gradebook and its folder `autograded/`: this module is the only writer of both.
 
-What `nbgrader autograde` leaves is left here too: the same rows, files and permissions, so that
-formgrader, generate_feedback and export work on it. Two things differ. A hand-in is written in one
-transaction, through nbgrader's API: its preprocessor opens the database anew and commits after
-every cell. And points given by hand always wait to be looked at again after a new hand-in, for
-written tasks too; an automatic score is never an earlier hand-in's.
+It writes the same rows, files and permissions as `nbgrader autograde`, so formgrader,
+generate_feedback and export work. Two things differ. A submission is written in one transaction
+through nbgrader's API, whose own preprocessor commits after every cell. And after a new
+submission, points given by hand must always be reviewed, also those of written tasks; automatic
+points are never those of an earlier submission.
 
 Chapter: appendix/for-instructors.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from ..feedback.graded_notebook import is_marked, points_shown, with_note, with_nothing
+from ..feedback.graded_notebook import has_grade_id, points_shown, with_note, with_nothing
 from ..results.records import Record
 from .autograded import course_files, difference, one_name, replace_folder
 from .nbgrader_api import GradebookError, configured, explained, opened
@@ -26,7 +26,7 @@ from .release import release_assignment
 
 
 class CourseGradebook:
-    """The gradebook of the course in a folder; a context that closes it.
+    """The gradebook of a course; a context manager that closes it.
 
     course: the folder with nbgrader_config.py, exercises/ and solutions/.
     """
@@ -50,10 +50,10 @@ class CourseGradebook:
         self._book.close()
 
     def ensure_assignment(self, assignment: str) -> NotebookNode:
-        """The released notebook, when the gradebook has just its cells; released anew if it hasn't.
+        """The released notebook; released again first if the gradebook has other cells.
 
-        Raises ReleaseError where nbgrader refuses to release, or exercises/ was changed by hand;
-        GradebookError where the two still differ. Run it before anything reads exercises/.
+        Raises ReleaseError if nbgrader can't release, or exercises/ was changed by hand, and
+        GradebookError if the two still differ. Call it before anything reads exercises/.
         """
         with explained():
             if self._differs(assignment) is not None:
@@ -69,7 +69,7 @@ class CourseGradebook:
         return self.released(assignment)
 
     def released(self, assignment: str) -> NotebookNode:
-        """The notebook that students were given."""
+        """The notebook that students got."""
         if assignment not in self._released:
             path = self._step(self._folders.release_directory, ".", assignment)
             text = path / f"{assignment}.ipynb"
@@ -85,16 +85,18 @@ class CourseGradebook:
     ) -> None:
         """Write one graded submission: its folder, then its scores, each whole or not at all.
 
-        notebook: with results; None for a hand-in of which nothing was run. files: what else was
-        handed in, by relative path. timestamp: of the hand-in, UTC where it has no zone.
-        Raises ValueError where scores and record differ, or a path leaves the folder.
+        notebook: with results; None for a submission that was not run. files: the other files of
+        the submission, by relative path. timestamp: of the submission, in UTC if it has no zone.
+        Raises ValueError if scores and record differ, or a path leaves the folder.
         """
         student = one_name(record.student, "student's id")
         assignment = one_name(record.assignment, "assignment")
         ran = notebook is not None
         shown = with_note(notebook if ran else with_nothing(self.released(assignment)), record)
         if (found := points_shown(shown)) != record.score:
-            raise ValueError(f"the tests show {found} points, and the record has {record.score}")
+            raise ValueError(
+                f"the tests show {found} points; expected {record.score}, as in the record"
+            )
         with explained():
             try:
                 self._restore(assignment, shown)
@@ -106,7 +108,7 @@ class CourseGradebook:
                 raise
 
     def to_mark(self, assignment: str) -> dict[str, float]:
-        """The points that wait to be given or looked at by hand, by student."""
+        """The points to be given or reviewed by hand, by student."""
         with explained():
             waiting = {
                 submission.student_id: float(
@@ -135,10 +137,10 @@ class CourseGradebook:
             return str(error)
 
     def _restore(self, assignment: str, notebook: NotebookNode) -> None:
-        """Put the source back into locked cells: mark schemes and all, as nbgrader does."""
+        """Restore the source of locked cells, mark schemes included, as nbgrader does."""
         known = self._book.find_notebook(assignment, assignment)
         sources = {source.name: source for source in known.source_cells}
-        cells = {c.metadata.nbgrader.grade_id: c for c in notebook.cells if is_marked(c)}
+        cells = {c.metadata.nbgrader.grade_id: c for c in notebook.cells if has_grade_id(c)}
         if set(cells) != set(sources):
             odd = ", ".join(sorted(set(cells) ^ set(sources)))
             raise ValueError(f"the notebook and the gradebook do not have the same cells: {odd}")
@@ -162,7 +164,7 @@ class CourseGradebook:
         if timestamp is not None:
             ours["timestamp.txt"] = timestamp.isoformat().encode()
         target = self._step(self._folders.autograded_directory, student, assignment)
-        theirs = {name: data for name, data in files.items() if not _in_the_way(name, ours)}
+        theirs = {name: data for name, data in files.items() if not _collides(name, ours)}
         replace_folder(target, {**theirs, **ours}, self._nbgrader.mode)
 
     def _write_scores(
@@ -183,7 +185,7 @@ class CourseGradebook:
         (submitted,) = submission.notebooks
         grades = {grade.name: grade for grade in submitted.grades}
         comments = {comment.name: comment for comment in submitted.comments}
-        for cell in filter(is_marked, notebook.cells):
+        for cell in filter(has_grade_id, notebook.cells):
             name = cell.metadata.nbgrader.grade_id
             if is_grade(cell) or is_task(cell):
                 grade = grades[name]
@@ -200,7 +202,7 @@ class CourseGradebook:
         self._assign_penalty(student, submission, submitted)
 
     def _assign_penalty(self, student: str, submission: Any, submitted: Any) -> None:
-        """What a late hand-in costs, as the plugin of nbgrader's configuration has it."""
+        """Set the penalty for a late submission, from the plugin that the course configured."""
         submitted.late_submission_penalty = None
         if (late := submission.total_seconds_late) > 0:
             self._book.db.flush()
@@ -211,6 +213,6 @@ class CourseGradebook:
                 submitted.late_submission_penalty = min(max(penalty, 0), submitted.score)
 
 
-def _in_the_way(name: str, ours: Collection[str]) -> bool:
-    """Whether a student's file stands where one of the course's, or its folder, has to be."""
+def _collides(name: str, ours: Collection[str]) -> bool:
+    """Whether a student's file has the path of one of the course's files or folders."""
     return any(f"{name}/".startswith(f"{o}/") or o.startswith(f"{name}/") for o in ours)

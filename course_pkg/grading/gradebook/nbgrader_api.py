@@ -1,6 +1,6 @@
-"""nbgrader as a course has it configured: its folders, its permissions, its plugin, its database.
+"""nbgrader with the course's configuration: its folders, permissions, plugin and database.
 
-Only the ways in are here; what is written there is `gradebook`'s.
+This module opens them; `gradebook` writes to them.
 
 Chapter: appendix/for-instructors.
 """
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from nbgrader.preprocessors import AssignLatePenalties
 
 BUSY_S = 30  # seconds to wait for another program that writes to the gradebook
-MEND = "back gradebook.db up, close what else has it open, and try `nbgrader db upgrade`"
+FIX = "back up gradebook.db, close other programs that use it, and try `nbgrader db upgrade`"
 
 
 class GradebookError(RuntimeError):
-    """The gradebook can't be used as it is; the message says why, and the mend."""
+    """The gradebook can't be used as it is; the message says why, and how to fix it."""
 
 
 @dataclass(frozen=True)
 class Nbgrader:
-    """What nbgrader's configuration says. mode: permissions of files in autograded/."""
+    """nbgrader's configuration. mode: permissions of files in autograded/."""
 
     folders: "CourseDirectory"
     mode: int
@@ -37,9 +37,9 @@ class Nbgrader:
 
 
 def configured(course: Path) -> Nbgrader:
-    """nbgrader's configuration of the course in a folder, read from where nbgrader reads it.
+    """The nbgrader configuration of a course, from the files that nbgrader itself reads.
 
-    Raises GradebookError where there is no nbgrader_config.py.
+    Raises GradebookError if there is no nbgrader_config.py.
     """
     from jupyter_core.paths import jupyter_config_path
     from nbgrader.apps import NbGrader
@@ -61,7 +61,7 @@ def configured(course: Path) -> Nbgrader:
 
 
 def opened(folders: "CourseDirectory") -> "Gradebook":
-    """The course's gradebook, made if it is not there. Raises GradebookError."""
+    """The course's gradebook, created if it does not exist. Raises GradebookError."""
     from nbgrader.api import Gradebook
 
     url = folders.db_url
@@ -73,7 +73,7 @@ def opened(folders: "CourseDirectory") -> "Gradebook":
 
 @contextlib.contextmanager
 def _programs() -> Iterator[None]:
-    """Let nbgrader find alembic, which it starts by its bare name for a new gradebook."""
+    """Let nbgrader find alembic, which it starts by name to create a gradebook."""
     before = os.environ.get("PATH")
     os.environ["PATH"] = program_path()
     try:
@@ -87,12 +87,12 @@ def _programs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turn the database's errors into what to do about them."""
+    """Turn database errors into GradebookError, which says what to do."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
     except SQLAlchemyError as error:
         raise GradebookError(
-            f"the gradebook can't be used ({error.__cause__ or error}): {MEND}"
+            f"the gradebook can't be used ({error.__cause__ or error}): {FIX}"
         ) from None

@@ -1,7 +1,7 @@
-"""Handing assignments out: `release` makes the students' notebooks, `start` a student's own copy.
+"""Release assignments: `release_assignment` makes the students' notebooks, `start_work` a copy.
 
-Nothing that somebody wrote is overwritten: a student works on a copy in work/, and a release
-replaces what lies in exercises/ only where that is an earlier release, untouched.
+Nobody's work is overwritten: students work on a copy in work/, and a release replaces a folder in
+exercises/ only if it is an earlier release without changes.
 
 Chapter: exercises.
 """
@@ -17,18 +17,17 @@ IGNORED = {".ipynb_checkpoints"}
 
 
 class ReleaseError(RuntimeError):
-    """An assignment can't be handed out; the message says why, and what to do."""
+    """An assignment can't be released or copied; the message says why, and what to do."""
 
 
 def release_assignment(course: Path, assignment: str) -> bool:
     """Make exercises/<assignment> from its source with nbgrader; whether it changed.
 
-    course: the folder that holds solutions/ and exercises/. Raises ReleaseError where
-    exercises/<assignment> has been changed by hand, which is then left alone, or where nbgrader
-    refuses.
+    course: the folder that holds solutions/ and exercises/. Raises ReleaseError if nbgrader fails,
+    or if exercises/<assignment> was changed by hand; it is not touched then.
     """
     target, fresh = course / "exercises" / assignment, course / RELEASED / assignment
-    last = _files(fresh)  # what was released last, read before it is replaced
+    last = _files(fresh)  # the last release, read before it is replaced
     done = subprocess.run(
         [sys.executable, "-m", "nbgrader", "generate_assignment", assignment, "--force",
          f"--CourseDirectory.release_directory={RELEASED}"],
@@ -36,8 +35,8 @@ def release_assignment(course: Path, assignment: str) -> bool:
     )  # fmt: skip
     if done.returncode:
         raise ReleaseError(f"nbgrader can't release solutions/{assignment}:\n{done.stderr[-2000:]}")
-    found, wanted = _files(target), _files(fresh)
-    if found == wanted:
+    found, released = _files(target), _files(fresh)
+    if found == released:
         return False
     if found and found != last and not _as_committed(course, target):
         raise ReleaseError(
@@ -51,16 +50,15 @@ def release_assignment(course: Path, assignment: str) -> bool:
 
 
 def start_work(course: Path, assignment: str) -> Path:
-    """Copy exercises/<assignment> to work/<assignment>, to work in; an older copy is kept as it is.
+    """Copy exercises/<assignment> to work/<assignment>; an existing copy is never replaced.
 
-    Returns the folder. Raises ReleaseError for an unknown assignment, or a copy that lies there
-    already.
+    Returns the folder. Raises ReleaseError for an unknown assignment, or if a copy exists.
     """
     source, target = course / "exercises" / assignment, course / "work" / assignment
     if not source.is_dir():
         there = sorted(p.name for p in (course / "exercises").glob("*") if p.is_dir())
         raise ReleaseError(
-            f"there is no exercises/{assignment}; there are: {', '.join(there) or 'none'}"
+            f"there is no exercises/{assignment}; found: {', '.join(there) or 'none'}"
         )
     if target.exists():
         raise ReleaseError(f"you have started already: your copy is {target}")
@@ -69,7 +67,7 @@ def start_work(course: Path, assignment: str) -> Path:
 
 
 def program_path() -> str:
-    """PATH with this environment's programs first: nbgrader starts alembic by its bare name.
+    """PATH with this environment's programs first: nbgrader starts alembic by name.
 
     >>> program_path().split(os.pathsep)[0] == str(Path(sys.executable).parent)
     True
@@ -78,7 +76,7 @@ def program_path() -> str:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, by its path there; none where there is no folder."""
+    """Every file below a folder, by its path in it; {} if there is no such folder."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -87,7 +85,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def _as_committed(course: Path, folder: Path) -> bool:
-    """Whether git knows every file in the folder, and each is as it was committed."""
+    """Whether git tracks every file in the folder, and none has changed."""
     command = ["git", "status", "--porcelain", "--ignored", "--", str(folder)]
     status = subprocess.run(command, cwd=course, capture_output=True, text=True)
     return status.returncode == 0 and not status.stdout.strip()
