@@ -169,11 +169,11 @@ def _print_findings(findings) -> None:
     console = Console()
     if not console.is_terminal:
         for finding in findings:
-            mend = f"\tmend: {finding.mend}" if finding.mend else ""
-            typer.echo(f"{finding.state}\t{finding.name}\t{finding.found}{mend}")
+            fix = f"\tfix: {finding.fix}" if finding.fix else ""
+            typer.echo(f"{finding.state}\t{finding.name}\t{finding.found}{fix}")
         return
-    table = Table("", "", "found", "mend")
+    table = Table("", "", "found", "fix")
     for finding in findings:
         state = Text(finding.state, style=STYLES[finding.state])
-        table.add_row(state, finding.name, finding.found, finding.mend)
+        table.add_row(state, finding.name, finding.found, finding.fix)
     console.print(table)

@@ -1,4 +1,4 @@
-"""What this machine has and lacks for the course, with the mend for each thing lacking.
+"""What this machine has and lacks for the course, with the fix for each thing lacking.
 
 Each check looks at one thing, changes nothing, never raises, and returns a `Finding`.
 `diagnose` runs them all. Essentials (Python, torch, the model, room for it) decide whether
@@ -28,12 +28,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: what was found, and how to mend it where it is not ok."""
+    """One thing looked at: what was found, and how to fix it where it is not ok."""
 
     name: str
     state: State
     found: str
-    mend: str = ""
+    fix: str = ""
     essential: bool = False
 
 
@@ -46,8 +46,8 @@ def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Findin
     found = ".".join(map(str, version))
     if PYTHON_MIN <= version[:2] < PYTHON_BELOW:
         return Finding("Python", "ok", found, essential=True)
-    mend = "make a virtual environment with Python 3.11, 3.12 or 3.13"
-    return Finding("Python", "missing", found, mend, essential=True)
+    fix = "make a virtual environment with Python 3.11, 3.12 or 3.13"
+    return Finding("Python", "missing", found, fix, essential=True)
 
 
 def check_torch() -> Finding:
@@ -56,8 +56,8 @@ def check_torch() -> Finding:
         import torch
     except Exception as error:
         found = f"cannot be imported ({type(error).__name__}: {error})"
-        mend = "python -m pip install --no-deps -r requirements.txt"
-        return Finding("torch", "missing", found, mend, essential=True)
+        fix = "python -m pip install --no-deps -r requirements.txt"
+        return Finding("torch", "missing", found, fix, essential=True)
     build = f"CUDA {torch.version.cuda} build" if torch.version.cuda else "CPU build"
     found = f"{torch.__version__}, {build}, {torch.get_num_threads()} threads"
     return Finding("torch", "ok", found, essential=True)
@@ -75,10 +75,10 @@ def check_gpu() -> Finding:
             return Finding("GPU", "ok", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB{others}")
         built_for_cuda = torch.version.cuda is not None
     except Exception:
-        return Finding("GPU", "warning", "torch cannot tell", "mend torch first")
+        return Finding("GPU", "warning", "torch cannot tell", "fix torch first")
     if shutil.which("nvidia-smi") and not built_for_cuda:
-        mend = "install the CUDA build of torch to use it"
-        return Finding("GPU", "warning", "an NVIDIA driver, but torch is a CPU build", mend)
+        fix = "install the CUDA build of torch to use it"
+        return Finding("GPU", "warning", "an NVIDIA driver, but torch is a CPU build", fix)
     found = "none: everything runs on the CPU, and the GPU-only cells and tests are skipped"
     return Finding("GPU", "ok", found)
 
@@ -98,8 +98,8 @@ def check_flash_attention(cuda: bool | None = None) -> Finding:
         cuda = torch.cuda.is_available()
     if not cuda:
         return Finding("flash-attn", "ok", "not installed, and of no use without CUDA")
-    mend = "python -m pip install --no-build-isolation --no-deps -r requirements-gpu.txt"
-    return Finding("flash-attn", "warning", "not installed (optional)", mend)
+    fix = "python -m pip install --no-build-isolation --no-deps -r requirements-gpu.txt"
+    return Finding("flash-attn", "warning", "not installed (optional)", fix)
 
 
 def check_bubblewrap() -> Finding:
@@ -121,8 +121,8 @@ def check_model() -> Finding:
         smollm2.find_gguf()
     except ModelError as error:
         return Finding("model", "missing", found, str(error), essential=True)
-    mend = "course model converts it in about 25 s (or the first use does)"
-    return Finding("model", "warning", found, mend, essential=True)
+    fix = "course model converts it in about 25 s (or the first use does)"
+    return Finding("model", "warning", found, fix, essential=True)
 
 
 def check_memory(total: int | None = None, available: int | None = None) -> Finding:
@@ -138,13 +138,13 @@ def check_memory(total: int | None = None, available: int | None = None) -> Find
             memory = psutil.virtual_memory()
             total, available = memory.total, memory.available
         except Exception as error:
-            mend = "python -m pip install psutil"
-            return Finding("memory", "warning", f"cannot tell ({error})", mend)
+            fix = "python -m pip install psutil"
+            return Finding("memory", "warning", f"cannot tell ({error})", fix)
     found = f"{available / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
     if available >= MEMORY_BYTES:
         return Finding("memory", "ok", found)
-    mend = f"close other programs: fine-tuning wants {MEMORY_BYTES / 1e9:.0f} GB"
-    return Finding("memory", "warning", found, mend)
+    fix = f"close other programs: fine-tuning wants {MEMORY_BYTES / 1e9:.0f} GB"
+    return Finding("memory", "warning", found, fix)
 
 
 def check_disk(name: str, folder: Path, needed: float, *, essential: bool = False) -> Finding:
@@ -154,8 +154,8 @@ def check_disk(name: str, folder: Path, needed: float, *, essential: bool = Fals
     found = f"{free / 1e9:.1f} GB free at {folder}"
     if free >= needed:
         return Finding(name, "ok", found, essential=essential)
-    mend = f"free {(needed - free) / 1e9:.1f} GB there"
-    return Finding(name, "missing", found, mend, essential=essential)
+    fix = f"free {(needed - free) / 1e9:.1f} GB there"
+    return Finding(name, "missing", found, fix, essential=essential)
 
 
 def check_cache_disk() -> Finding:
@@ -172,8 +172,8 @@ def check_browser() -> Finding:
     for program in BROWSERS:
         if path := shutil.which(program):
             return Finding("Chromium", "ok", path)
-    mend = "sudo apt install chromium (without it the page tests are skipped)"
-    return Finding("Chromium", "warning", "not found", mend)
+    fix = "sudo apt install chromium (without it the page tests are skipped)"
+    return Finding("Chromium", "warning", "not found", fix)
 
 
 def check_lock(requirements: Path) -> Finding:
@@ -186,8 +186,8 @@ def check_lock(requirements: Path) -> Finding:
     if not wrong:
         return Finding("lock", "ok", f"all {len(pins)} pins match {requirements.name}")
     shown = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-    mend = f"python -m pip install --no-deps -r {requirements.name}"
-    return Finding("lock", "warning", shown, mend)
+    fix = f"python -m pip install --no-deps -r {requirements.name}"
+    return Finding("lock", "warning", shown, fix)
 
 
 def diagnose(repository: Path | None = None) -> list[Finding]:
@@ -231,5 +231,5 @@ def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except Exception as error:
         found = f"the check failed ({type(error).__name__}: {error})"
-        mend = "python -m pip install --no-deps -r requirements.txt"
-        return Finding(name, "missing", found, mend, essential=name in {"model", "cache disk"})
+        fix = "python -m pip install --no-deps -r requirements.txt"
+        return Finding(name, "missing", found, fix, essential=name in {"model", "cache disk"})

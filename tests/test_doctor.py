@@ -43,7 +43,7 @@ def without_module(monkeypatch, missing):
 def test_python_is_judged_by_its_version(version, state):
     finding = check_python(version)
     assert finding.state == state
-    assert bool(finding.mend) == (state == "missing")
+    assert bool(finding.fix) == (state == "missing")
 
 
 def test_torch_says_its_version_and_build():
@@ -56,7 +56,7 @@ def test_torch_says_its_version_and_build():
 def test_without_torch_the_machine_is_unfit(monkeypatch):
     without_module(monkeypatch, "torch")
     finding = doctor.check_torch()
-    assert finding.state == "missing" and finding.mend and not fit([finding])
+    assert finding.state == "missing" and finding.fix and not fit([finding])
 
 
 def fake_torch(monkeypatch, *, devices=0, cuda=None, total_memory=0):
@@ -88,7 +88,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_warning(monkeypatch):
     fake_torch(monkeypatch)
     monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
     finding = doctor.check_gpu()
-    assert finding.state == "warning" and "CUDA build" in finding.mend
+    assert finding.state == "warning" and "CUDA build" in finding.fix
 
 
 @pytest.mark.parametrize(("cuda", "state"), [(True, "warning"), (False, "ok")])
@@ -116,14 +116,14 @@ def test_a_cache_not_yet_built_is_a_warning_where_the_package_is_there(monkeypat
     monkeypatch.setattr(smollm2, "find_gguf", lambda: Path("there.gguf"))
     finding = doctor.check_model()
     assert finding.state == "warning" and "absent" in finding.found
-    assert "course model" in finding.mend and fit([finding])
+    assert "course model" in finding.fix and fit([finding])
 
 
 def test_no_cache_and_no_package_make_the_machine_unfit(monkeypatch, tmp_path):
     monkeypatch.setenv("COURSE_CACHE", str(tmp_path))
     monkeypatch.setattr(smollm2, "find_gguf", absent_package)
     finding = doctor.check_model()
-    assert finding.state == "missing" and "run pip" in finding.mend and not fit([finding])
+    assert finding.state == "missing" and "run pip" in finding.fix and not fit([finding])
 
 
 def test_a_damaged_cache_is_told(monkeypatch, tmp_path):
@@ -136,7 +136,7 @@ def test_a_damaged_cache_is_told(monkeypatch, tmp_path):
 
 def test_little_memory_is_a_warning():
     finding = check_memory(total=4_000_000_000, available=1_500_000_000)
-    assert finding.state == "warning" and "1.5 GB" in finding.found and finding.mend
+    assert finding.state == "warning" and "1.5 GB" in finding.found and finding.fix
 
 
 def test_memory_is_read_from_this_machine():
@@ -154,7 +154,7 @@ def test_disk_is_judged_by_what_is_free(monkeypatch, tmp_path, free, state):
 def test_no_browser_is_a_warning(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda program: None)
     finding = doctor.check_browser()
-    assert finding.state == "warning" and "chromium" in finding.mend
+    assert finding.state == "warning" and "chromium" in finding.fix
 
 
 def test_a_lock_that_differs_is_told_by_name(tmp_path):
@@ -163,7 +163,7 @@ def test_a_lock_that_differs_is_told_by_name(tmp_path):
     finding = doctor.check_lock(tmp_path / "requirements.txt")
     assert finding.state == "warning"
     assert "not 0.1" in finding.found and "and 1 more" in finding.found
-    assert "requirements.txt" in finding.mend
+    assert "requirements.txt" in finding.fix
 
 
 def test_a_lock_that_matches_is_ok(tmp_path):
@@ -185,12 +185,12 @@ def test_a_check_that_breaks_is_itself_a_finding(monkeypatch, tmp_path):
     assert findings["Chromium"].state == "missing" and "a bug" in findings["Chromium"].found
 
 
-def test_every_finding_that_is_not_ok_has_a_mend(monkeypatch, tmp_path):
+def test_every_finding_that_is_not_ok_has_a_fix(monkeypatch, tmp_path):
     monkeypatch.setenv("COURSE_CACHE", str(tmp_path / "cache"))
     findings = doctor.diagnose(tmp_path)
     assert len({finding.name for finding in findings}) == len(findings) == 11
     for finding in findings:
-        assert finding.state == "ok" or finding.mend, finding
+        assert finding.state == "ok" or finding.fix, finding
 
 
 GOOD = Finding("Python", "ok", "3.11.7", essential=True)
@@ -205,7 +205,7 @@ def test_the_exit_code_says_whether_the_essentials_are_there(monkeypatch, findin
     assert result.exit_code == code
     lines = result.output.splitlines()
     assert lines[0] == "ok\tPython\t3.11.7"
-    assert lines[1].startswith("missing\t") and lines[1].endswith("\tmend: install it")
+    assert lines[1].startswith("missing\t") and lines[1].endswith("\tfix: install it")
 
 
 def test_json_holds_every_finding(monkeypatch):
@@ -213,7 +213,7 @@ def test_json_holds_every_finding(monkeypatch):
     result = CliRunner().invoke(app, ["doctor", "--json"])
     data = json.loads(result.stdout)
     assert data["fit"] is False and result.exit_code == 1
-    assert data["findings"][1]["mend"] == "install it"
+    assert data["findings"][1]["fix"] == "install it"
 
 
 def test_course_model_prints_one_line_for_an_error():
