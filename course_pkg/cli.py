@@ -150,7 +150,7 @@ def sample_class(
     from course_pkg.sandbox.probe import probe
 
     if not (state := probe()).ok:
-        typer.echo(f"grading skipped: {state.detail}; {state.mend}")
+        typer.echo(f"grading skipped: {state.detail}; {state.fix}")
         return
     try:
         assignments = sample.build(Path.cwd(), into)

@@ -105,7 +105,7 @@ def check_flash_attention(cuda: bool | None = None) -> Finding:
 def check_bubblewrap() -> Finding:
     """Whether submissions can be confined here, which grading needs and reading does not."""
     state = sandbox.probe()
-    return Finding("bubblewrap", "ok" if state.ok else "missing", state.detail, state.mend)
+    return Finding("bubblewrap", "ok" if state.ok else "missing", state.detail, state.fix)
 
 
 def check_model() -> Finding:

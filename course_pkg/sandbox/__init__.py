@@ -1,1 +1,1 @@
-"""Confining programs that nobody has read: `probe` says what this machine can do."""
+"""Run untrusted programs in sandboxed processes; `probe` says whether this machine can."""

@@ -1,8 +1,8 @@
-"""Control groups: the kernel's own limits on the memory and the processes of a whole tree.
+"""Control groups: the kernel's limits on the memory and the processes of a whole process tree.
 
-A process puts itself into a group by writing to an open file; what it starts from then on is in it
-too, and no way leads out. Both versions of the kernel's interface are here; where they can be used
-is found out in `cgroup_places`. Nothing here limits one process alone, or time, or files.
+A process joins a group by writing to an open file; its later children are members too, and can't
+leave. Both versions of the kernel's interface are supported; `cgroup_parent` finds out which one
+works here. Nothing here limits a single process, or time, or files.
 
 Chapter: appendix/for-instructors.
 """
@@ -15,16 +15,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-DEADLINE = 10.0  # seconds that killing a group may take
-FULL = 0.98  # of the limit, at the peak: the kernel charges pages by the batch
-PAUSE = 0.002  # seconds between two looks at a group that is going down
+DEADLINE = 10.0  # seconds to wait for killed processes
+FULL = 0.98  # of the limit counts as reached: the kernel charges pages in batches
+PAUSE = 0.002  # seconds between two looks at a group that is being killed
 
 
 @dataclass(frozen=True)
-class Place:
-    """Folders of the control group file system that new groups can be made in.
+class CgroupParent:
+    """Folders of the control group file system in which new groups can be created.
 
-    The two are one in version 2.
+    memory, pids: one folder for each controller; in version 2 both are the same.
     """
 
     kind: str  # "cgroup v2", "cgroup v1" or "systemd scope"
@@ -33,29 +33,31 @@ class Place:
 
 
 class Cgroup:
-    """A control group with limits, made when the object is; see `Fence` for what it can do.
+    """A new control group with limits; its methods are those of `LimitEnforcer`.
 
-    memory_bytes: for everything inside, files in tmpfs and the kernel's own share included.
+    memory_bytes: for everything inside, including files in tmpfs and the kernel's own memory.
     processes: processes and threads together. Raises ValueError unless name is one plain part of a
-    path, OSError if the group can't be made.
+    path, OSError if the group can't be created.
     """
 
-    def __init__(self, place: Place, name: str, memory_bytes: int, processes: int) -> None:
+    def __init__(self, parent: CgroupParent, name: str, memory_bytes: int, processes: int) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-            raise ValueError(f"a group's name is of letters, digits, '_', '.', '-'; not {name!r}")
-        self.kind = place.kind
+            raise ValueError(
+                f"{name!r} as a group's name; expected letters, digits, '_', '.' and '-'"
+            )
+        self.kind = parent.kind
         self._memory, self._pids = (
-            folder / f"course-{os.getpid()}-{name}" for folder in (place.memory, place.pids)
+            folder / f"course-{os.getpid()}-{name}" for folder in (parent.memory, parent.pids)
         )
         self._folders: tuple[Path, ...] = ()
-        self._first_version = place.kind == "cgroup v1"
-        self.join: tuple[int, ...] = ()
+        self._version_1 = parent.kind == "cgroup v1"
+        self.join_descriptors: tuple[int, ...] = ()
         try:
             for folder in dict.fromkeys((self._memory, self._pids)):
                 folder.mkdir()
                 self._folders += (folder,)
             self._limit(memory_bytes, processes)
-            self.join = tuple(
+            self.join_descriptors = tuple(
                 os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
                 for folder in self._folders
             )
@@ -64,65 +66,65 @@ class Cgroup:
             raise
 
     def _limit(self, memory_bytes: int, processes: int) -> None:
-        if self._first_version:
+        if self._version_1:
             (self._memory / "memory.limit_in_bytes").write_text(str(memory_bytes))
-            wishes = {"memory.memsw.limit_in_bytes": memory_bytes}  # memory and swap together
-            wishes["memory.kmem.tcp.limit_in_bytes"] = memory_bytes // 16  # not part of memory
+            optional = {"memory.memsw.limit_in_bytes": memory_bytes}  # memory plus swap
+            optional["memory.kmem.tcp.limit_in_bytes"] = memory_bytes // 16  # counted apart
         else:
             (self._memory / "memory.max").write_text(str(memory_bytes))
-            wishes = {"memory.swap.max": 0, "memory.oom.group": 1}
+            optional = {"memory.swap.max": 0, "memory.oom.group": 1}
         (self._pids / "pids.max").write_text(str(processes))
-        for name, value in wishes.items():
-            if (self._memory / name).exists():  # what the kernel was built to count
+        for name, value in optional.items():
+            if (self._memory / name).exists():  # depends on how the kernel was built
                 (self._memory / name).write_text(str(value))
 
-    def watch(self, init_pid: int, *waiting: int) -> None:
-        """Nothing: the kernel watches."""
+    def watch(self, init_pid: int, *others: int) -> None:
+        """Do nothing: the kernel enforces the limits."""
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has killed something in here because of this group's limit."""
+        """Whether the kernel killed a process because the group reached its memory limit."""
         return self._killed() > 0 and self._at_limit()
 
-    def starved(self) -> bool:
-        """Whether something in here was killed though the group was within its limit."""
+    def killed_within_limits(self) -> bool:
+        """Whether the kernel killed a process although the group was below its memory limit."""
         return self._killed() > 0 and not self._at_limit()
 
     def out_of_processes(self) -> bool:
-        """Whether a process or thread was refused because of the limit."""
+        """Whether a new process or thread was refused because of the limit."""
         return _counters(self._pids / "pids.events").get("max", 0) > 0
 
     def _killed(self) -> int:
-        name = "memory.oom_control" if self._first_version else "memory.events"
+        name = "memory.oom_control" if self._version_1 else "memory.events"
         return _counters(self._memory / name).get("oom_kill", 0)
 
     def _at_limit(self) -> bool:
-        if self._first_version:  # failcnt stays 0 in some kernels
+        if self._version_1:  # failcnt stays 0 in some kernels
             limit = int((self._memory / "memory.limit_in_bytes").read_text())
             return (self.peak_bytes() or 0) >= FULL * limit
         return _counters(self._memory / "memory.events")["oom"] > 0
 
     def peak_bytes(self) -> int | None:
-        """The most memory that was in use at any time; None where the kernel does not say."""
-        name = "memory.max_usage_in_bytes" if self._first_version else "memory.peak"
+        """The most memory that was in use at any time; None if the kernel does not report it."""
+        name = "memory.max_usage_in_bytes" if self._version_1 else "memory.peak"
         path = self._memory / name
         return int(path.read_text()) if path.exists() else None
 
     def kill(self) -> None:
-        """Kill everything inside, and return when it is empty; nothing can start in it again.
+        """Kill everything inside and wait until it is gone; nothing can start inside afterwards.
 
-        Raises TimeoutError when processes stay, which only a fault of the kernel's does.
+        Raises TimeoutError if processes survive, which only a fault in the kernel causes.
         """
         (self._pids / "pids.max").write_text("0")
         deadline = time.monotonic() + DEADLINE
         while left := self._members():
-            at_once = self._memory / "cgroup.kill"  # version 2, from Linux 5.14 on
-            if at_once.exists():
-                at_once.write_text("1")
+            kill_all = self._memory / "cgroup.kill"  # version 2, since Linux 5.14
+            if kill_all.exists():
+                kill_all.write_text("1")
             else:
                 for pid in left:
                     self._kill_member(pid)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"processes {sorted(left)} do not die in {DEADLINE:.0f} s")
+                raise TimeoutError(f"processes {sorted(left)} did not die within {DEADLINE:.0f} s")
             time.sleep(PAUSE)
 
     def _members(self) -> set[int]:
@@ -132,27 +134,27 @@ class Cgroup:
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(pid)
             try:
-                if pid in self._members():  # else the number may have been given to another
+                if pid in self._members():  # otherwise the id belongs to a new process by now
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             finally:
                 os.close(handle)
 
     def close(self) -> None:
-        """Kill what is left inside, and remove the group. A second call does nothing."""
+        """Kill what is left inside and remove the group. A second call does nothing."""
         if self._pids.exists():
             self.kill()
         self._remove()
 
     def _remove(self) -> None:
-        for descriptor in self.join:
+        for descriptor in self.join_descriptors:
             os.close(descriptor)
-        self.join = ()
+        self.join_descriptors = ()
         deadline = time.monotonic() + DEADLINE
         for folder in self._folders:
             while folder.exists():
                 try:
                     folder.rmdir()
-                except OSError:  # busy: the last process is not quite gone
+                except OSError:  # busy: the last process is still exiting
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(PAUSE)
@@ -164,7 +166,7 @@ def processes_in(folder: Path) -> set[int]:
 
 
 def words(path: Path) -> set[str]:
-    """The words of a short file."""
+    """The words in a short file."""
     return set(path.read_text().split())
 
 

@@ -1,8 +1,8 @@
-"""What a sandbox may use of the machine, and who sees to it.
+"""Resource limits of a sandbox: how much of the machine it may use, and what enforces that.
 
-A `Fence` stands round all processes of one sandbox together: a control group of the kernel where
-one can be made, else the watchdog. `child_limits` adds what the kernel keeps for each process. Time
-is not limited here, except the processor's; the grader holds the clock.
+A `LimitEnforcer` limits all processes of one sandbox together: a control group of the kernel where
+one can be created, otherwise the watchdog. `set_process_limits` adds the kernel's limits on each
+process. Time is not limited here: the grader watches the clock.
 
 Chapter: appendix/for-instructors.
 """
@@ -13,85 +13,85 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
-from . import cgroup_places
-from .cgroups import Cgroup, Place
+from . import cgroup_parent
+from .cgroups import Cgroup, CgroupParent
 from .watchdog import Watchdog
 
-NPROC_COUNTS_BY_NAMESPACE = (5, 14)  # Linux: before that, all of a user's processes counted
+NPROC_COUNTS_BY_NAMESPACE = (5, 14)  # Linux: before that, all processes of a user counted
 MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """How much of the machine a sandbox may use."""
 
-    memory_bytes: int  # of all processes together, with what they write into tmpfs
+    memory_bytes: int  # all processes together, including what they write to tmpfs
     processes: int  # processes and threads together
-    files: int  # open at a time, in each process
+    files: int  # open at the same time, in each process
     file_bytes: int  # the size of any one file
-    cpu_s: float | None  # seconds of processor time in each process; None for no limit
 
 
-class Fence(Protocol):
-    """What keeps a sandbox to its limits on memory and processes, as a whole.
+class LimitEnforcer(Protocol):
+    """Limits the memory and the number of processes of a whole sandbox.
 
-    kind: how: "cgroup v2", "cgroup v1", "systemd scope" or "watchdog". join: open files to each of
-    which a process writes b"0" to go inside, and which it must close then.
+    kind: "cgroup v2", "cgroup v1", "systemd scope" or "watchdog". join_descriptors: open files; a
+    process writes b"0" to each of them to come under the limits, and must then close them.
     """
 
     kind: str
-    join: tuple[int, ...]
+    join_descriptors: tuple[int, ...]
 
-    def watch(self, init_pid: int, *waiting: int) -> None:
-        """Begin, where it is the watchdog: the sandbox's first process, and others to end too."""
+    def watch(self, init_pid: int, *others: int) -> None:
+        """Start enforcing. init_pid: the sandbox's first process; others: to be killed with it."""
 
     def out_of_memory(self) -> bool:
-        """Whether something was killed for memory over this limit. To be asked before `close`."""
+        """Whether a process was killed for exceeding the memory limit. Ask before `close`."""
 
-    def starved(self) -> bool:
-        """Whether something was killed though within the limit: not the submission's fault."""
+    def killed_within_limits(self) -> bool:
+        """Whether a process was killed although the sandbox kept its limits."""
 
     def out_of_processes(self) -> bool:
-        """Whether the limit on processes was hit: more were refused, or all were killed."""
+        """Whether the limit on processes was reached: new ones were refused, or all were killed."""
 
     def peak_bytes(self) -> int | None:
-        """The most memory that was in use; None where that is not known."""
+        """The most memory that was in use; None if unknown."""
 
     def kill(self) -> None:
-        """Kill everything inside, for good; on return it is gone. May be called again."""
+        """Kill everything inside and wait until it is gone. May be called again."""
 
     def close(self) -> None:
-        """Kill, and take the fence itself away. May be called again."""
+        """Kill everything inside and release the enforcer's own resources. May be called again."""
 
 
 @cache
-def _place() -> Place | None:
-    return cgroup_places.find()
+def _parent() -> CgroupParent | None:
+    return cgroup_parent.find_parent()
 
 
-def fence(limits: Limits, name: str) -> Fence:
-    """A new fence: a control group if one can be made here (tried once a run), else a watchdog.
+def limit_enforcer(limits: ResourceLimits, name: str) -> LimitEnforcer:
+    """A new control group if this machine allows one (tried once per run), otherwise a watchdog.
 
-    name: for whoever looks at the machine; letters, digits, '_', '.' and '-'. Raises OSError if a
-    group can't be made where one could before.
+    name: of the control group, as an administrator sees it; letters, digits, '_', '.' and '-'.
+    Raises OSError if a group can't be created where one could be before.
     """
-    place = _place()
-    if place is None:
+    parent = _parent()
+    if parent is None:
         return Watchdog(limits.memory_bytes, limits.processes)
-    return Cgroup(place, name, limits.memory_bytes, limits.processes)
+    return Cgroup(parent, name, limits.memory_bytes, limits.processes)
 
 
-def child_limits(limits: Limits) -> None:
-    """Lower this process's own limits, soft and hard, for itself and all it will start.
+def set_process_limits(limits: ResourceLimits) -> None:
+    """Lower the soft and hard limits of this process, which all its children inherit.
 
-    To be called inside the user namespace and as the user that stays, or the count of processes is
-    that of a whole desktop. Memory: a quarter more than the fence allows, on top of what is mapped
-    now; processes: twice as many. So the fence comes first, and what is faster than the watchdog
-    still meets an end: MemoryError, or no more processes.
+    Call it inside the user namespace and as the final user; otherwise the number of processes
+    includes everything else this user runs. A process may use a quarter more memory than the whole
+    sandbox, on top of what is mapped now, and start twice as many processes. So the enforcer acts
+    first, and a program that is faster than the watchdog still gets MemoryError, or an error when
+    it starts a process.
     """
     with open("/proc/self/statm") as file:
         mapped = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-    wanted = {
+    maximums = {
         resource.RLIMIT_NOFILE: limits.files,
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_DATA: mapped + limits.memory_bytes * 5 // 4,  # not AS: torch reserves much
@@ -101,14 +101,12 @@ def child_limits(limits: Limits) -> None:
         resource.RLIMIT_SIGPENDING: 1024,
         resource.RLIMIT_RTPRIO: 0,
     }
-    # Not 0, with which a crash would still start the host's program that collects such files.
-    no_core = 1 if resource.getrlimit(resource.RLIMIT_CORE)[1] else 0
-    resource.setrlimit(resource.RLIMIT_CORE, (no_core, no_core))
-    if limits.cpu_s is not None:
-        wanted[resource.RLIMIT_CPU] = max(1, round(limits.cpu_s))
+    # 1, not 0: with 0, a crash would still start the host's program that collects core files.
+    core_bytes = 1 if resource.getrlimit(resource.RLIMIT_CORE)[1] else 0
+    resource.setrlimit(resource.RLIMIT_CORE, (core_bytes, core_bytes))
     if _linux_release() >= NPROC_COUNTS_BY_NAMESPACE:
-        wanted[resource.RLIMIT_NPROC] = 2 * limits.processes
-    for kind, most in wanted.items():
+        maximums[resource.RLIMIT_NPROC] = 2 * limits.processes
+    for kind, most in maximums.items():
         now = resource.getrlimit(kind)
         lower = [most if value == resource.RLIM_INFINITY else min(value, most) for value in now]
         resource.setrlimit(kind, (lower[0], lower[1]))

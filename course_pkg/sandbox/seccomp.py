@@ -1,10 +1,10 @@
-"""System calls that student code never needs, refused by the kernel before it looks at them.
+"""A filter of system calls: the kernel refuses those that untrusted code never needs.
 
-The walls already leave these calls nothing to reach. The filter is the second lock: most holes in
-kernels were in calls that a notebook has no use for. It is a list of what is denied, so that what
-is not named works as ever: torch, multiprocessing, threads, subprocesses and sockets on loopback.
-It holds for every thread, for all children and for every program they start, and nothing takes it
-off again. It does not limit memory, time or files, and hides no path.
+Namespaces already leave these calls little to reach; the filter is a second line of defense, since
+most kernel vulnerabilities were in calls that a notebook does not use. It lists what is denied, so
+everything else works: torch, multiprocessing, threads, subprocesses and sockets on loopback. It
+applies to every thread, to all children and to every program they start, and can't be removed. It
+does not limit memory, time or files, and hides no path.
 
 Chapter: appendix/for-instructors.
 """
@@ -16,10 +16,10 @@ import platform
 import struct
 from functools import cache
 
-# (why, errno that the caller sees, {call: (number on x86_64, number on aarch64)})
+# (reason, errno that the caller gets, {call: (number on x86_64, number on aarch64)})
 DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = (
     (
-        "reads or steers another process, or takes its open files",
+        "reads or controls another process, or takes its open files",
         errno.EPERM,
         {
             "ptrace": (101, 117),
@@ -31,12 +31,12 @@ DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = 
         },
     ),
     (
-        "enters or makes namespaces: a new user namespace hands out every capability",
+        "enters or creates namespaces: a new user namespace grants every capability",
         errno.EPERM,
         {"setns": (308, 268), "unshare": (272, 97)},
     ),
     (
-        "changes what is mounted where, or opens files past the paths that are mounted",
+        "changes mounts, or opens files without going through the mounted paths",
         errno.EPERM,
         {
             "mount": (165, 40),
@@ -55,19 +55,19 @@ DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = 
             "open_by_handle_at": (304, 265),
             "fanotify_init": (300, 262),
             "fanotify_mark": (301, 263),
-            "inotify_init": (253, None),  # or who opens a shared file is seen by the others
+            "inotify_init": (253, None),  # would show when others open a shared file
             "inotify_init1": (294, 26),
             "quotactl": (179, 60),
             "quotactl_fd": (443, 443),
         },
     ),
     (
-        "keys of the kernel's keyring, which no namespace parts",
+        "uses the kernel's keyring, which namespaces do not separate",
         errno.EPERM,
         {"keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218)},
     ),
     (
-        "large, young parts of the kernel that holes are found in year by year",
+        "large, new parts of the kernel in which vulnerabilities are found every year",
         errno.EPERM,
         {
             "bpf": (321, 280),
@@ -79,13 +79,13 @@ DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = 
         },
     ),
     (
-        "takes of what all of a machine's processes share the count",
+        "uses up a limit that all processes of the machine share",
         errno.ENOSYS,
         {"io_setup": (206, 0)},
     ),
     (
-        "memory that stays when no process maps it: the watchdog could not count it",
-        errno.ENOSYS,  # libraries then use a temporary file or /dev/shm, which are counted
+        "memory that exists even if no process maps it: the watchdog could not count it",
+        errno.ENOSYS,  # libraries then use a temporary file or /dev/shm, which count
         {
             "memfd_create": (319, 279),
             "memfd_secret": (447, 447),
@@ -95,12 +95,12 @@ DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = 
         },
     ),
     (
-        "its flags are behind a pointer, where a filter can't look; libc then calls clone",
+        "has its flags behind a pointer, which a filter can't follow; libc then calls clone",
         errno.ENOSYS,
         {"clone3": (435, 435)},
     ),
     (
-        "runs the machine: modules, kernels, swap, accounting, the clock, the log, its name",
+        "administers the machine: modules, kernels, swap, accounting, clock, log, host name",
         errno.EPERM,
         {
             "init_module": (175, 105),
@@ -123,7 +123,7 @@ DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = 
         },
     ),
     (
-        "left over from old systems and old processors",
+        "remains from old systems and old processors",
         errno.EPERM,
         {
             "modify_ldt": (154, None),
@@ -138,54 +138,57 @@ DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = 
 
 NEW_NAMESPACE = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16  # AF_*
-ROUTES = 0  # NETLINK_ROUTE, by which libc lists the network interfaces; torch.distributed asks
-COMMON = (1, 6, 17)  # PF_UNIX, TCP, UDP; others make the kernel load modules for them
+ROUTES = 0  # NETLINK_ROUTE: libc lists network interfaces with it, for torch.distributed
+COMMON = (1, 6, 17)  # PF_UNIX, TCP, UDP; for others the kernel would load modules
 TYPING = (0x5412, 0x541C, 0x541D, 0x5423)  # TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD
 LEASES = (1024, 1026)  # F_SETLEASE and F_NOTIFY
 
 ALLOW, FAIL = 0x7FFF0000, 0x00050000  # SECCOMP_RET_*; FAIL takes the errno in its low bits
 REFUSE = FAIL | errno.EPERM
-GO_ON = None
+NEXT_STEP = None
 LOAD, RETURN, JUMP, EQUAL, AT_LEAST, ANY_BIT = 0x20, 0x06, 0x05, 0x15, 0x35, 0x45  # opcodes
 
-# Calls that depend on an argument, each a row of steps. A step is (argument, test, values, what to
-# do if one of them fits, what to do if none does).
+# Calls that are allowed for some arguments only. A step is (index of the argument, test, values,
+# what to do if one of the values fits, what to do otherwise).
 SOCKET = (
-    (0, EQUAL, (UNIX, INET, INET6, NETLINK), GO_ON, REFUSE),
-    (2, EQUAL, (ROUTES,), ALLOW, GO_ON),  # 0 is "the family's usual protocol" elsewhere
-    (0, EQUAL, (NETLINK,), REFUSE, GO_ON),
+    (0, EQUAL, (UNIX, INET, INET6, NETLINK), NEXT_STEP, REFUSE),
+    (2, EQUAL, (ROUTES,), ALLOW, NEXT_STEP),  # 0 is also the default protocol of other families
+    (0, EQUAL, (NETLINK,), REFUSE, NEXT_STEP),
     (2, EQUAL, COMMON, ALLOW, REFUSE),
 )
 GUARDED = {
     "clone": ((56, 220), ((0, ANY_BIT, (NEW_NAMESPACE,), REFUSE, ALLOW),)),
     "socket": ((41, 198), SOCKET),
     "socketpair": ((53, 199), SOCKET),
-    "personality": ((135, 92), ((0, EQUAL, (0xFFFFFFFF,), ALLOW, REFUSE),)),  # it may be read
-    "ioctl": ((16, 29), ((1, EQUAL, TYPING, REFUSE, ALLOW),)),  # no typing into terminals
-    # A lease on a file makes everybody else who opens it wait; the files are everybody's.
+    "personality": (
+        (135, 92),
+        ((0, EQUAL, (0xFFFFFFFF,), ALLOW, REFUSE),),
+    ),  # reading it is allowed
+    "ioctl": ((16, 29), ((1, EQUAL, TYPING, REFUSE, ALLOW),)),  # no input into terminals
+    # A lease makes every other process that opens the file wait, also outside this sandbox.
     "fcntl": ((72, 25), ((1, EQUAL, LEASES, REFUSE, ALLOW),)),
 }
 
 ARCHITECTURES = ("x86_64", "aarch64")
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_* of linux/audit.h
-SECCOMP = {"x86_64": 317, "aarch64": 277}  # the number of seccomp(2) itself
-X32 = 0x40000000  # the numbers of the second, 32-bit set of calls on x86_64 begin here
+SECCOMP = {"x86_64": 317, "aarch64": 277}  # the number of seccomp(2)
+X32 = 0x40000000  # the first number of the x32 calls of x86_64
 NUMBER, ARCH, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; low halves, little-endian
 PR_SET_NO_NEW_PRIVS, SET_MODE_FILTER, EVERY_THREAD = 38, 1, 1
 
 
 @cache
 def program(arch: str) -> bytes:
-    """The filter for `arch`, as the kernel takes it: 8 bytes an instruction.
+    """The filter for `arch` as the kernel expects it: 8 bytes per instruction.
 
-    A call made as for another architecture, or by x32 numbers, fails with ENOSYS. Raises ValueError
-    unless arch is one of `ARCHITECTURES`.
+    Calls of another architecture, and x32 calls, fail with ENOSYS. Raises ValueError unless arch
+    is one of `ARCHITECTURES`.
 
     >>> len(program("x86_64")) % 8
     0
     """
     if arch not in ARCHITECTURES:
-        raise ValueError(f"no filter for {arch!r}; there is one for {', '.join(ARCHITECTURES)}")
+        raise ValueError(f"no filter for {arch!r}; expected one of {', '.join(ARCHITECTURES)}")
     column = ARCHITECTURES.index(arch)
     code = [
         (LOAD, 0, 0, ARCH),
@@ -209,40 +212,36 @@ def program(arch: str) -> bytes:
 def _compiled(
     argument: int, test: int, values: tuple[int, ...], fits: int | None, otherwise: int | None
 ) -> list[tuple[int, int, int, int]]:
-    """One step of a guard; the two ends that its tests lead to stand behind them."""
+    """The instructions of one step: load the argument, the tests, then the two outcomes."""
     tests = [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
-    no = (JUMP, 0, 0, 1) if otherwise is GO_ON else (RETURN, 0, 0, otherwise)
-    yes = (JUMP, 0, 0, 0) if fits is GO_ON else (RETURN, 0, 0, fits)
+    no = (JUMP, 0, 0, 1) if otherwise is NEXT_STEP else (RETURN, 0, 0, otherwise)
+    yes = (JUMP, 0, 0, 0) if fits is NEXT_STEP else (RETURN, 0, 0, fits)
     return [(LOAD, 0, 0, ARGUMENTS + 8 * argument), *tests, no, yes]
 
 
 class _Program(ctypes.Structure):
-    """struct sock_fprog: the number of instructions and where they are."""
+    """struct sock_fprog: the number of instructions, and a pointer to them."""
 
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def install() -> bool:
-    """Put every thread of this process under the filter, for good; True when that is done.
+def install() -> None:
+    """Apply the filter to every thread of this process, for good.
 
-    False where it is not to be had: another architecture, or a kernel built without filters. Raises
-    OSError if the kernel refuses it otherwise. Sets no_new_privs, so that no set-uid program lends
-    a privilege either. To be called last of all, just before the code that is not trusted.
+    Also sets no_new_privs, so that set-uid programs grant no privileges. Call it last, just before
+    the untrusted code. Raises OSError if the kernel refuses, and on other architectures.
     """
     arch = platform.machine()
     if arch not in ARCHITECTURES or struct.calcsize("P") != 8:
-        return False
+        raise OSError(errno.ENOSYS, f"no system call filter for {arch}")
     code = program(arch)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))):
         raise OSError(ctypes.get_errno(), "no_new_privs can't be set")
-    wanted = _Program(len(code) // 8, code)
+    descriptor = _Program(len(code) // 8, code)
     number = ctypes.c_long(SECCOMP[arch])
-    status = libc.syscall(number, SET_MODE_FILTER, EVERY_THREAD, ctypes.byref(wanted))
+    status = libc.syscall(number, SET_MODE_FILTER, EVERY_THREAD, ctypes.byref(descriptor))
     if status > 0:
-        raise OSError(errno.EBUSY, f"thread {status} has a filter of its own; filter it first")
-    if status and ctypes.get_errno() in (errno.ENOSYS, errno.EINVAL):
-        return False
+        raise OSError(errno.EBUSY, f"thread {status} already has another filter")
     if status:
-        raise OSError(error := ctypes.get_errno(), f"no filter: {os.strerror(error)}")
-    return True
+        raise OSError(error := ctypes.get_errno(), f"no system call filter: {os.strerror(error)}")

@@ -1,4 +1,4 @@
-"""Waiting for a descriptor, whatever its number: `select` takes none above 1,023.
+"""Wait for a file descriptor with any number: `select` accepts none above 1,023.
 
 Chapter: appendix/threat-model.
 """
@@ -7,9 +7,9 @@ import select
 
 
 def readable(descriptor: int, seconds: float) -> bool:
-    """Whether there is something to read, or the end, within so many seconds.
+    """Whether a descriptor has data, or is at its end, within `seconds`.
 
-    Of a process's descriptor: whether the process has ended.
+    For a process's descriptor (a pidfd): whether the process has ended.
 
     >>> import os
     >>> end, other = os.pipe()

@@ -1,10 +1,10 @@
-"""Limits on memory and processes without control groups: a thread looks, many times a second.
+"""Limits on memory and processes without control groups: a thread measures, many times a second.
 
-It counts what a sandbox holds: private and shared memory of every process inside, and the files in
-its tmpfs folders. Over a limit, it kills the sandbox's first process, and with that all. It looks
-more often the nearer the limit is, but what grows between two looks is over the limit for a moment;
-and pages that nothing maps (in pipes, in sockets) only show when the whole machine runs short. A
-file in tmpfs that is mapped too, as tensors that two processes share, counts twice.
+It adds up the private and shared memory of all processes in a sandbox and the files in its tmpfs
+folders. Above a limit, it kills the sandbox's first process, and with it all others. It measures
+more often near the limit, but between two measurements a sandbox can exceed the limit for a moment.
+Memory that no process has mapped (in pipes and sockets) shows only when the whole machine runs out
+of memory. A tmpfs file that is also mapped, as tensors shared by two processes are, counts twice.
 
 Chapter: appendix/for-instructors.
 """
@@ -19,136 +19,134 @@ from pathlib import Path
 
 from .waiting import readable
 
-SLOWEST, FASTEST = 0.1, 0.01  # seconds between two looks
-GROWTH = (2 << 30) * (os.cpu_count() or 1)  # bytes a second that can be filled here, roughly
-LONGEST = 0.25  # between two looks that each take long, so as to leave the processor to others
-SHARE = 10  # one look in so many is exact though it need not be; and the pause, in looks' lengths
-FLOOR = 0.04  # of the machine's memory; with less available, a sandbox that grows is ended
-GROWN = 0.1  # of its limit, within the last looks: then a machine that is short blames it at once
-SHORT_LOOKS = (
-    12  # at a machine that stays short, before every sandbox has to go, seen to grow or not
-)
-DEADLINE = 10.0  # seconds that ending a sandbox may take
+SLOWEST, FASTEST = 0.1, 0.01  # seconds between two measurements
+GROWTH = (2 << 30) * (os.cpu_count() or 1)  # bytes per second that programs can fill, roughly
+LONGEST = 0.25  # seconds between two measurements if each takes long
+SHARE = 10  # at least one measurement in 10 is exact; pauses last 10 times as long as measuring
+FLOOR = 0.04  # share of the machine's memory; with less available, a growing sandbox is killed
+GROWN = 0.1  # share of its limit: a sandbox that grew by this much lately is a growing one
+SHORT_LIMIT = 12  # measurements with too little available, until any sandbox is killed
+DEADLINE = 10.0  # seconds to wait for a killed sandbox
 KIB = 1024
 
 
 class Watchdog:
-    """Limits kept by looking; see `Fence` for what it can do.
+    """Limits enforced by measuring; its methods are those of `LimitEnforcer`.
 
     memory_bytes: for everything in the sandbox. processes: processes and threads together.
     """
 
     kind = "watchdog"
-    join: tuple[int, ...] = ()
+    join_descriptors: tuple[int, ...] = ()
 
     def __init__(self, memory_bytes: int, processes: int) -> None:
         self._memory_bytes, self._processes = memory_bytes, processes
-        self._verdict = ""
+        self._reason = ""
         self._peak: int | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._victims: list[int] = []  # descriptors of processes
+        self._pidfds: list[int] = []  # of the processes to kill
         self._folders: list[int] = []  # descriptors: the sandbox's /proc, then its tmpfs folders
 
-    def watch(self, init_pid: int, *waiting: int) -> None:
-        """Begin. init_pid: the sandbox's first process; waiting: more processes to end with it.
+    def watch(self, init_pid: int, *others: int) -> None:
+        """Start measuring. init_pid: the sandbox's first process; others: to be killed with it.
 
-        To be called before code that is not trusted runs inside. Raises OSError if the sandbox
-        can't be looked into, ValueError if it is none: without a /proc of its own.
+        Call it before untrusted code runs inside. Raises OSError if the sandbox can't be measured,
+        ValueError if the process has the machine's /proc and so is not in a sandbox.
         """
         try:
-            self._victims = [os.pidfd_open(pid) for pid in (init_pid, *waiting)]
+            self._pidfds = [os.pidfd_open(pid) for pid in (init_pid, *others)]
             self._folders = _open_folders(init_pid)
         except BaseException:
             self._release()
             raise
-        self._thread = threading.Thread(target=self._patrol, name="watchdog", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
 
     def out_of_memory(self) -> bool:
-        """Whether the sandbox was ended because it held more memory than it may."""
-        return self._verdict == "memory"
+        """Whether the sandbox was killed because it used too much memory."""
+        return self._reason == "memory"
 
-    def starved(self) -> bool:
-        """Whether it was ended within its limits: the machine ran short, or no look succeeded."""
-        return self._verdict in ("machine", "blind")
+    def killed_within_limits(self) -> bool:
+        """Whether it was killed because the machine ran out of memory, or measuring failed."""
+        return self._reason in ("machine", "failed")
 
     def out_of_processes(self) -> bool:
-        """Whether it was ended because it had more processes and threads than it may."""
-        return self._verdict == "processes"
+        """Whether the sandbox was killed because it had too many processes and threads."""
+        return self._reason == "processes"
 
     def peak_bytes(self) -> int | None:
-        """The most memory that an exact look found; None if there was none."""
+        """The most memory that an exact measurement found; None before the first."""
         return self._peak
 
     def kill(self) -> None:
-        """End the sandbox, and return when its first process, the last to go, is gone.
+        """Kill the sandbox, and wait until its first process, the last to exit, is gone.
 
-        Raises TimeoutError when it stays, which only a fault of the kernel's does.
+        Raises TimeoutError if it survives, which only a fault in the kernel causes.
         """
-        self._strike()
-        for victim in self._victims:
-            if not readable(victim, DEADLINE):
-                raise TimeoutError(f"the sandbox does not die in {DEADLINE:.0f} s")
+        self._send_kill()
+        for pidfd in self._pidfds:
+            if not readable(pidfd, DEADLINE):
+                raise TimeoutError(f"the sandbox did not die within {DEADLINE:.0f} s")
 
-    def _strike(self) -> None:
+    def _send_kill(self) -> None:
         self._stop.set()
-        for victim in self._victims:
+        for pidfd in self._pidfds:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(victim, signal.SIGKILL)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the sandbox and the thread. A second call does nothing."""
+        """Kill the sandbox and end the thread. A second call does nothing."""
         self.kill()
         if self._thread is not None:
             self._thread.join()
         self._release()
 
     def _release(self) -> None:
-        for descriptor in (*self._victims, *self._folders):
+        for descriptor in (*self._pidfds, *self._folders):
             os.close(descriptor)
-        self._victims, self._folders = [], []
+        self._pidfds, self._folders = [], []
 
-    def _patrol(self) -> None:
+    def _run(self) -> None:
         try:
-            self._look_on()
-        except Exception:  # whatever it is: nothing runs without a limit
-            self._verdict = "blind"
-            self._strike()
+            self._measure_repeatedly()
+        except Exception:  # of any kind: nothing may run without limits
+            self._reason = "failed"
+            self._send_kill()
             raise
 
-    def _look_on(self) -> None:
-        held_before: list[int] = []  # by the last looks, a second's worth at most
-        pause, looks, short = 0.0, 0, 0
+    def _measure_repeatedly(self) -> None:
+        recent: list[int] = []  # bytes in the latest measurements
+        pause, count, short = 0.0, 0, 0
         while not self._stop.wait(pause):
             began = time.thread_time()
-            most, tasks = self._look(exact=False)
-            if most > self._memory_bytes or looks % SHARE == 0:
-                held, tasks = self._look(exact=True)
-                if held > self._memory_bytes:  # a fork between two processes' counts adds to both
-                    held = min(held, self._look(exact=True)[0])
+            most, tasks = self._measure(exact=False)
+            if most > self._memory_bytes or count % SHARE == 0:
+                held, tasks = self._measure(exact=True)
+                if held > self._memory_bytes:  # a fork while measuring counts some pages twice
+                    held = min(held, self._measure(exact=True)[0])
                 self._peak = max(self._peak or 0, held)
                 most = min(most, held)
-            looks += 1
-            grown = most - min(held_before, default=most) > GROWN * self._memory_bytes
-            held_before = [*held_before[-SHARE:], most]
+            count += 1
+            grown = most - min(recent, default=most) > GROWN * self._memory_bytes
+            recent = [*recent[-SHARE:], most]
             short = short + 1 if _machine_is_short() else 0
             if most > self._memory_bytes:
-                self._verdict = "memory"
+                self._reason = "memory"
             elif tasks > self._processes:
-                self._verdict = "processes"
-            elif (short and grown) or short > SHORT_LOOKS:  # some memory is in no process
-                self._verdict = "machine"
-            if self._verdict:
-                self._strike()
+                self._reason = "processes"
+            elif (short and grown) or short > SHORT_LIMIT:  # some memory belongs to no process
+                self._reason = "machine"
+            if self._reason:
+                self._send_kill()
             left = max(self._memory_bytes - most, 0) / GROWTH
-            cost = time.thread_time() - began  # of the processor: waiting for it costs nobody
+            cost = time.thread_time() - began  # seconds of processor time
             pause = max(min(SLOWEST, left), FASTEST, min(SHARE * cost, LONGEST))
 
-    def _look(self, exact: bool) -> tuple[int, int]:
+    def _measure(self, exact: bool) -> tuple[int, int]:
         """Bytes of memory, and number of processes and threads, in the sandbox now.
 
-        Not exact: pages that several processes share count for each, so it is never too little.
+        Not exact: pages that processes share count once for each, so the result is an upper bound.
         """
         proc, *folders = self._folders
         memory = tasks = 0
@@ -159,7 +157,7 @@ class Watchdog:
                     tasks += status.get("Threads", 0)
                     own = status.get("RssAnon", 0) + status.get("RssShmem", 0)
                     if exact and own:
-                        with contextlib.suppress(PermissionError):  # then the upper bound stands
+                        with contextlib.suppress(PermissionError):  # then use the upper bound
                             rollup = _fields(proc, f"{name}/smaps_rollup")
                             own = rollup["Pss_Anon"] + rollup["Pss_Shmem"]
                     memory += own * KIB
@@ -170,18 +168,20 @@ class Watchdog:
 
 
 def _open_folders(init_pid: int) -> list[int]:
-    """The sandbox's /proc and each tmpfs that only it has, held open whatever happens inside."""
+    """Descriptors of the sandbox's /proc and of each tmpfs that only the sandbox has."""
     root = os.open(f"/proc/{init_pid}/root", os.O_PATH | os.O_DIRECTORY)
     opened = []
     try:
         opened.append(os.open("proc", os.O_RDONLY | os.O_DIRECTORY, dir_fd=root))
         if os.fstat(opened[0]).st_dev == os.stat("/proc").st_dev:
-            raise ValueError(f"process {init_pid} has the machine's own /proc: it is no sandbox")
+            raise ValueError(f"process {init_pid} has the machine's /proc: it is not in a sandbox")
         done = {device for device, _ in _tmpfs_mounts("self")}  # the machine's own
         for device, point in _tmpfs_mounts(init_pid):
             if device in done:
                 continue
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # covered by another
+            with contextlib.suppress(
+                FileNotFoundError, NotADirectoryError
+            ):  # another mount covers it
                 opened.append(os.open(point.lstrip("/") or ".", os.O_PATH, dir_fd=root))
                 if os.fstat(opened[-1]).st_dev == device:
                     done.add(device)
@@ -197,7 +197,7 @@ def _open_folders(init_pid: int) -> list[int]:
 
 
 def _tmpfs_mounts(pid: int | str) -> list[tuple[int, str]]:
-    """Device number and place of every tmpfs that process `pid` can see."""
+    """Device number and mount point of every tmpfs that process `pid` can see."""
     found = []
     for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
         before, after = line.split(" - ", 1)

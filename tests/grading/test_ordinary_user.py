@@ -101,7 +101,7 @@ def courses(home):
 
 
 def test_an_ordinary_users_sandbox_isolates_as_roots_does(home, courses):
-    tests = [f"tests/sandbox/test_{name}.py" for name in ("enter", "policy", "walls")]
+    tests = [f"tests/sandbox/test_{name}.py" for name in ("enter", "policy", "namespaces")]
     options = ["-q", "-p", "no:cacheprovider", f"--basetemp={home / str(NOBODY) / 'tmp'}"]
     done = python(home, NOBODY, "-m", "pytest", *options, *tests, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

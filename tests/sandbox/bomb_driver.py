@@ -1,8 +1,8 @@
-"""Set off one bomb in a sandbox with limits, and print as JSON how it ended.
+"""Run one program that exceeds the limits ("bomb") in a sandbox; print how it ended, as JSON.
 
 Run as a script: `python bomb_driver.py FOLDER KIND BOMB MEMORY_MIB PROCESSES`, where FOLDER holds
-course_pkg, readable by all, and KIND is "best" or "watchdog". Only the sandbox modules are used,
-so that any Python and any user can run it.
+a copy of course_pkg that everyone can read, and KIND is "control group" or "watchdog". It imports
+only the sandbox modules, so that any Python and any user can run it.
 """
 
 import json
@@ -14,30 +14,30 @@ from pathlib import Path
 
 FOLDER, KIND, BOMB, MEMORY_MIB, PROCESSES = sys.argv[1:]
 MIB = 1024 * 1024
-PATIENCE_S = 10.0
-UID = 64321  # of the processes inside, if this is run by root
+END_WITHIN_S = 30.0
+UID = 64321  # of the processes inside, if root runs this
 
 PRELUDE = """
 import mmap, os, sys, threading, time
 sys.path.insert(0, {folder!r})
-from course_pkg.sandbox.limits import Limits, child_limits
+from course_pkg.sandbox.limits import ResourceLimits, set_process_limits
 if os.getuid() == 0:
     os.setgroups([])
     os.setresgid({uid}, {uid}, {uid})
     os.setresuid({uid}, {uid}, {uid})
-child_limits(Limits({memory}, {processes}, 256, 1 << 30, None))
+set_process_limits(ResourceLimits({memory}, {processes}, 256, 1 << 30))
 os.write(1, b"0\\n")
 os.read(0, 1)
 filled = 0
 def block():
     global filled
-    made = b"x" * (4 << 20)
+    data = b"x" * (4 << 20)
     filled += 4
     os.write(1, b"%d\\n" % filled)
-    return made
+    return data
 """
 BOMBS = {
-    # One that keeps what it has got, as a kernel does when the cell has failed.
+    # Keeps its memory after the error, as a kernel does after a cell failed.
     "memory": """
 kept = []
 while True:
@@ -79,21 +79,21 @@ while True:
     "honest": """
 kept = [block() for _ in range(20)]
 for _ in range(3):
-    if not os.fork(): time.sleep(1); os._exit(0)
-time.sleep(1)
+    if not os.fork(): time.sleep(0.5); os._exit(0)
+time.sleep(0.5)
 """,
     # Pages of a parent count once, however many children share them.
     "honest children": """
 kept = [block() for _ in range(25)]
 for _ in range(5):
-    if not os.fork(): time.sleep(1); os._exit(0)
-time.sleep(1)
+    if not os.fork(): time.sleep(0.5); os._exit(0)
+time.sleep(0.5)
 """,
 }
 
 
-def walls(mark: str) -> list[str]:
-    """A sandbox for the bomb; `mark` is on the command line of all processes in it."""
+def bubblewrap_line(label: str) -> list[str]:
+    """A sandbox for the bomb; `label` is on the command line of all processes in it."""
     from course_pkg.sandbox.probe import find_bubblewrap
 
     line = [str(find_bubblewrap()), "--unshare-pid", "--die-with-parent", "--ro-bind", "/", "/"]
@@ -105,73 +105,73 @@ def walls(mark: str) -> list[str]:
     prelude = PRELUDE.format(
         folder=FOLDER, uid=UID, memory=int(MEMORY_MIB) * MIB, processes=PROCESSES
     )
-    return [*line, sys.executable, "-S", "-c", prelude + BOMBS[BOMB], mark]
+    return [*line, sys.executable, "-S", "-c", prelude + BOMBS[BOMB], label]
 
 
-def processes_with(mark: str) -> list[int]:
-    """The processes, this one apart, that have `mark` on their command line."""
+def processes_with(label: str) -> list[int]:
+    """The other processes that have `label` on their command line."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
-            marked = mark.encode() in (folder / "cmdline").read_bytes()
+            labeled = label.encode() in (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if folder.name.isdigit() and marked and int(folder.name) != os.getpid():
+        if folder.name.isdigit() and labeled and int(folder.name) != os.getpid():
             found.append(int(folder.name))
     return found
 
 
 def main() -> None:
-    """Set off the bomb, wait for its end, and report."""
+    """Start the bomb, wait for its end, and report."""
     sys.path.insert(0, FOLDER)
-    from course_pkg.sandbox.limits import Limits, fence
+    from course_pkg.sandbox.limits import ResourceLimits, limit_enforcer
     from course_pkg.sandbox.watchdog import Watchdog
 
-    limits = Limits(int(MEMORY_MIB) * MIB, int(PROCESSES), 256, 1 << 30, None)
-    guard = (
-        fence(limits, "bomb") if KIND == "best" else Watchdog(limits.memory_bytes, limits.processes)
-    )
-    mark = f"bomb-{os.getpid()}-{time.time_ns()}"
-    info, told = os.pipe()
-    command = walls(mark)
-    command[1:1] = ["--info-fd", str(told)]
+    limits = ResourceLimits(int(MEMORY_MIB) * MIB, int(PROCESSES), 256, 1 << 30)
+    if KIND == "watchdog":
+        enforcer = Watchdog(limits.memory_bytes, limits.processes)
+    else:
+        enforcer = limit_enforcer(limits, "bomb")
+    label = f"bomb-{os.getpid()}-{time.time_ns()}"
+    info, info_write = os.pipe()
+    command = bubblewrap_line(label)
+    command[1:1] = ["--info-fd", str(info_write)]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        pass_fds=[told],
-        preexec_fn=lambda: [os.write(gate, b"0") for gate in guard.join],
+        pass_fds=[info_write],
+        preexec_fn=lambda: [os.write(join, b"0") for join in enforcer.join_descriptors],
     )
-    os.close(told)
-    process.stdout.readline()  # the bomb is in place
-    guard.watch(json.loads(os.read(info, 4096))["child-pid"])
+    os.close(info_write)
+    process.stdout.readline()  # the bomb is ready
+    enforcer.watch(json.loads(os.read(info, 4096))["child-pid"])
     began = time.monotonic()
     process.stdin.write(b"x")
     process.stdin.flush()
     os.set_blocking(process.stdout.fileno(), False)
     last = b""
-    over = False
-    while not over and time.monotonic() - began < PATIENCE_S:
-        over = process.poll() is not None or guard.out_of_memory() or guard.out_of_processes()
+    ended = False
+    while not ended and time.monotonic() - began < END_WITHIN_S:
+        ended = process.poll() is not None
+        ended = ended or enforcer.out_of_memory() or enforcer.out_of_processes()
         last = (last + (process.stdout.read() or b""))[-4096:]
         time.sleep(0.01)
-    seconds = time.monotonic() - began
     report = {
-        "kind": guard.kind,
-        "over": over,
-        "seconds": seconds,
-        "memory": guard.out_of_memory(),
-        "processes": guard.out_of_processes(),
-        "starved": guard.starved(),
+        "kind": enforcer.kind,
+        "ended": ended,
+        "out_of_memory": enforcer.out_of_memory(),
+        "out_of_processes": enforcer.out_of_processes(),
+        "killed_within_limits": enforcer.killed_within_limits(),
         "filled_mib": int((last.split() or [b"0"])[-1]),
-        "peak_mib": (guard.peak_bytes() or 0) / MIB,
+        "peak_mib": (enforcer.peak_bytes() or 0) / MIB,
     }
-    guard.kill()
+    enforcer.kill()
     report["returncode"] = process.wait(timeout=10)
-    guard.close()
-    report["left"] = processes_with(mark)
-    groups = (folder for folder, _, _ in os.walk("/sys/fs/cgroup"))  # others' may vanish meanwhile
-    report["groups"] = [path for path in groups if f"/course-{os.getpid()}-" in path]
+    enforcer.close()
+    report["processes_left"] = processes_with(label)
+    groups = (folder for folder, _, _ in os.walk("/sys/fs/cgroup"))  # other groups may vanish
+    report["groups_left"] = [path for path in groups if f"/course-{os.getpid()}-" in path]
     print(json.dumps(report))
 
 

@@ -1,4 +1,4 @@
-"""A warm parent for the tests, and one child of it in a sandbox."""
+"""A fork server for the tests, and code run by one of its children in a sandbox."""
 
 import json
 import os
@@ -7,36 +7,36 @@ from pathlib import Path
 import pytest
 
 from course_pkg.sandbox import policy
-from course_pkg.sandbox.limits import Limits
-from course_pkg.sandbox.pen import Pen
+from course_pkg.sandbox.fork_server import ForkServer
+from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.policy import MIB, View
-from course_pkg.sandbox.warm import WarmParent
+from course_pkg.sandbox.process import SandboxedProcess
 
 collect_ignore = ["bomb_driver.py", "everyday.py"]  # programs that tests start
 
 ROOT = Path(__file__).parents[2]
-LIMITS = Limits(512 * MIB, 64, 256, 64 * MIB, None)
+LIMITS = ResourceLimits(512 * MIB, 64, 256, 64 * MIB)
 UID = None if os.geteuid() else 0x7100_0000
 
 
 @pytest.fixture(scope="session")
-def parent():
-    """A warm parent that runs the code of its jobs."""
+def server():
+    """A fork server that runs the code of its jobs."""
     env = policy.environment({"PYTHONPATH": str(ROOT)})
-    with WarmParent("tests.sandbox.inside:run", ("random",), env) as warm:
-        warm.ready()
-        yield warm
+    with ForkServer("tests.sandbox.inside:run", ("random",), env) as started:
+        started.ready()
+        yield started
 
 
 @pytest.fixture
-def inside(parent):
-    """Run code in a sandbox of its own: gives the `result` that it sets."""
+def inside(server):
+    """Run code in a new sandbox; returns the `result` that the code sets."""
 
     def run(code, view=None, limits=LIMITS, extra=()):
         view = view or View(policy.python_folders(), writable={"/tmp": 8 * MIB})
         out, into = os.pipe()
-        with os.fdopen(out) as answers, Pen(view, UID, limits, "test") as pen:
-            pen.put(parent, {"code": code}, [into, *extra])
+        with os.fdopen(out) as answers, SandboxedProcess(view, UID, limits, "test") as process:
+            process.start(server, {"code": code}, [into, *extra])
             os.close(into)
             return json.loads(answers.read())
 

@@ -1,6 +1,6 @@
-"""What honest notebooks do, run under the filter of system calls: `python everyday.py NAME`.
+"""What ordinary notebooks do, run under the system call filter: `python everyday.py NAME`.
 
-Each function asserts its own result; the script prints "done" if it holds.
+Each function asserts its result; then the script prints "done".
 """
 
 import multiprocessing
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def processes():
-    """Pools by each start method, and memory shared by name."""
+    """Process pools with each start method, and shared memory."""
     from multiprocessing import shared_memory
 
     for method in ("fork", "spawn", "forkserver"):
@@ -24,7 +24,7 @@ def processes():
 
 
 def programs():
-    """Pipes of programs, a session of their own, a pool of futures."""
+    """Pipes between programs, a new session, a pool of futures."""
     import subprocess
     from concurrent.futures import ProcessPoolExecutor
 
@@ -67,7 +67,7 @@ def threads_and_sockets():
 
 
 def callbacks():
-    """A Python function called by C, for which libffi makes code at run time."""
+    """A Python function called from C, for which libffi generates code at run time."""
     import ctypes
 
     pointer = ctypes.POINTER(ctypes.c_int)
@@ -137,7 +137,7 @@ def models():
 
 
 def kernel():
-    """A notebook kernel of its own, over TCP on loopback."""
+    """Another notebook kernel, over TCP on loopback."""
     from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel(kernel_name="python3")
@@ -151,6 +151,6 @@ def kernel():
 if __name__ == "__main__":
     from course_pkg.sandbox.seccomp import install
 
-    assert install()
+    install()
     globals()[sys.argv[1]]()
     print("done")

@@ -1,11 +1,11 @@
-"""A target for warm parents in tests: runs the code of its job, and writes what that returns."""
+"""The target of the tests' fork server: run the code of a job and report its result."""
 
 import json
 import os
 
 
 def run(job, descriptors):
-    """Run `job["code"]`, which sets `result`; write it as JSON to the first descriptor."""
+    """Run `job["code"]`, which sets `result`; write that as JSON to the first descriptor."""
     names = {"descriptors": descriptors}
     exec(job["code"], names)
     os.write(descriptors[0], json.dumps(names.get("result")).encode())

@@ -1,10 +1,10 @@
-"""What a child of the warm parent has left when it is inside: no right, no descriptor, no name."""
+"""What a process has left inside a sandbox: no privileges, no descriptors, no other processes."""
 
 import os
 
 import pytest
 
-from course_pkg.sandbox.limits import Limits
+from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.policy import INSIDE_UID, MIB
 from course_pkg.sandbox.probe import probe
 
@@ -13,16 +13,16 @@ from .conftest import UID
 pytestmark = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
 
 
-def test_it_is_nobody_that_owns_anything(inside):
+def test_its_user_and_group_are_unprivileged(inside):
     uid, gid, groups = inside(
         "import os; result = [os.getresuid(), os.getresgid(), os.getgroups()]"
     )
-    wanted = INSIDE_UID if UID is None else UID
-    assert uid == gid == [wanted] * 3
+    expected = INSIDE_UID if UID is None else UID
+    assert uid == gid == [expected] * 3
     assert UID is None or groups == []
 
 
-def test_no_capability_is_left_and_none_can_come_back(inside):
+def test_it_has_no_capabilities_and_cannot_regain_them(inside):
     code = """
 rows = dict(line.split(":", 1) for line in open("/proc/self/status"))
 result = [int(rows[k], 16) for k in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")]
@@ -31,7 +31,7 @@ result += [int(rows["NoNewPrivs"]), int(rows["Seccomp"])]
     assert inside(code) == [0, 0, 0, 0, 0, 1, 2]
 
 
-def test_no_descriptor_but_the_given_ones_is_open(inside):
+def test_only_the_given_descriptors_are_open(inside):
     code = """
 import os
 here = os.listdir("/proc/self/fd")
@@ -43,7 +43,7 @@ result = [fd for fd in result if fd > 2 and fd not in descriptors]
         assert inside(code) == []
 
 
-def test_only_its_own_processes_can_be_named(inside):
+def test_only_processes_of_the_sandbox_are_visible(inside):
     code = "import os; result = [int(p) for p in os.listdir('/proc') if p.isdigit()]"
     assert max(inside(code)) < 10
 
@@ -51,7 +51,7 @@ def test_only_its_own_processes_can_be_named(inside):
 @pytest.mark.parametrize(
     "path", ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/ns_last_pid", "/proc/sysrq-trigger"]
 )
-def test_the_kernels_settings_cant_be_opened_for_writing(inside, path):
+def test_kernel_settings_cannot_be_opened_for_writing(inside, path):
     code = f"""
 try:
     open({path!r}, "w")
@@ -62,7 +62,7 @@ except OSError as error:
     assert inside(code) == "refused"
 
 
-def test_no_new_namespace_and_no_mount(inside):
+def test_it_cannot_create_namespaces_or_mounts(inside):
     code = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -71,12 +71,12 @@ result = [libc.unshare(0x10000000), libc.mount(b"x", b"/tmp", b"tmpfs", 0, None)
     assert inside(code) == [-1, -1]
 
 
-def test_two_children_do_not_share_their_random_states(inside):
+def test_two_children_have_different_random_states(inside):
     first, second = (inside("import random; result = random.random()") for _ in range(2))
     assert first != second
 
 
-def test_a_file_larger_than_the_limit_cant_be_written(inside):
+def test_a_file_cannot_exceed_the_limit(inside):
     code = """
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -88,17 +88,17 @@ try:
 except OSError as error:
     result = error.strerror
 """
-    assert inside(code, limits=Limits(512 * MIB, 64, 256, 2 * MIB, None)) == "File too large"
+    assert inside(code, limits=ResourceLimits(512 * MIB, 64, 256, 2 * MIB)) == "File too large"
 
 
-def test_a_descriptor_that_was_given_reaches_the_child(inside, tmp_path):
-    (tmp_path / "hand-in").write_text("what was handed in")
-    with open(tmp_path / "hand-in") as file:
+def test_a_given_descriptor_reaches_the_child(inside, tmp_path):
+    (tmp_path / "submission").write_text("submitted")
+    with open(tmp_path / "submission") as file:
         code = "result = open(descriptors[1], closefd=False).read()"
-        assert inside(code, extra=[file.fileno()]) == "what was handed in"
+        assert inside(code, extra=[file.fileno()]) == "submitted"
 
 
-def test_who_waits_inside_can_be_written_to_by_nobody_and_is_filtered_too(inside):
+def test_the_processes_that_wait_inside_are_filtered_and_cannot_be_written_to(inside):
     code = """
 import os
 result = []
@@ -114,11 +114,11 @@ for pid in (1, 2):
     except OSError:
         result.append("refused")
 """
-    first = 2 if UID is not None else "hidden"  # an ordinary user's does not even show it
+    first = 2 if UID is not None else "hidden"  # an ordinary user's sandbox does not show it at all
     assert inside(code) == [first, "refused", 2, "refused"]
 
 
-def test_there_are_few_terminals(inside):
+def test_the_number_of_terminals_is_limited(inside):
     code = """
 import os
 held = []
@@ -132,7 +132,7 @@ result = len(held)
     assert 0 < inside(code) <= 16
 
 
-def test_leases_are_refused_for_they_make_others_wait(inside):
+def test_leases_are_refused_because_they_make_others_wait(inside):
     code = """
 import fcntl, os
 own = os.open("/tmp/mine", os.O_RDWR | os.O_CREAT)

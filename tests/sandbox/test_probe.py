@@ -1,4 +1,4 @@
-"""The probe is right about machines with and without a working bubblewrap."""
+"""The probe on machines with and without a working bubblewrap."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ def script(path: Path, text: str, mode: int = 0o755) -> Path:
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A Linux machine whose PATH has /bin's shell and true, and no bubblewrap."""
+    """A Linux machine whose PATH has `true` but no bubblewrap."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     script(bin_folder / "true", "exit 0")
@@ -27,26 +27,26 @@ def machine(tmp_path, monkeypatch):
     return bin_folder
 
 
-def test_a_machine_without_bubblewrap_is_told_how_to_get_it(machine):
+def test_without_bubblewrap_it_says_how_to_install_it(machine):
     assert sandbox.find_bubblewrap() is None
     state = sandbox.probe()
     assert not state.ok
-    assert "not installed" in state.detail and "bubblewrap" in state.mend
+    assert "not installed" in state.detail and "bubblewrap" in state.fix
 
 
-def test_a_bubblewrap_that_runs_its_program_is_ok(machine):
+def test_a_working_bubblewrap_is_ok(machine):
     program = script(machine / "bwrap", 'while [ "$1" != / ]; do shift; done; exec "$3"')
     assert sandbox.find_bubblewrap() == program
     state = sandbox.probe()
     assert state == sandbox.SandboxState(True, f"{program}, user namespaces work")
 
 
-def test_forbidden_namespaces_are_told_with_the_reason(machine):
+def test_forbidden_namespaces_are_reported_with_the_reason(machine):
     script(machine / "bwrap", 'echo "bwrap: No permissions to create new namespace" >&2; exit 1')
     state = sandbox.probe()
     assert not state.ok
     assert "No permissions to create new namespace" in state.detail
-    assert state.mend
+    assert state.fix
 
 
 def test_a_bubblewrap_that_hangs_is_not_ok(machine, monkeypatch):
@@ -56,7 +56,7 @@ def test_a_bubblewrap_that_hangs_is_not_ok(machine, monkeypatch):
     assert not state.ok and "does not run" in state.detail
 
 
-def test_a_file_that_is_no_program_is_not_ok(machine):
+def test_a_file_that_is_not_a_program_is_not_ok(machine):
     path = machine / "bwrap"
     path.write_bytes(b"\x7fELF but not really")
     path.chmod(0o755)
@@ -79,10 +79,10 @@ def test_a_bubblewrap_on_path_comes_before_the_pip_package(machine, tmp_path, mo
     assert sandbox.find_bubblewrap() == on_path
 
 
-def test_another_system_is_told_to_grade_elsewhere(machine, monkeypatch):
+def test_on_another_system_it_says_to_grade_on_linux(machine, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     state = sandbox.probe()
-    assert not state.ok and "darwin" in state.detail and "Linux" in state.mend
+    assert not state.ok and "darwin" in state.detail and "Linux" in state.fix
 
 
 def test_a_kernel_setting_that_forbids_namespaces_is_named(machine, tmp_path, monkeypatch):
@@ -95,4 +95,4 @@ def test_a_kernel_setting_that_forbids_namespaces_is_named(machine, tmp_path, mo
         return real(setting if str(path).endswith("max_user_namespaces") else path)
 
     monkeypatch.setattr(sandbox, "Path", elsewhere)
-    assert sandbox.probe().mend == "sudo sysctl user.max_user_namespaces=10000"
+    assert sandbox.probe().fix == "sudo sysctl user.max_user_namespaces=10000"

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from course_pkg.sandbox.walls import SandboxFailed
+from course_pkg.sandbox.namespaces import SandboxFailed
 
 from ..contract.registry import UnknownQuestion
 from ..feedback import class_report

@@ -1,6 +1,6 @@
 """Run one submission: the kernel in one sandbox, the checker in another.
 
-`ForkServers` holds the two warm parents that fork both. Its `run_submission` runs one submission
+`ForkServers` holds the two fork servers that fork both. Its `run_submission` runs one submission
 from start to end and never raises for what a student did. Verdicts come from the checker alone.
 The lines from the student's sandbox are untrusted: they say what to show, never what to score.
 
@@ -21,17 +21,16 @@ from nbformat import NotebookNode
 from course_pkg.files import readable_size
 from course_pkg.lm.cache import cache_root
 from course_pkg.sandbox import policy
-from course_pkg.sandbox.pen import Pen
+from course_pkg.sandbox.fork_server import ForkServer
+from course_pkg.sandbox.namespaces import SandboxFailed, memory_file
 from course_pkg.sandbox.policy import View
-from course_pkg.sandbox.walls import SandboxFailed
-from course_pkg.sandbox.warm import WarmParent
-from course_pkg.sandbox.warm_kernel import pack
+from course_pkg.sandbox.process import SandboxedProcess
 
-from ..check import CHECKER_FD
 from ..contract import registry
 from ..contract.outlines import Outline, from_json
 from ..results.records import MAX_RESULTS
 from ..results.states import State
+from . import notebook_runner
 from .options import RunLimits
 from .runner_output import RunResult, read_all, read_runner_output
 
@@ -49,7 +48,7 @@ NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.ba
 
 
 class ForkServers:
-    """The warm parents that fork the kernels and checkers of one assignment. A context manager.
+    """The fork servers that fork the kernels and checkers of one assignment. A context manager.
 
     course: the folder that no sandbox may see.
     """
@@ -58,7 +57,7 @@ class ForkServers:
         self.assignment, self.limits = assignment, limits
         self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 2 * SLOTS
         self._checker_view = self._student_view = None
-        self._running: set[Pen] = set()
+        self._running: set[SandboxedProcess] = set()
         self._stopped = False
         if limits.sandboxed:
             self._checker_view = View(
@@ -75,12 +74,12 @@ class ForkServers:
         """
         ask = registry.ask_module(self.assignment)
         trusted = f"{ask.removesuffix('.ask')}.trusted"
-        private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-warm-"))
+        private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-fork-"))
         env = policy.environment({"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private})
-        kernel, checker = "course_pkg.sandbox.warm_kernel:run", "course_pkg.grading.checker:run"
-        kernels = WarmParent(kernel, (*MODELS, *NOTEBOOKS, ask), env)
+        runner, checker = f"{notebook_runner.__name__}:run", "course_pkg.grading.checker:run"
+        kernels = ForkServer(runner, (*MODELS, *NOTEBOOKS, ask), env)
         self._kernels = self._stack.enter_context(kernels)
-        checkers = WarmParent(checker, (*MODELS, trusted), env)
+        checkers = ForkServer(checker, (*MODELS, trusted), env)
         self._checkers = self._stack.enter_context(checkers)
         self._kernels.ready()
         self._checkers.ready()
@@ -90,8 +89,10 @@ class ForkServers:
         with ExitStack() as stack:
             out, into = _pipe(stack)
             limits, name = self.limits.checker(), f"{os.getpid()}-outlines"
-            pen = stack.enter_context(Pen(self._checker_view, self._uid, limits, name))
-            pen.put(self._checkers, {"assignment": self.assignment}, [into.fileno()])
+            process = stack.enter_context(
+                SandboxedProcess(self._checker_view, self._uid, limits, name)
+            )
+            process.start(self._checkers, {"assignment": self.assignment}, [into.fileno()])
             into.close()
             text = read_all(out.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
         try:
@@ -118,29 +119,32 @@ class ForkServers:
                 checker_end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
             verdicts, verdicts_in = _pipe(stack)
             lines, lines_in = _pipe(stack)
-            secret = _file(stack, key.hex().encode())
-            packed = _file(stack, pack(notebook, files))
-            checker = Pen(self._checker_view, uids[1], self.limits.checker(), f"{name}-checker")
-            stack.enter_context(checker)
-            pen = stack.enter_context(
-                Pen(self._student_view, uids[0], self.limits.student(), f"{name}-student")
+            secret = stack.enter_context(memory_file(key.hex().encode()))
+            packed = stack.enter_context(memory_file(notebook_runner.pack(notebook, files)))
+            checker = SandboxedProcess(
+                self._checker_view, uids[1], self.limits.checker(), f"{name}-checker"
             )
+            stack.enter_context(checker)
+            kernel = SandboxedProcess(
+                self._student_view, uids[0], self.limits.student(), f"{name}-student"
+            )
+            stack.enter_context(kernel)
             ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
-            checker.put(self._checkers, {"assignment": self.assignment, "student": student}, ends)
-            stack.enter_context(self._can_be_stopped(pen, checker))
+            checker.start(self._checkers, {"assignment": self.assignment, "student": student}, ends)
+            stack.enter_context(self._can_be_stopped(kernel, checker))
             ends = [end.fileno() for end in (lines_in, kernel_end, packed)]
-            pen.put(self._kernels, self._job(place), ends)
+            kernel.start(self._kernels, self._job(place), ends)
             for mine in (verdicts_in, checker_end, lines_in):
                 mine.close()
             read_runner_output(result, lines.fileno(), self.limits, began)
             if result.state in (State.KERNEL_DIED, State.GRADING_ERROR):
-                self._check_memory(result, pen)
-            if pen.fence.out_of_processes():
+                self._check_memory(result, kernel)
+            if kernel.enforcer.out_of_processes():
                 result.remarks = (
                     f"it tried to run more than {self.limits.processes} processes at once",
                 )
-            result.limits, result.peak_bytes = pen.kept_by, pen.fence.peak_bytes()
-            pen.end()
+            result.limits, result.peak_bytes = kernel.enforced_by, kernel.enforcer.peak_bytes()
+            kernel.kill()
             with suppress(OSError):  # the checker judges now, whoever still holds the other end
                 kernel_end.shutdown(socket.SHUT_RDWR)
             result.verdicts = read_all(verdicts.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
@@ -150,28 +154,28 @@ class ForkServers:
     def stop(self) -> None:
         """End every running submission at once, when the run is interrupted."""
         self._stopped = True
-        for pen in list(self._running):
-            pen.end()
+        for process in list(self._running):
+            process.kill()
 
     @contextmanager
-    def _can_be_stopped(self, *pens: Pen) -> Iterator[None]:
-        self._running.update(pens)
+    def _can_be_stopped(self, *processes: SandboxedProcess) -> Iterator[None]:
+        self._running.update(processes)
         if self._stopped:
             raise SandboxFailed("the run was interrupted")
         try:
             yield
         finally:
-            self._running.difference_update(pens)
+            self._running.difference_update(processes)
 
-    def _check_memory(self, result: RunResult, pen: Pen) -> None:
+    def _check_memory(self, result: RunResult, kernel: SandboxedProcess) -> None:
         """Find out whether a process died for lack of memory, and whose fault that was."""
-        if pen.fence.out_of_memory():
+        if kernel.enforcer.out_of_memory():
             limit = readable_size(self.limits.memory_bytes)
             result.state, result.reason = (
                 State.OUT_OF_MEMORY,
                 f"it used more than its {limit} of memory",
             )
-        elif pen.fence.starved():
+        elif kernel.enforcer.killed_within_limits():
             result.state, result.reason = State.GRADING_ERROR, "the machine ran short of memory"
 
     def _job(self, place: str) -> dict[str, Any]:
@@ -180,7 +184,6 @@ class ForkServers:
             "work": f"{place}/home/student/work",
             "runtime": f"{place}/tmp/.runtime",
             "environment": policy.environment(extra),
-            "checker": CHECKER_FD,
             "cell_timeout_s": self.limits.cell_timeout_s,
             "max_output_bytes": self.limits.output_bytes,
         }
@@ -221,11 +224,3 @@ def _pipe(stack: ExitStack) -> tuple[Any, Any]:
     return stack.enter_context(os.fdopen(out, "rb", 0)), stack.enter_context(
         os.fdopen(into, "wb", 0)
     )
-
-
-def _file(stack: ExitStack, content: bytes) -> Any:
-    """A file in memory with this content, positioned at its start."""
-    file = stack.enter_context(os.fdopen(os.memfd_create("course"), "w+b", 0))
-    file.write(content)
-    file.seek(0)
-    return file

@@ -6,7 +6,7 @@ Chapter: appendix/for-instructors.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course_pkg.sandbox.limits import Limits
+from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.probe import SandboxState
 
 from ..results.records import MAX_RESULTS
@@ -16,7 +16,7 @@ class NoSandbox(RuntimeError):
     """This machine can't confine a submission; `state` says why, and what to install."""
 
     def __init__(self, state: SandboxState) -> None:
-        super().__init__(f"{state.detail}; {state.mend}")
+        super().__init__(f"{state.detail}; {state.fix}")
         self.state = state
 
 
@@ -32,13 +32,13 @@ class RunLimits:
     disk_bytes: int = 512_000_000
     sandboxed: bool = True
 
-    def student(self) -> Limits:
+    def student(self) -> ResourceLimits:
         """The limits of the sandbox that runs the student's code."""
-        return Limits(self.memory_bytes, self.processes, 1024, self.disk_bytes, None)
+        return ResourceLimits(self.memory_bytes, self.processes, 1024, self.disk_bytes)
 
-    def checker(self) -> Limits:
+    def checker(self) -> ResourceLimits:
         """The limits of the sandbox that judges the answers."""
-        return Limits(4_000_000_000, 64, 256, MAX_RESULTS, None)
+        return ResourceLimits(4_000_000_000, 64, 256, MAX_RESULTS)
 
 
 @dataclass(frozen=True)

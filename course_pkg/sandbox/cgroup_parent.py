@@ -1,7 +1,7 @@
-"""Where this process may make control groups: found by trying, for machines differ.
+"""Find a control group in which this process may create others. Machines differ, so it tries.
 
-Version 2 of the interface comes first, then version 1. `Cgroup` makes the groups themselves. What
-is changed on the way, as where the grader's own process stands, is changed back when it ends.
+It tries version 2 of the kernel's interface first, then version 1. `Cgroup` creates the groups
+themselves. To create groups, the grader may have to move to another group; at exit it moves back.
 
 Chapter: appendix/for-instructors.
 """
@@ -13,43 +13,44 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from .cgroups import Cgroup, Place, processes_in, words
+from .cgroups import Cgroup, CgroupParent, processes_in, words
 
 PROC = Path("/proc")
 NEEDED = {"memory", "pids"}
-LEAF = "course-grader"  # where the grader goes when its own group must not hold processes
+LEAF = "course-grader"  # the grader moves here if its own group must not hold processes
 
 
-def find() -> Place | None:
-    """Where groups can be made here, found by making one, killing a process in it and removing it.
+def find_parent() -> CgroupParent | None:
+    """A group in which others can be created; None if there is none on this machine.
 
-    Takes some ten milliseconds. Version 2 comes first. In a systemd scope of its own, the grader
-    moves into a group below, so that there can be others beside it; it moves back at the end.
+    Tries each candidate: creates a group, kills a process in it and removes it (about ten
+    milliseconds). If the grader has a systemd scope to itself, it moves into a group below, so
+    that other groups can be created beside it; at exit it moves back.
     """
-    for place in _candidates():
+    for parent in _candidates():
         with contextlib.suppress(OSError, TimeoutError, subprocess.SubprocessError):
-            _try(place)
-            _sweep(place)
-            return place
+            _try(parent)
+            _remove_stale(parent)
+            return parent
     return None
 
 
-def _candidates() -> Iterator[Place]:
+def _candidates() -> Iterator[CgroupParent]:
     own = _own_folders()
     if (folder := own.get("")) is not None:
         with contextlib.suppress(OSError):
-            _make_room(folder)
+            _delegate(folder)
         while (folder / "cgroup.controllers").exists():
             if words(folder / "cgroup.subtree_control") >= NEEDED and os.access(folder, os.W_OK):
                 kind = "systemd scope" if folder.suffix == ".scope" else "cgroup v2"
-                yield Place(kind, folder, folder)
+                yield CgroupParent(kind, folder, folder)
             folder = folder.parent
     if own.keys() >= NEEDED:
-        yield Place("cgroup v1", own["memory"], own["pids"])
+        yield CgroupParent("cgroup v1", own["memory"], own["pids"])
 
 
 def _own_folders() -> dict[str, Path]:
-    """The folder of this process's own group for each controller; version 2's is under ""."""
+    """The folder of this process's own group by controller; the key for version 2 is ""."""
     paths = {}
     for line in (PROC / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -62,24 +63,24 @@ def _own_folders() -> dict[str, Path]:
         found = {"cgroup": paths.keys() & set(options.split(",")), "cgroup2": {""}}
         for controller in found.get(kind, ()):
             path = paths.get(controller, "/")
-            inside = Path(path).is_relative_to(root)  # else the mount shows a container's part
+            inside = Path(path).is_relative_to(root)  # otherwise only a container's part is mounted
             folder = Path(point) / (Path(path).relative_to(root) if inside else "")
             if folder.is_dir():
                 folders.setdefault(controller, folder)
     return folders
 
 
-def _make_room(own: Path) -> None:
-    """Let groups with limits be made in `own`, if every process there is of the grader's tree.
+def _delegate(own: Path) -> None:
+    """Allow groups with limits below `own`, if all its processes belong to the grader.
 
-    The kernel hands controllers on only from a group without processes (or from the root).
+    The kernel delegates controllers only from a group without processes (or from the root).
     """
-    offered, given = words(own / "cgroup.controllers"), words(own / "cgroup.subtree_control")
-    if not offered >= NEEDED or given >= NEEDED:
+    available, enabled = words(own / "cgroup.controllers"), words(own / "cgroup.subtree_control")
+    if not available >= NEEDED or enabled >= NEEDED:
         return
     pids = processes_in(own)
     at_root = not (own / "cgroup.type").exists()
-    if not at_root and sum(_parent(pid) not in pids for pid in pids) != 1:
+    if not at_root and sum(_parent_pid(pid) not in pids for pid in pids) != 1:
         return
     leaf = own / LEAF
     atexit.register(_move_back, own, leaf, os.getpid())
@@ -92,7 +93,7 @@ def _make_room(own: Path) -> None:
 
 
 def _move_back(own: Path, leaf: Path, grader: int) -> None:
-    if os.getpid() != grader:  # a fork of the grader that ends
+    if os.getpid() != grader:  # this is a fork of the grader
         return
     with contextlib.suppress(OSError):
         (own / "cgroup.subtree_control").write_text("-memory -pids")
@@ -102,12 +103,12 @@ def _move_back(own: Path, leaf: Path, grader: int) -> None:
             leaf.rmdir()
 
 
-def _try(place: Place) -> None:
-    group = Cgroup(place, "trial", 64 << 20, 8)
+def _try(parent: CgroupParent) -> None:
+    group = Cgroup(parent, "trial", 64 << 20, 8)
     try:
         with subprocess.Popen(["sleep", "60"]) as sleeper:
             try:
-                for descriptor in group.join:
+                for descriptor in group.join_descriptors:
                     os.write(descriptor, str(sleeper.pid).encode())
                 group.kill()
                 sleeper.wait(timeout=1)
@@ -117,13 +118,13 @@ def _try(place: Place) -> None:
         group.close()
 
 
-def _sweep(place: Place) -> None:
+def _remove_stale(parent: CgroupParent) -> None:
     """Remove the empty groups of graders that were killed."""
-    for folder in {*place.memory.glob("course-*-*"), *place.pids.glob("course-*-*")}:
+    for folder in {*parent.memory.glob("course-*-*"), *parent.pids.glob("course-*-*")}:
         if not (PROC / folder.name.split("-")[1]).exists():
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
-def _parent(pid: int) -> int:
+def _parent_pid(pid: int) -> int:
     return int((PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()[1])

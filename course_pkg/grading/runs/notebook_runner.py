@@ -1,9 +1,9 @@
-"""A notebook, run inside a sandbox by nbclient on a kernel forked from the same warm process.
+"""Run a notebook inside a sandbox: nbclient, with a kernel forked from the same process.
 
-`run` is the target of a warm parent: it unpacks what was handed in, forks a kernel from itself,
-and has nbclient send it the cells. For each cell it writes one line of JSON to the descriptor it
-was given: the outputs as they are, which nobody outside believes. Student's code can reach all of
-this process; nothing here decides a score.
+`run` is the target of a fork server: it unpacks the submission, forks a kernel from itself, and
+has nbclient send it the cells. For each cell it writes one line of JSON with the cell's outputs,
+which `runner_output` reads as untrusted. The student's code can change everything in this process;
+nothing here decides a score.
 
 Chapter: appendix/threat-model.
 """
@@ -27,12 +27,14 @@ from jupyter_client.provisioning import KernelProvisionerBase
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
-GRACE_S = 1.0  # for a cell to stop after it was interrupted
+from ..check import CHECKER_FD
+
+GRACE_S = 1.0  # seconds for a cell to stop after an interrupt
 START_WITHIN_S = 30
 
 
 class ForkProvisioner(KernelProvisionerBase):
-    """Jupyter's way to plug in how kernels start: here, by letting a waiting fork go on."""
+    """Jupyter's interface for starting kernels: here, a forked kernel waits and may continue."""
 
     pid: int = 0
     exit_code: int | None = None
@@ -81,22 +83,26 @@ class ForkProvisioner(KernelProvisionerBase):
 
 
 class _Runner(NotebookClient):
-    """nbclient, with an eye on how much has been put out: past the limit the kernel is ended."""
+    """nbclient with a limit on output: beyond it, the kernel is killed.
 
-    room = 0
+    bytes_left: how much more output the notebook may produce.
+    """
+
+    bytes_left = 0
 
     def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
-        self.room -= len(json.dumps(msg["content"], default=str))
-        if self.room < 0:
+        self.bytes_left -= len(json.dumps(msg["content"], default=str))
+        if self.bytes_left < 0:
             os.kill(self.km.provisioner.pid, signal.SIGKILL)
             return None
         return super().output(outs, msg, display_id, cell_index)
 
 
-def fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, int]:
-    """Fork a kernel that waits for its connection file's name: its process id, and the pipe.
+def _fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, int]:
+    """Fork a kernel that waits for the name of its connection file.
 
-    out: the runner's own descriptor, which a kernel that outlives the runner must not hold open.
+    Returns its process id and the pipe for the name. out: the runner's output, which the kernel
+    closes: a kernel that outlives the runner must not keep it open.
     """
     wait, go = os.pipe()
     pid = os.fork()
@@ -116,35 +122,34 @@ def fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, 
         app.config.InteractiveShell.banner1 = ""
         app.config.InteractiveShellApp.ignore_cwd = True
         app.initialize([])
-        sys.path.insert(0, "")  # now, so that no file of the student's is taken for the kernel's
+        sys.path.insert(0, "")  # only now: the kernel must not import the student's files
         app.start()
     finally:
         os._exit(0)
 
 
 def run(job: dict[str, Any], descriptors: list[int]) -> None:
-    """Run the notebook of a job. descriptors: the lines out, the checker's socket, the hand-in.
+    """Run the notebook of one submission.
 
-    job: work and runtime (folders), cell_timeout_s, max_output_bytes, environment, checker (the
-    variable that names the socket). The hand-in is a zip with the notebook first and the
-    student's files after it.
+    job: work and runtime (folders), cell_timeout_s, max_output_bytes, environment. descriptors:
+    for the lines, the checker's socket, and the submission as `pack` returns it.
     """
-    out, checker, hand_in = descriptors
+    out, checker, submission = descriptors
     os.environ.clear()
     os.environ.update(job["environment"])
     for folder in (job["work"], job["runtime"]):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-    notebook = _unpack(hand_in, job["work"])
-    environment = {**job["environment"], job["checker"]: str(checker)}
-    waiting = fork_kernel(environment, job["work"], out)
-    os.close(checker)  # the kernel's alone
+    notebook = _unpack(submission, job["work"])
+    environment = {**job["environment"], CHECKER_FD: str(checker)}
+    waiting = _fork_kernel(environment, job["work"], out)
+    os.close(checker)  # only the kernel keeps it
     with os.fdopen(out, "w", buffering=1, closefd=False) as lines:
         asyncio.run(_execute(notebook, waiting, job, lines))
 
 
-def _unpack(hand_in: int, work: str) -> Any:
-    """The notebook of a hand-in; its files go to the working folder."""
-    with os.fdopen(hand_in, "rb") as source, zipfile.ZipFile(source) as archive:
+def _unpack(submission: int, work: str) -> Any:
+    """The submitted notebook; the student's other files go to the working folder."""
+    with os.fdopen(submission, "rb") as source, zipfile.ZipFile(source) as archive:
         first, *others = archive.infolist()
         for member in others:
             archive.extract(member, work)
@@ -152,7 +157,7 @@ def _unpack(hand_in: int, work: str) -> Any:
 
 
 def pack(notebook: Any, files: dict[str, bytes]) -> bytes:
-    """The hand-in that `run` unpacks."""
+    """The submission as `run` expects it: a zip with the notebook first, then the files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("/notebook"), nbformat.writes(notebook))
@@ -164,13 +169,13 @@ def pack(notebook: Any, files: dict[str, bytes]) -> bytes:
 async def _execute(
     notebook: Any, waiting: tuple[int, int], job: dict[str, Any], lines: Any
 ) -> None:
-    """Send the cells, one after the other; a line for each, and one at the end that says why."""
+    """Execute the cells in order; write a line for each, and a last one with why it ended."""
     manager = AsyncKernelManager(transport="ipc", ip=f"{job['runtime']}/kernel")
     manager.connection_file = f"{job['runtime']}/kernel.json"
     manager.provisioner = ForkProvisioner(kernel_id="k", kernel_spec=None, parent=manager)
     client = _Runner(notebook, km=manager, allow_errors=True, timeout=job["cell_timeout_s"])
     client.startup_timeout = START_WITHIN_S
-    client.room = job["max_output_bytes"]
+    client.bytes_left = job["max_output_bytes"]
     began = time.monotonic()
     end: dict[str, Any] = {"end": "ran"}
     try:
@@ -195,18 +200,18 @@ async def _execute(
     except DeadKernelError:
         end = {"end": "died", "code": await manager.provisioner.poll(), "cell": index}
         _write(lines, {"cell": index, "outputs": _plain(cell.outputs)})
-    if client.room < 0:
+    if client.bytes_left < 0:
         end = {"end": "overflow", "cell": index}
     _write(lines, end)
 
 
 async def _interrupted(manager: AsyncKernelManager, client: AsyncKernelClient) -> bool:
-    """Whether the kernel, told to stop what it does, is ready for the next cell."""
+    """Interrupt the kernel; whether it is then ready for the next cell."""
     await manager.provisioner.send_signal(signal.SIGINT)
     message = client.kernel_info()
     until = time.monotonic() + GRACE_S
     while (left := until - time.monotonic()) > 0:
-        with suppress(Exception):  # Empty, or whatever a hostile kernel has sent
+        with suppress(Exception):  # Empty, or anything that a hostile kernel sends
             reply = await client.shell_channel.get_msg(timeout=left)
             if reply["parent_header"].get("msg_id") == message:
                 return True

@@ -1,0 +1,179 @@
+"""Control groups: everything inside is killed, nothing is left, and a parent is found by trying."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from course_pkg.sandbox import cgroup_parent, cgroups
+from course_pkg.sandbox.policy import MIB
+
+
+@pytest.fixture(scope="module")
+def parent():
+    found = cgroup_parent.find_parent()
+    if found is None:
+        pytest.skip("no control group can be created here")
+    return found
+
+
+@pytest.fixture
+def group(parent):
+    created = cgroups.Cgroup(parent, "test", 100 * MIB, 20)
+    yield created
+    created.close()
+
+
+def started_in(group, script):
+    """A shell inside the group, once it has printed "up"."""
+    process = subprocess.Popen(
+        ["sh", "-c", f"echo up; {script}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: [os.write(join, b"0") for join in group.join_descriptors],
+    )
+    assert process.stdout.readline() == b"up\n"
+    return process
+
+
+def test_killing_a_group_kills_all_processes_and_none_can_start(group):
+    stubborn = "trap '' TERM INT HUP; for i in 1 2 3 4 5; do setsid sleep 60 & done; echo; wait"
+    process = started_in(group, stubborn)
+    process.stdout.readline()
+    assert len(group._members()) == 6
+    group.kill()
+    assert group._members() == set()
+    assert process.wait(timeout=5) == -signal.SIGKILL
+    late = started_in(group, "sleep 60 & wait")
+    assert late.wait(timeout=10) != 0  # it may join, but its fork is refused
+    assert group.out_of_processes()
+
+
+def test_closing_a_group_kills_and_removes_it_and_may_be_repeated(group):
+    process = started_in(group, "exec sleep 60")
+    folders, descriptors = group._folders, group.join_descriptors
+    assert all(folder.is_dir() for folder in folders)
+    group.close()
+    group.close()
+    assert process.wait(timeout=5) == -signal.SIGKILL
+    assert not any(folder.exists() for folder in folders)
+    for descriptor in descriptors:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
+def test_a_second_group_of_the_same_name_is_refused_and_the_first_remains(parent, group):
+    with pytest.raises(FileExistsError):
+        cgroups.Cgroup(parent, "test", 100 * MIB, 20)
+    assert all(folder.is_dir() for folder in group._folders)
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", "a b", "a\n"])
+def test_a_name_that_is_not_one_part_of_a_path_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="name"):
+        cgroups.Cgroup(cgroups.CgroupParent("cgroup v2", tmp_path, tmp_path), name, MIB, 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_the_groups_of_graders_that_were_killed_are_removed(parent, group):
+    dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
+    stale = parent.memory / f"course-{dead}-slot"
+    stale.mkdir()
+    cgroup_parent._remove_stale(parent)
+    assert not stale.exists()
+    assert all(folder.is_dir() for folder in group._folders)
+
+
+# Where groups can be created: other machines, as files.
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Write a machine's /proc and control groups; {top} in `mountinfo` is the groups' folder."""
+    top = tmp_path / "cgroup"
+    monkeypatch.setattr(cgroup_parent, "PROC", tmp_path / "proc")
+
+    def build(own, mountinfo, files=None, parents=None):
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(own)
+        (tmp_path / "proc/self/mountinfo").write_text(mountinfo.format(top=top))
+        for name, text in (files or {}).items():
+            (top / name).parent.mkdir(parents=True, exist_ok=True)
+            (top / name).write_text(text)
+        for pid, parent in (parents or {}).items():
+            (tmp_path / f"proc/{pid}").mkdir()
+            (tmp_path / f"proc/{pid}/stat").write_text(f"{pid} (a) b) S {parent} 0 0")
+        return top
+
+    return build
+
+
+V2 = "31 23 0:28 {root} {{top}} rw,relatime shared:1 - cgroup2 cgroup2 rw\n"
+BOTH = "cpu memory pids\n"
+
+
+def test_version_2_uses_the_ancestors_that_delegate_both_controllers(machine):
+    files = {
+        "cgroup.controllers": BOTH,
+        "cgroup.subtree_control": BOTH,
+        "user/cgroup.controllers": BOTH,
+        "user/cgroup.subtree_control": BOTH,
+        "user/session/cgroup.controllers": BOTH,
+        "user/session/cgroup.subtree_control": "",
+        "user/session/cgroup.type": "domain",
+        "user/session/cgroup.procs": "10\n20\n",
+    }
+    top = machine("0::/user/session\n", V2.format(root="/"), files, {10: 1, 20: 1})
+    expected = [cgroups.CgroupParent("cgroup v2", folder, folder) for folder in (top / "user", top)]
+    assert list(cgroup_parent._candidates()) == expected
+    assert not (
+        top / "user/session" / cgroup_parent.LEAF
+    ).exists()  # 10 and 20 are not one process tree
+
+
+def test_alone_in_a_scope_the_grader_moves_to_a_group_below(machine, monkeypatch):
+    undo = []
+    monkeypatch.setattr(cgroup_parent.atexit, "register", lambda *call: undo.append(call))
+    files = {
+        "g.scope/cgroup.controllers": BOTH,
+        "g.scope/cgroup.subtree_control": "",
+        "g.scope/cgroup.type": "domain",
+        "g.scope/cgroup.procs": "10\n20\n",
+        f"g.scope/{cgroup_parent.LEAF}/cgroup.procs": "",
+    }
+    top = machine("0::/g.scope\n", V2.format(root="/"), files, {10: 1, 20: 10})
+    list(cgroup_parent._candidates())
+    assert (top / "g.scope/cgroup.subtree_control").read_text() == "+memory +pids"
+    moved = top / "g.scope" / cgroup_parent.LEAF / "cgroup.procs"
+    assert moved.read_text() in ("10", "20")  # the kernel's file would append
+    ((function, *arguments),) = undo
+    assert arguments[2] == os.getpid()
+    arguments[2] += 1
+    function(*arguments)  # does nothing in a fork
+    assert (top / "g.scope/cgroup.subtree_control").read_text() == "+memory +pids"
+
+
+def test_the_kind_of_a_systemd_scope_is_named(machine):
+    files = {f"a.scope/cgroup.{name}": BOTH for name in ("controllers", "subtree_control")}
+    machine("0::/a.scope\n", V2.format(root="/"), files)
+    assert [found.kind for found in cgroup_parent._candidates()] == ["systemd scope"]
+
+
+def test_in_a_container_only_a_part_of_the_tree_is_mounted(machine):
+    files = {"inner/cgroup.controllers": BOTH, "inner/cgroup.subtree_control": BOTH}
+    top = machine("0::/docker/1/inner\n", V2.format(root="/docker/1"), files)
+    assert [found.memory for found in cgroup_parent._candidates()] == [top / "inner"]
+
+
+def test_version_1_needs_both_controllers(machine):
+    own = "9:name=systemd:/\n8:pids:/job\n4:memory:/job\n1:cpu,cpuacct:/\n0::/\n"
+    lines = [
+        f"3{i} 31 0:3{i} / {{top}}/{name} rw - cgroup cgroup rw,{name}\n"
+        for i, name in enumerate(("memory", "pids"))
+    ]
+    top = machine(own, "".join(lines), {"memory/job/x": "", "pids/job/x": ""})
+    expected = cgroups.CgroupParent("cgroup v1", top / "memory/job", top / "pids/job")
+    assert list(cgroup_parent._candidates()) == [expected]
+    (cgroup_parent.PROC / "self/mountinfo").write_text(lines[0].format(top=top))
+    assert list(cgroup_parent._candidates()) == []

@@ -1,0 +1,69 @@
+"""The fork server: it reports failures, does not confuse its answers, and ends with its client."""
+
+import os
+import socket
+import threading
+
+import pytest
+
+from course_pkg.sandbox import policy
+from course_pkg.sandbox.fork_server import MAX_MESSAGE, ForkServer
+from course_pkg.sandbox.namespaces import SandboxFailed
+from course_pkg.sandbox.probe import probe
+
+from .conftest import LIMITS, ROOT
+
+ENVIRONMENT = policy.environment({"PYTHONPATH": str(ROOT)})
+NO_SANDBOX = {"pidfd": None, "join": [], "uid": None, "limits": LIMITS}
+
+
+def test_a_server_that_cannot_import_its_target_says_what_is_missing():
+    with (
+        ForkServer("no.such.module:run", (), ENVIRONMENT) as server,
+        pytest.raises(SandboxFailed, match="No module named 'no'"),
+    ):
+        server.ready()
+
+
+@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+def test_a_child_that_fails_writes_the_reason_to_its_first_descriptor(inside):
+    assert inside("raise ValueError('wrong')") == {"failed": "ValueError: wrong"}
+
+
+def test_a_child_without_a_sandbox_gets_its_descriptors_and_nothing_else(server):
+    code = """
+import os
+here = os.listdir("/proc/self/fd")
+found = sorted(int(fd) for fd in here if os.path.exists(f"/proc/self/fd/{fd}"))
+result = [[fd for fd in found if fd > 2] == descriptors, os.getsid(0) == os.getpid()]
+"""
+    out, into = os.pipe()
+    with os.fdopen(out) as answers:
+        server.fork({"code": code}, [into], **NO_SANDBOX)
+        os.close(into)
+        assert answers.read() == "[true, true]"
+
+
+def test_a_late_answer_is_not_mistaken_for_the_next_one():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(0.05)
+    server = ForkServer.__new__(ForkServer)
+    server._socket, server._lock, server._requests = ours, threading.Lock(), 0
+    with ours, theirs:
+        with pytest.raises(SandboxFailed, match="does not answer"):
+            server.fork({}, [0], **NO_SANDBOX)
+        theirs.send(b"1 111")
+        theirs.send(b"2 222")
+        assert server.fork({}, [0], **NO_SANDBOX) == 222
+
+
+def test_a_job_that_is_too_large_is_refused_before_it_is_sent(server):
+    with pytest.raises(ValueError, match=f"at most {MAX_MESSAGE:,}"):
+        server.fork({"code": "x" * MAX_MESSAGE}, [], **NO_SANDBOX)
+
+
+def test_a_server_ends_when_its_client_closes_the_socket():
+    with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as server:
+        server.ready()
+        server._socket.close()
+        assert server._process.wait(10) == 0

@@ -1,0 +1,121 @@
+"""The watchdog: it tells apart whose fault a lack of memory is, and leaves nothing behind."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from course_pkg.sandbox import watchdog
+from course_pkg.sandbox.policy import MIB
+from course_pkg.sandbox.probe import find_bubblewrap, probe
+
+needs_sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+
+
+@pytest.fixture
+def sandbox():
+    """A sandbox with a program that takes 40 MiB when it reads a byte; `init`: its process id."""
+    info, info_write = os.pipe()
+    data = os.memfd_create("data")
+    program = "import os, time; print('up', flush=True); os.read(0, 1)\n"
+    program += "x = b'x' * (40 << 20); time.sleep(60)"
+    line = [
+        str(find_bubblewrap()),
+        "--info-fd",
+        str(info_write),
+        "--unshare-pid",
+        "--die-with-parent",
+    ]
+    line += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
+    # A file in bubblewrap's own tmpfs, and a tmpfs that another one covers.
+    line += ["--ro-bind-data", str(data), "/etc/hostname", "--tmpfs", "/srv", "--tmpfs", "/srv"]
+    line += ["--unshare-user"] if os.getuid() else []
+    process = subprocess.Popen(
+        [*line, sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[info_write, data],
+    )
+    os.close(info_write)
+    os.close(data)
+    process.stdout.readline()
+    process.init = json.loads(os.read(info, 4096))["child-pid"]
+    os.close(info)
+    yield process
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+
+def grow(process):
+    process.stdin.write(b"x")
+    process.stdin.flush()
+
+
+@needs_sandbox
+def test_a_growing_sandbox_is_killed_first_when_the_machine_runs_out_of_memory(
+    sandbox, monkeypatch
+):
+    monkeypatch.setattr(watchdog, "FLOOR", 2.0)  # more than the machine has: always short of memory
+    enforcer = watchdog.Watchdog(300 * MIB, 50)
+    enforcer.watch(sandbox.init)
+    assert sandbox.poll() is None  # it has not grown yet
+    grow(sandbox)
+    sandbox.wait(timeout=10)
+    assert enforcer.killed_within_limits() and not enforcer.out_of_memory()
+    enforcer.close()
+
+
+@needs_sandbox
+def test_any_sandbox_is_killed_when_the_machine_stays_out_of_memory(sandbox, monkeypatch):
+    monkeypatch.setattr(watchdog, "FLOOR", 2.0)
+    enforcer = watchdog.Watchdog(300 * MIB, 50)
+    enforcer.watch(sandbox.init)
+    sandbox.wait(timeout=30)
+    assert enforcer.killed_within_limits() and not enforcer.out_of_memory()
+    enforcer.close()
+
+
+@needs_sandbox
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_watchdog_that_cannot_measure_kills_the_sandbox(sandbox, monkeypatch):
+    enforcer = watchdog.Watchdog(300 * MIB, 50)
+
+    def fail(exact):
+        raise PermissionError("no measurement")
+
+    monkeypatch.setattr(enforcer, "_measure", fail)
+    enforcer.watch(sandbox.init)
+    sandbox.wait(timeout=10)
+    enforcer.close()
+    assert enforcer.killed_within_limits() and not enforcer.out_of_memory()
+
+
+@needs_sandbox
+def test_killing_waits_until_all_is_gone_and_closing_closes_all_descriptors(sandbox):
+    before = set(os.listdir("/proc/self/fd"))
+    enforcer = watchdog.Watchdog(300 * MIB, 50)
+    other = subprocess.Popen(["sleep", "60"])
+    enforcer.watch(sandbox.init, other.pid)
+    enforcer.kill()
+    assert other.wait(timeout=5) == -signal.SIGKILL
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # gone by now
+        state = Path(f"/proc/{sandbox.init}/stat").read_text().rpartition(")")[2].split()[0]
+        assert state in "ZX"  # dead: bubblewrap has not waited for it yet
+    enforcer.close()
+    enforcer.close()
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert not enforcer.out_of_memory() and not enforcer.killed_within_limits()
+
+
+def test_a_process_outside_a_sandbox_is_refused():
+    enforcer = watchdog.Watchdog(300 * MIB, 50)
+    with pytest.raises(ValueError, match="not in a sandbox"):
+        enforcer.watch(os.getpid())
+    enforcer.close()
