@@ -50,7 +50,6 @@ def test_every_page_is_in_the_table_of_contents_and_exists():
 def test_glossary_has_both_names_and_a_definition_for_each_term():
     text = (ROOT / "book/appendix/glossary.md").read_text()
     entries = text.split("```{glossary}\n")[1].split("\n```")[0].split("\n\n")
-    assert len(entries) >= 80
     for entry in entries:
         english, chinese, *definition = entry.split("\n")
         assert re.search(r"[\u4e00-\u9fff]", chinese) and english.isascii(), entry

@@ -21,7 +21,7 @@ TEXT = (
 
 @pytest.fixture(scope="module")
 def straight():
-    """Model and tokenizer as transformers reads them from the GGUF, with nothing mended."""
+    """Model and tokenizer as transformers reads them from the GGUF, with nothing fixed."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     gguf = source.find_gguf()
@@ -39,6 +39,7 @@ def perplexity(model, ids):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_perplexity_and_every_weight_equal_those_straight_from_the_gguf(smollm2, straight):
     model, tokenizer = smollm2
     raw_model, raw_tokenizer = straight
@@ -49,6 +50,7 @@ def test_perplexity_and_every_weight_equal_those_straight_from_the_gguf(smollm2,
     for name, weight in model.state_dict().items():
         assert torch.equal(weight, raw.pop(name)), name
     assert not raw
+    assert raw_tokenizer.tokenize("a  5") == ["a", "Ġ", "Ġ", "5"]  # the conversion fixes this
 
 
 def test_it_knows_the_capital_of_france(smollm2):
@@ -118,10 +120,10 @@ def test_generation_in_a_batch_equals_generation_alone(smollm2):
         assert tokenizer.decode(alone[0], skip_special_tokens=True) == generated
 
 
-def test_digits_are_split_off_before_words_as_in_training(smollm2, straight):
+def test_digits_are_split_off_before_words_as_in_training(smollm2):
+    """The tokenizer in the GGUF gives two tokens for the two spaces before a digit."""
     tokens = smollm2.tokenizer.tokenize("a  5 12")
     assert tokens == ["a", "ĠĠ", "5", "Ġ", "1", "2"]
-    assert straight[1].tokenize("a  5") == ["a", "Ġ", "Ġ", "5"]  # what the mend is for
 
 
 def test_text_comes_back_exactly_but_for_the_control_characters_that_have_no_symbol(smollm2):
@@ -146,29 +148,21 @@ def test_every_user_can_read_the_cache(smollm2):
 
 
 LOAD = """
-import sys, time
 from course_pkg.lm.load import load
-start = time.perf_counter()
 model, tokenizer = load()
-print(time.perf_counter() - start)
 print(model.generation_config.eos_token_id)
 """
 
 
 @pytest.mark.slow
-def test_a_fresh_process_loads_it_quietly_in_under_three_seconds(smollm2):
+def test_a_fresh_process_loads_it_quietly(smollm2):
     command = [sys.executable, "-c", LOAD]
-    seconds = []
-    for _ in range(3):  # the best of three: other programs may be at work
-        fresh = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert fresh.stderr == ""
-        seconds.append(float(fresh.stdout.split()[0]))
-        if seconds[-1] < 3:
-            break
-    assert min(seconds) < 3
+    fresh = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (fresh.stdout, fresh.stderr) == ("[2, 0]\n", "")
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_convert_the_real_model_once_and_both_load_it(tmp_path):
     environment = os.environ | {"COURSE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", LOAD]

@@ -1,0 +1,153 @@
+"""A small book with the course's settings and extensions: pages that use everything there is."""
+
+import shutil
+from pathlib import Path
+
+import yaml
+
+from .support import EXTENSIONS, HEADER, ROOT
+
+SUMS = '''"""Sums of numbers, as `sum` makes them.
+
+    total = x_1 + x_2
+
+Chapter: sample.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Total:
+    """A sum with its parts.
+
+    parts: the numbers, (n,) of them; at least one_part.
+    scale: a factor * on the sum_of_parts. offset: what is added.
+    Raises ValueError if there are none.
+    Source: arithmetic. Chapter: sample.
+
+    >>> Total((1, 2)).mean
+    1.5
+    """
+
+    parts: tuple[float, ...]
+    scale: float = 1.0
+    offset: "torch.Tensor | None" = None
+
+    @property
+    def mean(self) -> float:
+        """The sum over the count. Chapter: sample, nowhere/planned."""
+        return self.scale * sum(self.parts) / len(self.parts)
+
+
+def joined(total: Total, device: torch.device) -> torch.Tensor:
+    """The parts as a tensor. Chapter: sample."""
+    return torch.tensor(total.parts, device=device)
+'''
+
+SAMPLE = r"""
+# A sample of everything
+
+(here)=
+Inline $a^2 + b^2 = c^2$, and the answer {glue:text}`answer:.2f` of the word {glue:text}`word`.
+
+$$
+\mathcal L = -\sum_t \ln p_\theta(x_t \mid x_{<t}), \qquad W' = W + \frac{\alpha}{r} B A
+$$ (eq-sample)
+
+See {eq}`eq-sample` and {ref}`the start <here>`. From a paper: {cite:p}`hu2022lora`.
+
+```{note}
+A note, with {doc}`a page <index>`.
+```
+
+```{literalinclude} ../course_pkg/__init__.py
+:pyobject: twice
+```
+
+```{glossary}
+perplexity
+  A measure of surprise.
+```
+
+| a | b |
+|---|---|
+| longlonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglong | x |
+
+```{code-cell} ipython3
+from myst_nb import glue
+from course_pkg.sums import Total
+print("total", Total((1, 2)).mean)
+glue("answer", 41.9999, display=False)
+glue("word", "hello", display=False)
+```
+
+```{code-cell} ipython3
+---
+mystnb:
+  image:
+    alt: A line that rises.
+---
+import matplotlib.pyplot as plt
+plt.plot([1, 2, 3]);
+```
+
+```{code-cell} ipython3
+from jupyterquiz import display_quiz
+display_quiz([{"question": r"What is \(1 + 1\)?", "type": "multiple_choice", "answers": [
+    {"answer": "2", "correct": True, "feedback": "Yes."},
+    {"answer": "3", "correct": False, "feedback": "No."}]}])
+```
+
+```{bibliography}
+```
+"""
+
+
+def page(title: str, code: str) -> str:
+    """A page with one code cell."""
+    return f"{HEADER}# {title}\n\n```{{code-cell}} ipython3\n{code}\n```\n"
+
+
+PAGES = {
+    "index": "# Start\n",
+    "sample": HEADER + SAMPLE,
+    "api": "# Code\n\n```{eval-rst}\n.. package:: course_pkg\n```\n",
+    "direct": page("Direct", 'from course_pkg.one import ONE\nprint("one is", ONE)'),
+    "chained": page("Chained", 'from course_pkg import chain\nprint("chain is", chain.value())'),
+    "data": page("Data", 'from course_pkg.reader import read\nprint("data is", read())'),
+    "other": page("Other", 'import course_pkg.two\nprint("two is", course_pkg.two.TWO)'),
+}
+MODULES = {
+    "__init__": "def twice(x):\n    return 2 * x\n",
+    "sums": SUMS,
+    "one": "ONE = 1\n",
+    "two": "TWO = 2\n",
+    "chain": "def value():\n    from .one import ONE\n    return 10 * ONE\n",
+    "reader": "from pathlib import Path\n\n\ndef read():\n"
+    '    return (Path(__file__).parent / "data" / "words.txt").read_text()\n',
+}
+
+
+def write(folder: Path) -> None:
+    """Write the sources of the small book into an empty folder."""
+    shutil.copytree(ROOT / "book" / "_static", folder / "book" / "_static")
+    for name in ("_config.yml", "book/matplotlibrc", "book/references.bib"):
+        shutil.copy(ROOT / name, folder / name)
+    config = yaml.safe_load((ROOT / "_config.yml").read_text())
+    extensions = config["sphinx"]["local_extensions"]
+    config["sphinx"]["local_extensions"] = {name: str(EXTENSIONS) for name in extensions}
+    config["sphinx"]["config"]["execute_first"] = ["book/sample"]
+    (folder / "_config.yml").write_text(yaml.safe_dump(config))
+    chapters = [{"file": f"book/{name}"} for name in PAGES if name != "index"]
+    toc = {"format": "jb-book", "root": "book/index", "chapters": chapters}
+    (folder / "_toc.yml").write_text(yaml.safe_dump(toc))
+    (folder / "requirements.txt").write_text("torch==1\n")
+    (folder / "course_pkg" / "data").mkdir(parents=True)
+    (folder / "course_pkg/data/words.txt").write_text("first")
+    for name, text in PAGES.items():
+        (folder / "book" / f"{name}.md").write_text(text)
+    for name, text in MODULES.items():
+        (folder / "course_pkg" / f"{name}.py").write_text(text)

@@ -1,0 +1,197 @@
+"""The records of experiments in the book: complete, fresh, and repeatable."""
+
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from course_pkg.lm.experiments import (
+    FOLDER,
+    ExperimentError,
+    content_hash,
+    load_experiment,
+    stale_files,
+)
+
+from .support import ROOT
+
+EXPERIMENTS = ROOT / "book" / "experiments"
+sys.path.insert(0, str(EXPERIMENTS))  # where the scripts import each other from
+import record as recording  # noqa: E402
+
+NAMES = sorted(
+    path.stem for path in EXPERIMENTS.glob("*.py") if "\n    main(" in path.read_text("utf-8")
+)
+
+
+class Script:
+    """What an experiment's script passes to `main` when it runs."""
+
+    def __init__(self, name: str) -> None:
+        path = EXPERIMENTS / f"{name}.py"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(recording, "main", self._keep)
+            runpy.run_path(str(path), run_name="__main__")
+        self.files = recording.files(path, self.data)
+
+    def _keep(self, script, plan, prepare, measure, *, probe, settings, data) -> None:
+        self.plan, self.prepare, self.measure = list(plan), prepare, measure
+        self.probe, self.settings, self.data = probe, settings, data
+
+
+def test_every_script_has_its_record_and_every_record_its_script():
+    assert NAMES and sorted(path.stem for path in FOLDER.glob("*.json")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_is_fresh(name):
+    """If this fails, its message has the command that fixes it."""
+    record, script = load_experiment(name), Script(name)
+    assert (record.files, record.settings) == (script.files, script.settings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_has_every_row_of_its_plan_once(name):
+    rows, keys = load_experiment(name).rows, Script(name).plan
+    assert [key for key in keys if recording.find(rows, key) is None] == []
+    assert len(rows) == len(keys)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_says_how_it_came_about(name):
+    record = load_experiment(name)
+    assert record.name == name and record.command.endswith(f"/{name}.py")
+    assert {"cpu", "cores", "threads"} <= record.machine.keys()
+    assert {"python", "torch", "transformers"} <= record.versions.keys()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", record.date) and record.minutes > 1
+    assert f"book/experiments/{name}.py" in record.files
+    assert {
+        "course_pkg/lm/datasets.py",
+        "course_pkg/data/navigator/train.jsonl",
+    } <= record.files.keys()
+
+
+ALWAYS = "lora_rank"  # its short row runs in every `make test`, those of the others in test-all
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == ALWAYS else pytest.mark.exhaustive) for n in NAMES],
+)
+def test_the_short_row_comes_out_again_as_recorded(name):
+    script = Script(name)
+    row = recording.timed(script.prepare(), script.probe, script.measure)
+    assert recording.compare(row, recording.find(load_experiment(name).rows, script.probe)) == []
+
+
+def test_cutting_nothing_gives_the_base_model_and_its_full_rank_the_trained_one():
+    """Two records agree where they measure the same thing."""
+    base = load_experiment("lora_rank").select(steps=0)[0]["nll"]
+    for row in load_experiment("lora_delta_w").select(of="ΔW", steps=30):
+        assert row["cut_ranks"][0] == 0
+        assert row["cut_nll"][0] == pytest.approx(base, rel=1e-4)
+        assert row["cut_nll"][-1] == pytest.approx(row["nll"], rel=0.01)
+
+
+# ---------------------------------------------------------------- staleness, on a copy
+
+
+@pytest.fixture
+def copy(tmp_path) -> Path:
+    """The files that a record depends on, in another folder."""
+    for name in load_experiment("lora_rank").files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text("utf-8")
+    assert text.count(old) >= 1
+    path.write_text(text.replace(old, new, 1), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        (
+            "book/experiments/lora_rank.py",
+            "ALPHA, LEARNING_RATE, SEEDS = 16.0",
+            "ALPHA, LEARNING_RATE, SEEDS = 32.0",
+        ),
+        (
+            "book/experiments/navigator_task.py",
+            "STEPS, BATCH, WARMUP = 30",
+            "STEPS, BATCH, WARMUP = 31",
+        ),
+        ("course_pkg/adapters/lora.py", "self.alpha /", "2 * self.alpha /"),
+        ("course_pkg/data/navigator/train.jsonl", "LOG: ", "Log: "),
+    ],
+)
+def test_an_edited_constant_or_example_makes_it_stale(copy, file, old, new):
+    assert load_experiment("lora_rank", root=copy).rows
+    edit(copy / file, old, new)
+    with pytest.raises(ExperimentError) as error:
+        load_experiment("lora_rank", root=copy)
+    assert file in str(error.value)
+    assert "`python book/experiments/lora_rank.py --restart`" in str(error.value)
+    assert "`python book/experiments/lora_rank.py --confirm`" in str(error.value)
+
+
+def test_comments_docstrings_and_other_files_do_not(copy):
+    record = load_experiment("lora_rank")
+    edit(copy / "book/experiments/lora_rank.py", '"""One run: ', '"""A run: ')
+    edit(
+        copy / "course_pkg/finetuning/masking.py",
+        "IGNORE_INDEX = -100",
+        "IGNORE_INDEX = -100  # none\n\n# words",
+    )
+    (copy / "course_pkg/cli.py").write_text("x = 1\n")
+    assert stale_files(record, copy) == []
+
+
+def test_what_an_installed_package_lacks_is_not_asked_for(copy):
+    shutil.rmtree(copy / "book")
+    assert load_experiment("lora_rank", root=copy).rows
+
+
+def test_a_missing_record_is_one_clear_error():
+    with pytest.raises(
+        ExperimentError, match=r"no record 'lora_ranks' .* there are: lora_delta_w, lo"
+    ):
+        load_experiment("lora_ranks")
+
+
+SOURCE = '''"""Doc."""
+def f(x):  # a comment
+    """Doc."""
+
+    return f"#{x}" + """a
+
+    # b"""
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("  # a comment", "", True),
+        ('"""Doc."""', '"""Other.\n\n# words\n"""', True),
+        ("    return", "\n\n    # why\n    return", True),
+        ("#{x}", "{x}", False),
+        ("a\n\n", "a\n", False),  # a blank line in a string counts
+        ("    # b", "    # c", False),
+        ("f(x)", "f(x, y)", False),
+    ],
+)
+def test_the_hash_sees_what_can_change_a_result_and_no_more(tmp_path, old, new, same):
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(SOURCE)
+    after.write_text(SOURCE)
+    edit(after, old, new)
+    assert (content_hash(before) == content_hash(after)) is same

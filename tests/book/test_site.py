@@ -1,0 +1,136 @@
+"""The built site: it asks nothing of another host, and its pages, notebooks and links are whole."""
+
+import json
+import re
+from pathlib import Path
+
+import codelinks
+import costs
+import nbformat
+import offline
+import pytest
+import rerun
+import yaml
+
+from .support import ROOT
+
+HOSTS = ("cdn.jsdelivr.net", "unpkg.com", "cdnjs.cloudflare.com", "mybinder.org", "googleapis")
+GFLOPS = 50  # float32 speed of one core of a laptop, which the budgets are for
+PAGE, BOOK = 60, 25 * 60  # processor seconds
+LONG = {"book/adapters/lora": 3 * 60}  # pages with a budget of their own
+
+
+@pytest.fixture(scope="module")
+def html(site) -> dict[Path, str]:
+    """Path → text of every page of the site; templates of the theme are left out."""
+    return {path: path.read_text("utf8") for path in site.rglob("*.html")
+            if not path.name.endswith("macros.html")}  # fmt: skip
+
+
+def sources() -> dict[str, str]:
+    """Name → text of every page's source."""
+    return {
+        path.relative_to(ROOT).with_suffix("").as_posix(): path.read_text("utf8")
+        for path in (ROOT / "book").rglob("*.md")
+    }
+
+
+def test_pages_and_styles_load_nothing_from_elsewhere(site, html):
+    styles = {path: path.read_text("utf8", errors="replace") for path in site.rglob("*.css")}
+    found = {path: offline.loaded_urls(text) for path, text in (html | styles).items()}
+    assert {path: urls for path, urls in found.items() if urls} == {}
+    named = {path: [host for host in HOSTS if host in text] for path, text in html.items()}
+    assert {path: hosts for path, hosts in named.items() if hosts} == {}
+
+
+def test_scripts_and_styles_that_pages_use_are_there(html):
+    used = re.compile(r'<(?:script|link)\b[^>]*?(?:src|href)="([^"#?:]+\.(?:js|css))')
+    files = {path.parent / name for path, text in html.items() for name in used.findall(text)}
+    assert [file for file in files if not file.is_file()] == []
+
+
+def test_next_leads_through_every_page_and_previous_back(site, html):
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    order = [
+        site / f"{name}.html" for name in (toc["root"], *re.findall(r"'file': '([^']+)'", str(toc)))
+    ]
+    for direction, way in (("right-next", order), ("left-prev", order[::-1])):
+        leads = re.compile(rf'class="{direction}"\s+href="([^"]+)"')
+        for path, following in zip(way, [*way[1:], None], strict=True):
+            found = leads.search(html[path])
+            assert (found and (path.parent / found[1]).resolve()) == following
+
+
+def test_every_notebook_to_download_is_valid_and_plain(site):
+    files = list((site / "_sources").rglob("*.ipynb"))
+    assert files
+    for file in files:
+        notebook = nbformat.read(file, 4)
+        nbformat.validate(notebook)
+        prose = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        assert "{glue" not in prose and "```{" not in prose, file
+
+
+def test_every_page_with_code_ends_with_links_to_the_modules_it_uses(site, html):
+    """Each module's name leads to the place on an API page where it is described."""
+    for name, text in sources().items():
+        used = codelinks.used_modules(ROOT, text)
+        if not used:
+            continue
+        page = site / f"{name}.html"
+        line = re.search(r'<p class="code-used">(.*?)</p>', html[page], re.DOTALL)
+        assert line, f"{name}: no line with the modules {used}"
+        links = dict(re.findall(r'href="([^"]+)" title="([\w.]+)"', line[1]))
+        assert sorted(links.values()) == used
+        for target in links:
+            file, _, anchor = target.partition("#")
+            described = html[(page.parent / file).resolve()]
+            assert f'id="{anchor}"' in described
+
+
+# ---------------------------------------------------------------- what the pages took
+
+
+@pytest.fixture(scope="module")
+def record(site) -> dict[str, dict]:
+    """Page → what it took when it ran."""
+    return json.loads((site / costs.RECORD).read_text())
+
+
+def on_a_laptop(cost: dict) -> float:
+    """Processor seconds of a page on a machine of at least a laptop's speed.
+
+    Pages have one thread, so these are also the seconds that a page takes if it runs alone.
+    """
+    return min(1.0, cost["gflops"] / GFLOPS) * cost["cpu_seconds"]
+
+
+def test_every_page_and_the_book_keep_their_budgets(record):
+    took = {page: on_a_laptop(cost) for page, cost in record.items()}
+    assert {page: t for page, t in took.items() if t > LONG.get(page, PAGE)} == {}
+    assert sum(took.values()) <= BOOK
+
+
+def test_every_page_that_runs_shows_what_it_took(html, site, record):
+    for name, text in sources().items():
+        line = re.search(
+            r'</h1>\s*<p class="page-cost">(.*?)</p>', html[site / f"{name}.html"], re.DOTALL
+        )
+        runs = bool(rerun.page_code(text))
+        assert (name in record) is bool(line) is runs, name
+        assert not runs or costs.in_words(record[name]) in line[1]
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        ({"seconds": 8.4, "bytes": 318e6}, "8 s on 1 CPU core, 318 MB of memory, no GPU"),
+        ({"seconds": 160, "bytes": 2.34e9, "threads": 2},
+         "2 min 40 s on 2 CPU cores, 2.3 GB of memory, no GPU"),
+        ({"gpu": "an H200", "gpu_bytes": 3e9},
+         "1 s on 1 CPU core, 1 MB of memory, 3.0 GB of an H200"),
+    ],
+)  # fmt: skip
+def test_the_figures_in_words(cost, words):
+    whole = {"seconds": 1, "bytes": 1e6, "threads": 1, "gpu": "", "gpu_bytes": 0} | cost
+    assert costs.in_words(whole) == words

@@ -1,0 +1,185 @@
+"""The book's extensions, on a small book that is built once and then edited."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import costs
+import nbclient
+import nbformat
+import pytest
+from babel.messages.pofile import read_po
+
+from tests.chromium import Tab
+
+from . import small
+from .support import ROOT, build, run, try_to_build
+from .visits import problems
+
+sys.path.insert(0, str(ROOT / "tools"))
+import translatable
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The small book, built."""
+    folder = tmp_path_factory.mktemp("small")
+    small.write(folder)
+    assert executed(build(folder)) == {"sample", "direct", "chained", "data", "other"}
+    return folder
+
+
+def executed(log: str) -> set[str]:
+    """Names of the pages that a build ran."""
+    return set(re.findall(r"book/(\w+): executed in", log))
+
+
+def read(log: str) -> set[str]:
+    """Names of the pages that a build read at all."""
+    return set(re.findall(r"reading sources\.\.\..*?book/(\w+)", log))
+
+
+def html(folder: Path, page: str) -> str:
+    return (folder / f"_build/html/book/{page}.html").read_text("utf8")
+
+
+def download(folder: Path) -> nbformat.NotebookNode:
+    """The notebook that the sample page offers."""
+    return nbformat.read(folder / "_build/html/_sources/book/sample.ipynb", 4)
+
+
+def printed(notebook: nbformat.NotebookNode) -> str:
+    outputs = (output for cell in notebook.cells for output in cell.get("outputs", ()))
+    return "".join(output.get("text", "") for output in outputs)
+
+
+# ---------------------------------------------------------------- pages, links, descriptions
+
+
+@pytest.mark.browser
+def test_pages_open_without_a_fault_and_a_quiz_answers(browser, folder):
+    site = folder / "_build/html/book"
+    assert {page: problems(browser, site / f"{page}.html") for page in ("sample", "api")} == {
+        "sample": [],
+        "api": [],
+    }
+    tab = Tab(browser)
+    page = tab.open(site / "sample.html")
+    page.wait_for_selector(".Quiz mjx-container")
+    page.locator(".MCButton", has_text="2").first.click()
+    page.wait_for_selector(".Feedback:has-text('Yes.')")
+    assert tab.problems == []
+
+
+def test_names_in_descriptions_lead_back_to_the_page(folder):
+    described = html(folder, "api").split('id="course_pkg.sums.Total"')[1]
+    described = described.split('id="course_pkg.sums.joined"')[0]
+    assert re.search(r'Chapter: <a [^>]*href="sample.html"', described)
+    assert "nowhere/planned" in described  # a page that is not there is named, not linked
+    assert re.search(r'href="\.\./_modules/course_pkg/sums\.html#[^"]+"', described)  # its source
+
+
+def test_plain_docstrings_become_names_lists_and_blocks(folder):
+    plain = re.sub(r"</?span[^>]*>", "", html(folder, "api"))
+    assert re.search(r"<li><p><code[^>]*>parts</code>: the numbers, \(n,\) of them", plain)
+    assert re.search(r"a factor \* on the <code[^>]*>sum_of_parts</code>", plain)
+    assert re.search(r"<p>Raises <code[^>]*>ValueError</code> if there are none.</p>", plain)
+    assert re.search(r"<pre>\s*total = x_1 \+ x_2", plain)
+    assert re.search(r"highlight-pycon.*?Total\(\(1,.*?2\)\)\.mean", plain, re.DOTALL)
+
+
+# ---------------------------------------------------------------- the notebook to download
+
+
+def test_the_page_offers_a_plain_notebook_with_its_values(folder):
+    assert 'href="../_sources/book/sample.ipynb"' in html(folder, "sample")
+    notebook = download(folder)
+    nbformat.validate(notebook)
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    assert "the answer 42.00 of the word hello" in text
+    assert "def twice(x):" in text and "> **Note**" in text and "See eq-sample" in text
+    assert "(eq-sample)" not in text
+    assert "{" not in text.replace(r"\mathcal{", "").split("$$")[0] and "(here)=" not in text
+    assert "total 1.5" in printed(notebook)
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    assert notebook.metadata.kernelspec == kernel
+
+
+def test_the_notebook_runs_in_an_empty_folder(folder, tmp_path, monkeypatch):
+    notebook = download(folder)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    monkeypatch.setenv("PYTHONPATH", str(folder))  # as an editable install would find the package
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
+    assert "total 1.5" in printed(notebook)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cost_is_measured_in_a_cell_that_the_download_lacks(folder):
+    notebook = nbformat.read(folder / "_build/jupyter_execute/book/sample.ipynb", 4)
+    cost = costs.cost_of(notebook)
+    assert 0 < cost["cpu_seconds"] < 600 and 5e7 < cost["bytes"] < 1e10 and cost["gflops"] > 0
+    assert costs.cost_of(download(folder)) is None
+    assert not any("_page_cost" in cell.source for cell in download(folder).cells)
+
+
+# ---------------------------------------------------------------- translation, edits
+
+
+def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
+    done = run(folder, str(ROOT / "tools" / "translatable.py"))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert not executed(done.stdout + done.stderr)
+    template = folder / "_build/gettext/book/sample.pot"
+    with template.open("rb") as file:
+        messages = {message.id for message in read_po(file)}
+    assert "A sample of everything" in messages
+    assert any("and the answer {glue:text}`answer:.2f`" in message for message in messages)
+    assert not any("_page_cost" in message or "Measured when" in message for message in messages)
+
+    template.write_text(template.read_text().replace("A sample of everything", "Another title"))
+    (folder / "_build/gettext/book/api.pot").unlink()
+    assert [line.split(":")[0] for line in translatable.lacking(folder)] == [
+        "book/sample",
+        "book/api",
+    ]
+
+
+def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
+    """Four builds: nothing changed; code, data and prose changed; code as before; an error."""
+    log = build(folder)
+    assert executed(log) == read(log) == set()
+    assert not re.search(r"writing output.*book/", log)
+
+    record = folder / "_build/html" / costs.RECORD
+    before = json.loads(record.read_text())
+    (folder / "course_pkg/one.py").write_text("ONE = 7\n")
+    (folder / "course_pkg/data/words.txt").write_text("second")
+    other = folder / "book/other.md"
+    other.write_text(small.PAGES["other"] + "\nOne more sentence.\n")
+    log = build(folder)
+    assert executed(log) == {"direct", "chained", "data"}
+    assert read(log) == {"direct", "chained", "data", "other", "api"}  # api shows docstrings
+    assert "one is 7" in html(folder, "direct")
+    assert "chain is 70" in html(folder, "chained")
+    assert "data is second" in html(folder, "data")
+    assert "two is 2" in html(folder, "other") and "One more sentence." in html(folder, "other")
+    # A page from the cache shows what the run that made its outputs took.
+    assert json.loads(record.read_text())["book/other"] == before["book/other"]
+
+    (folder / "course_pkg/one.py").write_text("ONE = 1\n")  # its outputs are still in the cache
+    log = build(folder)
+    assert (executed(log), read(log)) == (set(), {"direct", "chained", "api"})
+    assert "one is 1" in html(folder, "direct")
+
+    other.write_text(small.page("Other", 'raise KeyError("lost at sea")'))
+    failed = try_to_build(folder)
+    assert failed.returncode != 0
+    report = folder / "_build/html/reports/book/other.err.log"
+    assert str(report) in failed.stderr
+    assert 'raise KeyError("lost at sea")' in report.read_text()
