@@ -44,8 +44,8 @@ def lacking(root: Path) -> list[str]:
             continue
         with template.open("rb") as file:
             messages = {message.id for message in read_po(file)}
-        if (wanted := title((root / page).with_suffix(".md"))) not in messages:
-            complaints.append(f"{page}: its title, {wanted!r}, is not in {OUT / page}.pot")
+        if (expected := title((root / page).with_suffix(".md"))) not in messages:
+            complaints.append(f"{page}: its title, {expected!r}, is not in {OUT / page}.pot")
     return complaints
 
 

@@ -84,7 +84,7 @@ def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: An
 
 
 def prepare(app: Sphinx, config: Any) -> None:
-    """Document the package that lies beside the book, whatever else is installed."""
+    """Document the package beside the book, whatever else is installed."""
     if str(app.srcdir) not in sys.path:
         sys.path.insert(0, str(app.srcdir))
     config.autodoc_typehints_format = "short"

@@ -83,7 +83,7 @@ def paragraph(lines: list[str], names: set[str], pages: set[str]) -> list[str]:
 def as_rst(docstring: str, names: set[str], pages: set[str]) -> list[str]:
     """A plain docstring as lines of reStructuredText."""
     done: list[str] = []
-    for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
+    for block in filter(None, re.split(r"\n\s*\n", inspect.cleandoc(docstring))):
         lines = block.splitlines()
         if lines[0].startswith(">>>"):
             done += [".. code-block:: pycon", "", *(f"   {line}" for line in lines), ""]

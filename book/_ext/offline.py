@@ -57,7 +57,7 @@ def drop_thebe(app: Sphinx, _config: Any) -> None:
     files[:] = [item for item in files if item[0] != "sphinx-thebe.css"]
 
 
-def mend_page(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
+def check_page(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
     """Cut the quiz's fallback out of a page, and refuse what is still loaded from elsewhere."""
     body = context.get("body")
     if not body:
@@ -99,6 +99,6 @@ def check_mathjax(app: Sphinx, config: Any) -> None:
 def setup(app: Sphinx) -> dict:
     app.connect("config-inited", drop_thebe, priority=900)
     app.connect("config-inited", check_mathjax)
-    app.connect("html-page-context", mend_page)
+    app.connect("html-page-context", check_page)
     app.connect("build-finished", copy_mathjax)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

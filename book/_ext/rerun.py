@@ -113,10 +113,10 @@ def outdated(app: Sphinx, env: BuildEnvironment, added: set, changed: set, remov
         page = Path(env.doc2path(docname))
         if fingerprint(root, page, page.read_text("utf8")) != known[docname]:
             stale.add(docname)
-    anew = {Path(env.doc2path(docname)) for docname in stale | changed}
+    run_again = {Path(env.doc2path(docname)) for docname in stale | changed}
     for docname in candidates - stale:  # it may show values that a page run again has glued
         page = Path(env.doc2path(docname))
-        if anew & set(glued_pages(page, page.read_text("utf8"))):
+        if run_again & set(glued_pages(page, page.read_text("utf8"))):
             stale.add(docname)
     return sorted(stale)
 

@@ -2,7 +2,7 @@
 
 A script passes its plan, a list of keys (dicts that say what to run), and a function that measures
 one of them. A run that is interrupted loses at most one row; run the script again to continue. If
-the code or the data have changed since, choose: `--anew` drops the old rows; `--confirm` keeps
+the code or the data have changed since, choose: `--restart` drops the old rows; `--confirm` keeps
 them if one of them, the probe, still gives the same result. Editing this file makes no record
 stale, because it measures nothing.
 """
@@ -52,7 +52,7 @@ def main(
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--confirm", action="store_true", help="run only the probe and compare")
-    parser.add_argument("--anew", action="store_true", help="drop what was measured before")
+    parser.add_argument("--restart", action="store_true", help="drop what was measured before")
     options = parser.parse_args(arguments)
     path = folder / f"{Path(script).stem}.json"
     old = json.loads(path.read_text("utf-8")) if path.is_file() else None
@@ -72,16 +72,16 @@ def main(
         row = timed(prepare(), probe, measure)
         if differences := compare(row, find(old["rows"], probe)):
             raise SystemExit(
-                f"not confirmed, {'; '.join(differences)}: run `{fresh['command']} --anew`"
+                f"not confirmed, {'; '.join(differences)}: run `{fresh['command']} --restart`"
             )
         stamp = {"finished": row["finished"], "versions": fresh["versions"]}
         write(path, old | {"files": fresh["files"], "confirmed": stamp})
         return
-    if old is not None and not options.anew:
+    if old is not None and not options.restart:
         if changed := {name for name, _ in old["files"].items() ^ fresh["files"].items()}:
             raise SystemExit(
                 f"{', '.join(sorted(changed))} changed after these rows were measured: add "
-                "--anew to measure all rows again, or --confirm to check that one has not changed"
+                "--restart to measure all rows again, or --confirm to check that one is unchanged"
             )
         fresh = old
     todo = [key for key in plan if find(fresh["rows"], key) is None]

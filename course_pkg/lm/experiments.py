@@ -70,7 +70,7 @@ def load_experiment(name: str, *, folder: Path = FOLDER, root: Path = ROOT) -> E
     if changed := stale_files(experiment, root):
         raise ExperimentError(
             f"the record {name!r} is stale: {', '.join(changed)} changed after it was measured. "
-            f"If the results may change, run `{experiment.command} --anew`; "
+            f"If the results may change, run `{experiment.command} --restart`; "
             f"if they cannot, run `{experiment.command} --confirm`"
         )
     return experiment
