@@ -1,1 +1,1 @@
-"""Assignment `lora-math`: counting, computing, merging and injecting LoRA."""
+"""Checks of the assignment `lora-math`: counting, computing, merging and injecting LoRA."""

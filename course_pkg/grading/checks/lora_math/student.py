@@ -1,0 +1,111 @@
+"""`lora-math`, in the student's process: the layers and models that an answer works on.
+
+It turns what an answer does with them into plain values, and knows no right answer.
+
+Chapter: exercises.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+GAIN = 0.5  # of every adapter, when the injected model runs
+
+
+def merge(answer: Any, inputs: dict[str, Any]) -> list[Any]:
+    """What the operations observe, in order, on `LoRALinear(base, rank, alpha)`.
+
+    Its A and B are filled first if the case says so. Raises TypeError if they are unusable.
+    """
+    base = nn.Linear(*reversed(inputs["weight"].shape), bias=inputs["bias"] is not None)
+    base.load_state_dict({n: inputs[n] for n in ("weight", "bias") if inputs[n] is not None})
+    layer = answer(base, inputs["rank"], inputs["alpha"])
+    factors = {name: getattr(layer, name, None) for name in ("lora_A", "lora_B")}
+    for name, factor in factors.items():
+        if not isinstance(factor, nn.Parameter) or factor.shape != inputs[name].shape:
+            raise TypeError(f"{name} must be an nn.Parameter of shape {tuple(inputs[name].shape)}")
+        if inputs["filled"]:
+            factor.data.copy_(inputs[name])
+    observed: list[Any] = []
+    for operation in inputs["operations"]:
+        match operation:
+            case "forward":
+                observed.append(layer(inputs["x"]))
+            case "weight":
+                observed.append(layer.base.weight.detach().clone())
+            case "gradients":
+                loss = layer(inputs["x"]).square().sum()
+                observed += torch.autograd.grad(loss, factors.values(), materialize_grads=True)
+            case "A is not zero":
+                observed.append(factors["lora_A"].any())
+            case "merge" | "unmerge":
+                getattr(layer, operation)()
+    return observed
+
+
+def inject(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What `inject(model, targets, wrap)` makes of the case's model, or that it raises."""
+    model = build_model(inputs)
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+    try:
+        returned = answer(model, inputs["targets"], partial(Gain, name=inputs["parameter"]))
+    except ValueError as error:
+        return {"raises": "ValueError", "message": str(error)[:200]}
+    now = {name: model.get_submodule(name) for name in layers}
+    adapters = {name: m for name, m in now.items() if isinstance(m, Gain)}
+    for adapter in adapters.values():
+        adapter.get_parameter(adapter.name).data.fill_(GAIN)
+    return {
+        "raises": "nothing",
+        "wrapped": sorted(adapters),
+        "returned": None if returned is None else sorted(str(name) for name in returned),
+        "each around its own layer": all(m.linear is layers[n] for n, m in adapters.items()),
+        "trainable": sorted(name for name, p in model.named_parameters() if p.requires_grad),
+        "output": logits(model, inputs),
+    }
+
+
+class Gain(nn.Module):
+    """An adapter: a trainable gain on each output of a linear layer, zero at first.
+
+    name: what its parameter is called, so that an answer can't know it by name.
+    """
+
+    def __init__(self, linear: nn.Linear, name: str) -> None:
+        super().__init__()
+        if not isinstance(linear, nn.Linear):
+            raise TypeError(f"wrap was given a {type(linear).__name__}; it adapts nn.Linear")
+        self.linear, self.name = linear, name
+        self.register_parameter(name, nn.Parameter(torch.zeros(linear.out_features)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., in) -> (..., out), each output multiplied by 1 + gain."""
+        return self.linear(x) * (1 + self.get_parameter(self.name))
+
+
+def build_model(inputs: dict[str, Any]) -> nn.Module:
+    """A module with a layer at each dotted name; without names a tiny Llama.
+
+    A name that starts with "norm" is a layer norm, the others are linear layers.
+    """
+    if not inputs["names"]:
+        from course_pkg.lm.load import load
+
+        return load("tiny", seed=inputs["seed"])[0]
+    model = nn.Module()
+    for name in inputs["names"]:
+        *parents, last = name.split(".")
+        node = model
+        for parent in parents:
+            if not hasattr(node, parent):
+                node.add_module(parent, nn.Module())
+            node = node.get_submodule(parent)
+        node.add_module(last, nn.LayerNorm(4) if name.startswith("norm") else nn.Linear(4, 4))
+    return model
+
+
+def logits(model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor | None:
+    """A Llama's logits for the case's tokens; None for another model."""
+    return None if inputs["names"] else model(torch.tensor([inputs["tokens"]])).logits.detach()
