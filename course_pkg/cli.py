@@ -1,4 +1,4 @@
-"""The `course` command: doctor, model, start, release, grade and sample-class.
+"""The `course` command: doctor, model, start, release, check, grade and sample-class.
 
 Each callback only parses and prints; the work is in the module that it names.
 
@@ -97,6 +97,35 @@ def release(
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None
         typer.echo(f"exercises/{assignment}: {'released' if changed else 'unchanged'}")
+
+
+@app.command()
+def check(
+    assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
+    students: Annotated[int, typer.Option(min=1, help="How many students' cases to draw.")] = 25,
+) -> None:
+    """Print an author's matrix: which properties each wrong answer loses, for many students.
+
+    Exit code 0 if the model answers earn every point, each wrong answer loses exactly what
+    questions.toml says and is recognized, and the notebook's solutions are the model answers; 1
+    if not.
+    """
+    from course_pkg.grading import author
+    from course_pkg.grading.contract.questions import ChecksError
+    from course_pkg.grading.contract.registry import UnknownQuestion
+
+    try:
+        rows = author.matrix(assignment, students)
+    except (ChecksError, UnknownQuestion) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    for line in author.lines(rows, students):
+        typer.echo(line)
+    notebook = Path("solutions", assignment, f"{assignment}.ipynb")
+    differences = author.solution_differences(assignment, notebook) if notebook.is_file() else []
+    for line in differences:
+        typer.echo(f"error: {line}", err=True)
+    raise typer.Exit(1 if differences or any(row.problem for row in rows) else 0)
 
 
 @app.command()

@@ -1,5 +1,4 @@
-"""Grading: questions that draw fresh cases, and a verdict that an answer cannot reach.
+"""Grading: questions that draw fresh cases for each student, and verdicts that no answer can reach.
 
-The student's side is `check` (with each assignment's `ask` module); the trusted side is
-`judge` (with each assignment's `trusted` module). Nothing below this package imports it.
+`check` is the student's side; `checker` has the answer key. Nothing below this package imports it.
 """

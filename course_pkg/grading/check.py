@@ -1,30 +1,28 @@
 """`check` and `variant`: what an exercise notebook calls. The student's side of the contract.
 
-Alone, or under stock nbgrader, `check` draws the cases in this process from a public seed and
-returns the points as a number that shows a report. Under the grader, the environment names an
+For a reader, or under stock nbgrader, `check` draws the cases in this process from a public seed
+and returns the points as a number that shows a report. Under the grader, the environment names an
 inherited socket, the cases come from the checker, and all that `check` says is "recorded".
 
 Chapter: exercises.
 """
 
 import contextlib
+import importlib
 import io
 import os
 import socket
-import sysconfig
-import traceback
 import unicodedata
 import warnings
 from typing import Any
 
 from .contract import registry
-from .contract.exam import Exam, variant_rng
+from .contract.calling import outcome
 from .contract.protocol import receive, send
 from .contract.report import Recorded, Score
-from .contract.values import NotPlain, as_crossing
+from .contract.values import as_crossing
 
 CHECKER_FD = "COURSE_CHECKER_FD"
-_UNANSWERED = (None, ..., NotImplemented)
 
 _students: dict[str, str] = {}
 _socket: socket.socket | None = None
@@ -33,21 +31,24 @@ _socket: socket.socket | None = None
 def variant(name: str, student: str = "") -> dict[str, Any]:
     """A student's own small case for numbers worked by hand; the documents' case for "".
 
-    name: "assignment/variant". The same name always gives the same case. Raises UnknownQuestion.
+    name: "assignment/variant". The same name always gives the same case; the grader uses the name
+    in the submission. Raises UnknownQuestion.
 
     >>> case = variant("lora-math/by-hand")
     >>> case["d"], case["k"], case["rank"]
     (3072, 768, 8)
     """
     assignment, which = registry.split(name)
-    make = registry.find(registry.ask(assignment).VARIANTS, which, f"variant of {assignment}")
-    student = unicodedata.normalize("NFC", str(student).strip())
-    _students[assignment] = student
-    return make(variant_rng(student, assignment, which) if student else None)
+    if CHECKER_FD in os.environ:
+        return _request({"op": "variant", "variant": which})["inputs"]
+    from .contract.session import Session
+
+    _students[assignment] = unicodedata.normalize("NFC", str(student).strip())
+    return Session(assignment, _students[assignment]).variant(which)
 
 
 def check(question_id: str, answer: Any) -> "Score | Recorded":
-    """Check an answer: a function, a class, a number, or the path of what it produced.
+    """Check an answer: a function, a class, or a number.
 
     question_id: "assignment/question". Returns the points earned, a float that shows a report
     with what each property asks and the smallest input that failed. Raises UnknownQuestion.
@@ -56,53 +57,42 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
     lora-math/by-hand/parameters: 1 of 1 point
     """
     assignment, name = registry.split(question_id)
-    call = registry.find(registry.ask(assignment).CALLS, name, f"question of {assignment}")
     if CHECKER_FD in os.environ:
         reply = _request({"op": "inputs", "question": name})
-        outcomes = [_outcome(call, answer, inputs) for inputs in reply["inputs"]]
+        call = reply["call"]
+        student = importlib.import_module(reply["student"]) if reply["student"] else None
+        outcomes = [
+            _quietly(call, answer, inputs, unchanged, student)
+            for inputs, unchanged in zip(reply["inputs"], reply["unchanged"], strict=True)
+        ]
         _request({"op": "record", "question": name, "outcomes": outcomes})
         return Recorded(question_id)
-    exam = Exam(assignment, _students.get(assignment, ""))
-    inputs = as_crossing(exam.inputs(name))
-    exam.record(name, as_crossing([_outcome(call, answer, i) for i in inputs]))
-    return Score(question_id, exam.result(name))
+    from .contract.session import Session
+
+    session = Session(assignment, _students.get(assignment, ""))
+    question, student = session.answers[name], session.answers.student
+    inputs, unchanged = session.inputs(name), session.unchanged(name)
+    outcomes = [
+        _quietly(question.call, answer, i, u, student)
+        for i, u in zip(as_crossing(inputs), unchanged, strict=True)
+    ]
+    session.record(name, as_crossing(outcomes))
+    return Score(question_id, session.verdict(name))
 
 
-def _outcome(call: Any, answer: Any, inputs: Any) -> dict[str, Any]:
-    """What an answer gives for one case, as a plain value; its errors are outcomes too.
+def _quietly(*arguments: Any) -> dict[str, Any]:
+    """What an answer gives for one case; what it writes to stderr goes to stdout.
 
-    What the answer writes to stderr goes to stdout: a warning must not cost a mark, and stock
-    nbgrader gives zero to a cell with anything on stderr.
+    A warning must not cost a point, and stock nbgrader gives zero to a cell with anything on
+    stderr.
     """
-    if any(answer is nothing for nothing in _UNANSWERED):
-        return {"unanswered": True}
     written = io.StringIO()
     try:
         with contextlib.redirect_stderr(written), warnings.catch_warnings():
-            # As it is now, and as it will cross: what can't is this answer's error, and no other's.
-            return {"value": as_crossing(call(answer, inputs))}
-    except NotImplementedError:
-        return {"unanswered": True}
-    except NotPlain as error:
-        return {"error": f"your answer gave {error}"}
-    except Exception as error:
-        return {"error": _describe(error)}
+            return outcome(*arguments)
     finally:
         if written.getvalue():
             print(written.getvalue()[:10_000], end="")
-
-
-def _describe(error: Exception) -> str:
-    """The error and the line of the student's that raised it, in one line."""
-    libraries = (os.path.dirname(__file__), *set(sysconfig.get_paths().values()))
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(libraries)
-    ]
-    where = f" (at `{frames[0].line}`)" if frames and frames[0].line else ""
-    text = f"{type(error).__name__}: {error}"[:400] + where[:200]
-    return text.encode("utf-8", "replace").decode()
 
 
 def _request(message: dict[str, Any]) -> dict[str, Any]:

@@ -1,17 +1,19 @@
-"""What the tests of every assignment need: its notebooks, its questions, its wrong answers."""
+"""What the tests of every assignment need: its notebooks, and its wrong answers as cells."""
 
 import copy
 import os
 import re
 import subprocess
 import sys
-import tomllib
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
+from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
+from course_pkg.grading.contract.questions import Question, WrongAnswer
 from course_pkg.grading.gradebook.release import program_path
 from course_pkg.grading.runs.sample_class import named
 
@@ -21,20 +23,8 @@ CHECK = re.compile(r'check\("([^"/]+)/([^"]+)",\s*(.+)\)\s*$')
 
 
 @dataclass(frozen=True)
-class WrongAnswer:
-    """One wrong answer: the code, the properties it must lose, and what the student is told."""
-
-    question: str
-    name: str
-    why: str
-    loses: tuple[str, ...]
-    code: str
-    told: str | None = None
-
-
-@dataclass(frozen=True)
 class Place:
-    """Where a question stands in a notebook: the indices of its answer and its check cell."""
+    """Where a question is in a notebook: the indices of its answer and its check cell."""
 
     answer: int
     check: int
@@ -48,11 +38,25 @@ def assignments() -> list[str]:
     )
 
 
-def wrong_answers(assignment: str) -> list[WrongAnswer]:
-    """The wrong answers written down for an assignment."""
-    path = Path(__file__).parent / "wrong" / f"{assignment}.toml"
-    rows = tomllib.loads(path.read_text())["wrong"]
-    return [WrongAnswer(**{**row, "loses": tuple(row["loses"])}) for row in rows]
+def wrong_cells(assignment: str) -> list[dict[str, tuple[WrongAnswer, str]]]:
+    """The wrong answers in rounds: the first of each question with its cell, then the second, …"""
+    key = answer_key(assignment)
+    questions = key.assignment.questions.values()
+    rounds = zip_longest(*([(q, wrong) for wrong in q.wrong] for q in questions))
+    return [
+        {pair[0].name: (pair[1], wrong_cell(key, *pair)) for pair in pairs if pair}
+        for pairs in rounds
+    ]
+
+
+def wrong_cell(key: AnswerKey, question: Question, wrong: WrongAnswer) -> str:
+    """The code that a student with this wrong answer would write."""
+    code = key.source(question, wrong)
+    if not wrong.wrap:
+        return code
+    name = defined_name(question.answer)
+    inputs = "" if question.variant else f"lambda {', '.join(question.call)}: "
+    return f"{code}\nanswer = {name}\n{name} = {inputs}{wrong.wrap}"
 
 
 def notebook(folder: Path, assignment: str) -> NotebookNode:
@@ -83,31 +87,8 @@ def with_answers(nb: NotebookNode, answers: dict[str, str]) -> NotebookNode:
     return nb
 
 
-def run_in_process(nb: NotebookNode) -> dict[str, object]:
-    """Run a notebook's code cells here, and give what each question's check cell gave.
-
-    As in nbgrader, a cell that raises does not stop the others; its score is then missing.
-    """
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    scores = {}
-    checks = {place.check: question for question, place in places(nb).items()}
-    for index, cell in enumerate(nb.cells):
-        if cell.cell_type != "code":
-            continue
-        try:
-            if index in checks:
-                scores[checks[index]] = eval(cell.source, namespace)
-            else:
-                exec(cell.source, namespace)
-        except NotImplementedError:
-            pass
-        except NameError:
-            assert index in checks, cell.source
-    return scores
-
-
 class Course:
-    """A course in a folder of its own, worked with nbgrader's own commands."""
+    """A course in a temporary folder, graded with nbgrader's own commands."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -117,14 +98,14 @@ class Course:
     def nbgrader(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one nbgrader command here."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-        env |= {"PATH": program_path(), "OMP_NUM_THREADS": "1"}  # two would wait for each other
+        env |= {"PATH": program_path(), "OMP_NUM_THREADS": "1"}
         return subprocess.run(
             [sys.executable, "-m", "nbgrader", *arguments],
             cwd=self.root, env=env, capture_output=True, text=True, timeout=900,
         )  # fmt: skip
 
     def submit(self, student: str, assignment: str, nb: NotebookNode) -> Path:
-        """Hand in a notebook, with the student's name in it."""
+        """Submit a notebook, with the student's name in it."""
         folder = self.root / "submitted" / student / assignment
         folder.mkdir(parents=True)
         nbformat.write(named(nb, student), folder / f"{assignment}.ipynb")

@@ -53,23 +53,19 @@ def formgrader(graded):
 
 
 @pytest.mark.slow
-def test_formgrader_shows_the_class_its_scores_and_what_waits_to_be_marked(
-    assignment, graded, formgrader
+def test_formgrader_shows_the_class_its_scores_and_what_waits_for_manual_grading(
+    chain, graded, formgrader
 ):
     assert "formgrader" in formgrader("/formgrader/").lower()
-    submissions = json.loads(formgrader(f"/formgrader/api/submissions/{assignment}"))
+    submissions = json.loads(formgrader(f"/formgrader/api/submissions/{chain}"))
     rows = {row["student"]: row for row in submissions}
-    scores = graded.scores(assignment)
-    by_a_person = any(
-        "BEGIN MARK SCHEME" in c.source for c in notebook(SOLUTIONS, assignment).cells
-    )
+    scores = graded.scores(chain)
+    by_a_person = any("BEGIN MARK SCHEME" in c.source for c in notebook(SOLUTIONS, chain).cells)
     for student in ("full", "stub"):
         assert rows[student]["autograded"]
         assert rows[student]["score"] == sum(s or 0 for s in scores[student].values())
         assert rows[student]["needs_manual_grade"] is by_a_person
-    notebooks = json.loads(
-        formgrader(f"/formgrader/api/submitted_notebooks/{assignment}/{assignment}")
-    )
+    notebooks = json.loads(formgrader(f"/formgrader/api/submitted_notebooks/{chain}/{chain}"))
     page = formgrader(f"/formgrader/submissions/{notebooks[0]['id']}/")
     text = html.unescape(re.sub(r"<[^>]+>", "", page))
     assert "check(" in text and ("BEGIN MARK SCHEME" in text) is by_a_person

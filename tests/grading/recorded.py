@@ -1,14 +1,19 @@
-"""Records made in process, as the grader would make them of a student's sitting."""
+"""Records made in this process, as the grader would make them of a submission."""
 
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.outlines import outlined
-from course_pkg.grading.contract.texts import FailureRecord, PropertyRecord, QuestionRecord
-from course_pkg.grading.results.records import Record, nothing_earned
+from course_pkg.grading.contract.stored import (
+    FailureRecord,
+    QuestionRecord,
+    nothing_earned,
+    question_record,
+)
+from course_pkg.grading.results.records import Record
 from course_pkg.grading.results.states import State
 
 ROOT = Path(__file__).parents[2]
@@ -23,20 +28,15 @@ def questions(lost: dict[str, FailureRecord] | None = None) -> tuple[QuestionRec
     """
     lost = lost or {}
     return tuple(
-        QuestionRecord(
-            name,
-            tuple(
-                PropertyRecord(
-                    p.name, p.says, p.hint, p.points, lost.get(f"{name}/{p.name}", lost.get(name))
-                )
-                for p in question.properties
-            ),
+        question_record(
+            question,
+            {p.name: lost.get(f"{name}/{p.name}", lost.get(name)) for p in question.properties},
         )
-        for name, question in registry.trusted(ASSIGNMENT).items()
+        for name, question in registry.load(ASSIGNMENT).questions.items()
     )
 
 
-def wrong(reason: str = "wanted 4; 5 was given", **texts: str | None) -> FailureRecord:
+def wrong(reason: str = "expected 4, but 5 was given", **texts: Any) -> FailureRecord:
     """What a lost property says."""
     return FailureRecord(
         **{"inputs": "{n: 2}", "expected": "4", "given": "5", "reason": reason, **texts}
@@ -69,7 +69,7 @@ def unreadable(student: str = "ada") -> Record:
         student,
         state=State.UNREADABLE,
         reason="the file breaks off at line 4",
-        questions=nothing_earned(outlined(registry.trusted(ASSIGNMENT).values())),
+        questions=nothing_earned(registry.load(ASSIGNMENT).questions),
     )
 
 

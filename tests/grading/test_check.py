@@ -7,8 +7,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from course_pkg.grading.check import check, variant
-from course_pkg.grading.contract.exam import Exam
-from course_pkg.grading.contract.registry import UnknownQuestion, assignments
+from course_pkg.grading.contract.registry import UnknownQuestion, assignments, load
 
 
 def count(shapes, targets, rank):
@@ -36,7 +35,7 @@ def test_what_an_answer_says_is_escaped():
 
 @pytest.mark.parametrize("answer", [None, ..., NotImplemented])
 def test_an_unanswered_cell_is_never_right(answer):
-    for name in Exam("lora-math").questions:
+    for name in load("lora-math").questions:
         score = check(f"lora-math/{name}", answer)
         assert score == 0 and "not answered yet" in score.report
 
@@ -69,7 +68,7 @@ def test_warnings_and_stderr_cost_nothing_and_are_not_lost(capfd):
     assert err == "" and "to stderr" in out and "to stdout" in out
 
 
-def test_an_answer_cannot_change_the_inputs_it_is_judged_on():
+def test_an_answer_can_not_change_the_inputs_it_is_judged_on():
     def vandal(shapes, targets, rank):
         shapes.clear()
         return 0
@@ -78,7 +77,7 @@ def test_an_answer_cannot_change_the_inputs_it_is_judged_on():
 
 
 def test_an_answer_that_is_not_plain_says_so():
-    assert "wanted a number, text" in check("lora-math/counts", lambda *_: object()).report
+    assert "expected a number, text" in check("lora-math/counts", lambda *_: object()).report
 
 
 def test_the_report_shows_the_smallest_failing_input_expected_given_and_hint():
@@ -109,7 +108,7 @@ def test_the_name_given_to_variant_picks_the_case_that_is_checked():
     [
         ("lora-math/forwards", "did you mean forward?"),
         ("lora-maths/forward", "there are: "),
-        ("forward", "wanted 'assignment/question'"),
+        ("forward", "expected 'assignment/question'"),
         ("../etc/passwd", "no assignment is called '..'"),
     ],
 )

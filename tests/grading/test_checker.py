@@ -1,4 +1,4 @@
-"""The checker as a process of its own: same scores, nothing said, last answer in time counts."""
+"""The checker as a process: same scores, nothing revealed, the last answer in time counts."""
 
 import json
 import os
@@ -9,24 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.checker import serve
-from course_pkg.grading.contract.exam import Exam
+from course_pkg.grading.checker import _verdict, serve
 from course_pkg.grading.contract.protocol import receive, send
+from course_pkg.grading.contract.registry import load
 from course_pkg.grading.contract.seeds import PUBLIC_KEY
-from tests.exercises.assignments import (
-    SOLUTIONS,
-    assignments,
-    notebook,
-    with_answers,
-    wrong_answers,
-)
+from course_pkg.grading.contract.session import Session
+from tests.exercises.assignments import SOLUTIONS, notebook, with_answers, wrong_cells
 
 ROOT = Path(__file__).parents[2]
 KEY = b"\x07" * 32
-SIT = """
+ASSIGNMENT = "lora-math"
+CHECKER = """
 import sys, json
-from course_pkg.grading.checker import sit
-sit(json.loads(sys.argv[1]), [1, int(sys.argv[2]), 0])
+from course_pkg.grading.checker import run
+run(json.loads(sys.argv[1]), [1, int(sys.argv[2]), 0])
 """
 RUN_CELLS = """
 import sys, json
@@ -38,14 +34,14 @@ for source in json.load(sys.stdin):
 """
 
 
-class Sitting:
-    """A checker process and one end of its socket; `results` closes it and reads the verdict."""
+class Checker:
+    """A checker process and one end of its socket; `failures` closes it and reads the verdicts."""
 
     def __init__(self, assignment: str, student: str = "ada", key: bytes = KEY) -> None:
         self.mine, theirs = socket.socketpair()
+        job = {"assignment": assignment, "student": student}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SIT, json.dumps({"assignment": assignment, "student": student}),
-             str(theirs.fileno())],
+            [sys.executable, "-c", CHECKER, json.dumps(job), str(theirs.fileno())],
             pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             cwd=ROOT, text=True,
         )  # fmt: skip
@@ -66,11 +62,15 @@ class Sitting:
         )  # fmt: skip
         return done.stdout
 
-    def results(self) -> dict[str, dict]:
+    def failures(self) -> dict[str, dict]:
+        """For each question, the failure of each property that was lost."""
         self.mine.close()
         out = self.process.stdout.read()
         assert self.process.wait(60) == 0
-        return {row["question"]: row for row in json.loads(out)}
+        return {
+            row["question"]: {name: f for name, f in row["failures"].items() if f}
+            for row in json.loads(out)
+        }
 
 
 def code_cells(nb, student="ada"):
@@ -79,112 +79,137 @@ def code_cells(nb, student="ada"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("assignment", assignments())
-def test_the_solution_is_full_and_wrong_answers_lose_the_same_as_in_process(assignment):
-    full, wrong = Sitting(assignment), Sitting(assignment)
-    nb = notebook(SOLUTIONS, assignment)
+def test_the_solution_is_full_and_wrong_answers_lose_the_same_as_in_process():
+    full, wrong = Checker(ASSIGNMENT), Checker(ASSIGNMENT)
+    nb = notebook(SOLUTIONS, ASSIGNMENT)
     out = full.run([s.replace("check(", "print(check(", 1) + ")" if "check(" in s.split("\n")[-1]
                     else s for s in code_cells(nb)])  # fmt: skip
-    said = [line for line in out.splitlines() if line.startswith(assignment)]
-    assert said == [f"{assignment}/{name}: recorded" for name in Exam(assignment).questions]
-    results = full.results()
-    assert all(row["earned"] == row["points"] > 0 for row in results.values())
+    said = [line for line in out.splitlines() if line.startswith(ASSIGNMENT)]
+    assert said == [f"{ASSIGNMENT}/{name}: recorded" for name in load(ASSIGNMENT).questions]
+    assert not any(full.failures().values())
 
-    first = {w.question: w for w in reversed(wrong_answers(assignment))}
-    answers = {name: w.code for name, w in first.items()}
-    wrong.run(code_cells(with_answers(nb, answers)))
-    for name, row in wrong.results().items():
-        lost = {p["name"] for p in row["properties"] if p["failure"]}
-        assert lost == set(first[name].loses), name
+    first = wrong_cells(ASSIGNMENT)[0]
+    wrong.run(code_cells(with_answers(nb, {name: code for name, (_, code) in first.items()})))
+    for name, failures in wrong.failures().items():
+        expected, _ = first[name]
+        assert set(failures) == set(expected.loses), name
+        assert any(expected.name in f["recognized"] for f in failures.values()), name
 
 
-@pytest.mark.parametrize("assignment", assignments())
-def test_nobody_answers_nothing_is_earned(assignment):
-    results = Sitting(assignment).results()
-    assert set(results) == set(Exam(assignment).questions)
-    assert {row["earned"] for row in results.values()} == {0}
+def test_without_answers_nothing_is_earned():
+    failures = Checker(ASSIGNMENT).failures()
+    for name, question in load(ASSIGNMENT).questions.items():
+        assert set(failures[name]) == {p.name for p in question.properties}
 
 
 @pytest.fixture(scope="module")
-def sitting():
+def checker():
     """One checker for all the tests that only talk to it."""
-    sitting = Sitting("lora-math")
-    yield sitting
-    sitting.results()
+    checker = Checker(ASSIGNMENT)
+    yield checker
+    checker.failures()
 
 
-def test_draws_are_not_those_of_the_public_key(sitting):
-    secret, public = (Exam("lora-math", "ada", key).inputs("counts") for key in (KEY, PUBLIC_KEY))
+def test_the_own_case_is_that_of_the_submissions_student(checker):
+    own = Session(ASSIGNMENT, "ada").variant("by-hand")
+    assert checker.ask({"op": "variant", "variant": "by-hand"}) == {"inputs": own}
+
+
+def test_draws_are_not_those_of_the_public_key(checker):
+    secret, public = (Session(ASSIGNMENT, "ada", key).inputs("counts") for key in (KEY, PUBLIC_KEY))
     assert secret != public
-    assert sitting.ask({"op": "inputs", "question": "counts"}) == {"inputs": secret}
+    assert checker.ask({"op": "inputs", "question": "counts"})["inputs"] == secret
 
 
-def test_a_right_and_a_wrong_answer_get_the_same_reply(sitting):
-    exam = Exam("lora-math", "ada", KEY)
-    right = [{"value": case.expected} for case in exam._draw("counts")]
+def right_answers():
+    """A session, and the right outcomes for the cases of `counts` in it."""
+    session = Session(ASSIGNMENT, "ada", KEY)
+    return session, [{"value": case.expected} for case in session.cases("counts")]
+
+
+def test_a_right_and_a_wrong_answer_get_the_same_reply(checker):
+    _, right = right_answers()
     for outcomes in (right, [{"value": 0}] * len(right), [], "junk"):
-        reply = sitting.ask({"op": "record", "question": "counts", "outcomes": outcomes})
+        reply = checker.ask({"op": "record", "question": "counts", "outcomes": outcomes})
         assert reply == {"recorded": True}
+
+
+def test_a_question_that_can_not_be_judged_costs_only_itself(monkeypatch):
+    session, right = right_answers()
+    session.inputs("counts")
+    session.record("counts", right)
+    judged = Session.verdict
+
+    def fault(self, name):
+        if name == "merge":
+            raise RuntimeError("out of ink")
+        return judged(self, name)
+
+    monkeypatch.setattr(Session, "verdict", fault)
+    assert _verdict(session, "counts").earned == 3
+    verdict = _verdict(session, "merge")
+    assert verdict.earned == 0
+    assert all("could not be judged" in f.reason for f in verdict.failures.values())
 
 
 @pytest.mark.parametrize(
     "request_",
     [{"op": "results"}, {"op": "inputs"}, {"op": "inputs", "question": "nothing"}, [], "x", None],
 )
-def test_other_requests_are_refused_and_the_checker_goes_on(sitting, request_):
-    assert "error" in sitting.ask(request_)
-    assert "inputs" in sitting.ask({"op": "inputs", "question": "counts"})
+def test_other_requests_are_refused_and_the_checker_goes_on(checker, request_):
+    assert "error" in checker.ask(request_)
+    assert "inputs" in checker.ask({"op": "inputs", "question": "counts"})
 
 
 def test_the_last_complete_answer_counts():
-    exam = Exam("lora-math", "ada", KEY)
-    right = [{"value": case.expected} for case in exam._draw("counts")]
-    exam.inputs("counts")
-    exam.record("counts", [{"value": 0}] * len(right))
-    exam.record("counts", right)
-    exam.record("counts", right[:1])
-    assert exam.result("counts").earned == 3
+    session, right = right_answers()
+    session.inputs("counts")
+    session.record("counts", [{"value": 0}] * len(right))
+    session.record("counts", right)
+    session.record("counts", right[:1])
+    assert session.verdict("counts").earned == 3
 
 
 def test_an_answer_after_the_deadline_or_before_the_inputs_does_not_count():
     now = [0.0]
-    exam = Exam("lora-math", "ada", KEY, clock=lambda: now[0])
-    right = [{"value": case.expected} for case in exam._draw("counts")]
-    exam.record("counts", right)
-    assert exam.result("counts").earned == 0
-    exam.inputs("counts")
-    now[0] = exam.questions["counts"].deadline_s + 0.1
-    exam.inputs("counts")
-    exam.record("counts", right)
-    assert exam.result("counts").earned == 0
+    session = Session(ASSIGNMENT, "ada", KEY, clock=lambda: now[0])
+    _, right = right_answers()
+    session.record("counts", right)
+    assert session.verdict("counts").earned == 0
+    session.inputs("counts")
+    now[0] = session.questions["counts"].deadline + 0.1
+    session.inputs("counts")
+    session.record("counts", right)
+    verdict = session.verdict("counts")
+    assert verdict.earned == 0
+    assert "came after the question's 60 seconds" in next(iter(verdict.failures.values())).reason
 
 
-def test_junk_on_the_socket_ends_the_sitting_and_keeps_what_was_earned():
+def test_junk_on_the_socket_ends_the_session_and_keeps_what_was_earned():
     mine, theirs = socket.socketpair()
-    exam = Exam("lora-math", "ada", KEY)
-    right = [{"value": case.expected} for case in exam._draw("counts")]
+    session, right = right_answers()
     send(mine, {"op": "inputs", "question": "counts"})
     send(mine, {"op": "record", "question": "counts", "outcomes": right})
     mine.sendall(b"\xff" * 64)
-    serve(theirs, exam)
-    assert exam.result("counts").earned == 3
+    serve(theirs, session)
+    assert session.verdict("counts").earned == 3
 
 
 @pytest.mark.slow
 def test_a_real_kernel_inherits_the_socket_and_only_records():
     from nbclient import NotebookClient
 
-    sitting = Sitting("lora-math")
-    nb = notebook(SOLUTIONS, "lora-math")
+    checker = Checker(ASSIGNMENT)
+    nb = notebook(SOLUTIONS, ASSIGNMENT)
     for cell, source in zip(
         [c for c in nb.cells if c.cell_type == "code"], code_cells(nb), strict=True
     ):
         cell.source = source
     client = NotebookClient(nb, timeout=120, kernel_name="python3")
-    descriptor = sitting.mine.fileno()
+    descriptor = checker.mine.fileno()
     env = {**os.environ, "COURSE_CHECKER_FD": str(descriptor), "PYTHONPATH": str(ROOT)}
     client.execute(env=env, pass_fds=[descriptor])
     shown = [o["data"]["text/plain"] for c in nb.cells for o in c.get("outputs", [])
              if o["output_type"] == "execute_result"]  # fmt: skip
     assert shown and all(text.endswith(": recorded") for text in shown)
-    assert all(row["earned"] == row["points"] for row in sitting.results().values())
+    assert not any(checker.failures().values())

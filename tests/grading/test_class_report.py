@@ -67,7 +67,7 @@ def test_the_report_includes_stored_records_of_students_who_still_have_a_submiss
 
 
 def test_a_page_names_the_property_behind_every_lost_point(tmp_path):
-    lost = {"forward": wrong("the scale is wrong", misconception="you divided twice")}
+    lost = {"forward": wrong("the scale is wrong", explanations=("you divided twice",))}
     text = page(write(tmp_path, ASSIGNMENT, [record(questions=questions(lost))], {"ada": 4}), "ada")
     for part in ("the update is B(Ax): A first, then B", "smallest failing input", "{n: 2}",
                  "the scale is wrong", "you divided twice", "r is the number of rows of A",

@@ -12,14 +12,13 @@ import pytest
 
 from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.exam import Exam
-from course_pkg.grading.contract.outlines import as_json as outlines_as_json
-from course_pkg.grading.contract.outlines import from_json, outlined
+from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.texts import details, one_line
+from course_pkg.grading.contract.session import Session
+from course_pkg.grading.contract.stored import details, nothing_earned
 from course_pkg.grading.results import keys, store
 from course_pkg.grading.results.keys import GradingFolderError, course_lock, secret, submission_key
-from course_pkg.grading.results.records import MAX_RESULTS, checked_results, nothing_earned
+from course_pkg.grading.results.records import MAX_RESULTS, checked_results
 from course_pkg.grading.results.states import State
 from course_pkg.grading.results.store import Store, file_stem
 
@@ -146,29 +145,20 @@ def test_an_error_inside_the_lock_passes_through(tmp_path):
 
 @pytest.fixture(scope="module")
 def trusted():
-    return outlined(registry.trusted(ASSIGNMENT).values())
+    return registry.load(ASSIGNMENT).questions
 
 
 @pytest.fixture(scope="module")
 def results():
-    """An exam with wrong answers in two questions, one of them worked by hand."""
-    exam = Exam(ASSIGNMENT, "ada", b"key")
+    """Verdicts on wrong answers to two questions, one of them worked by hand."""
+    session = Session(ASSIGNMENT, "ada", b"key")
     for name in ("by-hand/parameters", "counts"):
-        exam.record(name, [{"value": 5} for _ in exam.inputs(name)])
-    return exam.results()
+        session.record(name, [{"value": 5} for _ in session.inputs(name)])
+    return session.verdicts()
 
 
 def rows(results):
     return json.loads(as_json(results))
-
-
-def test_outlines_survive_json_and_anything_else_is_refused(trusted):
-    assert from_json(outlines_as_json(trusted)) == trusted
-    assert {o.name: o.points for o in trusted.values()} == {
-        q.name: q.points for q in registry.trusted(ASSIGNMENT).values()
-    }
-    with pytest.raises(ValueError, match="wanted a list of outlines"):
-        from_json('{"failed": "no room"}')
 
 
 def test_results_of_a_checker_are_accepted_unchanged(results, trusted):
@@ -187,13 +177,14 @@ def test_a_submission_that_was_not_run_loses_every_property_as_not_answered(trus
 
 def test_the_expected_value_of_a_by_hand_question_is_dropped(results, trusted):
     changed = rows(results)
-    changed[0]["properties"][0]["failure"]["expected"] = "30720"
+    first(changed)["expected"] = "30720"
     found = checked_results(json.dumps(changed).encode(), trusted)
     assert found[0].properties[0].failure.expected is None
 
 
 def first(rows):
-    return rows[0]["properties"][0]
+    """The failure of the first property of the first question."""
+    return next(iter(rows[0]["failures"].values()))
 
 
 @pytest.mark.parametrize(
@@ -203,26 +194,19 @@ def first(rows):
         lambda r: r.append(r[0]),
         lambda r: r.reverse(),
         lambda r: r[0].update(question="counts"),
-        lambda r: r[0].update(points=100),
-        lambda r: r[0].update(points=True),
-        lambda r: r[0].update(earned=1),
-        lambda r: r[0].update(earned=False),
         lambda r: r[0].update(extra=1),
-        lambda r: r[0].update(properties={}),
-        lambda r: r[0].update(properties=[]),
-        lambda r: first(r).update(points=2),
-        lambda r: first(r).update(name="other"),
-        lambda r: first(r).update(says="other"),
-        lambda r: first(r).update(earned=1),
-        lambda r: first(r).update(earned=0.0),
-        lambda r: first(r).update(earned=False),
-        lambda r: first(r).update(failure=False),
-        lambda r: first(r).update(failure={}),
-        lambda r: first(r)["failure"].update(reason=None),
-        lambda r: first(r)["failure"].update(reason=["x"]),
-        lambda r: first(r)["failure"].update(given="x" * 2000),
-        lambda r: first(r)["failure"].update(misconception="no such"),
-        lambda r: (first(r).update(failure=None, earned=-1), r[0].update(earned=-1)),
+        lambda r: r[0].update(failures=[]),
+        lambda r: r[0].update(failures={}),
+        lambda r: r[0]["failures"].update(other=None),
+        lambda r: r[0]["failures"].update(dict.fromkeys(r[0]["failures"], False)),
+        lambda r: r[0]["failures"].update({key: {} for key in r[0]["failures"]}),
+        lambda r: first(r).update(reason=None),
+        lambda r: first(r).update(reason=["x"]),
+        lambda r: first(r).update(given="x" * 2000),
+        lambda r: first(r).update(points=1),
+        lambda r: first(r).update(recognized=["no such"]),
+        lambda r: first(r).update(recognized=[{}]),
+        lambda r: first(r).update(recognized="tripled"),
     ],
 )
 def test_results_of_another_shape_are_refused(results, trusted, change):
@@ -247,7 +231,7 @@ def test_results_that_are_not_json_or_too_large_are_refused(text, trusted):
 
 def test_control_and_bidirectional_characters_are_replaced(results, trusted):
     changed = rows(results)
-    first(changed)["failure"]["reason"] = "a\x1b[2J\u202eb\nc\x00"
+    first(changed)["reason"] = "a\x1b[2J\u202eb\nc\x00"
     found = checked_results(json.dumps(changed).encode(), trusted)
     assert found[0].properties[0].failure.reason == "a\ufffd[2J\ufffdb c\ufffd"
     assert one_line("\ud800x") == "\ufffdx"
@@ -269,7 +253,7 @@ def test_a_record_is_read_as_it_was_written(records, tmp_path):
     rec = record(
         state=State.TIMED_OUT,
         reason="10 s were over",
-        questions=questions({"counts": wrong(HOSTILE, misconception=None)}),
+        questions=questions({"counts": wrong(HOSTILE)}),
         remarks=("one", "zwei ü"),
         peak_bytes=None,
     )

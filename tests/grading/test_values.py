@@ -107,7 +107,7 @@ def test_subclasses_cross_as_what_they_hold_and_run_nothing_there():
     "value", [object(), {1.5: 2}, {True: 1}, {None: 1}, lambda: 0, {1, 2}, 1j, np.array(["a"])]
 )
 def test_what_is_not_plain_is_refused_with_its_type(value):
-    with pytest.raises(NotPlain, match="wanted"):
+    with pytest.raises(NotPlain, match="expected"):
         encode(value)
 
 
@@ -180,5 +180,5 @@ def test_a_flipped_byte_is_a_value_or_refused(value, data):
 
 
 def test_array_of_an_unknown_dtype_names_those_that_are_taken():
-    with pytest.raises(NotPlain, match="complex64; wanted one of bool"):
+    with pytest.raises(NotPlain, match="complex64; expected one of bool"):
         Array.of(np.zeros(2, "complex64"))

@@ -1,1 +1,1 @@
-"""What a question is, what crosses between an answer and its verdict, and how a verdict is made."""
+"""What a question is, what passes between an answer and its verdict, and how a verdict is made."""

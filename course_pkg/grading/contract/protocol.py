@@ -32,7 +32,7 @@ def receive(sock: socket.socket) -> Any:
     """
     (length,) = struct.unpack(">I", _exactly(sock, 4))
     if length > MAX_BYTES:
-        raise EOFError(f"a frame of {length:,} bytes; at most {MAX_BYTES:,} are taken")
+        raise EOFError(f"a frame of {length:,} bytes; at most {MAX_BYTES:,} are accepted")
     return decode(_exactly(sock, length))
 
 

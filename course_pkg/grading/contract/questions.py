@@ -1,27 +1,19 @@
-"""What a question is, on the trusted side: properties with marks, draws, and misconceptions.
+"""What a question is: data, read from `questions.toml`, without running anything.
 
-A `Question` says how the right value is computed from inputs; each `Property` carries points and
-draws the inputs that put exactly that property to the test; a `Misconception` is a wrong method
-whose value can be recognized and explained. `draw_cases` makes the cases of a question, and
-repeats a draw until every misconception that breaks the property gives a different value: in each
-case of the property, or in one at least where the method may be right by luck.
-This module runs no student's code.
+A `Question` says how an answer is called, how its value is compared, what the model answer is,
+which properties earn points, and which wrong answers learners give. One `WrongAnswer` filters the
+draws, recognizes the mistake for the feedback, is tested to lose exactly its points, and is a row
+of the printed matrix.
 
 Chapter: appendix/for-instructors.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+import tomllib
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .compare import Comparator
-from .values import as_crossing
-
-MAX_DRAWS = 200
-DEFAULT_DEADLINE_S = 60.0
+DEADLINE_S = 60.0
 
 
 class ChecksError(RuntimeError):
@@ -32,160 +24,187 @@ class ChecksError(RuntimeError):
 class Property:
     """Something that must hold, worth `points`, earned only if all its cases pass.
 
-    name: its key. says: what must hold, in the student's words. hint: what to look at on failure.
-    draw: `(rng, size) -> inputs`, size running from 0 to cases − 1, small cases first; None
-    where the question is about the student's own variant. compare: overrides the question's.
+    says: what must hold, in the student's words. hint: what to look at on failure. draw: the
+    function in `cases.py` that draws the inputs of one case; "" for a number worked by hand.
+    cases: how many are drawn. unchanged: an answer must also leave its arguments unchanged.
+    compare: the comparator, if it is not the question's.
     """
 
     name: str
     points: int
     says: str
     hint: str
-    draw: Callable[[np.random.Generator, int], Any] | None = None
+    draw: str = ""
     cases: int = 3
-    compare: Comparator | None = None
+    unchanged: bool = False
+    compare: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
-class Misconception:
-    """A wrong method: `value(inputs)` is what it gives. breaks: the properties that it fails.
+class WrongAnswer:
+    """A wrong answer: a patch of the model answer, an expression around it, or a whole answer.
 
-    sometimes_right: it may give the right value in some cases of a property that it breaks, if
-    it is wrong in one at least.
+    says: what the student is told. loses: the properties that it loses. patch: pairs of the old
+    text, which the model answer has exactly once, and the new one. wrap: an expression of
+    `answer` and the names of the inputs.
     """
 
     name: str
     says: str
-    value: Callable[[Any], Any]
-    breaks: tuple[str, ...]
-    sometimes_right: bool = False
+    loses: tuple[str, ...]
+    patch: tuple[tuple[str, str], ...] = ()
+    wrap: str = ""
+    answer: str = ""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question: `expected(inputs)` is the right value, `compare(expected, given)` the test.
+    """One question. Its points are the sum over its properties.
 
-    Its points are those of its properties. variant: the name of the variant in the assignment's
-    `ask` that gives the inputs, for numbers worked by hand. deadline_s: seconds from the first
-    look at the inputs to the last answer that counts.
+    call: the names of the inputs that an answer gets, or the function of `student.py` that calls
+    it, or () for a number worked by hand. Such a number has a variant, the function of `cases.py`
+    that draws the student's own case, and `given`, the case's name in the notebook. compare: the
+    comparator; because: the reason for its tolerance. answer: the model answer's code. expected:
+    the function of `cases.py` that gives the right value. deadline: seconds from the first look
+    at the inputs to the last answer that counts.
     """
 
     name: str
-    expected: Callable[[Any], Any]
-    compare: Comparator
+    answer: str
+    compare: dict[str, Any]
     properties: tuple[Property, ...]
-    misconceptions: tuple[Misconception, ...] = ()
-    variant: str | None = None
-    deadline_s: float = DEFAULT_DEADLINE_S
-    by_name: dict[str, Property] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {p.name: p for p in self.properties})
-        if len(self.by_name) != len(self.properties) or not self.properties:
-            raise ChecksError(f"{self.name}: wanted one or more properties with distinct names")
-        for p in self.properties:
-            if p.points < 1 or p.cases < 1 or (p.draw is None) != (self.variant is not None):
-                raise ChecksError(
-                    f"{self.name}/{p.name}: wanted at least one point and one case, "
-                    "and either a draw or a variant of the question"
-                )
-        for m in self.misconceptions:
-            if not m.breaks or not set(m.breaks) <= set(self.by_name):
-                raise ChecksError(
-                    f"{self.name}: misconception {m.name} must name the properties it breaks"
-                )
+    wrong: tuple[WrongAnswer, ...] = ()
+    call: tuple[str, ...] | str = ()
+    variant: str = ""
+    given: str = ""
+    because: str = ""
+    expected: str = ""
+    deadline: float = DEADLINE_S
 
     @property
     def points(self) -> int:
         """The points of the question: the sum over its properties."""
         return sum(p.points for p in self.properties)
 
-    def breaking(self, name: str) -> list[Misconception]:
-        """The misconceptions that break the property called `name`."""
-        return [m for m in self.misconceptions if name in m.breaks]
+    def by_name(self, name: str) -> Property:
+        """The property of that name. Raises KeyError."""
+        return {p.name: p for p in self.properties}[name]
 
-    def compares(self, name: str) -> Comparator:
-        """The comparator of the property called `name`."""
-        return self.by_name[name].compare or self.compare
+    def losing(self, name: str) -> list[WrongAnswer]:
+        """The wrong answers that lose the property of that name."""
+        return [wrong for wrong in self.wrong if name in wrong.loses]
 
 
 @dataclass(frozen=True)
-class Case:
-    """One input of one property, and the right value for it."""
+class Assignment:
+    """The questions of an assignment by name, and what they share.
 
-    property: str
-    inputs: Any
-    expected: Any
-
-
-def draw_cases(question: Question, rng: np.random.Generator, variant: Any = None) -> list[Case]:
-    """The cases of a question, in the order of its properties, small ones first.
-
-    variant: the student's own case, for a question that has one. Raises ChecksError where no
-    draw tells a misconception from the right value.
+    imports: libraries that answers need. masked: modules that would answer a question, which the
+    grader hides from students. setup: the imports that every model answer may use.
     """
-    cases: list[Case] = []
-    for prop in question.properties:
-        for _ in range(MAX_DRAWS if prop.draw else 1):  # a case set by hand is always the same
-            drawn = [_telling_case(question, prop, *how) for how in _draws(prop, rng, variant)]
-            lucky = _lucky(question, prop, drawn)
-            if not lucky:
-                break
-        else:
-            raise _blind(question, prop, lucky)
-        cases += drawn
-    return cases
+
+    name: str
+    questions: dict[str, Question]
+    imports: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    setup: str = ""
 
 
-def _draws(
-    prop: Property, rng: np.random.Generator, variant: Any
-) -> Iterator[tuple[Callable[[], Any], int]]:
-    """How each case of a property is drawn, and how often that is worth trying."""
-    if prop.draw is None:
-        yield lambda: variant, 1
-        return
-    for size in range(prop.cases):
-        yield partial(prop.draw, rng, size), MAX_DRAWS
+def read_questions(name: str, path: Path) -> Assignment:
+    """The assignment that a `questions.toml` describes. Raises ChecksError, naming the place."""
+    try:
+        return parse_questions(name, path.read_text("utf-8"))
+    except ChecksError as error:
+        raise ChecksError(f"{path}: {error}") from None
 
 
-def _telling_case(
-    question: Question, prop: Property, draw: Callable[[], Any], attempts: int
-) -> Case:
-    """A case in which no misconception is right that has to be wrong in every case."""
-    compare = question.compares(prop.name)
-    for _ in range(attempts):
-        inputs = as_crossing(draw())
-        expected = as_crossing(question.expected(inputs))
-        if (reason := compare(expected, expected)) is not None:
-            raise ChecksError(f"{question.name}/{prop.name}: expected is not itself: {reason}")
-        case = Case(prop.name, inputs, expected)
-        blind = [
-            m.name
-            for m in question.breaking(prop.name)
-            if not m.sometimes_right and _is_right(question, m, case)
-        ]
-        if not blind:
-            return case
-    raise _blind(question, prop, blind)
+def parse_questions(name: str, text: str) -> Assignment:
+    """The assignment in the text of a `questions.toml`. Raises ChecksError.
+
+    >>> parse_questions("demo", '[question.double]\\nanswer = "pass"')
+    Traceback (most recent call last):
+    ...
+    course_pkg.grading.contract.questions.ChecksError: question double: 'compare' is missing
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ChecksError(str(error)) from None
+    rows = table.pop("question", {})
+    questions = {key: _question(key, row) for key, row in rows.items()}
+    if not questions:
+        raise ChecksError("it has no questions; expected tables [question.NAME]")
+    return _build(Assignment, "the file", name=name, questions=questions, **table)
 
 
-def _lucky(question: Question, prop: Property, cases: list[Case]) -> list[str]:
-    """The misconceptions that are right in all cases of a property that they should break."""
-    return [
-        m.name
-        for m in question.breaking(prop.name)
-        if m.sometimes_right and all(_is_right(question, m, case) for case in cases)
-    ]
+def function_name(text: str) -> str:
+    """The Python name for a question's or variant's name.
+
+    >>> function_name("by-hand/two-references")
+    'by_hand_two_references'
+    """
+    return text.replace("-", "_").replace("/", "_")
 
 
-def _is_right(question: Question, misconception: Misconception, case: Case) -> bool:
-    value = as_crossing(misconception.value(case.inputs))
-    return question.compares(case.property)(case.expected, value) is None
-
-
-def _blind(question: Question, prop: Property, names: list[str]) -> ChecksError:
-    draws = "1 draw" if prop.draw is None else f"{MAX_DRAWS} draws"
-    return ChecksError(
-        f"{question.name}/{prop.name}: {draws}, and none tells {', '.join(names)} "
-        "from the right value"
+def _question(name: str, row: dict[str, Any]) -> Question:
+    place, row = f"question {name}", dict(row)
+    properties = tuple(_property(name, *item, row) for item in row.pop("property", {}).items())
+    if not properties:
+        raise ChecksError(f"{place}: it has no properties")
+    every = tuple(p.name for p in properties)
+    wrong = tuple(
+        _build(WrongAnswer, f"{place}, wrong answer {key}", name=key, **({"loses": every} | one))
+        for key, one in row.pop("wrong", {}).items()
     )
+    row = {"expected": f"{function_name(name)}_expected"} | row
+    question = _build(Question, place, name=name, properties=properties, wrong=wrong, **row)
+    _validate(question)
+    return question
+
+
+def _property(question: str, name: str, row: dict[str, Any], of: dict[str, Any]) -> Property:
+    draw = "" if of.get("variant") else function_name(f"{question}/{name}")
+    cases = {"cases": 1} if of.get("variant") else {}
+    row = {"draw": draw} | row | cases
+    return _build(Property, f"question {question}, property {name}", name=name, **row)
+
+
+def _build(kind: type, place: str, **row: Any) -> Any:
+    """A dataclass of `row`, lists as tuples; ChecksError if a key is unknown or missing."""
+    known = {field.name for field in fields(kind)}
+    if unknown := sorted(set(row) - known):
+        raise ChecksError(f"{place}: unknown key {unknown[0]!r}; expected {sorted(known)}")
+    if missing := [f.name for f in fields(kind) if f.default is MISSING and f.name not in row]:
+        raise ChecksError(f"{place}: {missing[0]!r} is missing")
+    return kind(**{key: _frozen(value) for key, value in row.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _validate(q: Question) -> None:
+    for p in q.properties:
+        if type(p.points) is not int or p.points < 1 or p.cases < 1:
+            raise ChecksError(f"question {q.name}/{p.name}: expected at least 1 point and 1 case")
+    if bool(q.variant) == bool(q.call) or bool(q.variant) != bool(q.given):
+        raise ChecksError(f"question {q.name}: expected `call`, or `variant` and `given`")
+    if _has_tolerance([q.compare, *(p.compare for p in q.properties)]) and not q.because:
+        raise ChecksError(f"question {q.name}: a tolerance needs a reason: add `because`")
+    for wrong in q.wrong:
+        place = f"question {q.name}, wrong answer {wrong.name}"
+        if not wrong.loses or not set(wrong.loses) <= {p.name for p in q.properties}:
+            raise ChecksError(f"{place}: `loses` must name properties of the question")
+        if sum(map(bool, (wrong.patch, wrong.wrap, wrong.answer))) != 1:
+            raise ChecksError(f"{place}: expected one of `patch`, `wrap` and `answer`")
+        if wrong.wrap and isinstance(q.call, str):
+            raise ChecksError(f"{place}: `wrap` needs inputs with names, not `call = {q.call!r}`")
+
+
+def _has_tolerance(spec: Any) -> bool:
+    if isinstance(spec, dict):
+        return any(
+            bool(value) if key in ("rtol", "atol") else _has_tolerance(value)
+            for key, value in spec.items()
+        )
+    return isinstance(spec, list | tuple) and any(map(_has_tolerance, spec))

@@ -1,24 +1,24 @@
-"""Finds the two halves of an assignment's checks: `ask`, beside the student, and `trusted`.
+"""Finds an assignment's checks: `questions.toml`, `cases.py` and `student.py`.
 
-`checks/<assignment>/ask.py` has CALLS, a dict from a question's name to `call(answer, inputs)`,
-VARIANTS, a dict from a variant's name to `variant(rng | None) -> dict`, and MASKED, the modules
-that would answer a question, which the grader hides from students.
-`checks/<assignment>/trusted.py` has QUESTIONS, a tuple of `Question`. The student's side imports
-only `ask`; dashes in an assignment's name are underscores in its folder's.
+They are in `checks/<assignment>/`; dashes in an assignment's name are underscores in its folder's.
+The questions are read without importing anything. `cases` is never imported on the student's side
+of the sandbox; `student` is, where an assignment has one.
 
 Chapter: appendix/for-instructors.
 """
 
 import ast
+import functools
+import hashlib
 import importlib
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .questions import Question
-from .seeds import checks_hash
+from .questions import Assignment, read_questions
 
 CHECKS = Path(__file__).parents[1] / "checks"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -37,7 +37,7 @@ def assignments() -> list[str]:
     >>> "lora-math" in assignments()
     True
     """
-    return sorted(p.parent.name.replace("_", "-") for p in CHECKS.glob("*/trusted.py"))
+    return sorted(p.parent.name.replace("_", "-") for p in CHECKS.glob("*/questions.toml"))
 
 
 def split(question_id: str) -> tuple[str, str]:
@@ -48,56 +48,11 @@ def split(question_id: str) -> tuple[str, str]:
     """
     assignment, _, question = str(question_id).partition("/")
     if not question:
-        raise UnknownQuestion(f"{question_id!r} is no question; wanted 'assignment/question'")
+        raise UnknownQuestion(f"{question_id!r} is not a question; expected 'assignment/question'")
     return assignment, question
 
 
-def ask(assignment: str) -> ModuleType:
-    """The student's half of an assignment's checks."""
-    return _load(assignment, "ask")
-
-
-def student_side(assignment: str) -> tuple[Path, ...]:
-    """The files of the checks that a student's kernel needs: `ask`, and what it imports beside it.
-
-    >>> sorted(path.name for path in student_side("lora-math"))
-    ['__init__.py', '__init__.py', 'ask.py', 'models.py']
-    """
-    folder = _folder(assignment, "ask")
-    found, wanted = {CHECKS / "__init__.py", folder / "__init__.py"}, [folder / "ask.py"]
-    while wanted:
-        path = wanted.pop()
-        found.add(path)
-        nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
-        beside = {folder / f"{n.module}.py" for n in nodes if n.level == 1}
-        wanted += beside - found
-    return tuple(sorted(found))
-
-
-def masked(assignment: str) -> tuple[str, ...]:
-    """The modules that would answer a question of an assignment, read without running anything.
-
-    >>> "course_pkg.adapters" in masked("lora-math")
-    True
-    """
-    for node in ast.parse((_folder(assignment, "ask") / "ask.py").read_text()).body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id="MASKED")], value=value):
-                return tuple(ast.literal_eval(value))
-    return ()
-
-
-def ask_module(assignment: str) -> str:
-    """The dotted name of an assignment's `ask`, not imported. Raises UnknownQuestion."""
-    return _module(assignment, "ask")
-
-
-def trusted(assignment: str) -> dict[str, Question]:
-    """The questions of an assignment by name. Never imported on the student's side of a wall."""
-    return {q.name: q for q in _load(assignment, "trusted").QUESTIONS}
-
-
-def find(table: dict[str, Any], name: str, kind: str) -> Any:
+def find(table: Iterable[str], name: str, kind: str) -> Any:
     """`table[name]`, or UnknownQuestion with the nearest names."""
     if name not in table:
         near = get_close_matches(name, table, n=1) or sorted(table)
@@ -105,22 +60,79 @@ def find(table: dict[str, Any], name: str, kind: str) -> Any:
     return table[name]
 
 
-def assignment_hash(assignment: str) -> str:
-    """The hash of an assignment's checks, which its draws depend on."""
-    return checks_hash(_folder(assignment, "ask"))
+def load(assignment: str) -> Assignment:
+    """The questions of an assignment. Raises UnknownQuestion, and ChecksError for a bad file.
+
+    >>> load("lora-math").questions["forward"].points
+    5
+    """
+    path = folder(assignment) / "questions.toml"
+    return _read(assignment, path, path.stat().st_mtime_ns)
 
 
-def _load(assignment: str, half: str) -> ModuleType:
-    return importlib.import_module(_module(assignment, half))
+@functools.lru_cache(maxsize=64)
+def _read(assignment: str, path: Path, _changed: int) -> Assignment:
+    return read_questions(assignment, path)
 
 
-def _module(assignment: str, half: str) -> str:
-    return f"course_pkg.grading.checks.{_folder(assignment, half).name}.{half}"
-
-
-def _folder(assignment: str, half: str) -> Path:
-    folder = CHECKS / assignment.replace("-", "_")
-    if not _NAME.fullmatch(assignment) or not (folder / f"{half}.py").is_file():
+def folder(assignment: str) -> Path:
+    """The folder of an assignment's checks. Raises UnknownQuestion."""
+    path = CHECKS / assignment.replace("-", "_")
+    if not _NAME.fullmatch(assignment) or not (path / "questions.toml").is_file():
         known = ", ".join(assignments())
         raise UnknownQuestion(f"no assignment is called {assignment!r}; there are: {known}")
-    return folder
+    return path
+
+
+def module_name(assignment: str, part: str) -> str:
+    """The dotted name of an assignment's `cases` or `student`; "" if it has none."""
+    path = folder(assignment)
+    exists = (path / f"{part}.py").is_file()
+    return f"course_pkg.grading.checks.{path.name}.{part}" if exists else ""
+
+
+def module(assignment: str, part: str) -> ModuleType | None:
+    """An assignment's `cases` or `student`, imported; None if it has none."""
+    name = module_name(assignment, part)
+    return importlib.import_module(name) if name else None
+
+
+def student_files(assignment: str) -> tuple[Path, ...]:
+    """The files of the checks that a student's kernel needs, which hold no right answer.
+
+    >>> sorted(path.name for path in student_files("lora-math"))
+    ['__init__.py', '__init__.py', 'student.py']
+    """
+    path = folder(assignment)
+    if not module_name(assignment, "student"):
+        return ()
+    return CHECKS / "__init__.py", path / "__init__.py", path / "student.py"
+
+
+def draws_hash(assignment: str) -> str:
+    """A hash of what the cases of an assignment depend on: the code that draws them, not its words.
+
+    Comments, docstrings and the texts of `questions.toml` are not part of it, so that fixing a
+    typo in a hint does not give every student new cases.
+    """
+    tree = ast.parse((folder(assignment) / "cases.py").read_text("utf-8"))
+    for node in ast.walk(tree):
+        kinds = ast.Module | ast.FunctionDef | ast.ClassDef
+        if isinstance(node, kinds) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    draws = [
+        (q.name, p.name, p.draw, p.cases)
+        for q in load(assignment).questions.values()
+        for p in q.properties
+    ]
+    return hashlib.sha256(f"{ast.dump(tree)}{draws}".encode()).hexdigest()
+
+
+def checks_hash(assignment: str) -> str:
+    """SHA-256 of the names and contents of all files of an assignment's checks."""
+    digest, root = hashlib.sha256(), folder(assignment)
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.toml")]):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()

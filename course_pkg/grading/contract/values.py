@@ -76,7 +76,7 @@ class Array:
             value = value.numpy()
         name = value.dtype.name
         if name not in ITEM_SIZES:
-            raise NotPlain(f"an array of {name}; wanted one of {', '.join(ITEM_SIZES)}")
+            raise NotPlain(f"an array of {name}; expected one of {', '.join(ITEM_SIZES)}")
         little = value.astype(value.dtype.newbyteorder("<"), copy=False)
         return cls(name, tuple(value.shape), little.tobytes(order="C"))
 
@@ -93,14 +93,14 @@ def encode(value: Any) -> bytes:
     text = json.dumps(_node(value, blobs, MAX_DEPTH), separators=(",", ":")).encode()
     data = b"".join([struct.pack(">I", len(text)), text, *blobs])
     if len(text) > MAX_JSON_BYTES or len(data) > MAX_BYTES:
-        raise NotPlain(f"a value of {len(data):,} bytes; at most {MAX_BYTES:,} can be handed in")
+        raise NotPlain(f"a value of {len(data):,} bytes; at most {MAX_BYTES:,} can be submitted")
     return data
 
 
 def decode(data: bytes) -> Any:
     """The plain value in `data`; arrays come back as `Array`. Raises NotPlain if malformed."""
     if not 4 <= len(data) <= MAX_BYTES:
-        raise NotPlain(f"{len(data):,} bytes; wanted 4 to {MAX_BYTES:,}")
+        raise NotPlain(f"{len(data):,} bytes; expected 4 to {MAX_BYTES:,}")
     (length,) = struct.unpack(">I", data[:4])
     text = data[4 : 4 + length]
     if length > MAX_JSON_BYTES or len(text) != length:
@@ -160,11 +160,11 @@ def _node(value: Any, blobs: list[bytes], depth: int) -> Any:
             pairs = []
             for key, item in value.items():
                 if isinstance(key, bool) or not isinstance(key, str | int):
-                    raise NotPlain(f"a key of type {type(key).__name__}; wanted text or integers")
+                    raise NotPlain(f"a key of type {type(key).__name__}; expected text or integers")
                 pairs.append([key, _node(item, blobs, depth - 1)])
             return ["d", pairs]
     raise NotPlain(
-        f"a value of type {type(value).__name__}; wanted a number, text, list, dict or array"
+        f"a value of type {type(value).__name__}; expected a number, text, list, dict or array"
     )
 
 

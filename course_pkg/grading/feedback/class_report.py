@@ -12,7 +12,7 @@ from pathlib import Path
 
 from course_pkg.files import write_atomically
 
-from ..contract.texts import one_line
+from ..contract.display import one_line
 from ..results.records import Record
 from ..results.score_statistics import score_statistics
 from ..results.store import Store, file_stem

@@ -14,8 +14,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
-from ..contract.report import NO_TEX, html_table
-from ..contract.texts import details, one_line, title
+from ..contract.display import NO_TEX, one_line
+from ..contract.stored import record_table, title
 from ..results.records import Record
 from ..results.states import State
 
@@ -49,8 +49,7 @@ def with_results(
                 f"points of one question of {record.assignment}"
             )
         heading = title(f"{record.assignment}/{question.question}", question)
-        table = html_table(heading, [(p, details(p)) for p in question.properties])
-        cell.outputs = [_result(question.earned, table)]
+        cell.outputs = [_result(question.earned, record_table(heading, question))]
     return copy
 
 

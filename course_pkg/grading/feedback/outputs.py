@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from ..contract.texts import one_line
+from ..contract.display import one_line
 from .images import KINDS as IMAGES
 from .images import checked_image
 from .sanitize import clean_html, clean_markdown, printable

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..contract.texts import details, one_line
+from ..contract.display import one_line
+from ..contract.stored import details
 from ..results.records import Record
 from ..results.score_statistics import Statistics
 from ..results.store import file_stem

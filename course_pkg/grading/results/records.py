@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..contract.judge import UNANSWERED
-from ..contract.outlines import Outline, PropertyOutline
-from ..contract.texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
+from ..contract.display import one_line
+from ..contract.questions import Question
+from ..contract.stored import FailureRecord, QuestionRecord, explanations, question_record
 from .states import State
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
@@ -57,31 +57,11 @@ class Record:
         return float(sum(question.points for question in self.questions))
 
 
-def nothing_earned(questions: Mapping[str, Outline]) -> tuple[QuestionRecord, ...]:
-    """The questions of a submission that was not run: every property lost, as not answered.
+def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
+    """The verdicts that a checker wrote, if they judge every one of `questions`, in their order.
 
-    >>> nothing_earned({})
-    ()
-    """
-    failure = FailureRecord(None, None, None, UNANSWERED)
-    return tuple(
-        QuestionRecord(
-            name,
-            tuple(
-                PropertyRecord(p.name, p.says, p.hint, p.points, failure)
-                for p in question.properties
-            ),
-        )
-        for name, question in questions.items()
-    )
-
-
-def checked_results(text: bytes, questions: Mapping[str, Outline]) -> tuple[QuestionRecord, ...]:
-    """The results that a checker wrote, if they judge every one of `questions`, in their order.
-
-    Names, points and words must be those of `questions`, and a property earns all its points or
-    none. The right value of a number worked by hand is dropped. Raises ValueError for anything
-    else.
+    Points and words are those of `questions`; a property earns all its points or none. The right
+    value of a number worked by hand is dropped. Raises ValueError for anything else.
 
     >>> checked_results(b"[]", {})
     ()
@@ -98,49 +78,33 @@ def checked_results(text: bytes, questions: Mapping[str, Outline]) -> tuple[Ques
     )
 
 
-def _question(row: Any, question: Outline) -> QuestionRecord:
-    _require(row, {"question": question.name, "points": question.points}, {"earned", "properties"})
-    properties = row["properties"]
-    if not isinstance(properties, list) or len(properties) != len(question.properties):
-        raise ValueError(f"{question.name}: not the properties of the question")
-    record = QuestionRecord(
-        question.name,
-        tuple(
-            _property(question, p, given)
-            for p, given in zip(question.properties, properties, strict=True)
-        ),
-    )
-    if type(row["earned"]) is not int or row["earned"] != record.earned:
-        raise ValueError(f"{question.name}: earned is not the sum over the properties")
-    return record
+def _question(row: Any, question: Question) -> QuestionRecord:
+    _require(row, {"question", "failures"})
+    if row["question"] != question.name:
+        raise ValueError(f"expected the question {question.name}")
+    _require(row["failures"], {p.name for p in question.properties})
+    failures = {name: _failure(question, found) for name, found in row["failures"].items()}
+    return question_record(question, failures)
 
 
-def _property(question: Outline, p: PropertyOutline, row: Any) -> PropertyRecord:
-    trusted = {"name": p.name, "says": p.says, "hint": p.hint, "points": p.points}
-    _require(row, trusted, {"earned", "failure"})
-    record = PropertyRecord(**trusted, failure=_failure(question, row["failure"]))
-    if type(row["earned"]) is not int or row["earned"] != record.earned:
-        raise ValueError(f"{question.name}/{p.name}: earned does not match the failure")
-    return record
-
-
-def _failure(question: Outline, row: Any) -> FailureRecord | None:
+def _failure(question: Question, row: Any) -> FailureRecord | None:
     if row is None:
         return None
-    _require(row, {}, {"inputs", "expected", "given", "reason", "misconception"})
-    for name, text in row.items():
+    _require(row, {"inputs", "expected", "given", "reason", "recognized"})
+    texts = {name: row[name] for name in ("inputs", "expected", "given", "reason")}
+    for name, text in texts.items():
         if text is None and name != "reason":
             continue
         if not isinstance(text, str) or len(text) > MAX_TEXT:
             raise ValueError(f"{question.name}: {name} is not a short text")
-    if row["misconception"] not in (None, *question.misconceptions):
-        raise ValueError(f"{question.name}: no such misconception")
-    shown = {name: _shown(row[name]) for name in ("inputs", "expected", "given")}
-    if question.by_hand:  # the student should work it out
+    names = row["recognized"]
+    if not isinstance(names, list) or not set(map(str, names)) <= {w.name for w in question.wrong}:
+        raise ValueError(f"{question.name}: no such wrong answer")
+    shown = {name: _shown(texts[name]) for name in ("inputs", "expected", "given")}
+    if question.variant:  # the student should work it out
         shown["expected"] = None
-    return FailureRecord(
-        **shown, reason=one_line(row["reason"], MAX_TEXT), misconception=row["misconception"]
-    )
+    reason = one_line(texts["reason"], MAX_TEXT)
+    return FailureRecord(reason, **shown, explanations=explanations(question, names))
 
 
 def _shown(text: str | None) -> str | None:
@@ -148,12 +112,9 @@ def _shown(text: str | None) -> str | None:
     return None if text in (None, "None", "{}", "[]") else one_line(text, MAX_TEXT)
 
 
-def _require(row: Any, trusted: dict[str, Any], others: set[str]) -> None:
-    if not isinstance(row, dict) or set(row) != set(trusted) | others:
-        raise ValueError(f"expected an object with {sorted(set(trusted) | others)}")
-    for name, value in trusted.items():
-        if type(row[name]) is not type(value) or row[name] != value:
-            raise ValueError(f"{name} is not {value!r}, as in the question")
+def _require(row: Any, names: set[str]) -> None:
+    if not isinstance(row, dict) or set(row) != names:
+        raise ValueError(f"expected an object with {sorted(names)}")
 
 
 def strict_json(text: bytes) -> Any:

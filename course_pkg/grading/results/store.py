@@ -21,7 +21,8 @@ from typing import Any
 
 from course_pkg.files import write_atomically
 
-from ..contract.texts import FailureRecord, PropertyRecord, QuestionRecord, one_line
+from ..contract.display import one_line
+from ..contract.stored import FailureRecord, PropertyRecord, QuestionRecord
 from .keys import FOLDER, derived_key, grading_folder, length_prefixed
 from .records import Record, strict_json
 from .states import State
@@ -149,7 +150,7 @@ def _record(fields: dict[str, Any]) -> Record:
         QuestionRecord(
             q["question"],
             tuple(
-                PropertyRecord(**{**p, "failure": p["failure"] and FailureRecord(**p["failure"])})
+                PropertyRecord(**{**p, "failure": p["failure"] and _failure(p["failure"])})
                 for p in q["properties"]
             ),
         )
@@ -157,3 +158,7 @@ def _record(fields: dict[str, Any]) -> Record:
     )
     fields = {**fields, "questions": questions, "remarks": tuple(fields["remarks"])}
     return Record(**{**fields, "state": State(fields["state"])})
+
+
+def _failure(fields: dict[str, Any]) -> FailureRecord:
+    return FailureRecord(**{**fields, "explanations": tuple(fields["explanations"])})

@@ -22,12 +22,12 @@ from nbformat.v4 import new_notebook
 from course_pkg.sandbox.probe import SandboxState
 
 from ..contract import registry
-from ..contract.outlines import Outline
+from ..contract.stored import nothing_earned
 from ..feedback import outputs
 from ..feedback.graded_notebook import with_results
 from ..gradebook.gradebook import CourseGradebook
 from ..results.keys import length_prefixed, secret, secret_id, submission_key
-from ..results.records import Record, checked_results, nothing_earned
+from ..results.records import Record, checked_results
 from ..results.states import State
 from ..results.store import Store, code_hash, content_key
 from ..submissions import assemble, read_notebook
@@ -66,7 +66,7 @@ class Batch:
     ) -> None:
         self.course, self.assignment, self.options = course, assignment, options
         self.book, self.servers, self.limits = book, servers, options.limits
-        self.questions: dict[str, Outline] = {}  # empty until the servers are ready
+        self.questions = registry.load(assignment).questions
         self.released = book.ensure_assignment(assignment)
         self.questions_by_cell = assemble.questions_by_cell(self.released, assignment)
         self.secret = secret(course)
@@ -104,7 +104,6 @@ class Batch:
             return
         with ExitStack() as stack:
             self.servers.ready()
-            self.questions = self.servers.outlines()
             self._trial_run()
             pool = stack.enter_context(ThreadPoolExecutor(self.options.jobs))
             stack.callback(pool.shutdown, cancel_futures=True)
@@ -229,7 +228,7 @@ class Batch:
             student=submission.student,
             timestamp=submission.timestamp,
             files=digest(files),
-            checks=registry.assignment_hash(self.assignment),
+            checks=registry.checks_hash(self.assignment),
             released=hashlib.sha256(str(self.released).encode()).hexdigest(),
             limits=asdict(self.limits),
             code=code_hash(),

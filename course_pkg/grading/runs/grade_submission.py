@@ -27,7 +27,6 @@ from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.process import SandboxedProcess
 
 from ..contract import registry
-from ..contract.outlines import Outline, from_json
 from ..results.records import MAX_RESULTS
 from ..results.states import State
 from . import notebook_runner
@@ -61,7 +60,8 @@ class ForkServers:
         self._stopped = False
         if limits.sandboxed:
             self._checker_view = View(
-                policy.python_folders(), hidden=(course.resolve(), PACKAGE.parent)
+                (*policy.python_folders(), registry.folder(assignment)),
+                hidden=(course.resolve(), PACKAGE.parent),
             )
             self._student_view = student_view(assignment, course, limits.disk_bytes)
         self._stack = ExitStack()
@@ -72,33 +72,19 @@ class ForkServers:
 
         Raises SandboxFailed if one does not start.
         """
-        ask = registry.ask_module(self.assignment)
-        trusted = f"{ask.removesuffix('.ask')}.trusted"
+        assignment = registry.load(self.assignment)
+        models = MODELS if "torch" in assignment.imports else ()
+        student = [name for name in [registry.module_name(self.assignment, "student")] if name]
+        cases = registry.module_name(self.assignment, "cases")
         private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-fork-"))
         env = policy.environment({"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private})
         runner, checker = f"{notebook_runner.__name__}:run", "course_pkg.grading.checker:run"
-        kernels = ForkServer(runner, (*MODELS, *NOTEBOOKS, ask), env)
+        kernels = ForkServer(runner, (*models, *NOTEBOOKS, *student), env)
         self._kernels = self._stack.enter_context(kernels)
-        checkers = ForkServer(checker, (*MODELS, trusted), env)
+        checkers = ForkServer(checker, (*models, cases, *student), env)
         self._checkers = self._stack.enter_context(checkers)
         self._kernels.ready()
         self._checkers.ready()
-
-    def outlines(self) -> dict[str, Outline]:
-        """The questions of the assignment by name, without answers. Raises SandboxFailed."""
-        with ExitStack() as stack:
-            out, into = _pipe(stack)
-            limits, name = self.limits.checker(), f"{os.getpid()}-outlines"
-            process = stack.enter_context(
-                SandboxedProcess(self._checker_view, self._uid, limits, name)
-            )
-            process.start(self._checkers, {"assignment": self.assignment}, [into.fileno()])
-            into.close()
-            text = read_all(out.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
-        try:
-            return from_json(text)
-        except (ValueError, TypeError, KeyError) as error:
-            raise SandboxFailed(f"the checker gave no outlines: {error}") from None
 
     def run_submission(
         self, student: str, key: bytes, notebook: NotebookNode, files: dict[str, bytes], slot: int
@@ -202,9 +188,9 @@ def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
     """
     models = tuple(path.parent for path in cache_root().glob("*/manifest.json"))
     return View(
-        policy.python_folders() + models + registry.student_side(assignment),
+        policy.python_folders() + models + registry.student_files(assignment),
         hidden=(course.resolve(), PACKAGE.parent, registry.CHECKS, *policy.unused_packages()),
-        masks=policy.module_masks(registry.masked(assignment), MASKED),
+        masks=policy.module_masks(registry.load(assignment).masked, MASKED),
         writable=dict.fromkeys(("/home/student", "/tmp", "/dev/shm"), disk_bytes),
     )
 

@@ -31,7 +31,7 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     UnknownQuestion for the assignment, SourceError for the submissions, and GradingFolderError,
     GradebookError or ReleaseError for the course's own files; never for a student's files.
     """
-    registry.ask_module(assignment)  # fail early if there is no such assignment
+    registry.load(assignment)  # fail early if there is no such assignment
     if options.limits.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
     with (

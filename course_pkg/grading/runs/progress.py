@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ..contract.texts import one_line
+from ..contract.display import one_line
 from ..feedback.pages import is_unsafe
 from ..results.records import Record
 from ..results.score_statistics import score_statistics

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
+from ..contract.display import one_line
 from ..contract.registry import split
-from ..contract.texts import one_line
 from .read_notebook import new_cell, new_notebook
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from ..contract.texts import one_line
+from ..contract.display import one_line
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_VALUES = 1_000_000  # in the JSON, keys included

@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.contract.exam import Exam
+from course_pkg.grading.contract.session import Session
 from course_pkg.grading.contract.values import encode
 from tests.exercises.assignments import places
 
@@ -214,9 +214,9 @@ def memoized(nb: NotebookNode, folder: Path) -> NotebookNode:
     """A table of the public seed's cases: the crossing form of the answer, by the inputs."""
     tables = {}
     for student in (folder.parent.name, ""):
-        exam = Exam("lora-math", student)
-        for name in exam.questions:
-            for inputs, case in zip(exam.inputs(name), exam._draw(name), strict=True):
+        session = Session("lora-math", student)
+        for name in session.questions:
+            for inputs, case in zip(session.inputs(name), session.cases(name), strict=True):
                 ordered = dict(sorted(inputs.items()))
                 digest = hashlib.sha256(encode(ordered)).hexdigest()
                 tables[f"{name}:{digest}"] = encode(case.expected).hex()

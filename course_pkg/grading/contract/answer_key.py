@@ -1,0 +1,163 @@
+"""The answer key of an assignment: right values, comparisons, and what wrong answers give.
+
+It joins the data of `questions.toml` with the functions of `cases.py` and `student.py`. The model
+answer and the wrong answers are run exactly as a student's answer is.
+
+Chapter: appendix/for-instructors.
+"""
+
+import ast
+from types import CodeType, ModuleType
+from typing import Any
+
+from . import registry
+from .calling import outcome, with_tensors
+from .comparators import Comparator, comparator
+from .questions import Assignment, ChecksError, Question, WrongAnswer, function_name
+from .values import as_crossing
+
+
+class AnswerKey:
+    """What is needed to judge the answers to an assignment.
+
+    cases: the module, or any object, that has the functions for draws and right values; student:
+    the one that has those for calling answers. Raises ChecksError for a function that is missing.
+
+    >>> key = answer_key("bleu")
+    >>> key.expected(key["closest-length"], {"hypothesis_length": 5, "reference_lengths": [4, 6]})
+    4
+    """
+
+    def __init__(self, assignment: Assignment, cases: Any, student: ModuleType | None = None):
+        self.assignment, self.cases, self.student = assignment, cases, student
+        self._comparators: dict[tuple[str, str], Comparator] = {}
+        self._code: dict[tuple[str, str], CodeType] = {}
+        self._answers: dict[tuple[str, str], Any] = {}
+        for q in assignment.questions.values():
+            names = [q.expected, *(p.draw for p in q.properties if p.draw)]
+            for name in names + [function_name(q.variant)] * bool(q.variant):
+                self._function(q, name)
+
+    def __getitem__(self, name: str) -> Question:
+        """The question of that name. Raises UnknownQuestion."""
+        return registry.find(self.assignment.questions, name, f"question of {self.assignment.name}")
+
+    def draw(self, question: Question, draw: str, rng: Any, *size: int) -> Any:
+        """The inputs that a function of `cases.py` draws, as they cross the sandbox."""
+        return as_crossing(self._function(question, draw)(rng, *size))
+
+    def expected(self, question: Question, inputs: Any) -> Any:
+        """The right value for the inputs, from the reference implementation."""
+        return as_crossing(self._function(question, question.expected)(with_tensors(inputs)))
+
+    def difference(self, question: Question, name: str, expected: Any, given: Any) -> str | None:
+        """How a value differs from the expected one, for the property of that name; or None."""
+        at = question.name, name
+        if at not in self._comparators:
+            spec = question.by_name(name).compare or question.compare
+            try:
+                self._comparators[at] = comparator(spec, self.cases)
+            except (ValueError, TypeError, AttributeError, KeyError) as error:
+                place = f"question {question.name}, property {name}"
+                raise ChecksError(f"{place}: the comparator: {error}") from None
+        try:
+            return self._comparators[at](expected, given)
+        except Exception as error:  # a value of parts that can't even be compared is not equal
+            return f"the value can't be compared with the expected one ({type(error).__name__})"
+
+    def outcome(
+        self,
+        question: Question,
+        inputs: Any,
+        wrong: WrongAnswer | None = None,
+        unchanged: bool = False,
+    ) -> dict[str, Any]:
+        """What the model answer, or a wrong one, gives for the inputs of a case."""
+        answer = self.answer(question, inputs, wrong)
+        return outcome(question.call, answer, inputs, unchanged, self.student)
+
+    def answer(self, question: Question, inputs: Any, wrong: WrongAnswer | None = None) -> Any:
+        """The model answer or a wrong one: a function or class, or a number worked by hand."""
+        at = question.name, wrong.name if wrong else ""
+        if at not in self._code:
+            place = f"<{'/'.join(filter(None, (self.assignment.name, *at)))}>"
+            self._code[at] = compile(self.source(question, wrong), place, "exec")
+        if question.variant:
+            value = self._run(question, at, {question.given: inputs})
+            names = {question.given: inputs, "answer": value}
+            return self._evaluate(wrong.wrap, names) if wrong and wrong.wrap else value
+        if at not in self._answers:
+            answer = self._run(question, at, {})
+            self._answers[at] = (
+                self._wrapped(wrong, question, answer) if wrong and wrong.wrap else answer
+            )
+        return self._answers[at]
+
+    def source(self, question: Question, wrong: WrongAnswer | None = None) -> str:
+        """The code of the model answer, or of a wrong one without its wrapping expression.
+
+        Raises ChecksError if the old text of a patch does not occur exactly once.
+        """
+        if wrong and wrong.answer:
+            return wrong.answer
+        code = question.answer
+        for old, new in wrong.patch if wrong else ():
+            if (count := code.count(old)) != 1:
+                place = f"question {question.name}, wrong answer {wrong.name}"
+                raise ChecksError(f"{place}: {old!r} occurs {count} times; expected once")
+            code = code.replace(old, new)
+        return code
+
+    def _run(self, question: Question, at: tuple[str, str], names: dict[str, Any]) -> Any:
+        """Run the code of an answer; its value is the last name that it defines."""
+        names = {"__name__": "answer", **names}
+        exec(self.assignment.setup, names)
+        exec(self._code[at], names)
+        return names[defined_name(question.answer)]
+
+    def _wrapped(self, wrong: WrongAnswer, question: Question, answer: Any) -> Any:
+        def wrapped(*values: Any) -> Any:
+            names = dict(zip(question.call, values, strict=True), answer=answer)
+            return self._evaluate(wrong.wrap, names)
+
+        return wrapped
+
+    def _evaluate(self, expression: str, names: dict[str, Any]) -> Any:
+        names = dict(names)
+        exec(self.assignment.setup, names)
+        return eval(expression, names)  # the author's own, from questions.toml
+
+    def _function(self, question: Question, name: str) -> Any:
+        found = getattr(self.cases, name, None)
+        if not callable(found):
+            raise ChecksError(f"question {question.name}: cases.py has no function {name}")
+        return found
+
+
+def answer_key(assignment: str) -> AnswerKey:
+    """The answer key of an assignment. Raises UnknownQuestion and ChecksError."""
+    cases = registry.module(assignment, "cases")
+    return AnswerKey(registry.load(assignment), cases, registry.module(assignment, "student"))
+
+
+def defined_name(code: str) -> str:
+    """The last name that a piece of code defines or assigns at its top level.
+
+    >>> defined_name("a = 1\\ndef double(x):\\n    return 2 * x")
+    'double'
+    """
+    node = ast.parse(code).body[-1]
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+    assigned = [
+        target.id
+        for statement in ast.parse(code).body
+        for target in getattr(statement, "targets", ())
+        if isinstance(target, ast.Name)
+    ]
+    if not assigned:
+        raise ChecksError(f"an answer defines nothing: {code[:80]!r}")
+    return assigned[-1]

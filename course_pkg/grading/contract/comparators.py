@@ -1,0 +1,191 @@
+"""Comparators: does a given value equal the expected one?
+
+A comparator is a function `(expected, given) -> str | None`: None if they agree, otherwise the
+reason in words. True is not 1, NaN equals nothing, the shape of an array is checked before its
+numbers, and the tolerance of an array is the relative error ‖given − expected‖ / ‖expected‖.
+Only `array` needs numpy. `comparator` builds one from what `questions.toml` says.
+
+Chapter: appendix/for-instructors.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .values import Array, encode
+
+Comparator = Callable[[Any, Any], str | None]
+
+
+def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
+    """A real number within `rtol`·|expected| + `atol`; an integer may be given as 3 or as 3.0.
+
+    >>> number()(256, 256.0) is None
+    True
+    >>> number()(1, True)
+    'expected a number, but a bool was given'
+    """
+
+    def compare(expected: float, given: Any) -> str | None:
+        if isinstance(given, Array) and given.shape == ():
+            given = given.numpy().item()
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            return f"expected a number, but {describe_type(given)} was given"
+        if isinstance(given, int) and abs(given) > 1e300:
+            return "the number differs"
+        if not math.isfinite(given):
+            return f"expected a finite number, but {given} was given"
+        if abs(given - expected) > atol + rtol * abs(expected):
+            return "the number differs"
+        return None
+
+    return compare
+
+
+def array(rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None) -> Comparator:
+    """An array of the expected shape with a relative error of at most `rtol`.
+
+    An array of which every entry is within `atol` agrees too. If both are 0, every bit must be
+    equal. dtype: the name that the dtype must have, such as "float32".
+    """
+
+    def compare(expected: Array, given: Any) -> str | None:
+        import numpy as np
+
+        if not isinstance(given, Array):
+            return f"expected a tensor, but {describe_type(given)} was given"
+        if given.shape != expected.shape:
+            return f"expected the shape {expected.shape}, but {given.shape} was given"
+        if dtype is not None and given.dtype != dtype:
+            return f"expected the dtype {dtype}, but {given.dtype} was given"
+        if rtol == 0.0 and atol == 0.0:
+            return None if given == expected else "the values are not equal bit for bit"
+        right, other = expected.numpy().astype("float64"), given.numpy().astype("float64")
+        if not np.isfinite(other).all():
+            return "some entries are NaN or infinite"
+        error, scale = float(np.linalg.norm(other - right)), float(np.linalg.norm(right))
+        if error <= rtol * scale or float(np.abs(other - right).max(initial=0.0)) <= atol:
+            return None
+        return f"the values differ (relative error {error / scale if scale else error:.2g})"
+
+    return compare
+
+
+def exactly() -> Comparator:
+    """The same type and the same value, at every level: for text, lists of names, booleans.
+
+    >>> exactly()(["q_proj"], ["q_proj", "v_proj"])
+    'the value differs'
+    """
+
+    def compare(expected: Any, given: Any) -> str | None:
+        if type(given) is not type(expected):
+            return f"expected {describe_type(expected)}, but {describe_type(given)} was given"
+        return None if encode(given) == encode(expected) else "the value differs"
+
+    return compare
+
+
+def row(
+    items: Mapping[str, Comparator] | None = None,
+    each: Comparator | None = None,
+    length: int | None = None,
+) -> Comparator:
+    """A list or tuple: named items, each with its comparator, or any number that share one.
+
+    items: what each item is called, in order. each: the comparator of every item, instead.
+    length: how many there must be; by default as many as expected.
+
+    >>> row({"r": number(), "BP": number()})((8, 1.0), [8, 0.5])
+    'BP: the number differs'
+    >>> row(each=number())([5, 4], [5])
+    'expected a list of 2, but a list of 1 was given'
+    """
+
+    def compare(expected: Any, given: Any) -> str | None:
+        count = len(items) if items else length or len(expected)
+        names = f" ({', '.join(items)})" if items else ""
+        if not isinstance(given, list | tuple):
+            return f"expected a list of {count}{names}, but {describe_type(given)} was given"
+        if len(given) != count:
+            return f"expected a list of {count}{names}, but a list of {len(given)} was given"
+        named = items or {f"item {i}": each for i in range(1, count + 1)}
+        for (name, comparator), right, other in zip(named.items(), expected, given, strict=True):
+            if (reason := comparator(right, other)) is not None:
+                return f"{name}: {reason}"
+        return None
+
+    return compare
+
+
+def parts(parts: Mapping[str, Comparator]) -> Comparator:
+    """A dict, of which only the named parts are compared, each with its own comparator.
+
+    >>> parts({"loss": number()})({"loss": 1.0, "steps": 3}, {"loss": 2.0})
+    'loss: the number differs'
+    """
+
+    def compare(expected: dict[str, Any], given: Any) -> str | None:
+        if not isinstance(given, dict):
+            return f"expected a dict, but {describe_type(given)} was given"
+        for name, comparator in parts.items():
+            if name not in given:
+                return f"{name!r} is missing"
+            if (reason := comparator(expected[name], given[name])) is not None:
+                return f"{name}: {reason}"
+        return None
+
+    return compare
+
+
+def anything() -> Comparator:
+    """Every value: for an item of a `row` that a property does not look at."""
+    return lambda expected, given: None
+
+
+BUILDERS = {
+    "number": number,
+    "array": array,
+    "exactly": exactly,
+    "row": row,
+    "parts": parts,
+    "anything": anything,
+}
+
+
+def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
+    """The comparator that `{kind = …, option = …}` describes.
+
+    cases: the module that has the function of a `{kind = "cases", name = …}`. Raises ValueError
+    for an unknown kind, TypeError for an option that the kind does not have, and AttributeError
+    for a function that `cases` does not have.
+
+    >>> comparator({"kind": "row", "each": {"kind": "number", "atol": 0.1}})([1, 2], [1, 2.05])
+    """
+    options = dict(spec)
+    kind = options.pop("kind", None)
+    if kind == "cases":
+        return getattr(cases, options["name"])
+    if kind not in BUILDERS:
+        raise ValueError(f"kind is {kind!r}; expected one of {', '.join([*BUILDERS, 'cases'])}")
+    for group in ("items", "parts"):
+        if group in options:
+            inner = options[group]
+            options[group] = {name: comparator(one, cases) for name, one in inner.items()}
+    if "each" in options:
+        options["each"] = comparator(options["each"], cases)
+    return BUILDERS[kind](**options)
+
+
+def describe_type(value: Any) -> str:
+    """What a value is, with its article, for messages.
+
+    >>> describe_type([1]), describe_type(None)
+    ('a list', 'None')
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, Array):
+        return f"a tensor of shape {value.shape}"
+    name = {"int": "integer", "str": "text"}.get(type(value).__name__, type(value).__name__)
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

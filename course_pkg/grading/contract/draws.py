@@ -1,0 +1,82 @@
+"""The cases of a question: drawn again until they tell every wrong answer from the right one.
+
+One rule: each wrong answer is told apart by at least one case of every property that it loses.
+
+Chapter: appendix/for-instructors.
+"""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from .answer_key import AnswerKey
+from .questions import ChecksError, Property, Question, WrongAnswer, function_name
+from .seeds import PUBLIC_KEY, question_rng
+
+MAX_DRAWS = 200
+
+
+@dataclass(frozen=True)
+class Case:
+    """The inputs of one case of a property, and the right value for them."""
+
+    property: str
+    inputs: Any
+    expected: Any
+    unchanged: bool = False
+
+
+def draw_cases(key: AnswerKey, question: Question, rng: Random, variant: Any = None) -> list[Case]:
+    """The cases of a question, in the order of its properties, small ones first.
+
+    variant: the student's own case, for a number worked by hand. Raises ChecksError if
+    MAX_DRAWS draws don't tell a wrong answer from the right one.
+    """
+    cases: list[Case] = []
+    for prop in question.properties:
+        attempts = MAX_DRAWS if prop.draw else 1  # the student's own case is always the same
+        for _ in range(attempts):
+            drawn = [_draw(key, question, prop, rng, i, variant) for i in range(prop.cases)]
+            if not (missed := undetected(key, question, prop, drawn)):
+                break
+        else:
+            raise ChecksError(
+                f"{question.name}/{prop.name}: {attempts} draws don't tell {', '.join(missed)} "
+                "from the right value"
+            )
+        cases += drawn
+    return cases
+
+
+def draw_variant(key: AnswerKey, variant: str, student: str) -> Any:
+    """A student's own small case; the documents' case for "". It is public: it is shown to them."""
+    rng = question_rng(PUBLIC_KEY, "variant", student, key.assignment.name, variant)
+    question = next(q for q in key.assignment.questions.values() if q.variant == variant)
+    return key.draw(question, function_name(variant), rng if student else None)
+
+
+def undetected(key: AnswerKey, question: Question, prop: Property, cases: list[Case]) -> list[str]:
+    """The wrong answers that lose the property, but pass all of these cases of it."""
+    return [
+        wrong.name
+        for wrong in question.losing(prop.name)
+        if not any(fails(key, question, case, wrong) for case in cases)
+    ]
+
+
+def fails(key: AnswerKey, question: Question, case: Case, wrong: WrongAnswer | None = None) -> bool:
+    """Whether the model answer, or a wrong one, fails a case."""
+    result = key.outcome(question, case.inputs, wrong, case.unchanged)
+    if "value" not in result:
+        return True
+    return key.difference(question, case.property, case.expected, result["value"]) is not None
+
+
+def _draw(
+    key: AnswerKey, question: Question, prop: Property, rng: Random, size: int, variant: Any
+) -> Case:
+    inputs = key.draw(question, prop.draw, rng, size) if prop.draw else variant
+    expected = key.expected(question, inputs)
+    if (reason := key.difference(question, prop.name, expected, expected)) is not None:
+        raise ChecksError(f"{question.name}/{prop.name}: expected is not equal to itself: {reason}")
+    return Case(prop.name, inputs, expected, prop.unchanged)

@@ -1,0 +1,100 @@
+"""A class graded by stock nbgrader and by `course grade`: the same points and the same words."""
+
+import csv
+import html
+import re
+
+import pytest
+
+from course_pkg.grading.contract import registry
+from course_pkg.grading.results.states import State
+
+from .assignments import EXERCISES, SOLUTIONS, notebook, places
+
+pytestmark = pytest.mark.slow
+
+
+def cell_name(assignment, place):
+    """The grade_id of a question's test cell."""
+    return notebook(SOLUTIONS, assignment).cells[place.check].metadata["nbgrader"]["grade_id"]
+
+
+def questions_of(assignment):
+    """Each question with its place in the notebook."""
+    where = places(notebook(SOLUTIONS, assignment))
+    return [(q, where[q.name]) for q in registry.load(assignment).questions.values()]
+
+
+def test_the_committed_release_is_a_fresh_one(chain, graded):
+    fresh, committed = graded.root / "exercises" / chain, EXERCISES / chain
+    names = {p.name for p in fresh.iterdir()}
+    assert names == {p.name for p in committed.iterdir() if p.name != ".ipynb_checkpoints"}
+    for name in names:
+        assert (fresh / name).read_bytes() == (committed / name).read_bytes(), name
+
+
+def test_nbgrader_gives_the_solution_everything_the_stub_nothing_and_takes_the_exact_points(
+    chain, graded, rounds
+):
+    scores = graded.scores(chain)
+    for question, place in questions_of(chain):
+        name = cell_name(chain, place)
+        assert scores["full"][name] == question.points
+        assert scores["stub"][name] == 0
+        for number, row in enumerate(rounds, start=1):
+            wrong = row.get(question.name)
+            loses = wrong[0].loses if wrong else ()
+            left = sum(p.points for p in question.properties if p.name not in loses)
+            assert scores[f"wrong-{number}"][name] == left, (question.name, wrong)
+
+
+def test_course_grade_finds_the_same_on_other_cases_and_recognizes_the_wrong_answers(
+    chain, graded_by_us, rounds
+):
+    questions = registry.load(chain).questions
+    expected = {
+        "full": {},
+        "stub": {n: {p.name for p in q.properties} for n, q in questions.items()},
+    }
+    for number, row in enumerate(rounds, start=1):
+        expected[f"wrong-{number}"] = {name: set(w.loses) for name, (w, _) in row.items()}
+    for student, losses in expected.items():
+        record = graded_by_us[student]
+        assert record.state == State.GRADED, (student, record.reason)
+        for question in record.questions:
+            lost = {p.name for p in question.properties if p.failure is not None}
+            assert lost == losses.get(question.question, set()), (student, question)
+    for number, row in enumerate(rounds, start=1):
+        record = {q.question: q for q in graded_by_us[f"wrong-{number}"].questions}
+        for name, (wrong, _) in row.items():
+            failures = [p.failure for p in record[name].properties if p.failure]
+            assert any(wrong.says in f.explanations for f in failures), (name, wrong.name)
+
+
+def test_validate_passes_the_solution_and_fails_the_stub(chain, graded):
+    solution = graded.nbgrader("validate", f"submitted/full/{chain}/{chain}.ipynb")
+    assert "Success! Your notebook passes all the tests." in solution.stdout, solution.stdout
+    stub = graded.nbgrader("validate", f"submitted/stub/{chain}/{chain}.ipynb")
+    failed = re.search(r"VALIDATION FAILED ON (\d+) CELL", stub.stdout)
+    assert failed and int(failed[1]) == len(questions_of(chain)), stub.stdout
+
+
+def test_feedback_gives_the_hint_for_each_lost_property(chain, graded, rounds):
+    done = graded.nbgrader("generate_feedback", chain)
+    assert done.returncode == 0, done.stderr
+    questions = registry.load(chain).questions
+    for number, row in enumerate(rounds, start=1):
+        path = graded.root / "feedback" / f"wrong-{number}" / chain / f"{chain}.html"
+        page = html.unescape(path.read_text())
+        for name, (wrong, _) in row.items():
+            for lost in wrong.loses:
+                assert questions[name].by_name(lost).hint in page, (name, wrong.name)
+
+
+def test_export_writes_every_student_to_the_csv(chain, graded):
+    done = graded.nbgrader("export")
+    assert done.returncode == 0, done.stderr
+    with open(graded.root / "grades.csv", newline="") as file:
+        rows = {row["student_id"]: row for row in csv.DictReader(file)}
+    points = sum(question.points for question, _ in questions_of(chain))
+    assert float(rows["full"]["score"]) == points and float(rows["stub"]["score"]) == 0

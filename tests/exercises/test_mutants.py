@@ -1,0 +1,85 @@
+"""Every mutant of a model answer loses a point, or is listed as equivalent, with the reason."""
+
+import contextlib
+import io
+import signal
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.answer_key import answer_key, defined_name
+from course_pkg.grading.contract.calling import outcome
+from course_pkg.grading.contract.session import Session
+
+from .assignments import assignments
+from .mutants import mutants
+
+LISTED = tomllib.loads((Path(__file__).parent / "equivalent_mutants.toml").read_text())
+STUDENTS = ("", "ada", "bob")
+LIMIT_S = 5  # a mutant may never end
+
+
+def functions():
+    """Every question that is answered by a function or class; those with models are exhaustive."""
+    for name in assignments():
+        assignment = registry.load(name)
+        marks = [pytest.mark.exhaustive] if "torch" in assignment.imports else []
+        for question in assignment.questions.values():
+            if question.call:
+                place = f"{name}/{question.name}"
+                yield pytest.param(name, question.name, id=place, marks=marks)
+
+
+class TooSlow(BaseException):
+    """A mutant ran for more than LIMIT_S."""
+
+
+def stop(*_):
+    raise TooSlow
+
+
+def passes(key, question, sessions, code) -> bool:
+    """Whether an answer earns every point for every student."""
+    names: dict = {}
+    previous = signal.signal(signal.SIGALRM, stop)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(key.assignment.setup, names)
+            signal.alarm(LIMIT_S)
+            exec(code, names)
+            answer = names[defined_name(question.answer)]
+            for session in sessions:
+                for case in session.cases(question.name):
+                    inputs, unchanged = case.inputs, case.unchanged
+                    found = outcome(question.call, answer, inputs, unchanged, key.student)
+                    if "value" not in found or key.difference(
+                        question, case.property, case.expected, found["value"]
+                    ):
+                        return False
+        return True
+    except (TooSlow, Exception):
+        return False
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("assignment", "name"), list(functions()))
+def test_every_mutant_loses_a_point_or_is_equivalent(assignment, name):
+    key = answer_key(assignment)
+    question = key[name]
+    sessions = [Session(assignment, student, answers=key) for student in STUDENTS]
+    for session in sessions:
+        session.cases(name)
+    assert passes(key, question, sessions, question.answer)
+    found = list(mutants(question.answer))
+    survivors = {mutant for mutant, code in found if passes(key, question, sessions, code)}
+    listed = LISTED.get(assignment, {}).get(name, {})
+    assert len(found) >= 3
+    assert sorted(survivors - set(listed)) == [], "these mutants keep every point"
+    assert sorted(set(listed) - survivors) == [], "listed as equivalent, but lose a point"
+    assert all(len(reason) > 10 for reason in listed.values())

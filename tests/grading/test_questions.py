@@ -1,0 +1,145 @@
+"""Questions as data: what is read, what is refused, the draws, and what they depend on."""
+
+import random
+
+import pytest
+
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.draws import draw_cases
+from course_pkg.grading.contract.questions import ChecksError, parse_questions
+
+from .small_assignment import QUESTIONS, answer_key
+
+LARGE = "[question.double.property.large]\npoints = 2"
+
+
+def test_defaults_come_from_the_names():
+    questions = parse_questions("small", QUESTIONS).questions
+    double, twice = questions["double"], questions["by-hand/twice"]
+    assert [p.draw for p in double.properties] == ["double_small", "double_large"]
+    assert (double.expected, twice.expected) == ("double_expected", "by_hand_twice_expected")
+    assert [w.loses for w in double.wrong] == [("small", "large"), ("small", "large"), ("large",)]
+    assert (double.points, double.properties[0].cases, twice.properties[0].cases) == (3, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("points = 2", "points = 0", "at least 1 point"),
+        ("points = 2", "points = 2.5", "at least 1 point"),
+        ("points = 2", "", "property large: 'points' is missing"),
+        ('says = "you squared"', 'say = "you squared"', "unknown key 'say'"),
+        ('loses = ["large"]', 'loses = ["huge"]', "must name properties"),
+        ('because = "rounding"', "", "a tolerance needs a reason"),
+        ('call = ["n"]', "", "expected `call`, or `variant` and `given`"),
+        ('patch = [["2 *", "3 *"]]', "", "expected one of `patch`, `wrap` and `answer`"),
+        ('call = ["n"]', 'call = "run"', "`wrap` needs inputs with names"),
+        ("[question.double]", "[question.double", "Expected"),
+    ],
+)
+def test_a_question_that_is_written_wrongly_is_refused(old, new, message):
+    assert old in QUESTIONS
+    with pytest.raises(ChecksError, match=message):
+        parse_questions("small", QUESTIONS.replace(old, new))
+
+
+def test_an_assignment_without_questions_or_properties_is_refused():
+    with pytest.raises(ChecksError, match="no questions"):
+        parse_questions("small", "")
+    with pytest.raises(ChecksError, match="no properties"):
+        parse_questions("small", "[question.a]\nanswer = ''")
+
+
+def test_a_function_that_cases_does_not_have_is_named():
+    with pytest.raises(ChecksError, match=r"double: cases\.py has no function twice"):
+        answer_key(('call = ["n"]', 'call = ["n"]\nexpected = "twice"'))
+
+
+@pytest.mark.parametrize(("old", "count"), [("n", 3), ("4 *", 0)])
+def test_the_old_text_of_a_patch_must_occur_once(old, count):
+    key = answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
+    triple = key["double"].wrong[1]
+    with pytest.raises(ChecksError, match=rf"triple: '{old[0]}.*' occurs {count} times"):
+        key.source(key["double"], triple)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ('{ kind = "numbers" }', "kind is 'numbers'; expected one of number, array"),
+        ('{ kind = "number", tolerance = 1 }', "unexpected keyword argument 'tolerance'"),
+        ('{ kind = "cases", name = "same" }', "no attribute 'same'"),
+    ],
+)
+def test_a_comparator_that_can_not_be_built_names_the_question(spec, message):
+    key = answer_key(('{ kind = "number", rtol = 1e-9 }', spec))
+    with pytest.raises(ChecksError, match=f"question double, property small: .*{message}"):
+        draw_cases(key, key["double"], random.Random(0))
+
+
+def test_cases_of_a_property_are_drawn_again_until_they_tell_every_wrong_answer():
+    drawn = []
+
+    def mostly_two(rng, size):  # 2 · 2 is 2²
+        drawn.append(2 if rng.random() < 0.8 else 5)
+        return {"n": drawn[-1]}
+
+    key = answer_key(double_small=mostly_two)
+    for seed in range(30):
+        cases = draw_cases(key, key["double"], random.Random(seed))
+        assert any(case.inputs == {"n": 5} for case in cases[:3])
+    assert drawn.count(2) > 30
+
+
+def test_a_wrong_answer_that_no_draw_tells_is_an_error_of_the_author():
+    key = answer_key(double_small=lambda rng, size: {"n": 2})
+    with pytest.raises(ChecksError, match="double/small: 200 draws don't tell square"):
+        draw_cases(key, key["double"], random.Random(0))
+
+
+def test_a_case_by_hand_has_one_draw():
+    key = answer_key()
+    assert len(draw_cases(key, key["by-hand/twice"], random.Random(0), {"n": 3})) == 1
+    with pytest.raises(ChecksError, match="1 draws don't tell half"):
+        draw_cases(key, key["by-hand/twice"], random.Random(0), {"n": 0})
+
+
+def test_an_expected_value_that_does_not_pass_is_an_error_of_the_author():
+    key = answer_key(double_expected=lambda inputs: float("nan"))
+    with pytest.raises(ChecksError, match="expected is not equal to itself"):
+        draw_cases(key, key["double"], random.Random(0))
+
+
+@pytest.fixture
+def copied_checks(tmp_path, monkeypatch):
+    """A copy of the checks of `bleu`; gives a function that replaces a text in one of its files."""
+    folder = tmp_path / "bleu"
+    folder.mkdir()
+    for path in (registry.CHECKS / "bleu").iterdir():
+        if path.suffix in (".py", ".toml"):
+            (folder / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(registry, "CHECKS", tmp_path)
+
+    def replace(name, old, new):
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return replace
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "same"),
+    [
+        ("questions.toml", "hint = ", 'hint = "Think first." # ', True),
+        ("cases.py", '"""', '"""In other words: ', True),
+        ("cases.py", "\nfrom ", "\n# a comment\nfrom ", True),
+        ("cases.py", "rng.randint(", "1 + rng.randint(", False),
+        ("questions.toml", "points = 2", "points = 2\ncases = 5", False),
+    ],
+)
+def test_words_do_not_change_the_cases_and_code_does(copied_checks, name, old, new, same):
+    before = registry.draws_hash("bleu"), registry.checks_hash("bleu")
+    copied_checks(name, old, new)
+    assert (registry.draws_hash("bleu") == before[0]) is same
+    assert registry.checks_hash("bleu") != before[1]

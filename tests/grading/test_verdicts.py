@@ -1,0 +1,195 @@
+"""Comparators, calling an answer, and verdicts."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from course_pkg.grading.contract.calling import outcome
+from course_pkg.grading.contract.comparators import array, comparator, exactly, number, parts, row
+from course_pkg.grading.contract.draws import Case, draw_cases
+from course_pkg.grading.contract.report import as_record
+from course_pkg.grading.contract.values import as_crossing
+from course_pkg.grading.contract.verdict import judge
+
+from .small_assignment import answer_key
+
+
+@pytest.mark.parametrize("given", [True, None, "4", [4], math.nan, math.inf, 10**400, 4.1, 5])
+def test_number_refuses(given):
+    assert number()(4, given) is not None
+
+
+@pytest.mark.parametrize("given", [4, 4.0, np.float32(4), np.array(4.0)])
+def test_number_accepts(given):
+    assert number()(4, as_crossing(given)) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (np.ones((3, 2), "float32"), "expected the shape (2, 3), but (3, 2) was given"),
+        (np.full((2, 3), np.nan, "float32"), "NaN"),
+        (np.ones((2, 3), "float32") * 1.001, "relative error 0.001"),
+        ([[1.0] * 3] * 2, "expected a tensor, but a list was given"),
+        (None, "None was given"),
+    ],
+)
+def test_array_says_what_is_wrong(given, reason):
+    expected = as_crossing(np.ones((2, 3), "float32"))
+    assert reason in array(rtol=1e-5)(expected, as_crossing(given))
+
+
+def test_array_without_tolerance_requires_equal_bits():
+    one = np.ones(2, "float32")
+    expected = as_crossing(one)
+    assert array()(expected, as_crossing(one)) is None
+    assert array()(expected, as_crossing(np.nextafter(one, np.float32(2)))) is not None
+
+
+def test_dtype_is_compared_if_it_is_named():
+    expected = as_crossing(np.ones(2, "float32"))
+    given = as_crossing(np.ones(2, "float16"))
+    assert array(1e-3)(expected, given) is None
+    reason = array(1e-3, dtype="float32")(expected, given)
+    assert reason == "expected the dtype float32, but float16 was given"
+
+
+def test_exactly_tells_true_from_one_and_text_from_bytes():
+    assert exactly()([1], [True]) and exactly()(["a"], [b"a"]) and exactly()((1,), [1])
+    assert exactly()(["a", 1], ["a", 1]) is None
+
+
+def test_parts_names_the_part():
+    compare = parts({"loss": number()})
+    assert compare({"loss": 1}, {"loss": 2}) == "loss: the number differs"
+    assert compare({"loss": 1}, {}) == "'loss' is missing"
+    assert "expected a dict" in compare({"loss": 1}, [1])
+
+
+def test_row_names_the_item_and_counts_them():
+    named = row({"r": number(), "BP": number()})
+    assert named([8, 1.0], (8, 0.5)) == "BP: the number differs"
+    assert named([8, 1.0], [8]) == "expected a list of 2 (r, BP), but a list of 1 was given"
+    assert "but a dict was given" in named([8, 1.0], {})
+    assert row(each=number())([1, 2], [1, 3]) == "item 2: the number differs"
+
+
+def test_a_comparator_is_built_from_data():
+    spec = {"kind": "parts", "parts": {"a": {"kind": "row", "each": {"kind": "number"}}}}
+    assert comparator(spec)({"a": [1]}, {"a": [2]}) == "a: item 1: the number differs"
+    with pytest.raises(ValueError, match="expected one of"):
+        comparator({})
+
+
+def test_an_answer_can_not_change_the_inputs_it_is_judged_on():
+    inputs = {"values": [3, 1]}
+    result = outcome(("values",), list.sort, inputs)
+    assert inputs == {"values": [3, 1]} and result == {"value": None}
+
+
+def test_a_changed_argument_is_an_error_only_if_the_case_asks_for_it():
+    def popped(values):
+        return values.pop()
+
+    assert outcome(("values",), popped, {"values": [1, 2]}) == {"value": 2}
+    error = outcome(("values",), popped, {"values": [1, 2]}, unchanged=True)["error"]
+    assert "your function changed `values`" in error
+
+
+def test_arrays_reach_an_answer_as_tensors_and_their_changes_are_seen():
+    torch = pytest.importorskip("torch")
+    inputs = as_crossing({"x": np.ones(2, "float32")})
+
+    def add_in_place(x):
+        assert isinstance(x, torch.Tensor)
+        return x.add_(1)
+
+    assert outcome(("x",), add_in_place, inputs)["value"].numpy().tolist() == [2.0, 2.0]
+    assert "`x`" in outcome(("x",), add_in_place, inputs, unchanged=True)["error"]
+
+
+def outcomes_of(key, name, answer, cases):
+    return [outcome(key[name].call, answer, case.inputs) for case in cases]
+
+
+def test_a_property_is_earned_only_if_all_its_cases_pass():
+    key = answer_key()
+    cases = draw_cases(key, key["double"], random.Random(0))
+    outcomes = [{"value": 2 * case.inputs["n"]} for case in cases]
+    assert judge(key, key["double"], cases, outcomes).earned == 3
+    outcomes[-1] = {"value": 0}
+    assert judge(key, key["double"], cases, outcomes).earned == 1
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        None,
+        "all right",
+        [],
+        [{"value": 1}],
+        [{}] * 6,
+        [None] * 6,
+        [{"points": 3}] * 6,
+        {"value": 3},
+    ],
+)
+def test_malformed_outcomes_earn_nothing(outcomes):
+    key = answer_key()
+    cases = draw_cases(key, key["double"], random.Random(0))
+    assert judge(key, key["double"], cases, outcomes).earned == 0
+
+
+def test_the_smallest_failing_case_is_shown():
+    key = answer_key()
+    cases = [Case("large", {"n": n}, 2 * n) for n in (10**6, 10, 1, 10**9)]
+    outcomes = [{"value": 0}, {"value": 0}, {"value": 2}, {"value": 0}]
+    assert judge(key, key["double"], cases, outcomes).failures["large"].inputs == {"n": 10}
+
+
+def test_a_wrong_answer_is_recognized_only_if_it_explains_every_failure_of_a_property():
+    key = answer_key()
+    cases = draw_cases(key, key["double"], random.Random(0))
+    tripled = [{"value": 3 * case.inputs["n"]} for case in cases]
+    verdict = judge(key, key["double"], cases, tripled)
+    assert [f.recognized for f in verdict.failures.values()] == [("triple",)] * 2
+    explained = as_record(verdict).properties[0].failure.explanations
+    assert explained == ("you tripled",)
+    tripled[0] = {"value": 0}
+    verdict = judge(key, key["double"], cases, tripled)
+    assert [f.recognized for f in verdict.failures.values()] == [(), ("triple",)]
+
+
+def test_two_wrong_answers_that_both_explain_every_failure_are_both_named():
+    key = answer_key()
+    cases = [Case("small", {"n": 3}, 6), Case("large", {"n": 1000}, 2000)]
+    outcomes = [{"value": 9}, {"value": 2000}]  # 3² and 3 · 3
+    failures = judge(key, key["double"], cases, outcomes).failures
+    assert failures["small"].recognized == ("square", "triple")
+    outcomes = [{"value": 9}, {"value": 3000}]  # the other property decides
+    failures = judge(key, key["double"], cases, outcomes).failures
+    assert failures["small"].recognized == failures["large"].recognized == ("triple",)
+
+
+def test_the_right_value_of_a_number_by_hand_is_not_shown():
+    key = answer_key()
+    cases = draw_cases(key, key["by-hand/twice"], random.Random(0), {"n": 3})
+    failure = judge(key, key["by-hand/twice"], cases, [{"value": 1.5}]).failures["value"]
+    assert (failure.expected, failure.given, failure.recognized) == (None, 1.5, ("half",))
+
+
+def test_a_value_that_can_not_be_compared_is_wrong_and_the_rest_keeps_its_points():
+    def same(expected, given):
+        return None if sorted(given) == [expected] else "differs"
+
+    spec = (
+        'compare = { kind = "number", rtol = 1e-9 }',
+        'compare = { kind = "cases", name = "same" }',
+    )
+    key = answer_key(spec, same=same)
+    cases = [Case(name, {"n": n}, 2 * n) for name, n in (("small", 1), ("large", 1000))]
+    verdict = judge(key, key["double"], cases, [{"value": [2, "a"]}, {"value": [2000]}])
+    assert verdict.earned == 2
+    assert "can't be compared" in verdict.failures["small"].reason
