@@ -44,9 +44,9 @@ def enter(
     """
     _join(join)
     if uid is None:
-        _own_the_mounts(pidfd)
+        _enter_owner_of_mounts(pidfd)
     _call(libc.setns(pidfd, CLONE_NEWNS), "setns to the mounts")
-    _few_terminals()
+    _limit_terminals()
     kinds = CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
     _call(libc.setns(pidfd, kinds | (CLONE_NEWUSER if uid is None else 0)), "setns")
     os.chdir("/")
@@ -84,7 +84,7 @@ def _join(descriptors: Sequence[int]) -> None:
         os.write(descriptor, b"0")
 
 
-def _own_the_mounts(pidfd: int) -> None:
+def _enter_owner_of_mounts(pidfd: int) -> None:
     """Enter the user namespace that owns the mounts; bubblewrap nests another one for the user."""
     with open(f"/proc/self/fdinfo/{pidfd}") as file:
         pid = next(line.split()[1] for line in file if line.startswith("Pid:"))
@@ -96,7 +96,7 @@ def _own_the_mounts(pidfd: int) -> None:
         os.close(owner)
 
 
-def _few_terminals() -> None:
+def _limit_terminals() -> None:
     """Allow 16 pseudo-terminals in this sandbox: the machine's total is shared by everyone."""
     how = MS_REMOUNT | MS_NOSUID | MS_NOEXEC
     options = b"newinstance,ptmxmode=0666,mode=620,max=16"

@@ -25,7 +25,6 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts", "ssl")
 INSIDE_UID = 1000  # in a user namespace; root gives every sandbox its own id instead
 NAMESPACES = ("pid", "net", "ipc", "uts")
-MIB = 1024 * 1024
 
 Argument = str | bytes  # bytes: the content of a file that is passed as a descriptor
 
@@ -80,8 +79,8 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     line += ["--dev", "/dev"]
     for path, size in view.writable.items():
         line += ["--perms", "1777", "--size", str(size), "--tmpfs", path]
-    deeper_later = sorted({*view.readable, *view.hidden}, key=lambda path: len(path.parts))
-    for path in deeper_later:
+    by_depth = sorted({*view.readable, *view.hidden}, key=lambda path: len(path.parts))
+    for path in by_depth:
         for folder in reversed(path.parents):
             line += ["--dir", str(folder)]  # or bubblewrap creates it, readable by root only
         kind = ["--tmpfs"] if path in view.hidden else ["--ro-bind", str(path)]

@@ -7,10 +7,12 @@ import subprocess
 import pytest
 
 from course_pkg.sandbox import cgroup_parent, cgroups
-from course_pkg.sandbox.policy import MIB
+from course_pkg.sandbox.limits import MIB
+
+from .conftest import CONTROL_GROUPS
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[pytest.param("here", marks=CONTROL_GROUPS)])
 def parent():
     found = cgroup_parent.find_parent()
     if found is None:

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from course_pkg.sandbox.limits import ResourceLimits
-from course_pkg.sandbox.policy import INSIDE_UID, MIB
+from course_pkg.sandbox.limits import MIB, ResourceLimits
+from course_pkg.sandbox.policy import INSIDE_UID
 from course_pkg.sandbox.probe import probe
 
 from .conftest import UID

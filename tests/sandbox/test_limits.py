@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from course_pkg.sandbox import cgroup_parent, limits
-from course_pkg.sandbox.limits import ResourceLimits
-from course_pkg.sandbox.policy import MIB
+from course_pkg.sandbox.limits import MIB, ResourceLimits
 from course_pkg.sandbox.probe import probe
+
+from .conftest import CONTROL_GROUPS
 
 NOBODY = 65534
 MEMORY_MIB, PROCESSES = 250, 30
@@ -55,10 +56,10 @@ def as_nobody():
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
-# As an ordinary user, "watchdog" is the last case already: that case needs root to become nobody.
+# The last case needs root to become nobody; for an ordinary user, "watchdog" is that case.
 @pytest.fixture(
     params=[
-        "control group",
+        pytest.param("control group", marks=CONTROL_GROUPS),
         "watchdog",
         pytest.param("watchdog of an ordinary user", marks=pytest.mark.needs_root),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from course_pkg.sandbox import watchdog
-from course_pkg.sandbox.policy import MIB
+from course_pkg.sandbox.limits import MIB
 from course_pkg.sandbox.probe import find_bubblewrap, probe
 
 needs_sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
