@@ -180,8 +180,8 @@ def inject_expected(inputs: Inputs) -> dict[str, Any]:
 def _model(rng: Random, size: int, kinds: list[str], targets: list[str], *more: str) -> Inputs:
     """The names of a model's layers, what to adapt, and what an adapter's parameter is called."""
     inner = [f"layers.{i}.attn.{kind}" for i in range(size + 1) for kind in kinds]
-    parameter = rng.choice(["gain", "weight", "bias", "scale"])
-    return {"names": ["norm", *inner, *more], "targets": targets, "parameter": parameter}
+    how = {"parameter": rng.choice(["gain", "weight", "bias", "scale"]), "may raise": False}
+    return {"names": ["norm", *inner, *more], "targets": targets, **how}
 
 
 def inject_targets(rng: Random, size: int) -> Inputs:
@@ -205,4 +205,5 @@ def inject_frozen(rng: Random, size: int) -> Inputs:
 def inject_unknown(rng: Random, size: int) -> Inputs:
     """A target that no layer of the model has, and in every other case one that some have."""
     known, *others, unknown = rng.sample(KINDS, 4)
-    return _model(rng, size // 2, [known, *others], [known if size % 2 else unknown])
+    model = _model(rng, size // 2, [known, *others], [known if size % 2 else unknown])
+    return {**model, "may raise": True}

@@ -1,0 +1,61 @@
+"""`lora-math`: right answers that are not the model answer keep every point."""
+
+import pytest
+import torch
+from torch import nn
+
+from course_pkg.grading.contract.answer_key import answer_key
+from course_pkg.grading.contract.calling import outcome
+from course_pkg.grading.contract.session import Session
+from course_pkg.grading.contract.verdict import judge
+
+
+def forward_with_modules(x, weight, bias, lora_A, lora_B, alpha):
+    """Layers from torch.nn: the output has a gradient."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return layer(x) + alpha / len(lora_A) * (x @ lora_A.T @ lora_B.T)
+
+
+def forward_merged(x, weight, bias, lora_A, lora_B, alpha):
+    """One product with the merged weight, in double precision."""
+    merged = weight.double() + alpha / len(lora_A) * (lora_B.double() @ lora_A.double())
+    return nn.functional.linear(x.double(), merged, None if bias is None else bias.double())
+
+
+class NewParameter(nn.Module):
+    """Freezes the base layer, and merges into a new parameter instead of the old one."""
+
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base, self.scaling, self.original = base.requires_grad_(False), alpha / rank, None
+        self.lora_A = nn.Parameter(torch.ones(rank, base.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, x):
+        update = nn.functional.linear(nn.functional.linear(x, self.lora_A), self.lora_B)
+        return self.base(x) + (0 if self.original is not None else self.scaling * update)
+
+    def merge(self):
+        if self.original is None:
+            self.original = self.base.weight.data
+            self.base.weight.data = self.original + self.scaling * (self.lora_B @ self.lora_A).data
+
+    def unmerge(self):
+        if self.original is not None:
+            self.base.weight.data, self.original = self.original, None
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("forward", forward_with_modules),
+        ("forward", forward_merged),
+        ("merge", NewParameter),
+    ],
+)
+def test_another_right_answer_keeps_every_point(name, answer):
+    key = answer_key("lora-math")
+    question, cases = key[name], Session("lora-math", "ada", answers=key).cases(name)
+    outcomes = [outcome(question.call, answer, c.inputs, c.unchanged, key.student) for c in cases]
+    assert judge(key, question, cases, outcomes).earned == question.points
