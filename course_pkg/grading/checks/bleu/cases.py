@@ -13,18 +13,16 @@ from typing import Any
 
 from course_pkg.metrics.bleu.score import BleuScore, corpus_bleu
 
-Inputs = dict[str, Any]
-
 NOUNS = ("cat", "dog", "fox", "boy", "girl", "horse", "child", "farmer")
 PLACES = ("mat", "bench", "table", "roof", "bridge", "stairs", "gate", "path")
 VERBS = ("sat", "slept", "stood", "waited", "lay", "rested")
 PREPOSITIONS = ("on", "under", "near", "behind", "beside", "by")
-ADJECTIVES = ("big", "small", "old", "white", "gray")
+ADJECTIVES = ("big", "small", "brown", "white", "gray")
 ENDS = ("today", "again", "outside", "alone")
 WORDS = [*NOUNS, *PLACES, *VERBS, *PREPOSITIONS, *ADJECTIVES, *ENDS]
 
 
-def one_reference(rng: Random | None) -> Inputs:
+def one_reference(rng: Random | None) -> dict:
     """A reference and a shorter candidate that share a run of three words and none of four."""
     if rng is None:
         return {"reference": "the cat sat on the mat", "candidate": "a cat sat on mat"}
@@ -39,7 +37,7 @@ def one_reference(rng: Random | None) -> Inputs:
     return {"reference": string(r), "candidate": string(c)}
 
 
-def two_references(rng: Random | None) -> Inputs:
+def two_references(rng: Random | None) -> dict:
     """A candidate that repeats itself; the closest reference is longer, the other one shorter."""
     if rng is None:
         references = ["there is a black cat on the mat", "the cat likes the mat"]
@@ -56,7 +54,7 @@ def two_references(rng: Random | None) -> Inputs:
     return {"candidate": string(candidate), "references": rng.sample(references, 2)}
 
 
-def bleu(inputs: Inputs, **options: Any) -> BleuScore:
+def bleu(inputs: dict, **options: Any) -> BleuScore:
     """The reference implementation's BLEU of a case. Its texts are strings, words, or lengths."""
     texts, references = (inputs[key] for key in sorted(inputs))  # hypotheses, then references
     if "hypotheses" not in inputs:
@@ -71,21 +69,21 @@ def string(text: str | list[str] | int) -> str:
     return text if isinstance(text, str) else " ".join(words)
 
 
-def score(*fields: str, **options: Any) -> Callable[[Inputs], Any]:
+def score(*fields: str, **options: Any) -> Callable[[dict], Any]:
     """A function that gives these fields of the BLEU score of a case."""
     return lambda inputs: attrgetter(*fields)(bleu(inputs, **options))
 
 
-def counts_expected(inputs: Inputs) -> list[tuple[int, int]]:
+def counts_expected(inputs: dict) -> list[tuple[int, int]]:
     return list(zip(bleu(inputs).matches, bleu(inputs).totals, strict=True))
 
 
-def by_hand_brevity_penalty_expected(case: Inputs) -> tuple[float, float]:
+def by_hand_brevity_penalty_expected(case: dict) -> tuple[float, float]:
     swapped = {"candidate": case["reference"], "reference": case["candidate"]}
     return bleu(case).brevity_penalty, bleu(swapped).brevity_penalty
 
 
-def by_hand_scores_expected(case: Inputs) -> tuple[float, float]:
+def by_hand_scores_expected(case: dict) -> tuple[float, float]:
     return bleu(case, smoothing="none").score, bleu(case, smoothing="exp").score
 
 
@@ -98,25 +96,25 @@ corpus_expected = score("score", smoothing="none")
 sentence_expected = score("score", effective_order=True)
 
 
-def text(hypothesis: list[str], *references: list[str]) -> Inputs:
+def text(hypothesis: list[str], *references: list[str]) -> dict:
     """The inputs for one hypothesis with its references."""
     return {"hypothesis": hypothesis, "references": list(references)}
 
 
-def pair(rng: Random, length: int, *at: int) -> Inputs:
+def pair(rng: Random, length: int, *at: int) -> dict:
     """A hypothesis and its one reference, of that length; at those places the words differ."""
     drawn = rng.sample(WORDS, 2 * length)
     hypothesis = [drawn[i + length * (i in at)] for i in range(length)]
     return text(hypothesis, drawn[:length])
 
 
-def corpus(rng: Random, *texts: Inputs) -> Inputs:
+def corpus(rng: Random, *texts: dict) -> dict:
     """The inputs for several texts, in any order."""
     rows = [(one["hypothesis"], one["references"]) for one in rng.sample(texts, len(texts))]
     return dict(zip(("hypotheses", "references"), map(list, zip(*rows, strict=True)), strict=True))
 
 
-def counts_count(rng: Random, size: int) -> Inputs:
+def counts_count(rng: Random, size: int) -> dict:
     """No word twice, two neighbors swapped; glued together, the ends would be equal."""
     at, ends = rng.randrange(6 + size), rng.sample([["butter", "cup"], ["butterc", "up"]], 2)
     reference = rng.sample(WORDS, 8 + size)
@@ -124,13 +122,13 @@ def counts_count(rng: Random, size: int) -> Inputs:
     return text(hypothesis + ends[0], reference + ends[1])
 
 
-def counts_clip(rng: Random, size: int) -> Inputs:
+def counts_clip(rng: Random, size: int) -> dict:
     """One reference and only two words, so that n-grams are repeated."""
     two = rng.sample(WORDS, 2)
     return text(rng.choices(two, k=7 + size), rng.choices(two, k=5 + size))
 
 
-def counts_any(rng: Random, size: int) -> Inputs:
+def counts_any(rng: Random, size: int) -> dict:
     """No word twice; each reference has a part of the hypothesis, the first one the smallest."""
     drawn, i, j = rng.sample(WORDS, 10 + size), rng.choice([2, 3]), 5 if size == 2 else 7 + size
     parts = drawn[:i], drawn[i:j], drawn[j : 7 + size]
@@ -138,19 +136,19 @@ def counts_any(rng: Random, size: int) -> Inputs:
     return text(drawn[: 7 + size], *references[: 3 if size == 2 else 2])
 
 
-def counts_maximum(rng: Random, size: int) -> Inputs:
+def counts_maximum(rng: Random, size: int) -> dict:
     """The hypothesis says the same three times; each of two references says it once."""
     a, b, c, d, *phrase = rng.sample(WORDS, rng.randint(7, 9) + size)
     return text(phrase * 3, [a, *phrase, b], [c, *phrase, d])
 
 
-def counts_short(rng: Random, size: int) -> Inputs:
+def counts_short(rng: Random, size: int) -> dict:
     """A hypothesis of no, one or two words, which may be in the reference."""
     drawn = rng.sample(WORDS, 7)
     return text(rng.choice([drawn[3:5], drawn[4:6], drawn[5:]])[:size], drawn[:5])
 
 
-def closest_length_closest(rng: Random, size: int) -> Inputs:
+def closest_length_closest(rng: Random, size: int) -> dict:
     """Six lengths on both sides, the closest not at an end; one; all shorter; all longer."""
     c, far, side = rng.randint(12, 29), rng.sample(range(2, 10), 4), rng.choice([1, -1])
     signs = [[1, -1, side, side]] * 3 + [[side], [-1] * 4, [1] * 4]
@@ -161,49 +159,49 @@ def closest_length_closest(rng: Random, size: int) -> Inputs:
     return {"hypothesis_length": c, "reference_lengths": lengths}
 
 
-def closest_length_ties(rng: Random, size: int) -> Inputs:
+def closest_length_ties(rng: Random, size: int) -> dict:
     """Two lengths equally close; the shorter one is the shortest and comes after the longer."""
     d = rng.randint(1, 3) + size
     c = d + rng.randint(3, 19)
     return {"hypothesis_length": c, "reference_lengths": [c + i * d for i in (4, 1, -1, 1, 6)]}
 
 
-def brevity_penalty_shorter(rng: Random, size: int) -> Inputs:
+def brevity_penalty_shorter(rng: Random, size: int) -> dict:
     """c < r, and in the second case c < r/2."""
     c = rng.randint(3, 11) + 5 * size
     return {"hypothesis_length": c, "reference_length": c * (1 + size % 2) + rng.randrange(1, c)}
 
 
-def brevity_penalty_longer(rng: Random, size: int) -> Inputs:
+def brevity_penalty_longer(rng: Random, size: int) -> dict:
     """c > r, and in the last case c = r."""
     r = rng.randint(3, 11) + 5 * size
     return {"hypothesis_length": r + rng.randrange(1, r) * (size < 3), "reference_length": r}
 
 
-def brevity_penalty_empty(rng: Random, size: int) -> Inputs:
+def brevity_penalty_empty(rng: Random, size: int) -> dict:
     return {"hypothesis_length": 0, "reference_length": rng.randint(1 + size, 29)}
 
 
-def corpus_geometric(rng: Random, size: int) -> Inputs:
+def corpus_geometric(rng: Random, size: int) -> dict:
     """One text, a little longer than its one reference."""
     one = pair(rng, 9 + 2 * size, rng.randrange(2), 7 + size)
     return corpus(rng, one | {"references": [one["references"][0][: 8 + size]]})
 
 
-def corpus_pooled(rng: Random, size: int) -> Inputs:
+def corpus_pooled(rng: Random, size: int) -> dict:
     """Texts as long as their references; one has no match of order 4, one has two words."""
     good = [pair(rng, length, rng.randrange(2)) for length in range(9, 10 + size)]
     return corpus(rng, *good, pair(rng, rng.randint(5, 7), 2, 4), pair(rng, 2))
 
 
-def corpus_lengths(rng: Random, size: int) -> Inputs:
+def corpus_lengths(rng: Random, size: int) -> dict:
     """Every precision is 1/2: one text matches and is too short, an equal one is too long."""
     n, drawn = rng.randint(6, 8) + size, rng.sample(WORDS, 36)
     short = text(drawn[:n], drawn[: n + rng.randint(3, 6)])
     return corpus(rng, short, text(drawn[-n:], drawn[18 : 16 + n]))
 
 
-def corpus_references(rng: Random, size: int) -> Inputs:
+def corpus_references(rng: Random, size: int) -> dict:
     """A text with three references, two of which match in part; and a text that is too short."""
     drawn, tail = rng.sample(WORDS, 25), rng.randint(1, 2)
     phrase, one, other, rest = drawn[:5], drawn[5 : 5 + tail], drawn[7 : 7 + tail], drawn[9:]
@@ -213,46 +211,46 @@ def corpus_references(rng: Random, size: int) -> Inputs:
     return corpus(rng, text(phrase * 2 + one + other, *own), text(long[:7], long), *more)
 
 
-def corpus_zero(rng: Random, size: int) -> Inputs:
+def corpus_zero(rng: Random, size: int) -> dict:
     """Some words and pairs match, and nothing of order 4; in the last case everything does."""
     texts = [pair(rng, 6 + i % 2, *rng.choice([(2, 5), (3,)])) for i in range(1 + size)]
     return corpus(rng, *texts) if size < 3 else corpus(rng, pair(rng, 5))
 
 
-def corpus_empty(rng: Random, size: int) -> Inputs:
+def corpus_empty(rng: Random, size: int) -> dict:
     """One text is empty; the others match well and are a little short."""
     others = [pair(rng, rng.randint(7, 9) + i, 0) for i in range(1 + size)]
     short = [one | {"hypothesis": one["hypothesis"][:-1]} for one in others]
     return corpus(rng, text([], rng.sample(WORDS, 3 + size)), *short)
 
 
-def corpus_nothing(rng: Random, size: int) -> Inputs:
+def corpus_nothing(rng: Random, size: int) -> dict:
     """All texts are empty, or no word matches; in the last case every word does."""
     texts = [pair(rng, n, *range(n if size < 2 else 0)) for n in (5, 6)]
     return corpus(rng, *(one if size else one | {"hypothesis": []} for one in texts))
 
 
-def sentence_matched(rng: Random, size: int) -> Inputs:
+def sentence_matched(rng: Random, size: int) -> dict:
     """All orders match; the closest of two references is longer, and in the last case shorter."""
     one = pair(rng, 10 + size, rng.randrange(2))
     whole, (c, r) = one["references"][0], [(8, 10), (9, 11), (12, 10)][size]
     return text(one["hypothesis"][:c], *rng.sample([whole[:r], whole[1:4]], 2))
 
 
-def sentence_halving(rng: Random, size: int) -> Inputs:
+def sentence_halving(rng: Random, size: int) -> dict:
     """Two or three orders without a match; in the last case one word shorter."""
     length = 6 + size + rng.randrange(2)
     one = pair(rng, length, *(range(1, length, 2) if size == 1 else (2, 5)))
     return one | {"hypothesis": one["hypothesis"][: length - (size == 2)]}
 
 
-def sentence_short(rng: Random, size: int) -> Inputs:
+def sentence_short(rng: Random, size: int) -> dict:
     """Two or three words without a match in the highest order; in the last case one word."""
     length = rng.randint(2 + size % 2, 3)
     return pair(rng, 1) if size == 3 else pair(rng, length, rng.choice([0, length - 1]))
 
 
-def sentence_nothing(rng: Random, size: int) -> Inputs:
+def sentence_nothing(rng: Random, size: int) -> dict:
     """An empty text, or one without a match; in the last case the reference itself."""
     one = pair(rng, 10, *range(10 if size < 3 else 0))
     return one if size else one | {"hypothesis": []}
