@@ -31,7 +31,7 @@ def test_defaults_come_from_the_names():
         ('says = "you squared"', 'say = "you squared"', "unknown key 'say'"),
         ('loses = ["large"]', 'loses = ["huge"]', "must name properties"),
         ('because = "rounding"', "", "a tolerance needs a reason"),
-        ('call = ["n"]', "", "expected `call`, or `variant` and `given`"),
+        ('call = ["n"]', 'call = ["n"]\nvariant = "x"', "expected either `call` or `variant`"),
         ('patch = [["2 *", "3 *"]]', "", "expected one of `patch`, `wrap` and `answer`"),
         ('call = ["n"]', 'call = "run"', "`wrap` needs inputs with names"),
         ("[question.double]", "[question.double", "Expected"),
@@ -131,11 +131,11 @@ def copied_checks(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "old", "new", "same"),
     [
-        ("questions.toml", "hint = ", 'hint = "Think first." # ', True),
+        ("questions.toml", 'says = "', 'says = "Note: ', True),
         ("cases.py", '"""', '"""In other words: ', True),
         ("cases.py", "\nfrom ", "\n# a comment\nfrom ", True),
         ("cases.py", "rng.randint(", "1 + rng.randint(", False),
-        ("questions.toml", "points = 2", "points = 2\ncases = 5", False),
+        ("questions.toml", "points = 2, ", "points = 2, cases = 5, ", False),
     ],
 )
 def test_words_do_not_change_the_cases_and_code_does(copied_checks, name, old, new, same):

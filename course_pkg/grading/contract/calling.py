@@ -9,7 +9,6 @@ import os
 import sysconfig
 import traceback
 from collections.abc import Callable
-from copy import deepcopy
 from types import ModuleType
 from typing import Any
 
@@ -101,7 +100,7 @@ def _call(
             f"your function changed `{changed[0]}`, which it was given; its caller may need that "
             "again, so work on a copy"
         )
-    return value if isinstance(call, str) else deepcopy(value)
+    return value
 
 
 def _same(now: Any, before: Any) -> bool:

@@ -63,8 +63,9 @@ class Question:
 
     call: the names of the inputs that an answer gets, or the function of `student.py` that calls
     it, or () for a number worked by hand. Such a number has a variant, the function of `cases.py`
-    that draws the student's own case, and `given`, the case's name in the notebook. compare: the
-    comparator; because: the reason for its tolerance. answer: the model answer's code. expected:
+    that draws the student's own case (by default the question's name up to the slash), and
+    `given`, the case's name in the notebook. compare: the comparator, by default equal numbers;
+    because: the reason for its tolerance. answer: the model answer's code. expected:
     the function of `cases.py` that gives the right value. deadline: seconds from the first look
     at the inputs to the last answer that counts.
     """
@@ -156,16 +157,19 @@ def _question(name: str, row: dict[str, Any]) -> Question:
         _build(WrongAnswer, f"{place}, wrong answer {key}", name=key, **({"loses": every} | one))
         for key, one in row.pop("wrong", {}).items()
     )
-    row = {"expected": f"{function_name(name)}_expected"} | row
+    row = {"compare": {"kind": "number"}, "expected": f"{function_name(name)}_expected"} | row
+    if "call" not in row:  # a number worked by hand
+        row = {"variant": name.partition("/")[0], "given": "case"} | row
     question = _build(Question, place, name=name, properties=properties, wrong=wrong, **row)
     _validate(question)
     return question
 
 
 def _property(question: str, name: str, row: dict[str, Any], of: dict[str, Any]) -> Property:
-    draw = "" if of.get("variant") else function_name(f"{question}/{name}")
-    cases = {"cases": 1} if of.get("variant") else {}
-    row = {"draw": draw} | row | cases
+    if "call" in of:
+        row = {"draw": function_name(f"{question}/{name}")} | row
+    else:
+        row = {**row, "cases": 1}
     return _build(Property, f"question {question}, property {name}", name=name, **row)
 
 
@@ -187,8 +191,8 @@ def _validate(q: Question) -> None:
     for p in q.properties:
         if type(p.points) is not int or p.points < 1 or p.cases < 1:
             raise ChecksError(f"question {q.name}/{p.name}: expected at least 1 point and 1 case")
-    if bool(q.variant) == bool(q.call) or bool(q.variant) != bool(q.given):
-        raise ChecksError(f"question {q.name}: expected `call`, or `variant` and `given`")
+    if bool(q.variant) == bool(q.call):
+        raise ChecksError(f"question {q.name}: expected either `call` or `variant`")
     if _has_tolerance([q.compare, *(p.compare for p in q.properties)]) and not q.because:
         raise ChecksError(f"question {q.name}: a tolerance needs a reason: add `because`")
     for wrong in q.wrong:

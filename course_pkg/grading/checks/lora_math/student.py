@@ -14,12 +14,6 @@ from torch import nn
 GAIN = 0.5  # of every adapter, when the injected model runs
 
 
-@torch.no_grad()
-def forward(answer: Any, inputs: dict[str, Any]) -> Any:
-    """The output of `lora_forward`, with the inputs in the order of its parameters."""
-    return answer(*inputs.values())
-
-
 def merge(answer: Any, inputs: dict[str, Any]) -> list[Any]:
     """What the operations observe, in order, on `LoRALinear(base, rank, alpha)`.
 
