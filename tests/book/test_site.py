@@ -6,6 +6,7 @@ from pathlib import Path
 
 import codelinks
 import costs
+import nbclient
 import nbformat
 import offline
 import pytest
@@ -33,6 +34,14 @@ def sources() -> dict[str, str]:
         path.relative_to(ROOT).with_suffix("").as_posix(): path.read_text("utf8")
         for path in (ROOT / "book").rglob("*.md")
     }
+
+
+def test_what_a_browser_fetches_by_itself_counts_as_loaded():
+    text = """<a href="https://a.org/">a</a> <link rel="canonical" href="https://a.org/">
+        <script async src='//b.org/1'></script> <link href="https://b.org/2" rel="stylesheet">
+        <img alt="" src="https://b.org/3"> @import url("https://b.org/4"); see https://a.org
+        url(https://b.org/5) script.src = 'https://b.org/6'; import("https://b.org/7")"""
+    assert [url[-1] for url in offline.loaded_urls(text)] == list("1234567")
 
 
 def test_pages_and_styles_load_nothing_from_elsewhere(site, html):
@@ -69,6 +78,21 @@ def test_every_notebook_to_download_is_valid_and_plain(site):
         nbformat.validate(notebook)
         prose = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
         assert "{glue" not in prose and "```{" not in prose, file
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize("page", ["setup", "appendix/errata", "adapters/lora"])
+def test_a_notebook_to_download_runs_in_an_empty_folder(site, page, tmp_path):
+    """The notebook on LoRA up to its training, the others to the end."""
+    notebook = nbformat.read(site / "_sources" / "book" / f"{page}.ipynb", 4)
+    trains = [bool(re.search(r"^\w+ = train\(", cell.source, re.M)) for cell in notebook.cells]
+    if any(trains):
+        del notebook.cells[trains.index(True) :]
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_page_with_code_ends_with_links_to_the_modules_it_uses(site, html):

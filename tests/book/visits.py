@@ -22,6 +22,7 @@ def problems(browser, path: Path) -> list[str]:
     """
     tab = Tab(browser, WIDTHS[0])
     page = tab.open(path)
+    page.add_style_tag(content="* { transition: none !important }")  # colors change at once
     found = page.evaluate(FAULTS)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
