@@ -1,8 +1,9 @@
-"""Submissions as small files: read, written out as a student would submit them, and graded.
+"""Submissions described by small files: read, written as a student would, and graded in one run.
 
-A corpus is a folder of TOML files beside this module, one for each submission; `Case` says what a
-file may hold. `Ground` is a course of its own with canaries planted wherever a student's code must
-not look, and `Graded` is what `course grade` made of a whole corpus.
+A corpus is a folder of TOML files beside this module, one for each submission; `Case` lists the
+fields of a file. `Ground` is a course with canaries wherever a student's code must not look, and
+`Graded` is the result of one run of `course grade`. Each corpus has a few quick cases; the others
+are exhaustive. Only the cases that pytest has selected are graded.
 """
 
 import base64
@@ -17,7 +18,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 import zlib
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from typing import Any
 from unittest import mock
 
 import nbformat
+import pytest
 from nbformat import NotebookNode
 
 from course_pkg.grading.feedback.class_report import inert
@@ -38,24 +39,24 @@ from tests.exercises.assignments import CHECK, EXERCISES, ROOT, SOLUTIONS, noteb
 
 ASSIGNMENT, COURSE = "lora-math", "llm-course"
 POINTS = 24.0  # that lora-math gives automatically
-CLASSMATE = "zz-classmate"  # submits the solution; its name sorts last
-GOT = "GOT "  # what an attack prints before anything that it should not have been able to do
-SAID = {"title", "why", "state", "told"}  # of a case, what its submission does not depend on
-TRIED = "TRIED IT ALL"  # printed when the code put in front or at the end has come to its end
+CLASSMATE = "zz-classmate"  # submits the solution; this name sorts last
+GOT = "GOT "  # an attack prints it before whatever it should not have got
+SAID = {"title", "why", "state", "told"}  # fields that do not change the submission
+TRIED = "TRIED IT ALL"  # printed at the end of `before` and `after`
 
 
 @dataclass(frozen=True)
 class Case:
     """One submission, as its file describes it.
 
-    title: for the table. why: what it tries. kind: the heading in the table. state: the states it
-    may end in. score: what its honest part earns, of POINTS. base: what it is built on. student:
-    the id it is submitted under (its file's name). signed: the name put into the notebook (the
-    id). before, after: code of a cell in front of everything, and at the end. answers: code by
-    question. everywhere: an expression, the answer to every question. build: a function of the
-    folder's `builders`. files: beside the notebook. earlier: a base that was submitted and graded
-    before. told: what the student's page must say. never: what no output may show. tried: whether
-    the code in front must have come to its end. sha: of the submission and what it may earn.
+    title: for the table. why: what it tries. kind: the heading in the table. state: the states in
+    which it may end. score: points of its honest part, of POINTS. base: the notebook it starts
+    from. student: the student's id; by default the file's name. signed: the name in the notebook;
+    by default the id. before, after: code of a first and a last cell. answers: code by question.
+    everywhere: an expression that answers every question. build: a function of the folder's
+    `builders`. files: beside the notebook. earlier: a base that was submitted and graded before.
+    told: texts that the student's page must contain. never: texts that no output may contain.
+    tried: whether the code in `before` must run to its end. sha: hash of the submission.
     """
 
     name: str
@@ -86,7 +87,7 @@ class Case:
         return self.student or self.name
 
     def notebook(self) -> NotebookNode:
-        """The notebook, before `build` has had it."""
+        """The notebook, before `build` changes it."""
         nb = base_notebook(self.base)
         where = places(nb)
         answers = {q: self.everywhere and f"{_variable(nb, q)} = {self.everywhere}" for q in where}
@@ -101,7 +102,7 @@ class Case:
         return nb
 
     def write(self, folder: Path) -> None:
-        """Write the submission into `folder`, the student's for the assignment."""
+        """Write the submission into `folder`, the student's folder for the assignment."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in self.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -147,16 +148,33 @@ def load(folder: str) -> list[Case]:
     return cases
 
 
+def parameters(cases: dict[str, Case], quick: set[str]) -> list[Any]:
+    """The names of the cases, for a fixture's params; cases that are not quick are exhaustive."""
+    assert quick <= cases.keys(), quick - cases.keys()
+    return [pytest.param(n, marks=() if n in quick else pytest.mark.exhaustive) for n in cases]
+
+
+def selected(request: pytest.FixtureRequest, cases: dict[str, Case]) -> dict[str, Case]:
+    """The cases that the tests of this module will ask for, in this session."""
+    calls = [
+        i.callspec
+        for i in request.session.items
+        if i.path == request.path and hasattr(i, "callspec")
+    ]
+    names = {call.params["case"] for call in calls if "case" in call.params}
+    return {name: case for name, case in cases.items() if name in names}
+
+
 def classmate() -> NotebookNode:
-    """The good submission: the solution, signed, with a canary's place for its owner's note."""
+    """A good submission: the solution, signed."""
     return named(base_notebook("solution"), CLASSMATE)
 
 
 class Ground:
-    """A course in a folder of its own, with canaries: random texts that must not come out.
+    """A course in a temporary folder, with canaries: random texts that must not leak.
 
-    They lie in the environment of the grader and its home, in solutions/, in the classmate's
-    notebook, in the gradebook and in git's objects; the grader's own secret is one too.
+    They are in the grader's environment and home, in solutions/, in the classmate's notebook, in
+    the gradebook and in git's objects; the grader's secret counts as one too.
     """
 
     def __init__(self, root: Path, package: bool = False) -> None:
@@ -174,8 +192,8 @@ class Ground:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / "course_pkg", root / "course_pkg", ignore=ignored)
         source = root / "solutions" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-        marked = f"### BEGIN SOLUTION\\n# {self.canaries['solutions']}"
-        source.write_text(source.read_text().replace("### BEGIN SOLUTION", marked))
+        text = f"### BEGIN SOLUTION\\n# {self.canaries['solutions']}"
+        source.write_text(source.read_text().replace("### BEGIN SOLUTION", text))
         blob = self.canaries["git"].encode()
         stored = root / ".git" / "objects" / "ab" / "c0ffee"
         stored.parent.mkdir(parents=True)
@@ -194,7 +212,7 @@ class Ground:
             book.add_student("zz-enrolled", first_name=self.canaries["gradebook"])
 
     def folder(self, student: str) -> Path:
-        """Where a student's submission lies."""
+        """The folder of a student's submission."""
         return self.root / "submitted" / student / ASSIGNMENT
 
     def submit(self, student: str, nb: NotebookNode) -> None:
@@ -203,7 +221,7 @@ class Ground:
         (self.folder(student) / f"{ASSIGNMENT}.ipynb").write_text(json.dumps(nb))
 
     def write(self, case: Case) -> None:
-        """Submit a case, in the place of what was submitted before."""
+        """Submit a case; it replaces the student's earlier submission."""
         shutil.rmtree(self.folder(case.id), ignore_errors=True)
         case.write(self.folder(case.id))
 
@@ -220,12 +238,12 @@ class Ground:
         }
 
     def found_in(self, text: str) -> list[str]:
-        """The canaries that show in `text`, and what an attack says that it got."""
-        wanted = dict(self.canaries)
+        """The canaries that `text` contains, and what an attack printed as its loot."""
+        known = dict(self.canaries)
         key = self.root / ".grading" / "secret"
         if key.is_file():
-            wanted["secret"] = key.read_bytes().strip().decode("latin-1")
-        found = [place for place, canary in wanted.items() if _shows(text, canary)]
+            known["secret"] = key.read_bytes().strip().decode("latin-1")
+        found = [place for place, canary in known.items() if _shows(text, canary)]
         found += ["reference"] * any(line in text for line in reference_lines())
         return found + sorted(set(re.findall(rf"(?:^|\n|>|\\n){GOT}([\w -]{{1,40}})", text)))
 
@@ -243,7 +261,7 @@ def _shows(text: str, canary: str) -> bool:
 
 
 def reference_lines() -> list[str]:
-    """Lines of code that stand only in the reference and in the trusted half of the checks."""
+    """Lines of code that only the references and the trusted half of the checks contain."""
     checks = ROOT / "course_pkg" / "grading" / "checks" / "lora_math"
     paths = [ROOT / "course_pkg" / "adapters" / "lora.py"]
     paths += [checks / f"{name}.py" for name in ("counts", "forward", "merge", "inject")]
@@ -258,16 +276,15 @@ def reference_lines() -> list[str]:
 
 @dataclass(frozen=True)
 class Graded:
-    """What one run of `course grade` left: its exit code, what it printed, and every row.
+    """The results of one run of `course grade`: its exit code, its output, and every row.
 
-    pid: what the grader's process was called. seconds: that the run took.
+    pid: the grader's process id.
     """
 
     ground: Ground
     pid: int
     code: int
     printed: str
-    seconds: float
 
     @cached_property
     def rows(self) -> dict[str, dict[str, str]]:
@@ -276,7 +293,7 @@ class Graded:
             return {row["student"]: row for row in csv.DictReader(file)}
 
     def row(self, student: str) -> dict[str, str] | None:
-        """The student's row; an id that is none is shown escaped, and a formula is made inert."""
+        """The student's row; an invalid id is escaped in it, and a formula is inert."""
         names = (student, shown(student), inert(student), inert(shown(student)))
         return next((self.rows[name] for name in names if name in self.rows), None)
 
@@ -286,7 +303,7 @@ class Graded:
         return path.read_text() if path.is_file() else ""
 
     def autograded(self, student: str) -> str:
-        """The text of the student's autograded notebook; empty where there is none."""
+        """The text of the student's autograded notebook; empty if there is none."""
         folder = self.ground.root / "autograded" / student / ASSIGNMENT
         path = folder / f"{ASSIGNMENT}.ipynb"
         return path.read_text() if path.is_file() else ""
@@ -298,7 +315,7 @@ class Graded:
         return [output for cell in cells for output in cell.get("outputs", [])]
 
     def shown(self, student: str) -> str:
-        """All text that this student's code could have put anywhere: outputs, page, row."""
+        """All text that this student's code could have written: outputs, page, row."""
         texts = [_text(output) for output in self.outputs(student)]
         return "\n".join([*texts, self.page(student), str(self.row(student))])
 
@@ -309,7 +326,7 @@ class Graded:
         return "\n".join([*texts, self.page(student), index.read_text()])
 
     def leaked(self, student: str) -> list[str]:
-        """What shows that should not: canaries, reference code, and what an attack says it got."""
+        """What leaked: canaries, reference code, and what an attack printed as its loot."""
         return self.ground.found_in(self.shown(student))
 
 
@@ -320,15 +337,13 @@ def _text(output: dict[str, Any]) -> str:
 
 
 def grade(ground: Ground, *options: str, timeout: float = 3000) -> Graded:
-    """Run `course grade` on everything that was submitted."""
+    """Run `course grade` on all submissions."""
     command = [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, *options]
-    start = time.monotonic()
     with (ground.home / "log").open("w+", errors="replace") as log:
         process = subprocess.Popen(
             command, cwd=ground.root, env=ground.environment(), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log,
         )  # fmt: skip
         code = process.wait(timeout)
-        seconds = time.monotonic() - start
         log.seek(0)
-        return Graded(ground, process.pid, code, log.read(), seconds)
+        return Graded(ground, process.pid, code, log.read())

@@ -1,7 +1,7 @@
-"""What must be on the machine after grading as it was before: processes, mounts, cgroups, files.
+"""Detects what grading leaves on the machine: processes, mounts, cgroups, files.
 
-`Watch` looks before, `left` after. It makes this process the one that orphans fall to, so that no
-daemon of a student's gets away unseen. Attacks and stalls put MARK into every name they make.
+`Watch` records the state before, and `left` compares it after. This process becomes the subreaper,
+so that it sees every daemon. Attacks and stalls put MARK into all names that they create.
 """
 
 import ctypes
@@ -24,16 +24,16 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Watch:
-    """The state of the machine before; `left` says what is there that was not."""
+    """The state of the machine before; `left` returns what is new."""
 
     def __init__(self, *folders: Path) -> None:
-        """folders: of the course's own, that student's code must not have written to."""
+        """folders: folders of the course, to which a student's code must not write."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         self.folders = [*map(Path, SHARED), *folders]
         self.before = self._look()
 
     def left(self, grader: int, within: float = 5.0) -> dict[str, set[str]]:
-        """What is new, by kind; waits a little for what is still on its way out.
+        """What is new, by kind; waits a little for processes that are just ending.
 
         grader: the process id of the grader, which names its cgroups.
         """
@@ -50,10 +50,10 @@ class Watch:
     def _look(self) -> dict[str, set[str]]:
         return {
             "processes": {
-                f"{p.pid}" for p in psutil.Process().children(recursive=True) if _lives(p)
+                f"{p.pid}" for p in psutil.Process().children(recursive=True) if _is_running(p)
             },
             "mounts": set(Path("/proc/self/mountinfo").read_text().splitlines()),
-            "files": {str(path) for folder in self.folders for path in _marked(folder)},
+            "files": {str(path) for folder in self.folders for path in _with_mark(folder)},
             "sources": {f"{path} {path.stat().st_mtime_ns}" for path in _sources()},
             "shared memory": {
                 line.split()[0]
@@ -70,14 +70,14 @@ def groups(grader: int) -> set[str]:
     return {folder for folder in folders if f"/course-{grader}-" in folder}
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:  # it ended between the two questions
         return False
 
 
-def _marked(folder: Path) -> list[Path]:
+def _with_mark(folder: Path) -> list[Path]:
     return list(folder.glob(f"*{MARK}*")) if folder.is_dir() else []
 
 
@@ -94,7 +94,7 @@ def _lines(path: str) -> list[str]:
 
 
 class Services:
-    """Loopback services as a grader's machine has them; `met` lists who connected."""
+    """Loopback services like those on a grader's machine; `met` lists who connected."""
 
     def __init__(self) -> None:
         self.met: list[str] = []

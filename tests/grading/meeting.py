@@ -1,7 +1,7 @@
-"""Two programs that try to meet: by files, sockets, signals, shared memory, locks, keys, and more.
+"""Two programs that try to find each other by files, sockets, signals, shared memory, locks, keys.
 
-`meet(me, other, seconds)` leaves a mark in every way it knows, looks for the other's marks, and
-returns the ways by which they met. It imports only the standard library, because its source is
+`meet(me, other, seconds)` leaves a trace in every way it knows, looks for the other's traces, and
+returns the ways in which they met. It imports only the standard library, because its source is
 also a cell of a notebook. Run as a program, it prints what it found.
 """
 
@@ -218,7 +218,7 @@ def ways() -> list[str]:
 
 
 def meet(me: str, other: str, seconds: float) -> list[str]:
-    """Leave marks and look for the other's, for so many seconds; the ways by which they met.
+    """Leave traces and look for the other's, for so many seconds; the ways in which they met.
 
     Returns earlier if they have met in every way that two started programs can.
     """

@@ -1,8 +1,8 @@
 """The attack corpus through nbgrader's own `autograde`, for the comparison in the table.
 
-The attacks are real, so each run is confined by bubblewrap: no network, a pid space of its own, a
-private copy of the course, and a watch on time, memory and processes. What nbgrader made of each
-attack is kept in attacks/stock.json; `python -m tests.grading.attacks` does what is missing there.
+The attacks are real, so each run is confined by bubblewrap: no network, its own pid
+namespace, a private copy of the course, and limits on time, memory and processes. The results are
+in attacks/stock.json; `python -m tests.grading.attacks` adds those that are missing.
 """
 
 import argparse
@@ -31,26 +31,26 @@ from course_pkg.sandbox.probe import find_bubblewrap
 from .corpus import ASSIGNMENT, COURSE, Case, Ground, base_notebook, load, named
 
 RECORD = Path(__file__).parent / "attacks" / "stock.json"
-SECONDS, BYTES, PROCESSES = 90, 5 * 10**9, 500  # that one command may take
+SECONDS, BYTES, PROCESSES = 90, 5 * 10**9, 500  # limits of one command
 PACKAGES = ("nbgrader", "nbclient", "ipykernel", "jupyter_client", "torch")
 ETC = ("passwd", "group", "nsswitch.conf", "ld.so.cache", "alternatives", "localtime", "fonts")
 
 
 def confined(ground: Ground, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the course, as an instructor would, but inside walls and limits."""
-    walls = ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
-    walls += ["--cap-drop", "ALL", "--new-session", "--die-with-parent"]
-    walls += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    """Run a command in the course, as an instructor would, but in a sandbox with limits."""
+    options = ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
+    options += ["--cap-drop", "ALL", "--new-session", "--die-with-parent"]
+    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     for path in ("/usr", "/bin", "/sbin", "/lib", "/lib64", *(f"/etc/{name}" for name in ETC)):
-        walls += ["--ro-bind-try", path, path]
+        options += ["--ro-bind-try", path, path]
     for path in {sys.prefix, sys.base_prefix}:
-        walls += ["--ro-bind", path, path]
+        options += ["--ro-bind", path, path]
     for path in (ground.root, ground.home):
-        walls += ["--bind", str(path), str(path)]
+        options += ["--bind", str(path), str(path)]
     environment = {**ground.environment(), "PYTHONPATH": str(ground.root)}
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
-            [str(find_bubblewrap()), *walls, "--chdir", str(ground.root), "--", *command],
+            [str(find_bubblewrap()), *options, "--chdir", str(ground.root), "--", *command],
             env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
         _watch(process)
@@ -59,7 +59,7 @@ def confined(ground: Ground, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _watch(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the process; kill it, and with it its pid space, if it takes too much."""
+    """Wait for the process; kill it, and with it its pid namespace, above a limit."""
     end = time.monotonic() + SECONDS
     while process.poll() is None:
         tree = psutil.Process(process.pid).children(recursive=True)
@@ -80,7 +80,7 @@ def nbgrader(ground: Ground, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 class Stock:
-    """A course that was released with nbgrader, copied for every attack."""
+    """A course released with nbgrader; every attack gets a copy."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ class Stock:
         assert done.returncode == 0, done.stdout
 
     def attack(self, case: Case) -> dict[str, Any]:
-        """What nbgrader makes of one attack: its row for the table."""
+        """Grade one attack with nbgrader: its row of the table."""
         ground = copy.copy(self.ground)
         ground.root = self.folder / "attacked"
         self._clear(ground.root)
@@ -130,7 +130,7 @@ class Stock:
 
 
 def _score(ground: Ground, student: str) -> float | None:
-    """What the gradebook says; None where it says nothing, or is a gradebook no more."""
+    """The score in the gradebook; None if there is none, or the gradebook is damaged."""
     from nbgrader.api import Gradebook, MissingEntry
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -156,12 +156,12 @@ def _outputs(folder: Path) -> str:
 
 
 def read() -> dict[str, Any]:
-    """The record as it stands."""
+    """The stored results."""
     return json.loads(RECORD.read_text()) if RECORD.is_file() else {"rows": {}}
 
 
 def write(record: dict[str, Any]) -> None:
-    """Keep the record, with the versions and the date of its last change."""
+    """Store the results, with the versions and the date."""
     record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
     record["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
     record["versions"]["python"] = platform.python_version()
@@ -178,12 +178,12 @@ def write(record: dict[str, Any]) -> None:
     os.replace(temporary, RECORD)
 
 
-def fill(wanted: Callable[[Case], bool]) -> None:
-    """Run the attacks that are wanted or have no true row yet, and keep each row as it comes."""
+def fill(chosen: Callable[[Case], bool]) -> None:
+    """Run the selected attacks and those without an up-to-date row, and store every row at once."""
     cases = load("attacks")
     record = read()
     record["rows"] = {c.name: record["rows"][c.name] for c in cases if c.name in record["rows"]}
-    todo = [c for c in cases if wanted(c) or record["rows"].get(c.name, {}).get("sha") != c.sha]
+    todo = [c for c in cases if chosen(c) or record["rows"].get(c.name, {}).get("sha") != c.sha]
     with tempfile.TemporaryDirectory(prefix="stock-") as folder:
         stock = Stock(Path(folder)) if todo else None
         for number, case in enumerate(todo, start=1):
@@ -197,7 +197,7 @@ def fill(wanted: Callable[[Case], bool]) -> None:
 
 
 def main() -> None:
-    """The command line: names of attacks to run again; without any, what is missing."""
+    """The command line: names of attacks to run again; by default only those that are missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("attack", nargs="*", help="run these again")
     names = parser.parse_args().attack

@@ -8,7 +8,7 @@ import pytest
 
 @dataclass
 class Table:
-    """A pytest plugin: rows of text under a title, with a last line that sums up."""
+    """A pytest plugin: rows of text under a title, and a last line."""
 
     title: str
     heads: tuple[str, ...]
@@ -23,7 +23,8 @@ class Table:
         for row in rows:
             line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
             terminalreporter.line(line.rstrip())
-        terminalreporter.line(self.last)
+        if self.last:
+            terminalreporter.line(self.last)
 
 
 def print_at_end(config: pytest.Config, table: Table) -> Table:

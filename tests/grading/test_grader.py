@@ -11,11 +11,13 @@ from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
+from course_pkg.grading.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.results.states import State
 from course_pkg.grading.runs import grader
-from course_pkg.grading.runs.batch import NO_SANDBOX
+from course_pkg.grading.runs.batch import NO_SANDBOX, Batch
 from course_pkg.grading.runs.options import Options, RunLimits
 from course_pkg.grading.runs.sample_class import answered, named
+from course_pkg.grading.submissions.collect import collect
 from course_pkg.sandbox.probe import SandboxState, probe
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
@@ -64,6 +66,13 @@ class Class:
         records = grader.grade(self.root, ASSIGNMENT, asked, self.told)
         return {record.student: record for record in records}
 
+    def known(self, student: str, limits: RunLimits):
+        """The stored record that a run under these limits would use; None if it would grade."""
+        options = Options(self.root / "submitted", limits=limits)
+        (submission,) = collect(options.submitted, ASSIGNMENT, [student])
+        with CourseGradebook(self.root) as book:
+            return Batch(self.root, ASSIGNMENT, options, book, servers=None).known(submission)
+
     def scores(self) -> dict[str, float]:
         """The scores in nbgrader's gradebook."""
         from nbgrader.api import Gradebook
@@ -85,6 +94,29 @@ def with_cell(nb: nbformat.NotebookNode, at: int, code: str) -> nbformat.Noteboo
     return nb
 
 
+ODD = {"int": "10**2000", "half": "'\\ud800'"}  # answers of one question
+LIMITS = RunLimits(cell_timeout_s=15)
+PEEK = """
+import course_pkg.grading.check as c
+print(c._request({{"op": "inputs", "question": "counts"}})["inputs"])
+# {round}
+"""
+
+
+def with_counts(value: str) -> nbformat.NotebookNode:
+    """All answers, with one function that returns `value`."""
+    nb = full()
+    index = next(i for i, c in enumerate(nb.cells) if "def lora_parameter_count" in c.source)
+    nb.cells[index].source = f"def lora_parameter_count(*given):\n    return {value}"
+    return nb
+
+
+def seen_inputs(school: Class) -> str:
+    """The inputs that mem's first cell has printed."""
+    path = school.root / "autograded" / "mem" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    return nbformat.read(path, as_version=4).cells[0].outputs[0].text
+
+
 @pytest.fixture(scope="module")
 def school(tmp_path_factory):
     """A class that has been graded once."""
@@ -92,12 +124,18 @@ def school(tmp_path_factory):
     school.submit("ada", full())
     school.submit("eve", with_cell(full(), len(full().cells), "import os; os._exit(3)"))
     school.submit("fay", with_cell(full(), 3, "import time; time.sleep(60)"))
+    school.submit("fil", full())
+    for name in ("code", "cmd", "pdb", "statistics", "torch"):
+        (school.path("fil").parent / f"{name}.py").write_text("mine = 1\nraise SystemExit")
+    school.submit("mem", with_cell(full(), 0, PEEK.format(round=1)))
     school.submit("stu", notebook(EXERCISES, ASSIGNMENT))
+    for student, value in ODD.items():
+        school.submit(student, with_counts(value))
     school.path("cut").write_text(nbformat.writes(full())[:5000])
     school.path("lin").symlink_to(school.path("ada"))
     school.submit("zoe", full())
-    school.first = school.grade(limits=RunLimits(cell_timeout_s=10))
-    school.first_told = school.told
+    school.first = school.grade(limits=LIMITS)
+    school.first_told, school.first_inputs = school.told, seen_inputs(school)
     return school
 
 
@@ -108,11 +146,14 @@ def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
     assert found == {
         "ada": (State.GRADED, 24),
         "cut": (State.UNREADABLE, 0),
-        "eve": (State.KERNEL_DIED, 24),  # what was earned before is kept
-        "fay": (State.CELL_TIMED_OUT, 24),  # the other cells were run
+        "eve": (State.KERNEL_DIED, 24),  # points earned before are kept
+        "fay": (State.CELL_TIMED_OUT, 24),  # the other cells ran
+        "fil": (State.GRADED, 24),  # files beside the notebook do not shadow the kernel's modules
         "lin": (State.REFUSED, 0),
+        "mem": (State.GRADED, 24),
         "stu": (State.GRADED, 0),
         "zoe": (State.GRADED, 24),
+        **dict.fromkeys(ODD, (State.GRADED, 21)),  # an odd answer costs only its own points
     }
     assert school.scores() == {student: r.score for student, r in school.first.items()}
     assert {s: float(row["score"]) for s, row in school.csv().items()} == school.scores()
@@ -135,116 +176,70 @@ def test_records_of_submissions_that_ran_have_times_and_limits(school):
 @sandbox
 @pytest.mark.slow
 def test_a_second_run_grades_nothing_again_and_a_regrade_gives_the_same(school):
-    again = school.grade(limits=RunLimits(cell_timeout_s=10))
-    assert sorted(school.told.began) == ["cut", "lin"]  # read again: they were never run
-    assert again["ada"] == school.first["ada"]
-    regraded = school.grade(limits=RunLimits(cell_timeout_s=10), regrade=True, students=("stu",))
-    assert school.told.began == ["stu"]
+    again = school.grade(limits=LIMITS, students=("ada", "eve"))
+    assert school.told.began == [] and again["ada"] == school.first["ada"]
+    regraded = school.grade(limits=LIMITS, regrade=True, students=("mem", "stu"))
+    assert sorted(school.told.began) == ["mem", "stu"]
     assert regraded["stu"].questions == school.first["stu"].questions
+    assert seen_inputs(school) == school.first_inputs  # the same submission has the same cases
     assert set(school.csv()) == set(school.first)  # the others' rows are still there
 
 
 @sandbox
 @pytest.mark.slow
+def test_a_resubmission_has_new_cases_and_loses_the_old_score(school):
+    """The cases of one submission do not predict those of the next."""
+    school.submit("mem", with_cell(full(), 0, PEEK.format(round=2)))
+    school.path("zoe").write_text("{")
+    records = school.grade(limits=LIMITS, students=("mem", "zoe"))
+    assert (records["mem"].score, records["zoe"].state) == (24, State.UNREADABLE)
+    assert seen_inputs(school) != school.first_inputs
+    assert (school.scores()["zoe"], float(school.csv()["zoe"]["score"])) == (0, 0)
+
+
+@sandbox
+@pytest.mark.slow
+def test_a_changed_record_is_reported_and_not_graded_again(school):
+    path = school.root / ".grading" / "records" / ASSIGNMENT / "fil.json"
+    path.write_text(path.read_text().replace('"state": "graded"', '"state": "refused"'))
+    record = school.grade(limits=LIMITS, students=("fil",))["fil"]
+    assert (record.state, school.told.began) == (State.RECORD_CHANGED, [])
+    assert grader.exit_code([record]) == 1
+    row = school.csv()["fil"]
+    assert (row["state"], row["score"]) == ("record-changed", "")
+    assert school.scores()["fil"] == 24  # the gradebook is not touched
+
+
+@sandbox
+@pytest.mark.slow
 def test_changed_limits_or_a_lost_gradebook_cause_grading_again(school):
-    school.grade(limits=RunLimits(cell_timeout_s=11), students=("ada",))
-    assert school.told.began == ["ada"]
+    assert school.known("ada", LIMITS) == school.first["ada"]
+    assert school.known("ada", RunLimits(cell_timeout_s=16)) is None
     (school.root / "gradebook.db").rename(school.root / "lost.db")
-    school.grade(limits=RunLimits(cell_timeout_s=11), students=("ada",))
-    assert school.told.began == ["ada"] and school.scores() == {"ada": 24}
+    assert school.known("ada", LIMITS) is None
     (school.root / "lost.db").replace(school.root / "gradebook.db")
 
 
 @sandbox
 @pytest.mark.slow
-def test_an_unreadable_resubmission_loses_the_old_score(school):
-    school.path("zoe").write_text("{")
-    assert school.grade()["zoe"].state == State.UNREADABLE
-    assert school.scores()["zoe"] == 0
-    assert float(school.csv()["zoe"]["score"]) == 0
-
-
-@sandbox
-@pytest.mark.slow
 def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypatch):
-    def broken(*_: object) -> None:
-        raise OSError("the disk is on fire")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("course_pkg.grading.submissions.assemble.assemble", broken)
-        record = school.grade(regrade=True, students=("stu",))["stu"]
-    assert record.state == State.GRADING_ERROR and "the disk is on fire" in record.reason
-    assert grader.exit_code([record]) == 4
-    assert school.grade(students=("stu",))["stu"].state == State.GRADED
-
-
-@sandbox
-@pytest.mark.slow
-def test_results_that_do_not_fit_the_questions_are_rejected(school, monkeypatch):
+    """One student's run fails, and another's checker writes results that no question can give."""
     run = grader.ForkServers.run_submission
+
+    def failing(servers, student, *rest):
+        if student == "stu":
+            raise OSError("the disk is on fire")
+        result = run(servers, student, *rest)
+        result.verdicts = result.verdicts.replace(b": 0", b": 9") if student else result.verdicts
+        return result
+
     with monkeypatch.context() as patch:
-        patch.setattr(grader.ForkServers, "run_submission", lambda *args: _forged(run(*args)))
-        record = school.grade(regrade=True, students=("stu",))["stu"]
-    assert record.state == State.GRADING_ERROR and record.score == 0
-
-
-def _forged(result):
-    result.verdicts = result.verdicts.replace(b'"earned": 0', b'"earned": 9')
-    return result
-
-
-@sandbox
-@pytest.mark.slow
-def test_two_courses_draw_different_cases(school, tmp_path):
-    other = Class(tmp_path)
-    other.submit("stu", notebook(EXERCISES, ASSIGNMENT))
-    record = other.grade()["stu"]
-    for mine, theirs in zip(record.questions, school.first["stu"].questions, strict=True):
-        assert mine.question == theirs.question
-    secrets = {(root / ".grading" / "secret").read_text() for root in (school.root, tmp_path)}
-    assert len(secrets) == 2
-
-
-@sandbox
-@pytest.mark.slow
-def test_the_cases_of_one_submission_do_not_predict_those_of_the_next(school):
-    """Submit, look at the inputs in the outputs, submit again: they are other ones."""
-    peek = """
-import course_pkg.grading.check as c
-print(c._request({"op": "inputs", "question": "counts"})["inputs"])
-"""
-    seen = []
-    for round_ in (1, 2):
-        school.submit("mem", with_cell(full(), 0, f"{peek}# {round_}"))
-        assert school.grade(students=("mem",))["mem"].score == 24
-        path = school.root / "autograded" / "mem" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-        seen.append(nbformat.read(path, as_version=4).cells[0].outputs[0].text)
-        school.grade(students=("mem",), regrade=True)
-        again = nbformat.read(path, as_version=4).cells[0].outputs[0].text
-        assert again == seen[-1]  # the same submission has the same cases
-    assert seen[0] != seen[1]
-
-
-@sandbox
-@pytest.mark.slow
-def test_one_odd_answer_costs_only_its_own_points(school):
-    odd = full()
-    code = "def lora_parameter_count(*given):\n    return {value}"
-    for student, value in (("int", "10**2000"), ("half", "'\\ud800'"), ("many", "[0] * 700_000")):
-        index = next(i for i, c in enumerate(odd.cells) if "def lora_parameter_count" in c.source)
-        odd.cells[index].source = code.format(value=value)
-        school.submit(student, odd)
-    records = school.grade(students=("int", "half", "many"))
-    assert {(r.state, r.score) for r in records.values()} == {(State.GRADED, 21)}
-
-
-@sandbox
-@pytest.mark.slow
-def test_files_beside_the_notebook_do_not_shadow_the_kernels_modules(school):
-    school.submit("fil", full())
-    for name in ("code", "cmd", "pdb", "statistics", "torch"):
-        (school.path("fil").parent / f"{name}.py").write_text("mine = 1\nraise SystemExit")
-    assert school.grade(students=("fil",))["fil"].score == 24
+        patch.setattr(grader.ForkServers, "run_submission", failing)
+        records = school.grade(limits=LIMITS, regrade=True, students=("stu", "int"))
+    assert {r.state for r in records.values()} == {State.GRADING_ERROR}
+    assert "the disk is on fire" in records["stu"].reason and records["int"].score == 0
+    assert grader.exit_code(list(records.values())) == 4
+    assert school.known("stu", LIMITS) is school.known("int", LIMITS) is None
 
 
 def invoke(course: Path, *arguments: str):
@@ -259,10 +254,10 @@ def invoke(course: Path, *arguments: str):
 @sandbox
 @pytest.mark.slow
 def test_the_command_reports_the_result_in_words_and_in_its_exit_code(school):
-    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "11")
-    assert done.exit_code == 0 and "24" in done.output
-    done = invoke(school.root, ASSIGNMENT, "--student", "cut")
-    assert done.exit_code == 1 and "unreadable" in done.output
+    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "15")
+    assert done.exit_code == 0 and "24/24" in done.output
+    done = invoke(school.root, ASSIGNMENT, "--student", "fay", "--cell-timeout", "15")
+    assert done.exit_code == 1 and "cell-timed-out" in done.output
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,9 @@ def running(tmp_path):
         process.stdout.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)]
+)
 def test_an_interrupted_run_ends_and_says_how_to_continue(running, number):
     process, found = running
     process.send_signal(number)

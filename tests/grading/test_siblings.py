@@ -1,7 +1,7 @@
-"""Two submissions run side by side: neither sees, signals or reaches the other.
+"""Two submissions run at the same time: neither sees, signals or reaches the other.
 
 Both run the source of meeting.py at the same time; a control runs it in one sandbox, where the two
-programs do meet.
+programs do find each other.
 """
 
 import json
@@ -20,7 +20,7 @@ from .corpus import Graded, Ground, base_notebook, grade
 from .host import Watch
 
 SOURCE = Path(meeting.__file__).read_text().partition("if __name__")[0]
-SECONDS = 8
+SECONDS = 5
 PATIENCE_S = 30
 ALLOWED = {"lock"}  # appendix/threat-model, "Agreements": a lock on a file that both can read
 STUDENTS = {"sibling-a": ("a", "b"), "sibling-b": ("b", "a")}

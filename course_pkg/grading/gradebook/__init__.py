@@ -1,1 +1,1 @@
-"""nbgrader's side: handing out, its folders and its gradebook, of which this is the only writer."""
+"""nbgrader's side: releases, its folders and its gradebook, which only this package writes."""

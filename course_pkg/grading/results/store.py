@@ -90,7 +90,7 @@ class Store:
         write_atomically(path, text, 0o600)
 
     def load(self, assignment: str, student: str) -> Record | None:
-        """The student's record; None if there is none, or one that another version of us wrote.
+        """The student's record; None if there is none, or one of another version of the grader.
 
         If the file is not as the grader wrote it, the record says so: State.RECORD_CHANGED.
         """

@@ -38,7 +38,7 @@ class Zip:
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise zipfile.BadZipFile("it is not a file")
-        try:  # latin-1 keeps every byte of a name that is not marked as UTF-8
+        try:  # latin-1 keeps every byte of a name without the UTF-8 flag
             self._zip = zipfile.ZipFile(path, metadata_encoding="latin-1")
         except (NotImplementedError, ValueError, EOFError) as error:
             raise zipfile.BadZipFile(str(error)) from None
@@ -107,7 +107,7 @@ class Zip:
 
 
 def _name(entry: zipfile.ZipInfo) -> str:
-    """An entry's name; if it is not marked as UTF-8, it is UTF-8 all the same on most systems."""
+    """An entry's name; most systems write UTF-8 even without the flag that says so."""
     if entry.flag_bits & _UTF8_FLAG:
         return entry.orig_filename
     return entry.orig_filename.encode("latin-1").decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The honest hand-ins whose file is unusual, and legal."""
+"""Honest submissions with unusual but valid files."""
 
 import json
 from pathlib import Path
@@ -34,11 +34,6 @@ def format_4_0(nb: NotebookNode, folder: Path) -> None:
     (folder / NAME).write_text(json.dumps(old))
 
 
-def format_3(nb: NotebookNode, folder: Path) -> None:
-    """nbformat 3: one worksheet."""
-    (folder / NAME).write_text(nbformat.writes(nb, version=3))
-
-
 def crlf_and_tabs(nb: NotebookNode, folder: Path) -> NotebookNode:
     """CRLF in every source that is the student's, and tabs for four spaces."""
     for cell in nb.cells:
@@ -58,7 +53,7 @@ def as_jupyter_saves(nb: NotebookNode, folder: Path) -> None:
 
 
 def byte_order_mark(nb: NotebookNode, folder: Path) -> None:
-    """A mark in front."""
+    """A byte order mark at the start."""
     (folder / NAME).write_bytes(b"\xef\xbb\xbf" + nbformat.writes(nb).encode())
 
 

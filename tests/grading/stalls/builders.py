@@ -1,4 +1,4 @@
-"""The stalls that lie in the file: broken, old, future, deep and huge notebooks."""
+"""Stalls in the file itself: broken, old, future, deep and huge notebooks."""
 
 import io
 import json
@@ -16,7 +16,7 @@ def _write(folder: Path, data: str | bytes) -> None:
 
 
 def bash_cell(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A %%bash cell at the end, with a program behind and one in front."""
+    """A %%bash cell at the end, with a background and a foreground program."""
     source = "%%bash\nsleep 100000 &\nsleep 100000"
     nb.cells.append(nbformat.v4.new_code_cell(source, id="bash"))
     return nb
@@ -36,12 +36,12 @@ def truncated(nb: NotebookNode, folder: Path) -> None:
 
 
 def binary(nb: NotebookNode, folder: Path) -> None:
-    """Bytes of no meaning."""
+    """Random bytes."""
     _write(folder, bytes(range(256)) * 500)
 
 
 def empty(nb: NotebookNode, folder: Path) -> None:
-    """Nothing."""
+    """An empty file."""
     _write(folder, b"")
 
 
@@ -61,7 +61,7 @@ def no_cells(nb: NotebookNode, folder: Path) -> None:
 
 
 def web_page(nb: NotebookNode, folder: Path) -> None:
-    """HTML."""
+    """An HTML page."""
     _write(folder, "<!doctype html><title>lora-math</title><p>Please log in.</p>")
 
 
@@ -79,7 +79,7 @@ def format_3(nb: NotebookNode, folder: Path) -> None:
 
 
 def format_2(nb: NotebookNode, folder: Path) -> None:
-    """nbformat 3, with the number 2 on it and its cells as they were then."""
+    """nbformat 3, with the number 2 and without cell metadata."""
     old = json.loads(nbformat.writes(nb, version=3))
     old.update(nbformat=2)
     old.pop("nbformat_minor", None)
@@ -94,12 +94,12 @@ def format_5(nb: NotebookNode, folder: Path) -> None:
 
 
 def format_of_text(nb: NotebookNode, folder: Path) -> None:
-    """Format numbers that are none."""
+    """Format numbers that are text or negative."""
     _write(folder, json.dumps({**nb, "nbformat": "4", "nbformat_minor": -1}))
 
 
 def deep_nesting(nb: NotebookNode, folder: Path) -> None:
-    """Brackets only."""
+    """Only brackets."""
     _write(folder, "[" * 100_000 + "]" * 100_000)
 
 
@@ -111,7 +111,7 @@ def deep_metadata(nb: NotebookNode, folder: Path) -> None:
 
 
 def lone_surrogates(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Surrogates as JSON's escapes can say them."""
+    """Surrogates, written as JSON escapes."""
     nb.cells.append(nbformat.v4.new_code_cell("x = '\ud800'", id="surrogate"))
     nb.cells.append(nbformat.v4.new_markdown_cell("\udfff", id="surrogate-2"))
     nb["metadata"]["title"] = "\udc80"
@@ -119,13 +119,13 @@ def lone_surrogates(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def nan_in_json(nb: NotebookNode, folder: Path) -> None:
-    """Numbers that JSON has no name for."""
+    """Numbers that JSON does not allow."""
     text = json.dumps({**nb, "metadata": {**nb.metadata, "x": float("nan"), "y": float("inf")}})
     _write(folder, text.replace('"y"', '"z": 1e999, "n": ' + "9" * 5000 + ', "y"'))
 
 
 def sources_of_wrong_types(nb: NotebookNode, folder: Path) -> None:
-    """Sources that are no text."""
+    """Sources that are not text."""
     text = json.loads(nbformat.writes(nb))
     for cell, source in zip(text["cells"], (7, None, {"a": 1}, [["x"]], [7], True), strict=False):
         cell["source"] = source
@@ -133,7 +133,7 @@ def sources_of_wrong_types(nb: NotebookNode, folder: Path) -> None:
 
 
 def wrong_name(nb: NotebookNode, folder: Path) -> None:
-    """A copy's name."""
+    """The name of a copy."""
     (folder / "Lora-Math (1).ipynb").write_text(nbformat.writes(nb))
 
 
@@ -144,7 +144,7 @@ def two_notebooks(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def no_notebook(nb: NotebookNode, folder: Path) -> None:
-    """A text alone."""
+    """Only a text file."""
     (folder / "sorry.txt").write_text("My dog ate it.")
 
 
@@ -196,7 +196,7 @@ def wide_tables(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def many_alignments(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A hundred cells of formulas that begin and never end."""
+    """A hundred cells of formulas that never end."""
     text = "\\begin{align}\n" * 1400
     nb.cells += [nbformat.v4.new_markdown_cell(text) for _ in range(100)]
     return nb
