@@ -1,0 +1,213 @@
+"""Assignment `rouge`: what its questions draw, and the right values.
+
+A draw isolates one property: texts of equal length can't show swapped precision and recall, words
+that do not repeat can't show missing clipping, and β = 1 can't show mistakes with β.
+"""
+
+from collections import Counter
+from dataclasses import astuple
+from functools import partial
+from random import Random
+from typing import Any
+
+from course_pkg.grading.contract.comparators import anything, number, row
+from course_pkg.metrics.rouge.counts import f_measure
+from course_pkg.metrics.rouge.lcs import lcs_length
+from course_pkg.metrics.rouge.score import rouge_l, rouge_n
+from course_pkg.metrics.rouge.skip_bigrams import skip_bigrams
+
+PATTERNS = (  # the reference / the candidate / another candidate, which repeats and reorders
+    "the A is on the B / A B / the the is A A B",
+    "every day the A with the B sees only the C / there the B sees the C / the C C the sees only A",
+    "a A sees the B while the C naps / a A the C sees / the the B B while sees A",
+    "the A by the B sees the C by the A / the A sees by the C / by the B B the A sees C C",
+    "late when the A sees the B the C naps on the B / then the A the B naps when the C / "
+    "naps naps the B the C when A the",
+)
+NOUNS = """bear bird boat cook dog farmer fox goat guard heron horse lamp miller nurse pilot poet
+river ship singer stone tailor tree wolf writer"""
+
+close = number(rtol=1e-6)
+scores = row({"precision": close, "recall": close, "F": close})
+sides = row({"precision": close, "recall": close, "F": anything()})
+only_f = row({"precision": anything(), "recall": anything(), "F": close})
+
+
+def by_hand(rng: Random | None) -> dict[str, Any]:
+    """A student's reference, two candidates and β to score on paper; None: the documents' case."""
+    if rng is None:
+        texts = PATTERNS[0].replace("A", "cat").replace("B", "mat").split(" / ")
+        return dict(zip(("reference", "candidate", "other"), texts, strict=True), beta=1.2)
+    nouns = dict(zip(map(ord, "ABC"), rng.sample(NOUNS.split(), 3), strict=True))
+    reference, candidate, other = rng.choice(PATTERNS).translate(nouns).split(" / ")
+    reference += rng.choice(["", " again", " again nearby", " again nearby quietly"])
+    candidate += rng.choice(["", " often", " often slowly"])
+    beta = rng.choice([0.5, 1.5, 2.0, 3.0])
+    return {"reference": reference, "candidate": candidate, "other": other, "beta": beta}
+
+
+def by_hand_rouge_1_expected(case: Any) -> Any:
+    return astuple(rouge_n(case["candidate"], case["reference"], 1, tokenize="whitespace"))[:3]
+
+
+def by_hand_rouge_2_expected(case: Any) -> Any:
+    result = rouge_n(case["candidate"], case["reference"], 2, tokenize="whitespace").overlaps[0]
+    return result.hypothesis, result.reference, result.matches
+
+
+def by_hand_rouge_l_expected(case: Any) -> Any:
+    numbers = astuple(rouge_l(case["candidate"], case["reference"], tokenize="whitespace"))
+    return *numbers[:3], f_measure(*numbers[:2], case["beta"])
+
+
+def by_hand_clipping_and_order_expected(case: Any) -> Any:
+    result = rouge_n(case["other"], case["reference"], 1, tokenize="whitespace")
+    return result.overlaps[0].matches, lcs_length(case["reference"].split(), case["other"].split())
+
+
+def rouge_n_expected(inputs: Any) -> Any:
+    references = list(map(" ".join, inputs.get("references") or [inputs["reference"]]))
+    texts, rule = (" ".join(inputs["candidate"]), references), inputs.get("rule", "best")
+    return astuple(rouge_n(*texts, inputs["n"], multi=rule, tokenize="whitespace"))[:3]
+
+
+def lcs_expected(inputs: Any) -> int:
+    return lcs_length(inputs["a"], inputs["b"])
+
+
+def rouge_l_expected(inputs: Any) -> Any:
+    texts = " ".join(inputs["candidate"]), " ".join(inputs["reference"])
+    return astuple(rouge_l(*texts, beta=inputs["beta"], tokenize="whitespace"))[:3]
+
+
+def skip_bigrams_expected(inputs: Any) -> Any:
+    pairs = Counter(skip_bigrams(inputs["tokens"], inputs["max_gap"]))
+    return sorted([*pair, times] for pair, times in pairs.items())
+
+
+def _some(rng: Random, *sizes: int) -> list[list[str]]:
+    """Lists of that many words, no word in two of them."""
+    pool = NOUNS.split() if sum(sizes) < 24 else [f"w{i}" for i in range(200)]
+    rng.shuffle(pool)
+    return [[pool.pop() for _ in range(size)] for size in sizes]
+
+
+def ends(rng: Random, size: int, short: int, build: Any) -> dict[str, Any]:
+    """Equal texts; one is short; the other is short; both are empty; nothing in common."""
+    text, other = _some(rng, rng.randint(3, 7), 3)
+    few = other[:short]
+    return build(*((text, text), (few, text), (text, few), ([], []), (text, other))[size])
+
+
+def n_grams(n: int, candidate: list[str], reference: list[str]) -> dict[str, Any]:
+    """The inputs of a case of ROUGE-N."""
+    return {"candidate": candidate, "reference": reference, "n": n}
+
+
+def rouge_n_sides(rng: Random, size: int) -> dict[str, Any]:
+    """Different words, n = 1; the texts differ in length, the longer one in turn."""
+    both, one, more = _some(rng, 1 + size, rng.randint(1, 2), rng.randint(3, 5))
+    return n_grams(1, *[both + more, both + one][:: (-1) ** size])
+
+
+def rouge_n_clipped(rng: Random, size: int) -> dict[str, Any]:
+    """Each text repeats one of two words more often; equal lengths, so that P = R."""
+    (often, rare), mine, yours = _some(rng, 2, 3, 3 + size)
+    low = rng.randint(2, 4)
+    mine += [often] * (low + 1 + size) + [rare]
+    return n_grams(1, mine, [often] * low + [rare] * 2 + yours)
+
+
+def rouge_n_n_grams(rng: Random, size: int) -> dict[str, Any]:
+    """Equal lengths: a common run, one that is reversed, and n-grams that are equal if joined."""
+    n = 2 + size
+    run, turned, before, one, other = _some(rng, n + rng.randint(1, 3), n, n - 2, 1, 1)
+    texts = [run + one + before + ["sun", "flower"] + turned]
+    texts += [turned[::-1] + other + before + ["sunf", "lower"] + run]
+    return n_grams(n, *rng.sample(texts, 2))
+
+
+rouge_n_f = rouge_n_sides
+rouge_n_ends = partial(ends, short=1, build=partial(n_grams, 2))
+
+
+def several(rng: Random, size: int, rule: str) -> dict[str, Any]:
+    """Runs of the candidate among words of each reference's own; no word repeats in a text.
+
+    One reference has the whole candidate and the best precision, a short one the best recall, a
+    third the best F. In the fourth case there is one reference, in the last nothing matches.
+    """
+    n, (candidate, new) = 1 + size % 2, _some(rng, 6 + size, 12)
+    whole, references = len(candidate), []
+    kinds = [(whole, rng.randint(8, 11)), (n + 1, 0), (whole - 1, rng.randint(1, 2))]
+    for run, own in [(0, 5), (0, 3)] if size == 4 else rng.sample(kinds, 1 if size == 3 else 3):
+        start, cut, words = rng.randint(0, whole - run), rng.randint(0, own), rng.sample(new, own)
+        references.append(words[:cut] + candidate[start : start + run] + words[cut:])
+    return {"candidate": candidate, "references": references, "n": n, "rule": rule}
+
+
+several_best, several_pooled = partial(several, rule="best"), partial(several, rule="pooled")
+
+
+def lcs_gaps(rng: Random, size: int) -> dict[str, Any]:
+    """One order, different words, each text with words of its own: no run is the whole."""
+    common, *own = _some(rng, 3 + size + rng.randint(0, 2), 2 + size, 2 + size)
+    cuts = rng.randint(1, len(common) - 1), rng.randint(1, len(common) - 1)
+    a, b = ([*common[:i], *w[1:], *common[i:], w[0]] for i, w in zip(cuts, own, strict=True))
+    return {"a": a, "b": b}
+
+
+def lcs_order(rng: Random, size: int) -> dict[str, Any]:
+    """Two runs of equal length that swap places: one of them can stay, not both."""
+    one, two = _some(rng, *[1 + size + rng.randint(0, 2)] * 2)
+    return {"a": one + two, "b": two + one}
+
+
+def lcs_longest(rng: Random, size: int) -> dict[str, Any]:
+    """Two words that repeat, in any order."""
+    (words,) = _some(rng, 2)
+    return {"a": rng.choices(words, k=3 + 2 * size), "b": rng.choices(words, k=4 + 2 * size)}
+
+
+lcs_ends = partial(ends, short=0, build=lambda a, b: {"a": a, "b": b})
+
+
+def lcs_fast(rng: Random, size: int) -> dict[str, Any]:
+    """Long texts that agree at the beginning and nowhere else, with a limit on comparisons."""
+    common, a, b = _some(rng, rng.randint(60, 79), rng.randint(30, 39), rng.randint(30, 39))
+    return {"a": common + a, "b": common + b, "most": 10 * len(common + a) * len(common + b)}
+
+
+def subsequence(beta: float, candidate: list[str], reference: list[str]) -> dict[str, Any]:
+    """The inputs of a case of ROUGE-L."""
+    length = lcs_length(candidate, reference)
+    return {"candidate": candidate, "reference": reference, "beta": beta, "lcs": length}
+
+
+def two_orders(rng: Random, size: int, betas: Any) -> dict[str, Any]:
+    """Texts of different lengths share words in two orders, one of them twice."""
+    kept, moved, one, more = _some(rng, 2 + size, 2, 1, rng.randint(3, 5))
+    texts = [moved + kept + kept[:1] + more, kept + kept[:1] + moved + one]
+    return subsequence(rng.choice(betas[size]), *texts[:: (-1) ** size])
+
+
+rouge_l_sides = rouge_l_f = partial(two_orders, betas=[[1.0]] * 3)
+rouge_l_beta = partial(two_orders, betas=[[1.5, 2.0, 3.0], [0.25, 0.5, 0.75], [1.2, 4.0, 8.0]])
+rouge_l_ends = partial(ends, short=0, build=partial(subsequence, 2.0))
+
+
+def skip_bigrams_order(rng: Random, size: int) -> dict[str, Any]:
+    """Different words, no limit."""
+    return {"tokens": _some(rng, 3 + size)[0], "max_gap": None}
+
+
+def skip_bigrams_gap(rng: Random, size: int) -> dict[str, Any]:
+    """A gap of 0, 1, 2; words in alphabetical order. With 0, the last word occurs twice."""
+    tokens = sorted(_some(rng, 4 + size)[0])
+    return {"tokens": tokens if size else [*tokens, tokens[-1]], "max_gap": size}
+
+
+def skip_bigrams_counts(rng: Random, size: int) -> dict[str, Any]:
+    """Words in alphabetical order that repeat, no limit."""
+    words = sorted(_some(rng, 2 + size)[0])
+    return {"tokens": [w for w in words for _ in range(rng.randint(2, 3))], "max_gap": None}
