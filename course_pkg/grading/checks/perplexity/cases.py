@@ -1,0 +1,196 @@
+"""`perplexity`: the cases of each property, and the right values, from `course_pkg.metrics`.
+
+Draws isolate: a case for one property can't show the mistakes that belong to another. A model's
+logits depend on one thing only; a list of texts that batch_size divides has no smaller batch.
+
+Chapter: exercises.
+"""
+
+import math
+from functools import partial
+from random import Random
+from typing import Any
+
+import torch
+
+from course_pkg.grading.contract.comparators import array
+from course_pkg.grading.contract.values import Array
+from course_pkg.metrics.perplexity.likelihood import Likelihood
+from course_pkg.metrics.perplexity.score import perplexity, windows
+from course_pkg.metrics.perplexity.token_scores import target_log_probs, token_log_probs
+
+from .student import VOCABULARY, build, real_tokens
+
+Values = dict[str, Any]
+SENTENCES = "the ship sailed", "bread needs time", "a dog barked twice", "we walked home slowly"
+
+
+def by_hand(rng: Random | None) -> Values:
+    """Two texts by their mean log-probabilities, and a sentence word by word."""
+    words, twentieths, length, tenths, other = "the cat sat", [6, 10], 100, 25, (10, 20)
+    if rng:
+        words = rng.choice(SENTENCES)
+        twentieths = [rng.randint(1, 7), rng.randint(14, 16), rng.randint(8, 13)]
+        twentieths = rng.sample(twentieths[: words.count(" ")], words.count(" "))
+        length, tenths = rng.randint(40, 160), rng.randint(15, 39)
+        other = length // rng.randint(3, 4), tenths + rng.randint(5, 15)
+    case = {"length": length, "mean_log_probability": -tenths / 10, "words": words.split()}
+    case |= {"probabilities": [n / 20 for n in twentieths], "other_length": other[0]}
+    return {**case, "other_mean_log_probability": -other[1] / 10}
+
+
+def _likelihood(measure: str, which: slice, case: Values) -> float:
+    """A measure of the sentence (0), of the text (1), of the other text (2), or of several."""
+    found = [Likelihood.of(map(math.log, case["probabilities"]), unscored=1)]
+    for other in ("", "other_"):
+        length, mean = case[f"{other}length"], case[f"{other}mean_log_probability"]
+        found.append(Likelihood(-length * mean, length))
+    return getattr(Likelihood.total(found[which]), measure)
+
+
+by_hand_perplexity_expected = partial(_likelihood, "perplexity", slice(1, 2))
+by_hand_nll_expected = partial(_likelihood, "nll", slice(1))
+by_hand_sentence_expected = partial(_likelihood, "perplexity", slice(1))
+by_hand_bits_expected = partial(_likelihood, "bits_per_token", slice(1))
+by_hand_together_expected = partial(_likelihood, "perplexity", slice(1, 3))
+
+
+def _ids(rng: Random, *shape: int, start: int = 1, stop: int = VOCABULARY) -> torch.Tensor:
+    return torch.tensor(rng.choices(range(start, stop), k=math.prod(shape))).view(shape)
+
+
+def log_probs_expected(inputs: Values) -> torch.Tensor:
+    return target_log_probs(inputs["logits"][:, :-1], inputs["input_ids"][:, 1:])
+
+
+def up_to_a_factor(expected: Array, given: Any) -> str | None:
+    """Compare log-probabilities as if their base and sign were free: one property is for these."""
+    if isinstance(given, Array) and given.shape == expected.shape:
+        right, other = (a.numpy().astype("float64") for a in (expected, given))
+        if math.isfinite(factor := (right * other).sum() / (right**2).sum()) and factor:
+            given = Array.of(other / factor)
+    return array(rtol=1e-4, atol=1e-6)(expected, given)
+
+
+def _log_probs(rng: Random, size: int, prop: str) -> Values:
+    """For `shift`, only which logits score which token shows; otherwise, all but that."""
+    shape = 2 + size, 4 + size, 5 + size
+    normal = torch.tensor([rng.gauss(0, 2) for _ in range(math.prod(shape))]).view(shape)
+    logits, ids = normal.log_softmax(-1), _ids(rng, *shape[:2], start=0, stop=shape[2])
+    if prop != "shift":  # the same at every position, and not normalized
+        logits, ids = normal[:, :1].expand(shape).clone(), ids[:, :1].expand(shape[:2])
+    if prop == "stable" and size != 1:  # a target of probability below e⁻¹⁴⁰
+        logits[0, :, ids[0, 0]] -= rng.uniform(150, 200)
+    return {"logits": logits + 400.0 * (prop == "stable" and size > 0), "input_ids": ids}
+
+
+log_probs_shift = partial(_log_probs, prop="shift")
+log_probs_value = partial(_log_probs, prop="value")
+log_probs_stable = partial(_log_probs, prop="stable")
+
+
+def batch_expected(inputs: Values) -> Values:
+    """The cost of each text alone, without pads."""
+    rows = real_tokens(inputs["input_ids"], inputs["attention_mask"])
+    scores = token_log_probs(build(inputs["kind"], inputs["seed"])[0], rows, batch_size=1)
+    tokens = torch.tensor([len(score) for score in scores]).double()
+    return {"nll": torch.stack([-s.double().sum() for s in scores]), "tokens": tokens, "passes": 1}
+
+
+def _batch(rng: Random, size: int, kind: str, padding: str) -> Values:
+    """Texts padded with 0; on the right side, a token of a text has that id too."""
+    lengths = rng.sample(range(3, 9), 2 + size) if padding else [3 + size] * (2 + size)
+    if kind == "positions":  # the longest text, which has no pads, comes first or last
+        lengths.sort(reverse=size != 1)
+    mask = torch.tensor([[int(i < n) for i in range(max(lengths))] for n in lengths])
+    mask = mask.flip(1) if padding == "left" else mask
+    ids = _ids(rng, *mask.shape) * mask
+    if padding == "right":
+        ids[rng.randrange(2 + size), rng.randint(1, 2)] = 0
+    return {"kind": kind, "seed": rng.randrange(2**31), "input_ids": ids, "attention_mask": mask}
+
+
+batch_whole = partial(_batch, kind="llama", padding="")
+batch_pads = partial(_batch, kind="llama", padding="right")  # its positions are relative
+batch_attention = partial(_batch, kind="attention", padding="left")
+batch_positions = partial(_batch, kind="positions", padding="left")
+batch_first = partial(_batch, kind="", padding="left")  # only what is scored shows
+
+
+def corpus_expected(inputs: Values) -> Values:
+    """The reference's perplexity, one text at a time, and the sizes of the batches."""
+    texts, size = inputs["texts"], inputs["batch_size"]
+    try:
+        result = perplexity(*build("llama", inputs["seed"]), texts, batch_size=1)
+    except ValueError:
+        return {"raised": "ValueError", "nlls": torch.zeros(0)}
+    values = {
+        "perplexity": result.perplexity,
+        "nlls": torch.tensor([t.nll for t in result.per_text]),
+    }
+    batches = sorted(len(texts[start : start + size]) for start in range(0, len(texts), size))
+    return {"raised": "nothing", **values, "batches": batches}
+
+
+def _corpus(rng: Random, size: int, prop: str) -> Values:
+    """Texts of letters, each a token; in all batches but those of `batches`, batch_size texts."""
+    batch_size, lengths = 2, rng.sample(range(2, 6 + 2 * size), 4 + 2 * size)
+    if prop == "total":  # short and long texts, so that a mean of means differs
+        batch_size, lengths = 1 + size % 2, rng.choices([2, 3], k=2 + size)
+        lengths += [rng.randint(9, 19) for _ in range(2 + size)]
+        rng.shuffle(lengths)
+    elif prop == "batches":  # batch_size does not divide the number of texts
+        batch_size = 2 + size
+        count = batch_size * rng.randint(1, 2) + rng.randint(1, batch_size - 1)
+        lengths = rng.choices(range(3, 9), k=count)
+    elif prop == "short":  # no token, then one token, then more, but not in the last case
+        batch_size, lengths = 1, [[0, 5, 5], [0, 1, 5, 5, 5], [0, 1, 1]][size]
+    texts = ["".join(rng.choices("abcdefghijklmnop ", k=length)) for length in lengths]
+    if prop in ("total", "order"):  # a text that occurs twice
+        texts[-1] = texts[0]
+    elif prop == "short" and size == 1:  # a letter of two tokens
+        texts[2] = rng.choice("éößñ")
+    case = {"seed": rng.randrange(2**31), "padding_side": rng.choice(["left", "right"])}
+    return {"texts": texts, "batch_size": batch_size, **case}
+
+
+corpus_total = partial(_corpus, prop="total")
+corpus_order = partial(_corpus, prop="order")
+corpus_batches = partial(_corpus, prop="batches")
+corpus_short = partial(_corpus, prop="short")
+
+
+def sliding_expected(inputs: Values) -> Values:
+    """The reference's windows over the text, and what is scored in them."""
+    ids = inputs["input_ids"].tolist()
+    plan = windows(len(ids), inputs["window"], inputs["stride"])
+    seen = [ids[window.start : window.end] for window in plan]
+    first = [window.first - window.start for window in plan]
+    model, _ = build(inputs["kind"], inputs["seed"])
+    scores = torch.cat(token_log_probs(model, seen, first=first, batch_size=1)).double()
+    return {"nll": -scores.sum(), "tokens": torch.tensor(len(scores)).double(), "windows": seen}
+
+
+def same_windows(expected: list[list[int]], given: Any) -> str | None:
+    """Compare the windows that a model saw, in any order. A last token may be a target only."""
+    pairs = zip(sorted(expected), sorted(given), strict=len(given) == len(expected))
+    if len(given) == len(expected) and all(other in (right, right[:-1]) for right, other in pairs):
+        return None
+    return f"the model saw {len(given)} windows, {given}; expected {len(expected)}, {expected}"
+
+
+def _sliding(rng: Random, size: int, kind: str, fits: bool = False) -> Values:
+    """Three to five windows, of which the last is not full; or a text that fits in one."""
+    window = 4 + size + rng.randint(0, 1)
+    stride = rng.randint(2, window - 2)
+    length = window + stride * (1 + size) + rng.randint(1, stride - 1)
+    if fits:
+        length, stride = 4 + size, rng.randint(1, 2 + size)
+        window = length + rng.randint(1, 8) * (size != 1)
+    case = {"kind": kind, "seed": rng.randrange(2**31), "input_ids": _ids(rng, length)}
+    return {**case, "window": window, "stride": stride}
+
+
+sliding_once = partial(_sliding, kind="")  # without attention, other context changes nothing
+sliding_windows = partial(_sliding, kind="llama")
+sliding_fits = partial(_sliding, kind="llama", fits=True)
