@@ -1,7 +1,8 @@
-"""Checks that every metric makes of its arguments: that texts are strings, and lists are lists.
+"""Argument checks that the metrics share: a text must be a string, and a list must be a list.
 
-A string is a sequence of strings too. So a text in place of a list, or a list in place of a text,
-would be scored letter by letter and look like a result. These checks run first.
+In Python a string is also a sequence of strings. A text in place of a list, or a list in place
+of a text, would be scored letter by letter, and the result would look valid. The metrics
+therefore check their arguments first.
 
 Chapter: metrics/comparison.
 """
@@ -11,10 +12,10 @@ from typing import Any
 
 
 def require_string(value: Any, name: str = "a text", fix: str = "") -> str:
-    """The value, if it is a string (which may be empty).
+    """Return the value if it is a string (which may be empty).
 
-    name: what the value is, for the message. fix: how to correct a wrong value, added to the
-    message if given. Raises TypeError for any other type.
+    name: what to call the value in the message. fix: how to correct a wrong value; it is added to
+    the message. Raises TypeError for any other type.
 
     >>> require_string("the cat sat")
     'the cat sat'
@@ -30,9 +31,9 @@ def require_string(value: Any, name: str = "a text", fix: str = "") -> str:
 
 
 def text_list(texts: str | Iterable[str], name: str = "text") -> list[str]:
-    """One text or several, as a list of strings; any of them may be empty.
+    """Return one text or several as a list of strings; a string may be empty.
 
-    name: what one of them is, for the messages.
+    name: what to call one text in the messages.
     Raises TypeError for anything else, ValueError for an empty list.
 
     >>> text_list("the cat sat")
@@ -58,7 +59,7 @@ def text_list(texts: str | Iterable[str], name: str = "text") -> list[str]:
 
 
 def require_integer(value: Any, name: str, least: int = 1) -> int:
-    """The value, if it is an integer of at least `least`; True and False do not count as integers.
+    """Return the value if it is an integer of at least `least`; True and False are not accepted.
 
     Raises ValueError for anything else.
 

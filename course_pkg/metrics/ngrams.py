@@ -1,7 +1,6 @@
 """n-grams: runs of n tokens, how often each occurs, and how many two texts share.
 
-BLEU and ROUGE are built on this module. It computes no score, and takes tokens: splitting a text
-into them is in `tokenizers`.
+BLEU and ROUGE use this module. It computes no score and does not split texts: `tokenizers` does.
 
 Source: Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machine Translation",
 section 2.1. Chapter: metrics/bleu.
@@ -14,7 +13,7 @@ Ngram = tuple[Hashable, ...]
 
 
 def ngrams(tokens: Sequence[Hashable], n: int) -> list[Ngram]:
-    """All runs of n neighboring tokens, from left to right; empty if there are fewer than n.
+    """List all runs of n neighboring tokens from left to right; empty for fewer than n tokens.
 
     tokens: a list or tuple, such as `tokenize` returns. Takes time n * len(tokens).
     Raises TypeError for a string (split it into tokens first), ValueError unless n >= 1.
@@ -27,7 +26,7 @@ def ngrams(tokens: Sequence[Hashable], n: int) -> list[Ngram]:
 
 
 def count(tokens: Sequence[Hashable], n: int) -> Counter[Ngram]:
-    """How often each n-gram occurs: a Counter from tuples of n tokens to counts.
+    """Count how often each n-gram occurs: a Counter from tuples of n tokens to counts.
 
     Arguments and errors as for `ngrams`.
     Source: Papineni et al. 2002, section 2.1.
@@ -39,7 +38,7 @@ def count(tokens: Sequence[Hashable], n: int) -> Counter[Ngram]:
 
 
 def clipped_matches(hypothesis: Counter, reference: Counter) -> int:
-    """The n-grams that two texts share, each counted as often as in the text that has fewer.
+    """Count the n-grams that two texts share, each at most as often as either text contains it.
 
     Symmetric. For several references, pass their `maximum_counts`.
     Source: Papineni et al. 2002, section 2.1 (Count_clip).
@@ -67,7 +66,7 @@ def count_matches(tokens: Sequence[Hashable], n: int, reference: Counter) -> int
 
 
 def maximum_counts(counters: Sequence[Counter]) -> Counter:
-    """Each n-gram with its largest count: the limit for clipping with several references.
+    """Take each n-gram's largest count: the limit for clipping with several references.
 
     Raises ValueError for an empty list.
     Source: Papineni et al. 2002, section 2.1 (Max_Ref_Count).
@@ -96,4 +95,4 @@ def _runs(tokens: Sequence[Hashable], n: int) -> zip:
         raise TypeError(f"n must be an integer of at least 1, got {n!r}")
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}; 1 to 4 are usual")
-    return zip(*(tokens[start:] for start in range(n)), strict=False)  # ends with the shortest
+    return zip(*(tokens[start:] for start in range(n)), strict=False)  # stops at the shortest

@@ -1,8 +1,8 @@
-"""Sentences, and changes to them that show what a metric notices: paraphrase, negation and others.
+"""Sentences and perturbations of them, which show what changes a metric notices.
 
 A paraphrase keeps the meaning and changes the words; a negation keeps the words and reverses the
-meaning. Both were written by hand for this course. The other changes are made here, from a seed.
-This module scores nothing.
+meaning. Both were written by hand for this course. The other perturbations are computed here; a
+seed makes them repeatable. This module computes no scores.
 
 Chapter: metrics/comparison.
 """
@@ -34,7 +34,7 @@ class Sentence:
 
 
 def load_sentences() -> list[Sentence]:
-    """The course's twelve sentences, each with a paraphrase and a negation.
+    """Load the course's twelve sentences, each with a paraphrase and a negation.
 
     >>> len(load_sentences())
     12
@@ -44,11 +44,11 @@ def load_sentences() -> list[Sentence]:
 
 
 def perturb(sentences: list[Sentence], perturbation: str, seed: int = 0) -> list[str]:
-    """Every sentence after one of the `PERTURBATIONS`, in the given order.
+    """Apply one of the `PERTURBATIONS` to every sentence; the order stays the same.
 
     "reordered" shuffles the words and keeps the period; "truncated" keeps the first half of the
-    words; "repeated" says the sentence twice; "another sentence" takes the next one of the list.
-    seed: of the shuffling. Raises ValueError for an unknown perturbation.
+    words; "repeated" writes the sentence twice; "another sentence" takes the next one in the list.
+    seed: for the shuffling. Raises ValueError for an unknown perturbation.
 
     >>> one = Sentence("a", "The cat sat here.", "A cat was here.", "No cat sat here.")
     >>> perturb([one], "truncated"), perturb([one], "repeated")
@@ -56,7 +56,7 @@ def perturb(sentences: list[Sentence], perturbation: str, seed: int = 0) -> list
     """
     if perturbation not in PERTURBATIONS:
         raise ValueError(
-            f"no perturbation is called {perturbation!r}; there are: {', '.join(PERTURBATIONS)}"
+            f"perturbation must be one of {', '.join(PERTURBATIONS)}, got {perturbation!r}"
         )
     generator = random.Random(seed)
     following = [sentence.text for sentence in sentences[1:] + sentences[:1]]

@@ -1,9 +1,9 @@
-"""Is one system better than another, or was the test set kind to it? Paired bootstrap for BLEU.
+"""Paired bootstrap for BLEU: is one system really better, or is the difference due to chance?
 
-A test set is a sample. Draw from it, with replacement, as many sentences as it has; score both
-systems on the same drawn sentences; do that a thousand times. What share of these imagined
-test sets has the same winner? BLEU of a drawn set comes from the sum of its sentences' counts,
-so no text is looked at twice.
+A test set is a sample. Draw from it, with replacement, as many sentences as it has, score both
+systems on the same drawn sentences, and repeat that a thousand times. On what share of these
+drawn test sets does the same system win? BLEU of a drawn set is computed from the sum of its
+sentences' counts, so each text is tokenized and counted only once.
 
 Sources: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation", on paired
 bootstrap resampling; Riezler and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and
@@ -24,8 +24,9 @@ class PairedBootstrap:
 
     baseline, system: BLEU on the test set itself, in [0, 1]. difference: system - baseline.
     wins: the share of drawn sets on which the system scores higher than the baseline.
-    interval: what the middle 95% of the differences lie between.
-    p_value: chance of a difference like this one or larger if there were none; see the function.
+    interval: the range of the middle 95% of the differences.
+    p_value: the probability of a difference at least this large if the systems were equally good;
+    see `paired_bootstrap`.
     scores: (samples, 2), BLEU of baseline and system on each drawn set.
     Source: Koehn 2004, paired bootstrap resampling.
 
@@ -54,12 +55,14 @@ def paired_bootstrap(
 ) -> PairedBootstrap:
     """Compare two systems' BLEU on the same sentences, by resampling the sentences.
 
-    baseline, system: one text each per list of references. references: as for `corpus_bleu`, or
-    prepared ones, which carry the tokenizer. samples: sets to draw. seed: of the drawing.
-    smoothing: keywords of `bleu_from_counts`. The p-value is the share of drawn sets, the given
-    one among them, whose absolute difference exceeds the mean of these by the observed one or
-    more; sacrebleu's, but for ties, which it leaves out, so that a system differs from itself.
-    For clear differences it is near 1 - wins, so count it as one-sided.
+    baseline, system: one text per list of references. references: as for `corpus_bleu`, or
+    prepared references, which already have a tokenizer. samples: how many sets to draw. seed: for
+    the drawing. smoothing: keywords of `bleu_from_counts`.
+    The p-value is computed as in sacrebleu. Take the absolute differences of the drawn sets and
+    subtract their mean. The p-value is the share of sets, counting the test set itself, whose
+    result is at least as large as the observed absolute difference. (sacrebleu leaves out ties, so
+    there a system differs from itself.) For clear differences it is close to 1 - wins, so
+    interpret it as one-sided.
     Takes time samples * sentences. Errors as for `PreparedReferences`; ValueError for samples < 1.
     Source: Koehn 2004; Riezler and Maxwell 2005, figure 2.
 
@@ -71,7 +74,9 @@ def paired_bootstrap(
     (True, True)
     """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"samples must be an integer of at least 1 (1000 is usual): {samples!r}")
+        raise ValueError(
+            f"samples must be an integer of at least 1, got {samples!r}; 1000 is usual"
+        )
     if not isinstance(references, PreparedReferences):
         references = PreparedReferences(references)
     counts = np.stack(  # (2, sentences, 2 + 2 * max_order)
@@ -89,16 +94,16 @@ def paired_bootstrap(
     for row in scores:
         drawn = counts[:, generator.choice(size, size)].sum(axis=1)
         row[:] = [bleu(summed).score for summed in drawn]
-    own = [bleu(summed).score for summed in counts.sum(axis=1)]
+    observed = [bleu(summed).score for summed in counts.sum(axis=1)]
     differences = scores[:, 1] - scores[:, 0]
     excess = np.abs(differences) - np.abs(differences).mean()
     low, high = np.quantile(differences, [0.025, 0.975]).tolist()
     return PairedBootstrap(
-        baseline=own[0],
-        system=own[1],
-        difference=own[1] - own[0],
+        baseline=observed[0],
+        system=observed[1],
+        difference=observed[1] - observed[0],
         wins=float(np.mean(differences > 0)),
         interval=(low, high),
-        p_value=(1 + int(np.sum(excess >= abs(own[1] - own[0])))) / (samples + 1),
+        p_value=(1 + int(np.sum(excess >= abs(observed[1] - observed[0])))) / (samples + 1),
         scores=scores,
     )

@@ -1,9 +1,9 @@
-"""Tokenizers for metrics: from a text to the tokens that a metric counts, by name.
+"""Tokenizers for metrics: they split a text into the tokens that a metric counts.
 
-The tokenizer is a part of the metric: a score without its tokenizer cannot be compared. "13a",
+The tokenizer is part of the metric: scores with different tokenizers cannot be compared. "13a",
 "zh", "char" and "whitespace" equal sacrebleu's and are for translations; "rouge" equals the one
 that the Perl tool and rouge-score share; "unicode" is its counterpart for every script. The subword
-tokenizer of a language model is not here: it comes with the model, see course_pkg.lm.
+tokenizer of a language model is not included: it comes with the model, see course_pkg.lm.
 
 Sources: NIST's mteval-v13a, whose tokenization is "13a"; Post 2018, "A Call for Clarity in
 Reporting BLEU Scores"; ROUGE-1.5.5 and rouge-score 0.1.2; Porter 1980, "An algorithm for suffix
@@ -21,7 +21,7 @@ Tokenizer = Callable[[str], list[str]]
 
 
 def tokenize(text: str, name: str = "13a") -> list[str]:
-    """Split a text into tokens, by the tokenizer of that name.
+    """Split a text into tokens with the tokenizer of that name.
 
     name: "13a" separates punctuation as mteval-v13a does, for languages that put spaces between
     words; "whitespace" (or "none") splits at white space only; "char" makes a token of each
@@ -42,7 +42,7 @@ def tokenize(text: str, name: str = "13a") -> list[str]:
 
 
 def tokenizer(name: str) -> Tokenizer:
-    """The function that `tokenize` calls for a name, for loops over many texts.
+    """Return the function that `tokenize` calls for a name, for loops over many texts.
 
     Raises ValueError for an unknown name.
     Source: Post 2018, section 2.2.
@@ -51,13 +51,13 @@ def tokenizer(name: str) -> Tokenizer:
     ['a', 'c', 'a', 't']
     """
     if not isinstance(name, str) or name not in _TOKENIZERS:
-        raise ValueError(f"no tokenizer is called {name!r}; there are: {', '.join(_TOKENIZERS)}")
+        raise ValueError(f"tokenizer must be one of {', '.join(_TOKENIZERS)}, got {name!r}")
     return _TOKENIZERS[name]
 
 
 @lru_cache(maxsize=2**16)
 def porter_stem(word: str) -> str:
-    """A word without its endings, by Porter's algorithm as NLTK implements it; case is kept.
+    """Remove a word's endings by Porter's algorithm as NLTK implements it; case is kept.
 
     Source: Porter 1980.
 
@@ -76,17 +76,17 @@ def _porter():
 
 # ASCII punctuation that 13a always separates: all except ' - . and the comma.
 _PUNCTUATION = re.compile(r"([!-&(-+/:-@\[-`{-~])")
-_POINT_AFTER_NO_DIGIT = re.compile(r"([^0-9])([.,])")
-_POINT_BEFORE_NO_DIGIT = re.compile(r"([.,])([^0-9])")
+_POINT_AFTER_NON_DIGIT = re.compile(r"([^0-9])([.,])")
+_POINT_BEFORE_NON_DIGIT = re.compile(r"([.,])([^0-9])")
 _DASH_AFTER_DIGIT = re.compile(r"([0-9])(-)")
 
 
 def _split_punctuation(line: str) -> list[str]:
-    """mteval-v13a's rules for Western languages, in its order: each rule sees the result so far."""
+    """Apply mteval-v13a's rules for Western languages, in its order, one after the other."""
     line = _PUNCTUATION.sub(r" \1 ", line)
     if "." in line or "," in line:
-        line = _POINT_AFTER_NO_DIGIT.sub(r"\1 \2 ", line)
-        line = _POINT_BEFORE_NO_DIGIT.sub(r" \1 \2", line)
+        line = _POINT_AFTER_NON_DIGIT.sub(r"\1 \2 ", line)
+        line = _POINT_BEFORE_NON_DIGIT.sub(r" \1 \2", line)
     if "-" in line:
         line = _DASH_AFTER_DIGIT.sub(r"\1 \2 ", line)
     return line.split()
@@ -102,8 +102,8 @@ def _split_13a(text: str) -> list[str]:
 
 # What "zh" separates: ideographs, radicals, strokes, full-width forms, bopomofo, and everything
 # from U+2001 to U+2A6D, which includes dashes and curly quotes. sacrebleu's authors meant U+20000
-# to U+2A6D6 there (rare ideographs, which therefore stay together); published scores depend on
-# what the tool does, so we do the same.
+# to U+2A6D6 here, so rare ideographs are not separated. Published scores depend on what the tool
+# does, so this tokenizer does the same.
 _CHINESE = re.compile(
     "([\u2001-\u2a6d\u2e80-\u2fdf\u2ff0-\u303f\u3100-\u312f\u31a0-\u31bf\u31c0-\u31ef"
     "\u3200-\u4db5\u4e00-\u9fbb\uf900-\ufa2d\ufa30-\ufa6a\ufa70-\ufad9"
@@ -121,8 +121,8 @@ def _split_characters(text: str) -> list[str]:
 
 _ASCII_WORDS = re.compile("[a-z0-9]+")
 # Scripts without spaces between words, where each character is a token: ideographs and kana.
-_ALONE = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_ALONE += "\U00020000-\U0003ffff"
+_SINGLE = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_SINGLE += "\U00020000-\U0003ffff"
 
 
 def _split_rouge(text: str) -> list[str]:
@@ -135,10 +135,10 @@ def _split_unicode(text: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _unicode_words() -> re.Pattern[str]:
-    """An ideograph or kana; or letters and digits, with the combining marks of some scripts."""
+    """Match one ideograph or kana; or letters and digits, with the combining marks of a script."""
     marks = "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c)[0] == "M")
-    letter = rf"(?:(?![{_ALONE}])[^\W_])"
-    return re.compile(rf"[{_ALONE}]|{letter}(?:{letter}|[{marks}])*")
+    letter = rf"(?:(?![{_SINGLE}])[^\W_])"
+    return re.compile(rf"[{_SINGLE}]|{letter}(?:{letter}|[{marks}])*")
 
 
 _TOKENIZERS: dict[str, Tokenizer] = {

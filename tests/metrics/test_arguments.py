@@ -1,4 +1,4 @@
-"""Arguments are checked before anything is scored."""
+"""Metrics check their arguments before they score."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from course_pkg.metrics.arguments import require_integer, require_string, text_l
 
 
 @pytest.mark.parametrize("value", [None, 3, b"text", ["a", "list"], {"a": 1}])
-def test_an_error_names_the_type_that_is_not_a_string(value):
+def test_a_value_that_is_not_a_string_raises_an_error_with_its_type(value):
     kind = type(value).__name__
     with pytest.raises(TypeError, match=rf"^a text must be a string, got .* \({kind}\)$"):
         require_string(value)
@@ -43,7 +43,7 @@ def test_the_list_is_a_copy():
 
 
 @pytest.mark.parametrize("texts", [None, 3, b"text", {"a": 1}])
-def test_what_is_not_a_list_of_texts_is_an_error(texts):
+def test_a_value_that_is_not_a_list_of_texts_raises_an_error(texts):
     with pytest.raises(TypeError, match="references must be a string or a list of strings, got"):
         text_list(texts, "reference")
 
@@ -54,19 +54,19 @@ def test_the_error_says_which_entry_is_not_a_string():
 
 
 @pytest.mark.parametrize("texts", [[], (), iter(())])
-def test_an_empty_list_is_an_error(texts):
+def test_an_empty_list_raises_an_error(texts):
     with pytest.raises(ValueError, match="references is empty; give at least one reference"):
         text_list(texts, "reference")
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "2", None])
-def test_only_integers_from_the_least_allowed_one_are_accepted(value):
+def test_only_integers_of_at_least_the_minimum_are_accepted(value):
     assert require_integer(1, "n") == 1
     with pytest.raises(ValueError, match="n must be an integer of at least 1, got"):
         require_integer(value, "n")
 
 
-def test_the_least_allowed_integer_can_be_set():
+def test_the_minimum_can_be_set():
     assert require_integer(0, "n", least=0) == 0
     with pytest.raises(ValueError, match="at least 2, got 1"):
         require_integer(1, "n", least=2)

@@ -1,4 +1,4 @@
-"""n-grams are slices, counts are multisets, and clipping takes the smaller count."""
+"""n-grams are slices, counts are multisets, and clipping uses the smaller count."""
 
 from collections import Counter
 
@@ -19,19 +19,19 @@ ORDERS = st.integers(1, 5)
 
 
 @given(TOKENS, ORDERS)
-def test_there_are_as_many_ngrams_as_starts_and_each_is_a_slice(tokens, n):
+def test_each_start_position_gives_one_ngram_which_is_a_slice(tokens, n):
     found = ngrams(tokens, n)
     assert len(found) == max(len(tokens) - n + 1, 0)
     assert found == [tuple(tokens[start : start + n]) for start in range(len(found))]
 
 
 @given(TOKENS, ORDERS)
-def test_counts_are_the_ngrams_counted(tokens, n):
+def test_count_equals_a_counter_of_the_ngrams(tokens, n):
     assert count(tokens, n) == Counter(ngrams(tokens, n))
 
 
 @given(TOKENS, TOKENS, ORDERS)
-def test_clipped_matches_are_the_size_of_the_multisets_intersection(one, other, n):
+def test_clipped_matches_is_the_size_of_the_multiset_intersection(one, other, n):
     counts = count(one, n), count(other, n)
     assert clipped_matches(*counts) == (counts[0] & counts[1]).total()
     assert clipped_matches(*counts) == clipped_matches(*reversed(counts))
@@ -39,14 +39,14 @@ def test_clipped_matches_are_the_size_of_the_multisets_intersection(one, other, 
 
 
 @given(TOKENS, TOKENS, ORDERS)
-def test_counting_and_matching_at_once_gives_the_same(one, other, n):
+def test_count_matches_equals_clipped_matches_of_the_counts(one, other, n):
     reference = count(other, n)
     assert count_matches(one, n, reference) == clipped_matches(count(one, n), reference)
     assert reference == count(other, n)
 
 
 @given(st.lists(TOKENS, min_size=1, max_size=4), TOKENS, ORDERS)
-def test_the_maximum_allows_what_the_most_generous_reference_allows(references, tokens, n):
+def test_the_maximum_count_is_the_largest_count_in_any_reference(references, tokens, n):
     allowed = maximum_counts([count(reference, n) for reference in references])
     for gram in ngrams(tokens, n):
         assert allowed[gram] == max(ngrams(reference, n).count(gram) for reference in references)
@@ -55,20 +55,20 @@ def test_the_maximum_allows_what_the_most_generous_reference_allows(references, 
 def test_the_maximum_is_not_the_sum():
     counters = [count(["a", "a"], 1), count(["a", "b"], 1)]
     assert maximum_counts(counters) == {("a",): 2, ("b",): 1}
-    assert counters == [count(["a", "a"], 1), count(["a", "b"], 1)]  # left as they were
+    assert counters == [count(["a", "a"], 1), count(["a", "b"], 1)]  # not changed
 
 
-def test_the_maximum_of_nothing_is_an_error():
+def test_the_maximum_of_no_counts_raises_an_error():
     with pytest.raises(ValueError, match="at least one reference"):
         maximum_counts([])
 
 
-def test_other_tokens_than_strings_will_do():
+def test_tokens_need_not_be_strings():
     assert count((7, 7, 7), 2) == {(7, 7): 2}
 
 
 @pytest.mark.parametrize("call", [ngrams, count, lambda x, n: count_matches(x, n, Counter())])
-def test_a_text_that_is_not_cut_yet_is_an_error(call):
+def test_a_text_that_is_not_tokenized_raises_an_error(call):
     with pytest.raises(TypeError, match="split a text with tokenize"):
         call("the cat", 2)
     with pytest.raises(TypeError, match="got NoneType"):
@@ -76,12 +76,12 @@ def test_a_text_that_is_not_cut_yet_is_an_error(call):
 
 
 @pytest.mark.parametrize("n", [0, -1])
-def test_an_order_below_one_is_an_error(n):
+def test_an_order_below_one_raises_an_error(n):
     with pytest.raises(ValueError, match=f"got {n}"):
         ngrams(["a"], n)
 
 
 @pytest.mark.parametrize("n", [1.0, True, "2", None])
-def test_an_order_that_is_no_integer_is_an_error(n):
+def test_an_order_that_is_not_an_integer_raises_an_error(n):
     with pytest.raises(TypeError, match="must be an integer"):
         ngrams(["a"], n)

@@ -1,4 +1,4 @@
-"""Perturbations do to every sentence what their names say, and the same each time."""
+"""Each perturbation changes every sentence as its name says, and repeatably."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_every_perturbation_except_identical_changes_every_sentence(name):
     assert changed == [name != "identical"] * len(SENTENCES)
 
 
-def test_reordering_keeps_the_words_and_repeats_with_its_seed():
+def test_reordering_keeps_the_words_and_depends_only_on_the_seed():
     once = perturb(SENTENCES, "reordered", seed=1)
     assert once == perturb(SENTENCES, "reordered", seed=1)
     assert once != perturb(SENTENCES, "reordered", seed=2)
@@ -36,13 +36,13 @@ def test_another_sentence_is_from_the_same_set():
 
 
 def test_a_paraphrase_shares_fewer_words_than_a_negation():
-    """Otherwise the comparison could not separate words from meaning."""
+    """Without this, the comparison could not separate words from meaning."""
     for sentence in SENTENCES:
         texts = (sentence.text, sentence.paraphrase, sentence.negation)
         original, paraphrase, negation = (set(words(text.lower())) for text in texts)
         assert len(original & paraphrase) < len(original & negation)
 
 
-def test_an_unknown_perturbation_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(ValueError, match="identical, paraphrased"):
+def test_an_unknown_perturbation_raises_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"must be one of identical, paraphrased.*'shouted'"):
         perturb(SENTENCES, "shouted")

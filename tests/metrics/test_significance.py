@@ -1,4 +1,4 @@
-"""The paired bootstrap: properties, and a case whose every sample can be known."""
+"""The paired bootstrap: its properties, and a case in which every sample is known."""
 
 import random
 
@@ -10,15 +10,15 @@ from course_pkg.metrics.significance import paired_bootstrap
 
 
 def systems(share_better, size=100, seed=0):
-    """Two systems of one kind of error each; the second makes it less often."""
+    """Two systems that make the same kind of error; the second makes it less often."""
     rng = random.Random(seed)
     references = [" ".join(rng.choices("abcdefghij", k=12)) for _ in range(size)]
 
-    def spoil(text, probability):
+    def add_errors(text, probability):
         return " ".join(word if rng.random() > probability else "x" for word in text.split())
 
-    worse = [spoil(text, 0.3) for text in references]
-    better = [spoil(text, 0.3 - share_better) for text in references]
+    worse = [add_errors(text, 0.3) for text in references]
+    better = [add_errors(text, 0.3 - share_better) for text in references]
     return worse, better, [[text] for text in references]
 
 
@@ -31,7 +31,7 @@ def test_scores_are_those_of_the_whole_set():
     assert result.scores.shape == (20, 2)
 
 
-def test_every_sample_is_the_score_of_the_sentences_drawn():
+def test_every_sample_is_the_score_of_the_drawn_sentences():
     worse, better, references = systems(0.1, size=15)
     result = paired_bootstrap(worse, better, references, samples=4, seed=7)
     generator = np.random.default_rng(7)
@@ -42,27 +42,27 @@ def test_every_sample_is_the_score_of_the_sentences_drawn():
             assert score == corpus_bleu(texts, groups).score
 
 
-def test_a_clear_difference_is_found_and_none_is_not():
+def test_a_clear_difference_is_significant_and_equal_quality_is_not():
     clear = paired_bootstrap(*systems(0.15))
     assert clear.wins > 0.99
     assert clear.p_value < 0.01
     assert clear.interval[0] > 0
-    none = paired_bootstrap(*systems(0.0))
-    assert 0.05 < none.wins < 0.95
-    assert none.interval[0] < 0 < none.interval[1]
-    assert none.p_value > 0.05
+    equal = paired_bootstrap(*systems(0.0))
+    assert 0.05 < equal.wins < 0.95
+    assert equal.interval[0] < 0 < equal.interval[1]
+    assert equal.p_value > 0.05
 
 
-def test_the_false_alarms_are_as_rare_as_promised():
-    # systems of equal worth, many test sets: an interval of 95% should miss 0 about once in 20
+def test_a_95_percent_interval_misses_zero_in_about_5_percent_of_equal_systems():
+    # Equally good systems, many test sets: the interval should miss 0 about once in 20.
     missed = 0
     for seed in range(60):
         low, high = paired_bootstrap(*systems(0.0, 60, seed), samples=200).interval
         missed += not low <= 0 <= high
-    assert missed <= 9  # for p = 0.05 and 60 tries, 10 or more come up once in 1,000
+    assert missed <= 9  # with p = 0.05 and 60 tries, 10 or more happen about once in 1,000
 
 
-def test_exchanging_the_systems_turns_the_difference_round():
+def test_swapping_the_systems_reverses_the_difference():
     worse, better, references = systems(0.05)
     one, other = (
         paired_bootstrap(*pair, references, samples=200)
@@ -80,7 +80,7 @@ def test_a_system_against_itself_never_wins():
     assert (result.difference, result.wins, result.interval, result.p_value) == (0, 0, (0, 0), 1)
 
 
-def test_the_same_seed_gives_the_same_and_another_seed_others():
+def test_the_same_seed_repeats_the_result_and_another_seed_changes_it():
     arguments = systems(0.05)
     first, again, other = (paired_bootstrap(*arguments, samples=30, seed=s) for s in (1, 1, 2))
     assert first == again
@@ -99,11 +99,11 @@ def test_prepared_references_and_smoothing_are_used():
 
 
 @pytest.mark.parametrize("samples", [0, -1, 2.0, True])
-def test_a_number_of_samples_below_one_is_an_error(samples):
+def test_a_number_of_samples_below_one_raises_an_error(samples):
     with pytest.raises(ValueError, match="samples must be an integer of at least 1"):
         paired_bootstrap(["a"], ["a"], [["a"]], samples=samples)
 
 
-def test_systems_of_unequal_length_are_an_error():
+def test_systems_of_unequal_length_raise_an_error():
     with pytest.raises(ValueError, match="2 hypotheses, but references for 1"):
         paired_bootstrap(["a"], ["a", "b"], [["a"]])

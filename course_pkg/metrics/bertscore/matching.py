@@ -1,9 +1,9 @@
-"""Matching the tokens of two texts by their vectors: what BERTScore is made of.
+"""Match the tokens of two texts by the cosines of their vectors: the core of BERTScore.
 
-Every token takes the token of the other text whose vector has the largest cosine with its own;
-several may take the same one. A token may match any token of the other text, [CLS] and [SEP]
-included, as in the authors' code; in the means those two count nothing.
-Means, several references and rescaling are in `bertscore`, encoding is in `lm.encoder`.
+Each token matches the token of the other text whose vector has the largest cosine with its own
+vector. Several tokens may match the same one. A token may match any token of the other text,
+including [CLS] and [SEP], as in the authors' code; in the means those two have weight 0.
+Several references and rescaling are in `bertscore.score`; encoding is in `lm.encoder`.
 
 Source: Zhang et al. 2020, "BERTScore: Evaluating Text Generation with BERT", section 3.
 Chapter: metrics/bertscore.
@@ -24,7 +24,7 @@ from course_pkg.lm.encoder import Encoder, TokenVectors, load_encoder, token_vec
 
 
 class IdfWeights(NamedTuple):
-    """-ln of the share of references that hold a token, by token id; `unseen` for all others."""
+    """The idf weight of each token id in the references; `unseen` is the weight of all others."""
 
     weights: dict[int, float]
     unseen: float
@@ -32,10 +32,11 @@ class IdfWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenMatches:
-    """One pair of texts: tokens, cosines (hypothesis tokens, reference tokens), best partners.
+    """How the tokens of two texts match.
 
-    best_reference[i] is the reference token that hypothesis token i matches, best_hypothesis[j]
-    the other way round; weights are those of the two means.
+    similarity: cosines, (hypothesis tokens, reference tokens). best_reference[i]: the position
+    of the reference token that hypothesis token i matches. best_hypothesis[j]: the position of
+    the hypothesis token that reference token j matches. The weights are those of the two means.
     """
 
     hypothesis: tuple[str, ...]
@@ -55,9 +56,9 @@ def token_matches(
     layer: int | None = None,
     idf: bool | IdfWeights = False,
 ) -> TokenMatches:
-    """The cosines between the tokens of two texts, and which token each one matches.
+    """Compute the cosines between the tokens of two texts, and which token each one matches.
 
-    Arguments as for `bert_score`; idf: False or weights (one reference gives none).
+    Arguments as for `bert_score`, but idf must be False or weights: they need many references.
     Source: Zhang et al. 2020, figure 1.
 
     >>> matches = token_matches("a cat", "the cat")
@@ -68,10 +69,10 @@ def token_matches(
         raise ValueError("idf=True needs many references: pass idf_weights(references)")
     encoder = load_encoder() if encoder is None else encoder
     sides = token_vectors(encoder, [hypothesis, reference], layer=layer)
-    names = [tuple(encoder.tokenizer.convert_ids_to_tokens(side.ids.tolist())) for side in sides]
+    tokens = [tuple(encoder.tokenizer.convert_ids_to_tokens(side.ids.tolist())) for side in sides]
     cosines = (unit_vectors(sides[0]) @ unit_vectors(sides[1]).T).cpu()
     return TokenMatches(
-        *names,
+        *tokens,
         cosines,
         tuple(cosines.argmax(1).tolist()),
         tuple(cosines.argmax(0).tolist()),
@@ -80,11 +81,12 @@ def token_matches(
 
 
 def idf_weights(references: Sequence[str], encoder: Encoder | None = None) -> IdfWeights:
-    """ln((N + 1) / (n + 1)) for each token that n of the N references hold.
+    """Weight each token by ln((N + 1) / (n + 1)), where n of the N references contain it.
 
-    A token that none holds gets ln(N + 1), the most. With one reference all others get 0.
+    A token that no reference contains gets the largest weight, ln(N + 1). With a single
+    reference, all its tokens get 0.
     Raises ValueError if there is no reference. Source: Zhang et al. 2020, section 3 (importance
-    weighting; the + 1 in both places is of the authors' code).
+    weighting); the + 1 in both places comes from the authors' code.
 
     >>> encoder = load_encoder()
     >>> idf = idf_weights(["a cat", "a dog", "a cow"], encoder)
@@ -97,12 +99,12 @@ def idf_weights(references: Sequence[str], encoder: Encoder | None = None) -> Id
 
 
 def idf_of(references: Sequence[TokenVectors]) -> IdfWeights:
-    """`idf_weights` of references that are encoded already."""
+    """`idf_weights` of references that are already encoded."""
     if not references:
         raise ValueError("idf needs at least one reference, got none")
     total = len(references)
-    holding = Counter(token for each in references for token in set(each.ids.tolist()))
-    weights = {token: math.log((total + 1) / (n + 1)) for token, n in holding.items()}
+    found_in = Counter(token for each in references for token in set(each.ids.tolist()))
+    weights = {token: math.log((total + 1) / (n + 1)) for token, n in found_in.items()}
     return IdfWeights(weights, math.log(total + 1))
 
 
@@ -113,25 +115,25 @@ def unit_vectors(text: TokenVectors) -> Tensor:
 
 
 def token_weights(text: TokenVectors, idf: bool | IdfWeights) -> Tensor:
-    """What each token counts in its mean, (n,), adding up to 1: nothing for [CLS] and [SEP].
+    """The weight of each token in its text's mean, (n,), adding up to 1; 0 for [CLS] and [SEP].
 
-    If every token of a text is in every reference, idf is 0 for all, and they count alike.
-    A text of special tokens only gets zeros.
+    If every token of a text is in every reference, all idf weights are 0; the tokens then have
+    equal weights. A text that has only special tokens gets zeros.
     """
-    plain = (~text.special).float()
+    weights = (~text.special).float()
     if idf is not False:
         values = [idf.weights.get(token, idf.unseen) for token in text.ids.tolist()]
-        weighted = plain * torch.tensor(values)
-        plain = weighted if weighted.sum() > 0 else plain
-    return (plain / plain.sum().clamp(min=1e-12)).to(text.vectors.device)
+        weighted = weights * torch.tensor(values)
+        weights = weighted if weighted.sum() > 0 else weights
+    return (weights / weights.sum().clamp(min=1e-12)).to(text.vectors.device)
 
 
 def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
-    """P, R and F of each pair of texts, (batch, 3).
+    """Compute P, R and F of each pair of texts, (batch, 3).
 
     batch: unit vectors (n, width) and weights (n,) of a hypothesis, then those of its reference.
-    Pads are out of the running by -inf; with 0 they would beat a negative cosine.
-    A text without tokens scores 0, and so does F where P or R is not positive.
+    Pads are masked with -inf; a 0 would be larger than a negative cosine.
+    A text without tokens scores 0. F is 0 where P or R is not positive.
     Source: Zhang et al. 2020, section 3.
     """
     x_hat, u, x, v = zip(*batch, strict=True)
@@ -142,9 +144,9 @@ def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
     best_of_hypothesis = cosines.masked_fill(~columns[:, None, :], -torch.inf).amax(2)
     best_of_reference = cosines.masked_fill(~rows[:, :, None], -torch.inf).amax(1)
     u, v = pad_sequence(u, True), pad_sequence(v, True)
-    some = (u.sum(1) > 0) & (v.sum(1) > 0)  # both texts have tokens
-    precision = (best_of_hypothesis * u).sum(1) * some
-    recall = (best_of_reference * v).sum(1) * some
-    positive = (precision > 0) & (recall > 0)  # a harmonic mean has no sense otherwise
+    not_empty = (u.sum(1) > 0) & (v.sum(1) > 0)  # both texts have tokens
+    precision = (best_of_hypothesis * u).sum(1) * not_empty
+    recall = (best_of_reference * v).sum(1) * not_empty
+    positive = (precision > 0) & (recall > 0)  # a harmonic mean needs positive numbers
     f1 = torch.where(positive, 2 * precision * recall / (precision + recall), 0.0)
     return torch.stack([precision, recall, f1], dim=1)

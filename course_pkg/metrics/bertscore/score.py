@@ -1,13 +1,14 @@
-"""BERTScore: how well the tokens of two texts match, by the vectors an encoder gives them.
+"""BERTScore: how well the tokens of two texts match, measured by the vectors of an encoder.
 
     P = sum_i u_i max_j  x^_i . x_j  / sum_i u_i       over the hypothesis' tokens, x^
     R = sum_j v_j max_i  x^_i . x_j  / sum_j v_j       over the reference's tokens, x
     F = 2 P R / (P + R)
 
 All vectors have length 1; u and v are 1 (or idf weights), and 0 at [CLS] and [SEP]. A token may
-match any token of the other text, [CLS] and [SEP] included, as in the authors' code.
-The matching is in `token_matching`, encoding in `lm.encoder`. Published baselines are not here:
-they hold for one encoder and layer; `estimate_baseline` measures yours.
+match any token of the other text, including [CLS] and [SEP], as in the authors' code.
+Matching is in `bertscore.matching`, encoding in `lm.encoder`. Published baselines are not
+included, because each one is valid for a single encoder and layer; `estimate_baseline` measures
+the baseline of yours.
 
 Source: Zhang et al. 2020, "BERTScore: Evaluating Text Generation with BERT", section 3.
 Chapter: metrics/bertscore.
@@ -34,7 +35,7 @@ from course_pkg.metrics.bertscore.matching import (
 
 
 class Baseline(NamedTuple):
-    """What unrelated sentences score, for one encoder and layer."""
+    """The mean scores of unrelated sentences, for one encoder and layer."""
 
     precision: float
     recall: float
@@ -43,12 +44,12 @@ class Baseline(NamedTuple):
 
 @dataclass(frozen=True)
 class BertScores:
-    """Scores of N hypotheses, as tensors (N,) on the CPU, and how they came about.
+    """Scores of N hypotheses, as tensors (N,) on the CPU, and how they were computed.
 
-    precision, recall, f1: cosines, so at most 1 and hardly ever below 0; rescaled, they may be
-    well below 0. layer: whose vectors were compared. idf: whether tokens were weighted.
-    baseline: what was rescaled by, or None. truncated: which hypotheses (or their references)
-    were longer than the encoder reads.
+    precision, recall, f1: mean cosines, so at most 1 and rarely below 0; after rescaling they may
+    be far below 0. layer: the layer whose vectors were compared. idf: whether tokens were
+    weighted. baseline: what the scores were rescaled with, or None. truncated: the hypotheses
+    that were longer than the encoder's limit, or had such a reference.
     """
 
     precision: Tensor
@@ -71,16 +72,16 @@ def bert_score(
     multi: Literal["best", "each"] = "best",
     batch_size: int = 64,
 ) -> BertScores:
-    """BERTScore of each hypothesis against its reference, or the best of its references.
+    """Compute BERTScore of each hypothesis against its reference or references.
 
     references: a string for each hypothesis, or a list of strings for each.
     encoder: from `load_encoder` (None: MiniLM-L6). layer: 0 to encoder.layers (None: the last).
-    idf: True weights tokens by `idf_weights` of these references; or pass weights from elsewhere.
+    idf: True weights tokens by `idf_weights` of these references; or pass other weights.
     rescale: a `Baseline` of the same encoder and layer; x becomes (x - b) / (1 - b).
-    multi: "best" takes P, R and F of the reference with the best F; "each" the best P, the best R
-    and the best F, whichever references they come from, as the authors' tool does.
-    batch_size: pairs whose cosines are computed together. A text without tokens scores 0 before
-    rescaling. Warns if a text was cut. Raises TypeError or ValueError for other inputs.
+    multi: "best" takes P, R and F of the reference with the best F; "each" takes the best P, the
+    best R and the best F, possibly of different references, as the authors' tool does.
+    batch_size: how many pairs to compare at a time. A text without tokens scores 0 before
+    rescaling. Warns if a text was truncated. Raises TypeError or ValueError for other inputs.
     Source: Zhang et al. 2020, section 3.
 
     >>> scores = bert_score(["a cat sat"], ["a cat sat"])
@@ -93,7 +94,7 @@ def bert_score(
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
     if rescale is not None and not all(-1 <= value < 1 for value in rescale):
-        raise ValueError(f"rescale must hold cosines below 1, got {rescale}")
+        raise ValueError(f"rescale must contain values from -1 to below 1, got {rescale}")
     encoder = load_encoder() if encoder is None else encoder
     layer = check_layer(encoder, layer)
     pairs = [(h, r) for h, group in zip(hypotheses, groups, strict=True) for r in group]
@@ -112,18 +113,18 @@ def bert_score(
         scores[row] = part.amax(0) if multi == "each" else part[part[:, 2].argmax()]
     if rescale is not None:
         scores = (scores - torch.tensor(rescale)) / (1 - torch.tensor(rescale))
-    cut = [
+    truncated = [
         row
         for row, (h, group) in enumerate(zip(hypotheses, groups, strict=True))
         if any(encoded[text].truncated for text in (h, *group))
     ]
-    if cut:
+    if truncated:
         warnings.warn(
-            f"{len(cut)} of {len(groups)} pairs are longer than this encoder reads; only the "
-            "beginnings were compared: score shorter passages",
+            f"{len(truncated)} of {len(groups)} pairs are longer than this encoder reads; only "
+            "the beginnings were compared: score shorter passages",
             stacklevel=2,
         )
-    return BertScores(*scores.unbind(1), layer, idf is not False, rescale, tuple(cut))
+    return BertScores(*scores.unbind(1), layer, idf is not False, rescale, tuple(truncated))
 
 
 def estimate_baseline(
@@ -134,10 +135,10 @@ def estimate_baseline(
     pairs: int = 1000,
     seed: int = 0,
 ) -> Baseline:
-    """The mean score of random pairs of different sentences: b in (x - b) / (1 - b).
+    """Average the scores of random pairs of different sentences: b in (x - b) / (1 - b).
 
-    sentences: unrelated ones, of the kind and length that you score; at least 2 different.
-    It holds for this encoder and layer alone.
+    sentences: unrelated sentences, of the kind and length that you score; at least 2 different
+    ones. The baseline is valid for this encoder and layer only.
     Source: Zhang et al. 2020, section 3 (baseline rescaling).
 
     >>> base = estimate_baseline(["It rained.", "She sells cars.", "Add two eggs."], pairs=20)
@@ -146,28 +147,31 @@ def estimate_baseline(
     """
     different = list(dict.fromkeys(sentences))
     if len(different) < 2 or pairs < 1:
-        raise ValueError(f"{len(different)} different sentences and {pairs} pairs: give 2 and 1")
-    draw = random.Random(seed)
-    drawn = [draw.sample(different, 2) for _ in range(pairs)]
+        raise ValueError(
+            "a baseline needs at least 2 different sentences and 1 pair, "
+            f"got {len(different)} and {pairs}"
+        )
+    generator = random.Random(seed)
+    drawn = [generator.sample(different, 2) for _ in range(pairs)]
     scores = bert_score(*zip(*drawn, strict=True), encoder, layer=layer)
     return Baseline(*(x.mean().item() for x in (scores.precision, scores.recall, scores.f1)))
 
 
 def _groups(hypotheses: Sequence[str], references: Sequence) -> list[Sequence[str]]:
-    """One list of references per hypothesis, checked."""
+    """Check the texts and return one list of references per hypothesis."""
     for name, texts in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise TypeError(f"{name} must be a list, got {texts!r:.80}; put one text into [ ]")
     if len(hypotheses) != len(references):
         raise ValueError(
-            f"{len(hypotheses)} hypotheses and {len(references)} references: give each its own, "
-            "a string or a list of strings"
+            f"{len(hypotheses)} hypotheses and {len(references)} references: give each hypothesis "
+            "its own, as a string or a list of strings"
         )
     groups = [[each] if isinstance(each, str) else each for each in references]
     for row, (hypothesis, group) in enumerate(zip(hypotheses, groups, strict=True)):
         if not isinstance(group, Sequence) or not all(isinstance(t, str) for t in group):
             raise TypeError(
-                f"reference {row} must be a string or a list of them, got {group!r:.80}"
+                f"reference {row} must be a string or a list of strings, got {group!r:.80}"
             )
         require_string(hypothesis, f"hypothesis {row}")
         if not group:

@@ -4,11 +4,12 @@
     p_n = clipped matches of order n / n-grams of order n         both summed over the corpus
     BP = 1 if c >= r, else exp(1 - r / c)         c, r: lengths summed over the corpus
 
-Per hypothesis, r takes the length of the closest reference, and of two equally close the shorter.
-Scores are in [0, 1]; sacrebleu prints 100 times as much. Comparing systems: `bleu_systems`.
+For each hypothesis, r adds the length of the closest reference (the shorter of two equally close
+ones). Scores are in [0, 1]; sacrebleu prints 100 times as much. To compare two systems, see
+`metrics.significance`.
 
 Sources: Papineni et al. 2002, "BLEU: a Method for Automatic Evaluation of Machine Translation";
-Post 2018, "A Call for Clarity in Reporting BLEU Scores", whose sacrebleu this equals;
+Post 2018, "A Call for Clarity in Reporting BLEU Scores" (scores equal those of its sacrebleu);
 Chen and Cherry 2014, "A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU".
 Chapter: metrics/bleu.
 """
@@ -28,7 +29,7 @@ _NESTED = "give one list of references per hypothesis, as in [[text] for text in
 
 @dataclass(frozen=True)
 class BleuScore:
-    """A BLEU score and all that it was made of.
+    """A BLEU score and the values that it was computed from.
 
     score: in [0, 1]. precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
     matches, totals: clipped matches and n-grams of each order, before smoothing.
@@ -58,15 +59,16 @@ def bleu_from_counts(
     smooth_value: float | None = None,
     effective_order: bool = False,
 ) -> BleuScore:
-    """BLEU from counts that were summed over a corpus: the formula alone.
+    """Compute BLEU from counts that are already summed over a corpus.
 
-    matches, totals: one count per order, from 1 up. Lengths in tokens.
-    smoothing: what counts where an order has no match. "exp": 1/2 match in the first such order,
-    1/4 in the second, and so on; "floor": smooth_value (0.1) matches; "none": 0. "add-k" adds
-    smooth_value (1) to matches and totals of all orders above 1. No match at all is always 0.
-    effective_order: leave out orders that the hypotheses are too short for.
-    Raises ValueError for another smoothing, a smooth_value that is negative, a floor above 1, or
-    a smooth_value that has no use.
+    matches, totals: one count per order, from order 1 up. Lengths are in tokens.
+    smoothing: how many matches an order without matches counts. "exp": 1/2 in the first such
+    order, 1/4 in the second, and so on; "floor": smooth_value (0.1); "none": 0. "add-k" adds
+    smooth_value (1) to matches and totals of all orders above 1. The score is always 0 if nothing
+    matches at all.
+    effective_order: leave out orders for which the hypotheses are too short.
+    Raises ValueError for an unknown smoothing, for a smooth_value that is negative or a floor
+    above 1, and for a smooth_value with a smoothing that has none.
     Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2 and 3
     are "floor", "add-k" (from Lin and Och 2004) and "exp".
 
@@ -83,7 +85,7 @@ def bleu_from_counts(
         if smoothing == "add-k" and index > 0:
             match, total = match + k, total + k
         if not total:
-            break  # the hypotheses have no n-grams of this order, so none of a higher one
+            break  # the hypotheses have no n-grams of this order, so none of higher orders
         if effective_order:
             order = index + 1
         if not match and smoothing == "floor":
@@ -100,13 +102,13 @@ def bleu_from_counts(
 
 
 class PreparedReferences:
-    """References that are cut into tokens and counted once, to score many systems against.
+    """References that are tokenized and counted once, so that many systems can be scored.
 
     references: one list of references per hypothesis; the lists may differ in length.
-    tokenize: a name that `ngrams.tokenize` knows. lowercase: compare in lower case.
+    tokenize: a tokenizer's name, see `tokenizers.tokenize`. lowercase: compare in lower case.
     max_order: the N of the formula.
-    Raises TypeError where a string stands for a list or the other way round, ValueError if there
-    are no references at all or none for one of the hypotheses.
+    Raises TypeError for a string in place of a list or a list in place of a string, ValueError if
+    there are no references at all or none for one of the hypotheses.
     Source: Papineni et al. 2002, section 2.
 
     >>> references = PreparedReferences([["the cat sat on the mat"], ["it rains", "rain falls"]])
@@ -127,7 +129,7 @@ class PreparedReferences:
         if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 1:
             raise ValueError(f"max_order must be an integer of at least 1, got {max_order!r}")
         self.max_order, self.lowercase = max_order, lowercase
-        self._cut = tokenizer(tokenize)
+        self._tokenize = tokenizer(tokenize)
         self._lengths: list[list[int]] = []
         self._counts: list[list[Counter]] = []  # [sentence][order - 1]
         _require_texts("references", references, _NESTED)
@@ -139,12 +141,12 @@ class PreparedReferences:
             self._counts.append([maximum_counts(counters) for counters in orders])
 
     def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
-        """Per hypothesis its length, its reference length, N matches and N totals, in a list."""
+        """Count for each hypothesis: its length, its reference length, N matches and N totals."""
         _require_texts("hypotheses", hypotheses, "give a list of strings")
         if len(hypotheses) != len(self._counts):
             raise ValueError(
-                f"{len(hypotheses)} hypotheses, but references for {len(self._counts)}; "
-                f"{_NESTED} (sacrebleu has it the other way round: list(zip(*its_references)))"
+                f"{len(hypotheses)} hypotheses, but references for {len(self._counts)}; {_NESTED} "
+                "(sacrebleu's layout is the transpose: convert it by list(zip(*references)))"
             )
         rows = []
         for number, text in enumerate(hypotheses):
@@ -155,12 +157,12 @@ class PreparedReferences:
             for index, allowed in enumerate(self._counts[number]):
                 matches[index] = count_matches(tokens, index + 1, allowed)
                 if not matches[index]:
-                    break  # no longer n-gram can match either
+                    break  # longer n-grams cannot match either
             rows.append([c, r, *matches, *(max(c - n, 0) for n in range(self.max_order))])
         return rows
 
     def score(self, hypotheses: Sequence[str], **smoothing) -> BleuScore:
-        """BLEU of one system. Keywords: smoothing, smooth_value, effective_order."""
+        """Compute BLEU of one system. Keywords: smoothing, smooth_value, effective_order."""
         c, r, *counts = map(sum, zip(*self.counts(hypotheses), strict=True))
         return bleu_from_counts(
             counts[: self.max_order], counts[self.max_order :], c, r, **smoothing
@@ -168,7 +170,7 @@ class PreparedReferences:
 
     def _tokens(self, name: str, text: str) -> list[str]:
         text = require_string(text, f"{name}: a text")
-        return self._cut(text.lower() if self.lowercase else text)
+        return self._tokenize(text.lower() if self.lowercase else text)
 
 
 def corpus_bleu(
@@ -182,11 +184,11 @@ def corpus_bleu(
     max_order: int = 4,
     lowercase: bool = False,
 ) -> BleuScore:
-    """BLEU of a system's texts; equal to sacrebleu's score / 100 with the same options.
+    """Compute BLEU of a system's texts; it equals sacrebleu's score / 100 with the same options.
 
-    hypotheses: one text each. references: one list of references per hypothesis.
-    Options: see `bleu_from_counts` and `PreparedReferences`, errors too.
-    Raises ValueError for no hypotheses, or a number of them that is not that of references.
+    hypotheses: a list of texts. references: one list of references per hypothesis.
+    Other options and errors as for `bleu_from_counts` and `PreparedReferences`.
+    Raises ValueError if there are no hypotheses, or not as many as lists of references.
     Source: Papineni et al. 2002, section 2.
 
     >>> result = corpus_bleu(["the cat the cat on the mat"], [["the cat is on the mat"]])
@@ -207,9 +209,9 @@ def corpus_bleu(
 def sentence_bleu(
     hypothesis: str, references: Sequence[str], *, effective_order: bool = True, **options
 ) -> BleuScore:
-    """BLEU of one text: `corpus_bleu` of a corpus of one, with effective order.
+    """Compute BLEU of one text: `corpus_bleu` of a corpus of one text, with effective order.
 
-    references: a list of strings. Other options: those of `corpus_bleu`. Errors as there.
+    references: a list of strings. Other options and errors as for `corpus_bleu`.
     Source: Papineni et al. 2002, section 2; Chen and Cherry 2014.
 
     >>> round(sentence_bleu("a cat sat on mat", ["the cat sat on the mat"]).score, 4)
@@ -222,20 +224,24 @@ def sentence_bleu(
 
 def _smooth_value(smoothing: str, value: float | None) -> float:
     if not isinstance(smoothing, str) or smoothing not in _SMOOTH_VALUES:
-        raise ValueError(f"no smoothing {smoothing!r}; there are: {', '.join(_SMOOTH_VALUES)}")
+        raise ValueError(f"smoothing must be one of {', '.join(_SMOOTH_VALUES)}, got {smoothing!r}")
     if value is None:
         return _SMOOTH_VALUES[smoothing]
     if smoothing in ("none", "exp"):
-        raise ValueError(f"smooth_value={value!r} has no use with {smoothing!r}; leave it out")
+        raise ValueError(
+            f"smooth_value is not used with smoothing {smoothing!r}, got {value!r}; leave it out"
+        )
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError(f"smooth_value must be a number of at least 0, got {value!r}")
     if smoothing == "floor" and value > 1:
-        raise ValueError(f"smooth_value of a floor must be at most 1, a whole match: {value!r}")
+        raise ValueError(
+            f"smooth_value must be at most 1 (a whole match) with smoothing 'floor', got {value!r}"
+        )
     return value
 
 
-def _require_texts(name: str, texts: Sequence, mend: str) -> None:
+def _require_texts(name: str, texts: Sequence, fix: str) -> None:
     if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
-        raise TypeError(f"{name} must be a list, got {texts!r:.80}; {mend}")
+        raise TypeError(f"{name} must be a list, got {texts!r:.80}; {fix}")
     if not texts:
-        raise ValueError(f"{name} is empty; {mend}")
+        raise ValueError(f"{name} is empty; {fix}")

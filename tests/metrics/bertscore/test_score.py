@@ -1,4 +1,4 @@
-"""BERTScore: the definition on vectors by hand, and its behavior with a real encoder."""
+"""BERTScore: the definition worked by hand, and its behavior with a real encoder."""
 
 import math
 import random
@@ -36,7 +36,7 @@ def values(scores):
 
 
 def test_the_definition_by_hand():
-    # Two tokens against three, in the plane; [CLS] and [SEP] left out. Cosines:
+    # Two tokens against three, with vectors in the plane and without [CLS] and [SEP]. Cosines:
     #              (1, 0)  (0, 1)  (-1, 0)
     # (1, 0)          1       0      -1        best 1
     # (0.6, 0.8)     0.6     0.8     -0.6      best 0.8
@@ -49,7 +49,7 @@ def test_the_definition_by_hand():
     assert f.item() == pytest.approx(2 * 0.9 * 0.4 / 1.3)
 
 
-def test_pads_beat_no_negative_cosine():
+def test_a_pad_never_wins_over_a_negative_cosine():
     one = torch.ones(1)
     opposite = (torch.tensor([[1.0, 0.0]]), one, torch.tensor([[-1.0, 0.0]]), one)
     longer = (torch.eye(2), torch.full((2,), 0.5), torch.eye(2), torch.full((2,), 0.5))
@@ -67,8 +67,8 @@ def test_bounds_symmetry_and_order(pairs):
     assert (found <= 1 + 1e-5).all() and (found >= -1).all()
     swapped = values(bert_score(references, hypotheses, encoder))
     torch.testing.assert_close(found[[1, 0, 2]], swapped, atol=1e-5, rtol=0)
-    turned = values(bert_score(hypotheses[::-1], references[::-1], encoder))
-    torch.testing.assert_close(found.flip(1), turned, atol=1e-5, rtol=0)
+    backwards = values(bert_score(hypotheses[::-1], references[::-1], encoder))
+    torch.testing.assert_close(found.flip(1), backwards, atol=1e-5, rtol=0)
 
 
 def shared(kept=[]):  # noqa: B006 - hypothesis can't share a fixture between examples
@@ -86,7 +86,7 @@ def test_a_copy_scores_1_on_every_layer(text, layer):
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 @pytest.mark.parametrize("layer", [0, 3, None])
-def test_batches_change_nothing(encoder, batch_size, layer):
+def test_the_scores_do_not_depend_on_the_batch_size(encoder, batch_size, layer):
     alone = torch.cat(
         [
             values(bert_score([h], [r], encoder, layer=layer))
@@ -98,7 +98,7 @@ def test_batches_change_nothing(encoder, batch_size, layer):
     torch.testing.assert_close(values(together), alone, atol=1e-5, rtol=0)
 
 
-def test_the_score_is_what_the_matrix_says(encoder):
+def test_the_score_follows_from_the_cosine_matrix(encoder):
     for hypothesis, reference in zip(HYPOTHESES, REFERENCES, strict=True):
         found = token_matches(hypothesis, reference, encoder, layer=4)
         p = (found.similarity.amax(1) * found.hypothesis_weights).sum()
@@ -112,7 +112,7 @@ def test_the_score_is_what_the_matrix_says(encoder):
         assert found.best_reference == tuple(best)
 
 
-def test_of_several_references_the_one_with_the_best_f_counts(encoder):
+def test_with_several_references_the_one_with_the_best_f_is_used(encoder):
     groups = [["the cat sat down", "rain", "a cat sat"], ["It rained.", "It was wet all day long."]]
     hypotheses = ["the cat", "It rained all day."]
     found = bert_score(hypotheses, groups, encoder)
@@ -125,7 +125,7 @@ def test_of_several_references_the_one_with_the_best_f_counts(encoder):
     assert (values(each) >= values(found) - 1e-6).all()
 
 
-def test_idf_counts_references_and_gives_nothing_to_special_tokens(encoder):
+def test_idf_counts_references_and_special_tokens_get_no_weight(encoder):
     references = ["a cat", "a dog", "a cat and a cow"]
     idf = idf_weights(references, encoder)
     ids = dict(zip(("a", "cat", "dog"), encoder.tokenizer("a cat dog").input_ids[1:], strict=False))
@@ -133,14 +133,14 @@ def test_idf_counts_references_and_gives_nothing_to_special_tokens(encoder):
     assert idf.weights[ids["cat"]] == pytest.approx(math.log(4 / 3))
     assert idf.weights[ids["dog"]] == pytest.approx(math.log(4 / 2))
     assert idf.unseen == pytest.approx(math.log(4))
-    # Even weights made elsewhere, in which [CLS] weighs much, leave it out.
+    # [CLS] gets weight 0 even if the weights given for it are large.
     heavy = IdfWeights(dict.fromkeys(range(30522), 5.0), 5.0)
     text = TokenVectors(torch.tensor([101, 7, 8, 102]), torch.tensor([1, 0, 0, 1]).bool(),
                         torch.zeros(4, 2), False)  # fmt: skip
     assert token_weights(text, heavy).tolist() == [0, 0.5, 0.5, 0]
 
 
-def test_idf_comes_from_references_alone(encoder):
+def test_idf_depends_on_the_references_only(encoder):
     references = ["a cat", "a dog", "a cat and a cow"]
     hypotheses = ["a dog", "a horse", "the cat"]
     found = bert_score(hypotheses, references, encoder, idf=True)
@@ -153,9 +153,9 @@ def test_idf_comes_from_references_alone(encoder):
     assert not torch.allclose(more.f1[:3], found.f1)  # another reference changes the weights
 
 
-def test_where_idf_is_0_for_all_tokens_they_count_alike(encoder):
+def test_if_idf_is_0_for_all_tokens_they_have_equal_weights(encoder):
     plain = bert_score(["a cat"], ["a dog"], encoder)
-    single = bert_score(["a dog a"], ["a dog"], encoder, idf=True)  # one reference: all weigh 0
+    single = bert_score(["a dog a"], ["a dog"], encoder, idf=True)  # one reference: all idf is 0
     assert torch.isfinite(values(single)).all()
     same = bert_score(["a cat"], ["a dog"], encoder, idf=IdfWeights({}, 0.0))
     assert torch.equal(values(same), values(plain))
@@ -171,12 +171,12 @@ def test_rescaling_is_linear_and_keeps_the_order(encoder):
     assert found.baseline == base and plain.baseline is None
 
 
-def test_the_baseline_is_the_mean_of_random_pairs_and_repeats(encoder):
+def test_the_baseline_is_the_mean_of_random_pairs_and_repeatable(encoder):
     texts = HYPOTHESES + REFERENCES
     base = estimate_baseline(texts, encoder, layer=2, pairs=40, seed=3)
     assert base == estimate_baseline([*texts, texts[0]], encoder, layer=2, pairs=40, seed=3)
-    draw = random.Random(3)
-    drawn = [draw.sample(texts, 2) for _ in range(40)]
+    generator = random.Random(3)
+    drawn = [generator.sample(texts, 2) for _ in range(40)]
     scores = [bert_score([h], [r], encoder, layer=2).f1.item() for h, r in drawn]
     assert base.f1 == pytest.approx(sum(scores) / 40, abs=1e-5)
     with pytest.raises(ValueError, match="different sentences"):
@@ -192,7 +192,7 @@ def test_empty_texts_score_0(encoder):
     assert nothing.f1.shape == (0,)
 
 
-def test_long_texts_are_cut_with_a_warning(encoder):
+def test_long_texts_are_truncated_with_a_warning(encoder):
     with pytest.warns(UserWarning, match="1 of 2 pairs are longer"):
         found = bert_score(["cat", "cat " * 100_000], ["cat", "cat"], encoder, layer=1)
     assert found.truncated == (1,)
@@ -210,7 +210,7 @@ def test_long_texts_are_cut_with_a_warning(encoder):
         (["cat"], [[]], "hypothesis 0 has no reference"),
     ],
 )
-def test_wrong_texts_are_named(encoder, hypotheses, references, message):
+def test_invalid_texts_raise_an_error_that_names_them(encoder, hypotheses, references, message):
     with pytest.raises((TypeError, ValueError), match=message):
         bert_score(hypotheses, references, encoder)
 
@@ -225,7 +225,7 @@ def test_wrong_texts_are_named(encoder, hypotheses, references, message):
         {"rescale": (1.0, 0.5, 0.5)},
     ],
 )
-def test_wrong_options_are_named(encoder, wrong):
+def test_invalid_options_raise_an_error_that_names_them(encoder, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         bert_score(["cat"], ["cat"], encoder, **wrong)
 

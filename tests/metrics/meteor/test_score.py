@@ -149,7 +149,7 @@ def test_wrong_inputs_are_named():
         score("cat", "cat", version=2)
     with pytest.raises(TypeError, match="function_words"):
         score("cat", "cat", function_words="the")
-    with pytest.raises(ValueError, match="no tokenizer"):
+    with pytest.raises(ValueError, match="tokenizer must be one of"):
         score("cat", "cat", tokenize="14a")
     with pytest.raises(ValueError, match="synonyms must be"):
         score("cat", "cat", synonyms="thesaurus")

@@ -173,7 +173,7 @@ def test_references_that_are_no_strings_are_refused(kind):
     "option", [{"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}]
 )
 def test_unknown_options_are_refused(kind, option):
-    with pytest.raises(ValueError, match=r"must be|no tokenizer"):
+    with pytest.raises(ValueError, match="must be"):
         ALL[kind]("a", "a", **option)
 
 
