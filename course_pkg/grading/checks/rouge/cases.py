@@ -99,15 +99,14 @@ def ends(rng: Random, size: int, short: int, build: Any) -> dict[str, Any]:
     return build(*((text, text), (few, text), (text, few), ([], []), (text, other))[size])
 
 
-def n_grams(n: int, candidate: list[str], reference: list[str]) -> dict[str, Any]:
-    """The inputs of a case of ROUGE-N."""
+def _n_grams(n: int, candidate: list[str], reference: list[str]) -> dict[str, Any]:
     return {"candidate": candidate, "reference": reference, "n": n}
 
 
 def rouge_n_sides(rng: Random, size: int) -> dict[str, Any]:
     """Different words, n = 1; the texts differ in length, the longer one in turn."""
     both, one, more = _some(rng, 1 + size, rng.randint(1, 2), rng.randint(3, 5))
-    return n_grams(1, *[both + more, both + one][:: (-1) ** size])
+    return _n_grams(1, *[both + more, both + one][:: (-1) ** size])
 
 
 def rouge_n_clipped(rng: Random, size: int) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def rouge_n_clipped(rng: Random, size: int) -> dict[str, Any]:
     (often, rare), mine, yours = _some(rng, 2, 3, 3 + size)
     low = rng.randint(2, 4)
     mine += [often] * (low + 1 + size) + [rare]
-    return n_grams(1, mine, [often] * low + [rare] * 2 + yours)
+    return _n_grams(1, mine, [often] * low + [rare] * 2 + yours)
 
 
 def rouge_n_n_grams(rng: Random, size: int) -> dict[str, Any]:
@@ -124,18 +123,17 @@ def rouge_n_n_grams(rng: Random, size: int) -> dict[str, Any]:
     run, turned, before, one, other = _some(rng, n + rng.randint(1, 3), n, n - 2, 1, 1)
     texts = [run + one + before + ["sun", "flower"] + turned]
     texts += [turned[::-1] + other + before + ["sunf", "lower"] + run]
-    return n_grams(n, *rng.sample(texts, 2))
+    return _n_grams(n, *rng.sample(texts, 2))
 
 
 rouge_n_f = rouge_n_sides
-rouge_n_ends = partial(ends, short=1, build=partial(n_grams, 2))
+rouge_n_ends = partial(ends, short=1, build=partial(_n_grams, 2))
 
 
 def several(rng: Random, size: int, rule: str) -> dict[str, Any]:
-    """Runs of the candidate among words of each reference's own; no word repeats in a text.
+    """References with runs of the candidate: one is best in precision, one in recall, one in F.
 
-    One reference has the whole candidate and the best precision, a short one the best recall, a
-    third the best F. In the fourth case there is one reference, in the last nothing matches.
+    In the fourth case there is one reference, in the last nothing matches; no word repeats.
     """
     n, (candidate, new) = 1 + size % 2, _some(rng, 6 + size, 12)
     whole, references = len(candidate), []
@@ -178,8 +176,7 @@ def lcs_fast(rng: Random, size: int) -> dict[str, Any]:
     return {"a": common + a, "b": common + b, "most": 10 * len(common + a) * len(common + b)}
 
 
-def subsequence(beta: float, candidate: list[str], reference: list[str]) -> dict[str, Any]:
-    """The inputs of a case of ROUGE-L."""
+def _with_lcs(beta: float, candidate: list[str], reference: list[str]) -> dict[str, Any]:
     length = lcs_length(candidate, reference)
     return {"candidate": candidate, "reference": reference, "beta": beta, "lcs": length}
 
@@ -188,12 +185,12 @@ def two_orders(rng: Random, size: int, betas: Any) -> dict[str, Any]:
     """Texts of different lengths share words in two orders, one of them twice."""
     kept, moved, one, more = _some(rng, 2 + size, 2, 1, rng.randint(3, 5))
     texts = [moved + kept + kept[:1] + more, kept + kept[:1] + moved + one]
-    return subsequence(rng.choice(betas[size]), *texts[:: (-1) ** size])
+    return _with_lcs(rng.choice(betas[size]), *texts[:: (-1) ** size])
 
 
 rouge_l_sides = rouge_l_f = partial(two_orders, betas=[[1.0]] * 3)
 rouge_l_beta = partial(two_orders, betas=[[1.5, 2.0, 3.0], [0.25, 0.5, 0.75], [1.2, 4.0, 8.0]])
-rouge_l_ends = partial(ends, short=0, build=partial(subsequence, 2.0))
+rouge_l_ends = partial(ends, short=0, build=partial(_with_lcs, 2.0))
 
 
 def skip_bigrams_order(rng: Random, size: int) -> dict[str, Any]:
