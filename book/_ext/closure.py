@@ -1,4 +1,4 @@
-"""Which files a piece of Python rests on: the modules that it imports, followed to the end.
+"""Which files a piece of Python depends on: the modules that it imports, and those they import.
 
 Imports are found by parsing, nothing is run. So imports built at run time from parts of names
 are not seen, and neither are programs that the code starts.

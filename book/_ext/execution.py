@@ -99,10 +99,9 @@ def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
             stale[docname] = notebook
     if not stale:
         return
-    workers = pages_at_once()
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // workers)))
-    logger.info(f"running {len(stale)} pages, {workers} at a time")
-    with ProcessPoolExecutor(min(workers, len(stale))) as pool:
+    workers = min(pages_at_once(), len(stale))
+    logger.info(f"running {len(stale)} page{'s' * (len(stale) > 1)}, {workers} at a time")
+    with ProcessPoolExecutor(workers) as pool:
         running = {}
         for docname, notebook in stale.items():
             folder = str(Path(env.doc2path(docname)).parent)
@@ -131,6 +130,7 @@ def fill_in(app: Sphinx, _doctree: Any) -> None:
 def setup(app: Sphinx) -> dict:
     # A reader who downloads a page gets matplotlib's own style, the book's figures look alike.
     os.environ["MATPLOTLIBRC"] = str(Path(app.srcdir, SETTINGS))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // pages_at_once())))
     app.add_config_value("execute_first", [], "")
     app.connect("env-before-read-docs", run_pages)
     app.connect("doctree-read", fill_in, priority=100)

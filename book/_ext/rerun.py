@@ -2,7 +2,7 @@
 
 jupyter-cache keys an executed page on its code cells and its kernelspec, so editing
 `course_pkg` would leave stale outputs in the book. This extension computes a fingerprint
-of everything else a page's outputs rest on, and
+of everything else that a page's outputs depend on, and
 
 - on `source-read` writes it into the kernelspec's display name, so into the cache's key;
 - on `env-get-outdated` asks Sphinx to re-read the pages whose fingerprint has changed.
@@ -29,9 +29,9 @@ from sphinx.errors import ExtensionError
 CODE_CELL = re.compile(r"^(`{3,})\{code-cell\}[^\n]*\n(.*?)^\1`*\s*$", re.MULTILINE | re.DOTALL)
 GLUED = re.compile(r"\{glue:\w+\}`([^`:]+\.md)::|^:doc: (\S+\.md)$", re.MULTILINE)
 DISPLAY_NAME = re.compile(r"^(\s+display_name:\s*)(.+?)\s*$", re.MULTILINE)
-ALWAYS = ("requirements.txt", "book/matplotlibrc")  # what every running page rests on
+ALWAYS = ("requirements.txt", "book/matplotlibrc")  # what every page with code depends on
 DATA_ROOTS = (f"{PACKAGE}/data", "book/experiments")
-RECORDS = f"{PACKAGE}/data/experiments"  # load_experiment("name") rests on name.json there, alone
+RECORDS = f"{PACKAGE}/data/experiments"  # load_experiment("name") depends on name.json there, alone
 
 
 def page_code(text: str) -> str:
@@ -65,7 +65,7 @@ def data_files(root: Path, tree: ast.AST, folders: tuple[Path, ...]) -> Iterator
 
 
 def dependencies(root: Path, page: Path, code: str) -> set[Path]:
-    """Every file, besides the page, that the outputs of a page's `code` rest on."""
+    """Every file, besides the page, that the outputs of a page's `code` depend on."""
     found = {root / name for name in ALWAYS if (root / name).is_file()}
     tree = ast.parse(code, str(page))
     found.update(data_files(root, tree, (root, page.parent, *(root / d for d in DATA_ROOTS))))

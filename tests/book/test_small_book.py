@@ -144,7 +144,7 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
 
     template.write_text(template.read_text().replace("A sample of everything", "Another title"))
     (folder / "_build/gettext/book/api.pot").unlink()
-    assert [line.split(":")[0] for line in translatable.lacking(folder)] == [
+    assert [line.split(":")[0] for line in translatable.problems(folder)] == [
         "book/sample",
         "book/api",
     ]
