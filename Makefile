@@ -25,7 +25,7 @@ unexport PYTHONPATH PYTHONHOME
 
 .PHONY: all help setup model book gettext release grade summary lab bench test test-all lint gpu clean distclean FORCE
 
-# ---------------------------------------------------------------- what depends on what
+# ---------------------------------------------------------------- dependencies
 
 files = $(sort $(shell find $(1) -type f ! -name '*.pyc' ! -name '.*' ! -path '*/.ipynb_checkpoints/*' 2>/dev/null))
 
@@ -34,7 +34,7 @@ PAGES := $(call files,book) _config.yml _toc.yml
 ASSIGNMENTS := $(sort $(patsubst solutions/%/,%,$(dir $(wildcard solutions/*/*.ipynb))))
 SOURCES := $(call files,solutions) nbgrader_config.py
 
-# A file that was deleted makes nothing newer, so the lists of files are remembered too:
+# Deleting a file makes no other file newer, so make also remembers the lists of files:
 # $(call list,NAME,FILES) rewrites _build/.stamps/NAME.list only if the list has changed.
 list = $(shell mkdir -p $(STAMPS) && printf '%s\n' $(2) >$(STAMPS)/$(1).new.$$$$ && \
   if cmp -s $(STAMPS)/$(1).new.$$$$ $(STAMPS)/$(1).list; then rm $(STAMPS)/$(1).new.$$$$; \
@@ -44,15 +44,15 @@ $(call list,book,$(PACKAGE) $(PAGES))
 $(call list,grade,$(PACKAGE) $(SOURCES))
 endif
 
-# What was made and then taken away by hand must be made again.
+# Outputs that you delete by hand are built again.
 FORCE: ;
 missing = $(if $(wildcard $(1)),,FORCE)
-# An environment does not survive being moved, or its Python being removed.
+# An environment stops working if its folder moves or its Python is removed.
 VENV_LOST := $(shell $(PY) -c '' 2>/dev/null && [ "$$(cat $(VENV)/.place 2>/dev/null)" = "$(CURDIR)" ] || echo FORCE)
 MODEL_LOST := $(shell [ "$$(sed -n 1p $(STAMPS)/model 2>/dev/null)" = "cache: $$COURSE_CACHE $$XDG_CACHE_HOME" ] && \
   [ -f "$$(sed -n 2p $(STAMPS)/model)/manifest.json" ] || echo FORCE)
 
-# A target that was asked for by name ends by saying where its result is.
+# A target named on the command line prints where its result is.
 say = @$(if $(filter $@,$(MAKECMDGOALS)),echo "$(1)",:)
 
 # ---------------------------------------------------------------- the main job
@@ -71,21 +71,21 @@ setup: $(VENV)/.package ## make .venv and install requirements.txt into it
 	@echo 'setup    ready: source $(VENV)/bin/activate, then course doctor'
 
 # pip itself, setuptools and wheel come first, so that a source package builds with them.
-# The line after the lock adds what torch's own metadata asks for and the lock can't know:
-# nothing for a CPU build, NVIDIA's libraries for the CUDA build.
+# The torch step adds packages that torch's metadata requires and requirements.txt can't pin:
+# none for a CPU build, NVIDIA's libraries for the CUDA build.
 $(VENV)/.lock: requirements.txt $(VENV_LOST)
 	@tools/make-venv $(VENV)
-	$(STEP) pip "pip, setuptools and wheel" "pip failed for the reason above; mend it and run make again" \
+	$(STEP) pip "pip, setuptools and wheel" "pip failed for the reason above; fix it and run make again" \
 	  $(PY) -m pip install $$(grep -E '^(pip|setuptools|wheel)==' requirements.txt)
-	$(STEP) packages "$$(grep -c '==' requirements.txt) packages of requirements.txt" "pip failed for the reason above; mend it and run make again" \
+	$(STEP) packages "$$(grep -c '==' requirements.txt) packages of requirements.txt" "pip failed for the reason above; fix it and run make again" \
 	  $(PY) -m pip install --no-deps --no-build-isolation -r requirements.txt
-	$(STEP) torch "torch, with what its build asks for" "pip failed for the reason above; mend it and run make again" \
+	$(STEP) torch "torch, with what its build asks for" "pip failed for the reason above; fix it and run make again" \
 	  $(PY) -m pip install -c requirements.txt $$(grep '^torch==' requirements.txt)
 	@echo "$(CURDIR)" >$(VENV)/.place
 	@touch $@
 
 $(VENV)/.package: pyproject.toml $(VENV)/.lock
-	$(STEP) course "course_pkg and the command course" "pip failed for the reason above; mend it and run make again" \
+	$(STEP) course "course_pkg and the command course" "pip failed for the reason above; fix it and run make again" \
 	  $(PY) -m pip install --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -106,18 +106,18 @@ gpu: $(VENV)/.package ## add flash-attn, on a machine with CUDA and nvcc (see re
 
 # ---------------------------------------------------------------- book, exercises, grades
 
-book: $(STAMPS)/book ## run every page and build the site, warnings being errors
+book: $(STAMPS)/book ## run every page and build the site, with warnings as errors
 	$(call say,book     $(SITE))
 
 $(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call missing,$(SITE)) | $(VENV)/.package $(STAMPS)/model
-	$(STEP) book "$(SITE)" "a page did not run or warns; the log names the page and line, _build/html/reports holds tracebacks" \
+	$(STEP) book "$(SITE)" "a page failed or has warnings; the log names the page and line, tracebacks are in _build/html/reports" \
 	  $(VENV)/bin/jupyter-book build . -W -n --keep-going
 	@touch $@
 
 gettext: book ## extract the text of every page for translators
 	$(STEP) gettext "_build/gettext" "the log names the page" $(PY) tools/translatable.py
 
-# Each assignment is released only when its source has changed; one after the other, since
+# Each assignment is released only when its source has changed, and one at a time, because
 # all of them write to the same gradebook.
 define RELEASE
 RELEASED += $(STAMPS)/release-$(1)
@@ -136,8 +136,8 @@ release: $(RELEASED) ## make the students' notebooks in exercises/ from solution
 grade: $(STAMPS)/grade ## grade the sample class: four submissions, from full marks to broken
 	$(call say,grade    $(CLASS))
 
-# Where grading can't work, `course sample-class` says why and writes no grades: no stamp,
-# so that the next make looks again.
+# If this machine can't grade, `course sample-class` says why and writes no grades. There is then
+# no stamp, so the next make tries again.
 $(STAMPS)/grade: $(PACKAGE) $(SOURCES) $(STAMPS)/grade.list $(VENV)/.lock $(call missing,$(CLASS)/grades.csv) | $(VENV)/.package $(RELEASED) $(STAMPS)/model
 	$(STEP) grade "the sample class" "run \`$(VENV)/bin/course doctor\` to see what is missing" \
 	  $(VENV)/bin/course sample-class
@@ -148,16 +148,16 @@ $(STAMPS)/grade: $(PACKAGE) $(SOURCES) $(STAMPS)/grade.list $(VENV)/.lock $(call
 lab: $(VENV)/.package ## open JupyterLab with the course
 	@$(PY) -m jupyterlab --notebook-dir=. $(if $(filter 0,$(shell id -u)),--allow-root)
 
-bench: $(VENV)/.package | $(STAMPS)/model ## time the reference implementations against their peers
+bench: $(VENV)/.package | $(STAMPS)/model ## compare the speed of course_pkg with other libraries
 	@$(PY) -m benchmarks
 
-# Two processes with one thread each: the threads of several processes slow each other down.
+# Two processes with one thread each, because more threads slow each other down.
 TESTS := env OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadscope
 
 test: $(VENV)/.package | $(STAMPS)/model ## run the tests (PYTEST="-m 'not slow' -x" to choose)
 	@$(TESTS) $(PYTEST)
 
-test-all: $(VENV)/.package | $(STAMPS)/model ## run every test, also the exhaustive ones
+test-all: $(VENV)/.package | $(STAMPS)/model ## run every test, including the exhaustive ones
 	@$(TESTS) --exhaustive $(PYTEST)
 
 lint: $(VENV)/.package ## check style with ruff, and spelling with codespell

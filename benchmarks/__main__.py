@@ -24,18 +24,20 @@ PACKAGES = ("torch", "transformers", "peft", "numpy", "sacrebleu", "rouge_score"
 
 
 def main() -> int:
-    """Measure, print, record; 0 if every ratio is within its limit."""
+    """Measure, print and record; return 0 if every ratio is within its limit."""
     available = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(available))
     names = parser.parse_args().names or available
     if unknown := sorted(set(names) - set(available)):
-        parser.error(f"unknown: {', '.join(unknown)}; there are: {', '.join(available)}")
-    torch.set_num_threads(1)  # steadier than two threads that wait for each other
+        parser.error(f"unknown: {', '.join(unknown)}; the benchmarks are: {', '.join(available)}")
+    torch.set_num_threads(1)  # one thread gives steadier times than two
     results = {
         name: importlib.import_module(f"benchmarks.bench_{name}").measure() for name in names
     }
-    table = Table("what", "ours", "theirs", "ratio", "limit", title="course_pkg against its peers")
+    table = Table(
+        "what", "ours", "theirs", "ratio", "limit", title="course_pkg and other libraries"
+    )
     for comparison in (comparison for part in results.values() for comparison in part):
         table.add_row(
             comparison.what,

@@ -1,7 +1,7 @@
-"""BERTScore: pairs of texts scored by ours and by bert-score, with the same encoder and layer.
+"""BERTScore: our implementation and bert-score on the same pairs, with the same encoder and layer.
 
-Both have the encoder loaded already, and both read each text once. Speed comes from batches: ours
-gather texts of like length by tokens, theirs by words, 64 texts at a time.
+Both have the encoder loaded already, and both read each text once. The difference is in the
+batches: ours group texts of similar length by tokens, theirs by words, 64 texts at a time.
 """
 
 import random
@@ -30,7 +30,7 @@ def measure(seconds: float = 40.0) -> list[Comparison]:
     for low, high, idf in ((3, 12, False), (3, 60, False), (3, 60, True)):
         texts = _texts(2 * PAIRS, low, high)
         hypotheses, references = texts[:PAIRS], texts[PAIRS:]
-        # Their weights come from one pool of processes, made here and not timed: theirs to gain.
+        # This computes their idf weights, which therefore don't count in their time.
         theirs = BERTScorer(
             model_type=folder, num_layers=layer, device=device, idf=idf, idf_sents=references
         )

@@ -1,4 +1,4 @@
-"""BLEU of 16 systems on one test set: ours against sacrebleu, with and without its cache."""
+"""BLEU of 16 systems on one test set: ours and sacrebleu's, with and without its cache."""
 
 import random
 
@@ -13,7 +13,7 @@ SYSTEMS, SENTENCES, WORDS = 16, 3000, 5000
 
 
 def measure(seconds: float = 120.0) -> list[Comparison]:
-    """Computing time for all systems' scores, tokenizing and counting references included."""
+    """CPU time for the scores of all systems, including tokenizing and counting references."""
     systems, references = _corpus()
     groups = [[text] for text in references]
 
@@ -30,7 +30,7 @@ def measure(seconds: float = 120.0) -> list[Comparison]:
 
     _require_equal(ours(), calls(), cached())
     what = f"BLEU, {SYSTEMS} systems × {SENTENCES} sentences, cpu"
-    # no warm-up: the calls above were one
+    # The calls above were the warm-up.
     return [
         compare_times(
             f"{what}: against sacrebleu.corpus_bleu, called {SYSTEMS} times",
@@ -59,13 +59,13 @@ def _corpus() -> tuple[list[list[str]], list[str]]:
     for sentence in sentences[::2]:
         sentence[len(sentence) // 2] += ","
 
-    def spoilt(probability: float) -> list[str]:
+    def corrupted(probability: float) -> list[str]:
         return [
             " ".join(w if rng.random() > probability else rng.choice(words) for w in sentence) + "."
             for sentence in sentences
         ]
 
-    systems = [spoilt(0.1 + 0.03 * number) for number in range(SYSTEMS)]
+    systems = [corrupted(0.1 + 0.03 * number) for number in range(SYSTEMS)]
     return systems, [" ".join(sentence) + "." for sentence in sentences]
 
 
@@ -73,4 +73,4 @@ def _require_equal(ours: list[float], *others: list[float]) -> None:
     for theirs in others:
         worst = max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
         if worst > 1e-7:
-            raise RuntimeError(f"the scores compared differ by {worst}; no time is worth having")
+            raise RuntimeError(f"the scores differ by {worst}, so comparing times makes no sense")

@@ -1,4 +1,4 @@
-"""Grading a class: `course grade` against `nbgrader autograde`, the whole commands, same scores."""
+"""Grading a class: the commands `course grade` and `nbgrader autograde`, with the same scores."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ LIMIT = 1 / 8  # at least eight times the submissions per minute
 def measure() -> list[Comparison]:
     """Seconds per submission on one class whose notebooks import torch and transformers."""
     if not probe().ok:
-        print(f"grader: skipped, no sandbox here: {probe().detail}")
+        print(f"grader: skipped, because there is no sandbox here: {probe().detail}")
         return []
     with tempfile.TemporaryDirectory() as folder:
         courses = [_course(Path(folder, name)) for name in ("ours", "theirs")]
@@ -36,12 +36,12 @@ def measure() -> list[Comparison]:
     if scores[0] != scores[1] or len(scores[0]) != STUDENTS:
         raise RuntimeError(f"the scores differ: {scores}")
     what = f"grading {STUDENTS} submissions, {len(os.sched_getaffinity(0))} cores, per submission"
-    mine, yours = 1000 * ours / STUDENTS, 1000 * theirs / STUDENTS
-    return [Comparison(what, "ms", mine, yours, ours / theirs, LIMIT)]
+    each = (1000 * seconds / STUDENTS for seconds in (ours, theirs))
+    return [Comparison(what, "ms", *each, ours / theirs, LIMIT)]
 
 
 def _course(root: Path) -> Path:
-    """A course with its class, every other one with half of the answers."""
+    """A course with its class; every other student answers half of the questions."""
     for name in ("solutions", "exercises"):
         shutil.copytree(ROOT / name / ASSIGNMENT, root / name / ASSIGNMENT)
     shutil.copy(ROOT / "nbgrader_config.py", root)

@@ -1,4 +1,4 @@
-"""LoRA training: one step of ours against one step of PEFT's, on the same model and batch."""
+"""LoRA training: one step of our implementation and of PEFT's, on the same model and batch."""
 
 import copy
 

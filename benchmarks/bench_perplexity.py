@@ -1,8 +1,8 @@
-"""Perplexity of many texts: our batches against the loop over texts that one writes first.
+"""Perplexity of many texts: our batches and the usual loop over texts.
 
-The loop is the usual one: tokenize a text, ask transformers for the loss, add up. Times are those
-of __main__'s one thread. `python -m benchmarks.bench_perplexity` measures the same by the clock on
-two threads, which wants a machine that does nothing else.
+The loop tokenizes a text, gets the loss from transformers, and adds it up. `python -m benchmarks`
+measures CPU time with one thread. `python -m benchmarks.bench_perplexity` measures wall time with
+two threads; use it only on an idle machine.
 """
 
 import random
@@ -17,7 +17,7 @@ from course_pkg.lm.datasets import load_examples, load_texts
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity.score import perplexity
 
-CASES = (  # what, texts, words of the shortest and the longest, pairs, least speed-up
+CASES = (  # what, texts, (fewest, most) words, pairs of measurements, required speed-up
     ("128 texts of 3–12 words", 128, (3, 12), 3, 3.0),
     ("128 texts of 3–60 words", 128, (3, 60), 3, 1.5),
     ("12 texts of 5–200 words", 12, (5, 200), 3, 0.9),
@@ -28,7 +28,7 @@ BATCH_SIZE = 16  # the default of `perplexity`
 
 
 def measure(timed: Callable[[Callable[[], object]], float] = _timed) -> list[Comparison]:
-    """Seconds for perplexity of the same texts, ours and the loop's, in turns; SmolLM2."""
+    """Time for the perplexity of the same texts with SmolLM2, ours and the loop's alternately."""
     model, tokenizer = load("smollm2-135m")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device)
@@ -37,23 +37,23 @@ def measure(timed: Callable[[Callable[[], object]], float] = _timed) -> list[Com
         texts = cut(number, *words, seed=0)
         ours = _ours(model, tokenizer, texts)
         loop = _loop(model, tokenizer, texts)
-        difference = abs(ours() - loop())  # warms up both, too
+        difference = abs(ours() - loop())  # also warms up both
         if difference > 5e-5:
-            raise AssertionError(f"{what}: the two differ by {difference:.1e} nats a token")
+            raise AssertionError(f"{what}: the results differ by {difference:.1e} nats per token")
         times = []
         for pair in range(pairs):
             calls = (ours, loop) if pair % 2 else (loop, ours)
             measured = [timed(call) for call in calls]
             times.append(measured if pair % 2 else measured[::-1])
-        mine, theirs = (1000 * statistics.median(column) for column in zip(*times, strict=True))
+        ours_ms, loop_ms = (1000 * statistics.median(column) for column in zip(*times, strict=True))
         ratio = statistics.median(one / other for one, other in times)
         name = f"perplexity, SmolLM2-135M, {what}, {device.type}, median of {pairs} pairs"
-        found.append(Comparison(name, "ms", mine, theirs, ratio, 1 / speed_up))
+        found.append(Comparison(name, "ms", ours_ms, loop_ms, ratio, 1 / speed_up))
     return found
 
 
 def cut(number: int, least: int, most: int, seed: int) -> list[str]:
-    """So many texts of least to most words, cut one after the other from the course's own text."""
+    """Consecutive pieces of the course's texts, each of `least` to `most` words."""
     generator = random.Random(seed)
     examples = [
         example for split in ("train", "held-out") for example in load_examples(split=split)
@@ -85,7 +85,7 @@ def _loop(model, tokenizer, texts: Sequence[str]) -> Callable[[], float]:
     return loop
 
 
-def _by_the_clock(call: Callable[[], object]) -> float:
+def _wall_seconds(call: Callable[[], object]) -> float:
     started = time.perf_counter()
     call()
     return time.perf_counter() - started
@@ -93,6 +93,6 @@ def _by_the_clock(call: Callable[[], object]) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    for result in measure(_by_the_clock):
+    for result in measure(_wall_seconds):
         seconds = f"{result.ours / 1000:.2f} s, the loop {result.theirs / 1000:.2f} s"
         print(f"{result.what}: {seconds}, {1 / result.ratio:.2f}×", flush=True)

@@ -1,4 +1,4 @@
-"""ROUGE-L and ROUGE-Lsum of texts of 1,000 tokens: ours against Google's rouge-score."""
+"""ROUGE-L and ROUGE-Lsum of texts of 1,000 tokens: ours and Google's rouge-score."""
 
 import random
 
@@ -7,12 +7,15 @@ from rouge_score.rouge_scorer import RougeScorer
 from benchmarks.compare import Comparison, compare_times
 from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n
 
-LIMIT, LIMIT_LINES = 0.1, 0.2  # ROUGE-L in at most a tenth of the time; of short lines, a fifth
+LIMIT, LIMIT_LINES = (
+    0.1,
+    0.2,
+)  # at most this share of rouge-score's time; the second for short lines
 TOKENS, LINES, WORDS = 1000, 40, 5000
 
 
 def measure(seconds: float = 60.0) -> list[Comparison]:
-    """Computing time of one score, tokenizing included, of the same two texts for both."""
+    """CPU time of one score of the same two texts, including tokenizing."""
     reference, hypothesis = _texts()
     kinds = {
         "ROUGE-L": ("rougeL", rouge_l, LIMIT),
@@ -22,9 +25,9 @@ def measure(seconds: float = 60.0) -> list[Comparison]:
     found = []
     for what, (kind, score, limit) in kinds.items():
         scorer = RougeScorer([kind])
-        mine, yours = score(hypothesis, reference), scorer.score(reference, hypothesis)[kind]
-        if (mine.precision, mine.recall, mine.fmeasure) != tuple(yours):
-            raise AssertionError(f"{what}: ours is {mine}, rouge-score's {yours}")
+        ours, theirs = score(hypothesis, reference), scorer.score(reference, hypothesis)[kind]
+        if (ours.precision, ours.recall, ours.fmeasure) != tuple(theirs):
+            raise AssertionError(f"{what}: ours is {ours}, rouge-score's is {theirs}")
         found.append(
             compare_times(
                 f"{what}, {TOKENS} tokens each, cpu: against rouge-score",
@@ -38,7 +41,7 @@ def measure(seconds: float = 60.0) -> list[Comparison]:
 
 
 def _texts() -> tuple[str, str]:
-    """A reference of Zipf-like words, a sentence on each line, and a copy with half of it new."""
+    """A reference with Zipf-like words, one sentence per line, and a copy with half of them new."""
     rng = random.Random(0)
 
     def word() -> str:

@@ -1,4 +1,4 @@
-"""Fair comparisons: the same inputs in one process, in turns, on a machine that others use too."""
+"""Fair comparisons on a shared machine: the same inputs, alternating in one process."""
 
 import gc
 import json
@@ -38,12 +38,12 @@ def compare_times(
     limit: float,
     warmup: int = 1,
 ) -> Comparison:
-    """Time two calls in turns for about so many seconds; the order alternates.
+    """Time two calls alternately for about `seconds` seconds.
 
-    The ratio is the median over pairs of ours / theirs: what slows the machine for longer than a
-    pair slows both. The times reported are medians, in milliseconds: wall time on a GPU, and on
-    a CPU the computing time of the one thread that __main__ allows, which other programs
-    disturb least.
+    The ratio is the median over pairs of ours / theirs: a slowdown of the machine that lasts
+    longer than a pair affects both. The reported times are medians in milliseconds: wall time on a
+    GPU; on a CPU, CPU time of the only thread that __main__ allows, which other programs disturb
+    least.
     """
     for _ in range(warmup):
         _timed(ours)
@@ -61,21 +61,23 @@ def compare_times(
             pairs.append((first, second))
     finally:
         gc.enable()
-    mine, yours = (1000 * statistics.median(column) for column in zip(*pairs, strict=True))
+    ours_ms, theirs_ms = (1000 * statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(first / second for first, second in pairs)
-    return Comparison(f"{what}, median of {len(pairs)} pairs", "ms", mine, yours, ratio, limit)
+    return Comparison(
+        f"{what}, median of {len(pairs)} pairs", "ms", ours_ms, theirs_ms, ratio, limit
+    )
 
 
 def compare_memory(
     what: str, ours: Callable[[], object], theirs: Callable[[], object], *, limit: float
 ) -> Comparison:
-    """The most tensor memory, in MiB, that each call holds above what was there before it.
+    """The peak of the tensor memory that each call adds, in MiB.
 
-    On a GPU torch's allocator counts it; on a CPU torch's profiler sees every allocation. Unlike
-    a process's resident size, both are exact and repeat.
+    On a GPU, torch's allocator counts it; on a CPU, torch's profiler records every allocation.
+    Unlike a process's resident size, both are exact and repeatable.
     """
-    mine, yours = (_peak_bytes(call) / 2**20 for call in (ours, theirs))
-    return Comparison(what, "MiB", mine, yours, mine / yours, limit)
+    ours_mib, theirs_mib = (_peak_bytes(call) / 2**20 for call in (ours, theirs))
+    return Comparison(what, "MiB", ours_mib, theirs_mib, ours_mib / theirs_mib, limit)
 
 
 def _timed(call: Callable[[], object]) -> float:
@@ -88,7 +90,7 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _peak_bytes(call: Callable[[], object]) -> int:
-    call()  # lazily made state (of the optimizer, say) is not part of a step
+    call()  # state that is created once, such as the optimizer's, is not part of a step
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -105,8 +107,8 @@ def _peak_bytes(call: Callable[[], object]) -> int:
         events = json.loads(trace.read_text())["traceEvents"]
     changes = [event for event in events if event.get("name") == "[memory]"]
     changes.sort(key=lambda event: event["args"]["Ev Idx"])
-    now = peak = 0
+    current = peak = 0
     for change in changes:
-        now += change["args"]["Bytes"]
-        peak = max(peak, now)
+        current += change["args"]["Bytes"]
+        peak = max(peak, current)
     return peak

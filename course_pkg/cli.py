@@ -1,6 +1,6 @@
 """The `course` command: doctor, model, start, release, check, grade and sample-class.
 
-Each callback only parses and prints; the work is in the module that it names.
+Each function only parses options and prints; the module that it imports does the work.
 
 Chapter: setup.
 """
@@ -33,10 +33,10 @@ def course() -> None:
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Say what this machine has and lacks for the course, and how to mend it.
+    """Check whether this machine has what the course needs, and print how to fix what is missing.
 
-    Exit code 0 if the essentials are there (Python, torch, the model or its package, room
-    for it), 1 if one is missing. Whatever else is missing only narrows what can be done.
+    Exit code 0 if the essentials are present (Python, torch, the model or its package, disk
+    space for it), 1 if one is missing. Without the others, you can still read the course.
     """
     from course_pkg import doctor as checks
 
@@ -52,7 +52,7 @@ def doctor(
 def model(
     name: Annotated[str, typer.Argument(help="A model's name, hub id or folder.")] = "smollm2-135m",
 ) -> None:
-    """Make a model ready for offline use, and print the folder that it is in."""
+    """Prepare a model for offline use, and print its folder."""
     from course_pkg.lm import smollm2
     from course_pkg.lm.errors import ModelError
 
@@ -66,14 +66,16 @@ def model(
     except ModelError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(folder or f"{name} is built in memory: nothing to prepare")
+    typer.echo(folder or f"{name} is built in memory, so there is nothing to prepare")
 
 
 @app.command()
 def start(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
 ) -> None:
-    """Copy an assignment from exercises/ to work/, to do it there. Run in the course's folder."""
+    """Copy an assignment from exercises/ to work/, where you solve it.
+
+    Run this in the course's folder."""
     from course_pkg.grading.gradebook.release import ReleaseError, start_work
 
     try:
@@ -87,7 +89,7 @@ def start(
 def release(
     assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
 ) -> None:
-    """Make the students' notebooks in exercises/ from solutions/."""
+    """Generate the students' notebooks in exercises/ from solutions/."""
     from course_pkg.grading.gradebook.release import ReleaseError, release_assignment
 
     for assignment in assignments:
@@ -132,28 +134,33 @@ def check(
 def grade(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
     submitted: Annotated[
-        Path, typer.Option(help="Folder or zip of hand-ins: nbgrader's layout, or <student>.ipynb.")
+        Path,
+        typer.Option(help="Folder or zip of submissions: nbgrader's layout, or <student>.ipynb."),
     ] = Path("submitted"),
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=32, help="Submissions at a time [default: cores + 1]")
+        int | None,
+        typer.Option(min=1, max=32, help="Submissions to grade at once [default: cores + 1]"),
     ] = None,
-    time_limit: Annotated[float, typer.Option(min=1, help="Seconds for a submission.")] = 600,
-    cell_timeout: Annotated[float, typer.Option(min=1, help="Seconds for a cell.")] = 120,
-    memory: Annotated[float, typer.Option(min=0.5, help="GB for a submission.")] = 4,
-    student: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds per submission.")] = 600,
+    cell_timeout: Annotated[float, typer.Option(min=1, help="Seconds per cell.")] = 120,
+    memory: Annotated[float, typer.Option(min=0.5, help="GB per submission.")] = 4,
+    student: Annotated[
+        list[str] | None, typer.Option(help="Grade only this student; repeatable.")
+    ] = None,
     regrade: Annotated[
-        bool, typer.Option("--regrade", help="Also what is graded already.")
+        bool, typer.Option("--regrade", help="Grade again what has a grade.")
     ] = False,
     unsafe_no_sandbox: Annotated[
-        bool, typer.Option("--unsafe-no-sandbox", help="Run hand-ins with all YOUR rights.")
+        bool, typer.Option("--unsafe-no-sandbox", help="Run submissions with YOUR permissions.")
     ] = False,
 ) -> None:
-    """Grade an assignment's hand-ins, each in a sandbox of its own. Run in the course's folder.
+    """Grade an assignment's submissions, each in a separate sandbox.
 
-    Exit code 0: every one is graded. 1: every one has its score, but some are to be looked at, and
-    the summary names them. 2: it can't be done as it was asked for. 3: this machine can't confine
-    a hand-in, so none was run. 4: the grader failed on one or more; run it again. 130: it was
-    interrupted; run it again, and it goes on.
+    Run this in the course's folder. Exit code 0: every submission is graded. 1: every submission
+    has a score, but you should look at those that the summary names. 2: the arguments or files are
+    not usable. 3: this machine can't sandbox submissions, so none was run. 4: the grader failed on
+    at least one submission; run the command again. 130: interrupted; run the command again to
+    continue.
     """
     from course_pkg.grading.runs import command
 
@@ -165,14 +172,12 @@ def grade(
 
 @app.command()
 def sample_class(
-    into: Annotated[Path, typer.Option(help="The folder to make the class in.")] = Path(
-        "_build/class"
-    ),
+    into: Annotated[Path, typer.Option(help="The folder for the class.")] = Path("_build/class"),
 ) -> None:
-    """Grade a class of four on every assignment: full, half, stub, and a broken file.
+    """Grade a sample class of four on every assignment: full, half, stub, and a broken file.
 
-    Run it in the course's folder. Exit code 0 if it was graded, or can't be graded on this
-    machine (it says so, and writes no grades.csv); 1 if grading failed.
+    Run this in the course's folder. Exit code 0 if the class was graded, or if this machine can't
+    grade (the command then says why and writes no grades.csv); 1 if grading failed.
     """
     from course_pkg.grading.runs import progress
     from course_pkg.grading.runs import sample_class as sample

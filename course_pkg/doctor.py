@@ -1,8 +1,8 @@
-"""What this machine has and lacks for the course, with the fix for each thing lacking.
+"""Check whether this machine has what the course needs, with a fix for each problem.
 
-Each check looks at one thing, changes nothing, never raises, and returns a `Finding`.
-`diagnose` runs them all. Essentials (Python, torch, the model, room for it) decide whether
-the machine is fit: without a GPU, a sandbox or a browser the course can still be read.
+Each check examines one thing, changes nothing, and returns a `Finding`. `diagnose` runs them
+all. Only the essentials (Python, torch, the model, disk space for it) decide whether the machine
+is fit: without a GPU, a sandbox or a browser you can still read the course.
 
 Chapter: setup.
 """
@@ -20,7 +20,7 @@ from course_pkg.sandbox import probe as sandbox
 
 State = Literal["ok", "warning", "missing"]
 PYTHON_MIN, PYTHON_BELOW = (3, 11), (3, 14)
-MEMORY_BYTES = 6e9  # a LoRA step of SmolLM2 in fp32 with a notebook beside it
+MEMORY_BYTES = 6e9  # for a LoRA step of SmolLM2 in fp32, and a notebook
 CACHE_BYTES = 1e9
 REPO_BYTES = 1e9
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -28,7 +28,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: what was found, and how to fix it where it is not ok."""
+    """The result of one check: what was found, and how to fix it if it is not ok."""
 
     name: str
     state: State
@@ -38,7 +38,7 @@ class Finding:
 
 
 def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Finding:
-    """Whether this Python is one that the course runs on: 3.11 to 3.13.
+    """Whether the course runs on this version of Python: 3.11 to 3.13.
 
     >>> check_python((3, 9, 2)).state
     'missing'
@@ -46,7 +46,7 @@ def check_python(version: tuple[int, int, int] = sys.version_info[:3]) -> Findin
     found = ".".join(map(str, version))
     if PYTHON_MIN <= version[:2] < PYTHON_BELOW:
         return Finding("Python", "ok", found, essential=True)
-    fix = "make a virtual environment with Python 3.11, 3.12 or 3.13"
+    fix = "create a virtual environment with Python 3.11, 3.12 or 3.13"
     return Finding("Python", "missing", found, fix, essential=True)
 
 
@@ -75,18 +75,18 @@ def check_gpu() -> Finding:
             return Finding("GPU", "ok", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB{others}")
         built_for_cuda = torch.version.cuda is not None
     except Exception:
-        return Finding("GPU", "warning", "torch cannot tell", "fix torch first")
+        return Finding("GPU", "warning", "unknown: torch does not work", "fix torch first")
     if shutil.which("nvidia-smi") and not built_for_cuda:
-        fix = "install the CUDA build of torch to use it"
-        return Finding("GPU", "warning", "an NVIDIA driver, but torch is a CPU build", fix)
+        fix = "install the CUDA build of torch to use the GPU"
+        return Finding("GPU", "warning", "NVIDIA driver found, but torch is a CPU build", fix)
     found = "none: everything runs on the CPU, and the GPU-only cells and tests are skipped"
     return Finding("GPU", "ok", found)
 
 
 def check_flash_attention(cuda: bool | None = None) -> Finding:
-    """Whether the optional flash-attn package is installed; without CUDA it is of no use.
+    """Whether the optional flash-attn package is installed; it needs CUDA.
 
-    cuda: whether there is a CUDA device; torch is asked unless given.
+    cuda: whether there is a CUDA device; by default, ask torch.
     """
     try:
         return Finding("flash-attn", "ok", metadata.version("flash-attn"))
@@ -97,19 +97,19 @@ def check_flash_attention(cuda: bool | None = None) -> Finding:
 
         cuda = torch.cuda.is_available()
     if not cuda:
-        return Finding("flash-attn", "ok", "not installed, and of no use without CUDA")
+        return Finding("flash-attn", "ok", "not installed, and not useful without CUDA")
     fix = "python -m pip install --no-build-isolation --no-deps -r requirements-gpu.txt"
     return Finding("flash-attn", "warning", "not installed (optional)", fix)
 
 
 def check_bubblewrap() -> Finding:
-    """Whether submissions can be confined here, which grading needs and reading does not."""
+    """Whether submissions can run in a sandbox here; grading needs this, reading does not."""
     state = sandbox.probe()
     return Finding("bubblewrap", "ok" if state.ok else "missing", state.detail, state.fix)
 
 
 def check_model() -> Finding:
-    """Whether SmolLM2 is in the cache and whole, or can be converted from its package."""
+    """Whether SmolLM2 is intact in the cache, or can be converted from its package."""
     from course_pkg.lm import smollm2
     from course_pkg.lm.errors import ModelError
 
@@ -121,12 +121,12 @@ def check_model() -> Finding:
         smollm2.find_gguf()
     except ModelError as error:
         return Finding("model", "missing", found, str(error), essential=True)
-    fix = "course model converts it in about 25 s (or the first use does)"
+    fix = "run course model to convert it, in about 25 s; the first use does the same"
     return Finding("model", "warning", found, fix, essential=True)
 
 
 def check_memory(total: int | None = None, available: int | None = None) -> Finding:
-    """Whether the memory that is free now is enough for fine-tuning SmolLM2; bytes.
+    """Whether enough memory is free for fine-tuning SmolLM2. total, available: in bytes.
 
     >>> check_memory(total=16_000_000_000, available=9_000_000_000).found
     '9.0 GB free of 16.0 GB'
@@ -139,16 +139,16 @@ def check_memory(total: int | None = None, available: int | None = None) -> Find
             total, available = memory.total, memory.available
         except Exception as error:
             fix = "python -m pip install psutil"
-            return Finding("memory", "warning", f"cannot tell ({error})", fix)
+            return Finding("memory", "warning", f"unknown ({error})", fix)
     found = f"{available / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
     if available >= MEMORY_BYTES:
         return Finding("memory", "ok", found)
-    fix = f"close other programs: fine-tuning wants {MEMORY_BYTES / 1e9:.0f} GB"
+    fix = f"close other programs: fine-tuning needs {MEMORY_BYTES / 1e9:.0f} GB"
     return Finding("memory", "warning", found, fix)
 
 
 def check_disk(name: str, folder: Path, needed: float, *, essential: bool = False) -> Finding:
-    """Whether the file system of a folder, which need not exist yet, has `needed` bytes free."""
+    """Whether the file system of a folder has `needed` bytes free; the folder need not exist."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     found = f"{free / 1e9:.1f} GB free at {folder}"
@@ -159,7 +159,7 @@ def check_disk(name: str, folder: Path, needed: float, *, essential: bool = Fals
 
 
 def check_cache_disk() -> Finding:
-    """Whether the converted model fits where it goes; a model that is there needs no room."""
+    """Whether the cache's disk has space for the converted model, unless it is there already."""
     from course_pkg.lm import smollm2
 
     there = smollm2.cache_state(deep=False).state == "valid"
@@ -168,7 +168,7 @@ def check_cache_disk() -> Finding:
 
 
 def check_browser() -> Finding:
-    """Whether there is a Chromium, which only the tests of the built pages need."""
+    """Whether Chromium is installed; only the tests of the built pages need it."""
     for program in BROWSERS:
         if path := shutil.which(program):
             return Finding("Chromium", "ok", path)
@@ -180,20 +180,21 @@ def check_lock(requirements: Path) -> Finding:
     """Whether the installed versions are those that requirements.txt pins."""
     if not requirements.is_file():
         found = f"no {requirements.name} in {requirements.parent}"
-        return Finding("lock", "warning", found, "run course doctor in the repository")
+        return Finding("lock", "warning", found, "run course doctor in the course's folder")
     pins = read_pins(requirements.read_text())
-    wrong = mismatches(pins)
-    if not wrong:
+    differences = mismatches(pins)
+    if not differences:
         return Finding("lock", "ok", f"all {len(pins)} pins match {requirements.name}")
-    shown = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+    more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+    shown = "; ".join(differences[:3]) + more
     fix = f"python -m pip install --no-deps -r {requirements.name}"
     return Finding("lock", "warning", shown, fix)
 
 
 def diagnose(repository: Path | None = None) -> list[Finding]:
-    """Run every check; a check that breaks is itself a finding.
+    """Run every check; if a check itself fails, that is a finding.
 
-    repository: the folder with requirements.txt; the current folder unless given.
+    repository: the folder with requirements.txt; by default the current folder.
     """
     here = (repository or Path.cwd()).absolute()
     checks: dict[str, Callable[[], Finding]] = {

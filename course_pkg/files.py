@@ -18,9 +18,9 @@ from typing import BinaryIO
 def atomic_file(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """Open a new binary file that replaces `path` when the block ends without an error.
 
-    A reader sees the old file or the new one, never a part, even after a power failure. If the
-    block raises, the old file stays and the new one is deleted. mode: permission bits of the
-    new file; by default those that `open` gives under the process's umask.
+    A reader sees the old file or the new one, never a partial file, even after a power failure.
+    If the block raises an error, the old file stays and the new one is deleted. mode: permission
+    bits of the new file; by default those that `open` gives under the process's umask.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -86,13 +86,13 @@ def lock(path: Path, *, wait: bool = True, mode: int = 0o600) -> Iterator[int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
     try:
-        with suppress(PermissionError):  # the file of another user keeps the mode it was given
+        with suppress(PermissionError):  # another user's file keeps its mode
             os.fchmod(descriptor, mode)
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield descriptor
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also if a forked process has it open
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # even if a forked process has the file open
     finally:
         os.close(descriptor)
 

@@ -1,7 +1,7 @@
 """What requirements.txt pins, and which installed packages differ from it.
 
-Reads exact pins (`name==version`) with their environment markers, and nothing else: hashes,
-options and ranges are passed over. It installs nothing.
+It reads exact pins (`name==version`) with their environment markers, and ignores hashes, options
+and ranges. It installs nothing.
 
 Chapter: setup.
 """
@@ -13,7 +13,7 @@ PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*==\s*([^\s;#\\]+)\s*(?:;([^#\\
 
 
 def read_pins(text: str) -> dict[str, str]:
-    """Names and versions that a requirements file pins for this system.
+    """The names and versions that a requirements file pins for this system.
 
     >>> read_pins("torch==2.13.0\\n# a comment\\nappnope==1 ; sys_platform == 'nowhere'")
     {'torch': '2.13.0'}
@@ -31,19 +31,19 @@ def read_pins(text: str) -> dict[str, str]:
 
 
 def mismatches(pins: dict[str, str]) -> list[str]:
-    """One short text for each pinned package that is absent or installed in another version.
+    """One line for each pinned package that is missing or has a different version.
 
-    A local label does not count: 2.13.0+cpu is 2.13.0.
+    Local version labels are ignored: 2.13.0+cpu counts as 2.13.0.
 
     >>> mismatches({"no-such-package": "1.0"})
-    ['no-such-package absent, not 1.0']
+    ['no-such-package: not installed, expected 1.0']
     """
-    wrong = []
-    for name, wanted in pins.items():
+    differences = []
+    for name, pinned in pins.items():
         try:
             installed = metadata.version(name).split("+")[0]
         except metadata.PackageNotFoundError:
-            installed = "absent"
-        if installed != wanted:
-            wrong.append(f"{name} {installed}, not {wanted}")
-    return wrong
+            installed = "not installed"
+        if installed != pinned:
+            differences.append(f"{name}: {installed}, expected {pinned}")
+    return differences

@@ -1,4 +1,4 @@
-"""Pages in Chromium: a tab that writes down what goes wrong, and texts that are hard to read."""
+"""Pages in Chromium: a tab that records errors, and a check for texts with low contrast."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 @contextmanager
 def running() -> Iterator:
-    """Chromium without a window: its interface allows no second at a time in one process."""
+    """Run headless Chromium. Playwright's sync API allows only one at a time per process."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip("needs Chromium (apt-get install chromium)")
@@ -24,7 +24,7 @@ def running() -> Iterator:
 
 
 class Tab:
-    """A page of a browser that writes down what goes wrong."""
+    """A browser page that records errors."""
 
     def __init__(self, browser, width=1280, scheme="light"):
         size = {"width": width, "height": 900}
@@ -38,7 +38,7 @@ class Tab:
 
     def _local(self, request):
         if not request.url.startswith(("file:", "data:", "blob:")):
-            self.problems.append(f"asks for {request.url}")
+            self.problems.append(f"requests {request.url}")
 
     def open(self, path: Path, query: str = ""):
         self.page.goto(f"file://{path.resolve()}{query}")
@@ -48,7 +48,7 @@ class Tab:
 
 
 def low_contrast(page, within: str = "main, .bd-sidebar-primary") -> list[str]:
-    """Texts under 4.5 to 1 against the first solid background behind them, as WCAG AA wants."""
+    """Texts whose contrast with the first solid background behind them is below 4.5 (WCAG AA)."""
     return page.evaluate(CONTRAST, within)
 
 

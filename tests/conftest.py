@@ -2,7 +2,9 @@
 
 import os
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported anywhere: no test uses a hub
+os.environ["HF_HUB_OFFLINE"] = (
+    "1"  # before any import of transformers, because no test uses the hub
+)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
@@ -19,7 +21,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out exhaustive tests unless they are asked for; skip what this machine cannot run."""
+    """Leave out exhaustive tests without --exhaustive; skip tests that this machine cannot run."""
     if not config.getoption("--exhaustive"):
         kept = [item for item in items if not item.get_closest_marker("exhaustive")]
         config.stash[LEFT_OUT] = len(items) - len(kept)
@@ -28,7 +30,7 @@ def pytest_collection_modifyitems(config, items):
     if any(item.get_closest_marker("gpu") for item in items):
         import torch
 
-        _skip(items, "gpu", torch.cuda.is_available(), "needs a CUDA device, and there is none")
+        _skip(items, "gpu", torch.cuda.is_available(), "needs a CUDA device")
 
 
 def _skip(items, marker, possible, reason):
@@ -38,7 +40,7 @@ def _skip(items, marker, possible, reason):
 
 
 def pytest_sessionfinish(session):
-    """Tell the process that prints the summary, if this is a worker of its."""
+    """If this is a worker of pytest-xdist, report the number to the main process."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["left_out"] = session.config.stash.get(LEFT_OUT, 0)
@@ -59,7 +61,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture
 def tiny():
-    """A fresh random model of two layers, and its byte tokenizer: change them at will."""
+    """A new random two-layer model and its byte tokenizer, which the test may change."""
     from course_pkg.lm.load import load
 
     return load("tiny")
@@ -67,17 +69,17 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window. It ends with the module: no fork survives its event loop."""
+    """Headless Chromium, closed after the module, because its event loop must not be forked."""
     with running() as program:
         yield program
 
 
 @pytest.fixture(scope="session")
 def smollm2():
-    """SmolLM2 and its tokenizer, one for all tests: leave both as you found them."""
+    """SmolLM2 and its tokenizer, shared by all tests, which must not change them."""
     from course_pkg.lm.load import load
 
     try:
         return load("smollm2-135m")
     except ModelError as error:
-        pytest.fail(f"SmolLM2 is needed here: {error}", pytrace=False)
+        pytest.fail(f"the test needs SmolLM2: {error}", pytrace=False)

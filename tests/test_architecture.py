@@ -1,4 +1,4 @@
-"""The architecture that the package promises: small modules, arrows one way, a light import."""
+"""The package's architecture: short modules, imports only from lower layers, a fast import."""
 
 import ast
 import subprocess
@@ -14,8 +14,8 @@ PACKAGE = "course_pkg"
 LONGEST = 250  # lines of a module
 HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "typer", "rich")
 
-# Who may import whom: a module imports from its own folder and from lower layers; where a folder
-# has layers of its own, not from a higher one of those either.
+# A module may import from its own folder and from lower layers. If its folder has several layers,
+# it may not import from the higher ones.
 LAYERS = {
     "files": -1,
     "pins": -1,
@@ -60,7 +60,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """The package's own modules that module `name` imports, wherever in the file it does."""
+    """The package's own modules that module `name` imports, anywhere in the file."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -68,7 +68,7 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) + 1 - node.level]
             base = ".".join((above if node.level else []) + ([node.module] if node.module else []))
-            # `from a.b import c` imports the module a.b.c if there is one, else a.b.
+            # `from a.b import c` imports the module a.b.c if it exists, otherwise a.b.
             inner = [f"{base}.{alias.name}" for alias in node.names]
             targets = [full if full in known else base for full in inner]
         else:
@@ -77,28 +77,28 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
 
 
 def layer(name: str) -> tuple[str, float]:
-    """The folder that a module belongs to, and its layer; the longest matching name counts."""
+    """A module's folder and its layer; the longest matching name in LAYERS decides."""
     inner = name.removeprefix(f"{PACKAGE}.")
     fits = [key for key in LAYERS if inner == key or inner.startswith(f"{key}.")]
     if not fits:
-        raise KeyError(f"{name}: no layer is given for it; add its folder to LAYERS")
+        raise KeyError(f"{name} has no layer: add its folder to LAYERS")
     return inner.split(".")[0], LAYERS[max(fits, key=len)]
 
 
 def upward_imports(root: Path) -> list[str]:
-    """Imports that do not go down: into a higher layer, or into another folder of the same."""
-    known, complaints = modules(root), []
+    """Imports from a higher layer, or from another folder in the same layer."""
+    known, found = modules(root), []
     for name, path in known.items():
         for target in imported(name, path, known):
-            if PACKAGE in (name, target):  # the package itself holds nothing but its version
+            if PACKAGE in (name, target):  # the package itself contains only its version
                 continue
             (folder, own), (other, below) = layer(name), layer(target)
             if (folder != other and below >= own) or (folder == other and below > own):
-                complaints.append(f"{name} (layer {own}) imports {target} (layer {below})")
-    return complaints
+                found.append(f"{name} (layer {own}) imports {target} (layer {below})")
+    return found
 
 
-def test_modules_are_short_enough_to_read_in_one_sitting():
+def test_modules_are_short():
     lines = {str(p.relative_to(ROOT)): len(p.read_text("utf-8").splitlines())
              for p in modules(ROOT).values()}  # fmt: skip
     assert {path: count for path, count in lines.items() if count > LONGEST} == {}
@@ -118,14 +118,14 @@ def test_imports_go_down():
         ("grading/results/store.py", "from ..runs import batch"),
     ],
 )
-def test_an_upward_import_is_noticed_however_it_is_written(tmp_path, module, source):
+def test_an_upward_import_is_detected_in_every_form(tmp_path, module, source):
     path = tmp_path / PACKAGE / module
     path.parent.mkdir(parents=True)
     path.write_text(source)
     assert len(upward_imports(tmp_path)) == 1
 
 
-def test_no_module_imports_itself_by_way_of_others():
+def test_there_are_no_import_cycles():
     known = modules(ROOT)
     graph = {name: set(imported(name, path, known)) - {name} for name, path in known.items()}
     try:
@@ -136,14 +136,14 @@ def test_no_module_imports_itself_by_way_of_others():
 
 def test_every_module_and_every_public_name_has_a_docstring():
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    silent = []
+    undocumented = []
     for name, path in modules(ROOT).items():
         tree = ast.parse(path.read_text("utf-8"))
         if tree.body and not ast.get_docstring(tree):
-            silent.append(name)
+            undocumented.append(name)
         public = [n for n in tree.body if isinstance(n, kinds) and not n.name.startswith("_")]
-        silent += [f"{name}.{node.name}" for node in public if not ast.get_docstring(node)]
-    assert silent == []
+        undocumented += [f"{name}.{node.name}" for node in public if not ast.get_docstring(node)]
+    assert undocumented == []
 
 
 def test_importing_the_package_loads_nothing_heavy():

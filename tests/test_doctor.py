@@ -1,4 +1,4 @@
-"""`course doctor` on machines that have everything, and on machines that lack things."""
+"""`course doctor` on complete machines, and on machines that lack something."""
 
 import builtins
 import json
@@ -40,13 +40,13 @@ def without_module(monkeypatch, missing):
         ((3, 14, 0), "missing"),
     ],
 )
-def test_python_is_judged_by_its_version(version, state):
+def test_python_must_have_a_supported_version(version, state):
     finding = check_python(version)
     assert finding.state == state
     assert bool(finding.fix) == (state == "missing")
 
 
-def test_torch_says_its_version_and_build():
+def test_the_finding_for_torch_has_its_version():
     import torch
 
     finding = doctor.check_torch()
@@ -77,7 +77,7 @@ def test_a_gpu_is_named_with_its_memory(monkeypatch):
     assert doctor.check_gpu().found == "NVIDIA Test 9000, 24 GB, and 1 more"
 
 
-def test_no_gpu_is_fine_and_says_what_it_means(monkeypatch):
+def test_no_gpu_is_ok_and_the_finding_explains_it(monkeypatch):
     fake_torch(monkeypatch)
     monkeypatch.setattr(shutil, "which", lambda program: None)
     finding = doctor.check_gpu()
@@ -92,7 +92,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_warning(monkeypatch):
 
 
 @pytest.mark.parametrize(("cuda", "state"), [(True, "warning"), (False, "ok")])
-def test_flash_attention_is_missed_only_where_there_is_cuda(monkeypatch, cuda, state):
+def test_missing_flash_attention_is_a_warning_only_with_cuda(monkeypatch, cuda, state):
     def absent(name):
         raise metadata.PackageNotFoundError(name)
 
@@ -111,7 +111,7 @@ def absent_package():
     raise MissingPackageError("the package is not installed: run pip")
 
 
-def test_a_cache_not_yet_built_is_a_warning_where_the_package_is_there(monkeypatch, tmp_path):
+def test_a_missing_cache_is_a_warning_if_the_package_is_installed(monkeypatch, tmp_path):
     monkeypatch.setenv("COURSE_CACHE", str(tmp_path))
     monkeypatch.setattr(smollm2, "find_gguf", lambda: Path("there.gguf"))
     finding = doctor.check_model()
@@ -126,7 +126,7 @@ def test_no_cache_and_no_package_make_the_machine_unfit(monkeypatch, tmp_path):
     assert finding.state == "missing" and "run pip" in finding.fix and not fit([finding])
 
 
-def test_a_damaged_cache_is_told(monkeypatch, tmp_path):
+def test_a_damaged_cache_is_a_warning(monkeypatch, tmp_path):
     monkeypatch.setenv("COURSE_CACHE", str(tmp_path))
     (tmp_path / smollm2.NAME).mkdir()
     monkeypatch.setattr(smollm2, "find_gguf", lambda: Path("there.gguf"))
@@ -144,7 +144,7 @@ def test_memory_is_read_from_this_machine():
 
 
 @pytest.mark.parametrize(("free", "state"), [(999, "missing"), (1000, "ok")])
-def test_disk_is_judged_by_what_is_free(monkeypatch, tmp_path, free, state):
+def test_too_little_free_disk_space_is_reported(monkeypatch, tmp_path, free, state):
     usage = shutil.disk_usage(tmp_path)._replace(free=free)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     finding = check_disk("disk", tmp_path / "not" / "there" / "yet", 1000)
@@ -157,25 +157,25 @@ def test_no_browser_is_a_warning(monkeypatch):
     assert finding.state == "warning" and "chromium" in finding.fix
 
 
-def test_a_lock_that_differs_is_told_by_name(tmp_path):
+def test_packages_that_differ_from_the_lock_are_named(tmp_path):
     lines = ["pytest==0.1", "not-there==1", "also-not-there==1", "nor-this==1"]
     (tmp_path / "requirements.txt").write_text("\n".join(lines))
     finding = doctor.check_lock(tmp_path / "requirements.txt")
     assert finding.state == "warning"
-    assert "not 0.1" in finding.found and "and 1 more" in finding.found
+    assert "expected 0.1" in finding.found and "and 1 more" in finding.found
     assert "requirements.txt" in finding.fix
 
 
-def test_a_lock_that_matches_is_ok(tmp_path):
+def test_packages_that_match_the_lock_are_ok(tmp_path):
     (tmp_path / "requirements.txt").write_text(f"pytest=={metadata.version('pytest')}\n")
     assert doctor.check_lock(tmp_path / "requirements.txt").state == "ok"
 
 
-def test_outside_the_repository_the_lock_is_not_judged(tmp_path):
+def test_the_lock_is_a_warning_outside_the_repository(tmp_path):
     assert doctor.check_lock(tmp_path / "requirements.txt").state == "warning"
 
 
-def test_a_check_that_breaks_is_itself_a_finding(monkeypatch, tmp_path):
+def test_a_check_that_fails_becomes_a_finding(monkeypatch, tmp_path):
     def broken():
         raise ZeroDivisionError("a bug")
 
@@ -199,7 +199,7 @@ POOR = Finding("bubblewrap", "missing", "not installed", "install it")
 
 
 @pytest.mark.parametrize(("findings", "code"), [([GOOD, POOR], 0), ([GOOD, BAD], 1)])
-def test_the_exit_code_says_whether_the_essentials_are_there(monkeypatch, findings, code):
+def test_the_exit_code_says_whether_the_essentials_are_present(monkeypatch, findings, code):
     monkeypatch.setattr(doctor, "diagnose", lambda: findings)
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == code
@@ -208,7 +208,7 @@ def test_the_exit_code_says_whether_the_essentials_are_there(monkeypatch, findin
     assert lines[1].startswith("missing\t") and lines[1].endswith("\tfix: install it")
 
 
-def test_json_holds_every_finding(monkeypatch):
+def test_json_contains_every_finding(monkeypatch):
     monkeypatch.setattr(doctor, "diagnose", lambda: [GOOD, BAD])
     result = CliRunner().invoke(app, ["doctor", "--json"])
     data = json.loads(result.stdout)
@@ -222,7 +222,7 @@ def test_course_model_prints_one_line_for_an_error():
     assert result.stderr.startswith("error: there is no model") and result.stderr.count("\n") == 1
 
 
-def test_course_model_needs_to_prepare_nothing_for_tiny():
+def test_course_model_has_nothing_to_prepare_for_tiny():
     result = CliRunner().invoke(app, ["model", "tiny"])
     assert result.exit_code == 0 and "nothing to prepare" in result.stdout
 

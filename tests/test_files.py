@@ -35,7 +35,7 @@ def test_a_written_file_has_its_content_and_mode(tmp_path, mode, expected):
 
 
 @pytest.mark.parametrize("error", [OSError("no space left on device"), KeyboardInterrupt()])
-def test_an_error_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, error):
+def test_an_error_while_writing_leaves_only_the_old_file(tmp_path, error):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(type(error)), atomic_file(path) as file:
@@ -68,7 +68,7 @@ def test_a_lock_excludes_others_until_the_block_ends(tmp_path):
     assert path.read_bytes() == b"held"
 
 
-def test_a_lock_file_has_its_mode_whatever_the_umask(tmp_path):
+def test_a_lock_file_has_its_mode_under_any_umask(tmp_path):
     old = os.umask(0o077)
     try:
         with lock(tmp_path / "shared", mode=0o666), lock(tmp_path / "own"):
@@ -79,14 +79,14 @@ def test_a_lock_file_has_its_mode_whatever_the_umask(tmp_path):
     assert mode_of(tmp_path / "own") == 0o600
 
 
-def test_a_link_is_not_followed(tmp_path):
+def test_a_lock_does_not_follow_links(tmp_path):
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError), lock(tmp_path / "lock"):
         pass
     assert not (tmp_path / "elsewhere").exists()
 
 
-HOLDER = """
+KILLED = """
 import os, signal, sys
 from pathlib import Path
 from course_pkg.files import lock
@@ -96,8 +96,8 @@ with lock(Path(sys.argv[1])):
 """
 
 
-def test_a_killed_holder_blocks_nobody(tmp_path):
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+def test_a_killed_process_releases_its_lock(tmp_path):
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "lock")]
     assert subprocess.run(command, timeout=60).returncode == -signal.SIGKILL
     with lock(tmp_path / "lock", wait=False):
         pass

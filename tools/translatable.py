@@ -1,9 +1,9 @@
-"""Extract what a translator translates: one .pot file per page, in _build/gettext.
+"""Extract the text for translators: one .pot file per page, in _build/gettext.
 
     python tools/translatable.py            # in the repository's folder, after `make book`
 
-Pages are not run: their outputs come from the cache that `make book` filled. Ends with an error
-if a page of the table of contents has no file, or a file without the page's title.
+Pages do not run: their outputs come from the cache of `make book`. The exit code is 1 if a page in
+the table of contents has no .pot file, or a .pot file without the page's title.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ OUT = Path("_build") / "gettext"
 
 
 def pages(root: Path) -> list[str]:
-    """Every page that the table of contents names."""
+    """Every page in the table of contents."""
     toc = yaml.safe_load((root / "_toc.yml").read_text("utf8"))
     return [toc["root"], *re.findall(r"'file': '([^']+)'", str(toc))]
 
 
 def title(page: Path) -> str:
-    """The first heading of a MyST page, as it is written."""
+    """The first heading of a MyST page, in its source form."""
     body = re.sub(r"\A---\n.*?\n---\n", "", page.read_text("utf8"), flags=re.DOTALL)
     found = re.search(r"^# (.+?)\s*$", body, re.MULTILINE)
     if found is None:
-        raise ValueError(f"{page} has no title: its first heading should be a line `# Title`")
+        raise ValueError(f"{page} has no title: add a line `# Title` as its first heading")
     return found[1]
 
 
-def lacking(root: Path) -> list[str]:
-    """Complaints about pages that were not extracted."""
-    complaints = []
+def problems(root: Path) -> list[str]:
+    """A line for each page that was not extracted."""
+    found = []
     for page in pages(root):
         template = (root / OUT / page).with_suffix(".pot")
         if not template.is_file():
-            complaints.append(f"{page}: no {OUT / page}.pot")
+            found.append(f"{page}: no {OUT / page}.pot")
             continue
         with template.open("rb") as file:
             messages = {message.id for message in read_po(file)}
         if (expected := title((root / page).with_suffix(".md"))) not in messages:
-            complaints.append(f"{page}: its title, {expected!r}, is not in {OUT / page}.pot")
-    return complaints
+            found.append(f"{page}: its title, {expected!r}, is not in {OUT / page}.pot")
+    return found
 
 
 def extract(root: Path) -> int:
@@ -63,7 +63,7 @@ def extract(root: Path) -> int:
             "latex_individualpages": False,
             "nitpicky": True,
         },
-        doctreedir=root / "_build" / ".doctrees-gettext",  # gettext's trees are of another kind
+        doctreedir=root / "_build" / ".doctrees-gettext",  # not interchangeable with HTML's
         builder="gettext",
         warningiserror=True,
         keep_going=True,
@@ -75,9 +75,9 @@ def main() -> int:
     root = Path.cwd()
     if failed := extract(root):
         return failed
-    complaints = lacking(root)
-    print("\n".join(complaints) or f"{len(pages(root))} pages in {OUT}")
-    return 1 if complaints else 0
+    found = problems(root)
+    print("\n".join(found) or f"{len(pages(root))} pages in {OUT}")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What fine-tuning costs: parameters and bytes, for any transformers config, without weights.
+"""The cost of fine-tuning in parameters and bytes, for any transformers config, without weights.
 
-The model is built on torch's meta device, where tensors have shapes and no storage, so the
-counts are those of the real class, tied and grouped weights included, in milliseconds.
-Bytes are an account, not a measurement: allocator overhead, temporary buffers and the CUDA
-context are left out. Chapter: adapters/lora.
+The model is built on torch's meta device, where tensors have shapes but no storage, so
+counting takes milliseconds and uses the real class, with its tied and grouped weights.
+Bytes are calculated, not measured: they leave out allocator overhead, temporary buffers and the
+CUDA context. Chapter: adapters/lora.
 """
 
 import copy
@@ -34,7 +34,8 @@ BLOCK_SIZE, CONSTANT_BLOCK_SIZE = 64, 256  # QLoRA's, for weights and for their 
 class ParameterCount:
     """How many parameters a fine-tuning method keeps and trains.
 
-    base: the model's own, tied ones once; adapter: LoRA's; trainable: those that get a gradient.
+    base: parameters of the model, tied ones counted once; adapter: parameters that LoRA adds;
+    trainable: parameters that get a gradient.
     """
 
     method: str
@@ -44,12 +45,12 @@ class ParameterCount:
 
     @property
     def total(self) -> int:
-        """Base and adapter together: what PEFT prints as "all params"."""
+        """Base plus adapter, which PEFT prints as "all params"."""
         return self.base + self.adapter
 
     @property
     def share(self) -> float:
-        """Trainable over total, between 0 and 1."""
+        """Trainable divided by total, between 0 and 1."""
         return self.trainable / self.total
 
     def table(self) -> str:
@@ -60,7 +61,7 @@ class ParameterCount:
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a training step holds at its peak; what was assumed."""
+    """The peak memory of a training step in bytes, and the assumptions behind it."""
 
     method: str
     weights: int
@@ -77,7 +78,7 @@ class MemoryEstimate:
         return held + self.activations
 
     def table(self) -> str:
-        """The parts in GiB (2^30 bytes) as aligned text, the assumptions below."""
+        """The parts in GiB (2^30 bytes) as aligned text, followed by the assumptions."""
         names = ("weights", "master_weights", "gradients", "optimizer_state", "activations")
         rows = [(name, f"{getattr(self, name) / 2**30:.3f} GiB") for name in (*names, "total")]
         notes = "\n".join(f"- {note}" for note in self.assumptions)
@@ -102,14 +103,14 @@ def count_parameters(
 
     method: "full" trains all; "lora" and "qlora" train r·(in + out) per module that `lora` names.
     Raises TypeError unless config is a transformers config; ValueError if lora is missing or
-    superfluous; what find_targets raises. Source: Hu et al. 2021, section 4.2.
+    not needed; and what find_targets raises. Source: Hu et al. 2021, section 4.2.
 
     >>> from transformers import LlamaConfig
     >>> count = count_parameters(LlamaConfig(), "lora", LoRAConfig(8, target_modules=["q_proj"]))
     >>> f"{count.base:,} {count.trainable:,}"  # Llama-2-7B: 32 layers of 8·(4096 + 4096)
     '6,738,415,616 2,097,152'
     """
-    model = _skeleton(config)
+    model = _meta_model(config)
     adapter = _adapter_parameters(model, method, lora)
     base = sum(parameter.numel() for parameter in model.parameters())
     return ParameterCount(method, base, adapter, base if method == "full" else adapter)
@@ -127,10 +128,10 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Bytes for one training step in mixed precision with AdamW.
 
-    batch_size in sequences, sequence_length in tokens. activations: as `activation_bytes` says.
+    batch_size in sequences, sequence_length in tokens. activations: see `activation_bytes`.
     master_weights: whether full fine-tuning keeps an fp32 copy of its 16-bit weights.
-    Raises as count_parameters does; ValueError for sizes below 1 or an unknown choice.
-    Sources: Rajbhandari et al. 2020 (ZeRO), section 3.1, for 16 bytes a trained parameter;
+    Raises what count_parameters raises; ValueError for sizes below 1 or an unknown choice.
+    Sources: Rajbhandari et al. 2020 (ZeRO), section 3.1, for 16 bytes per trained parameter;
     Dettmers et al. 2023 (QLoRA), section 3.
 
     >>> from transformers import LlamaConfig
@@ -138,7 +139,7 @@ def estimate_memory(
     >>> (estimate.total - estimate.activations) / 6_738_415_616
     16.0
     """
-    model = _skeleton(config)
+    model = _meta_model(config)
     adapter = _adapter_parameters(model, method, lora)
     base = sum(parameter.numel() for parameter in model.parameters())
     notes = ["AdamW with two fp32 moments; 16-bit base weights and activations"]
@@ -153,10 +154,10 @@ def estimate_memory(
         notes.append("adapters, their gradients and moments in fp32")
     if method == "qlora":
         bits = effective_bits(BLOCK_SIZE, CONSTANT_BLOCK_SIZE)
-        notes.append(f"NF4 at {bits:.3f} bits for nn.Linear weights; all else 16-bit")
+        notes.append(f"NF4 at {bits:.3f} bits for nn.Linear weights; everything else in 16 bits")
     size = activation_bytes(config, batch_size, sequence_length, activations)
     tokens = f"{batch_size} × {sequence_length} tokens"
-    notes.append(f"activations {activations}, {tokens}: as of a GPT block, for every method alike")
+    notes.append(f"activations {activations}, {tokens}: those of a GPT block, for every method")
     return MemoryEstimate(method, weights, master, gradients, state, size, tuple(notes))
 
 
@@ -167,7 +168,7 @@ def activation_bytes(
 
     With s tokens, b sequences, width h, a heads, L layers, v words: per layer sbh(34 + 5as/h) if
     all are stored; 34sbh if the attention scores are recomputed ("flash"); 2sbh, plus one whole
-    layer at a time, if "checkpointed". The ends add 4sbh(1 + v/h), fp32 logits included.
+    layer at a time, if "checkpointed". Embeddings and output add 4sbh(1 + v/h), with fp32 logits.
     Raises ValueError for sizes below 1, an unknown choice, or a config that lacks these numbers.
     Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
     Models", equation 1 and sections 4.3 and 5.
@@ -207,11 +208,11 @@ def effective_bits(block_size: int, constant_block_size: int) -> float:
     return 4 + 8 / block_size + 32 / (block_size * constant_block_size)
 
 
-def _skeleton(config: PreTrainedConfig) -> PreTrainedModel:
-    """The config's model without storage; a language model if there is one for it."""
+def _meta_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """The config's model on the meta device; a language model if transformers has one."""
     if not isinstance(config, PreTrainedConfig):
-        raise TypeError(f"need a transformers config (model.config), got {type(config).__name__}")
-    # Encoder-decoders first: BART and T5 have half-models in the other lists.
+        raise TypeError(f"config must be a transformers config, got {type(config).__name__}")
+    # Encoder-decoders first: the other mappings contain only one half of BART or T5.
     kinds = (AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForCausalLM, AutoModel)
     kind = next((k for k in kinds if type(config) in k._model_mapping), None)
     if kind is None:
@@ -224,7 +225,7 @@ def _adapter_parameters(model: nn.Module, method: Method, lora: LoRAConfig | Non
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}")
     if (lora is None) != (method == "full"):
-        raise ValueError(f'method "{method}" {"takes no" if method == "full" else "needs a"} lora')
+        raise ValueError(f'method "{method}" {"takes no" if lora else "needs a"} LoRAConfig')
     if lora is None:
         return 0
     targets = [model.get_submodule(name) for name in find_targets(model, lora.target_modules)]
@@ -232,7 +233,7 @@ def _adapter_parameters(model: nn.Module, method: Method, lora: LoRAConfig | Non
 
 
 def _nf4_savings(model: PreTrainedModel) -> int:
-    """Bytes that NF4 takes off 16-bit weights; the output embedding is never quantized."""
+    """Bytes that NF4 saves against 16-bit weights; the output embedding is never quantized."""
     saved = 0
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.get_output_embeddings():

@@ -1,12 +1,13 @@
-"""Save and load adapters in PEFT's own format, so that both libraries read each other's.
+"""Save and load adapters in PEFT's format, so that each library can read the other's files.
 
 A folder holds adapter_config.json and adapter_model.safetensors, whose keys are
 base_model.model.<module>.lora_A.weight and ….lora_B.weight, without the adapter's name.
-What this package does not implement (DoRA, ranks per module, trained biases, modules saved
-whole, …) is refused on loading, never ignored. Chapter: adapters/lora.
+Loading refuses settings that this package does not implement (DoRA, ranks per module, trained
+biases, modules saved in full, …) instead of ignoring them. Chapter: adapters/lora.
 """
 
 import json
+import operator
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,17 +24,17 @@ from course_pkg.files import write_atomically
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-# Keys that say nothing about what the adapter computes once its weights are given …
-NEUTRAL = {
+# Settings that do not change what an adapter with given weights computes.
+IGNORED_KEYS = {
     "auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode",
     "megatron_core", "peft_version", "qalora_group_size", "revision", "task_type",
 }  # fmt: skip
-UNDERSTOOD = {
+SUPPORTED_KEYS = {
     "bias", "init_lora_weights", "lora_alpha", "lora_dropout", "peft_type", "r",
     "target_modules", "use_rslora",
 }  # fmt: skip
-# … and ways of starting an adapter that leave the base weights alone (PiSSA, OLoRA, … do not).
-HARMLESS_STARTS = (True, False, "gaussian", "eva", "orthogonal")
+# Initializations that do not change the base weights; PiSSA and OLoRA, for example, do.
+SUPPORTED_INITIALIZATIONS = (True, False, "gaussian", "eva", "orthogonal")
 
 
 def save_adapter(
@@ -41,8 +42,8 @@ def save_adapter(
 ) -> None:
     """Write one adapter to a folder that PeftModel.from_pretrained can load.
 
-    A reader never sees half a file: each is written aside and renamed, weights first.
-    Raises ValueError if the model has no such adapter.
+    Each file is written under a temporary name and then renamed, weights first, so that a reader
+    never sees half a file. Raises ValueError if the model has no such adapter.
 
     >>> from course_pkg.adapters.injection import inject_lora
     >>> model = nn.Sequential(nn.Linear(4, 4))
@@ -58,7 +59,7 @@ def save_adapter(
     targets = config.target_modules
     if isinstance(targets, tuple):
         targets = list(targets)
-    elif targets.lower() == "all-linear":  # PEFT, too, writes out the names it stood for
+    elif targets.lower() == "all-linear":  # PEFT also writes the modules' names
         targets = list(layers)
     base = getattr(model, "config", None)
     described = {
@@ -92,10 +93,11 @@ def load_adapter(
 ) -> LoRAConfig:
     """Add an adapter from a folder that this package or PEFT wrote; return its configuration.
 
-    The name is the one it gets here; it need not be the one it was trained under. As after
-    inject_lora, a model's first adapter is active at once, a later one after `set_adapter`.
-    Raises FileNotFoundError, or ValueError if the files are damaged, ask for something that is not
-    implemented, or belong to another model; the model is then unchanged.
+    adapter_name: its name in this model, which may differ from the name it was trained under. As
+    with inject_lora, a model's first adapter becomes active; activate later ones with
+    `set_adapter`. Raises FileNotFoundError if a file is missing; ValueError if a file is damaged,
+    needs something that is not implemented, or belongs to a different model. The model is then
+    unchanged.
 
     >>> from course_pkg.adapters.injection import inject_lora
     >>> model, other = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4))
@@ -109,7 +111,7 @@ def load_adapter(
     folder = Path(folder)
     config = _read_config(folder)
     weights = _read_weights(folder)
-    pairs = _pair_up(weights, folder)
+    pairs = _group_by_module(weights, folder)
     _check_fit(model, config, pairs, folder)
     wrap(model, list(pairs), config, adapter_name)
     with torch.no_grad():
@@ -122,54 +124,59 @@ def load_adapter(
 def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, LoRALinear]:
     layers = {n: layer for n, layer in lora_layers(model).items() if adapter_name in layer.configs}
     if not layers:
-        raise ValueError(f"no adapter {adapter_name!r} here; there are: {adapter_names(model)}")
+        raise ValueError(
+            f"the model has no adapter {adapter_name!r}; its adapters are {adapter_names(model)}"
+        )
     return layers
 
 
 def _read_config(folder: Path) -> LoRAConfig:
     path = folder / CONFIG_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"no {CONFIG_FILE} in {folder}: it is not an adapter's folder")
+        raise FileNotFoundError(f"{folder} has no {CONFIG_FILE}, so it is not an adapter folder")
     try:
         raw = json.loads(path.read_bytes())
         kind, bias = raw["peft_type"], raw.get("bias", "none")
-        start = raw.get("init_lora_weights", True)
+        initialization = raw.get("init_lora_weights", True)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a PEFT configuration: {error!r}") from error
-    asked = [key for key in raw if key not in NEUTRAL | UNDERSTOOD and raw[key]]
-    problems = [f"{key}={raw[key]!r}" for key in asked]
+    known = IGNORED_KEYS | SUPPORTED_KEYS
+    problems = [f"{key}={raw[key]!r}" for key in raw if key not in known and raw[key]]
     problems += [f"peft_type={kind!r}"] * (kind != "LORA") + [f"bias={bias!r}"] * (bias != "none")
-    problems += [f"init_lora_weights={start!r}"] * (start not in HARMLESS_STARTS)
+    if initialization not in SUPPORTED_INITIALIZATIONS:
+        problems.append(f"init_lora_weights={initialization!r}")
     if problems:
-        raise ValueError(f"{path} asks for what is not implemented here: {', '.join(problems)}")
+        raise ValueError(
+            f"{path} has settings that are not implemented here: {', '.join(problems)}"
+        )
     try:
         return LoRAConfig(
-            rank=raw["r"],
+            rank=operator.index(raw["r"]),  # raises TypeError unless it is an integer
             alpha=raw["lora_alpha"],
             dropout=raw.get("lora_dropout", 0.0),
             target_modules=raw["target_modules"],
             use_rslora=raw.get("use_rslora", False),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error!r}") from error
+        raise ValueError(f"{path} has an invalid setting: {error!r}") from error
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     path = folder / WEIGHTS_FILE
     if not path.is_file():
         pickled = (folder / "adapter_model.bin").exists()
-        why = "; adapter_model.bin is a pickle, which can run code: convert it" if pickled else ""
-        raise FileNotFoundError(f"no {WEIGHTS_FILE} in {folder}{why}")
+        note = "; adapter_model.bin is a pickle, which can run code: convert it" if pickled else ""
+        raise FileNotFoundError(f"{folder} has no {WEIGHTS_FILE}{note}")
     try:
         return safetensors.load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or cut short ({error}); copy it again") from error
+        raise ValueError(f"{path} is damaged or truncated ({error}); copy it again") from error
 
 
-def _pair_up(weights: dict[str, Tensor], folder: Path) -> dict[str, dict[str, Tensor]]:
-    """Module name → its lora_A and lora_B."""
+def _group_by_module(weights: dict[str, Tensor], folder: Path) -> dict[str, dict[str, Tensor]]:
+    """The lora_A and lora_B of each module, by module name."""
     pairs: dict[str, dict[str, Tensor]] = {}
-    strange = []
+    unexpected = []
     for key, tensor in weights.items():
         name, _, part = key.removesuffix(".weight").rpartition(".")
         if (
@@ -179,36 +186,36 @@ def _pair_up(weights: dict[str, Tensor], folder: Path) -> dict[str, dict[str, Te
         ):
             pairs.setdefault(name.removeprefix(PREFIX), {})[part] = tensor
         else:
-            strange.append(key)
-    strange += [f"{name} without its partner" for name, pair in pairs.items() if len(pair) < 2]
-    if strange or not pairs:
-        raise ValueError(f"{folder} holds {_some(strange) or 'no tensors'}, not plain LoRA weights")
+            unexpected.append(key)
+    unexpected += [f"only half of {name}" for name, pair in pairs.items() if len(pair) < 2]
+    if unexpected or not pairs:
+        found = _first_few(unexpected) or "no tensors"
+        raise ValueError(f"{folder} must contain lora_A and lora_B of each module, found {found}")
     return pairs
 
 
 def _check_fit(model: nn.Module, config: LoRAConfig, pairs: dict, folder: Path) -> None:
-    linear = linear_modules(model)
-    everything = dict(model.named_modules())
+    modules = dict(model.named_modules())
     targets = config.target_modules
-    whole = isinstance(targets, str) and targets.lower() == "all-linear"
-    wanted = {name for name in linear if whole or matches(name, targets)}
+    every = isinstance(targets, str) and targets.lower() == "all-linear"
+    expected = {name for name in linear_modules(model) if every or matches(name, targets)}
     problems = []
     for name, pair in pairs.items():
-        module = everything.get(name)
+        module = modules.get(name)
         if not isinstance(module, nn.Linear | LoRALinear):
             kind = "missing" if module is None else f"a {type(module).__name__}, not an nn.Linear"
-            problems.append(f"{name} is {kind} in this model")
+            problems.append(f"in this model, {name} is {kind}")
             continue
         shapes = (config.rank, module.in_features), (module.out_features, config.rank)
         given = tuple(pair["lora_A"].shape), tuple(pair["lora_B"].shape)
         if given != shapes:
-            problems.append(f"{name} has A, B of shapes {given}, this model needs {shapes}")
-    problems += [f"{name} has no weights in the file" for name in sorted(wanted - set(pairs))]
+            problems.append(f"{name} has A and B of shapes {given}, expected {shapes}")
+    problems += [f"{name} has no weights in the file" for name in sorted(expected - set(pairs))]
     if problems:
-        problem = _some(problems)
-        raise ValueError(f"{folder} does not fit this {type(model).__name__}: {problem}")
+        details = _first_few(problems)
+        raise ValueError(f"{folder} does not fit this {type(model).__name__}: {details}")
 
 
-def _some(items: Sequence[str], limit: int = 3) -> str:
+def _first_few(items: Sequence[str], limit: int = 3) -> str:
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return "; ".join(items[:limit]) + more

@@ -1,7 +1,7 @@
-"""LoRA on a whole model: put it in, switch, disable, add up, merge, and take it out again.
+"""LoRA on a whole model: inject, switch, disable, combine, merge and remove adapters.
 
-Every function works on any nn.Module in place and finds the LoRALinear layers by itself, so
-there is no wrapper around the model: its class, methods and module names stay as they are.
+Every function changes any nn.Module in place and finds its LoRALinear layers. There is no
+wrapper around the model, so its class, methods and module names stay the same.
 Chapter: adapters/lora.
 """
 
@@ -23,13 +23,13 @@ def inject_lora(
     *,
     generator: torch.Generator | None = None,
 ) -> list[str]:
-    """Put a LoRA adapter on the modules that the config names; return their names.
+    """Add a LoRA adapter to the modules that the config names; return their names.
 
-    Freezes every other parameter. The model computes what it did, because B starts at zero.
-    A model's first adapter is active at once, a later one after `set_adapter`, as in PEFT.
-    generator: what A is drawn from, layer after layer; by default a new one with seed 0.
+    Freezes every other parameter. The model's output stays the same, because B starts at zero.
+    A model's first adapter becomes active; activate later ones with `set_adapter`, as in PEFT.
+    generator: draws A, layer by layer; by default a new generator with seed 0.
     Raises ValueError or TypeError if a target is unknown or not an nn.Linear, or if the adapter
-    exists already, and RuntimeError while merged; the model is then unchanged.
+    already exists, and RuntimeError while merged; the model is then unchanged.
     Source: Hu et al. 2021, section 4.2.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -48,15 +48,17 @@ def wrap(
     adapter_name: str,
     generator: torch.Generator | None = None,
 ) -> list[str]:
-    """Put an adapter on exactly the named nn.Linear modules: inject_lora, targets resolved."""
+    """Add an adapter to exactly the named nn.Linear modules, as inject_lora does."""
     present = lora_layers(model)
     if adapter_name in adapter_names(model):
         raise ValueError(
-            f"the model has an adapter {adapter_name!r} already; give the new one another name"
+            f"the model already has an adapter {adapter_name!r}; give the new one another name"
         )
     if any(layer.merged for layer in present.values()):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) before adding one")
-    LoRALinear(nn.Linear(1, 1, device="meta"), config, adapter_name)  # raises on an unusable name
+    LoRALinear(
+        nn.Linear(1, 1, device="meta"), config, adapter_name
+    )  # raises if the name is invalid
     generator = generator or torch.Generator().manual_seed(0)
     active = active_adapters(model) or [adapter_name]
     for name in names:
@@ -73,7 +75,7 @@ def wrap(
 
 
 def lora_layers(model: nn.Module) -> dict[str, LoRALinear]:
-    """Name → LoRALinear of every adapted layer, in the model's order."""
+    """Every LoRALinear of the model by its module name, in the model's order."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, LoRALinear)}
 
 
@@ -84,13 +86,13 @@ def adapter_names(model: nn.Module) -> list[str]:
 
 
 def active_adapters(model: nn.Module) -> list[str]:
-    """The names of the adapters that act now."""
+    """The names of the active adapters."""
     layers = lora_layers(model).values()
     return list(dict.fromkeys(name for layer in layers for name in layer.active))
 
 
 def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
-    """Let one adapter, or several whose effects add up, act and train; all others rest.
+    """Activate one adapter, or several whose effects add up; freeze and deactivate the others.
 
     Raises ValueError for a name that no layer has, RuntimeError while merged.
 
@@ -110,7 +112,7 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
 
 @contextmanager
 def disable_adapters(model: nn.Module) -> Iterator[None]:
-    """Within the block the model is the base model again.
+    """Disable every adapter within a `with` block; the model then computes what the base does.
 
     Raises RuntimeError while merged.
 
@@ -137,10 +139,10 @@ def add_weighted_adapter(
 ) -> None:
     """Add an adapter whose delta_W is exactly the weighted sum of the given adapters' delta_W.
 
-    Done by stacking: A = [w1·s1·A1; w2·s2·A2; …], B = [B1, B2, …], scale 1, so the rank is the sum
-    of the ranks. It is PEFT's combination_type="cat" (adding the A's and the B's themselves, as
-    "linear" does, gives cross terms B1·A2). The new adapter rests until `set_adapter`.
-    Raises ValueError for unknown names, a taken name, or weights that do not fit.
+    It stacks the adapters: A = [w1·s1·A1; w2·s2·A2; …], B = [B1, B2, …], with scale 1, so the rank
+    is the sum of the ranks. PEFT calls this combination_type="cat". (Its "linear" adds the A's and
+    the B's, which gives cross terms B1·A2.) Activate the new adapter with `set_adapter`.
+    Raises ValueError for unknown names, an existing new_name, or weights that do not fit.
 
     >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1), "a"))
     >>> _ = inject_lora(model, LoRAConfig(rank=2), "b")
@@ -150,7 +152,7 @@ def add_weighted_adapter(
     _require_adapters(model, names)
     if len(names) != len(weights) or not all(math.isfinite(weight) for weight in weights):
         raise ValueError(
-            f"need one finite weight per adapter, got {len(names)} names and weights {weights}"
+            f"expected a finite weight for each of {len(names)} adapters, got weights {weights}"
         )
     layers = {
         name: layer for name, layer in lora_layers(model).items() if set(names) & set(layer.configs)
@@ -165,42 +167,42 @@ def add_weighted_adapter(
             start = 0
             for name, weight in zip(names, weights, strict=True):
                 rows = slice(start, start := start + configs[name].rank)
-                if name in layer.configs:  # else its rows of A and columns of B stay zero
+                if name in layer.configs:  # otherwise its rows of A and columns of B stay zero
                     A[rows] = weight * layer.configs[name].scaling * layer.lora_A[name]
                     B[:, rows] = layer.lora_B[name]
 
 
 def merge_adapters(model: nn.Module) -> None:
-    """Fold the active adapters into every adapted layer's weight; twice is a no-op.
+    """Add the active adapters to the weight of every adapted layer; a second call does nothing.
 
-    Layers whose weight is tied to another module's are safe: the other keeps the old weight.
-    Raises ValueError if a sum is not finite; no layer is then merged that was not before.
+    If the weight is tied to another module's, the other module keeps the original weight.
+    Raises ValueError if a sum is not finite; every layer then stays as it was.
 
     >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
     >>> merge_adapters(model); model[0].merged
     True
     """
-    fresh = {name: layer for name, layer in lora_layers(model).items() if not layer.merged}
-    for name, layer in fresh.items():
+    unmerged = {name: layer for name, layer in lora_layers(model).items() if not layer.merged}
+    for name, layer in unmerged.items():
         try:
             layer.merge()
         except Exception as error:
-            for other in fresh.values():
+            for other in unmerged.values():
                 other.unmerge()
             error.add_note(f"in module {name}")
             raise
 
 
 def unmerge_adapters(model: nn.Module) -> None:
-    """Give every merged layer its own weight back, bit for bit."""
+    """Restore the original weight of every merged layer, bit for bit."""
     for layer in lora_layers(model).values():
         layer.unmerge()
 
 
 def remove_lora(model: nn.Module) -> None:
-    """Put the plain nn.Linear layers back: with the adapters folded in if merged, else as before.
+    """Replace every LoRALinear with its nn.Linear, which includes the adapters if they are merged.
 
-    After merge_adapters this gives an ordinary model to save or serve.
+    After merge_adapters, the result is an ordinary model that you can save or serve.
 
     >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
     >>> remove_lora(model); model[0]
@@ -212,24 +214,23 @@ def remove_lora(model: nn.Module) -> None:
 
 
 def freeze_base(model: nn.Module) -> None:
-    """Turn gradients off for every parameter that is not an adapter's."""
-    adapters = {
+    """Turn off gradients for every parameter outside the adapters."""
+    adapter_ids = {
         id(parameter)
         for layer in lora_layers(model).values()
         for parameter in (*layer.lora_A.values(), *layer.lora_B.values())
     }
     for parameter in model.parameters():
-        if id(parameter) not in adapters:
+        if id(parameter) not in adapter_ids:
             parameter.requires_grad_(False)
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Name → parameter of everything that gets a gradient."""
+    """Every parameter that requires a gradient, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def _require_adapters(model: nn.Module, names: Sequence[str]) -> None:
     known = adapter_names(model)
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise ValueError(f"no adapter {', '.join(map(repr, unknown))} here; there are: {known}")
+    if not names or not set(names) <= set(known):
+        raise ValueError(f"expected one or more of the adapters {known}, got {list(names)}")

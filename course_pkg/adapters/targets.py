@@ -1,11 +1,11 @@
-"""Which modules of a model an adapter goes on: by name endings, by regex, or all linear ones.
+"""Select the modules that get an adapter: by name endings, by regex, or all linear ones.
 
-The rules are PEFT's, so that one configuration means the same modules in both libraries:
+The rules are PEFT's, so that a configuration selects the same modules in both libraries:
 a list matches whole names or endings after a dot ("q_proj" finds "layers.0.self_attn.q_proj");
-a string is a regex that must match the whole name; "all-linear" is every nn.Linear but the
-output embedding. Stricter than PEFT: an entry of a list that matches nothing is an error.
-Narrower: nn.Linear only, so neither GPT-2's Conv1D (refused) nor the experts that transformers
-fuses into one tensor in mixture-of-experts models (not matched).
+a string is a regex that must match the whole name; "all-linear" is every nn.Linear except
+the output embedding. Stricter than PEFT: a list entry that matches nothing is an error.
+Narrower than PEFT: only nn.Linear can have an adapter. GPT-2's Conv1D is refused, and the experts
+that transformers fuses into one tensor in mixture-of-experts models are not matched.
 Chapter: adapters/lora.
 """
 
@@ -19,7 +19,7 @@ from course_pkg.adapters.lora import LoRALinear
 
 
 def matches(name: str, target_modules: str | Sequence[str]) -> bool:
-    """Whether a module's full name is meant by a list of endings or by a regex.
+    """Whether a module's full name matches a list of endings or a regex.
 
     Raises ValueError for a string that is not a regex.
 
@@ -39,9 +39,9 @@ def matches(name: str, target_modules: str | Sequence[str]) -> bool:
 
 
 def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Name → module of every nn.Linear and LoRALinear but the output embedding.
+    """Every nn.Linear and LoRALinear except the output embedding, by name.
 
-    Transformers' Conv1D (GPT-2) is in it as well, so that it is refused rather than left out.
+    Includes transformers' Conv1D (GPT-2), so that it is refused and not silently left out.
 
     >>> list(linear_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))))
     ['0', '2']
@@ -56,7 +56,7 @@ def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def adaptable_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Name → every submodule, without what is inside a LoRALinear; names are the base model's."""
+    """Every submodule by its name in the base model, without the parts of a LoRALinear."""
     modules: dict[str, nn.Module] = {}
     inside: tuple[str, ...] = ()
     for name, module in model.named_modules():
@@ -69,11 +69,11 @@ def adaptable_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def find_targets(model: nn.Module, target_modules: str | Sequence[str]) -> list[str]:
-    """The names of the modules that target_modules means, in the model's own order.
+    """The names of the modules that target_modules selects, in the model's order.
 
-    Raises ValueError if it, or an entry of a list, matches nothing (with the closest names), and
-    TypeError if it matches a module that is not an nn.Linear.
-    Source: PEFT's rules, see this module's docstring.
+    Raises ValueError if a regex or a list entry matches nothing; the message suggests names.
+    Raises TypeError if a selected module is not an nn.Linear.
+    Source: PEFT's rules; see this module's docstring.
 
     >>> model = nn.ModuleDict({"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)})
     >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
@@ -82,7 +82,7 @@ def find_targets(model: nn.Module, target_modules: str | Sequence[str]) -> list[
     if isinstance(target_modules, str) and target_modules.lower() == "all-linear":
         found = linear_modules(model)
         if not found:
-            raise ValueError(f"{type(model).__name__} holds no nn.Linear to adapt")
+            raise ValueError(f"{type(model).__name__} has no nn.Linear to adapt")
     else:
         modules = adaptable_modules(model)
         found = {name: module for name, module in modules.items() if matches(name, target_modules)}
@@ -103,7 +103,7 @@ def _nothing_matches(target: str, model: nn.Module) -> str:
     close = difflib.get_close_matches(target, leaves + linear, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
     regex = ""
-    if target in leaves:  # a lone name given as a string is a regex, which must match in full
+    if target in leaves:  # a string is a regex, which must match the whole name
         regex = f"; a string is a regex for the whole name, so write [{target!r}] instead"
     return (
         f"target_modules {target!r} matches no module of {type(model).__name__}"
@@ -119,7 +119,7 @@ def _not_linear(name: str, module: nn.Module) -> str:
         why = "nn.MultiheadAttention reads this layer's weight and never calls it"
     else:
         inner = [inner for inner, child in module.named_modules() if isinstance(child, nn.Linear)]
-        why = f"it holds {', '.join(inner[:8])}; name those" if any(inner) else "choose others"
+        why = f"it contains {', '.join(inner[:8])}; name those" if any(inner) else "choose others"
     return f"target {name!r} is a {kind}, and LoRALinear wraps nn.Linear only: {why}"
 
 

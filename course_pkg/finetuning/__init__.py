@@ -1,1 +1,1 @@
-"""Supervised fine-tuning: the training loop and what feeds it. Chapter: adapters/lora."""
+"""Supervised fine-tuning: prompts, masks, batches and the training loop. Chapter: adapters/lora."""

@@ -1,7 +1,7 @@
 """Batches for training: examples padded to the longest of the batch, in a seeded order.
 
-Padding is masked from attention by 0 and from the loss by IGNORE_INDEX, so a batch has the same
-loss as its examples one by one.
+Padding has 0 in the attention mask and IGNORE_INDEX in the labels, so a batch has the same loss as
+its examples computed one by one.
 
 Chapter: adapters/lora.
 """
@@ -17,7 +17,7 @@ from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
 def collate(examples: Sequence[TokenizedExample], pad_token_id: int) -> dict[str, Tensor]:
     """One batch: input_ids, attention_mask and labels, each int64 of shape (batch, longest).
 
-    Padding is on the right. pad_token_id: any token; the masks hide it.
+    Padding is on the right. pad_token_id: any token id, because the masks hide it.
     Raises ValueError for an empty batch.
 
     >>> short, long = TokenizedExample((5,), (5,)), TokenizedExample((6, 7), (-100, 7))
@@ -46,7 +46,7 @@ def batches(
     *,
     seed: int | None = None,
 ) -> list[dict[str, Tensor]]:
-    """Collated batches that hold every example once; the last batch may be smaller.
+    """Collated batches that contain every example once; the last batch may be smaller.
 
     seed: shuffles the examples, the same way for the same seed; None keeps the given order.
     Raises ValueError for no examples or a batch_size below 1.
@@ -57,7 +57,7 @@ def batches(
     """
     if not examples or batch_size < 1:
         raise ValueError(
-            f"{len(examples)} examples in batches of {batch_size}; at least one of each is needed"
+            f"got {len(examples)} examples and batch_size {batch_size}; both must be at least 1"
         )
     order = list(range(len(examples)))
     if seed is not None:

@@ -1,7 +1,7 @@
 """Checkpoints of a training run: everything that the next step depends on, in one file.
 
-Only trainable parameters are kept, so a LoRA checkpoint is megabytes. The data position and
-the learning rate follow from the step number, so they need no state of their own.
+It has only trainable parameters, so a LoRA checkpoint takes a few megabytes. The position in the
+data and the learning rate follow from the step number, so they are not saved.
 Chapter: adapters/lora.
 """
 
@@ -29,7 +29,7 @@ def save_checkpoint(
 ) -> None:
     """Write trainable weights, optimizer, gradient scale, random states and history, atomically.
 
-    settings: what must be the same on resuming. A crash leaves the previous file whole.
+    settings: values that a resumed run must share. After a crash, the previous file is intact.
     """
     state = {
         "format": FORMAT,
@@ -54,10 +54,10 @@ def load_checkpoint(
     scaler: torch.amp.GradScaler,
     settings: dict,
 ) -> History:
-    """Put a checkpoint back into model, optimizer, scaler and random states; return its history.
+    """Restore model, optimizer, scaler and random states from a checkpoint; return its history.
 
-    Raises FileNotFoundError, or ValueError if the file is damaged or if its settings or its
-    trainable parameters are not those of this run; nothing is changed then.
+    Raises FileNotFoundError if there is no file, and ValueError if it is damaged or has other
+    settings or trainable parameters than this run. Nothing changes in these cases.
     """
     path = Path(path)
     if not path.is_file():
@@ -65,21 +65,21 @@ def load_checkpoint(
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         if state["format"] != FORMAT:
-            raise ValueError(f"format {state['format']}, this version reads {FORMAT}")
+            raise ValueError(f"{path} has format {state['format']}, expected {FORMAT}")
     except (OSError, RuntimeError, pickle.PickleError, EOFError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged or not a checkpoint: {error}") from error
     changed = [key for key, value in settings.items() if state["settings"].get(key) != value]
     if changed:
         was = ", ".join(f"{k}={state['settings'].get(k)!r}, now {settings[k]!r}" for k in changed)
-        raise ValueError(f"{path} is from a run with other settings: {was}")
+        raise ValueError(f"{path} is from a run with different settings: {was}")
     parameters = trainable_parameters(model)
     saved = state["weights"]
-    wrong = sorted(parameters.keys() ^ saved.keys())
-    wrong += [n for n in parameters if n in saved and parameters[n].shape != saved[n].shape]
-    if wrong:
+    different = sorted(parameters.keys() ^ saved.keys())
+    different += [n for n in parameters if n in saved and parameters[n].shape != saved[n].shape]
+    if different:
         raise ValueError(
-            f"{path} is of another model or adapter: {len(wrong)} trainable parameters differ, "
-            f"such as {wrong[0]}"
+            f"{path} is from a different model or adapter: {len(different)} trainable parameters "
+            f"differ, such as {different[0]}"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():

@@ -17,8 +17,8 @@ class TrainConfig:
 
     steps: optimizer steps; accumulation: batches per step. warmup_steps, then schedule: see
     `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
-    precision: "auto" is bf16 (or fp16) on a GPU and fp32 on a CPU. seed: of data order and dropout.
-    evaluate_every, checkpoint_every: in steps; 0 is only after the last.
+    precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU. seed: for order and dropout.
+    evaluate_every, checkpoint_every: in steps; 0 means only after the last step.
     Raises ValueError for a setting out of range.
 
     >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule
@@ -46,7 +46,7 @@ class TrainConfig:
             if not least <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not self.max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm must be above 0, got {self.max_grad_norm}; or inf")
+            raise ValueError(f"max_grad_norm must be above 0 (or inf), got {self.max_grad_norm}")
         for name, choices in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
@@ -56,7 +56,8 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
     """The learning rate of a step, counted from 1.
 
     Rises as step / warmup_steps to its peak at step warmup_steps, then falls so that it would be 0
-    at step steps + 1: linearly, or as (1 + cos(π·progress)) / 2; "constant" stays.
+    at step steps + 1: linearly, or as (1 + cos(π·progress)) / 2; "constant" keeps
+    the peak.
     Source: Goyal et al. 2017 (warm-up), Loshchilov & Hutter 2017 (cosine).
 
     >>> config = TrainConfig(steps=4, learning_rate=1.0, warmup_steps=2)
@@ -65,7 +66,7 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
     """
     if step <= config.warmup_steps:
         return config.learning_rate * step / config.warmup_steps
-    peak = max(config.warmup_steps, 1)  # without warm-up the first step has the peak
+    peak = max(config.warmup_steps, 1)  # without warm-up, the peak is at step 1
     progress = (step - peak) / (config.steps + 1 - peak)
     factors = {
         "linear": 1 - progress,

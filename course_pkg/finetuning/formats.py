@@ -1,7 +1,7 @@
-"""How a prompt is written for a chat model: the tokenizer's own chat template.
+"""Format prompts for a chat model with the tokenizer's chat template.
 
-The template adds the special tokens that mark whose turn it is. A model must see the same ones in
-training and in use, so they always come from the tokenizer.
+The template adds the special tokens that mark turns. A model must see the same tokens in training
+and in use, so they always come from the tokenizer.
 
 Chapter: adapters/lora.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def chat_prompt(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> str:
-    """The text that a chat model reads for a user's prompt, up to where its answer begins.
+    """The text that a chat model reads for a user's prompt, up to the start of its answer.
 
     Raises ValueError if the tokenizer has no chat template.
 

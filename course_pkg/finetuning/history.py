@@ -1,4 +1,4 @@
-"""What a training run did, step by step: to look at, to plot, to keep as JSON.
+"""The record of a training run, step by step, with a plot and a JSON format.
 
 Chapter: adapters/lora.
 """
@@ -28,7 +28,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the evaluation callback returned after a step."""
+    """The value that the evaluation callback returned after a step."""
 
     step: int
     value: float
@@ -55,7 +55,7 @@ class History:
 
     @property
     def tokens_per_second(self) -> float:
-        """Target tokens over wall time, all steps together."""
+        """Target tokens per second of wall time, over all steps."""
         return sum(r.tokens for r in self.steps) / sum(r.seconds for r in self.steps)
 
     def to_json(self) -> str:
@@ -64,13 +64,13 @@ class History:
 
     @classmethod
     def from_json(cls, text: str) -> "History":
-        """The record back from `to_json`. Raises ValueError if the text is not one."""
+        """Read a record that `to_json` wrote. Raises ValueError if the text is not one."""
         try:
             raw = json.loads(text)
             steps = tuple(StepRecord(**record) for record in raw["steps"])
             return cls(steps, tuple(Evaluation(**record) for record in raw["evaluations"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"this is not a training history: {error!r}") from error
+            raise ValueError(f"the text is not a training history: {error!r}") from error
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the training loss and the evaluations against the step; return the axes.
@@ -78,7 +78,7 @@ class History:
         Raises ValueError if nothing was recorded.
         """
         if not self.steps:
-            raise ValueError("the history is empty: nothing to plot")
+            raise ValueError("the history has no steps to plot")
         if ax is None:
             import matplotlib.pyplot as plt
 

@@ -1,7 +1,7 @@
 """Token ids and labels of one example, with the prompt masked out of the loss.
 
-The labels repeat the token ids where the model is to learn, which is the answer and the token that
-ends it, and hold IGNORE_INDEX elsewhere. Nothing is truncated.
+The labels equal the token ids where the model should learn, which is the answer and its end token.
+Elsewhere they are IGNORE_INDEX. Nothing is truncated.
 
 Chapter: adapters/lora.
 """

@@ -1,8 +1,8 @@
-"""A training loop that fits on a page or two and does what the long ones do.
+"""A short training loop with the features of long ones.
 
 AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, and
-checkpoints from which a run goes on bit for bit. It trains whatever requires a gradient: a LoRA
-adapter or a whole model. It does not tokenize, pad or mask (see formats and masking).
+checkpoints from which a run resumes bit for bit. It trains the parameters that require a gradient:
+a LoRA adapter or a whole model. It does not tokenize, pad or mask (see masking and batches).
 Chapter: adapters/lora.
 """
 
@@ -35,15 +35,15 @@ def train(
     checkpoint: str | os.PathLike | None = None,
     resume_from: str | os.PathLike | None = None,
 ) -> History:
-    """Train what requires a gradient, in place; return the record of every step.
+    """Train every parameter that requires a gradient, in place; return the record of every step.
 
-    batches: a sequence of dicts of tensors as transformers models take (input_ids, attention_mask,
-    labels, (batch, tokens) each), reshuffled every epoch; or an iterable that can be iterated
-    again, in its own order. evaluate: called with the model in eval mode, without gradients.
-    checkpoint: a file to write; resume_from: a file to go on from, bit for bit on one machine.
-    The loss of a step is the mean over all its target tokens, whichever batch they came in: the
-    mean of the batches' means would give a token in a short batch more weight than in a long one.
-    The caller's random state is left as it was. Raises ValueError for no data, no targets or
+    batches: a sequence of dicts of tensors in the form that transformers models take (input_ids,
+    attention_mask and labels, each (batch, tokens)), reshuffled every epoch; or a repeatable
+    iterable, in its order. evaluate: called with the model in eval mode, without gradients.
+    checkpoint: a file to write; resume_from: a checkpoint to resume, bit for bit on one machine.
+    The loss of a step is the mean over all target tokens of its batches. The mean of the batches'
+    means would give tokens in short batches more weight than tokens in long ones.
+    The caller's random state does not change. Raises ValueError for no data, no targets or
     nothing to train, RuntimeError if adapters are merged, FloatingPointError if a loss or a
     gradient is not finite (fp16 skips such a gradient and lowers its scale).
     Source: Loshchilov & Hutter 2019 (AdamW).
@@ -67,8 +67,8 @@ def train(
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(config.seed)
         if resume_from is not None:
-            done = load_checkpoint(resume_from, model, optimizer, scaler, settings)
-            records, evaluations = list(done.steps), list(done.evaluations)
+            saved = load_checkpoint(resume_from, model, optimizer, scaler, settings)
+            records, evaluations = list(saved.steps), list(saved.evaluations)
         stream = _stream(batches, config, start=len(records) * config.accumulation)
         bar = tqdm(total=config.steps, initial=len(records), disable=not config.progress)
         try:
@@ -103,7 +103,7 @@ def train(
 
 
 def count_targets(batch: Batch, *, shifted: bool) -> int:
-    """How many labels of a batch are predicted; a causal model (shifted) never predicts the first.
+    """The number of labels that are predicted; a causal model (shifted) never predicts the first.
 
     >>> count_targets({"labels": torch.tensor([[5, -100, 7, 8]])}, shifted=True)
     2
@@ -124,7 +124,7 @@ def _accumulate(
     """Add up the gradients of one step; return its mean loss and its number of targets."""
     for batch in micro:
         if not isinstance(batch, Mapping) or "labels" not in batch:
-            raise ValueError('a batch must be a dict of tensors with "labels" among them')
+            raise ValueError('a batch must be a dict of tensors that includes "labels"')
     model_config = getattr(model, "config", None)
     shifted = not getattr(model_config, "is_encoder_decoder", False)
     counts = [count_targets(batch, shifted=shifted and batch["labels"].ndim > 1) for batch in micro]
@@ -149,15 +149,15 @@ def _accumulate(
 
 
 def _stream(batches: Iterable[Batch], config: TrainConfig, start: int) -> Iterator[Batch]:
-    """Batch after batch, epoch after epoch, from a position; seed and epoch give the order."""
+    """Yield batches from a position on, epoch by epoch; seed and epoch determine the order."""
     if isinstance(batches, Mapping):
-        raise TypeError("batches must be a sequence of batches, got one batch")
+        raise TypeError("batches must be a sequence of batches, got a single batch")
     if hasattr(batches, "__next__"):
         raise TypeError(
             "batches must be repeatable (a list, a DataLoader), got a one-time iterator"
         )
     if not (hasattr(batches, "__getitem__") and hasattr(batches, "__len__")):
-        endless = itertools.chain.from_iterable(_again(batches))
+        endless = itertools.chain.from_iterable(_epochs(batches))
         yield from itertools.islice(endless, start, None)
         return
     if len(batches) == 0:
@@ -171,7 +171,7 @@ def _stream(batches: Iterable[Batch], config: TrainConfig, start: int) -> Iterat
         start = 0
 
 
-def _again(batches: Iterable[Batch]) -> Iterator[Iterable[Batch]]:
+def _epochs(batches: Iterable[Batch]) -> Iterator[Iterable[Batch]]:
     while True:
         first = next(iterator := iter(batches), None)
         if first is None:
@@ -185,7 +185,7 @@ def _evaluate(model: nn.Module, evaluate: Callable[[nn.Module], float]) -> float
 
 
 def _decay_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict]:
-    """Matrices decay; vectors (biases, norms' gains) do not."""
+    """Apply weight decay to matrices, not to vectors (biases, weights of norms)."""
     matrices = [p for p in parameters.values() if p.ndim >= 2]
     vectors = [p for p in parameters.values() if p.ndim < 2]
     groups = ({"params": matrices, "weight_decay": weight_decay}, {"params": vectors})

@@ -1,1 +1,1 @@
-"""Language models and text: `load` (a model by name), `data` (the course's own sets)."""
+"""Language models and text: `load` and `encoder` (models by name), `datasets` (the course's)."""

@@ -30,7 +30,7 @@ from course_pkg.lm.errors import CacheAccessError, ModelError, NoSpaceError
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # increase it when folders built by older code must be built again
-PIECE = 16 * 2**20  # bytes hashed at a time; threads share one large file
+CHUNK = 16 * 2**20  # bytes that one thread hashes at a time
 NO_SPACE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOLCK}
 
@@ -62,20 +62,20 @@ def cache_root() -> Path:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of the SHA-256s of a file's 16 MiB pieces, in hexadecimal.
+    """SHA-256 of the SHA-256s of a file's 16 MiB chunks, in hexadecimal.
 
     It detects the same changes as one hash of the whole file, and threads share the work: half
     a gigabyte takes a few tenths of a second on two cores. Raises OSError if unreadable.
     """
 
-    def piece(start: int) -> bytes:
+    def chunk_digest(start: int) -> bytes:
         with path.open("rb") as file:
             file.seek(start)
-            return hashlib.sha256(file.read(PIECE)).digest()
+            return hashlib.sha256(file.read(CHUNK)).digest()
 
-    starts = range(0, path.stat().st_size, PIECE)
+    starts = range(0, path.stat().st_size, CHUNK)
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return hashlib.sha256(b"".join(pool.map(piece, starts))).hexdigest()
+        return hashlib.sha256(b"".join(pool.map(chunk_digest, starts))).hexdigest()
 
 
 def inspect(folder: Path, key: str, *, deep: bool = True) -> CacheState:
@@ -91,12 +91,13 @@ def inspect(folder: Path, key: str, *, deep: bool = True) -> CacheState:
         if manifest["format"] != FORMAT or manifest["key"] != key:
             return CacheState(folder, "damaged", "built from a different source or by older code")
         present = {path.name for path in folder.iterdir()} - {MANIFEST}
-        if odd := present.symmetric_difference(manifest["files"]):
-            return CacheState(folder, "damaged", f"files missing or extra: {sorted(odd)}")
+        if unexpected := present.symmetric_difference(manifest["files"]):
+            detail = f"files missing or extra: {sorted(unexpected)}"
+            return CacheState(folder, "damaged", detail)
         for name, entry in manifest["files"].items():
             size = (folder / name).stat().st_size
             if size != entry["bytes"]:
-                detail = f"{name} has {size} bytes, {entry['bytes']} expected"
+                detail = f"{name} has {size} bytes, expected {entry['bytes']}"
                 return CacheState(folder, "damaged", detail)
             if deep and digest(folder / name) != entry["digest"]:
                 return CacheState(folder, "damaged", f"{name} does not match its checksum")
@@ -110,7 +111,7 @@ def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: 
     """Return the folder, after building it if it is absent or damaged.
 
     build: writes the files into the empty folder that it is given, and nothing else.
-    needed_bytes: disk space that the result takes; checked before any work.
+    needed_bytes: disk space for the result; it is checked first.
     Raises NoSpaceError, CacheAccessError, or whatever ModelError `build` raises.
     """
     if inspect(folder, key).state == "valid":
@@ -122,24 +123,24 @@ def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: 
         with _build_lock(folder.parent / f".{folder.name}.lock"):
             if inspect(folder, key).state == "valid":  # another process has built it
                 return folder
-            _sweep(folder)
+            _delete_leftovers(folder)
             _check_space(folder.parent, needed_bytes)
             partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
             try:
                 build(partial)
-                _seal(partial, key)
-                _swap(partial, folder)
+                _write_manifest(partial, key)
+                _replace(partial, folder)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except ModelError:
         raise
     except Exception as error:  # safetensors has its own error for a full disk
-        raise _explained(error, folder, needed_bytes) or error from error
+        raise _explain(error, folder, needed_bytes) or error from error
     return folder
 
 
-def _seal(folder: Path, key: str) -> None:
-    """Write the manifest, and make all files readable for other users."""
+def _write_manifest(folder: Path, key: str) -> None:
+    """Write the manifest, and let other users read all files."""
     files = {
         path.name: {"bytes": path.stat().st_size, "digest": digest(path)}
         for path in sorted(folder.iterdir())
@@ -151,7 +152,7 @@ def _seal(folder: Path, key: str) -> None:
     folder.chmod(0o755)
 
 
-def _swap(partial: Path, folder: Path) -> None:
+def _replace(partial: Path, folder: Path) -> None:
     """Rename the new folder to its final name; move a damaged one aside first, then delete it."""
     if folder.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old-", dir=folder.parent))
@@ -162,11 +163,11 @@ def _swap(partial: Path, folder: Path) -> None:
         partial.rename(folder)
 
 
-def _sweep(folder: Path) -> None:
+def _delete_leftovers(folder: Path) -> None:
     """Delete what interrupted builds left behind. Call it only while holding the lock."""
     for kind in ("partial", "old"):
-        for left in folder.parent.glob(f".{folder.name}.{kind}-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in folder.parent.glob(f".{folder.name}.{kind}-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _check_space(root: Path, needed_bytes: int) -> None:
@@ -179,11 +180,11 @@ def _check_space(root: Path, needed_bytes: int) -> None:
         )
 
 
-def _explained(error: Exception, folder: Path, needed_bytes: int) -> ModelError | None:
+def _explain(error: Exception, folder: Path, needed_bytes: int) -> ModelError | None:
     """A ModelError that explains a system error in one line; None if no explanation fits."""
     code = error.errno if isinstance(error, OSError) else None
-    if code is None and (told := re.search(r"os error (\d+)", str(error))):
-        code = int(told.group(1))
+    if code is None and (found := re.search(r"os error (\d+)", str(error))):
+        code = int(found.group(1))
     if code in NO_SPACE:
         return NoSpaceError(
             f"the disk filled up while {folder} was being written ({os.strerror(code)}; "
@@ -200,11 +201,11 @@ def _explained(error: Exception, folder: Path, needed_bytes: int) -> ModelError 
 
 @contextmanager
 def _build_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a folder that is being built; say so before waiting for another process."""
+    """Hold the lock of a folder that is being built; print a line before waiting."""
     with ExitStack() as stack:
         try:
             stack.enter_context(lock(path, wait=False, mode=0o666))
         except BlockingIOError:
-            print(f"waiting for another process that prepares {path.parent}", file=sys.stderr)
+            print(f"waiting for another process that is preparing {path.parent}", file=sys.stderr)
             stack.enter_context(lock(path, mode=0o666))
         yield

@@ -1,7 +1,7 @@
 """The small data sets written for this course: instructions with answers, and texts to evaluate on.
 
 They are JSON lines under course_pkg/data, where README.md describes them. This module only reads
-them; turning examples into batches is in course_pkg.finetuning.
+them; course_pkg.finetuning turns examples into batches.
 
 Chapter: adapters/lora.
 """

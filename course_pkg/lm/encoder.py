@@ -1,12 +1,12 @@
-"""Sentence encoders: `load_encoder()` gives MiniLM-L6, from a pip package, with no network.
+"""Sentence encoders: `load_encoder()` returns MiniLM-L6 from a pip package, without a network.
 
-An encoder reads a text in both directions and turns each token into a vector; it cannot write.
-Names: "minilm-l6" (the default; 22.7 million parameters, six layers of width 384, uncased
-English), or a folder that `save_pretrained` wrote. `token_vectors` runs texts through it, in
-batches of like length, and hands back one matrix per text, of the layer that is asked for.
+An encoder reads a text in both directions and turns each token into a vector. It cannot generate
+text. Names: "minilm-l6" (the default; 22.7 million parameters, six layers of width 384, uncased
+English), or a folder that `save_pretrained` wrote. `token_vectors` encodes texts in batches
+of similar length and returns one matrix per text, from the layer that you choose.
 
-The package keeps the weights as fp32 safetensors, so nothing is converted and nothing cached.
-What is not here: pooling tokens into one vector per sentence.
+The package contains the weights as fp32 safetensors, so they need no conversion and no cache.
+This module does not pool tokens into one vector per sentence.
 
 Chapter: metrics/bertscore.
 """
@@ -40,7 +40,7 @@ class Encoder(NamedTuple):
 
     @property
     def layers(self) -> int:
-        """How many layers lie above the embeddings; layer 0 is the embeddings' own output."""
+        """The number of layers above the embeddings; layer 0 is the output of the embeddings."""
         return self.model.config.num_hidden_layers
 
 
@@ -78,21 +78,21 @@ def load_encoder(
 ) -> Encoder:
     """Return an encoder in evaluation mode, and its tokenizer.
 
-    name: "minilm-l6", or a folder with a model and its tokenizer. device: None is the CPU,
-    "auto" a GPU where there is one. dtype: of the weights; a floating-point type.
-    Raises ModelError with one clear line: unknown name, missing package, unreadable file, no
-    such device; ValueError for a dtype that cannot hold weights.
+    name: "minilm-l6", or a folder with a model and its tokenizer. device: None means the
+    CPU, "auto" means a GPU if there is one. dtype: floating-point type of the weights.
+    Raises ModelError with a one-line message: unknown name, missing package, unreadable file,
+    unavailable device; ValueError if dtype is not floating-point.
 
     >>> load_encoder().layers
     6
     """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise ValueError(f"dtype is {dtype!r}; a floating-point torch dtype is wanted")
+        raise ValueError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
     target = pick_device(device)
     if name == NAME:
-        folder, mend = encoder_folder(), f"install it again:  {INSTALL} --force-reinstall"
+        folder, fix = encoder_folder(), f"install it again:  {INSTALL} --force-reinstall"
     elif name and (folder := Path(name).expanduser()).is_dir():
-        mend = "save model and tokenizer there with save_pretrained"
+        fix = "save model and tokenizer there with save_pretrained"
     else:
         raise UnknownModelError(
             f'there is no encoder "{name}": give "{NAME}" or a folder that exists'
@@ -103,19 +103,19 @@ def load_encoder(
             model = AutoModel.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise CorruptModelError(f"{folder} cannot be read ({lines[0]}): {mend}") from error
+        raise CorruptModelError(f"{folder} cannot be read ({lines[0]}): {fix}") from error
     return Encoder(model.to(target).eval().requires_grad_(False), tokenizer)
 
 
 def token_vectors(
     encoder: Encoder, texts: Sequence[str], *, layer: int | None = None, batch_tokens: int = 512
 ) -> list[TokenVectors]:
-    """Encode texts; one `TokenVectors` for each, in their order, on the model's device.
+    """Encode texts; return one `TokenVectors` per text, in order, on the model's device.
 
-    layer: whose output to take, 0 (embeddings) to `encoder.layers` (None: that). Layers above are
-    not run. batch_tokens: how many tokens, pads included, a batch may hold; texts of like length
-    go together, so that few are pads. Equal texts are encoded once.
-    Raises TypeError for texts that are no strings, ValueError for a layer that is not there.
+    layer: the layer whose output to return, from 0 (embeddings) to `encoder.layers` (the default);
+    higher layers do not run. batch_tokens: the most tokens in a batch, padding included. Texts of
+    similar length share a batch, so that there is little padding. Equal texts are encoded once.
+    Raises TypeError if a text is not a string, ValueError if the layer does not exist.
 
     >>> [text] = token_vectors(load_encoder(), ["a cat"])
     >>> text.vectors.shape, text.special.tolist()
@@ -123,45 +123,49 @@ def token_vectors(
     """
     layer = check_layer(encoder, layer)
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        odd = texts if isinstance(texts, str) else next(t for t in texts if not isinstance(t, str))
-        raise TypeError(f"texts must be a list of strings, got {odd!r:.80}")
+        wrong = (
+            texts if isinstance(texts, str) else next(t for t in texts if not isinstance(t, str))
+        )
+        raise TypeError(f"texts must be a list of strings, got {wrong!r:.80}")
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}")
     unique = list(dict.fromkeys(texts))
     if not unique:
         return []
     model, tokenizer = encoder
-    longest = min(tokenizer.model_max_length, model.config.max_position_embeddings)
-    cut = tokenizer(
+    max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+    tokenized = tokenizer(
         [text.strip() for text in unique],
         truncation=True,
-        max_length=longest,
+        max_length=max_length,
         return_special_tokens_mask=True,
     )
-    lengths = [len(ids) for ids in cut["input_ids"]]
+    lengths = [len(ids) for ids in tokenized["input_ids"]]
     encoded: dict[str, TokenVectors] = {}
-    up_to = _lower_part(model, layer)
+    run_layers = _layers_up_to(model, layer)
     for batch in _batches(lengths, batch_tokens):
-        rows = {name: [cut[name][index] for index in batch] for name in cut}
+        rows = {name: [tokenized[name][index] for index in batch] for name in tokenized}
         padded = tokenizer.pad(rows, padding_side="right", return_tensors="pt")
-        ids, mask = padded["input_ids"], padded["attention_mask"]  # (batch, longest of them)
+        ids, mask = padded["input_ids"], padded["attention_mask"]  # (batch, longest text)
         with torch.inference_mode():
             if lengths[batch[0]] == lengths[batch[-1]]:
-                mask = None  # no pads
-            vectors = up_to(ids.to(model.device), None if mask is None else mask.to(model.device))
+                mask = None  # no padding
+            if mask is not None:
+                mask = mask.to(model.device)
+            vectors = run_layers(ids.to(model.device), mask)
         for row, index in enumerate(batch):
             size = lengths[index]
             encoded[unique[index]] = TokenVectors(
                 ids[row, :size],
                 padded["special_tokens_mask"][row, :size].bool(),
                 vectors[row, :size],
-                bool(cut.encodings[index].overflowing),
+                bool(tokenized.encodings[index].overflowing),
             )
     return [encoded[text] for text in texts]
 
 
 def check_layer(encoder: Encoder, layer: int | None) -> int:
-    """The number of the layer that is meant; None is the last.
+    """The number of a layer; None means the last one.
 
     Raises TypeError or ValueError unless it is an integer from 0 to `encoder.layers`.
 
@@ -178,7 +182,7 @@ def check_layer(encoder: Encoder, layer: int | None) -> int:
 
 
 def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices in groups, longest texts first; width times height is at most batch_tokens."""
+    """Groups of indices, longest texts first; a padded group has at most batch_tokens tokens."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         if batch and lengths[batch[0]] * (len(batch) + 1) > batch_tokens:
@@ -188,17 +192,17 @@ def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
     yield batch
 
 
-def _lower_part(model: PreTrainedModel, layer: int) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """A function from ids and mask to the output of one layer, (batch, length, width).
+def _layers_up_to(model: PreTrainedModel, layer: int) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """A function that maps ids and mask to the output of one layer, (batch, length, width).
 
-    Of models built like BERT the layers above are left out; the model itself stays whole.
+    For models built like BERT, it skips the higher layers; the model itself does not change.
     """
     stack = getattr(model, "encoder", None)
     if not isinstance(getattr(stack, "layer", None), nn.ModuleList):
         return lambda ids, mask: model(
             input_ids=ids, attention_mask=mask, output_hidden_states=True
         ).hidden_states[layer]
-    lower, part = copy.copy(model), copy.copy(stack)
-    part._modules = {**stack._modules, "layer": stack.layer[:layer]}
-    lower._modules = {**model._modules, "encoder": part, "pooler": None}
-    return lambda ids, mask: lower(input_ids=ids, attention_mask=mask).last_hidden_state
+    lower_model, lower_stack = copy.copy(model), copy.copy(stack)
+    lower_stack._modules = {**stack._modules, "layer": stack.layer[:layer]}
+    lower_model._modules = {**model._modules, "encoder": lower_stack, "pooler": None}
+    return lambda ids, mask: lower_model(input_ids=ids, attention_mask=mask).last_hidden_state

@@ -1,14 +1,14 @@
-"""What can go wrong when a model is asked for by name, one class per mend.
+"""Errors from preparing and loading models, one class for each kind of fix.
 
-Every message is one line: what was found, what is wanted, and what to do about it. The
-command line prints the message alone, so it must make sense without a traceback.
+Every message is one line: what was found, what was expected, and how to fix it. The
+command line prints only the message, so it must make sense without a traceback.
 
 Chapter: setup.
 """
 
 
 class ModelError(RuntimeError):
-    """A model could not be made ready; the message is one line and ends with the mend.
+    """A model could not be prepared; the message is one line and says how to fix it.
 
     >>> issubclass(UnknownModelError, ModelError)
     True
@@ -16,19 +16,19 @@ class ModelError(RuntimeError):
 
 
 class UnknownModelError(ModelError):
-    """No model has that name, and no folder either."""
+    """Neither a model nor a folder has the given name."""
 
 
 class MissingPackageError(ModelError):
-    """A pip package that carries or converts the model is not installed."""
+    """A pip package that contains or converts the model is not installed."""
 
 
 class CorruptModelError(ModelError):
-    """The file that the model comes from is not the one that was published."""
+    """A model's file differs from the published one or cannot be read."""
 
 
 class NoSpaceError(ModelError):
-    """The disk of the cache folder is full, or too small."""
+    """The disk that holds the cache folder is full or too small."""
 
 
 class CacheAccessError(ModelError):
@@ -36,4 +36,4 @@ class CacheAccessError(ModelError):
 
 
 class OfflineError(ModelError):
-    """A model on a hub was asked for, and the hub cannot be reached."""
+    """The requested model is on the hub, and the hub cannot be reached."""

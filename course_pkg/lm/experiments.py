@@ -1,7 +1,7 @@
 """Recorded experiments: sweeps too long to run when a page is built, kept as small JSON files.
 
 A record holds the rows that were measured, how they were measured, and the hash of every file that
-they depend on, so it can tell when it is out of date. The scripts in book/experiments/ write the
+they depend on, which shows when it is out of date. The scripts in book/experiments/ write the
 files; this module only reads them. Chapter: adapters/lora.
 """
 
@@ -33,7 +33,7 @@ class Experiment:
     versions: dict
     files: dict[str, str]  # path from the project's root → hash
     rows: tuple[dict, ...]
-    confirmed: dict | None = None  # when one row was last run again, instead of all, after an edit
+    confirmed: dict | None = None  # the last time one row was repeated after an edit
 
     def select(self, **values: object) -> list[dict]:
         """The rows that have all of these values, in the order in which they were measured."""
@@ -46,7 +46,7 @@ class Experiment:
 
     @property
     def minutes(self) -> float:
-        """How long all rows took together."""
+        """How long all rows took, in minutes."""
         return sum(row["seconds"] for row in self.rows) / 60
 
 

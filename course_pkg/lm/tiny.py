@@ -1,8 +1,8 @@
-"""A whole language model in milliseconds: a random Llama of two layers that reads bytes.
+"""A complete language model in milliseconds: a random two-layer Llama that reads bytes.
 
 It has every part that SmolLM2 has (grouped-query attention, tied embeddings, the same names
 of modules and of special tokens, a chat template), so code that runs on one runs on the
-other. It has learned nothing: use it for shapes, gradients and equalities, not for text.
+other. It is untrained: use it to check shapes, gradients and equalities, not to write text.
 
 Chapter: setup.
 """
@@ -22,9 +22,9 @@ CHAT_TEMPLATE = (
 
 
 def byte_symbols() -> list[str]:
-    """The 256 printable characters that stand for bytes in a byte-level vocabulary.
+    """The 256 printable characters that represent bytes in a byte-level vocabulary.
 
-    Printable Latin-1 bytes stand for themselves, the others for characters from U+0100 on.
+    Printable Latin-1 bytes represent themselves; other bytes get characters from U+0100 on.
     Source: GPT-2 (Radford et al. 2019), section 2.2 and its released encoder.
 
     >>> symbols = byte_symbols()
@@ -37,10 +37,10 @@ def byte_symbols() -> list[str]:
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer whose ids 0 to 255 are the bytes of the text in UTF-8, then pad, bos, eos.
+    """A byte-level tokenizer: ids 0 to 255 are UTF-8 bytes; pad, bos and eos follow.
 
-    Every string comes back exactly from its ids. The names of the special tokens are those
-    of SmolLM2, and are recognized in the text as they are there.
+    Decoding the ids of a string gives exactly that string. The special tokens have the names
+    of SmolLM2's, and the tokenizer recognizes them in text in the same way.
 
     >>> tokenizer = tiny_tokenizer()
     >>> tokenizer("Aé").input_ids
@@ -68,7 +68,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 def tiny_model(seed: int = 0) -> LlamaForCausalLM:
     """A random Llama in fp32 for `tiny_tokenizer`: about 0.1 million parameters.
 
-    The same seed gives the same weights, and torch's global generator is left as it was.
+    The same seed gives the same weights, and torch's global generator does not change.
 
     >>> sum(parameter.numel() for parameter in tiny_model().parameters())
     90624

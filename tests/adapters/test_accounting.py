@@ -1,4 +1,4 @@
-"""Counts and bytes: by hand, from the documents, and against models that are really built."""
+"""Counts and bytes, compared with hand calculations, the documents and real models."""
 
 import bitsandbytes.functional as bnb
 import pytest
@@ -56,7 +56,7 @@ QV, QKVO = ["q_proj", "v_proj"], ["q_proj", "k_proj", "v_proj", "o_proj"]
     ("out_features", "in_features", "adapter", "full"),
     [(4096, 4096, 65_536, 16_777_216), (3072, 768, 30_720, 2_359_296)],
 )
-def test_the_documents_layers(out_features, in_features, adapter, full):
+def test_layers_have_the_counts_in_the_documents(out_features, in_features, adapter, full):
     # 8·(4096 + 4096) = 65,536 of 4096²; 8·(768 + 3072) = 30,720 of 768·3072.
     layer = LoRALinear(
         nn.Linear(in_features, out_features, bias=False, device="meta"), LoRAConfig(rank=8)
@@ -69,11 +69,11 @@ def test_the_documents_layers(out_features, in_features, adapter, full):
     ("targets", "trainable", "share"),
     [
         (QV, 4_194_304, 0.000622),  # 32 layers · 2 modules · 8·(4096 + 4096)
-        (QKVO, 8_388_608, 0.001243),  # twice as many modules, so twice as many parameters
+        (QKVO, 8_388_608, 0.001243),  # twice the modules, twice the parameters
         ("all-linear", 19_988_480, 0.002958),  # + 32 · 3 · 8·(4096 + 11008)
     ],
 )
-def test_llama_2_7b(targets, trainable, share):
+def test_llama_2_7b_has_the_documented_counts(targets, trainable, share):
     count = count_parameters(LLAMA_2_7B, "lora", LoRAConfig(rank=8, target_modules=targets))
     assert count.base == 6_738_415_616
     assert count.trainable == count.adapter == trainable
@@ -98,7 +98,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
-def test_counts_are_those_of_a_model_that_is_built(config):
+def test_counts_equal_those_of_a_built_model(config):
     model = AutoModelForCausalLM.from_config(config)
     full = count_parameters(config)
     assert full.base == full.trainable == full.total == model.num_parameters()
@@ -112,7 +112,7 @@ def test_counts_are_those_of_a_model_that_is_built(config):
         assert count.total == sum(p.numel() for p in model.parameters())
 
 
-def test_encoders_and_encoder_decoders_are_counted_whole():
+def test_encoders_and_encoder_decoders_are_counted_in_full():
     t5 = T5Config(vocab_size=97, d_model=32, d_ff=48, d_kv=8, num_layers=2, num_heads=4)
     assert count_parameters(t5).base == T5ForConditionalGeneration(t5).num_parameters()
     bert = BertConfig(**SMALL)
@@ -123,14 +123,14 @@ def test_encoders_and_encoder_decoders_are_counted_whole():
         count_parameters(gpt2, "lora", LoRAConfig())
 
 
-def test_the_config_is_left_as_it_was():
+def test_the_config_does_not_change():
     config = LlamaConfig(**SMALL)
     before = config.to_dict()
     count_parameters(config)
     assert config.to_dict() == before
 
 
-def test_smollm2s_size_from_its_config_alone():
+def test_the_size_of_smollm2_follows_from_its_config():
     config = LlamaConfig(
         vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
         num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
@@ -138,7 +138,7 @@ def test_smollm2s_size_from_its_config_alone():
     assert count_parameters(config).base == 134_515_008
 
 
-def test_full_fine_tuning_costs_16_bytes_a_parameter_or_12_without_master_weights():
+def test_full_fine_tuning_takes_16_bytes_per_parameter_or_12_without_master_weights():
     count = LLAMA_2_7B, 6_738_415_616
     estimate = estimate_memory(count[0])
     n = count[1]
@@ -149,7 +149,7 @@ def test_full_fine_tuning_costs_16_bytes_a_parameter_or_12_without_master_weight
     assert without.master_weights == 0 and without.total == 12 * n + estimate.activations
 
 
-def test_lora_pays_for_training_only_on_the_adapter():
+def test_lora_needs_training_memory_only_for_the_adapter():
     estimate = estimate_memory(LLAMA_2_7B, "lora", LoRAConfig(rank=8, target_modules=QV))
     n, r = 6_738_415_616, 4_194_304
     assert estimate.weights == 2 * n + 4 * r and estimate.master_weights == 0
@@ -168,7 +168,7 @@ def test_qlora_quantizes_the_linear_layers_only():
 
 
 @pytest.mark.parametrize("size", [(64, 256), (128, 384), (33, 65)])
-def test_the_bytes_of_nf4_are_those_that_bitsandbytes_stores(size):
+def test_nf4_takes_the_bytes_that_bitsandbytes_stores(size):
     config = LlamaConfig(vocab_size=8, hidden_size=16, intermediate_size=16, **HEADS)
     weight = torch.randn(size, generator=torch.Generator().manual_seed(0))
     packed, state = bnb.quantize_4bit(weight, blocksize=64, compress_statistics=True)
@@ -194,7 +194,7 @@ GPT_BLOCK = {"n_embd": 256, "n_head": 4, "n_layer": 2, "vocab_size": 64, "n_posi
 
 
 def saved_bytes(model, tokens):
-    """Bytes that autograd keeps for the backward pass, weights left out."""
+    """Bytes that autograd saves for the backward pass, without the weights."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     storages = {}
 
@@ -211,8 +211,8 @@ def saved_bytes(model, tokens):
 
 
 @pytest.mark.parametrize("length", [32, 256])
-def test_the_activation_formula_is_near_what_autograd_keeps(length):
-    """For a GPT-2 in bf16 with dropout, the block that the formula is about."""
+def test_the_activation_formula_is_close_to_what_autograd_saves(length):
+    """For a GPT-2 in bf16 with dropout, the architecture that the formula describes."""
     config = GPT2Config(
         **GPT_BLOCK, **ENDS, attn_implementation="eager", activation_function="gelu"
     )
@@ -220,7 +220,7 @@ def test_the_activation_formula_is_near_what_autograd_keeps(length):
     tokens = torch.randint(64, (2, length), generator=torch.Generator().manual_seed(0))
     measured = saved_bytes(model, tokens)
     estimate = activation_bytes(config, 2, length)
-    # The formula counts 2-byte activations and 1-byte masks exactly; GPT-2 keeps a few more.
+    # The formula counts 2-byte activations and 1-byte masks exactly; GPT-2 saves a few more.
     assert 0.7 <= measured / estimate <= 1.4
 
 
@@ -250,13 +250,13 @@ def test_tables_show_every_part_and_the_assumptions():
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda c: count_parameters(c, "lora"), ValueError, 'method "lora" needs a lora'),
-        (lambda c: count_parameters(c, "full", LoRAConfig()), ValueError, "takes no lora"),
+        (lambda c: count_parameters(c, "lora"), ValueError, 'method "lora" needs a LoRAConfig'),
+        (lambda c: count_parameters(c, "full", LoRAConfig()), ValueError, "takes no LoRAConfig"),
         (lambda c: count_parameters(c, "dora", LoRAConfig()), ValueError, "method must be one of"),
         (
             lambda c: count_parameters({"a": 1}),
             TypeError,
-            r"need a transformers config \(model\.config\), got dict",
+            "config must be a transformers config, got dict",
         ),
         (lambda c: count_parameters(load("tiny").model), TypeError, "got LlamaForCausalLM"),
         (
@@ -269,6 +269,6 @@ def test_tables_show_every_part_and_the_assumptions():
         (lambda c: estimate_memory(c, sequence_length=1.5), ValueError, "must be at least 1"),
     ],
 )
-def test_a_bad_request_says_what_is_wanted(call, error, says):
+def test_an_invalid_argument_says_what_is_expected(call, error, says):
     with pytest.raises(error, match=says):
         call(LlamaConfig(**SMALL))

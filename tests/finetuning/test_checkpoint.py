@@ -1,4 +1,4 @@
-"""Checkpoints: small, whole or not there, and refused where they do not belong."""
+"""Checkpoints are small and written atomically; damaged or incompatible ones are refused."""
 
 from dataclasses import replace
 
@@ -33,14 +33,14 @@ def checkpoint(batches, tmp_path):
     return path
 
 
-def test_it_holds_the_adapter_and_not_the_base(checkpoint):
+def test_a_checkpoint_contains_the_adapter_but_not_the_base(checkpoint):
     state = torch.load(checkpoint, weights_only=True)
     assert state["weights"].keys() == trainable_parameters(adapted()).keys()
     assert checkpoint.stat().st_size < 100_000 < 4 * sum(p.numel() for p in adapted().parameters())
     assert [path.name for path in checkpoint.parent.iterdir()] == ["checkpoint.pt"]
 
 
-def test_a_finished_run_resumed_does_nothing_more(checkpoint, batches):
+def test_resuming_a_finished_run_does_nothing(checkpoint, batches):
     model = adapted()
     history = train(model, batches, SETTINGS, resume_from=checkpoint)
     assert len(history.steps) == 2
@@ -48,7 +48,7 @@ def test_a_finished_run_resumed_does_nothing_more(checkpoint, batches):
     assert all(torch.equal(p, saved[name]) for name, p in trainable_parameters(model).items())
 
 
-def test_progress_and_checkpointing_may_differ_on_resuming(checkpoint, batches):
+def test_a_resumed_run_may_change_progress_and_checkpointing(checkpoint, batches):
     settings = replace(SETTINGS, checkpoint_every=1)
     assert len(train(adapted(), batches, settings, resume_from=checkpoint).steps) == 2
 
@@ -61,28 +61,30 @@ def test_progress_and_checkpointing_may_differ_on_resuming(checkpoint, batches):
         ({"seed": 4, "accumulation": 2}, "accumulation=1, now 2, seed=0, now 4"),
     ],
 )
-def test_other_settings_are_refused(checkpoint, batches, change, says):
-    with pytest.raises(ValueError, match=f"from a run with other settings: {says}"):
+def test_different_settings_are_refused(checkpoint, batches, change, says):
+    with pytest.raises(ValueError, match=f"from a run with different settings: {says}"):
         train(adapted(), batches, replace(SETTINGS, **change), resume_from=checkpoint)
 
 
 @pytest.mark.parametrize("change", [{"rank": 3}, {"target_modules": ["q_proj", "v_proj"]}])
-def test_another_adapter_is_refused_and_left_alone(checkpoint, batches, change):
+def test_a_different_adapter_is_refused_and_not_changed(checkpoint, batches, change):
     model = adapted(**change)
     before = {name: p.clone() for name, p in trainable_parameters(model).items()}
-    with pytest.raises(ValueError, match=r"of another model or adapter: 4 trainable parameters"):
+    with pytest.raises(
+        ValueError, match=r"from a different model or adapter: 4 trainable parameters"
+    ):
         train(model, batches, SETTINGS, resume_from=checkpoint)
     assert all(torch.equal(p, before[name]) for name, p in trainable_parameters(model).items())
 
 
 @pytest.mark.parametrize("keep", [0, 10, 1000, -100])
-def test_a_file_cut_short_is_refused(checkpoint, batches, keep):
+def test_a_truncated_file_is_refused(checkpoint, batches, keep):
     checkpoint.write_bytes(checkpoint.read_bytes()[:keep])
     with pytest.raises(ValueError, match="is damaged or not a checkpoint"):
         train(adapted(), batches, SETTINGS, resume_from=checkpoint)
 
 
-def test_a_file_that_is_something_else_is_refused(tmp_path, batches):
+def test_a_file_that_is_not_a_checkpoint_is_refused(tmp_path, batches):
     torch.save({"weights": {}}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="not a checkpoint"):
         train(adapted(), batches, SETTINGS, resume_from=tmp_path / "other.pt")

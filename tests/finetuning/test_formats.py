@@ -1,4 +1,4 @@
-"""Prompts are written by the tokenizer's chat template."""
+"""Prompts come from the tokenizer's chat template."""
 
 import pytest
 

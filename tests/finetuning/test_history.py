@@ -1,4 +1,4 @@
-"""The record of a run: plotted and kept."""
+"""The record of a run: its plot and its JSON."""
 
 import matplotlib as mpl
 import pytest
@@ -20,7 +20,7 @@ def test_json_round_trips():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": [{"step": 1}], "evaluations": []}'])
-def test_what_is_no_history_is_refused(text):
+def test_text_that_is_not_a_history_is_refused(text):
     with pytest.raises(ValueError, match="not a training history"):
         History.from_json(text)
 
@@ -37,7 +37,7 @@ def test_the_plot_shows_both_curves_on_the_axes_it_is_given():
     assert list(training.get_ydata()) == [3.0, 1.5, 1.0]
     assert list(evaluation.get_xdata()) == [2, 3] and list(evaluation.get_ydata()) == [1.7, 1.2]
     assert axes.get_xlabel() == "step" and "nats" in axes.get_ylabel()
-    with pytest.raises(ValueError, match="nothing to plot"):
+    with pytest.raises(ValueError, match="no steps to plot"):
         History().plot()
 
 

@@ -1,4 +1,4 @@
-"""Labels are set where the model must learn, and only there."""
+"""Labels are set only for the tokens that the model should learn."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_the_prompt_is_masked_and_the_end_token_is_not():
 
 
 @pytest.mark.model
-def test_smollm2_is_trained_on_what_its_template_writes(smollm2):
+def test_training_tokens_equal_those_of_smollm2s_chat_template(smollm2):
     tokenizer = smollm2.tokenizer
     for example in load_examples("navigator", "held-out"):
         turns = [

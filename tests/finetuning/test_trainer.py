@@ -54,7 +54,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
-def test_training_learns_and_touches_only_the_adapter():
+def test_training_learns_and_changes_only_the_adapter():
     model = adapted()
     frozen = {n: p.clone() for n, p in model.named_parameters() if not p.requires_grad}
     before = weights(model)
@@ -67,7 +67,7 @@ def test_training_learns_and_touches_only_the_adapter():
 
 
 def test_a_step_is_adamws_step_on_the_token_mean_loss():
-    """One accumulated step against torch's own AdamW on all tokens in one padded batch."""
+    """Compare one accumulated step with torch's AdamW on the token mean of all batches."""
     model, batches = adapted(), make_batches(3)
     other = copy.deepcopy(model)
     history = train(model, batches, config(1, accumulation=3, shuffle=False, max_grad_norm=0.05))
@@ -92,7 +92,7 @@ def test_a_step_is_adamws_step_on_the_token_mean_loss():
         assert torch.allclose(model.get_parameter(name), parameter, rtol=1e-3, atol=1e-6), name
 
 
-def test_accumulation_weighs_tokens_and_not_batches():
+def test_accumulation_weights_tokens_and_not_batches():
     batches = make_batches(4)
     model = adapted()
     counts = [count_targets(batch, shifted=True) for batch in batches]
@@ -100,7 +100,7 @@ def test_accumulation_weighs_tokens_and_not_batches():
         means = [model(**batch).loss.item() for batch in batches]
     by_token = sum(m * n for m, n in zip(means, counts, strict=True)) / sum(counts)
     mean_of_means = sum(means) / len(means)
-    assert abs(by_token - mean_of_means) > 1e-3, "the two must differ, or this shows nothing"
+    assert abs(by_token - mean_of_means) > 1e-3, "the test needs means that differ"
     history = train(model, batches, config(1, accumulation=4))
     assert history.losses[0] == pytest.approx(by_token, rel=1e-6)
 
@@ -119,7 +119,7 @@ def test_accumulating_four_batches_equals_one_batch_of_four():
         assert torch.allclose(four.get_parameter(name), parameter, atol=2e-5), name
 
 
-def test_a_batch_without_targets_is_passed_over_and_a_step_without_any_is_an_error():
+def test_a_batch_without_targets_is_skipped_and_a_step_without_any_is_an_error():
     good, empty = make_batches(1)[0], make_batches(1, seed=1)[0]
     empty["labels"] = torch.full_like(empty["labels"], -100)
     alone, beside = adapted(), adapted()
@@ -152,7 +152,7 @@ def test_targets_are_counted_as_the_model_counts_them():
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
-def test_three_steps_and_three_resumed_are_six_bit_for_bit(tmp_path, dropout, schedule):
+def test_three_steps_and_three_resumed_ones_equal_six_bit_for_bit(tmp_path, dropout, schedule):
     settings = config(6, accumulation=2, warmup_steps=2, schedule=schedule, weight_decay=0.1)
     batches, path = make_batches(5), tmp_path / "runs" / "checkpoint.pt"
     through = adapted(dropout)
@@ -163,7 +163,7 @@ def test_three_steps_and_three_resumed_are_six_bit_for_bit(tmp_path, dropout, sc
         every_step = replace(settings, checkpoint_every=1)
         train(interrupted, batches, every_step, checkpoint=_StopsAfter(3, path))
     fresh = adapted(dropout)
-    torch.manual_seed(99)  # whatever state the caller's generator is in
+    torch.manual_seed(99)  # the state of the caller's generator must not matter
     resumed = train(fresh, batches, settings, resume_from=path)
     assert resumed.losses == whole.losses, "the losses must be equal to the last bit"
     norms = [[record.grad_norm for record in history.steps] for history in (resumed, whole)]
@@ -173,7 +173,7 @@ def test_three_steps_and_three_resumed_are_six_bit_for_bit(tmp_path, dropout, sc
 
 
 class _StopsAfter:
-    """A path-like that interrupts the run when a write after the `step`-th is due."""
+    """A path-like object that interrupts the run after `step` writes."""
 
     def __init__(self, step, path):
         self.left, self.path = step, path
@@ -185,7 +185,7 @@ class _StopsAfter:
         return str(self.path)
 
 
-def test_the_callers_random_state_and_mode_are_left_alone():
+def test_the_callers_random_state_and_mode_do_not_change():
     model = adapted(0.5).eval()
     state = torch.get_rng_state()
     first = train(model, make_batches(), config(2))
@@ -245,7 +245,7 @@ def test_every_epoch_sees_every_batch_once_in_a_new_order():
     assert order_of(numbered(3), config(5, shuffle=False)) == [0, 1, 2, 0, 1]
 
 
-def test_an_iterable_keeps_its_own_order():
+def test_an_iterable_keeps_its_order():
     loader = DataLoader(numbered(3), batch_size=None, shuffle=False)
     assert order_of(loader, config(7)) == [0, 1, 2, 0, 1, 2, 0]
 
@@ -269,9 +269,9 @@ def test_vectors_do_not_decay_and_matrices_do():
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [
-        # warm-up 0.5, 1; then down from 1 at step 2 to 0 at step 7: fifths of a line …
+        # Warm-up 0.5, 1; then from 1 at step 2 to 0 at step 7, in five steps: on a line …
         ("linear", [0.5, 1.0, 0.8, 0.6, 0.4, 0.2]),
-        # … or of half a cosine: (1 + cos(π/5)) / 2 = 0.9045, …
+        # … or on half a cosine: (1 + cos(π/5)) / 2 = 0.9045, …
         ("cosine", [0.5, 1.0, 0.9045, 0.6545, 0.3455, 0.0955]),
         ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
     ],
@@ -292,7 +292,7 @@ def test_every_learning_rate_is_positive_and_at_most_the_peak(warmup, schedule):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_mixed_precision_trains_fp32_adapters_to_nearly_the_same(precision):
+def test_mixed_precision_trains_fp32_adapters_to_nearly_the_same_losses(precision):
     model, exact = adapted(), adapted()
     reference = train(exact, make_batches(), config(4, precision="fp32"))
     history = train(model, make_batches(), config(4, precision=precision))
@@ -309,7 +309,7 @@ def test_a_16_bit_base_trains_without_autocast():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_precision_is_mixed_and_resuming_is_exact(tmp_path):
+def test_training_on_a_gpu_resumes_exactly(tmp_path):
     def fresh():
         return adapted(0.2).cuda()
 
@@ -344,12 +344,12 @@ def test_merged_adapters_are_not_trained():
         ([], ValueError, "batches is empty"),
         (DataLoader([], batch_size=None), ValueError, "batches is empty"),
         (iter([1]), TypeError, "got a one-time iterator"),
-        ({"input_ids": 1}, TypeError, "got one batch"),
-        ([{"input_ids": torch.ones(1, 3).long()}], ValueError, 'with "labels" among them'),
+        ({"input_ids": 1}, TypeError, "got a single batch"),
+        ([{"input_ids": torch.ones(1, 3).long()}], ValueError, 'includes "labels"'),
         ([torch.ones(1, 3)], ValueError, "a batch must be a dict of tensors"),
     ],
 )
-def test_bad_data_is_an_error(batches, error, says):
+def test_invalid_data_is_an_error(batches, error, says):
     with pytest.raises(error, match=says):
         train(adapted(), batches, config(2))
 
@@ -387,12 +387,12 @@ def test_a_gradient_that_is_not_finite_names_the_step():
         ({"learning_rate": math.nan}, "learning_rate must be"),
         ({"warmup_steps": -1}, "warmup_steps"),
         ({"weight_decay": math.inf}, "weight_decay"),
-        ({"max_grad_norm": 0}, "max_grad_norm must be above 0, got 0; or inf"),
+        ({"max_grad_norm": 0}, "max_grad_norm must be above 0 .or inf., got 0"),
         ({"schedule": "step"}, "schedule must be one of"),
         ({"precision": "int8"}, "precision must be one of"),
     ],
 )
-def test_a_bad_setting_says_what_is_wanted(changes, says):
+def test_an_invalid_setting_says_what_is_expected(changes, says):
     with pytest.raises(ValueError, match=says):
         TrainConfig(**{"steps": 1} | changes)
 

@@ -1,4 +1,4 @@
-"""The cache folder: whole or not there, checked, built once, readable by all."""
+"""The cache folder: complete or absent, checked, built once, readable by every user."""
 
 import errno
 import fcntl
@@ -110,7 +110,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_damage_is_noticed_and_repaired(built, damage):
+def test_damage_is_detected_and_repaired(built, damage):
     damage(built)
     assert cache.inspect(built, "key").state == "damaged"
     cache.ensure(built, "key", build, 1000)
@@ -120,11 +120,11 @@ def test_damage_is_noticed_and_repaired(built, damage):
     assert left == {"model", ".model.lock"}
 
 
-def test_another_source_means_building_again(built):
+def test_a_folder_from_another_source_is_damaged(built):
     assert cache.inspect(built, "another key").state == "damaged"
 
 
-def test_a_shallow_look_sees_a_truncated_file_and_not_a_flipped_bit(built):
+def test_a_shallow_check_detects_a_truncated_file_but_not_a_flipped_bit(built):
     flip_a_bit(built)
     assert cache.inspect(built, "key", deep=False).state == "valid"
     truncate(built)
@@ -133,11 +133,11 @@ def test_a_shallow_look_sees_a_truncated_file_and_not_a_flipped_bit(built):
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), size=st.integers(1, 40))
-def test_the_digest_changes_with_any_bit_at_any_piece_border(tmp_path_factory, data, size):
+def test_the_digest_changes_with_any_bit_in_any_chunk(tmp_path_factory, data, size):
     path = tmp_path_factory.mktemp("digest") / "file"
     content = bytearray(data.draw(st.binary(min_size=size, max_size=size)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "PIECE", 8)
+        patch.setattr(cache, "CHUNK", 8)
         path.write_bytes(content)
         before = cache.digest(path)
         assert cache.digest(path) == before
@@ -146,7 +146,7 @@ def test_the_digest_changes_with_any_bit_at_any_piece_border(tmp_path_factory, d
         assert cache.digest(path) != before
 
 
-def test_an_interrupted_build_leaves_nothing_that_is_believed(folder):
+def test_an_interrupted_build_leaves_no_folder(folder):
     def interrupted(partial):
         build(partial)
         raise KeyboardInterrupt
@@ -157,7 +157,7 @@ def test_an_interrupted_build_leaves_nothing_that_is_believed(folder):
     assert [path.name for path in folder.parent.iterdir()] == [".model.lock"]
 
 
-def test_a_failed_repair_keeps_the_error_and_believes_nothing(built):
+def test_a_failed_repair_raises_its_error_and_the_folder_stays_damaged(built):
     def failing(partial):
         raise ModelError("the package is gone")
 
@@ -180,7 +180,7 @@ ensure(Path(sys.argv[1]), "key", build, 1000)
 """
 
 
-def test_a_killed_process_blocks_nobody_and_its_remains_are_swept(folder):
+def test_a_killed_process_blocks_no_other_and_its_leftovers_are_deleted(folder):
     dead = subprocess.run([sys.executable, "-c", KILLED, str(folder)], timeout=60)
     assert dead.returncode < 0
     assert list(folder.parent.glob(".model.partial-*"))
@@ -206,7 +206,7 @@ print((folder / "weights").stat().st_size)
 """
 
 
-def test_processes_at_once_build_once_and_all_get_the_whole_folder(folder, tmp_path):
+def test_concurrent_processes_build_once_and_all_get_the_complete_folder(folder, tmp_path):
     command = [sys.executable, "-c", RACER, str(folder), str(tmp_path / "log")]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     outputs = [racer.communicate(timeout=60)[0].strip() for racer in racers]
@@ -214,7 +214,7 @@ def test_processes_at_once_build_once_and_all_get_the_whole_folder(folder, tmp_p
     assert (tmp_path / "log").read_text() == "built\n"
 
 
-def test_a_waiting_process_says_so(folder, capsys):
+def test_a_waiting_process_prints_a_line(folder, capsys):
     folder.parent.mkdir()
     with (folder.parent / ".model.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -223,12 +223,12 @@ def test_a_waiting_process_says_so(folder, capsys):
     assert "waiting for another process" in capsys.readouterr().err
 
 
-def test_too_small_a_disk_is_told_before_any_work(folder, monkeypatch):
+def test_a_disk_that_is_too_small_is_reported_before_any_work(folder, monkeypatch):
     usage = shutil.disk_usage(folder.parent.parent)._replace(free=5_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(NoSpaceError, match=r"5 MB free .* needs 600 MB.*COURSE_CACHE") as told:
+    with pytest.raises(NoSpaceError, match=r"5 MB free .* needs 600 MB.*COURSE_CACHE") as raised:
         cache.ensure(folder, "key", never, 600_000_000)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 FULL = """
@@ -255,7 +255,7 @@ for build in (build_with_safetensors, build_with_python):
 """
 
 
-def test_a_disk_that_fills_up_midway_gives_one_line_and_leaves_nothing(folder):
+def test_a_disk_that_fills_up_midway_gives_a_one_line_error_and_leaves_no_folder(folder):
     command = [sys.executable, "-c", textwrap.dedent(FULL), str(folder)]
     full = subprocess.run(command, capture_output=True, text=True, timeout=60)
     lines = full.stdout.splitlines()
@@ -279,7 +279,7 @@ def test_a_root_that_is_a_file_gives_one_clear_line(tmp_path):
         cache.ensure(tmp_path / "root" / "model", "key", build, 1000)
 
 
-def test_a_root_that_may_not_be_written_gives_one_clear_line(folder, monkeypatch):
+def test_a_root_without_write_permission_gives_one_clear_line(folder, monkeypatch):
     def refuse(*arguments, **options):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -288,7 +288,7 @@ def test_a_root_that_may_not_be_written_gives_one_clear_line(folder, monkeypatch
         cache.ensure(folder, "key", build, 1000)
 
 
-def test_an_error_of_the_builder_that_has_no_better_words_stays_itself(folder):
+def test_an_unknown_error_of_the_builder_is_raised_unchanged(folder):
     def failing(partial):
         raise ZeroDivisionError("a bug")
 

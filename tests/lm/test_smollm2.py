@@ -1,4 +1,4 @@
-"""SmolLM2 as converted is SmolLM2: same values as straight from the GGUF, same facts."""
+"""The converted SmolLM2: the same values as in the GGUF, and a tokenizer with the fixes."""
 
 import math
 import os
@@ -20,8 +20,8 @@ TEXT = (
 
 
 @pytest.fixture(scope="module")
-def straight():
-    """Model and tokenizer as transformers reads them from the GGUF, with nothing fixed."""
+def unconverted():
+    """Model and tokenizer as transformers reads them from the GGUF, without the fixes."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     gguf = source.find_gguf()
@@ -40,9 +40,9 @@ def perplexity(model, ids):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_perplexity_and_every_weight_equal_those_straight_from_the_gguf(smollm2, straight):
+def test_perplexity_and_every_weight_equal_those_of_the_gguf(smollm2, unconverted):
     model, tokenizer = smollm2
-    raw_model, raw_tokenizer = straight
+    raw_model, raw_tokenizer = unconverted
     ids = tokenizer(TEXT, return_tensors="pt").input_ids
     assert ids.tolist() == [raw_tokenizer(TEXT).input_ids]
     assert perplexity(model, ids) == perplexity(raw_model, ids)
@@ -67,7 +67,7 @@ def test_perplexity_prefers_english_to_its_words_reversed(smollm2):
     assert 10 * perplexity(model, ids) < perplexity(model, backwards)
 
 
-def test_it_is_ready_for_use(smollm2):
+def test_the_model_is_ready_for_use(smollm2):
     model = smollm2.model
     assert not model.training and model.dtype == torch.float32
     assert getattr(model, "hf_quantizer", None) is None
@@ -76,7 +76,7 @@ def test_it_is_ready_for_use(smollm2):
     assert sum(parameter.numel() for parameter in model.parameters()) == 134_515_008
 
 
-def test_the_tokens_that_end_and_pad_are_told_apart(smollm2):
+def test_the_pad_token_is_not_the_end_token(smollm2):
     model, tokenizer = smollm2
     names = tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token
     assert names == ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -85,10 +85,12 @@ def test_the_tokens_that_end_and_pad_are_told_apart(smollm2):
     assert model.generation_config.pad_token_id == tokenizer.pad_token_id
     assert model.config.pad_token_id == tokenizer.pad_token_id
     assert model.config.eos_token_id == tokenizer.eos_token_id
-    assert tokenizer("text").input_ids[0] != tokenizer.bos_token_id  # nothing is put in front
+    assert (
+        tokenizer("text").input_ids[0] != tokenizer.bos_token_id
+    )  # no token is added at the start
 
 
-def test_a_chat_ends_its_turn(smollm2):
+def test_a_chat_answer_ends_with_the_end_token(smollm2):
     model, tokenizer = smollm2
     turns = [{"role": "user", "content": "Say hello in one word."}]
     text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
@@ -126,7 +128,7 @@ def test_digits_are_split_off_before_words_as_in_training(smollm2):
     assert tokens == ["a", "ĠĠ", "5", "Ġ", "1", "2"]
 
 
-def test_text_comes_back_exactly_but_for_the_control_characters_that_have_no_symbol(smollm2):
+def test_decoding_restores_text_except_control_characters_without_a_symbol(smollm2):
     tokenizer = smollm2.tokenizer
     for text in (
         TEXT,
@@ -155,7 +157,7 @@ print(model.generation_config.eos_token_id)
 
 
 @pytest.mark.slow
-def test_a_fresh_process_loads_it_quietly(smollm2):
+def test_a_new_process_loads_it_without_output(smollm2):
     command = [sys.executable, "-c", LOAD]
     fresh = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (fresh.stdout, fresh.stderr) == ("[2, 0]\n", "")

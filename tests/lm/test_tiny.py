@@ -1,4 +1,4 @@
-"""The tiny model: seeded, harmless to torch's generator; its tokenizer loses no byte."""
+"""The tiny model is seeded and does not change torch's generator; its tokenizer loses no byte."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ SAMPLES = [
 
 
 @given(st.text())
-def test_any_string_comes_back_exactly(text):
+def test_decoding_restores_any_string(text):
     ids = TOKENIZER(text).input_ids
     assert TOKENIZER.decode(ids) == text
 
@@ -31,7 +31,7 @@ def test_ids_are_the_bytes_of_the_text(text):
 
 
 @pytest.mark.parametrize("text", SAMPLES)
-def test_hard_samples_come_back_exactly(text):
+def test_decoding_restores_difficult_samples(text):
     assert TOKENIZER.decode(TOKENIZER(text).input_ids) == text
 
 
@@ -54,14 +54,14 @@ def test_a_batch_is_padded_on_the_left_and_masked():
     assert batch.attention_mask.tolist() == [[1, 1], [0, 1]]
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
+def test_the_same_seed_gives_the_same_weights_and_another_seed_different_ones():
     first, second, other = tiny_model(3), tiny_model(3), tiny_model(4)
     for (name, one), two in zip(first.named_parameters(), second.parameters(), strict=True):
         assert torch.equal(one, two), name
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
 
 
-def test_torchs_global_generator_is_left_alone():
+def test_torchs_global_generator_does_not_change():
     torch.manual_seed(11)
     expected = torch.rand(3)
     torch.manual_seed(11)
@@ -84,7 +84,7 @@ def test_the_model_is_in_evaluation_mode_and_learns(tiny):
     assert losses[-1] < losses[0] / 2
 
 
-def test_each_tiny_model_is_a_fresh_one(tiny):
+def test_each_call_returns_a_new_model(tiny):
     with torch.no_grad():
         tiny.model.lm_head.weight.zero_()
     assert load("tiny").model.lm_head.weight.abs().sum() > 0
@@ -102,7 +102,7 @@ def test_it_generates_and_can_be_saved_and_loaded_by_folder(tiny, tmp_path):
     assert out.shape[0] == 1 and out.shape[1] <= 8
 
 
-def test_prompts_in_chat_form_are_a_prefix_of_the_whole_conversation():
+def test_a_chat_prompt_is_a_prefix_of_the_whole_conversation():
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
     whole = TOKENIZER.apply_chat_template(turns, tokenize=False)
     prompt = TOKENIZER.apply_chat_template(turns[:1], tokenize=False, add_generation_prompt=True)

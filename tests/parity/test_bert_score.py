@@ -1,9 +1,9 @@
-"""BERTScore against bert-score 0.3.13, with the same encoder, on every layer.
+"""BERTScore compared with bert-score 0.3.13, with the same encoder, on every layer.
 
-Empty strings are left out: bert-score crashes on them under transformers 5. Pair by pair the two
-are equal. In a batch bert-score's pads stand at cosine 0 and beat negative ones, so that a score
-depends on its neighbors; a test shows it, and the others use texts without such tokens or single
-pairs. Tolerance 1e-5, fp32 sums in another order.
+There are no empty strings, because bert-score crashes on them under transformers 5. Scores of
+single pairs are equal. In a batch, bert-score gives padding a cosine of 0, which exceeds negative
+cosines, so a score depends on the other texts of the batch. One test shows this; the others use
+single pairs, or texts without such tokens. The tolerance is 1e-5, for fp32 sums in another order.
 """
 
 import random
@@ -64,7 +64,7 @@ def encoder():
 
 
 def scorer(layer, **options):
-    """Theirs, without its pool for idf: to fork a process that has threads may hang for ever."""
+    """bert-score's scorer without its processes for idf: forking with threads may hang."""
     model = {"model_type": str(encoder_folder()), "num_layers": layer, "device": "cpu"}
     return BERTScorer(**model, nthreads=0, **options)
 
@@ -83,7 +83,7 @@ def random_texts(count, seed):
 
 
 @pytest.mark.parametrize("layer", range(7))
-def test_equal_pair_by_pair_on_every_layer(encoder, layer):
+def test_single_pairs_are_equal_on_every_layer(encoder, layer):
     theirs = scorer(layer)
     hypotheses, references = random_texts(12, layer), random_texts(12, layer + 50)
     rows = [torch.cat(theirs.score([h], [r])) for h, r in zip(hypotheses, references, strict=True)]
@@ -92,13 +92,13 @@ def test_equal_pair_by_pair_on_every_layer(encoder, layer):
 
 @pytest.mark.parametrize("layer", range(7))
 @pytest.mark.parametrize("batch_size", [2, 64])
-def test_equal_in_batches_on_sentences(encoder, layer, batch_size):
+def test_batches_of_sentences_are_equal(encoder, layer, batch_size):
     theirs = scorer(layer, batch_size=batch_size)
     ours = bert_score(HYPOTHESES, REFERENCES, encoder, layer=layer, batch_size=batch_size)
     close(ours, theirs.score(HYPOTHESES, REFERENCES))
 
 
-def test_equal_with_idf(encoder):
+def test_scores_with_idf_are_equal(encoder):
     theirs = scorer(5, idf=True, idf_sents=REFERENCES)
     close(
         bert_score(HYPOTHESES, REFERENCES, encoder, layer=5, idf=True),
@@ -109,7 +109,7 @@ def test_equal_with_idf(encoder):
     assert idf_weights(REFERENCES, encoder).unseen == pytest.approx(expected["an unseen token"])
 
 
-def test_equal_with_several_references(encoder):
+def test_scores_with_several_references_are_equal(encoder):
     groups = [REFERENCES[:2], REFERENCES[1:4], REFERENCES[2:3], REFERENCES, REFERENCES[3:]]
     theirs = scorer(6).score(HYPOTHESES, groups)
     close(bert_score(HYPOTHESES, groups, encoder, multi="each"), theirs)
@@ -117,8 +117,8 @@ def test_equal_with_several_references(encoder):
     torch.testing.assert_close(best.f1, theirs[2], atol=1e-5, rtol=0)  # F is the same either way
 
 
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # theirs
-def test_equal_after_rescaling(encoder, tmp_path):
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # from bert-score
+def test_rescaled_scores_are_equal(encoder, tmp_path):
     base = Baseline(0.31, 0.32, 0.33)
     lines = ["LAYER,P,R,F", *(f"{layer},{base[0]},{base[1]},{base[2]}" for layer in range(7))]
     (tmp_path / "baseline.tsv").write_text("\n".join(lines) + "\n")
@@ -131,7 +131,7 @@ def test_equal_after_rescaling(encoder, tmp_path):
     )
 
 
-def test_the_matrix_is_theirs(encoder):
+def test_the_similarity_matrices_are_equal(encoder):
     theirs = scorer(6)
     special = dict.fromkeys(range(30522), 1.0)
     vectors, mask, _ = get_bert_embedding(
@@ -143,7 +143,7 @@ def test_the_matrix_is_theirs(encoder):
     torch.testing.assert_close(found, one @ other.T, atol=1e-5, rtol=0)
 
 
-def test_their_pads_beat_negative_cosines_and_ours_do_not(encoder):
+def test_padding_exceeds_negative_cosines_in_bert_score_but_not_in_ours(encoder):
     texts = ["."], ["good on a mat runs runs dog never red unbelievable cat"]
     longer = ["it " * 30], ["it " * 40]
     together = [a + b for a, b in zip(texts, longer, strict=True)]

@@ -1,6 +1,6 @@
-"""METEOR against NLTK: the same where NLTK's choices can't matter, and where and why not.
+"""METEOR compared with NLTK: equal scores, and the cases in which they differ.
 
-NLTK aligns greedily from the right, and hands the *stems* that are left over to its synonym stage.
+NLTK aligns greedily from the right, and passes the *stems* of unmatched words to its synonym stage.
 """
 
 import random
@@ -29,7 +29,7 @@ class Synset:
 
 
 class Sets:
-    """Sets of synonyms, as NLTK wants to read them from WordNet."""
+    """Sets of synonyms with the interface of WordNet in NLTK."""
 
     def __init__(self, *sets):
         self.sets = sets
@@ -76,7 +76,7 @@ def test_without_repeated_stems_and_synonyms_they_are_equal():
         assert ours(hypothesis, reference).score == pytest.approx(theirs(hypothesis, reference))
 
 
-def test_with_repeated_words_ours_has_never_more_chunks_and_sometimes_fewer():
+def test_with_repeated_words_ours_never_has_more_chunks_and_sometimes_has_fewer():
     rng = random.Random(0)
     fewer = 0
     for _ in range(500):
@@ -87,20 +87,20 @@ def test_with_repeated_words_ours_has_never_more_chunks_and_sometimes_fewer():
     assert fewer > 100
 
 
-def test_the_greedy_alignment_tears_a_chunk():
-    # NLTK goes from the right and takes the last "the" first: the cat | the.
+def test_the_greedy_alignment_splits_a_chunk():
+    # NLTK starts on the right and matches the last "the" first: the cat | the.
     hypothesis, reference = "the cat", "the cat saw the"
     assert ours(hypothesis, reference).chunks == 1
     assert ours(hypothesis, reference).score > theirs(hypothesis, reference) + 0.1
 
 
-def test_synonyms_whose_stem_is_another_word_are_lost_there():
+def test_nltk_misses_synonyms_whose_stem_is_a_different_word():
     group = {"car", "automobile"}
     assert porter_stem("automobile") != "automobile"
     assert theirs("car", "automobile", group) == 0
     assert ours("car", "automobile", group).score == pytest.approx(1 - 0.5)
-    # Where stemming changes neither word, both find the synonym.
-    assert theirs("big", "large", {"big", "large"}) == 0  # "larg" is among no word's synonyms
+    # If stemming changes neither word, both find the synonym.
+    assert theirs("big", "large", {"big", "large"}) == 0  # no word has the synonym "larg"
     assert theirs("big", "grand", {"big", "grand"}) == ours("big", "grand", {"big", "grand"}).score
 
 

@@ -1,4 +1,4 @@
-"""Adapters cross between this package and PEFT, in both directions, with the same logits."""
+"""PEFT loads the adapters of this package and the reverse, with the same logits."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def same(out, reference, dtype):
 
 @each_config
 @each_dtype
-def test_peft_loads_ours(config, dtype, tmp_path):
+def test_peft_loads_our_adapters(config, dtype, tmp_path):
     model = tiny(dtype)
     inject_lora(model, config, "mine")
     generator = torch.Generator().manual_seed(0)
@@ -50,14 +50,14 @@ def test_peft_loads_ours(config, dtype, tmp_path):
     assert (peft_config.r, peft_config.lora_alpha) == (config.rank, config.alpha)
     assert peft_config.use_rslora == config.use_rslora
     expected = logits(model)
-    assert not same(logits(tiny(dtype)), expected, dtype), "the adapter must matter"
+    assert not same(logits(tiny(dtype)), expected, dtype), "the adapter must have an effect"
     assert same(logits(peft_model), expected, dtype)
     assert sorted(set(peft_model.targeted_module_names)) == sorted(lora_layers(model))
 
 
 @each_config
 @each_dtype
-def test_we_load_pefts(config, dtype, tmp_path):
+def test_we_load_adapters_of_peft(config, dtype, tmp_path):
     targets = config.target_modules
     peft_model = get_peft_model(
         tiny(dtype),
@@ -80,7 +80,7 @@ def test_we_load_pefts(config, dtype, tmp_path):
     loaded = load_adapter(model, tmp_path, "theirs")
     assert (loaded.rank, loaded.scaling) == (config.rank, config.scaling)
     expected = logits(peft_model)
-    assert not same(logits(tiny(dtype)), expected, dtype), "the adapter must matter"
+    assert not same(logits(tiny(dtype)), expected, dtype), "the adapter must have an effect"
     assert same(logits(model), expected, dtype)
 
 
@@ -95,7 +95,7 @@ def test_we_load_pefts(config, dtype, tmp_path):
         {"init_lora_weights": "pissa"},
     ],
 )
-def test_what_peft_can_and_we_cannot_is_refused(options, tmp_path):
+def test_settings_that_only_peft_supports_are_refused(options, tmp_path):
     peft_model = get_peft_model(tiny(), LoraConfig(r=2, target_modules=["q_proj"], **options))
     peft_model.save_pretrained(tmp_path)
     (key,) = options

@@ -1,4 +1,4 @@
-"""LoRA against PEFT with the same weights: outputs, merges, training, sums, dtypes."""
+"""LoRA compared with PEFT at the same weights: outputs, merges, training, sums, dtypes."""
 
 import pytest
 import torch
@@ -75,7 +75,7 @@ def theirs(model, config, adapter_name="default"):
 
 
 def give_same_weights(ours, peft_model, name="default", seed=0):
-    """Draw A and B anew, both at the size A starts with, and copy them into PEFT's modules."""
+    """Fill A and B with random values of A's initial scale, and copy them to PEFT's modules."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module, layer in lora_layers(ours).items():
@@ -119,7 +119,7 @@ def test_outputs_equal_pefts(model_name, config):
     ours, peft_model = pair(model_name, config)
     base = logits(build(model_name))
     expected = logits(peft_model)
-    assert relative_error(expected, base) > 1e-2, "the adapter must matter, or this shows nothing"
+    assert relative_error(expected, base) > 1e-2, "the adapter must have an effect"
     assert relative_error(logits(ours), expected) <= 1e-6
     ours_64, peft_64 = pair(model_name, config, torch.float64)
     assert relative_error(logits(ours_64), logits(peft_64)) <= 1e-13
@@ -154,14 +154,14 @@ def test_our_unmerge_is_exact_where_pefts_is_not(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_mixed_dtypes_are_handled_as_peft_handles_them(dtype):
+def test_mixed_dtypes_are_handled_as_in_peft(dtype):
     ours, peft_model = pair("llama", CONFIGS["all"], dtype)
     for name, layer in lora_layers(ours).items():
         other = peft_model.base_model.model.get_submodule(name)
         assert layer.lora_A["default"].dtype == other.lora_A["default"].weight.dtype
     mine, yours = logits(ours), logits(peft_model)
     assert mine.dtype == yours.dtype == dtype
-    # Judged as the field does: in fp64, our error is at most twice PEFT's at the same precision.
+    # Compared with fp64, our error is at most twice PEFT's at the same precision.
     exact = build("llama", dtype).double()
     inject_lora(exact, CONFIGS["all"])
     for name, layer in lora_layers(exact).items():
@@ -200,7 +200,9 @@ def test_five_training_steps_give_pefts_losses_and_weights(model_name, dropout):
     for name, layer in lora_layers(ours).items():
         other = peft_model.base_model.model.get_submodule(name)
         trained = layer.lora_B["default"]
-        assert relative_error(trained, before[f"{name}.lora_B.default"]) > 0.05, "it must train"
+        assert relative_error(trained, before[f"{name}.lora_B.default"]) > 0.05, (
+            "training must change it"
+        )
         assert relative_error(trained, other.lora_B["default"].weight) < 1e-3
 
 
@@ -237,7 +239,7 @@ def test_the_same_modules_are_wrapped(model_name, kind):
         assert (count.trainable, count.total) == (trainable, everything)
 
 
-def test_peft_wraps_gpt2s_transposed_layers_and_we_say_that_we_do_not():
+def test_gpt2s_transposed_layers_are_refused_here_and_wrapped_by_peft():
     gpt2 = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=97, **ENDS))
     with pytest.raises(TypeError, match=r"'transformer\.h\.0\.attn\.c_attn' is a Conv1D"):
         inject_lora(gpt2, LoRAConfig(rank=2))
@@ -261,7 +263,7 @@ def two_adapters(configs):
     return ours, peft_model.eval()
 
 
-def test_switching_and_adding_up_equal_pefts():
+def test_switching_and_combining_equal_pefts():
     configs = {"a": LoRAConfig(rank=2), "b": LoRAConfig(rank=5, alpha=3)}
     ours, peft_model = two_adapters(configs)
     for choice in ("a", "b", ["a", "b"]):
@@ -280,7 +282,7 @@ def test_a_weighted_sum_equals_pefts_cat_and_not_its_linear(weights):
     set_adapter(ours, "mix")
     outputs = {}
     for kind in ("cat", "linear"):
-        if kind == "cat" or min(weights) > 0:  # "linear" takes the root of the weights
+        if kind == "cat" or min(weights) > 0:  # "linear" uses the square root of the weights
             peft_model.add_weighted_adapter(["a", "b"], weights, kind, combination_type=kind)
             peft_model.set_adapter(kind)
             outputs[kind] = logits(peft_model)
@@ -289,8 +291,8 @@ def test_a_weighted_sum_equals_pefts_cat_and_not_its_linear(weights):
         assert relative_error(logits(ours), outputs["linear"]) > 1e-2
 
 
-def test_a_weighted_sum_of_rslora_adapters_is_the_sum_where_pefts_is_not():
-    """PEFT 0.21 keeps use_rslora for its "cat", so the sum comes out √rank times too large."""
+def test_a_weighted_sum_of_rslora_adapters_is_right_here_and_wrong_in_peft():
+    """PEFT 0.21 keeps use_rslora for its "cat", so the sum is √rank times too large."""
     config = LoRAConfig(rank=4, use_rslora=True)
     ours, peft_model = build("llama"), theirs(build("llama"), config, "a")
     second = LoraConfig(r=4, lora_alpha=16, use_rslora=True, target_modules="all-linear")
@@ -303,12 +305,12 @@ def test_a_weighted_sum_of_rslora_adapters_is_the_sum_where_pefts_is_not():
     for name, layer in lora_layers(ours).items():
         expected = layer.delta_weight("a") + layer.delta_weight("b")
         assert relative_error(layer.delta_weight("mix"), expected) <= 1e-6
-        theirs_too_large = peft_model.base_model.model.get_submodule(name).get_delta_weight("mix")
-        assert relative_error(theirs_too_large, 8**0.5 * expected) <= 1e-6
+        pefts_sum = peft_model.base_model.model.get_submodule(name).get_delta_weight("mix")
+        assert relative_error(pefts_sum, 8**0.5 * expected) <= 1e-6
 
 
 def test_in_a_mixture_of_experts_only_linear_layers_are_adapted():
-    """transformers 5 fuses the experts into one tensor, which is no nn.Linear."""
+    """transformers 5 fuses the experts into one tensor, which is not an nn.Linear."""
     attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
     config = LoRAConfig(rank=2, target_modules=attention)
     ours, peft_model = pair("mixtral", config)

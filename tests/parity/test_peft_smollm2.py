@@ -1,4 +1,4 @@
-"""The same agreement with PEFT on a real model: SmolLM2-135M-Instruct."""
+"""Adapters have the same logits and losses as in PEFT on a real model, SmolLM2-135M-Instruct."""
 
 import copy
 
@@ -15,7 +15,7 @@ from course_pkg.lm.load import load
 
 @pytest.mark.slow
 @pytest.mark.model
-def test_trained_adapters_cross_with_the_same_logits_and_losses(tmp_path):
+def test_trained_adapters_have_the_same_logits_and_losses_in_both(tmp_path):
     model, tokenizer = load("smollm2-135m")
     base = copy.deepcopy(model)
     inject_lora(model, LoRAConfig(rank=4, target_modules=["q_proj", "v_proj"]))
@@ -25,9 +25,9 @@ def test_trained_adapters_cross_with_the_same_logits_and_losses(tmp_path):
     assert history.losses[-1] < history.losses[0] - 0.1
     save_adapter(model, tmp_path / "ours")
 
-    def logits(of):
+    def logits(each):
         with torch.no_grad():
-            return of(input_ids=tokens.input_ids).logits
+            return each(input_ids=tokens.input_ids).logits
 
     expected = logits(model)
     assert not torch.allclose(logits(base), expected, rtol=1e-2)

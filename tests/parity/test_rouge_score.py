@@ -1,4 +1,4 @@
-"""ROUGE against Google's rouge-score: thousands of random pairs, every kind that it has."""
+"""ROUGE compared with Google's rouge-score, every kind, on thousands of random pairs."""
 
 import random
 import string
@@ -58,11 +58,11 @@ def test_scores_are_equal_on_random_pairs(vocabulary, stem):
             assert ours(kind, hypothesis, reference, stem=stem) == tuple(theirs[kind]), (
                 f"{kind} of {hypothesis!r} against {reference!r}"
             )
-    assert overlapping > 200  # most of the pairs test something
+    assert overlapping > 200  # many pairs have a score above 0
 
 
 @pytest.mark.parametrize("vocabulary", ["two letters", "ten letters"])
-def test_of_several_references_the_same_is_taken(vocabulary):
+def test_scores_are_equal_with_several_references(vocabulary):
     rng, words = random.Random(vocabulary), vocabularies()[vocabulary]
     scorer = RougeScorer(list(KINDS))
     for _ in range(600):
@@ -74,7 +74,7 @@ def test_of_several_references_the_same_is_taken(vocabulary):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_long_texts(kind):
+def test_scores_are_equal_on_long_texts(kind):
     rng = random.Random(kind)
     vocabulary = [str(int(2 ** (9 * rng.random()))) for _ in range(400)]
     reference, hypothesis = (" ".join(rng.choices(vocabulary, k=700)) for _ in "xy")
@@ -82,17 +82,17 @@ def test_long_texts(kind):
     assert ours(kind, hypothesis, reference) == tuple(theirs)
 
 
-def test_chinese_scores_nothing_there_and_something_here():
+def test_chinese_scores_zero_in_rouge_score_and_not_in_ours():
     reference, hypothesis = "猫在垫子上睡觉", "猫睡在垫子上"
     assert RougeScorer(["rouge1"]).score(reference, hypothesis)["rouge1"].fmeasure == 0
     with pytest.warns(UserWarning, match="no token is left"):
         assert rouge_n(hypothesis, reference).fmeasure == 0
-    # 6 of 6 characters of the hypothesis, and of 7 of the reference.
+    # 6 characters match, of 6 in the hypothesis and 7 in the reference.
     score = rouge_n(hypothesis, reference, tokenize="unicode")
     assert (score.precision, score.recall) == (1, 6 / 7)
 
 
-def test_rouge_score_agrees_with_ours_through_our_tokenizer():
+def test_scores_are_equal_if_rouge_score_uses_our_tokenizer():
     class Unicode:
         def tokenize(self, text):
             from course_pkg.metrics.rouge.tokens import rouge_tokens

@@ -1,4 +1,4 @@
-"""BLEU against sacrebleu: random corpora, tokenizers, bootstrap. And where nltk differs."""
+"""BLEU compared with sacrebleu (random corpora, tokenizers, bootstrap) and with nltk."""
 
 import random
 import warnings
@@ -28,7 +28,7 @@ def random_text(rng, longest=9):
 
 
 def random_corpus(rng):
-    """Hypotheses that share much with their references, of which some sentences have more."""
+    """Hypotheses that share many words with their references, one to three per sentence."""
     references = [
         [random_text(rng) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 5))
     ]
@@ -43,14 +43,14 @@ def random_corpus(rng):
 
 def streams(references):
     """sacrebleu's layout: the first reference of every sentence, the second of every sentence...;
-    None where a sentence has no further one."""
+    None if a sentence has fewer references."""
     most = max(map(len, references))
     return [[group[i] if i < len(group) else None for group in references] for i in range(most)]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("smoothing", ["none", "floor", "add-k", "exp"])
-def test_random_corpora_score_what_sacrebleu_scores(name, smoothing):
+def test_random_corpora_have_sacrebleus_scores(name, smoothing):
     rng = random.Random(f"{name} {smoothing}")
     seen = Counter()
     for _ in range(250):
@@ -83,7 +83,7 @@ def test_random_corpora_score_what_sacrebleu_scores(name, smoothing):
         assert ours.precisions == pytest.approx([p / 100 for p in theirs.precisions], abs=TOLERANCE)
         assert (ours.hypothesis_length, ours.reference_length) == (theirs.sys_len, theirs.ref_len)
         assert ours.brevity_penalty == pytest.approx(theirs.bp, abs=TOLERANCE)
-        if smoothing != "add-k":  # there sacrebleu's counts come out with k added
+        if smoothing != "add-k":  # with add-k, sacrebleu's counts include k
             assert [*ours.matches, *ours.totals] == [*theirs.counts, *theirs.totals]
         seen["zero"] += theirs.score == 0
         seen["short"] += 0 < theirs.bp < 1
@@ -92,7 +92,7 @@ def test_random_corpora_score_what_sacrebleu_scores(name, smoothing):
     assert all(seen[kind] for kind in ("zero", "short", "scored", "several")), seen
 
 
-def test_sentences_score_what_sacrebleu_scores():
+def test_sentences_have_sacrebleus_scores():
     rng = random.Random(0)
     peer = BLEU(effective_order=True)
     for _ in range(1000):
@@ -103,7 +103,7 @@ def test_sentences_score_what_sacrebleu_scores():
         )
 
 
-def test_prepared_references_score_what_cached_ones_do():
+def test_prepared_references_give_the_scores_of_sacrebleus_cached_ones():
     rng = random.Random(1)
     _, references = zip(*(random_corpus(rng) for _ in range(20)), strict=True)
     references = [group for groups in references for group in groups]
@@ -114,7 +114,7 @@ def test_prepared_references_score_what_cached_ones_do():
         assert prepared.score(system).score == pytest.approx(theirs / 100, abs=TOLERANCE)
 
 
-def test_an_empty_reference_is_a_reference_of_no_tokens_and_none_is_no_reference():
+def test_an_empty_reference_has_no_tokens_and_none_is_not_a_reference():
     hypotheses, longer = ["a"], "a b c d e f"
     with_empty = BLEU().corpus_score(hypotheses, [[longer], [""]])
     without = BLEU().corpus_score(hypotheses, [[longer], [None]])
@@ -124,7 +124,7 @@ def test_an_empty_reference_is_a_reference_of_no_tokens_and_none_is_no_reference
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_every_character_is_cut_as_sacrebleu_cuts_it(name):
+def test_every_character_is_tokenized_as_in_sacrebleu(name):
     peer = BLEU(tokenize=name).tokenizer
     points = [*range(0x20, 0x3000), *range(0x3000, 0xD800, 7), *range(0xE000, 0x20000, 5), 0x20000]
     for point in points:
@@ -133,7 +133,7 @@ def test_every_character_is_cut_as_sacrebleu_cuts_it(name):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_random_strings_are_cut_as_sacrebleu_cuts_them(name):
+def test_random_strings_are_tokenized_as_in_sacrebleu(name):
     pieces = [*"ab 15.,.,--\n\t&;'\"<>()$%中。“”", "&amp;", "&lt;", "&quot;", "<skipped>", "-\n"]
     rng, peer = random.Random(name), BLEU(tokenize=name).tokenizer
     for _ in range(5000):
@@ -154,7 +154,7 @@ def two_systems():
     return worse, better, [[" ".join(reference)] for reference in references]
 
 
-def test_the_paired_bootstrap_is_sacrebleus_for_the_same_seed(two_systems):
+def test_the_paired_bootstrap_equals_sacrebleus_for_the_same_seed(two_systems):
     worse, better, references = two_systems
     named = [("worse", worse), ("better", better)]
     test = PairedTest(named, {"BLEU": BLEU()}, streams(references), test_type="bs", n_samples=500)
@@ -167,10 +167,10 @@ def test_the_paired_bootstrap_is_sacrebleus_for_the_same_seed(two_systems):
     assert ordered.mean() == pytest.approx(theirs.mean / 100, abs=1e-6)  # it sums in float32
     assert half_width == pytest.approx(theirs.ci / 100, abs=1e-6)
     assert ours.p_value == pytest.approx(theirs.p_value, abs=1.5 / 501)  # one tie may go either way
-    assert 0.01 < theirs.p_value < 0.5  # neither sure nor hopeless, so that a slip would show
+    assert 0.01 < theirs.p_value < 0.5  # not extreme, so that an error would show
 
 
-def test_a_system_against_itself_is_not_significant_as_sacrebleu_has_it(two_systems):
+def test_a_system_compared_with_itself_has_p_1_here_and_a_small_p_in_sacrebleu(two_systems):
     _, better, references = two_systems
     named = [("one", better), ("same", better)]
     _, results = PairedTest(named, {"BLEU": BLEU()}, streams(references), "bs", n_samples=99)()
@@ -180,7 +180,7 @@ def test_a_system_against_itself_is_not_significant_as_sacrebleu_has_it(two_syst
 
 def nltk_score(hypotheses, references, smooth=None):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns where an order has no match
+        warnings.simplefilter("ignore")  # it warns if an order has no match
         return nltk_bleu.corpus_bleu(
             [[text.split() for text in group] for group in references],
             [text.split() for text in hypotheses],
@@ -188,7 +188,7 @@ def nltk_score(hypotheses, references, smooth=None):
         )
 
 
-def test_nltk_agrees_on_texts_that_are_long_enough_and_cut_at_spaces():
+def test_nltk_agrees_on_long_texts_that_are_split_at_spaces():
     rng = random.Random(3)
     compared = 0
     for _ in range(300):
@@ -201,7 +201,7 @@ def test_nltk_agrees_on_texts_that_are_long_enough_and_cut_at_spaces():
 
 
 @pytest.mark.parametrize("smoothing, method", [("floor", 1), ("add-k", 2), ("exp", 3)])
-def test_three_smoothings_of_nltks_are_ours(smoothing, method):
+def test_three_smoothings_equal_nltks(smoothing, method):
     smooth = getattr(nltk_bleu.SmoothingFunction(), f"method{method}")
     for hypothesis, reference in (
         ("the cat the cat on the mat", "the cat is on the mat"),
@@ -214,7 +214,7 @@ def test_three_smoothings_of_nltks_are_ours(smoothing, method):
 
 
 def test_nltk_differs_in_three_places():
-    # 1 It counts a text without n-grams of some order as having one, so p_n comes out lower.
+    # 1 It counts a text without n-grams of some order as having one, so p_n is lower.
     hypotheses, references = ["a b c", "a b c d e"], [["a b c"], ["a b c d e"]]
     ours = corpus_bleu(hypotheses, references, smoothing="none", tokenize="none")
     assert (ours.score, ours.totals) == (1.0, (8, 6, 4, 2))
@@ -223,6 +223,6 @@ def test_nltk_differs_in_three_places():
     hypotheses, references = ["the cat the cat on the mat"], [["the cat is on the mat"]]
     ours = corpus_bleu(hypotheses, references, smoothing="none").score
     assert ours == 0 < nltk_score(hypotheses, references) < 1e-60
-    # 3 It leaves cutting to the caller; cut at spaces, the full stop stays on its word.
+    # 3 It leaves tokenizing to the caller; split at spaces, a period stays part of its word.
     one, other = ["It is the mat."], [["It was not the mat ."]]
     assert corpus_bleu(one, other).matches != corpus_bleu(one, other, tokenize="none").matches

