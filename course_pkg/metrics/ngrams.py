@@ -38,7 +38,7 @@ def count(tokens: Sequence[Hashable], n: int) -> Counter[Ngram]:
 
 
 def clipped_matches(hypothesis: Counter, reference: Counter) -> int:
-    """Count the n-grams that two texts share, each at most as often as either text contains it.
+    """Count the n-grams that two texts share, each as often as in the text with fewer.
 
     Symmetric. For several references, pass their `maximum_counts`.
     Source: Papineni et al. 2002, section 2.1 (Count_clip).

@@ -131,13 +131,13 @@ def token_weights(text: TokenVectors, idf: bool | IdfWeights) -> Tensor:
 def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
     """Compute P, R and F of each pair of texts, (batch, 3).
 
-    batch: unit vectors (n, width) and weights (n,) of a hypothesis, then those of its reference.
+    batch: unit vectors (n, width) and weights (n,) of a hypothesis, then of a reference.
     Pads are masked with -inf; a 0 would be larger than a negative cosine.
     A text without tokens scores 0. F is 0 where P or R is not positive.
     Source: Zhang et al. 2020, section 3.
     """
     x_hat, u, x, v = zip(*batch, strict=True)
-    cosines = pad_sequence(x_hat, True) @ pad_sequence(x, True).mT  # (batch, rows, columns)
+    cosines = pad_sequence(x_hat, True) @ pad_sequence(x, True).mT  # (batch, row, column)
     rows, columns = (  # True at tokens, False at pads
         pad_sequence([torch.ones_like(w) for w in side], True) > 0 for side in (u, v)
     )

@@ -62,22 +62,23 @@ def bleu_from_counts(
     """Compute BLEU from counts that are already summed over a corpus.
 
     matches, totals: one count per order, from order 1 up. Lengths are in tokens.
-    smoothing: how many matches an order without matches counts. "exp": 1/2 in the first such
-    order, 1/4 in the second, and so on; "floor": smooth_value (0.1); "none": 0. "add-k" adds
-    smooth_value (1) to matches and totals of all orders above 1. The score is always 0 if nothing
-    matches at all.
+    smoothing: how many matches an order without matches counts. "exp": 1/2 in the first
+    such order, 1/4 in the second, and so on; "floor": smooth_value (0.1); "none": 0.
+    "add-k" adds smooth_value (1) to matches and totals of all orders above 1. The score
+    is always 0 if nothing matches at all.
     effective_order: leave out orders for which the hypotheses are too short.
-    Raises ValueError for an unknown smoothing, for a smooth_value that is negative or a floor
-    above 1, and for a smooth_value with a smoothing that has none.
-    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2 and 3
-    are "floor", "add-k" (from Lin and Och 2004) and "exp".
+    Raises ValueError for an unknown smoothing, for a smooth_value that is negative or a
+    floor above 1, and for a smooth_value with a smoothing that has none.
+    Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2
+    and 3 are "floor", "add-k" (from Lin and Och 2004) and "exp".
 
-    >>> round(bleu_from_counts([4, 2, 0, 0], [5, 4, 3, 2], 5, 6, smoothing="floor").score, 4)
+    >>> matches, totals = [4, 2, 0, 0], [5, 4, 3, 2]
+    >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
     0.1316
     """
     k = _smooth_value(smoothing, smooth_value)
     c, r = hypothesis_length, reference_length
-    brevity_penalty = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
+    penalty = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
     precisions = [0.0] * len(matches)
     order, halvings = len(matches), 0
     counts = list(zip(matches, totals, strict=True)) if any(matches) else []
@@ -85,7 +86,7 @@ def bleu_from_counts(
         if smoothing == "add-k" and index > 0:
             match, total = match + k, total + k
         if not total:
-            break  # the hypotheses have no n-grams of this order, so none of higher orders
+            break  # the hypotheses have no n-grams of this order or of higher orders
         if effective_order:
             order = index + 1
         if not match and smoothing == "floor":
@@ -97,8 +98,16 @@ def bleu_from_counts(
     score = 0.0
     if any(matches) and all(precisions[:order]):
         mean_log = sum(math.log(precision) for precision in precisions[:order]) / order
-        score = brevity_penalty * math.exp(mean_log)
-    return BleuScore(score, tuple(precisions), tuple(matches), tuple(totals), c, r, brevity_penalty)
+        score = penalty * math.exp(mean_log)
+    return BleuScore(
+        score,
+        tuple(precisions),
+        tuple(matches),
+        tuple(totals),
+        c,
+        r,
+        penalty,
+    )
 
 
 class PreparedReferences:
@@ -141,12 +150,13 @@ class PreparedReferences:
             self._counts.append([maximum_counts(counters) for counters in orders])
 
     def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
-        """Count for each hypothesis: its length, its reference length, N matches and N totals."""
+        """For each hypothesis: its length, its reference length, N matches, N totals."""
         _require_texts("hypotheses", hypotheses, "give a list of strings")
         if len(hypotheses) != len(self._counts):
             raise ValueError(
-                f"{len(hypotheses)} hypotheses, but references for {len(self._counts)}; {_NESTED} "
-                "(sacrebleu's layout is the transpose: convert it by list(zip(*references)))"
+                f"{len(hypotheses)} hypotheses, but references for {len(self._counts)}; "
+                f"{_NESTED} (sacrebleu's layout is the transpose: "
+                "convert it by list(zip(*references)))"
             )
         rows = []
         for number, text in enumerate(hypotheses):

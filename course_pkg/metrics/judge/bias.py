@@ -1,8 +1,9 @@
-"""What to check before you believe a judge: position, length, repeatability.
+"""Checks of a judge: position bias, length bias, repeatability, wording.
 
-Each check changes something that must not matter, and reports how much it did: the order of two
-answers, the length of one, the draw, the wording of the prompt. None of them needs a human's
-rating; agreement with humans is the other half of the matter, and is measured by correlation.
+Each check changes something that should not matter, and reports how much the verdict changes: the
+order of two answers, the length of one, the random draw, the wording of the prompt. These checks
+need no human ratings. Whether a judge agrees with humans is a different question; measure it by
+correlation.
 
 Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena", section 3.3;
 Wang et al. 2024, "Large Language Models are not Fair Evaluators". Chapter: metrics/judge.
@@ -27,9 +28,9 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """How much a judge prefers a pair's `first` answer, shown in both places.
+    """How much a judge prefers a pair's `first` answer, shown in both positions.
 
-    as_a, as_b: probability that it is preferred when it is shown as answer A, as answer B.
+    as_a, as_b: the probability that this answer is preferred when shown as answer A, as answer B.
 
     >>> verdict = PairVerdict(as_a=0.9, as_b=0.6)
     >>> verdict.preference, verdict.consistent
@@ -41,18 +42,18 @@ class PairVerdict:
 
     @property
     def preference(self) -> float:
-        """The mean over both orders, in which a liking for a place cancels."""
+        """The mean over both orders, in which a position bias cancels out."""
         return (self.as_a + self.as_b) / 2
 
     @property
     def consistent(self) -> bool:
-        """Whether the same answer wins in both orders; a draw in either is none."""
+        """Whether the same answer wins in both orders; a tie in either order is not consistent."""
         return (self.as_a - 0.5) * (self.as_b - 0.5) > 0
 
 
 @dataclass(frozen=True)
 class PositionBias:
-    """What changes when the two answers of each pair change places.
+    """What changes when the two answers of each pair are swapped.
 
     >>> PositionBias((PairVerdict(as_a=0.75, as_b=0.25),)).first_place
     0.75
@@ -62,12 +63,12 @@ class PositionBias:
 
     @property
     def first_place(self) -> float:
-        """Mean probability of the answer that is shown first; 0.5 is no liking for a place."""
+        """The mean probability of the answer that is shown first; 0.5 means no position bias."""
         return fmean((v.as_a + 1 - v.as_b) / 2 for v in self.verdicts)
 
     @property
     def consistent(self) -> float:
-        """Share of the pairs in which the same answer wins in both orders."""
+        """The share of the pairs in which the same answer wins in both orders."""
         return fmean(v.consistent for v in self.verdicts)
 
 
@@ -84,18 +85,18 @@ class Change:
 
     @property
     def differences(self) -> tuple[float, ...]:
-        """After minus before, text by text."""
+        """The score after minus the score before, for each text."""
         return tuple(b - a for a, b in zip(self.before, self.after, strict=True))
 
     @property
     def mean(self) -> float:
-        """The mean difference: positive if the judge likes the change."""
+        """The mean difference; it is positive if the change raises the scores."""
         return fmean(self.differences)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Scores that should all be equal; unread: how many more answers were no score.
+    """Scores that should all be equal; unread: how many more answers contained no score.
 
     >>> Spread((1.0, 3.0)).std, Spread((1.0, 3.0)).range
     (1.0, 2.0)
@@ -106,17 +107,19 @@ class Spread:
 
     @property
     def std(self) -> float:
-        """Their standard deviation."""
+        """The standard deviation of the scores."""
         return pstdev(self.scores)
 
     @property
     def range(self) -> float:
-        """The largest minus the smallest."""
+        """The largest score minus the smallest."""
         return max(self.scores) - min(self.scores)
 
 
 def pairwise_prompt(question: str, a: str, b: str) -> str:
-    """The prompt that asks which of two answers is better; the judge completes "Better answer:".
+    """Build the prompt that asks which of two answers is better.
+
+    The judge completes "Better answer:" after it.
 
     >>> pairwise_prompt("Why?", "Because.", "No idea.").splitlines()[-1]
     'Which answer is better? Reply with A or B only.'
@@ -132,7 +135,7 @@ def pairwise_prompt(question: str, a: str, b: str) -> str:
 
 
 def prefer_first(judge: Judge, question: str, a: str, b: str, *, seed: int = 0) -> float:
-    """Probability that a judge prefers answer A to B, shown in this order.
+    """Return the probability that a judge prefers answer A to B, shown in this order.
 
     Source: Zheng et al. 2023, section 3.1 (pairwise comparison).
     """
@@ -141,9 +144,9 @@ def prefer_first(judge: Judge, question: str, a: str, b: str, *, seed: int = 0) 
 
 
 def position_bias(judge: Judge, pairs: Sequence[Pair], *, seed: int = 0) -> PositionBias:
-    """Ask about every pair twice, the answers swapped.
+    """Ask about every pair twice, the second time with the answers swapped.
 
-    Raises ValueError for no pairs. Source: Zheng et al. 2023, section 3.3.
+    Raises ValueError if there are no pairs. Source: Zheng et al. 2023, section 3.3.
     """
     if not pairs:
         raise ValueError("pairs is empty; give at least one Pair(question, first, second)")
@@ -164,11 +167,11 @@ def length_bias(
     *,
     seed: int = 0,
 ) -> Change:
-    """Score texts, make one of them longer without adding content, and score again.
+    """Score each item, pad one of its texts without adding content, and score it again.
 
-    items: as `g_eval` takes them. title: which of the texts to pad. pad: makes the longer text,
-    for instance by saying everything twice. Raises ValueError for no items, KeyError for a title
-    that an item lacks, ValueError if pad does not lengthen.
+    items: the texts of each item, as for `g_eval`. title: which of the texts to pad. pad: returns
+    the longer text, for example by repeating everything. Raises ValueError if there are no items
+    or if `pad` does not make a text longer, KeyError for a title that an item lacks.
     Source: Zheng et al. 2023, section 3.3 (verbosity bias).
     """
     if not items:
@@ -176,10 +179,10 @@ def length_bias(
     before, after = [], []
     for item in items:
         if title not in item:
-            raise KeyError(f"no text has the title {title!r}; there are {list(item)}")
+            raise KeyError(f"title must be one of {list(item)}, got {title!r}")
         longer = {**item, title: pad(item[title])}
         if len(longer[title]) <= len(item[title]):
-            raise ValueError(f"pad must make a text longer; it made {longer[title]!r}")
+            raise ValueError(f"pad must return a longer text, got {longer[title]!r}")
         before.append(g_eval(judge, task, item, seed=seed).score)
         after.append(g_eval(judge, task, longer, seed=seed).score)
     return Change(tuple(before), tuple(after))
@@ -194,21 +197,24 @@ def repeatability(
     temperature: float = 1.0,
     seed: int = 0,
 ) -> Spread:
-    """Draw so many answers to one and the same prompt, and read a score from each by itself.
+    """Draw several answers to the same prompt, and read a score from each one.
 
-    Answers that can't be read are counted in `unread`. At temperature 0, or by probabilities, a
-    judge that runs here repeats itself exactly; one behind a server may not.
+    Answers without a score are counted in `unread`. At temperature 0, or with probabilities, a
+    local judge gives exactly the same score each time; a judge behind a server may not.
     Raises ValueError for fewer than two repeats, JudgeError if fewer than two answers can be read.
     """
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 2:
-        raise ValueError(f"repeats must be a whole number of at least 2, got {repeats!r}")
-    how = {"n": repeats, "max_tokens": 8, "temperature": temperature, "seed": seed}
-    replies = judge.write(build_prompt(task, texts), task.label, **how)
+        raise ValueError(f"repeats must be an integer of at least 2, got {repeats!r}")
+    settings = {"n": repeats, "max_tokens": 8, "temperature": temperature, "seed": seed}
+    replies = judge.write(build_prompt(task, texts), task.label, **settings)
     options = [str(score) for score in task.scores]
     read = [read_option(reply, options, task.label) for reply in replies]
     scores = tuple(float(score) for score in read if score is not None)
     if len(scores) < 2:
-        raise JudgeError(f"{len(scores)} of {repeats} answers can be read: {replies[:3]}")
+        raise JudgeError(
+            f"only {len(scores)} of {repeats} answers contain a score: {replies[:3]}; "
+            "ask for the score alone"
+        )
     return Spread(scores, repeats - len(scores))
 
 
@@ -217,8 +223,12 @@ def wording_spread(
 ) -> Spread:
     """Score one text under several wordings of the same task.
 
-    tasks: at least two, with the same scores; raises ValueError otherwise.
+    tasks: at least two wordings, with the same scores. Raises ValueError otherwise.
     """
-    if len(tasks) < 2 or len({task.scores for task in tasks}) > 1:
-        raise ValueError("tasks must be two or more wordings of one task, with the same scores")
+    scales = list(dict.fromkeys(task.scores for task in tasks))
+    if len(tasks) < 2 or len(scales) > 1:
+        raise ValueError(
+            "tasks must be two or more wordings of one task with the same scores, "
+            f"got {len(tasks)} with the scores {scales}"
+        )
     return Spread(tuple(g_eval(judge, task, texts, seed=seed).score for task in tasks))

@@ -1,7 +1,8 @@
-"""A judging model behind an OpenAI-compatible server, by its address.
+"""A judge model behind an OpenAI-compatible server.
 
-It asks /chat/completions for the likeliest first tokens, or for whole answers. There is no default
-address: nothing is sent anywhere that you did not name. Only the standard library is used.
+It asks /chat/completions for the most likely first tokens, or for whole answers. There is no
+default address: nothing is sent to an address that you did not give. Only the standard library
+is used.
 
 Chapter: metrics/judge.
 """
@@ -20,14 +21,15 @@ from course_pkg.metrics.judge.geval import JudgeError, add_up
 
 
 class EndpointJudge:
-    """A judge behind any server that speaks OpenAI's chat completions.
+    """A judge behind any server with OpenAI's chat completions API.
 
-    url: its address up to the version, such as "http://localhost:8000/v1". model: the name that
-    the server knows. api_key: sent as a bearer token, if given. timeout: seconds for one request.
-    retries: how often a request is repeated after a refused or broken connection, a timeout, or
-    the statuses 408, 429 and 5xx. pause: seconds before the first repetition; doubled each time.
-    Raises ValueError for what is no http(s) address or a negative number; JudgeError, in calls,
-    for what the server refuses or answers wrongly. Redirects are not followed.
+    url: the server's address up to the version, such as "http://localhost:8000/v1". model: the
+    model's name on the server. api_key: sent as a bearer token, if given. timeout: seconds for one
+    request. retries: how often a request is repeated after a refused or broken connection, a
+    timeout, or the statuses 408, 429 and 5xx. pause: seconds before the first retry; doubled each
+    time. Redirects are not followed.
+    Raises ValueError if url is not an http(s) address or a number is out of range. Calls raise
+    JudgeError if the server refuses a request or sends an invalid answer.
 
     >>> EndpointJudge("http://localhost:8000/v1", "my-model").address
     'http://localhost:8000/v1/chat/completions'
@@ -59,22 +61,22 @@ class EndpointJudge:
     def option_probabilities(
         self, prompt: str, start: str, options: Sequence[str]
     ) -> dict[str, float] | None:
-        """From the 20 likeliest tokens where the answer begins; None if the server sends none.
+        """Read the 20 most likely first tokens of the answer; None if the server sends none.
 
-        Blank tokens before the answer are passed over. Raises JudgeError for options of which one
-        begins another, such as 1 and 10 (one token can't tell them apart), and if no option is
-        among the tokens.
+        Blank tokens before the answer are skipped. Raises JudgeError if one option is a prefix of
+        another, such as 1 and 10 (one token can't tell them apart), and if no option is among the
+        tokens.
         """
         for short in options:
             if longer := [o for o in options if o != short and o.startswith(short)]:
                 raise JudgeError(
-                    f"the first token can't tell {short} from {longer[0]}: take scores up to 9, "
+                    f"the first token can't tell {short} from {longer[0]}: use scores up to 9, "
                     'or method="samples"'
                 )
         body = {"max_tokens": 4, "temperature": 1.0, "seed": 0, "logprobs": True}
         try:
             choice = self._ask(f"{prompt}\n{start}", body | {"top_logprobs": 20})[0]
-        except _Refused as error:
+        except _RefusedError as error:
             if "logprob" in str(error):
                 return None
             raise
@@ -87,13 +89,15 @@ class EndpointJudge:
             for top in place["top_logprobs"]:
                 tokens[top["token"].strip()] += math.exp(top["logprob"])
             if not tokens.total() <= 1.01:  # or nan
-                raise ValueError("more than 1 in all")
+                raise ValueError("the probabilities add up to more than 1")
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise JudgeError(f"{self.address} sent log-probabilities of another form") from error
+            raise JudgeError(
+                f'{self.address} sent log-probabilities in an unknown format; use method="samples"'
+            ) from error
         found = add_up(tokens, options)
         if not sum(found.values()):
             raise JudgeError(
-                f"the answer begins with none of {list(options)} but with "
+                f"the answer must begin with one of {list(options)}, its most likely tokens are "
                 f"{[token for token, _ in tokens.most_common(5)]}; ask for the answer alone"
             )
         return found
@@ -108,7 +112,7 @@ class EndpointJudge:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """n answers; a server that sends fewer at a time is asked again, with another seed."""
+        """Return n answers; if the server sends fewer at a time, ask again with another seed."""
         replies: list[str] = []
         while len(replies) < n:
             body = {"max_tokens": max_tokens, "temperature": temperature, "n": n - len(replies)}
@@ -117,13 +121,15 @@ class EndpointJudge:
                 texts = [choice["message"]["content"] or "" for choice in choices]
             except (KeyError, TypeError) as error:
                 raise JudgeError(f"{self.address} sent a choice without a message") from error
-            if odd := [text for text in texts if not isinstance(text, str)]:
-                raise JudgeError(f"{self.address} sent a message that is no text: {odd[0]!r:.80}")
+            if wrong := [text for text in texts if not isinstance(text, str)]:
+                raise JudgeError(
+                    f"{self.address} must send each message as a string, got {wrong[0]!r:.80}"
+                )
             replies += texts
         return replies[:n]
 
     def _ask(self, content: str, settings: dict) -> list[dict]:
-        """The choices of the server's answer."""
+        """Return the choices in the server's answer."""
         turns = [{"role": "user", "content": content}]
         body = json.dumps({"model": self.model, "messages": turns} | settings)
         text = self._post(body.encode())
@@ -132,7 +138,9 @@ class EndpointJudge:
             if not isinstance(choices, list) or not choices:
                 raise ValueError("no choices")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise JudgeError(f"{self.address} sent no chat completion: {text[:200]!r}") from error
+            raise JudgeError(
+                f"{self.address} must send a chat completion, got {text[:200]!r}"
+            ) from error
         return choices
 
     def _post(self, body: bytes) -> bytes:
@@ -147,28 +155,28 @@ class EndpointJudge:
                 with self._opener.open(request, timeout=self.timeout) as answer:
                     return answer.read()
             except urllib.error.HTTPError as error:
-                trouble = f"{self.address} answered {error.code}: {_said(error)}"
+                failure = f"{self.address} answered {error.code}: {_error_text(error)}"
                 if error.code not in (408, 429) and error.code < 500:
-                    raise _Refused(trouble) from None
+                    raise _RefusedError(failure) from None
             except (OSError, http.client.HTTPException) as error:
-                trouble = f"{self.address} does not answer: {getattr(error, 'reason', error)}"
-        raise JudgeError(f"{trouble} (asked {self.retries + 1} times)")
+                failure = f"{self.address} does not answer: {getattr(error, 'reason', error)}"
+        raise JudgeError(f"{failure} (asked {self.retries + 1} times)")
 
 
-def _said(error: urllib.error.HTTPError) -> str:
-    """How the text that came with an error begins, as far as it came."""
+def _error_text(error: urllib.error.HTTPError) -> str:
+    """Read the beginning of the text that the server sent with an error."""
     try:
         return error.read(300).decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return "(the rest did not arrive)"
 
 
-class _Refused(JudgeError):
-    """The server understood the request and will not do it."""
+class _RefusedError(JudgeError):
+    """The server refused the request, so repeating it is useless."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: the texts and the key go to the named address alone."""
+    """Treat a redirect as an error: the texts and the key are sent to the given address only."""
 
     def redirect_request(self, *_args) -> None:
         return None

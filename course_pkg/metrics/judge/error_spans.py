@@ -5,7 +5,7 @@ checks that every location occurs in the text that was judged, and counts the se
 
     score = -1 * (minor errors) - 5 * (major errors)        0 is a text without errors
 
-The score is counted, not predicted: it is as good as the error spans are.
+The score is counted, not predicted, so it is only as good as the error spans.
 
 Source: Xu et al. 2023, "INSTRUCTSCORE: Towards Explainable Text Generation Evaluation with
 Automatic Feedback", section 3, and its released code. Chapter: metrics/judge.
@@ -19,7 +19,7 @@ from course_pkg.metrics.arguments import require_string
 from course_pkg.metrics.judge.geval import Judge
 from course_pkg.metrics.judge.prompt import require_text
 
-MOST_ERRORS = 5  # that a prompt asks for
+MOST_ERRORS = 5  # the number of errors that a prompt asks for, at most
 SEVERITIES = {"minor": -1, "major": -5}
 FIELDS = {"location": "Error location", "type": "Error type", "severity": "Severity",
           "explanation": "Explanation"}  # fmt: skip
@@ -49,7 +49,7 @@ class ErrorSpan:
     def __post_init__(self) -> None:
         for field in FIELDS:
             if not isinstance(getattr(self, field), str) or not getattr(self, field).strip():
-                raise ErrorSpanError(f"{field} is empty; every error needs one")
+                raise ErrorSpanError(f"{field} is empty; every error must have one")
         severity = self.severity.strip().lower()
         if severity not in SEVERITIES:
             raise ErrorSpanError(f'severity must be "minor" or "major", got {self.severity!r}')
@@ -57,7 +57,7 @@ class ErrorSpan:
 
     @property
     def points(self) -> int:
-        """What the error costs: -1 if it is minor, -5 if it is major."""
+        """What the error adds to the score: -1 if it is minor, -5 if it is major."""
         return SEVERITIES[self.severity]
 
     def positions(self, text: str) -> list[tuple[int, int]]:
@@ -74,11 +74,11 @@ class Report:
 
     @property
     def score(self) -> int:
-        """-1 for every minor and -5 for every major error; 0 is the best score."""
+        """The sum of -1 for each minor and -5 for each major error; 0 is the best score."""
         return sum(error.points for error in self.errors)
 
     def unlocated(self, text: str) -> tuple[ErrorSpan, ...]:
-        """The error spans whose location does not occur in the text: the judge invented it."""
+        """Return the error spans whose location does not occur in the text (invented ones)."""
         return tuple(error for error in self.errors if not error.positions(text))
 
 
@@ -86,9 +86,9 @@ def parse_report(report: str) -> Report:
     """Read a report: a first line "2 errors" or "No errors", then four labeled lines per error.
 
     The four lines of an error may come in any order, each on a single line; blank lines are
-    ignored. Raises TypeError unless report is a string, and ErrorSpanError, with the line, if a
-    line has another form, is missing or repeated, or if the count is wrong.
-    Source: InstructScore's format, made regular.
+    ignored. Raises TypeError unless report is a string. Raises ErrorSpanError, which quotes the
+    line, if a line has the wrong form, is missing or repeated, or if the count is wrong.
+    Source: a regular version of InstructScore's format.
 
     >>> report = parse_report('''1 error
     ... Error location 1: purple Tuesday
@@ -100,8 +100,8 @@ def parse_report(report: str) -> Report:
     >>> parse_report("No errors.").score
     0
     """
-    written = require_string(report, "a report").splitlines()
-    lines = [(n, line.strip()) for n, line in enumerate(written, 1) if line.strip()]
+    numbered = enumerate(require_string(report, "a report").splitlines(), 1)
+    lines = [(number, line.strip()) for number, line in numbered if line.strip()]
     head = HEAD.fullmatch(lines[0][1]) if lines else None
     if not head:
         raise ErrorSpanError(
@@ -114,28 +114,30 @@ def parse_report(report: str) -> Report:
         found = LINE.fullmatch(line)
         if not found:
             labels = ", ".join(f'"{label} n:"' for label in FIELDS.values())
-            raise ErrorSpanError(f"line {number} is {line!r}; it must begin with one of {labels}")
+            raise ErrorSpanError(f"line {number} must begin with one of {labels}, got {line!r}")
         field = next(name for name, label in FIELDS.items() if label.lower() == found[1].lower())
         if int(found[2]) == len(errors) + 1 and (not errors or len(errors[-1]) == len(FIELDS)):
             errors.append({})
         if int(found[2]) != len(errors) or field in errors[-1]:
             raise ErrorSpanError(
-                f"line {number} is {line!r}; the four lines of an error must be together, each of "
-                "them once, and errors are numbered 1, 2, 3, …"
+                f"line {number} is {line!r}; the four lines of an error must be together, each "
+                "of them once, and the errors must be numbered 1, 2, 3, …"
             )
         quoted = re.fullmatch(r'["“](.*)["”]', found[3]) if field == "location" else None
         errors[-1][field] = quoted[1] if quoted else found[3]
     if errors and (missing := [FIELDS[field] for field in FIELDS if field not in errors[-1]]):
         raise ErrorSpanError(f"error {len(errors)} lacks {', '.join(missing)}")
     if len(errors) != announced:
-        raise ErrorSpanError(f"the first line counts {announced} errors, {len(errors)} follow")
+        raise ErrorSpanError(
+            f"the first line announces {announced} errors, but the report has {len(errors)}"
+        )
     return Report(tuple(ErrorSpan(**error) for error in errors))
 
 
 def check_locations(report: Report, text: str) -> None:
     """Raise ErrorSpanError unless every location of a report occurs in the text.
 
-    InstructScore's authors list such invented locations among the failures of a judge.
+    InstructScore's authors list such invented locations among the failures of their model.
 
     >>> errors = (ErrorSpan("gray Sunday", "wrong word", "minor", "Not so."),)
     >>> check_locations(Report(errors), "On a gray Monday, rain.")
@@ -152,9 +154,9 @@ def check_locations(report: Report, text: str) -> None:
 
 
 def report_prompt(text: str, *, reference: str | None = None) -> str:
-    """The prompt that asks for a report on a text, compared with a reference if there is one.
+    """Build the prompt that asks for a report on a text, compared with the reference if given.
 
-    Source: Xu et al. 2023 always give a reference.
+    Source: Xu et al. 2023, who always give a reference.
 
     >>> report_prompt("It rains up.", reference="It rains.").splitlines()[0]
     'Find the errors in the text below, at most 5, by comparing it with the reference.'
@@ -176,10 +178,10 @@ def report_prompt(text: str, *, reference: str | None = None) -> str:
 def find_error_spans(
     judge: Judge, text: str, *, reference: str | None = None, max_tokens: int = 400
 ) -> Report:
-    """A judge's report on a text, parsed, with every location checked.
+    """Ask a judge for a report on a text, parse it, and check every location.
 
-    max_tokens: the longest report. Raises ErrorSpanError, with what the judge wrote, if the report
-    cannot be used. Source: Xu et al. 2023, section 3.
+    max_tokens: the maximum length of the report. Raises ErrorSpanError, which quotes the judge's
+    answer, if the report is not valid. Source: Xu et al. 2023, section 3.
     """
     prompt = report_prompt(text, reference=reference)
     written = judge.write(prompt, "", n=1, max_tokens=max_tokens, temperature=0.0, seed=0)[0]

@@ -1,10 +1,10 @@
-"""G-Eval: a language model fills in a form, and its probabilities of the scores are averaged.
+"""G-Eval: the mean score under a language model's probabilities of the allowed scores.
 
-    score = sum over s of s * p(s) / sum over s of p(s)        s runs over the allowed scores
+    score = sum over s of s * p(s) / sum over s of p(s)        s: each of the allowed scores
 
 The evaluation steps (the "chain of thought") are written once per task, by the model or by you,
-and then serve for all texts. This module asks for a score and averages what comes back. It runs
-no model itself (see judge_models, judge_endpoint) and compares no answers (see judge_bias).
+and are then used for all texts. This module asks a judge for a score and computes the mean. It
+does not run models (see judge.local and judge.endpoint) or compare answers (see judge.bias).
 
 Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment".
 Chapter: metrics/judge.
@@ -22,32 +22,32 @@ Method = Literal["auto", "probabilities", "samples"]
 
 
 class JudgeError(RuntimeError):
-    """A judge gave no answer, or one that can't be read as a score."""
+    """A judge gave no answer, or an answer that can't be read as a score."""
 
 
 class Judge(Protocol):
-    """What a judge must be able to do; a LocalJudge and an EndpointJudge are."""
+    """The methods of a judge; LocalJudge and EndpointJudge implement them."""
 
     def option_probabilities(
         self, prompt: str, start: str, options: Sequence[str]
     ) -> dict[str, float] | None:
-        """Probability that the answer, after `start`, is each option; None if it can't be had."""
+        """Return each option's probability as the answer after `start`; None if not available."""
         ...
 
     def write(
         self, prompt: str, start: str, *, n: int, max_tokens: int, temperature: float, seed: int
     ) -> list[str]:
-        """n answers that continue `start`, drawn at a temperature (0: the likeliest)."""
+        """Return n answers that continue `start`, drawn at a temperature (0: greedy)."""
         ...
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a judge's answer is spread over the options that it was given.
+    """The distribution of a judge's answer over the given options.
 
-    probabilities: one for each of `options`, adding up to 1. outside: what fell on anything but
-    an option, before renormalizing; if it is large, the judge did not answer the question.
-    method: "probabilities", or "samples" where answers were drawn and counted; samples: how many.
+    probabilities: one for each of `options`, adding up to 1. outside: the probability of all other
+    answers, before renormalizing; if it is large, the judge did not answer the question.
+    method: "probabilities", or "samples" if answers were drawn and counted; samples: how many.
     """
 
     options: tuple[str, ...]
@@ -59,7 +59,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class JudgeScore:
-    """A judge's verdict on one text: a score, and the reading that it is the mean of.
+    """A judge's verdict on one text: the score, and the reading that it is computed from.
 
     >>> reading = Reading(("1", "2", "3"), (0.25, 0.0, 0.75), 0.1, "probabilities", 0)
     >>> verdict = JudgeScore((1, 2, 3), reading, "the prompt")
@@ -78,12 +78,12 @@ class JudgeScore:
 
     @property
     def mode(self) -> int:
-        """The likeliest score (the lowest of several): what plain form-filling reports."""
+        """The most likely score (the lowest of several): the score without averaging."""
         return max(self._pairs(), key=lambda pair: pair[1])[0]
 
     @property
     def std(self) -> float:
-        """Standard deviation of the distribution over scores: how undecided the judge is."""
+        """The standard deviation of the distribution over scores: how uncertain the judge is."""
         return math.sqrt(math.fsum((s - self.score) ** 2 * p for s, p in self._pairs()))
 
     def _pairs(self) -> list[tuple[int, float]]:
@@ -91,9 +91,10 @@ class JudgeScore:
 
 
 def add_up(tokens: Mapping[str, float], options: Sequence[str]) -> dict[str, float]:
-    """Probability of each option among those of single tokens: " 3" and "3" are the same answer.
+    """Add up each option's probability over single tokens: " 3" and "3" are the same answer.
 
-    tokens: token to probability. Tokens that are no option, blank space aside, are left out.
+    tokens: token to probability. Tokens that are not an option, apart from white space, are left
+    out.
 
     >>> add_up({"3": 0.5, " 3": 0.25, "The": 0.125, "4": 0.125}, ["2", "3", "4"])
     {'2': 0.0, '3': 0.75, '4': 0.125}
@@ -106,10 +107,10 @@ def add_up(tokens: Mapping[str, float], options: Sequence[str]) -> dict[str, flo
 
 
 def read_option(reply: str, options: Sequence[str], label: str = "") -> str | None:
-    """The option that a written reply begins with, or None; an echo of the label is passed over.
+    """Return the option that a reply begins with, or None; a repeated label is skipped.
 
-    A range ("4-5"), a decimal ("3.5") and a score out of something else than the last option
-    ("4 out of 10", where 5 is the most) are no option.
+    A range ("4-5"), a decimal ("3.5") and a score on another scale ("4 out of 10", where the last
+    option is 5) are not options.
 
     >>> read_option(" 4\\nbecause", ["3", "4"]), read_option("Clarity: 3", ["3", "4"], "Clarity:")
     ('4', '3')
@@ -135,33 +136,38 @@ def ask(
     temperature: float = 1.0,
     seed: int = 0,
 ) -> Reading:
-    """Have a judge complete `label` after a prompt by one of the options.
+    """Ask a judge to complete `label`, after a prompt, with one of the options.
 
-    method: "probabilities" reads them off the model; "samples" draws that many answers, at that
-    temperature and seed, and counts; "auto" takes the first where the judge offers it.
-    Raises JudgeError if no probability, or no sample, falls on an option.
+    method: "probabilities" reads them from the model; "samples" draws that many answers,
+    with the given temperature and seed, and counts them; "auto" uses probabilities if the
+    judge has them.
+    Raises JudgeError if all options have probability 0, or no sample is an option.
     """
-    if method not in ("auto", "probabilities", "samples"):
-        raise ValueError(f'method must be "auto", "probabilities" or "samples", got {method!r}')
+    methods = ("auto", "probabilities", "samples")
+    if method not in methods:
+        raise ValueError(f"method must be one of {', '.join(methods)}, got {method!r}")
     found = None
     if method != "samples":
         found = judge.option_probabilities(prompt, label, options)
         if found is None and method == "probabilities":
-            raise JudgeError('this judge gives no probabilities of tokens; take method="samples"')
+            raise JudgeError('this judge gives no probabilities; use method="samples"')
     drawn = 0
     if found is None:
         if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-            raise ValueError(f"samples must be a whole number of at least 1, got {samples!r}")
+            raise ValueError(f"samples must be an integer of at least 1, got {samples!r}")
         settings = {"max_tokens": 8, "temperature": temperature, "seed": seed}
         replies = judge.write(prompt, label, n=samples, **settings)
         read = [read_option(reply, options, label) for reply in replies]
         if not any(read):
-            raise JudgeError(f"none of {samples} answers is one of {list(options)}: {replies[:3]}")
+            raise JudgeError(
+                f"none of {samples} answers is one of {list(options)}: {replies[:3]}; "
+                "ask for the answer alone"
+            )
         drawn = len(read)
         found = {option: read.count(option) / drawn for option in options}
     valid = math.fsum(found[option] for option in options)
     if not valid > 0:
-        raise JudgeError(f"the judge gives no probability to any of {list(options)}")
+        raise JudgeError(f"the judge gives probability 0 to all of {list(options)}")
     shares = tuple(found[option] / valid for option in options)
     used = "samples" if drawn else "probabilities"
     return Reading(tuple(options), shares, max(0.0, 1 - valid), used, drawn)
@@ -177,11 +183,11 @@ def g_eval(
     temperature: float = 1.0,
     seed: int = 0,
 ) -> JudgeScore:
-    """Score texts by G-Eval: the mean of the allowed scores under the judge's probabilities.
+    """Score texts with G-Eval: the mean of the allowed scores under the judge's probabilities.
 
     texts: title to text, such as {"Source": ..., "Summary": ...}. method, samples, temperature,
     seed: as in `ask`; the paper drew 20 answers at 1.0 from GPT-4, which gave no probabilities.
-    Raises JudgeError if nothing of the answer falls on an allowed score.
+    Raises JudgeError if all allowed scores have probability 0.
     Source: Liu et al. 2023, equation 1.
 
     >>> from course_pkg.lm.load import load
@@ -197,9 +203,10 @@ def g_eval(
 
 
 def generate_steps(judge: Judge, task: JudgeTask, *, max_tokens: int = 200) -> JudgeTask:
-    """The task with evaluation steps that the judge has written, before it sees any text.
+    """Add evaluation steps to a task; the judge writes them from the task alone.
 
-    Read them before you use them: every score will rest on them. Raises JudgeError for no answer.
+    Read them before you use them, because they influence every score. Raises JudgeError if the
+    judge writes nothing.
     Source: Liu et al. 2023, section 2 (auto chain-of-thoughts).
     """
     prompt = f"{task.introduction}\n\nEvaluation criteria:\n{task.label} {task.criteria}"

@@ -1,8 +1,8 @@
-"""A language model of transformers, in this process, as a judge.
+"""A local judge: a transformers language model that runs in this process.
 
-It answers the two questions of `judge`: with what probability does the answer begin with each of
-these options, and what do you write? It knows nothing of criteria, scores or biases. For a model
-behind a server see judge_endpoint.
+It implements the two methods of `geval.Judge`: the probability that the answer is each of several
+options, and writing an answer. It contains no criteria, scores or biases. For a model behind a
+server, see judge.endpoint.
 
 Source: Liu et al. 2023, "G-Eval", section 2 (probabilities of the score tokens).
 Chapter: metrics/judge.
@@ -19,14 +19,14 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.metrics.judge.geval import JudgeError
 
-Route = tuple[int, ...]  # the tokens that spell an option
+Spelling = tuple[int, ...]  # the tokens of one spelling of an option
 
 
 class LocalJudge:
     """A causal language model and its tokenizer, as a judge.
 
-    The prompt is the user's turn of the tokenizer's chat template, where it has one, and the
-    form's first words begin the model's own turn. Raises TypeError unless given both.
+    If the tokenizer has a chat template, the prompt is the user's turn, and `start` is the
+    beginning of the model's turn. Raises TypeError unless both a model and a tokenizer are given.
 
     >>> from course_pkg.lm.load import load
     >>> judge = LocalJudge(*load("tiny"))
@@ -38,53 +38,59 @@ class LocalJudge:
 
     def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer) -> None:
         if not hasattr(model, "generate") or not hasattr(tokenizer, "decode"):
-            raise TypeError("LocalJudge(model, tokenizer): give both that load() returns")
+            raise TypeError(
+                "LocalJudge needs a model and a tokenizer, got "
+                f"{type(model).__name__} and {type(tokenizer).__name__}: pass *load(name)"
+            )
         self.model, self.tokenizer = model, tokenizer
 
     @torch.no_grad()
     def option_probabilities(
         self, prompt: str, start: str, options: Sequence[str]
     ) -> dict[str, float]:
-        """Probability that the answer, after `start`, is each option; they add up to at most 1.
+        """Return each option's probability as the answer after `start`; the sum is at most 1.
 
-        An option's is the product over its tokens, summed over its spellings "3" and " 3". Where
-        one option begins another (1 and 10), the longer one's is taken off the shorter's.
-        Raises JudgeError if `start` would merge with an option, or the model can't take so much.
+        The probability of a spelling is the product over its tokens; the spellings "3" and
+        " 3" of an option are added up. If one option is a prefix of another (1 and 10), the
+        longer one's probability is subtracted from the shorter one's.
+        Raises JudgeError if the tokenizer merges `start` with an option, or if the text is
+        too long for the model.
         """
-        whole = self._text(prompt, start)
-        ids = self._encode(whole)
-        routes: dict[Route, str] = {}
+        text = self._text(prompt, start)
+        ids = self._encode(text)
+        spellings: dict[Spelling, str] = {}
         for option in options:
-            for spelling in (option, f" {option}"):
-                longer = self._encode(whole + spelling)
-                if longer[: len(ids)] == ids and len(longer) > len(ids):
-                    routes[tuple(longer[len(ids) :])] = option
-        if missing := sorted(set(options) - set(routes.values())):
+            for written in (option, f" {option}"):
+                encoded = self._encode(text + written)
+                if encoded[: len(ids)] == ids and len(encoded) > len(ids):
+                    spellings[tuple(encoded[len(ids) :])] = option
+        if missing := sorted(set(options) - set(spellings.values())):
             raise JudgeError(
-                f"the tokenizer merges {missing} with the end of {start!r}; end it with a colon"
+                f"the tokenizer merges {missing} with the end of {start!r}; add a colon"
             )
-        self._check_room(len(ids), max(map(len, routes)))
+        self._check_length(len(ids), max(map(len, spellings)))
         output = self.model(self._tensor([ids]), use_cache=True, logits_to_keep=1)
-        nexts = {(): output.logits[0, -1].double().log_softmax(-1)}  # log p of the next token
+        # log-probabilities of the next token, by the tokens of the answer so far
+        log_probs = {(): output.logits[0, -1].double().log_softmax(-1)}
 
-        def probability(route: Route) -> float:
+        def probability(spelling: Spelling) -> float:
             total = 0.0
-            for cut, token in enumerate(route):
-                before = route[:cut]
-                if before not in nexts:
+            for length, token in enumerate(spelling):
+                prefix = spelling[:length]
+                if prefix not in log_probs:
                     cache = copy.deepcopy(output.past_key_values)
-                    logits = self.model(self._tensor([before]), past_key_values=cache).logits
-                    nexts[before] = logits[0, -1].double().log_softmax(-1)
-                total += nexts[before][token].item()
+                    logits = self.model(self._tensor([prefix]), past_key_values=cache).logits
+                    log_probs[prefix] = logits[0, -1].double().log_softmax(-1)
+                total += log_probs[prefix][token].item()
             return math.exp(total)
 
-        masses: dict[Route, float] = {}
-        for route in sorted(routes, key=len, reverse=True):
-            inside = sum(mass for r, mass in masses.items() if r[: len(route)] == route)
-            masses[route] = max(0.0, probability(route) - inside)
+        masses: dict[Spelling, float] = {}
+        for spelling in sorted(spellings, key=len, reverse=True):
+            longer = [mass for s, mass in masses.items() if s[: len(spelling)] == spelling]
+            masses[spelling] = max(0.0, probability(spelling) - sum(longer))
         sums = dict.fromkeys(options, 0.0)
-        for route, option in routes.items():
-            sums[option] += masses[route]
+        for spelling, option in spellings.items():
+            sums[option] += masses[spelling]
         return sums
 
     @torch.no_grad()
@@ -98,15 +104,15 @@ class LocalJudge:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """n answers that continue `start`; temperature 0 is greedy, and all answers are equal."""
+        """Return n answers that continue `start`; temperature 0 is greedy: all are equal."""
         ids = self._encode(self._text(prompt, start))
-        self._check_room(len(ids), max_tokens)
+        self._check_length(len(ids), max_tokens)
         rows = n if temperature > 0 else 1
         output = self.model(self._tensor([ids]), use_cache=True, logits_to_keep=1)
         cache, logits = output.past_key_values, output.logits[0, -1].expand(rows, -1)
-        cache.batch_repeat_interleave(rows)  # the prompt is read once, for all answers
+        cache.batch_repeat_interleave(rows)  # one forward pass over the prompt for all answers
         generator = torch.Generator().manual_seed(seed)
-        ends = torch.tensor(self._ends(), dtype=torch.long)
+        ends = torch.tensor(self._end_tokens(), dtype=torch.long)
         written = torch.empty(rows, 0, dtype=torch.long)
         for _ in range(max_tokens):
             if temperature > 0:
@@ -130,7 +136,7 @@ class LocalJudge:
         return chat + start
 
     def _encode(self, text: str) -> list[int]:
-        special = not self.tokenizer.chat_template  # a template writes its special tokens itself
+        special = not self.tokenizer.chat_template  # a template already adds special tokens
         return self.tokenizer(text, add_special_tokens=special).input_ids
 
     def _decode(self, row: Tensor, ends: Tensor) -> str:
@@ -138,20 +144,20 @@ class LocalJudge:
         kept = row[: stop[0]] if len(stop) else row
         return self.tokenizer.decode(kept, skip_special_tokens=True)
 
-    def _ends(self) -> list[int]:
-        """The tokens that end an answer."""
+    def _end_tokens(self) -> list[int]:
+        """Return the tokens that end an answer: the model's and the tokenizer's."""
         ends = self.model.generation_config.eos_token_id
         ends = [ends] if isinstance(ends, int) else ends or []
-        own = self.tokenizer.eos_token_id
-        return [*ends] if own is None else [*ends, own]
+        eos = self.tokenizer.eos_token_id
+        return [*ends] if eos is None else [*ends, eos]
 
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor([list(row) for row in rows], device=self.model.device)
 
-    def _check_room(self, prompt: int, more: int) -> None:
-        most = getattr(self.model.config, "max_position_embeddings", None)
-        if most is not None and prompt + more > most:
+    def _check_length(self, prompt: int, answer: int) -> None:
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        if limit is not None and prompt + answer > limit:
             raise JudgeError(
-                f"prompt and answer take {prompt + more} tokens, the model at most {most}; "
-                "judge a shorter text"
+                f"the prompt and the answer have {prompt + answer} tokens, but the model can read "
+                f"at most {limit}; judge a shorter text"
             )

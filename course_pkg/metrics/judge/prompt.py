@@ -1,9 +1,9 @@
-"""The prompt of G-Eval in its three parts: the task, how to go about it, the texts to judge.
+"""The prompt of G-Eval in three parts: the task, the evaluation steps, the texts to judge.
 
     task and criteria + evaluation steps + texts with titles + a form that the judge fills in
 
 The first two parts are the same for all texts, so that their scores can be compared. This module
-builds strings and asks no model (see judge).
+builds strings and does not run a model (see judge.geval).
 
 Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment".
 Chapter: metrics/judge.
@@ -17,12 +17,12 @@ from course_pkg.metrics.arguments import require_string
 
 @dataclass(frozen=True)
 class JudgeTask:
-    """What is judged, on which scale: the parts of a G-Eval prompt that all texts share.
+    """What to judge and on which scale: the parts of a G-Eval prompt that all texts share.
 
-    introduction: the task, in a sentence or two. name: of the criterion, such as "Coherence".
-    criteria: what the scores mean. steps: how to go about it; None leaves that part out.
-    scores: the allowed scores, two or more whole numbers of at least 0 that rise.
-    Raises TypeError or ValueError for an empty text or scores that are no scale.
+    introduction: the task, in a sentence or two. name: the criterion's name, such as "Coherence".
+    criteria: what the scores mean. steps: the evaluation steps; None leaves that part out.
+    scores: the allowed scores, two or more integers of at least 0 in increasing order.
+    Raises TypeError or ValueError for an empty text or other scores.
     Source: Liu et al. 2023, section 2.
 
     >>> JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3)).label
@@ -42,9 +42,12 @@ class JudgeTask:
             require_text(self.steps, "steps")
         scores = tuple(self.scores)
         if any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in scores):
-            raise TypeError(f"scores must be whole numbers of at least 0, got {self.scores!r}")
+            raise TypeError(f"scores must be integers of at least 0, got {self.scores!r}")
         if len(scores) < 2 or list(scores) != sorted(set(scores)):
-            raise ValueError(f"scores must be two or more that rise, such as 1 to 5, got {scores}")
+            raise ValueError(
+                "scores must be two or more integers in increasing order, such as (1, 2, 3), "
+                f"got {scores}"
+            )
         object.__setattr__(self, "scores", scores)
 
     @property
@@ -54,21 +57,21 @@ class JudgeTask:
 
 
 def require_text(value: object, name: str) -> str:
-    """The value, if it is a string with something in it.
+    """Return the value if it is a string that is not blank.
 
     >>> require_text("fine", "answer")
     'fine'
     """
     if not require_string(value, name).strip():
-        raise ValueError(f"{name} is empty; there is nothing to judge in it")
+        raise ValueError(f"{name} is empty; give a string with some text")
     return value
 
 
 def build_prompt(task: JudgeTask, texts: Mapping[str, str]) -> str:
-    """The prompt of G-Eval up to the form: task and criteria, steps, and the texts with titles.
+    """Build the prompt of G-Eval up to the form: task and criteria, steps, texts with titles.
 
-    texts: title to text, in the order in which they are shown; a reference is one more of them.
-    Raises ValueError if there is none or one is empty.
+    texts: title to text, in the order in which they are shown; a reference is also such a text.
+    Raises ValueError if there is no text or one is empty.
     Source: Liu et al. 2023, figure 1.
 
     >>> task = JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3))

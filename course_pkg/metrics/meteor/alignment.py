@@ -1,19 +1,19 @@
-"""METEOR's alignment: which word of one text goes with which of the other, in few pieces.
+"""METEOR's alignment: which word of one text matches which word of the other, in few chunks.
 
-A word is matched at most once. Among all alignments the wanted one matches as much as possible;
-among these it has the fewest chunks (runs that are contiguous and in the same order in both
-texts); among these the least sum of distances |i - j|. "As much as possible" has two readings:
-staged (2005), as many exact matches as possible, then stems, then synonyms; joint (1.5), the
-largest sum of matches, of which inexact ones count half.
+Each word is matched at most once. The best alignment matches as much as possible. Of several such
+alignments, it is the one with the fewest chunks (runs that are contiguous and in the same order in
+both texts), and of these the one with the smallest sum of distances |i - j|. "As much as possible"
+has two definitions: staged (2005), as many exact matches as possible, then stems, then synonyms;
+joint (1.5), the largest sum of matches, where inexact ones count half.
 
-The first paper breaks ties otherwise: it takes the alignment with the fewest crossing pairs, and
-settles one stage before it looks at the next. Fewest chunks is the rule of the later tool, and
-serves the penalty, which counts chunks; it is used here for all versions.
+The first paper breaks ties in another way: it takes the alignment with the fewest crossing pairs,
+and completes one stage before it starts the next. Fewest chunks is the rule of the later tool and
+fits the penalty, which counts chunks; it is used here for all versions.
 
-Finding the fewest chunks is hard in general (it contains minimum common string partition, which is
-NP-hard), so the search (`meteor_search`) is exact while at most `EXACT_STATES` partial alignments
-need to be kept in mind at a position. Otherwise the `BEAM` most promising are kept, and the result
-says so.
+Finding the fewest chunks is NP-hard in general, because it includes the minimum common string
+partition problem. The search (`meteor.search`) is exact if it needs to keep at most `EXACT_STATES`
+partial alignments at each position. Otherwise it keeps the `BEAM` most promising ones, and the
+result's `optimal` is False.
 
 Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2,
 and the Java tool 1.5 (in which an inexact match weighs half when alignments are compared).
@@ -29,14 +29,14 @@ from course_pkg.metrics.meteor.search import Search
 from course_pkg.metrics.meteor.wordnet import Synonyms
 from course_pkg.metrics.tokenizers import porter_stem
 
-EXACT_STATES = 3000  # partial alignments at one position, before the search turns into a beam
-BEAM = 40  # as wide as the Java tool's
+EXACT_STATES = 3000  # partial alignments at one position; with more, a beam search is used
+BEAM = 40  # the width of the Java tool's beam
 STAGES = ("exact", "stem", "synonym")
 
 
 @dataclass(frozen=True)
 class Match:
-    """Word i of the hypothesis goes with word j of the reference."""
+    """A match of two words, given by their positions in the hypothesis and the reference."""
 
     hypothesis: int
     reference: int
@@ -45,9 +45,10 @@ class Match:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Matches from left to right in the hypothesis; their chunks; whether no better one exists.
+    """Matches from left to right in the hypothesis, and the number of their chunks.
 
-    optimal: True if the search was exact, False if it was a beam search.
+    optimal: True if the search was exact, so that no better alignment exists; False if it was a
+    beam search.
     """
 
     matches: tuple[Match, ...]
@@ -56,7 +57,7 @@ class Alignment:
 
 
 def count_chunks(matches: Sequence[tuple[int, int]]) -> int:
-    """Runs of matches that are neighbors, in the same order, in both texts; 0 without matches.
+    """Count the runs of matches that are neighbors, in the same order, in both texts.
 
     matches: pairs (i, j) of positions.
     Source: Banerjee & Lavie 2005, section 2.
@@ -75,30 +76,30 @@ def match_candidates(
     stem: bool = True,
     source: Synonyms | None = None,
 ) -> list[list[tuple[int, int]]]:
-    """For each word of the hypothesis, the reference words that it may go with: (j, stage).
+    """List for each word of the hypothesis the reference words that it may match: (j, stage).
 
-    stage: the first that matches them; 0 the same word, 1 the same Porter stem (if `stem`), 2 a
-    sense in common (if there is a `source`). Words are compared as they are, never their stems
-    with synonyms. Source: Banerjee & Lavie 2005, section 2.
+    stage: the first one that matches them: 0 the same word, 1 the same Porter stem (if `stem`),
+    2 a common sense (if there is a `source`). The senses of words are compared, not those of
+    their stems. Source: Banerjee & Lavie 2005, section 2.
 
     >>> match_candidates(["cats", "sat"], ["cat", "sat", "cats"])
     [[(0, 1), (2, 0)], [(1, 0)]]
     """
-    places: tuple[dict, ...] = (defaultdict(list), defaultdict(list), defaultdict(list))
+    positions: tuple[dict, ...] = (defaultdict(list), defaultdict(list), defaultdict(list))
     for j, word in enumerate(reference):
-        places[0][word].append(j)
+        positions[0][word].append(j)
         if stem:
-            places[1][porter_stem(word)].append(j)
+            positions[1][porter_stem(word)].append(j)
         if source:
             for sense in source.senses(word):
-                places[2][sense].append(j)
+                positions[2][sense].append(j)
     found: dict[str, list[tuple[int, int]]] = {}
     for word in set(hypothesis):
-        stages: dict[int, int] = dict.fromkeys(places[0].get(word, ()), 0)
-        for j in places[1].get(porter_stem(word), ()) if stem else ():
+        stages: dict[int, int] = dict.fromkeys(positions[0].get(word, ()), 0)
+        for j in positions[1].get(porter_stem(word), ()) if stem else ():
             stages.setdefault(j, 1)
         for sense in source.senses(word) if source else ():
-            for j in places[2].get(sense, ()):
+            for j in positions[2].get(sense, ()):
                 stages.setdefault(j, 2)
         found[word] = sorted(stages.items())
     return [found[word] for word in hypothesis]
@@ -110,11 +111,11 @@ def best_alignment(
     staged: bool = True,
     exact_states: int = EXACT_STATES,
 ) -> Alignment:
-    """The alignment with the most matches, the fewest chunks and the least distance, in this order.
+    """Find the alignment with the most matches, then the fewest chunks, then the least distance.
 
-    candidates: for each word of the hypothesis the pairs (j, stage) of reference words it may go
-    with; stage 0 is exact, 1 stem, 2 synonym. staged: how matches are counted (see above).
-    exact_states: partial alignments to keep before giving up the guarantee; 0 is always a beam.
+    candidates: for each word of the hypothesis, the reference words that it may match, as pairs
+    (j, stage); stage 0 is exact, 1 stem, 2 synonym. staged: how matches are counted (see above).
+    exact_states: the most partial alignments of an exact search; 0 always uses a beam search.
     Source: Denkowski & Lavie 2014, section 2.
 
     >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
@@ -122,10 +123,10 @@ def best_alignment(
     Match(hypothesis=0, reference=2, stage='exact')
     """
     search = Search(candidates, staged)
-    worth, path = search.run(BEAM)
-    found = search.run(exact_states, at_least=worth) if exact_states else None
+    value, path = search.run(BEAM)
+    found = search.run(exact_states, at_least=value) if exact_states else None
     if found:
-        worth, path = found
+        value, path = found
     matches = []
     while path:
         path, i, j, stage = path

@@ -1,12 +1,12 @@
-"""METEOR: matched words, counted by stem and synonym too, less a penalty for scattered order.
+"""METEOR: words matched by form, stem or synonym, with a penalty for scattered matches.
 
     P = sum w m_h / |h|      R = sum w m_r / |r|      F_mean = P R / (alpha P + (1 - alpha) R)
     penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
 
-m is the number of matched words, w what a match counts by its stage. The alignment is found in
-`meteor_align`; which words are synonyms says `wordnet`.
-Not here: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and the
-Java tool's own tokenizer and stemmer (Snowball's; here it is Porter's for all versions).
+m is the number of matched words, w the weight of a match, which depends on its stage. The
+alignment is computed in `meteor.alignment`; `meteor.wordnet` decides which words are synonyms.
+Not included: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and
+the Java tool's own tokenizer and stemmer (Snowball; here all versions use Porter's).
 
 Sources: Banerjee & Lavie 2005, "METEOR: An Automatic Metric for MT Evaluation with Improved
 Correlation with Human Judgments", section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2.
@@ -20,20 +20,20 @@ from dataclasses import dataclass
 from course_pkg.metrics.arguments import text_list
 from course_pkg.metrics.meteor.alignment import STAGES, Match, best_alignment, match_candidates
 from course_pkg.metrics.meteor.wordnet import Synonyms, SynonymSets, open_wordnet
-from course_pkg.metrics.tokenizers import tokenize as cut
+from course_pkg.metrics.tokenizers import tokenize as split_words
 
-LONGEST = 2000  # words; METEOR compares sentences
+LONGEST = 2000  # words in a text; METEOR compares sentences
 
 
 @dataclass(frozen=True)
 class MeteorParameters:
-    """What differs between versions of METEOR.
+    """The parameters that differ between versions of METEOR.
 
-    alpha: weight of recall in F_mean, 0 to 1 (it stands with P in the denominator). beta, gamma:
-    the penalty's exponent and its largest value. weights: what an exact match, a stem and a
-    synonym count. delta: what a content word counts; a function word counts 1 - delta (None: all
-    alike). staged: exact matches first, then stems, then synonyms, or all jointly.
-    free_copy: whether a hypothesis matched whole, in one chunk, is spared the penalty.
+    alpha: weight of recall in F_mean, 0 to 1 (it multiplies P in the denominator). beta, gamma:
+    the penalty's exponent and its largest value. weights: of an exact match, a stem and a synonym.
+    delta: weight of a content word; a function word has 1 - delta (None: all words are equal).
+    staged: match exact words first, then stems, then synonyms; otherwise all jointly.
+    free_copy: no penalty for a hypothesis that matches the whole reference in one chunk.
     Raises ValueError outside these ranges.
     Source: Denkowski & Lavie 2014, section 2.
 
@@ -77,11 +77,11 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class MeteorScore:
-    """A score with everything it was made of; all between 0 and 1 but for the counts.
+    """A METEOR score and the values that it was computed from, between 0 and 1 except the counts.
 
     matches: from left to right, as positions in `hypothesis` and `reference`, the two lists of
-    words. stages: what was looked for; without "synonym" there was no WordNet. optimal: whether
-    the alignment is known to be the best. reference_index: which reference scored best.
+    words. stages: the stages used; "synonym" is missing if there is no WordNet. optimal: whether
+    the alignment is known to be the best. reference_index: which reference has the best score.
     """
 
     score: float
@@ -109,16 +109,17 @@ def meteor(
     tokenize: str = "13a",
     lowercase: bool = True,
 ) -> MeteorScore:
-    """METEOR of one hypothesis: the score against the reference that suits it best.
+    """Compute METEOR of one hypothesis; with several references, the best score counts.
 
-    references: a string or a list of them. version: "2005", "1.5", or your own parameters.
-    stem: also match words of one Porter stem. synonyms: "wordnet" (with a warning, and none, where
-    it is not installed), sets of words such as [{"car", "automobile"}], a source, or None.
-    function_words: lower-case words that count 1 - delta, where the version has a delta.
-    tokenize: a name of `ngrams.tokenize`. No match, or an empty text, scores 0.
-    Raises TypeError for texts that are no strings, ValueError for an unknown version, no
+    references: a string or a list of strings. version: "2005", "1.5", or your own parameters.
+    stem: also match words with the same Porter stem. synonyms: "wordnet" (if it is not installed,
+    there is a warning and no synonyms match), sets of words such as [{"car", "automobile"}], any
+    `wordnet.Synonyms`, or None.
+    function_words: lower-case words with weight 1 - delta, if the version has a delta.
+    tokenize: a tokenizer's name, see `tokenizers.tokenize`. A text without matches scores 0.
+    Raises TypeError for texts that are not strings, ValueError for an unknown version, no
     references, or a text of more than 2,000 words.
-    Source: Banerjee & Lavie 2005, section 2; for which of several alignments, see `meteor_align`.
+    Source: Banerjee & Lavie 2005, section 2; how the alignment is chosen: see `meteor.alignment`.
 
     >>> score = meteor("on the mat sat the cat", "the cat sat on the mat", synonyms=None)
     >>> len(score.matches), score.chunks, round(score.score, 4)
@@ -128,14 +129,15 @@ def meteor(
     if isinstance(function_words, str):
         raise TypeError(f"function_words must be a set of words, got {function_words!r:.80}")
     texts = [
-        tuple(cut(text, tokenize)) for text in (hypothesis, *text_list(references, "reference"))
+        tuple(split_words(text, tokenize))
+        for text in (hypothesis, *text_list(references, "reference"))
     ]
     if lowercase:
         texts = [tuple(word.lower() for word in text) for text in texts]
     if (longest := max(map(len, texts))) > LONGEST:
         raise ValueError(
-            f"a text has {longest} words, at most {LONGEST} are allowed: METEOR compares "
-            "sentences, so score the sentences one by one and average"
+            f"a text has {longest} words, but at most {LONGEST} are allowed: METEOR compares "
+            "sentences, so score the sentences one by one and average the scores"
         )
     source = _source(synonyms)
     stages = tuple(stage for stage, used in zip(STAGES, (True, stem, source), strict=True) if used)
@@ -166,15 +168,14 @@ def _parameters(version: str | MeteorParameters) -> MeteorParameters:
         return PARAMETERS[version]
     kind = ValueError if isinstance(version, str) else TypeError
     raise kind(
-        f"no version is called {version!r:.80}; there are: {', '.join(PARAMETERS)}, "
-        "or pass MeteorParameters of your own"
+        f"version must be one of {', '.join(PARAMETERS)}, or MeteorParameters, got {version!r:.80}"
     )
 
 
 def f_mean(precision: float, recall: float, alpha: float) -> float:
-    """P R / (alpha P + (1 - alpha) R), a harmonic mean: alpha weighs R, 1 - alpha P.
+    """Compute P R / (alpha P + (1 - alpha) R), a harmonic mean that weighs R by alpha.
 
-    alpha = 0.9 gives 10 P R / (R + 9 P). 0 if either is 0.
+    alpha = 0.9 gives 10 P R / (R + 9 P). The mean is 0 if P or R is 0.
     Source: Banerjee & Lavie 2005, section 2; Lavie & Agarwal 2007.
 
     >>> round(f_mean(1.0, 0.5, 0.9), 4), round(f_mean(0.5, 1.0, 0.9), 4)
@@ -190,8 +191,8 @@ def _source(synonyms: str | Synonyms | Iterable[Iterable[str]] | None) -> Synony
         wordnet = open_wordnet()
         if wordnet is None:
             warnings.warn(
-                "WordNet is not installed, so synonyms do not match: install the system's package "
-                "wordnet-base or NLTK's data, or pass synonyms=None or sets of your own",
+                "WordNet is not installed, so synonyms do not match: install the system package "
+                "wordnet-base or NLTK's data, or pass synonyms=None or your own sets",
                 stacklevel=3,
             )
         return wordnet
@@ -203,19 +204,19 @@ def _source(synonyms: str | Synonyms | Iterable[Iterable[str]] | None) -> Synony
 
 
 def _score(hypothesis, reference, alignment, parameters: MeteorParameters, function_words):
-    """score, precision, recall, F_mean and penalty of an alignment."""
-    rare = 0.5 if parameters.delta is None else parameters.delta
+    """Compute score, precision, recall, F_mean and penalty of an alignment."""
+    delta = 0.5 if parameters.delta is None else parameters.delta
 
-    def worth(word: str) -> float:
-        return 1 - rare if word in function_words else rare
+    def word_weight(word: str) -> float:
+        return 1 - delta if word in function_words else delta
 
     matched = {"hypothesis": 0.0, "reference": 0.0}
     for match in alignment.matches:
         weight = parameters.weights[STAGES.index(match.stage)]
-        matched["hypothesis"] += weight * worth(hypothesis[match.hypothesis])
-        matched["reference"] += weight * worth(reference[match.reference])
-    precision = matched["hypothesis"] / (sum(map(worth, hypothesis)) or 1.0)
-    recall = matched["reference"] / (sum(map(worth, reference)) or 1.0)
+        matched["hypothesis"] += weight * word_weight(hypothesis[match.hypothesis])
+        matched["reference"] += weight * word_weight(reference[match.reference])
+    precision = matched["hypothesis"] / (sum(map(word_weight, hypothesis)) or 1.0)
+    recall = matched["reference"] / (sum(map(word_weight, reference)) or 1.0)
     count = len(alignment.matches)
     whole = count == len(hypothesis) == len(reference) and alignment.chunks == 1
     fragmentation = (

@@ -1,9 +1,10 @@
-"""The search behind METEOR's alignment: left to right, the best way to each state, with bounds.
+"""The search for METEOR's alignment: left to right, keeping the best path to each state.
 
-A state is what the rest of an alignment can depend on: which reference words are taken (of those
-that a later word could want), and which reference word would go on with the current chunk. The
-worth of an alignment is one integer, in which a match outweighs all chunks, and a chunk all
-distances; so the largest worth is the alignment that `meteor_align` asks for.
+A state is what the rest of an alignment depends on: which reference words are taken (only those
+that a later word may match), and which reference word would continue the current chunk. The value
+of an alignment is one integer, in which a match outweighs all chunks, and a chunk outweighs all
+distances. The alignment with the largest value is therefore the one that `meteor.alignment`
+defines as the best.
 
 Candidates are, for each word of the hypothesis, pairs (j, stage) as `match_candidates` gives them.
 Chapter: metrics/meteor.
@@ -13,17 +14,18 @@ from collections import Counter
 from collections.abc import Sequence
 from heapq import nlargest
 
-TRIED = 6  # new chunks that a beam tries at one word, the most promising first
+TRIED = 6  # how many new chunks a beam search tries at one word, the most promising first
 Candidates = Sequence[Sequence[tuple[int, int]]]
+Found = tuple[int, tuple | None]  # an alignment's value, and its matches
 
 
 class Search:
-    """Candidates prepared for `run`: what a match is worth, quotas, and bounds on what is to come.
+    """Candidates prepared for `run`: the value of a match, quotas, and bounds on the rest.
 
-    staged: exact matches count before stems, stems before synonyms; otherwise an exact match
-    counts 2, any other 1.
+    staged: an exact match outweighs all stems, a stem all synonyms; otherwise an exact match
+    counts 2 and any other match 1.
 
-    >>> worth, path = Search([[(1, 0)], [(0, 0), (2, 0)]], staged=True).run(limit=10)
+    >>> value, path = Search([[(1, 0)], [(0, 0), (2, 0)]], staged=True).run(limit=10)
     >>> path                                                 # ((None, i, j, stage), i, j, stage)
     ((None, 0, 1, 0), 1, 2, 0)
     """
@@ -38,7 +40,7 @@ class Search:
         synonyms = any(stage == 2 for options in candidates for _, stage in options)
         self.quotas, (exact, stems) = _quotas(candidates, enforced=staged or not synonyms)
         every = most_matches(candidates) if synonyms else stems
-        self.most = (  # no alignment has matches that are worth more
+        self.bound = (  # no alignment has matches with a larger value
             sum(
                 g * m for g, m in zip(self.gain, (exact, stems - exact, every - stems), strict=True)
             )
@@ -49,52 +51,53 @@ class Search:
         for i in reversed(range(n)):
             for j, _ in candidates[i]:
                 runs[i, j] = 1 + runs.get((i + 1, j + 1), 0)
-        self.options = [  # long runs first, then near ones: a beam looks only at the first few
+        self.options = [  # long runs first, then near ones: a beam search tries only the first few
             sorted(options, key=lambda option: (-runs[i, option[0]], abs(i - option[0])))
             for i, options in enumerate(candidates)
         ]
-        self.wanted = [0]  # by position, bit j: a word from here on may go with reference word j
+        self.needed = [0]  # by position; bit j: a word from here on may match reference word j
         for options in reversed(candidates):
-            self.wanted.append(self.wanted[-1] | _mask(options, 2))
-        self.wanted.reverse()
+            self.needed.append(self.needed[-1] | _mask(options, 2))
+        self.needed.reverse()
         self.ahead = self._chunks_ahead()
 
-    def run(self, limit: int, at_least: int | None = None) -> tuple[int, tuple | None] | None:
-        """The best alignment found: its worth, and its matches as links (earlier, i, j, stage).
+    def run(self, limit: int, at_least: int | None = None) -> Found | None:
+        """Find the best alignment: its value, and its matches as (earlier, i, j, stage).
 
-        Without `at_least` it is a beam search, which keeps the `limit` most promising states.
-        at_least: the worth of a known alignment. The search is then exact, drops what can't reach
-        that, and gives None if it would have to keep more than `limit` states at one position.
+        Without `at_least`, this is a beam search that keeps the `limit` most promising
+        states. at_least: the value of a known alignment. The search is then exact: it
+        drops states that can't reach this value, and returns None if more than `limit`
+        states remain at one position.
         """
         beam = at_least is None
-        states: dict = {(-1, 0): (0, 0, 0, None)}  # (j that goes on, taken): see `enter`
+        states: dict = {(-1, 0): (0, 0, 0, None)}  # (continuing j, taken): see `enter`
         for i, options in enumerate(self.options):
             following: dict = {}
-            wanted, ahead = self.wanted[i + 1], self.ahead[i + 1]
+            needed, ahead = self.needed[i + 1], self.ahead[i + 1]
 
-            def enter(key, worth, cost, taken, path, following=following, ahead=ahead):
-                """Keep a state if it is the best way to it and can still be the best of all."""
-                if key in following and following[key][0] >= worth:
+            def enter(key, value, cost, taken, path, following=following, ahead=ahead):
+                """Keep a state if its path is the best and may still reach `at_least`."""
+                if key in following and following[key][0] >= value:
                     return
-                if beam or self.most - cost - self.chunk * ahead[key[0]] >= at_least:
-                    following[key] = (worth, cost, taken, path)
+                if beam or self.bound - cost - self.chunk * ahead[key[0]] >= at_least:
+                    following[key] = (value, cost, taken, path)
 
-            for (goes_on, _), (worth, cost, taken, path) in states.items():
+            for (continues, _), (value, cost, taken, path) in states.items():
                 tried = 0
                 for j, stage in options:
                     now = taken | 1 << j
-                    if now == taken or (beam and tried >= TRIED and j != goes_on):
+                    if now == taken or (beam and tried >= TRIED and j != continues):
                         continue
                     if self._short(i, stage, now):
                         continue
                     tried += 1
-                    price = abs(i - j) + self.chunk * (j != goes_on)
+                    price = abs(i - j) + self.chunk * (j != continues)
                     onward = j + 1 if j + 1 in ahead and not now >> (j + 1) & 1 else -1
-                    value = worth + self.gain[stage] - price
+                    gained = value + self.gain[stage] - price
                     link = (path, i, j, stage)
-                    enter((onward, now & wanted), value, cost + price, now, link)
-                if not self._short(i, 3, taken):  # the word may be left out
-                    enter((-1, taken & wanted), worth, cost, taken, path)
+                    enter((onward, now & needed), gained, cost + price, now, link)
+                if not self._short(i, 3, taken):  # the word may be left unmatched
+                    enter((-1, taken & needed), value, cost, taken, path)
             if len(following) > limit:
                 if not beam:
                     return None
@@ -106,43 +109,44 @@ class Search:
                     )
                 )
             states = following
-        worth, _, _, path = max(states.values(), key=lambda state: state[0])
-        return worth, path
+        value, _, _, path = max(states.values(), key=lambda state: state[0])
+        return value, path
 
     def _short(self, i: int, stage: int, taken: int) -> bool:
-        """Whether so few of a group's reference words are taken that its quota is out of reach."""
+        """Whether too few of a group's reference words are taken to still reach its quota."""
         return any(
             stage > level and (taken & mask).bit_count() < need
             for level, mask, need, _ in self.quotas[i]
         )
 
     def _chunks_ahead(self) -> list[dict[int, int]]:
-        """By position, and by reference word that goes on (-1: none): how many chunks still begin.
+        """Bound from below how many chunks still begin, by position and continuing reference word.
 
-        A lower bound: it is counted as though a reference word could be taken twice.
+        The key -1 means that no word continues a chunk. It is a lower bound because it is computed
+        as if a reference word could be taken twice.
         """
         ahead: list[dict[int, int]] = [{-1: 0}]
         for i in reversed(range(len(self.options))):
             after = ahead[-1]
             onward = {j: after.get(j + 1, after[-1]) for j, _ in self.options[i]}
             least = 1 + min(onward.values(), default=len(self.options))
-            if not any(always for *_, always in self.quotas[i]):  # the word may be left out
+            if not any(always for *_, always in self.quotas[i]):  # the word may be left unmatched
                 least = min(least, after[-1])
             ahead.append({j: min(chunks, least) for j, chunks in onward.items()} | {-1: least})
         return ahead[::-1]
 
 
 def most_matches(candidates: Candidates) -> int:
-    """How many words can be matched at once, whatever the stage: a largest bipartite matching.
+    """Count how many words can be matched, at any stage: a maximum bipartite matching.
 
-    Found by augmenting paths (Berge 1957).
+    The algorithm uses augmenting paths (Berge 1957).
 
     >>> most_matches([[(0, 0), (1, 2)], [(0, 2)], []])
     2
     """
-    owner: dict[int, int] = {}  # reference word -> the hypothesis word that has it
+    owner: dict[int, int] = {}  # reference word -> the hypothesis word matched with it
     for start in range(len(candidates)):
-        came_from: dict[int, int] = {}  # reference word -> the hypothesis word that asked for it
+        came_from: dict[int, int] = {}  # reference word -> the hypothesis word that led to it
         queue, free = [start], None
         for i in queue:
             for j, _ in candidates[i]:
@@ -154,24 +158,26 @@ def most_matches(candidates: Candidates) -> int:
                     queue.append(owner[j])
             if free is not None:
                 break
-        while free is not None:  # hand over along the path
+        while free is not None:  # move the matches along the path
             i = came_from[free]
-            owner[free], free = i, next((j for j, own in owner.items() if own == i), None)
+            owner[free], free = i, next((j for j, word in owner.items() if word == i), None)
     return len(owner)
 
 
 def _mask(options: Sequence[tuple[int, int]], level: int) -> int:
-    """Bit j is set for each reference word j that is matched at this stage or an earlier one."""
+    """Set bit j for each reference word j that matches at this stage or an earlier one."""
     return sum(1 << j for j, stage in options if stage <= level)
 
 
 def _quotas(candidates: Candidates, enforced: bool) -> tuple[list[list[tuple]], list[int]]:
-    """For each word (stage, reference words, how many must be taken by now, whether it is always
-    matched), so that the most matches stay in reach; and the most matches of stages 0 and 0 to 1.
+    """Compute quotas that keep the largest number of matches reachable, and those numbers.
 
-    Words with the same candidates up to a stage form a group (spelt alike, or of one stem), of
-    which as many are matched as the smaller side has. Counted jointly, with synonyms, a group may
-    do better by fewer; then nothing is enforced.
+    Quotas are lists, one per word, of (stage, mask of reference words, how many of them must be
+    taken by now, whether the word is always matched). The numbers are the most matches of stage 0,
+    and of stages 0 and 1 together.
+    Words with the same candidates up to a stage form a group (the same word, or the same stem). As
+    many of a group are matched as its smaller side has words. If stages are counted jointly and
+    there are synonyms, fewer matches in a group may be better; then quotas are not enforced.
     """
     quotas: list[list[tuple]] = [[] for _ in candidates]
     most = []
@@ -181,7 +187,7 @@ def _quotas(candidates: Candidates, enforced: bool) -> tuple[list[list[tuple]], 
         most.append(sum(min(count, mask.bit_count()) for mask, count in total.items()))
         left = Counter(total)
         for quota, mask in zip(quotas, groups, strict=True):
-            left[mask] -= 1  # words of this group that are still to come
+            left[mask] -= 1  # words of this group at later positions
             need = min(total[mask], mask.bit_count()) - left[mask]
             if enforced and mask and need > 0:
                 quota.append((level, mask, need, total[mask] <= mask.bit_count()))

@@ -1,10 +1,10 @@
-"""Which words are synonyms: WordNet's index files where they are installed, or sets of your own.
+"""Which words are synonyms: from WordNet's index files if installed, or from your own sets.
 
-Two words are synonyms if they have a sense in common. A source of synonyms is anything with
-`senses(word)`, the set of that word's senses. WordNet's senses are its synsets; the index files
-alone say which word is in which, so the much larger data files are not read.
+Two words are synonyms if they have a sense in common. A source of synonyms is any object with a
+method `senses(word)` that returns the set of that word's senses. WordNet's senses are its synsets.
+The index files list the synsets of each word, so the much larger data files are not read.
 
-What it does not do: parts of speech, definitions, relations between synsets; multi-word entries.
+Not included: parts of speech, definitions, relations between synsets, multi-word entries.
 
 Sources: Fellbaum 1998, "WordNet: An Electronic Lexical Database"; the manual pages wndb(5) for the
 files and morphy(7) for base forms. Chapter: metrics/meteor.
@@ -34,18 +34,18 @@ SYSTEM_FOLDERS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/loc
 
 
 class Synonyms(Protocol):
-    """Anything that knows the senses of a word."""
+    """A source of synonyms: it returns the senses of a word."""
 
     def senses(self, word: str) -> frozenset[Hashable]:
-        """The senses of a lower-case word; none for a word that is not known."""
+        """Return the senses of a lower-case word; empty for an unknown word."""
         ...
 
 
 class SynonymSets:
-    """Synonyms from sets that you write down: words of one set are synonyms of each other.
+    """Synonyms from your own sets: the words of one set are synonyms of each other.
 
     sets: groups of words; a word may be in several. Case is ignored.
-    Raises TypeError if a set is a string or holds anything but strings.
+    Raises TypeError if a set is a string or contains anything but strings.
 
     >>> own = SynonymSets([{"car", "automobile"}, {"auto", "automobile"}])
     >>> [bool(own.senses("car") & own.senses(word)) for word in ("automobile", "auto")]
@@ -57,21 +57,24 @@ class SynonymSets:
         for number, group in enumerate(sets):
             words = [group] if isinstance(group, str) else list(group)
             if isinstance(group, str) or not all(isinstance(word, str) for word in words):
-                raise TypeError(f"each set of synonyms must hold words, got {group!r:.80}")
+                raise TypeError(
+                    "each set of synonyms must be a collection of words, such as "
+                    f'{{"car", "automobile"}}, got {group!r:.80}'
+                )
             for word in words:
                 self._senses.setdefault(word.lower(), set()).add(number)
 
     def senses(self, word: str) -> frozenset[Hashable]:
-        """The numbers of the sets that hold the word."""
+        """Return the numbers of the sets that contain the word."""
         return frozenset(self._senses.get(word, ()))
 
 
 class WordNet:
     """Senses from the index and exception files of a WordNet database, version 3.0.
 
-    folder: where index.noun, noun.exc and so on are; a folder, or one inside a zip file.
-    An inflected word has the senses of its base forms too: "cars" those of "car".
-    Reading takes some tenths of a second. Raises FileNotFoundError if a file is missing.
+    folder: the folder of index.noun, noun.exc and so on, possibly inside a zip file.
+    An inflected word also has the senses of its base forms: "cars" has those of "car".
+    Reading takes a few tenths of a second. Raises FileNotFoundError if a file is missing.
     Source: Fellbaum 1998; wndb(5), morphy(7).
     """
 
@@ -88,7 +91,7 @@ class WordNet:
                 self._exceptions[part, inflected] = bases
 
     def senses(self, word: str) -> frozenset[Hashable]:
-        """The synsets of a word and of its base forms, as (part of speech, offset)."""
+        """Return the synsets of a word and of its base forms, as (part of speech, offset)."""
         if word not in self._known:
             found = {
                 (part, offset)
@@ -100,7 +103,7 @@ class WordNet:
         return self._known[word]
 
     def _forms(self, word: str, part: str) -> Iterator[str]:
-        """The word, and what it may be an inflection of: exceptions, or else the endings' rules."""
+        """Yield the word and its possible base forms, from the exceptions or else by the rules."""
         yield word
         if (part, word) in self._exceptions:
             yield from self._exceptions[part, word]
@@ -110,7 +113,7 @@ class WordNet:
                 yield word.removesuffix(ending) + replacement
 
     def _offsets(self, word: str, part: str) -> list[str]:
-        """Where an entry's synsets stand in the data file: the last fields of its index line."""
+        """Return the offsets of an entry's synsets: the last fields of its index line."""
         lines, start = self._index[part], f"{word} "
         at = bisect_left(lines, start)
         if not word or at == len(lines) or not lines[at].startswith(start):
@@ -120,13 +123,13 @@ class WordNet:
 
 
 def find_wordnet() -> Path | zipfile.Path | None:
-    """Where WordNet's files are on this machine, or None.
+    """Find the folder of WordNet's files on this machine, or return None.
 
-    Looks at $WNSEARCHDIR and $WNHOME, in the data folders of NLTK (unpacked or zipped), and where
-    systems put them: Debian's and Ubuntu's package wordnet-base puts them in /usr/share/wordnet.
+    It looks at $WNSEARCHDIR and $WNHOME, in NLTK's data folders (unpacked or zipped), and in the
+    system's folders: Debian's and Ubuntu's package wordnet-base uses /usr/share/wordnet.
 
-    >>> place = find_wordnet()
-    >>> place is None or (place / "index.noun").is_file()
+    >>> folder = find_wordnet()
+    >>> folder is None or (folder / "index.noun").is_file()
     True
     """
     folders = [Path(os.environ["WNSEARCHDIR"])] if os.environ.get("WNSEARCHDIR") else []
@@ -137,11 +140,11 @@ def find_wordnet() -> Path | zipfile.Path | None:
         if zipfile.is_zipfile(archive := Path(base, "corpora", "wordnet.zip")):
             folders.append(zipfile.Path(archive, "wordnet/"))
     folders += map(Path, SYSTEM_FOLDERS)
-    return next((place for place in folders if (place / "index.noun").is_file()), None)
+    return next((folder for folder in folders if (folder / "index.noun").is_file()), None)
 
 
 @cache
 def open_wordnet() -> WordNet | None:
-    """The WordNet of this machine, read once per process, or None if there is none."""
-    place = find_wordnet()
-    return None if place is None else WordNet(place)
+    """Open this machine's WordNet, once per process; None if it is not installed."""
+    folder = find_wordnet()
+    return None if folder is None else WordNet(folder)

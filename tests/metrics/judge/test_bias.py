@@ -1,4 +1,4 @@
-"""The bias checks find a bias that was put there, of the size that was put there, and no other."""
+"""The bias checks measure exactly the bias that a test judge has, and find none in a fair one."""
 
 import pytest
 from hypothesis import given
@@ -24,8 +24,8 @@ TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.")
 PAIRS = [Pair("Why?", "good", "bad"), Pair("How?", "bad", "good")]
 
 
-class Rigged:
-    """A judge made of a rule: from the prompt to the probabilities, or to what it writes."""
+class RuleJudge:
+    """A judge that follows a rule: from a prompt to probabilities, or to a written answer."""
 
     def __init__(self, rule=None, writes=None):
         self.rule, self.writes = rule, writes
@@ -37,38 +37,38 @@ class Rigged:
         return [self.writes(prompt, seed)] * n
 
 
-def knows(prompt):
+def prefers_good(prompt):
     a_is_good = prompt.index("good") < prompt.index("bad")
     return {"A": 0.8, "B": 0.2} if a_is_good else {"A": 0.2, "B": 0.8}
 
 
 def test_a_fair_judge_has_no_position_bias_and_is_consistent():
-    found = position_bias(Rigged(knows), PAIRS)
+    found = position_bias(RuleJudge(prefers_good), PAIRS)
     assert found.first_place == pytest.approx(0.5) and found.consistent == 1
     assert [v.preference for v in found.verdicts] == pytest.approx([0.8, 0.2])
 
 
-def test_a_judge_that_always_takes_the_first_is_found_out():
-    found = position_bias(Rigged(lambda _: {"A": 0.9, "B": 0.1}), PAIRS)
+def test_a_judge_that_always_prefers_the_first_answer_has_position_bias():
+    found = position_bias(RuleJudge(lambda _: {"A": 0.9, "B": 0.1}), PAIRS)
     assert found.first_place == pytest.approx(0.9) and found.consistent == 0
     assert [v.preference for v in found.verdicts] == pytest.approx([0.5, 0.5])
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
-def test_swapping_a_pairs_answers_turns_the_preference_round_and_keeps_the_bias(as_a, as_b):
+def test_swapping_a_pairs_answers_reverses_the_preference_and_keeps_the_bias(as_a, as_b):
     one, other = PairVerdict(as_a, as_b), PairVerdict(1 - as_b, 1 - as_a)
     assert other.preference == pytest.approx(1 - one.preference)
-    place, swapped = (PositionBias((v,)).first_place for v in (one, other))
-    assert place == pytest.approx(swapped)
+    bias, swapped = (PositionBias((v,)).first_place for v in (one, other))
+    assert bias == pytest.approx(swapped)
 
 
-def test_a_draw_is_not_consistent():
+def test_a_tie_is_not_consistent():
     assert not PairVerdict(0.5, 0.9).consistent and not PairVerdict(0.9, 0.1).consistent
     assert PairVerdict(0.1, 0.2).consistent
 
 
 def test_preferences_are_renormalized_over_a_and_b():
-    judge = Rigged(lambda _: {"A": 0.3, "B": 0.1})
+    judge = RuleJudge(lambda _: {"A": 0.3, "B": 0.1})
     assert prefer_first(judge, "Why?", "x", "y") == pytest.approx(0.75)
 
 
@@ -83,57 +83,59 @@ def counts_words(prompt):
     return {str(s): float(s == min(words, 5)) for s in range(1, 6)}
 
 
-def test_a_judge_that_counts_words_is_found_out_by_padding():
+def test_a_judge_that_counts_words_has_length_bias():
     items = [{"Answer": "Boil it."}, {"Answer": "Boil"}]
-    found = length_bias(Rigged(counts_words), TASK, items, "Answer", lambda text: f"{text} {text}")
+    found = length_bias(
+        RuleJudge(counts_words), TASK, items, "Answer", lambda text: f"{text} {text}"
+    )
     assert found == Change((2.0, 1.0), (4.0, 2.0))
     assert found.differences == (2.0, 1.0) and found.mean == 1.5
 
 
-def test_a_judge_that_does_not_look_has_no_length_bias():
-    judge = Rigged(lambda _: {str(s): 0.2 for s in range(1, 6)})
+def test_a_judge_that_ignores_the_text_has_no_length_bias():
+    judge = RuleJudge(lambda _: {str(s): 0.2 for s in range(1, 6)})
     found = length_bias(judge, TASK, [{"Answer": "Boil it."}], "Answer", lambda text: text * 2)
     assert found.mean == 0
 
 
-def test_padding_is_checked():
-    judge, items = Rigged(counts_words), [{"Answer": "Boil it."}]
-    with pytest.raises(ValueError, match="pad must make a text longer"):
+def test_invalid_padding_raises_an_error():
+    judge, items = RuleJudge(counts_words), [{"Answer": "Boil it."}]
+    with pytest.raises(ValueError, match="pad must return a longer text, got 'BOIL IT"):
         length_bias(judge, TASK, items, "Answer", str.upper)
-    with pytest.raises(KeyError, match="no text has the title 'Summary'"):
+    with pytest.raises(KeyError, match=r"title must be one of \['Answer'\], got 'Summary'"):
         length_bias(judge, TASK, items, "Summary", lambda text: text * 2)
     with pytest.raises(ValueError, match="items is empty"):
         length_bias(judge, TASK, [], "Answer", lambda text: text * 2)
 
 
-def test_repeatability_reads_every_draw_by_itself_and_counts_the_unread():
+def test_repeatability_reads_each_answer_and_counts_those_without_a_score():
     asked = []
 
-    class Drawn:
+    class Sampled:
         def write(self, prompt, start="", **settings):
             asked.append((prompt, start, settings))
             return ["2", " 4\n", "It depends.", "3", "7"]
 
-    found = repeatability(Drawn(), TASK, {"Answer": "x"}, repeats=5, seed=3)
+    found = repeatability(Sampled(), TASK, {"Answer": "x"}, repeats=5, seed=3)
     assert found == Spread((2.0, 4.0, 3.0), unread=2)
     assert found.range == 2 and found.std == pytest.approx((2 / 3) ** 0.5)
     assert asked[0][1] == TASK.label and "Answer:\nx" in asked[0][0]
     assert asked[0][2] == {"n": 5, "max_tokens": 8, "temperature": 1.0, "seed": 3}
 
 
-def test_a_judge_that_never_changes_its_mind_has_no_spread():
-    found = repeatability(Rigged(writes=lambda *_: "4"), TASK, {"Answer": "x"})
+def test_a_judge_that_repeats_its_answer_has_no_spread():
+    found = repeatability(RuleJudge(writes=lambda *_: "4"), TASK, {"Answer": "x"})
     assert found.std == 0 and len(found.scores) == 20
 
 
-def test_a_judge_that_answers_nothing_readable_is_an_error():
-    with pytest.raises(JudgeError, match=r"0 of 20 answers can be read: \['Well"):
-        repeatability(Rigged(writes=lambda *_: "Well."), TASK, {"Answer": "x"})
+def test_answers_without_any_score_raise_an_error():
+    with pytest.raises(JudgeError, match=r"only 0 of 20 answers contain a score: \['Well"):
+        repeatability(RuleJudge(writes=lambda *_: "Well."), TASK, {"Answer": "x"})
 
 
-def test_wordings_are_compared_on_one_scale():
+def test_wordings_must_share_one_scale():
     other = JudgeTask("Please rate this answer.", "Clarity", "1 is confusing.")
-    judge = Rigged(lambda prompt: {str(s): float(s == (4 if "Please" in prompt else 2))
+    judge = RuleJudge(lambda prompt: {str(s): float(s == (4 if "Please" in prompt else 2))
                                    for s in range(1, 6)})  # fmt: skip
     assert wording_spread(judge, [TASK, other], {"Answer": "x"}).scores == (2.0, 4.0)
     seven = JudgeTask("Rate.", "Clarity", "1 is confusing.", tuple(range(1, 8)))
@@ -142,10 +144,10 @@ def test_wordings_are_compared_on_one_scale():
             wording_spread(judge, tasks, {"Answer": "x"})
 
 
-def test_nothing_to_compare_is_an_error():
+def test_nothing_to_compare_raises_an_error():
     with pytest.raises(ValueError, match="pairs is empty"):
-        position_bias(Rigged(knows), [])
+        position_bias(RuleJudge(prefers_good), [])
     with pytest.raises(ValueError, match="answer B is empty"):
-        position_bias(Rigged(knows), [Pair("Why?", "x", " ")])
+        position_bias(RuleJudge(prefers_good), [Pair("Why?", "x", " ")])
     with pytest.raises(ValueError, match="at least 2"):
-        repeatability(Rigged(writes=lambda *_: "4"), TASK, {"Answer": "x"}, repeats=1)
+        repeatability(RuleJudge(writes=lambda *_: "4"), TASK, {"Answer": "x"}, repeats=1)

@@ -1,4 +1,4 @@
-"""A judge behind a server, against a server of our own: nothing leaves this machine."""
+"""A judge behind a server, tested with a local server: nothing leaves this machine."""
 
 import json
 import math
@@ -16,7 +16,7 @@ TEXTS = {"Answer": "Boil it for ten minutes."}
 
 
 def place(token, **tops):
-    """One position of an answer, with its likeliest tokens; _ in a name stands for a blank."""
+    """One position of an answer with its most likely tokens; _ in a name means a blank."""
     tops = {name.replace("_", " ").replace("n", ""): p for name, p in tops.items()}
     top = [{"token": t, "logprob": math.log(p)} for t, p in tops.items()]
     return {"token": token, "logprob": 0.0, "top_logprobs": top}
@@ -31,16 +31,16 @@ def completion(*texts, places=None):
 
 @pytest.fixture
 def server(monkeypatch):
-    """A server that gives the prepared answers, in order, and the last one for ever."""
+    """A server that sends the prepared answers in order, and then repeats the last one."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             size = int(self.headers["Content-Length"])
-            here.asked.append((self.path, dict(self.headers), json.loads(self.rfile.read(size))))
-            answer = here.answers.pop(0) if len(here.answers) > 1 else here.answers[0]
+            stub.asked.append((self.path, dict(self.headers), json.loads(self.rfile.read(size))))
+            answer = stub.answers.pop(0) if len(stub.answers) > 1 else stub.answers[0]
             if callable(answer):
-                answer = answer(here.asked[-1][2])
+                answer = answer(stub.asked[-1][2])
             status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
             body = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
@@ -52,16 +52,16 @@ def server(monkeypatch):
         def log_message(self, *_args):
             pass
 
-    here = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    here.handle_error = lambda *_: None  # a client that gave up is no news
-    here.asked, here.answers = [], []
-    here.url = f"http://127.0.0.1:{here.server_address[1]}/v1"
-    thread = threading.Thread(target=here.serve_forever, kwargs={"poll_interval": 0.01})
+    stub = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    stub.handle_error = lambda *_: None  # a client that timed out is expected
+    stub.asked, stub.answers = [], []
+    stub.url = f"http://127.0.0.1:{stub.server_address[1]}/v1"
+    thread = threading.Thread(target=stub.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield here
-    here.shutdown()
+    yield stub
+    stub.shutdown()
     thread.join()
-    here.server_close()
+    stub.server_close()
 
 
 def judge(server, **settings):
@@ -80,7 +80,7 @@ def test_a_score_comes_from_the_top_logprobs_of_the_first_token(server):
     assert "Boil it" in content and content.endswith("Clarity (1-5):")
 
 
-def test_blank_tokens_before_the_score_are_passed_over(server):
+def test_blank_tokens_before_the_score_are_skipped(server):
     places = [place("\n", n1=0.9), place(" ", n1=0.9), place("5", n5=0.5, n3=0.5)]
     server.answers = [completion("\n 5", places=places)]
     assert g_eval(judge(server), TASK, TEXTS).score == pytest.approx(4)
@@ -111,14 +111,14 @@ def test_a_server_without_logprobs_is_sampled_twenty_times(server, first):
     assert server.asked[1][2]["n"] == 20 and server.asked[1][2]["temperature"] == 1.0
 
 
-def test_a_server_that_sends_one_answer_at_a_time_is_asked_with_other_seeds(server):
+def test_a_server_that_sends_one_answer_at_a_time_is_asked_with_different_seeds(server):
     server.answers = [lambda body: completion(str(1 + body["seed"] % 5))]
     verdict = g_eval(judge(server), TASK, TEXTS, method="samples", samples=5, seed=10)
     assert verdict.score == pytest.approx(3)
     assert [body["seed"] for _, _, body in server.asked] == [10, 11, 12, 13, 14]
 
 
-def test_a_scale_to_ten_is_refused_by_name_and_can_be_sampled(server):
+def test_a_scale_to_ten_raises_an_error_but_can_be_sampled(server):
     task = JudgeTask("Rate.", "Clarity", "1 is confusing.", tuple(range(1, 11)))
     with pytest.raises(JudgeError, match=r"can't tell 1 from 10.*samples"):
         g_eval(judge(server), task, TEXTS)
@@ -127,21 +127,21 @@ def test_a_scale_to_ten_is_refused_by_name_and_can_be_sampled(server):
     assert g_eval(judge(server), task, TEXTS, method="samples", samples=2).score == 5.5
 
 
-def test_tokens_none_of_which_is_a_score_are_named_in_the_error(server):
+def test_an_error_names_the_tokens_if_none_is_a_score(server):
     server.answers = [completion("The", places=[place("The", The=0.9, I=0.1)])]
     with pytest.raises(JudgeError, match=r"'The', 'I'.*ask for the answer alone"):
         g_eval(judge(server), TASK, TEXTS)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_passing_trouble_is_tried_again(server, status):
+def test_a_temporary_failure_is_retried(server, status):
     good = completion("4", places=[place("4", n4=1.0)])
     server.answers = [(status, b"busy", {}), (status, b"busy", {}), good]
     assert g_eval(judge(server), TASK, TEXTS).score == 4
     assert len(server.asked) == 3
 
 
-def test_a_trouble_that_stays_is_an_error_after_so_many_tries(server):
+def test_a_permanent_failure_raises_an_error_after_the_last_retry(server):
     server.answers = [(503, b"overloaded", {})]
     with pytest.raises(JudgeError, match=r"answered 503: overloaded \(asked 4 times\)"):
         g_eval(judge(server, retries=3), TASK, TEXTS)
@@ -149,7 +149,7 @@ def test_a_trouble_that_stays_is_an_error_after_so_many_tries(server):
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-def test_a_refusal_is_not_repeated_and_says_what_the_server_said(server, status):
+def test_a_refused_request_is_not_retried_and_the_error_quotes_the_server(server, status):
     server.answers = [(status, b"no such model", {})]
     with pytest.raises(JudgeError, match=f"answered {status}: no such model"):
         g_eval(judge(server), TASK, TEXTS)
@@ -157,51 +157,51 @@ def test_a_refusal_is_not_repeated_and_says_what_the_server_said(server, status)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307])
-def test_a_redirect_is_not_followed_so_the_key_stays_at_home(server, status):
+def test_a_redirect_is_not_followed_so_the_key_is_not_sent_elsewhere(server, status):
     server.answers = [(status, b"", {"Location": f"{server.url}/elsewhere"})]
     with pytest.raises(JudgeError, match=f"answered {status}"):
         g_eval(judge(server, api_key="secret"), TASK, TEXTS)
     assert [path for path, _, _ in server.asked] == ["/v1/chat/completions"]
 
 
-def likeliest(token, logprob):
+def one_token(token, logprob):
     """An answer whose only token has this log-probability."""
     content = {"token": "4", "top_logprobs": [{"token": token, "logprob": logprob}]}
     return {"choices": [{"logprobs": {"content": [content]}}]}
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "message"),
     [
-        (b"<html>hello</html>", "no chat completion"),
-        ({"choices": []}, "no chat completion"),
-        ([1, 2], "no chat completion"),
-        ({"choices": [{"logprobs": {"content": [{"tok": "4"}]}}]}, "another form"),
+        (b"<html>hello</html>", "must send a chat completion, got"),
+        ({"choices": []}, "must send a chat completion, got"),
+        ([1, 2], "must send a chat completion, got"),
+        ({"choices": [{"logprobs": {"content": [{"tok": "4"}]}}]}, "unknown format"),
         ({"choices": [{"logprobs": {"content": [{"token": "4", "top_logprobs": [1]}]}}]},
-         "another form"),
+         "unknown format"),
         ({"choices": [{"text": "4"}]}, "without a message"),
-        (likeliest("4", 1e6), "another form"),
-        (likeliest("4", 3.0), "another form"),
-        (likeliest(None, -0.1), "another form"),
-        ({"choices": [{"message": {"content": [{"type": "text", "text": "4"}]}}]}, "no text"),
-        (b"[" * 100_000, "no chat completion"),
+        (one_token("4", 1e6), "unknown format"),
+        (one_token("4", 3.0), "unknown format"),
+        (one_token(None, -0.1), "unknown format"),
+        ({"choices": [{"message": {"content": [{"type": "text", "text": "4"}]}}]}, "as a string"),
+        (b"[" * 100_000, "must send a chat completion, got"),
         ((500, b"busy", {"Content-Length": 500}), "answered 500"),
     ],
 )  # fmt: skip
-def test_an_answer_of_another_form_is_an_error(server, answer, says):
+def test_an_invalid_answer_raises_an_error(server, answer, message):
     server.answers = [answer]
-    with pytest.raises(JudgeError, match=says):
+    with pytest.raises(JudgeError, match=message):
         g_eval(judge(server), TASK, TEXTS)
 
 
-def test_a_server_that_is_not_there_is_an_error(server):
+def test_a_server_that_does_not_answer_raises_an_error(server):
     server.shutdown()
     server.server_close()
     with pytest.raises(JudgeError, match=r"does not answer: .*\(asked 2 times\)"):
         g_eval(judge(server, retries=1), TASK, TEXTS)
 
 
-def test_a_server_that_is_too_slow_is_given_up(server):
+def test_a_server_that_is_too_slow_raises_an_error(server):
     hold = threading.Event()
     server.answers = [lambda _: hold.wait(5) and completion("4")]
     with pytest.raises(JudgeError, match="timed out"):
@@ -210,12 +210,12 @@ def test_a_server_that_is_too_slow_is_given_up(server):
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://", "file:///etc"])
-def test_an_address_that_is_none_is_refused(url):
+def test_an_invalid_url_raises_an_error(url):
     with pytest.raises(ValueError, match="url must be like"):
         EndpointJudge(url, "model")
 
 
 @pytest.mark.parametrize("settings", [{"timeout": 0}, {"retries": -1}, {"pause": -1}])
-def test_settings_out_of_range_are_refused(settings):
+def test_settings_out_of_range_raise_an_error(settings):
     with pytest.raises(ValueError, match="must be positive"):
         EndpointJudge("http://localhost/v1", "model", **settings)

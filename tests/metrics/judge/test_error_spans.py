@@ -1,4 +1,4 @@
-"""Error spans: a strict format, locations that must occur, a score that is counted."""
+"""Error spans: a strict format, locations that must occur in the text, a counted score."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ Explanation 2: The possessive is "its".
 FIELDS = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12)
 
 
-def test_a_report_is_read_field_by_field():
+def test_a_report_is_parsed_into_its_fields():
     report = parse_report(GOOD)
     assert report.errors == (
         ErrorSpan("the ferry flew", "mistranslation", "major", "A ferry sails: it does not fly."),
@@ -38,11 +38,11 @@ def test_a_report_is_read_field_by_field():
 
 
 @given(st.lists(st.tuples(FIELDS, FIELDS, st.sampled_from(["minor", "major"]), FIELDS), max_size=6))
-def test_a_report_written_in_the_format_is_read_back_and_counted(errors):
+def test_a_report_written_in_the_format_is_parsed_back_and_counted(errors):
     lines = [f"{len(errors)} errors"]
-    for n, (location, kind, severity, why) in enumerate(errors, 1):
+    for n, (location, kind, severity, explanation) in enumerate(errors, 1):
         lines += [f"Error location {n}: {location}", f"Error type {n}: {kind}",
-                  f"Severity {n}: {severity}", f"Explanation {n}: {why}"]  # fmt: skip
+                  f"Severity {n}: {severity}", f"Explanation {n}: {explanation}"]  # fmt: skip
     report = parse_report("\n".join(lines))
     assert report == Report(tuple(ErrorSpan(*error) for error in errors))
     severities = [error[2] for error in errors]
@@ -50,7 +50,7 @@ def test_a_report_written_in_the_format_is_read_back_and_counted(errors):
 
 
 @pytest.mark.parametrize("head", ["No errors", "no error.", "0 errors", "NO ERRORS:"])
-def test_a_clean_text_scores_zero(head):
+def test_a_text_without_errors_scores_zero(head):
     assert parse_report(head) == Report(()) and parse_report(head).score == 0
 
 
@@ -65,34 +65,34 @@ def without(line):
 
 
 @pytest.mark.parametrize(
-    ("report", "says"),
+    ("report", "message"),
     [
         ("", "line 1 must be"),
         ("There are two errors.", "line 1 must be"),
-        (GOOD.replace("2 errors", "3 errors"), "counts 3 errors, 2 follow"),
-        ("2 errors", "counts 2 errors, 0 follow"),
-        ("No errors\n" + GOOD.partition("\n")[2], "counts 0 errors, 2 follow"),
+        (GOOD.replace("2 errors", "3 errors"), "announces 3 errors, but the report has 2"),
+        ("2 errors", "announces 2 errors, but the report has 0"),
+        ("No errors\n" + GOOD.partition("\n")[2], "announces 0 errors, but the report has 2"),
         (without("Severity 2"), "error 2 lacks Severity"),
         (without("Explanation 1"), "must be together"),
-        (GOOD + "I hope this helps!", "line 10 is 'I hope this helps!'"),
+        (GOOD + "I hope this helps!", "line 10 must begin .*, got 'I hope this helps!'"),
         (GOOD.replace("Severity 2", "Severity 3"), "numbered"),
         (GOOD.replace("Error type 1", "Error location 1"), "each of them once"),
         (GOOD.replace("Severity 1: major", "Severity 1: awful"), '"minor" or "major"'),
         (GOOD.replace(" the ferry flew", ""), "location is empty"),
     ],
 )
-def test_a_report_in_another_format_is_an_error(report, says):
-    with pytest.raises(ErrorSpanError, match=says):
+def test_a_report_in_another_format_raises_an_error(report, message):
+    with pytest.raises(ErrorSpanError, match=message):
         parse_report(report)
 
 
 @pytest.mark.parametrize("report", [None, 3, b"No errors", ["No errors"]])
-def test_anything_but_a_string_is_an_error(report):
+def test_a_report_that_is_not_a_string_raises_an_error(report):
     with pytest.raises(TypeError, match="must be a string"):
         parse_report(report)
 
 
-def test_locations_are_found_across_line_breaks_and_as_often_as_they_occur():
+def test_all_occurrences_of_a_location_are_found_across_line_breaks():
     ferry, crew = parse_report(GOOD).errors
     ((start, end),) = ferry.positions(TEXT)
     assert TEXT[start:end].split() == ["the", "ferry", "flew"]
@@ -105,7 +105,7 @@ def test_special_characters_in_a_location_match_literally():
     assert ErrorSpan("a.c (x)", "x", "minor", "x").positions("abc (x), a.c (x)") == [(9, 16)]
 
 
-def test_a_location_that_does_not_occur_is_an_error_with_the_closest_words():
+def test_a_location_that_does_not_occur_raises_an_error_with_the_closest_words():
     report = Report((ErrorSpan("the fairy flew", "x", "major", "x"),))
     assert report.unlocated(TEXT) == report.errors
     with pytest.raises(ErrorSpanError, match=r"does not occur.*'the ferry flew'"):
@@ -130,14 +130,16 @@ def test_a_judges_report_is_parsed_and_checked():
     assert TEXT in prompt and "The ferry sailed." in prompt and settings["temperature"] == 0
 
 
-@pytest.mark.parametrize(("written", "says"), [("All fine!", "line 1"), (GOOD, "does not occur")])
-def test_an_unusable_report_is_an_error_that_shows_it(written, says):
-    with pytest.raises(ErrorSpanError, match=says) as caught:
+@pytest.mark.parametrize(
+    ("written", "message"), [("All fine!", "line 1"), (GOOD, "does not occur")]
+)
+def test_an_invalid_report_raises_an_error_that_quotes_it(written, message):
+    with pytest.raises(ErrorSpanError, match=message) as caught:
         find_error_spans(Writer(written), "Another text.")
     assert written in str(caught.value)
 
 
-def test_a_prompt_mentions_a_reference_only_if_there_is_one():
+def test_the_prompt_mentions_a_reference_only_if_there_is_one():
     assert "reference" not in report_prompt("It rains up.").lower()
     assert "Reference:\nIt rains." in report_prompt("It rains up.", reference="It rains.")
     with pytest.raises(ValueError, match="text is empty"):

@@ -1,4 +1,4 @@
-"""G-Eval: the prompt's parts, what is read from a judge, and the weighted score."""
+"""G-Eval: the parts of the prompt, reading a judge's answer, and the weighted score."""
 
 import math
 
@@ -22,7 +22,7 @@ TEXTS = {"Source": "It rained all day.", "Summary": "Rain."}
 
 
 class Scripted:
-    """A judge that answers from a script and keeps what it was asked."""
+    """A judge with prepared answers that records the questions."""
 
     def __init__(self, probabilities=None, replies=()):
         self.probabilities, self.replies, self.asked = probabilities, list(replies), []
@@ -37,13 +37,13 @@ class Scripted:
         return [self.replies[i % len(self.replies)] for i in range(n)]
 
 
-def test_the_prompt_holds_task_criteria_steps_and_texts_in_this_order():
+def test_the_prompt_contains_task_criteria_steps_and_texts_in_this_order():
     task = JudgeTask("Rate a summary.", "Coherence", "1 is a heap.", steps="1. Read it.")
     prompt = build_prompt(task, TEXTS)
     parts = ["Rate a summary.", "Coherence (1-5): 1 is a heap.", "1. Read it.",
              "Source:\nIt rained all day.", "Summary:\nRain.", "Evaluation form"]  # fmt: skip
-    places = [prompt.index(part) for part in parts]
-    assert places == sorted(places)
+    positions = [prompt.index(part) for part in parts]
+    assert positions == sorted(positions)
 
 
 def test_a_prompt_without_steps_does_not_mention_them():
@@ -56,7 +56,7 @@ def test_the_first_two_parts_are_the_same_for_all_texts():
 
 
 def test_the_score_is_the_mean_weighted_by_renormalized_probabilities():
-    # By hand: 0.1 + 0.1 + 0.3 = 0.5 is valid; (2·0.1 + 3·0.1 + 5·0.3) / 0.5 = 2.0 / 0.5 = 4.
+    # By hand: the scores have 0.1 + 0.1 + 0.3 = 0.5; (2·0.1 + 3·0.1 + 5·0.3) / 0.5 = 4.
     verdict = g_eval(Scripted({"2": 0.1, "3": 0.1, "5": 0.3}), TASK, TEXTS)
     assert verdict.score == pytest.approx(4.0)
     assert verdict.reading.probabilities == pytest.approx((0, 0.2, 0.2, 0, 0.6))
@@ -67,7 +67,7 @@ def test_the_score_is_the_mean_weighted_by_renormalized_probabilities():
     assert verdict.reading.method == "probabilities" and verdict.reading.samples == 0
 
 
-def test_the_judge_is_asked_for_the_form_with_the_tasks_own_scores():
+def test_the_judge_completes_the_form_with_the_scores_of_the_task():
     judge = Scripted({"0": 1.0})
     g_eval(judge, JudgeTask("Rate.", "Truth", "0 is false.", (0, 1)), {"Text": "x"})
     assert judge.asked[0][1:] == ("Truth (0-1):", ("0", "1"))
@@ -82,30 +82,30 @@ def test_a_judge_without_probabilities_is_sampled_and_the_result_says_so():
     assert judge.asked[-1][2:] == (4, 1.0, 7)
 
 
-def test_samples_are_drawn_on_request_although_there_are_probabilities():
+def test_samples_are_drawn_on_request_even_if_there_are_probabilities():
     verdict = g_eval(Scripted({"1": 1.0}, ["5"]), TASK, TEXTS, method="samples", samples=3)
     assert verdict.score == 5
 
 
-def test_probabilities_insisted_on_and_missing_are_an_error():
+def test_missing_probabilities_raise_an_error_if_they_were_requested():
     with pytest.raises(JudgeError, match='method="samples"'):
         g_eval(Scripted(None, ["3"]), TASK, TEXTS, method="probabilities")
 
 
 @pytest.mark.parametrize("judge", [Scripted({}), Scripted(None, ["It depends."])])
-def test_an_answer_with_nothing_on_the_scale_is_an_error(judge):
-    with pytest.raises(JudgeError, match=r"any of|none of"):
+def test_an_answer_that_is_not_on_the_scale_raises_an_error(judge):
+    with pytest.raises(JudgeError, match=r"probability 0 to all of|none of 20 answers"):
         g_eval(judge, TASK, TEXTS)
 
 
-def test_a_likeliest_score_and_a_mean_are_different_things():
+def test_the_most_likely_score_may_differ_from_the_mean():
     judge = Scripted({"1": 0.4, "4": 0.3, "5": 0.3})
     verdict = g_eval(judge, TASK, TEXTS)
     assert verdict.mode == 1 and verdict.score == pytest.approx(3.1)
 
 
 @given(st.lists(st.floats(0, 0.2), min_size=5, max_size=5).filter(lambda p: sum(p) > 1e-9))
-def test_a_score_lies_on_the_scale_and_masses_add_up(masses):
+def test_a_score_is_on_the_scale_and_probabilities_add_up(masses):
     verdict = g_eval(Scripted(dict(zip("12345", masses, strict=True))), TASK, TEXTS)
     assert 1 - 1e-9 <= verdict.score <= 5 + 1e-9
     assert math.fsum(verdict.reading.probabilities) == pytest.approx(1)
@@ -114,7 +114,7 @@ def test_a_score_lies_on_the_scale_and_masses_add_up(masses):
 
 
 @given(st.dictionaries(st.sampled_from(["3", " 3", "\n3", "4", "The", "34", ""]), st.floats(0, 1)))
-def test_spellings_of_a_score_are_added_up_and_nothing_else(tokens):
+def test_only_spellings_of_a_score_are_added_up(tokens):
     found = add_up(tokens, ["3", "4", "5"])
     assert found["3"] == pytest.approx(sum(tokens.get(t, 0) for t in ("3", " 3", "\n3")))
     assert found["4"] == tokens.get("4", 0) and found["5"] == 0
@@ -129,7 +129,7 @@ def test_spellings_of_a_score_are_added_up_and_nothing_else(tokens):
         ("3/10", None), ("It is a 3", None), ("", None), ("three", None),
     ],
 )  # fmt: skip
-def test_a_reply_is_read_strictly(reply, read):
+def test_a_reply_is_parsed_strictly(reply, read):
     assert read_option(reply, list("12345"), TASK.label) == read
 
 
@@ -137,7 +137,7 @@ def test_ten_is_not_read_as_one():
     assert read_option("10", [str(s) for s in range(1, 11)]) == "10"
 
 
-def test_steps_are_written_from_the_task_alone_and_put_between_criteria_and_texts():
+def test_steps_are_written_from_the_task_only_and_stored_in_the_task():
     judge = Scripted(replies=["1. Read.\n2. Compare."])
     task = generate_steps(judge, TASK)
     assert task.steps == "1. Read.\n2. Compare."
@@ -147,45 +147,45 @@ def test_steps_are_written_from_the_task_alone_and_put_between_criteria_and_text
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "says"),
+    ("change", "error", "message"),
     [
         ({"introduction": ""}, ValueError, "introduction is empty"),
         ({"name": 3}, TypeError, "name must be a string"),
         ({"steps": " "}, ValueError, "steps is empty"),
         ({"scores": (1,)}, ValueError, "two or more"),
-        ({"scores": (3, 2, 1)}, ValueError, "rise"),
-        ({"scores": (1, 1, 2)}, ValueError, "rise"),
-        ({"scores": (1.0, 2.0)}, TypeError, "whole numbers"),
-        ({"scores": (True, 2)}, TypeError, "whole numbers"),
+        ({"scores": (3, 2, 1)}, ValueError, "increasing order"),
+        ({"scores": (1, 1, 2)}, ValueError, "increasing order"),
+        ({"scores": (1.0, 2.0)}, TypeError, "must be integers"),
+        ({"scores": (True, 2)}, TypeError, "must be integers"),
         ({"scores": (-1, 2)}, TypeError, "at least 0"),
     ],
 )
-def test_a_task_that_is_none_is_refused(change, error, says):
+def test_an_invalid_task_raises_an_error(change, error, message):
     fields = {"introduction": "Rate.", "name": "Truth", "criteria": "1 is false."}
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         JudgeTask(**{**fields, **change})
 
 
 @pytest.mark.parametrize(
     ("texts", "error"), [({}, ValueError), ({"A": ""}, ValueError), ({"A": 3}, TypeError)]
 )
-def test_nothing_to_judge_is_an_error(texts, error):
+def test_nothing_to_judge_raises_an_error(texts, error):
     with pytest.raises(error, match=r"texts is empty|A is empty|A must be"):
         g_eval(Scripted({"3": 1}), TASK, texts)
 
 
 @pytest.mark.parametrize("samples", [0, -1, True, 2.5])
-def test_a_number_of_samples_that_is_none_is_refused(samples):
-    with pytest.raises(ValueError, match="whole number"):
+def test_an_invalid_number_of_samples_raises_an_error(samples):
+    with pytest.raises(ValueError, match="samples must be an integer of at least 1"):
         ask(Scripted(None, ["3"]), "prompt", "Score:", ["3", "4"], samples=samples)
 
 
-def test_an_unknown_method_is_refused():
+def test_an_unknown_method_raises_an_error():
     with pytest.raises(ValueError, match="auto"):
         ask(Scripted({"3": 1}), "prompt", "Score:", ["3", "4"], method="logits")
 
 
-def test_a_reading_names_its_options():
+def test_a_reading_contains_its_options():
     assert ask(Scripted({"A": 0.2, "B": 0.6}), "p", "Better:", ["A", "B"]) == Reading(
         ("A", "B"), pytest.approx((0.25, 0.75)), pytest.approx(0.2), "probabilities", 0
     )

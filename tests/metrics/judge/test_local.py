@@ -1,4 +1,4 @@
-"""A local model as a judge: exact probabilities of options, whatever its tokenizer does."""
+"""A local model as a judge: exact probabilities of options with every tokenizer."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.", tuple(range(1,
 
 
 def log_probability(model, tokenizer, text, continuation):
-    """Of a continuation, token by token, in one pass over the whole: no cache, no tree."""
+    """The log-probability of a continuation, in one forward pass and without a cache."""
     ids = tokenizer(text + continuation, return_tensors="pt", add_special_tokens=False).input_ids
     start = len(tokenizer(text, add_special_tokens=False).input_ids)
     with torch.no_grad():
@@ -24,25 +24,25 @@ def chat(tokenizer, prompt, start):
     return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) + start
 
 
-def expect(model, tokenizer, prompt, start, spellings):
+def expected_probability(model, tokenizer, prompt, start, spellings):
     text = chat(tokenizer, prompt, start)
     return sum(
         torch.tensor(log_probability(model, tokenizer, text, s)).exp().item() for s in spellings
     )
 
 
-def test_an_options_probability_is_that_of_its_tokens_with_and_without_a_blank(tiny):
+def test_an_options_probability_sums_its_spellings_with_and_without_a_blank(tiny):
     found = LocalJudge(*tiny).option_probabilities("Is it?", "Answer:", ["yes", "no"])
-    for option in ("yes", "no"):  # three and two tokens for a tokenizer of bytes
-        wanted = expect(*tiny, "Is it?", "Answer:", [option, f" {option}"])
-        assert found[option] == pytest.approx(wanted, rel=1e-4)
+    for option in ("yes", "no"):  # three and two tokens in a byte tokenizer
+        expected = expected_probability(*tiny, "Is it?", "Answer:", [option, f" {option}"])
+        assert found[option] == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_probability_of_ten_is_taken_off_that_of_one(tiny):
+def test_the_probability_of_ten_is_subtracted_from_that_of_one(tiny):
     options = [str(score) for score in range(1, 11)]
     found = LocalJudge(*tiny).option_probabilities("Rate it.", "Score:", options)
-    ten = expect(*tiny, "Rate it.", "Score:", ["10", " 10"])
-    one = expect(*tiny, "Rate it.", "Score:", ["1", " 1"])
+    ten = expected_probability(*tiny, "Rate it.", "Score:", ["10", " 10"])
+    one = expected_probability(*tiny, "Rate it.", "Score:", ["1", " 1"])
     assert found["10"] == pytest.approx(ten, rel=1e-4)
     assert found["1"] == pytest.approx(one - ten, rel=1e-4)
 
@@ -57,16 +57,16 @@ def test_a_model_without_a_chat_template_reads_the_plain_prompt(tiny):
     tiny.tokenizer.chat_template = None
     found = LocalJudge(*tiny).option_probabilities("Rate it.", "Score:", ["3", "4"])
     text = "Rate it.\nScore:"
-    wanted = [log_probability(*tiny, text, spelling) for spelling in ("3", " 3")]
-    assert found["3"] == pytest.approx(torch.tensor(wanted).exp().sum().item(), rel=1e-4)
+    expected = [log_probability(*tiny, text, spelling) for spelling in ("3", " 3")]
+    assert found["3"] == pytest.approx(torch.tensor(expected).exp().sum().item(), rel=1e-4)
 
 
-def test_a_scale_to_ten_works_from_end_to_end(tiny):
+def test_a_scale_to_ten_works_with_a_local_judge(tiny):
     verdict = g_eval(LocalJudge(*tiny), TASK, {"Answer": "Boil it."})
     assert 1 < verdict.score < 10 and 0 < verdict.reading.outside < 1
 
 
-def test_judging_leaves_torchs_generator_alone_and_repeats_itself(tiny):
+def test_writing_is_repeatable_and_does_not_change_torchs_random_state(tiny):
     judge = LocalJudge(*tiny)
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -76,26 +76,26 @@ def test_judging_leaves_torchs_generator_alone_and_repeats_itself(tiny):
     assert one != judge.write("Go on.", n=3, max_tokens=6, temperature=1.0, seed=2)
 
 
-def test_greedy_writing_is_that_of_generate(tiny):
+def test_greedy_writing_equals_generate(tiny):
     model, tokenizer = tiny
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     ids = tokenizer(chat(tokenizer, "Go on.", "So"), return_tensors="pt").input_ids
-    wanted = model.generate(
+    expected = model.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False,
         pad_token_id=tokenizer.pad_token_id,
     )[0, ids.shape[1] :]  # fmt: skip
     found = LocalJudge(model, tokenizer).write("Go on.", "So", n=2, max_tokens=12)
-    assert found == [tokenizer.decode(wanted, skip_special_tokens=True)] * 2
+    assert found == [tokenizer.decode(expected, skip_special_tokens=True)] * 2
 
 
 def test_samples_are_drawn_with_the_models_probabilities(tiny):
     judge = LocalJudge(*tiny)
-    with torch.no_grad():  # make two tokens likely, so that few samples tell
+    with torch.no_grad():  # make two tokens likely, so that few samples are enough
         tiny.model.lm_head.weight.mul_(8)
     text = chat(tiny.tokenizer, "Go on.", "")
     ids = tiny.tokenizer(text, return_tensors="pt").input_ids
     weights = tiny.model(ids).logits[0, -1].softmax(-1)
-    weight, token = weights[:128].max(-1)  # a byte that is a character by itself
+    weight, token = weights[:128].max(-1)  # a byte that is an ASCII character
     replies = judge.write("Go on.", n=400, max_tokens=1, temperature=1.0, seed=0)
     share = replies.count(chr(token)) / 400
     deviation = (weight * (1 - weight) / 400).sqrt().item()
@@ -108,11 +108,11 @@ def test_writing_stops_at_the_end_of_the_turn(tiny):
     with torch.no_grad():
         model.model.norm.weight.zero_()  # all logits are 0 ...
         model.lm_head.bias = torch.nn.Parameter(torch.zeros(model.config.vocab_size))
-        model.lm_head.bias[end] = 5.0  # ... but that of the end
+        model.lm_head.bias[end] = 5.0  # ... except that of the end token
     assert LocalJudge(model, tokenizer).write("Go on.", max_tokens=50) == [""]
 
 
-def test_a_prompt_that_the_model_cannot_take_is_an_error(tiny):
+def test_a_prompt_that_is_too_long_for_the_model_raises_an_error(tiny):
     tiny.model.config.max_position_embeddings = 64
     judge = LocalJudge(*tiny)
     with pytest.raises(JudgeError, match="at most 64; judge a shorter text"):
@@ -121,17 +121,19 @@ def test_a_prompt_that_the_model_cannot_take_is_an_error(tiny):
         judge.write("x" * 100)
 
 
-def test_what_is_no_model_is_refused(tiny):
-    with pytest.raises(TypeError, match="give both"):
+def test_swapped_model_and_tokenizer_raise_an_error(tiny):
+    with pytest.raises(TypeError, match="LocalJudge needs a model and a tokenizer, got"):
         LocalJudge(tiny.tokenizer, tiny.model)
 
 
 @pytest.mark.model
 @pytest.mark.slow
-def test_smollm2_gives_blank_and_digit_as_two_tokens_and_both_are_counted(smollm2):
+def test_smollm2_encodes_blank_and_digit_as_two_tokens_and_both_are_used(smollm2):
     model, tokenizer = smollm2
     assert len(tokenizer(" 3", add_special_tokens=False).input_ids) == 2
     found = LocalJudge(model, tokenizer).option_probabilities("Rate it.", "Score:", list("12345"))
     for option in "25":
-        wanted = expect(model, tokenizer, "Rate it.", "Score:", [option, f" {option}"])
-        assert found[option] == pytest.approx(wanted, rel=1e-3)
+        expected = expected_probability(
+            model, tokenizer, "Rate it.", "Score:", [option, f" {option}"]
+        )
+        assert found[option] == pytest.approx(expected, rel=1e-3)

@@ -1,4 +1,4 @@
-"""METEOR's alignment: equal to brute force, symmetric, bounded, and honest about a beam search."""
+"""METEOR's alignment: equal to brute force, symmetric, fast, and marked if not exact."""
 
 import random
 import time
@@ -34,9 +34,9 @@ def every_alignment(candidates, i=0, used=frozenset()):
                 yield [(i, j, stage), *rest]
 
 
-def worth(matches, staged):
-    """What an alignment is chosen by, largest first."""
-    stages = [sum(stage == wanted for *_, stage in matches) for wanted in range(3)]
+def value(matches, staged):
+    """The key by which alignments are compared; the largest is best."""
+    stages = [sum(stage == number for *_, stage in matches) for number in range(3)]
     chunks = count_chunks([(i, j) for i, j, _ in matches])
     distance = sum(abs(i - j) for i, j, _ in matches)
     head = stages if staged else [2 * stages[0] + stages[1] + stages[2]]
@@ -52,12 +52,12 @@ def test_no_alignment_is_better_than_the_one_found(hypothesis, reference, staged
     candidates = match_candidates(hypothesis, reference, True, synonyms)
     found = best_alignment(candidates, staged=staged)
     assert found.optimal
-    best = max(worth(each, staged) for each in every_alignment(candidates))
-    assert worth(triples(found), staged) == best
+    best = max(value(each, staged) for each in every_alignment(candidates))
+    assert value(triples(found), staged) == best
 
 
 @given(sentences, sentences, st.booleans())
-def test_a_beam_search_gives_a_true_alignment_that_is_no_better(hypothesis, reference, staged):
+def test_a_beam_search_gives_a_valid_alignment_at_most_as_good(hypothesis, reference, staged):
     candidates = match_candidates(hypothesis, reference, True, OWN)
     beam = best_alignment(candidates, staged=staged, exact_states=0)
     assert not beam.optimal
@@ -65,7 +65,7 @@ def test_a_beam_search_gives_a_true_alignment_that_is_no_better(hypothesis, refe
     assert all((j, stage) in candidates[i] for i, j, stage in found)
     assert len({i for i, _, _ in found}) == len({j for _, j, _ in found}) == len(found)
     exact = triples(best_alignment(candidates, staged=staged))
-    assert worth(found, staged) <= worth(exact, staged)
+    assert value(found, staged) <= value(exact, staged)
 
 
 @given(sentences, sentences)
@@ -76,7 +76,7 @@ def test_swapping_the_texts_keeps_matches_and_chunks(hypothesis, reference):
 
 
 @given(sentences, sentences)
-def test_most_matches_is_what_brute_force_finds(hypothesis, reference):
+def test_most_matches_equals_brute_force(hypothesis, reference):
     candidates = match_candidates(hypothesis, reference, True, OWN)
     assert most_matches(candidates) == max(map(len, every_alignment(candidates)))
 
@@ -89,23 +89,23 @@ def test_chunks_by_hand():
     assert count_chunks([(0, 0), (2, 1)]) == 2  # a gap in one text
 
 
-def test_the_repeated_word_goes_where_it_makes_one_chunk():
+def test_a_repeated_word_is_matched_where_it_gives_one_chunk():
     reference = ["the", "dog", "and", "the", "cat"]
     found = best_alignment(match_candidates(["the", "cat"], reference))
     assert [(m.hypothesis, m.reference) for m in found.matches] == [(0, 3), (1, 4)]
     assert found.chunks == 1
 
 
-def test_staged_keeps_the_exact_match_and_joint_may_give_it_up():
+def test_staged_keeps_the_exact_match_and_joint_may_replace_it():
     own = SynonymSets([{"car", "auto"}, {"car", "wagon"}])
     candidates = match_candidates(["car", "auto"], ["wagon", "car"], False, own)
-    # car with car leaves auto and wagon alone; car with wagon and auto with car counts as much
-    # jointly, in one chunk too, and at no distance.
+    # If car matches car, auto and wagon are unmatched. The matches car-wagon and auto-car count
+    # the same jointly, also form one chunk, and have distance 0.
     assert triples(best_alignment(candidates, staged=True)) == [(0, 1, 0)]
     assert triples(best_alignment(candidates, staged=False)) == [(0, 0, 2), (1, 1, 2)]
 
 
-def test_stages_are_the_first_that_matches():
+def test_the_stage_of_a_candidate_is_the_first_one_that_matches():
     [options] = match_candidates(["runs"], ["runs", "running", "sprint", "tree"], True, OWN)
     assert options == [(0, 0), (1, 1)]
     [options] = match_candidates(["run"], ["runs", "sprint"], True, OWN)
@@ -115,23 +115,23 @@ def test_stages_are_the_first_that_matches():
 
 
 def zipf(length, seed):
-    """Words as frequent as in real text: the k-th most frequent with a share of 1/k."""
+    """Random words as frequent as in real text: the k-th most frequent has a weight of 1/k."""
     words = range(2000)
     shares = [1 / (k + 1) for k in words]
     return [f"w{k}" for k in random.Random(seed).choices(words, shares, k=length)]
 
 
 @pytest.mark.slow
-def test_a_thousand_words_take_seconds_and_say_that_they_are_not_certain():
+def test_a_thousand_words_take_seconds_and_the_result_is_not_marked_optimal():
     candidates = match_candidates(zipf(1000, 1), zipf(1000, 2), False)
     started = time.process_time()
     found = best_alignment(candidates)
     assert time.process_time() - started < 30
     assert not found.optimal
-    assert len(found.matches) == most_matches(candidates)  # as many as can be, all the same
+    assert len(found.matches) == most_matches(candidates)  # the number of matches is still maximal
 
 
-def test_sentences_of_usual_length_are_certain_and_fast():
+def test_alignments_of_usual_sentences_are_optimal_and_fast():
     started = time.process_time()
     for seed in range(20):
         assert best_alignment(match_candidates(zipf(25, seed), zipf(25, seed + 99))).optimal

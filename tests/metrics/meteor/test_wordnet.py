@@ -1,4 +1,4 @@
-"""Synonyms: own sets, and WordNet's file format on a small database written here."""
+"""Synonyms: sets of words, and WordNet's file format in a small database made here."""
 
 import zipfile
 
@@ -8,7 +8,7 @@ from course_pkg.metrics.meteor import wordnet
 from course_pkg.metrics.meteor.score import meteor
 from course_pkg.metrics.meteor.wordnet import SynonymSets, WordNet, find_wordnet
 
-# As wndb(5) has it: lemma, part, number of synsets, pointers, …, and the offsets at the end.
+# The format of wndb(5): lemma, part, number of synsets, pointers, …, and the offsets at the end.
 FILES = {
     "index.noun": "  1 A license line starts with spaces\n"
     "automobile n 1 2 @ ~ 1 1 02958343  \n"
@@ -39,7 +39,7 @@ def related(source, one, other):
     return bool(source.senses(one) & source.senses(other))
 
 
-def test_words_of_one_synset_are_synonyms_and_it_is_not_transitive(folder):
+def test_words_of_one_synset_are_synonyms_but_not_transitively(folder):
     base = WordNet(folder)
     assert related(base, "car", "automobile")
     assert related(base, "car", "railcar")
@@ -47,7 +47,7 @@ def test_words_of_one_synset_are_synonyms_and_it_is_not_transitive(folder):
     assert not related(base, "car", "man")
 
 
-def test_base_forms_by_rule_and_by_exception(folder):
+def test_base_forms_are_found_by_rule_and_by_exception(folder):
     base = WordNet(folder)
     assert related(base, "cars", "automobiles")
     assert related(base, "men", "man")
@@ -56,13 +56,13 @@ def test_base_forms_by_rule_and_by_exception(folder):
     assert related(base, "going", "moved")
 
 
-def test_unknown_words_and_odd_ones_have_no_senses(folder):
+def test_unknown_words_and_fragments_have_no_senses(folder):
     base = WordNet(folder)
     for word in ("", "s", "ing", "xyz", "ca", "carr", "1", ".", "license"):
         assert base.senses(word) == frozenset(), word
 
 
-def test_a_zip_file_serves_as_well(folder, tmp_path_factory):
+def test_a_zip_file_works_too(folder, tmp_path_factory):
     archive = tmp_path_factory.mktemp("zipped") / "wordnet.zip"
     with zipfile.ZipFile(archive, "w") as target:
         for name in FILES:
@@ -70,7 +70,7 @@ def test_a_zip_file_serves_as_well(folder, tmp_path_factory):
     assert related(WordNet(zipfile.Path(archive, "wordnet/")), "cars", "automobile")
 
 
-def test_where_it_is_looked_for(folder, monkeypatch, tmp_path_factory):
+def test_wordnet_is_found_in_the_documented_folders(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setattr(wordnet, "SYSTEM_FOLDERS", ())
     monkeypatch.setattr(wordnet.nltk.data, "path", [])
     for name in ("WNSEARCHDIR", "WNHOME"):
@@ -87,19 +87,19 @@ def test_where_it_is_looked_for(folder, monkeypatch, tmp_path_factory):
     assert find_wordnet() == folder
 
 
-def test_a_missing_file_is_named(folder):
+def test_a_missing_file_raises_an_error_that_names_it(folder):
     (folder / "verb.exc").unlink()
     with pytest.raises(FileNotFoundError, match=r"verb\.exc"):
         WordNet(folder)
 
 
-def test_meteor_takes_it_as_a_source(folder):
+def test_meteor_accepts_a_wordnet_as_source(folder):
     base = WordNet(folder)
     found = meteor("the automobiles went", "the car moved", synonyms=base)
     assert [match.stage for match in found.matches] == ["exact", "synonym", "synonym"]
 
 
-def test_own_sets_ignore_case_and_refuse_what_is_no_set():
+def test_synonym_sets_ignore_case_and_raise_an_error_for_other_values():
     own = SynonymSets([{"Car", "automobile"}])
     assert related(own, "car", "automobile")
     with pytest.raises(TypeError, match="set of synonyms"):
