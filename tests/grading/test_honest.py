@@ -4,6 +4,7 @@
 """
 
 import html
+from dataclasses import dataclass
 
 import pytest
 
@@ -37,8 +38,16 @@ pytestmark = [
 ]
 
 
+@dataclass
+class Honest:
+    """The graded corpus, and what was left on the machine."""
+
+    graded: Graded
+    left: dict[str, set[str]]
+
+
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory, request) -> Graded:
+def honest(tmp_path_factory, request) -> Honest:
     """The selected submissions, graded in one run under the default limits."""
     cases = selected(request, CASES)
     ground = Ground(tmp_path_factory.mktemp("honest") / "course")
@@ -46,7 +55,6 @@ def graded(tmp_path_factory, request) -> Graded:
         ground.write(case)
     watch = Watch(ground.home, ground.root)
     graded = grade(ground, "--jobs=2")
-    assert watch.left(graded.pid) == {}
     heads = ("submission", "kind", "state", "score", "expected", "seconds")
     table = print_at_end(request.config, Table("honest submissions", heads))
     for case in cases.values():
@@ -55,7 +63,13 @@ def graded(tmp_path_factory, request) -> Graded:
             (case.title, case.kind, row.get("state"), row.get("score"), f"{case.score:g}",
              row.get("run_s"))
         )  # fmt: skip
-    return graded
+    return Honest(graded, watch.left(graded.pid))
+
+
+@pytest.fixture(scope="module")
+def graded(honest) -> Graded:
+    """The results of the run."""
+    return honest.graded
 
 
 @pytest.fixture(params=parameters(CASES, QUICK))
@@ -92,3 +106,7 @@ def test_the_page_names_what_was_wrong(case, graded):
 
 def test_the_classmate_gets_full_marks(graded):
     assert float(graded.rows[CLASSMATE]["score"]) == POINTS
+
+
+def test_nothing_is_left_on_the_machine(honest):
+    assert honest.left == {}

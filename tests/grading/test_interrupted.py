@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -24,29 +22,25 @@ pytestmark = [
 ]
 
 
-def descendants(pid: int) -> set[int]:
+def descendants(pid: int) -> set[psutil.Process]:
     """Every child of `pid`, and their children."""
-    children = set()
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # a thread that ended meanwhile
-            children.update(map(int, path.read_text().split()))
-    return children.union(*map(descendants, children))
+    return set(psutil.Process(pid).children(recursive=True))
 
 
-def running_after(seconds: float, pids: set[int]) -> set[int]:
+def running_after(seconds: float, processes: set[psutil.Process]) -> set[psutil.Process]:
     """The processes that still run after so many seconds; returns as soon as none does."""
     until = time.monotonic() + seconds
     while True:
-        found = {pid for pid in pids if is_running(pid)}
+        found = {process for process in processes if is_running(process)}
         if not found or time.monotonic() > until:
             return found
         time.sleep(0.1)
 
 
-def is_running(pid: int) -> bool:
-    """Whether the process exists and is not a zombie, which nobody has collected yet."""
+def is_running(process: psutil.Process) -> bool:
+    """Whether the process exists, not another one with its id, and is not a zombie."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
@@ -84,7 +78,7 @@ def test_an_interrupted_run_ends_and_says_how_to_continue(running, number):
     process.send_signal(number)
     code, said = process.wait(60), process.stdout.read()
     assert (code, "run the same command again to continue" in said) == (130, True), said
-    assert running_after(30, found) == set()
+    assert running_after(60, found) == set()
     assert not groups(process.pid)
 
 
@@ -92,4 +86,4 @@ def test_a_killed_run_leaves_no_process(running):
     process, found = running
     process.kill()
     process.wait()
-    assert running_after(30, found) == set()
+    assert running_after(60, found) == set()
