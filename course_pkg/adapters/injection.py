@@ -51,11 +51,9 @@ def wrap(
     """Add an adapter to exactly the named nn.Linear modules, as inject_lora does."""
     present = lora_layers(model)
     if adapter_name in adapter_names(model):
-        raise ValueError(
-            f"the model already has an adapter {adapter_name!r}; give the new one another name"
-        )
+        raise ValueError(f"the model already has an adapter {adapter_name!r}; use another name")
     if any(layer.merged for layer in present.values()):
-        raise RuntimeError("adapters are merged; call unmerge_adapters(model) before adding one")
+        raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
     LoRALinear(
         nn.Linear(1, 1, device="meta"), config, adapter_name
     )  # raises if the name is invalid

@@ -125,11 +125,12 @@ class LoRALinear(nn.Module):
                 "the name of a ParameterDict method"
             )
         if name in self.configs:
-            raise ValueError(f"adapter {name!r} already exists; adapters: {list(self.configs)}")
+            raise ValueError(f"adapter {name!r} already exists in this layer")
         weight = self.base.weight
-        full = weight.dtype if weight.dtype in (torch.float32, torch.float64) else torch.float32
-        A = torch.empty(config.rank, self.in_features, dtype=full)
-        B = torch.zeros(self.out_features, config.rank, dtype=full)
+        wide = weight.dtype in (torch.float32, torch.float64)
+        dtype = weight.dtype if wide else torch.float32
+        A = torch.empty(config.rank, self.in_features, dtype=dtype)
+        B = torch.zeros(self.out_features, config.rank, dtype=dtype)
         generator = generator or torch.Generator().manual_seed(0)
         nn.init.kaiming_uniform_(A, a=math.sqrt(5), generator=generator)
         self.lora_A[name] = nn.Parameter(A.to(weight.device))
@@ -157,7 +158,7 @@ class LoRALinear(nn.Module):
             z = x.to(A.dtype)
             if config.dropout:
                 z = F.dropout(z, config.dropout, self.training)
-            low = F.linear(z, A) * config.scaling  # (..., rank); scaled here, where it is smallest
+            low = F.linear(z, A) * config.scaling  # (..., rank), the smallest tensor
             result = result + F.linear(low, B)
         return result.to(dtype)
 

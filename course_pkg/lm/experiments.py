@@ -64,7 +64,7 @@ def load_experiment(name: str, *, folder: Path = FOLDER, root: Path = ROOT) -> E
     path = folder / f"{name}.json"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in folder.glob("*.json"))) or "none"
-        raise ExperimentError(f"there is no record {name!r} in {folder}; there are: {known}")
+        raise ExperimentError(f"there is no record {name!r} in {folder}; the records are: {known}")
     fields = json.loads(path.read_text("utf-8"))
     experiment = Experiment(**{**fields, "rows": tuple(fields["rows"])})
     if changed := stale_files(experiment, root):

@@ -162,7 +162,7 @@ def test_what_an_installed_package_lacks_is_not_asked_for(copy):
 
 def test_a_missing_record_is_one_clear_error():
     with pytest.raises(
-        ExperimentError, match=r"no record 'lora_ranks' .* there are: lora_delta_w, lo"
+        ExperimentError, match=r"no record 'lora_ranks' .* the records are: lora_delta_w, lo"
     ):
         load_experiment("lora_ranks")
 

@@ -73,7 +73,7 @@ def test_without_a_seed_the_order_is_kept():
 
 
 @pytest.mark.parametrize(("examples", "size"), [([], 4), (SINGLES, 0)])
-def test_no_examples_or_an_empty_batch_size_is_an_error(examples, size):
+def test_no_examples_or_a_zero_batch_size_is_an_error(examples, size):
     with pytest.raises(
         ValueError, match=re.escape(f"got {len(examples)} examples and batch_size {size}")
     ):
