@@ -261,11 +261,10 @@ def _shows(text: str, canary: str) -> bool:
 
 
 def reference_lines() -> list[str]:
-    """Lines of code that only the references and the trusted half of the checks contain."""
+    """Lines of code that only the reference and the cases of the checks contain."""
     checks = ROOT / "course_pkg" / "grading" / "checks" / "lora_math"
-    paths = [ROOT / "course_pkg" / "adapters" / "lora.py"]
-    paths += [checks / f"{name}.py" for name in ("counts", "forward", "merge", "inject")]
-    shared = (checks / "ask.py").read_text() + (checks / "models.py").read_text()
+    paths = [ROOT / "course_pkg" / "adapters" / "lora.py", checks / "cases.py"]
+    shared = (checks / "student.py").read_text()
     shared += "".join(cell.source for cell in notebook(SOLUTIONS, ASSIGNMENT).cells)
     lines = {line.strip() for path in paths for line in path.read_text().splitlines()}
     return [
