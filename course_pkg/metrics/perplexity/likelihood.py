@@ -1,9 +1,9 @@
-"""What a likelihood is reported as: perplexity, bits per token, per byte, per word.
+"""The units of a likelihood: perplexity, bits per token, bits per byte, perplexity per word.
 
-A total negative log-likelihood (NLL) and what to divide it by. Totals add up, so a corpus is the
-sum of its texts; quotients don't, and a mean of perplexities is not the corpus's perplexity.
-This module knows no model and imports no torch: perplexity (neural models) and ngram_lm give
-their results in it.
+A Likelihood is a total negative log-likelihood (NLL) and the numbers to divide it by. Totals add
+up: a corpus is the sum of its texts. Quotients do not: a mean of perplexities is not the
+perplexity of the corpus. This module uses no model and does not import torch; score (neural
+models) and ngram_lm return their results as a Likelihood.
 
 Sources: Shannon 1948, "A Mathematical Theory of Communication", section 7; Jelinek et al. 1977,
 "Perplexity -- a measure of the difficulty of speech recognition tasks".
@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Likelihood:
-    """A text's total negative log-likelihood, and the units that it can be spread over.
+    """A text's total negative log-likelihood, and the numbers of units to divide it by.
 
-    nll: in nats, over the scored tokens. tokens: how many were scored. unscored: how many were
-    not, having nothing before them (a first token without a BOS). words: blank-separated words of
-    the original text. bytes: of the original text in UTF-8. Every quotient over nothing is NaN.
+    nll: in nats, over the scored tokens. tokens: how many were scored. unscored: how many were not
+    scored because nothing precedes them (a first token without a BOS). words: words of the
+    original text, separated by blanks. bytes: bytes of the original text in UTF-8. A quotient
+    over 0 units is NaN.
     Source: Shannon 1948, section 7.
 
     >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
@@ -37,7 +38,7 @@ class Likelihood:
 
     @classmethod
     def of(cls, log_probs: Iterable[float], **units: int) -> "Likelihood":
-        """The likelihood of tokens with these natural-log probabilities.
+        """Create the likelihood of tokens with these natural-log probabilities.
 
         Raises ValueError for a log-probability above 0 (a probability above 1) or NaN.
 
@@ -47,13 +48,13 @@ class Likelihood:
         values = [float(value) for value in log_probs]
         if wrong := [value for value in values if not value <= 0]:
             raise ValueError(
-                f"a log-probability is at most 0, got {wrong[0]}; give log p, not p or -log p"
+                f"a log-probability must be at most 0, got {wrong[0]}; give log p, not p or -log p"
             )
         return cls(-math.fsum(values), len(values), **units)
 
     @classmethod
     def total(cls, parts: "Iterable[Likelihood]") -> "Likelihood":
-        """The likelihood of all parts together: every field is a sum.
+        """Add up the likelihoods of all parts, field by field.
 
         >>> Likelihood.total([Likelihood(2.0, 1), Likelihood(1.0, 5)]).nll_per_token
         0.5
@@ -65,12 +66,12 @@ class Likelihood:
 
     @property
     def nll_per_token(self) -> float:
-        """Cross-entropy in nats per token: the loss that a training run reports."""
+        """Cross-entropy in nats per token: the loss reported in training."""
         return _over(self.nll, self.tokens)
 
     @property
     def bits_per_token(self) -> float:
-        """Cross-entropy in bits per token, H; 2 to the power of it is the perplexity."""
+        """Cross-entropy H in bits per token; 2 ** H is the perplexity."""
         return self.nll_per_token / math.log(2)
 
     @property
@@ -85,12 +86,12 @@ class Likelihood:
 
     @property
     def word_perplexity(self) -> float:
-        """exp(nll / words); comparable between tokenizers where blanks separate words."""
+        """exp(nll / words); comparable between tokenizers if blanks separate words."""
         return _exp(_over(self.nll, self.words))
 
 
 def count_units(text: str) -> dict[str, int]:
-    """The words (between blanks) and the bytes (in UTF-8) of a text.
+    """Count the words (separated by blanks) and the bytes (in UTF-8) of a text.
 
     >>> count_units("naïve text")
     {'words': 2, 'bytes': 11}

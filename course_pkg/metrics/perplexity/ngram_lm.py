@@ -1,14 +1,14 @@
-"""n-gram language models: the next token from the last n - 1, by counting, smoothed.
+"""n-gram language models: predict a token from the last n - 1 tokens, with smoothed counts.
 
-    p(w | h) = count(h w) / count(h)             unsmoothed: 0 for whatever was not seen
+    p(w | h) = count(h w) / count(h)             unsmoothed: 0 for every unseen n-gram
     p(w | h) = (count(h w) + k) / (count(h) + k V)                                       add-k
     p(w | h) = (c(h w) - D)+ / c(h) + D * types(h) / c(h) * p(w | h')                Kneser-Ney
 
-h is the history, h' the same without its first token, V the number of tokens that can come next.
-In Kneser-Ney c counts occurrences at the highest order, and below it how many different tokens
-stand before, so that a word that follows only one other is not thought likely elsewhere. (What
-begins with <s> keeps its occurrences: nothing else can stand before it.)
-Sentences come as lists of tokens: words, characters, whatever the caller cut.
+h is the history, h' the history without its first token, V the number of possible next tokens.
+In Kneser-Ney, c counts occurrences at the highest order. At lower orders it counts how many
+different tokens precede the n-gram, so that a word which follows only one other word is not
+considered likely elsewhere. (An n-gram that begins with <s> keeps its number of occurrences,
+because nothing else can precede it.) Sentences are lists of tokens: words, characters or others.
 
 Sources: Chen and Goodman 1998, "An Empirical Study of Smoothing Techniques for Language
 Modeling", section 2; Kneser and Ney 1995, "Improved Backing-off for M-gram Language Modeling".
@@ -28,15 +28,15 @@ Smoothing = Literal["none", "add-k", "kneser-ney"]
 
 
 class NGramModel:
-    """An n-gram model of sentences, counted once; it gives every token a probability.
+    """An n-gram model of sentences, which gives every token a probability.
 
     sentences: lists of tokens to learn from. order: n, at least 1. smoothing: "none", "add-k" or
     "kneser-ney" (interpolated, one discount). k: what add-k adds to every count, above 0.
-    discount: what Kneser-Ney takes off every count, between 0 and 1. vocabulary: tokens that may
-    come although no sentence has them; every other unknown token is taken for <unk>, one token that
-    stands for all. Each sentence is preceded by order - 1 marks <s>, which are never predicted, and
-    followed by </s>, which is. Raises ValueError for values outside these ranges or no token to
-    learn from, TypeError for a sentence that is a string or no list of strings.
+    discount: what Kneser-Ney subtracts from every count, between 0 and 1. vocabulary: tokens that
+    are possible although no sentence contains them; every other unknown token is treated as <unk>.
+    Each sentence is preceded by order - 1 tokens <s>, which are never predicted, and followed by
+    </s>, which is predicted. Raises ValueError for values outside these ranges or if there is no
+    token to learn from, TypeError for a sentence that is a string or not a list of strings.
     Source: Chen and Goodman 1998, section 2.
 
     >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
@@ -58,24 +58,26 @@ class NGramModel:
         self.order, self.smoothing, self.k, self.discount = order, smoothing, k, discount
         texts = [_tokens(sentence) for sentence in sentences]
         if not any(texts):
-            raise ValueError("there is no token to learn from: give sentences as lists of tokens")
+            raise ValueError(
+                "sentences contain no token to learn from: give lists of tokens that are not empty"
+            )
         seen = {token for text in texts for token in text}
         self.vocabulary = seen.union(_tokens(list(vocabulary)), (END, UNKNOWN))
         padded = [self._pad(text) for text in texts]
         occurrences = Counter()
         for text in padded:
             occurrences.update(count(text, order))
-        # counts[m][history of m - 1 tokens][token]; Kneser-Ney alone looks below the highest order
+        # counts[m][history of m - 1 tokens][token]; only Kneser-Ney uses lower orders
         self._counts: dict[int, dict[tuple, Counter]] = {order: _by_history(occurrences)}
         for lower in range(order - 1, 0, -1) if smoothing == "kneser-ney" else ():
             occurrences = _continuations(occurrences)
             self._counts[lower] = _by_history(occurrences)
 
     def probability(self, token: str, history: Sequence[str] = ()) -> float:
-        """p(token | history): only the last order - 1 tokens of the history count.
+        """Return p(token | history); only the last order - 1 tokens of the history matter.
 
-        A history shorter than that is the sentence's beginning, as if <s> stood before it.
-        Unsmoothed it is 0 for a token not seen after that history, and for a history not seen.
+        A shorter history is the beginning of a sentence, as if <s> preceded it. Without smoothing
+        the probability is 0 for a token not seen after the history, and for an unseen history.
         Source: Chen and Goodman 1998, section 2.
 
         >>> model = NGramModel([["a", "b"], ["a", "c"]], order=1, smoothing="add-k")
@@ -105,9 +107,9 @@ class NGramModel:
         return (kept + self.discount * len(seen) * lower) / seen.total()
 
     def log_probs(self, sentence: Sequence[str]) -> list[float]:
-        """Natural logs of the probabilities of a sentence's tokens and of its end: len + 1.
+        """Return the natural logs of the probabilities of a sentence's tokens and of its end.
 
-        A probability of 0 gives -inf.
+        There are len(sentence) + 1 of them. A probability of 0 gives -inf.
 
         >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
         >>> [round(math.exp(p), 2) for p in model.log_probs(["a", "b"])]
@@ -117,10 +119,10 @@ class NGramModel:
         return [_log(self.probability(token, tokens[:i])) for i, token in enumerate(tokens)]
 
     def score(self, sentences: Iterable[Sequence[str]]) -> Likelihood:
-        """The likelihood of sentences, independent of each other: their log-probabilities add up.
+        """Compute the likelihood of independent sentences: their log-probabilities add up.
 
-        Its tokens and words are what was predicted, ends of sentences included; its
-        bits_per_token is the cross-entropy H, and its perplexity 2 ** H.
+        Its tokens and words are the predicted tokens, including the ends of sentences. Its
+        bits_per_token is the cross-entropy H, and its perplexity is 2 ** H.
 
         >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
         >>> result = model.score([["a", "b"]])
@@ -138,10 +140,10 @@ class NGramModel:
 
 
 def _continuations(grams: Counter) -> Counter:
-    """Per (n - 1)-gram how many tokens stand before it; at a sentence's start, its occurrences."""
+    """Count how many tokens precede each (n - 1)-gram; at a sentence's start, its occurrences."""
     found: Counter = Counter()
     for gram, number in grams.items():
-        found[gram[1:]] += number if gram[1] == START else 1  # only <s> ever stands before <s>
+        found[gram[1:]] += number if gram[1] == START else 1  # only <s> can precede <s>
     return found
 
 
@@ -159,8 +161,8 @@ def _log(probability: float) -> float:
 def _tokens(sentence: Sequence[str]) -> list[str]:
     if isinstance(sentence, str) or not isinstance(sentence, Sequence):
         raise TypeError(
-            f"a sentence must be a list of tokens, got {sentence!r}; cut it up first, for words "
-            "with sentence.split()"
+            f"a sentence must be a list of tokens, got {sentence!r}; tokenize it first, for "
+            "example with sentence.split()"
         )
     for token in sentence:
         if not isinstance(token, str) or token in (START, END):
@@ -176,4 +178,4 @@ def _check(order: int, smoothing: str, k: float, discount: float) -> None:
     if not 0 < k < math.inf:
         raise ValueError(f"k must be above 0 and finite, got {k}; 1 is Laplace's rule")
     if not 0 < discount < 1:
-        raise ValueError(f"discount must lie between 0 and 1, got {discount}; 0.75 is usual")
+        raise ValueError(f"discount must be between 0 and 1, got {discount}; 0.75 is usual")

@@ -2,9 +2,10 @@
 
     perplexity = exp(total NLL of the scored tokens / number of scored tokens)
 
-From texts to tokens, with or without a BOS before them; a text longer than the model's context goes
-through in windows that overlap, each token scored once; token_scores runs the model, likelihood
-holds the result. The tokenizer's own special tokens are left off: only `bos` adds one.
+This module tokenizes texts, with or without a BOS before them, and splits a text that is longer
+than the model's context into overlapping windows, so that each token is scored once. token_scores
+runs the model; likelihood defines the result. The tokenizer's special tokens are not added: only
+`bos` adds one.
 
 Sources: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
 tasks"; context windows as in Baevski and Auli 2019, "Adaptive Input Representations for Neural
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerplexityResult(Likelihood):
-    """The likelihood of all texts together, and of each.
+    """The likelihood of all texts together, and of each text.
 
-    per_text: one Likelihood per text, in order; the fields of this one are their sums. unscored:
-    the tokens that nothing stood before, one per text that was given no BOS.
-    bos: the token id that stood before each text, or None.
+    per_text: one Likelihood per text, in order; the fields of the result are their sums. unscored:
+    the tokens that nothing precedes, one per text without a BOS.
+    bos: the token id that preceded each text, or None.
     """
 
     per_text: tuple[Likelihood, ...] = ()
     bos: int | None = None
 
     def __str__(self) -> str:
-        """One line: the value, what it is over, and what was left out."""
+        """Format the value, the number of tokens and texts, and what was not scored."""
         left_out = f", {_count(self.unscored, 'first token')} unscored (no BOS)"
         return (
             f"perplexity {self.perplexity:.4g} over {_count(self.tokens, 'token')} of "
@@ -49,7 +50,7 @@ class PerplexityResult(Likelihood):
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens start to end of a text, of which those from `first` on are scored (text positions)."""
+    """Tokens start to end of a text (end excluded); those from position `first` on are scored."""
 
     start: int
     end: int
@@ -67,33 +68,34 @@ def perplexity(
     bos: bool | int = False,
     padding_side: PaddingSide = "right",
 ) -> PerplexityResult:
-    """How surprised a causal language model is by texts: exp of its mean NLL per token.
+    """Compute the perplexity of texts under a causal language model: exp of the mean NLL per token.
 
-    texts: one string, or several. batch_size: at most so many (windows of) texts in a forward
-    pass; the value does not depend on it, nor on padding_side. max_length: tokens that the model
-    may see at once, BOS included; by default what its config says. stride: how many new tokens
-    each further window scores; None lets no text be longer than max_length. bos: True puts the
-    tokenizer's BOS before each text, a number puts that token id there; False leaves each text's
-    first token unscored, which the result says.
-    An empty text, and a single token without a BOS, add nothing; if nothing at all can be scored,
-    ValueError. Raises TypeError for texts that are no strings, ValueError for a text longer than
-    max_length without a stride, a stride outside 1 to max_length - 1, no BOS where one is wanted.
+    texts: one string, or several. batch_size: the most texts (or windows) in a forward pass; the
+    value does not depend on it or on padding_side. max_length: the most tokens in a forward pass,
+    including the BOS; by default the limit in the model's config. stride: how many new tokens each
+    further window scores; with None, no text may be longer than max_length. bos: True puts the
+    tokenizer's BOS before each text, a number puts that token id there; with False, the first
+    token of each text is unscored, and the result counts it as such.
+    An empty text, and a single token without a BOS, add nothing.
+    Raises TypeError for texts that are not strings. Raises ValueError if there is no token to
+    score, for a text longer than max_length without a stride, for a stride outside 1 to
+    max_length - 1, and for bos=True if the tokenizer has no BOS.
     Source: Jelinek et al. 1977.
 
     >>> from course_pkg.lm.load import load
     >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
     perplexity 2... over 13 tokens of 2 texts; ... bits per byte
     """
-    texts = _checked(texts)
+    texts = _check_texts(texts)
     bos_id = _bos_id(tokenizer, bos)
     prefix = [] if bos_id is None else [bos_id]
     tokenized = tokenizer(texts, add_special_tokens=False, verbose=False).input_ids
     encoded = [[*prefix, *ids] for ids in tokenized]
-    most = _context(model, max_length, stride)
+    limit = _context(model, max_length, stride)
     pieces = [
         (number, window)
         for number, ids in enumerate(encoded)
-        for window in _cut(number, len(ids), most, stride)
+        for window in _split(number, len(ids), limit, stride)
     ]
     scores = token_log_probs(
         model,
@@ -112,18 +114,19 @@ def perplexity(
     total = Likelihood.total(per_text)
     if total.tokens == 0:
         raise ValueError(
-            f"{_count(len(texts), 'text')} and no token to score: a text is empty, or one token "
-            "long without a BOS; bos=True scores the first token too"
+            f"there is no token to score in {_count(len(texts), 'text')}: each text is empty or "
+            "has a single token and no BOS; pass bos=True to score the first token too"
         )
     return PerplexityResult(**vars(total), per_text=per_text, bos=bos_id)
 
 
 def windows(length: int, max_length: int, stride: int) -> list[Window]:
-    """Windows over a text of so many tokens: one every `stride`, each token scored once.
+    """Split a text of `length` tokens into windows, one every `stride` tokens.
 
-    The first window scores all it holds but position 0, each further one its last `stride`
-    tokens (the last what is left); the max_length - stride tokens before them are context
-    only. Raises ValueError unless 1 <= stride < max_length.
+    Each token is scored once. The first window scores all its tokens except position 0.
+    Each further window scores its last `stride` tokens (the last window may have fewer);
+    the max_length - stride tokens before them are context only.
+    Raises ValueError unless 1 <= stride < max_length.
 
     >>> for window in windows(10, max_length=6, stride=3):
     ...     print(window)
@@ -133,8 +136,8 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
     """
     if not isinstance(stride, int) or not 1 <= stride < max_length:
         raise ValueError(
-            f"stride is {stride} and max_length {max_length}: a stride from 1 to "
-            "max_length - 1 is wanted, so that every window keeps some context"
+            f"stride must be from 1 to max_length - 1 = {max_length - 1}, got {stride}; "
+            "every window needs some context"
         )
     found = [Window(0, min(length, max_length), 1)] if length else []
     while found and found[-1].end < length:
@@ -148,26 +151,26 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _cut(number: int, length: int, most: int | None, stride: int | None) -> list[Window]:
+def _split(number: int, length: int, limit: int | None, stride: int | None) -> list[Window]:
     if stride is not None:
-        return windows(length, most, stride)
-    if most is not None and length > most:
+        return windows(length, limit, stride)
+    if limit is not None and length > limit:
         raise ValueError(
-            f"text {number} has {length} tokens and max_length is {most}: give a stride "
-            f"(such as {most // 2}) to read it in overlapping windows, or cut it"
+            f"text {number} has {length} tokens, but max_length is {limit}: give a stride "
+            f"(such as {limit // 2}) to score it in overlapping windows, or shorten it"
         )
     return [Window(0, length, 1)]
 
 
-def _checked(texts: str | Sequence[str]) -> list[str]:
+def _check_texts(texts: str | Sequence[str]) -> list[str]:
     texts = text_list(texts)
     for number, text in enumerate(texts):
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"text {number} holds half a character ({text[error.start]!r} at {error.start}), "
-                "which has no UTF-8: read the file with its right encoding"
+                f"text {number} contains half a character ({text[error.start]!r} at position "
+                f"{error.start}), which UTF-8 cannot encode: read the file with its own encoding"
             ) from None
     return texts
 
@@ -183,23 +186,23 @@ def _bos_id(tokenizer: "PreTrainedTokenizerBase", bos: bool | int) -> int | None
         return bos
     if tokenizer.bos_token_id is None:
         raise ValueError(
-            "the tokenizer has no BOS token: leave bos out, or give the id of the token that the "
-            "model saw between documents in training"
+            "the tokenizer has no BOS token: leave bos out, or give the id of the token that "
+            "separated documents in the model's training"
         )
     return tokenizer.bos_token_id
 
 
 def _context(model: nn.Module, max_length: int | None, stride: int | None) -> int | None:
-    """The tokens that fit into a window: max_length, or what the model's config says, or None."""
+    """Return how many tokens fit into a window: max_length, or the config's limit, or None."""
     config = getattr(model, "config", None)
     if hasattr(config, "get_text_config"):
         config = config.get_text_config()
     limit = getattr(config, "max_position_embeddings", None)
     if max_length is None:
         if stride is not None and limit is None:
-            raise ValueError("the model's config names no context length: give max_length too")
+            raise ValueError("the model's config has no context length: give max_length too")
         return limit
     if max_length < 2 or (limit is not None and max_length > limit):
-        upper = f"the model's context of {limit}" if limit is not None else "what memory allows"
-        raise ValueError(f"max_length is {max_length}; from 2 to {upper} is wanted")
+        upper = "" if limit is None else f" and at most {limit}, the model's context length"
+        raise ValueError(f"max_length must be at least 2{upper}, got {max_length}")
     return max_length

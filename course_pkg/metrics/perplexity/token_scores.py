@@ -1,10 +1,10 @@
-"""Log-probabilities that a causal language model gives to the tokens of sequences, in batches.
+"""Log-probabilities of the tokens of sequences under a causal language model, in batches.
 
-Sequences of like length share a batch, so that little is computed for pads. Pads are masked from
-attention, never scored, and keep positions right on either side. The log-softmax is taken a few
-positions at a time and only the target's entry kept, so that beside the logits no second tensor
-of (batch, length, vocabulary) is ever made.
-This module takes token ids. Texts, windows and units are the business of perplexity.
+Sequences of similar length share a batch, so that there are few pads. Pads are masked from
+attention and never scored; position ids are right with padding on either side. The log-softmax is
+computed for a few positions at a time, and only the target's entry is kept, so that there is never
+a second tensor of the size of the logits, (batch, length, vocabulary).
+This module takes token ids. Texts and windows are in score, units in likelihood.
 
 Source: Bengio et al. 2003, "A Neural Probabilistic Language Model", section 2 (a softmax over the
 words that can come next). Chapter: metrics/perplexity.
@@ -19,21 +19,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# What a forward pass costs beside its tokens (to read all weights, to start kernels), in tokens of
-# a large pass. Measured for SmolLM2 on a CPU; on an accelerator it is some hundreds or thousands.
+# The fixed cost of a forward pass (reading all weights, starting kernels), in tokens of a large
+# pass. Measured for SmolLM2 on a CPU; on an accelerator it is hundreds or thousands of tokens.
 PASS_COST = {"cpu": 20, "other": 1000}
 LOGITS_AT_ONCE = 2**26  # entries of a batch's logits: 256 MiB in fp32
-CHUNK = 2**22  # entries whose log-softmax is made at once: 16 MiB in fp32
+CHUNK = 2**22  # entries per log-softmax: 16 MiB in fp32
 PaddingSide = Literal["left", "right"]
 
 
 def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
-    """The log-probability, in nats, of each position's target.
+    """Compute the log-probability, in nats, of each position's target.
 
-    logits: (..., vocabulary), of any floating type. targets: (...), token ids; position
-    i's logits must be those that predict target i. Returns (...) in fp32: the target's
+    logits: (..., vocabulary), of any floating type. targets: (...), token ids; the logits
+    at position i must be those that predict target i. Returns (...) in fp32: the target's
     entry of the log-softmax, logit - logsumexp over the vocabulary. Raises ValueError if
-    the shapes do not fit or an id is outside the vocabulary.
+    the shapes do not match or an id is outside the vocabulary.
 
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
     >>> target_log_probs(logits, torch.tensor([0, 1])).exp()
@@ -41,21 +41,21 @@ def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """
     if logits.shape[:-1] != targets.shape:
         raise ValueError(
-            f"logits {tuple(logits.shape)} and targets {tuple(targets.shape)} do not fit: "
-            "logits have one more axis, the vocabulary"
+            "logits must have the shape of targets and one more axis, the vocabulary: "
+            f"got {tuple(logits.shape)} and {tuple(targets.shape)}"
         )
     vocabulary = logits.shape[-1]
-    flat, wanted = logits.reshape(-1, vocabulary), targets.reshape(-1)
-    if wanted.numel() and not 0 <= int(wanted.min()) <= int(wanted.max()) < vocabulary:
+    flat, ids = logits.reshape(-1, vocabulary), targets.reshape(-1)
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
         raise ValueError(
-            f"target ids run from {int(wanted.min())} to {int(wanted.max())}, the vocabulary "
-            f"from 0 to {vocabulary - 1}: model and tokenizer do not belong together"
+            f"target ids must be from 0 to {vocabulary - 1}, got {int(ids.min())} to "
+            f"{int(ids.max())}: use the tokenizer that belongs to the model"
         )
-    scores = torch.empty(wanted.shape, dtype=torch.float32, device=logits.device)
+    scores = torch.empty(ids.shape, dtype=torch.float32, device=logits.device)
     rows = max(1, CHUNK // vocabulary)
-    for start in range(0, len(wanted), rows):
+    for start in range(0, len(ids), rows):
         part = slice(start, start + rows)
-        scores[part] = -F.cross_entropy(flat[part].float(), wanted[part], reduction="none")
+        scores[part] = -F.cross_entropy(flat[part].float(), ids[part], reduction="none")
     return scores.reshape(targets.shape)
 
 
@@ -68,13 +68,13 @@ def token_log_probs(
     padding_side: PaddingSide = "right",
     pad_token_id: int = 0,
 ) -> list[Tensor]:
-    """For each sequence the log-probabilities, in nats, of its tokens from position `first` on.
+    """Compute each sequence's log-probabilities, in nats, of its tokens from position `first` on.
 
-    sequences: token ids, each of any length. first: per sequence the first position to score,
-    at least 1 (the default), because nothing predicts position 0; the tokens before it are
-    context. pad_token_id: any id; what stands in a pad does not matter. Returns, in the order
+    sequences: token ids; each sequence may have any length. first: the first position to score in
+    each sequence, at least 1 (the default), because nothing predicts position 0; the tokens before
+    it are context. pad_token_id: any id; the value of a pad does not matter. Returns, in the order
     of the sequences, fp32 tensors on the CPU of length max(0, len(sequence) - first).
-    The model is in evaluation mode meanwhile, and afterwards in the modes it was in.
+    During the call the model is in evaluation mode; then the former modes are restored.
     Raises ValueError for a model that is not causal, a batch_size or first below 1, another
     padding side; FloatingPointError if a score is NaN.
 
@@ -86,21 +86,21 @@ def token_log_probs(
     _check_causal(model)
     first = [1] * len(sequences) if first is None else list(first)
     if not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size!r}; an integer of at least 1 is wanted")
+        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
     if len(first) != len(sequences) or min(first, default=1) < 1:
         raise ValueError(
-            f"first is {first} for {len(sequences)} sequences: one per sequence is wanted, each "
-            "at least 1"
+            f"first must contain one position of at least 1 for each of {len(sequences)} "
+            f"sequences, got {first}"
         )
     if padding_side not in ("left", "right"):
         raise ValueError(f'padding_side must be "left" or "right", got {padding_side!r}')
     scores = [torch.empty(0)] * len(sequences)
     scored = [i for i, ids in enumerate(sequences) if len(ids) > first[i]]
     lengths = [len(sequences[i]) - 1 for i in scored]  # the last token is a target only
-    most = LOGITS_AT_ONCE // _vocabulary(model)
+    most_tokens = LOGITS_AT_ONCE // _vocabulary(model)
     cost = PASS_COST.get(next(model.parameters()).device.type, PASS_COST["other"])
     with torch.no_grad(), _evaluating(model):
-        for batch in plan_batches(lengths, batch_size, most, cost):
+        for batch in plan_batches(lengths, batch_size, most_tokens, cost):
             chosen = [scored[number] for number in batch]
             rows = [sequences[i] for i in chosen]
             starts = [first[i] for i in chosen]
@@ -109,8 +109,8 @@ def token_log_probs(
                 scores[i] = result
     if bad := [i for i, score in enumerate(scores) if score.isnan().any()]:
         raise FloatingPointError(
-            f"the model's log-probabilities for sequence {bad[0]} are NaN: look for NaN in its "
-            "weights, or load it in float32 if it is in half precision"
+            f"the model's log-probabilities for sequence {bad[0]} are NaN: check its weights for "
+            "NaN, or load it in float32 if it is in half precision"
         )
     return scores
 
@@ -121,12 +121,13 @@ def plan_batches(
     most_tokens: int,
     pass_cost: int = PASS_COST["cpu"],
 ) -> list[list[int]]:
-    """Cut sequences into batches so that passes and pads together cost least.
+    """Divide sequences into batches so that forward passes and pads together cost least.
 
-    A batch costs pass_cost plus its rows times its longest row, in tokens. Only neighbors
-    in length need share one, so the best cut is found from short to long by dynamic
-    programming. batch_size: at most so many rows. most_tokens: at most so many with pads,
-    except a single row. Returns lists of indices into `lengths`, the longest first.
+    A batch costs pass_cost plus its rows times its longest row, in tokens. The best batches
+    contain neighbors in the order of length, so dynamic programming from short to long finds
+    them. batch_size: the most rows in a batch. most_tokens: the most tokens in a batch,
+    including pads, except if it has a single row. Returns lists of indices into `lengths`,
+    the longest first.
 
     >>> plan_batches([3, 300, 4, 3], batch_size=16, most_tokens=1000)
     [[1], [0, 3, 2]]
@@ -152,32 +153,32 @@ def _score(
     left: bool,
     pad_token_id: int,
 ) -> list[Tensor]:
-    """One forward pass; per row its scores from `first` on."""
+    """Run one forward pass; return each row's scores from position `first` on."""
     device = next(model.parameters()).device
     longest = max(len(row) for row in rows)
     ids = torch.full((len(rows), longest), pad_token_id)  # (n, T)
     real = torch.zeros_like(ids)
     for i, row in enumerate(rows):
-        place = slice(longest - len(row), None) if left else slice(len(row))
-        ids[i, place] = torch.tensor(row)
-        real[i, place] = 1
-    positions = (real.cumsum(-1) - 1).clamp(min=0)  # first token at 0 on either side
-    wanted = (real == 1) & (positions >= torch.tensor(first)[:, None])
-    start = int(wanted.any(0).nonzero()[0])  # the first column that holds a target
+        columns = slice(longest - len(row), None) if left else slice(len(row))
+        ids[i, columns] = torch.tensor(row)
+        real[i, columns] = 1
+    positions = (real.cumsum(-1) - 1).clamp(min=0)  # 0 at each row's first token
+    scored = (real == 1) & (positions >= torch.tensor(first)[:, None])
+    start = int(scored.any(0).nonzero()[0])  # the first column with a target
     inputs = {"input_ids": ids[:, :-1], "attention_mask": real[:, :-1]}
     inputs |= _optional(model, positions[:, :-1], longest - start)
     inputs = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
     logits = model(**inputs).logits[:, start - longest :]  # (n, T - start, V)
     scores = target_log_probs(logits, ids[:, start:].to(device)).cpu()
-    return [score[keep] for score, keep in zip(scores, wanted[:, start:], strict=True)]
+    return [score[keep] for score, keep in zip(scores, scored[:, start:], strict=True)]
 
 
 def _optional(model: nn.Module, positions: Tensor, columns: int) -> dict[str, object]:
-    """The arguments that not every model takes: positions, no cache, logits of the last columns."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
-    known = inspect.signature(inner.forward).parameters
-    offered = {"position_ids": positions, "use_cache": False, "logits_to_keep": columns}
-    return {name: value for name, value in offered.items() if name in known}
+    """Select the optional arguments that the model accepts: positions, no cache, last columns."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT model
+    accepted = inspect.signature(inner.forward).parameters
+    options = {"position_ids": positions, "use_cache": False, "logits_to_keep": columns}
+    return {name: value for name, value in options.items() if name in accepted}
 
 
 def _vocabulary(model: nn.Module) -> int:
@@ -192,14 +193,14 @@ def _check_causal(model: nn.Module) -> None:
     causal = getattr(model, "can_generate", lambda: True)()
     if not causal or getattr(config, "is_encoder_decoder", False):
         raise ValueError(
-            f"{type(model).__name__} does not predict each token from those before it; load the "
-            "model with AutoModelForCausalLM"
+            f"model must predict each token from the tokens before it, got {type(model).__name__}; "
+            "load it with AutoModelForCausalLM"
         )
 
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode (no dropout); then every module's own mode again."""
+    """Put the model into evaluation mode (no dropout), then restore every module's mode."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -1,7 +1,8 @@
-"""From counts to a ROUGE score: precision, recall, F, and what to do with several references.
+"""From counts to a ROUGE score: precision, recall, F, and how several references are combined.
 
-Every kind of ROUGE ends here, with a function that counts what a hypothesis shares with one
-reference, and how much there was to share. Those functions are in rouge and rouge_skip.
+All kinds of ROUGE use this module. Each one passes a function that counts what a hypothesis shares
+with one reference, and how much each of them contains. Those functions are in rouge.score and
+rouge.skip_bigrams.
 
 Sources: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", sections 2 and 3;
 van Rijsbergen 1979, "Information Retrieval", chapter 7 (F). Chapter: metrics/rouge.
@@ -24,8 +25,9 @@ MULTI = ("best", "pooled", "average")
 class Overlap:
     """What a hypothesis shares with one reference: matches, and how many units each text has.
 
-    A unit is an n-gram, a word, a skip-bigram; for ROUGE-W the numbers are weights, not integers.
-    rank: what mode "rouge155" finds the best reference by, if that isn't its rounded recall.
+    A unit is an n-gram, a word or a skip-bigram; for ROUGE-W the numbers are weights, not counts.
+    rank: the value by which mode "rouge155" chooses the best reference, if it is not the rounded
+    recall.
     Source: Lin 2004, equation 1.
 
     >>> Overlap(matches=5, hypothesis=6, reference=6)
@@ -42,8 +44,8 @@ class Overlap:
 class RougeScore:
     """A ROUGE score: three numbers from 0 to 1, and the counts behind them.
 
-    precision: share of the hypothesis that is matched; recall: share of the reference; fmeasure:
-    their weighted harmonic mean. overlaps: one per reference, in the order given.
+    precision: the share of the hypothesis that matches; recall: the share of the reference;
+    fmeasure: their weighted harmonic mean. overlaps: one per reference, in the given order.
     Source: Lin 2004, equations 2 to 4.
 
     >>> RougeScore(1.0, 0.5, f_measure(1.0, 0.5), (Overlap(3, 3, 6),)).fmeasure
@@ -57,9 +59,9 @@ class RougeScore:
 
 
 def f_measure(precision: float, recall: float, beta: float = 1.0) -> float:
-    """F = (1 + β²) P R / (R + β² P), a mean in which recall weighs β² times as much.
+    """Compute F = (1 + β²) P R / (R + β² P), in which recall weighs β² times as much.
 
-    beta 1 weighs both alike, 0 gives precision, math.inf recall. 0 where P or R is 0.
+    beta 1 weighs both equally, 0 gives precision, math.inf recall. F is 0 if P or R is 0.
     Raises TypeError or ValueError unless beta is a number of at least 0.
     Source: Lin 2004, equation 4; van Rijsbergen 1979, chapter 7.
 
@@ -75,9 +77,9 @@ def f_measure(precision: float, recall: float, beta: float = 1.0) -> float:
 
 
 def check_options(beta: float, multi: str | None, mode: str) -> str:
-    """Check the options that all kinds of ROUGE share; the way of using several references.
+    """Check the options that all kinds of ROUGE share; return how to combine references.
 
-    Raises TypeError or ValueError with the values that there are.
+    Raises TypeError or ValueError with the allowed values.
     Source: none, a check.
 
     >>> check_options(1.0, None, "rouge155")
@@ -101,15 +103,15 @@ def score_overlaps(
     mode: str = "paper",
     weight: float = 1.0,
 ) -> RougeScore:
-    """One score out of the counts against each reference.
+    """Compute one score from the counts for each reference.
 
-    multi: "best" takes the reference with the highest F, the first of equals; "pooled" adds up
-    counts and totals over the references, then divides; "average" takes the mean of P, of R and
-    of F. None: "best", or "pooled" in mode "rouge155".
-    mode: "rouge155" rounds P and R to 5 digits before F, and F too, and calls that reference
-    best which has the highest recall (or the highest `rank`).
-    weight: ROUGE-W's; P and R are raised to 1 / weight.
-    Raises ValueError for other values, and where there is no overlap at all.
+    multi: "best" takes the reference with the highest F, the first of several; "pooled" adds up
+    matches and totals over the references, then divides; "average" takes the means of P, R and F.
+    None: "best", or "pooled" in mode "rouge155".
+    mode: "rouge155" rounds P and R to 5 digits before it computes F, and rounds F; its best
+    reference is the one with the highest recall (or the highest `rank`).
+    weight: the weight of ROUGE-W; P and R are raised to the power 1 / weight.
+    Raises ValueError for other values, and if `overlaps` is empty.
     Source: Lin 2004, sections 2.1 and 4; ROUGE-1.5.5, options -f and -p.
 
     >>> score_overlaps([Overlap(2, 4, 5), Overlap(3, 4, 4)], multi="pooled").precision
@@ -117,7 +119,7 @@ def score_overlaps(
     """
     multi = check_options(beta, multi, mode)
     if not overlaps:
-        raise ValueError("there is no overlap to score; give one for each reference")
+        raise ValueError("overlaps is empty; give one Overlap for each reference")
     return _combine(overlaps, beta, multi, weight, mode)
 
 
@@ -157,13 +159,14 @@ def score_texts(
     lines: bool = False,
     weight: float = 1.0,
 ) -> RougeScore:
-    """Check the arguments, cut the texts, count against each reference, score.
+    """Check the arguments, tokenize the texts, count the overlaps, and compute the score.
 
-    overlap: counts hypothesis tokens against reference tokens; lists of them per line if `lines`.
+    overlap: a function of hypothesis tokens and reference tokens; with `lines`, of lists of tokens,
+    one list per line.
     Other arguments and errors as for `rouge.rouge_n` and `score_overlaps`.
     Source: Lin 2004.
 
-    >>> words = lambda mine, yours: Overlap(len(set(mine) & set(yours)), len(mine), len(yours))
+    >>> words = lambda hyp, ref: Overlap(len(set(hyp) & set(ref)), len(hyp), len(ref))
     >>> score_texts(words, "a b", "b c", 1.0, None, False, "rouge", "paper").fmeasure
     0.5
     """
@@ -172,11 +175,11 @@ def score_texts(
 
     def tokens(text: str) -> list:
         parts = sentences(text) if lines else [text]
-        cut = [rouge_tokens(part, tokenize, stem, mode) for part in parts]
-        return cut if lines else cut[0]
+        tokenized = [rouge_tokens(part, tokenize, stem, mode) for part in parts]
+        return tokenized if lines else tokenized[0]
 
-    mine = tokens(hypothesis)
-    overlaps = [overlap(mine, tokens(text)) for text in references]
+    hypothesis_tokens = tokens(hypothesis)
+    overlaps = [overlap(hypothesis_tokens, tokens(text)) for text in references]
     return _combine(overlaps, beta, multi, weight, mode)
 
 
@@ -197,5 +200,5 @@ def _square(beta: float) -> float:
     if isinstance(beta, bool) or not isinstance(beta, int | float):
         raise TypeError(f"beta must be a number of at least 0, got {beta!r}")
     if not beta >= 0:
-        raise ValueError(f"beta must be at least 0, got {beta}; 1 weighs P and R alike")
+        raise ValueError(f"beta must be at least 0, got {beta}; 1 weighs P and R equally")
     return float(beta) * float(beta)

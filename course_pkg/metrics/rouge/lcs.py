@@ -1,10 +1,11 @@
-"""Longest common subsequences: lengths, tables and positions, bit-parallel where it pays.
+"""Longest common subsequences: tables, lengths and positions, with bit-parallel algorithms.
 
 A subsequence keeps the order and may leave tokens out. `lcs_table` and `wlcs_table` are the
-textbook's, one cell at a time: to look at, and to test the rest against. `lcs_length` and
-`lcs_positions` hold a whole row of that table in one Python integer, bit i - 1 for reference
-token i: the bit is 0 where the row rises by one. A token of the hypothesis then costs three
-operations on integers. This module knows tokens alone; precision and recall are in rouge.
+textbook algorithms, one cell at a time; they are for teaching and as references in tests.
+`lcs_length` and `lcs_positions` store a whole row of that table in one Python integer: bit i - 1,
+for reference token i, is 0 where the row rises by one. Each token of the hypothesis then costs
+three operations on integers. This module works on tokens only; precision and recall are in
+rouge.counts.
 
 Sources: Hyyrö 2004, "Bit-parallel LCS-length computation revisited"; Lin 2004, "ROUGE: A Package
 for Automatic Evaluation of Summaries", section 4 (weighted). Chapter: metrics/rouge.
@@ -17,15 +18,15 @@ from math import isqrt
 import numpy as np
 
 Tokens = Sequence[Hashable]
-FREE, CLIPPED, COUNTED = range(3)  # marks of `clipped_union`
-_CACHED_BITS = 2**28  # masks of frequent tokens are kept up to 32 MiB, others made again
-_KEPT_BITS = 2**26  # up to 8 MiB all rows are kept, of longer texts some
+FREE, CLIPPED, COUNTED = range(3)  # the states of a token in `clipped_union`
+_CACHED_BITS = 2**28  # masks are cached up to 32 MiB in total; others are computed again
+_KEPT_BITS = 2**26  # all rows are kept up to 8 MiB; for longer texts only some
 
 
 def lcs_table(reference: Tokens, hypothesis: Tokens) -> list[list[int]]:
-    """The table of LCS lengths: entry [i][j] is that of the first i and the first j tokens.
+    """Compute the table of LCS lengths: entry [i][j] is for the first i and the first j tokens.
 
-    (len(reference) + 1) rows of (len(hypothesis) + 1) columns; time and memory grow with their
+    It has len(reference) + 1 rows and len(hypothesis) + 1 columns; time and memory grow with their
     product. Source: Lin 2004, section 3.1, after Cormen et al. 1989.
 
     >>> lcs_table(["a", "b"], ["b", "a", "b"])
@@ -41,10 +42,10 @@ def lcs_table(reference: Tokens, hypothesis: Tokens) -> list[list[int]]:
 
 
 def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
-    """The length of the longest common subsequence; symmetric.
+    """Compute the length of the longest common subsequence; symmetric.
 
-    Time len(hypothesis) * len(reference) / 64 at most; memory grows with the lengths alone.
-    Source: Hyyrö 2004; the definition is Lin 2004, section 3.1.
+    Takes time len(hypothesis) * len(reference) / 64 at most, and memory proportional to
+    the sum of the lengths. Source: Hyyrö 2004; the definition is Lin 2004, section 3.1.
 
     >>> lcs_length("the cat is on the mat".split(), "the cat sat on the mat".split())
     5
@@ -57,13 +58,13 @@ def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
 
 
 def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]]:
-    """One longest common subsequence, as pairs of positions (in reference, in hypothesis).
+    """Find one longest common subsequence, as pairs of positions (in reference, in hypothesis).
 
-    Of several it is the one that both the Perl tool and rouge-score read out of the table: from
-    the end back, matching where tokens are equal, else dropping the reference's token unless
-    only dropping the hypothesis's keeps the length. Of long texts only each sqrt(n)-th row is kept,
-    so memory is len(reference) * sqrt(len(hypothesis)) / 4 bytes; time as `lcs_length`, twice.
-    Source: Lin 2004, section 3.1.
+    If there are several, it is the one that the Perl tool and rouge-score read from the table:
+    from the end back, match equal tokens; otherwise skip the reference's token, unless only
+    skipping the hypothesis's token keeps the length. For long texts only every sqrt(n)-th row is
+    kept, so memory is len(reference) * sqrt(len(hypothesis)) / 4 bytes; the time is twice that of
+    `lcs_length`. Source: Lin 2004, section 3.1.
 
     >>> lcs_positions("the cat is on the mat".split(), "cat mat".split())
     [(1, 0), (5, 1)]
@@ -72,9 +73,9 @@ def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]
 
 
 def lcs_union(reference: Tokens, hypotheses: Iterable[Tokens]) -> set[int]:
-    """The reference's positions that are in its `lcs_positions` with at least one hypothesis.
+    """Collect the reference positions that are in the LCS with at least one hypothesis.
 
-    Source: Lin 2004, section 3.2, LCS with the sign of union.
+    Source: Lin 2004, section 3.2 (union LCS).
 
     >>> sorted(lcs_union("abcde", ["abfgh", "achie"]))
     [0, 1, 2, 4]
@@ -88,10 +89,10 @@ def clipped_union(
     hypothesis: Sequence[Sequence[str]],
     union: Callable[[Sequence[str], Sequence[Sequence[str]]], set[int]],
 ) -> list[list[int]]:
-    """One mark per token of each reference line: FREE, or matched and COUNTED, or CLIPPED.
+    """Return a state for each token of each reference line: FREE, or matched: COUNTED or CLIPPED.
 
-    union: finds the matched positions of a reference line, such as `lcs_union`. A word is CLIPPED
-    once it has been COUNTED as often as it occurs in the text that has fewer of it.
+    union: finds the matched positions of a reference line, such as `lcs_union`. A matched word is
+    CLIPPED if it was already COUNTED as often as it occurs in the text that has it less often.
     Source: ROUGE-1.5.5.
 
     >>> clipped_union([["a", "a", "b"]], [["a"], ["x", "a"]], lcs_union)
@@ -101,11 +102,11 @@ def clipped_union(
     left &= Counter(word for line in references for word in line)
     lines = []
     for line in references:
-        marks = [FREE] * len(line)
+        states = [FREE] * len(line)
         for i in sorted(union(line, hypothesis)):
-            marks[i] = COUNTED if left[line[i]] > 0 else CLIPPED
+            states[i] = COUNTED if left[line[i]] > 0 else CLIPPED
             left[line[i]] -= 1
-        lines.append(marks)
+        lines.append(states)
     return lines
 
 
@@ -121,7 +122,7 @@ def _read_back(
             row = _next_row(row, mask(token), full)
             if number % stride == 0:
                 kept.append(row)
-    pairs, first = [], j + 1  # `first`: the number of the first of `rows`
+    pairs, first = [], j + 1  # first: the number of the first row in `rows`
     while i and j:
         if reference[i - 1] == hypothesis[j - 1]:
             i, j = i - 1, j - 1
@@ -135,7 +136,7 @@ def _read_back(
                 hit = row & mask(token)
                 row = ((row + hit) | (row - hit)) & full
                 rows.append(row)
-        if rows[j - first] >> (i - 1) & 1:  # no rise here: the row above is as long
+        if rows[j - first] >> (i - 1) & 1:  # no rise: without this reference token it is as long
             i -= 1
         else:
             j -= 1
@@ -148,7 +149,7 @@ def _next_row(row: int, matches: int, full: int) -> int:
 
 
 def _masks(reference: Tokens) -> Callable[[Hashable], int]:
-    """A function from a token to the integer whose bits are its positions in the reference."""
+    """Return a function from a token to an integer whose bits are its reference positions."""
     cache: dict[Hashable, int] = {}
     if len(reference) <= 1024:
         for position, token in enumerate(reference):
@@ -158,7 +159,7 @@ def _masks(reference: Tokens) -> Callable[[Hashable], int]:
     for position, token in enumerate(reference):
         positions.setdefault(token, []).append(position)
     size = len(reference) // 8 + 1
-    room = _CACHED_BITS // (8 * size)
+    capacity = _CACHED_BITS // (8 * size)
 
     def mask(token: Hashable) -> int:
         if token in cache:
@@ -168,10 +169,10 @@ def _masks(reference: Tokens) -> Callable[[Hashable], int]:
         bits = bytearray(size)
         for position in positions[token]:
             bits[position >> 3] |= 1 << (position & 7)
-        made = int.from_bytes(bits, "little")
-        if len(cache) < room:
-            cache[token] = made
-        return made
+        positions_mask = int.from_bytes(bits, "little")
+        if len(cache) < capacity:
+            cache[token] = positions_mask
+        return positions_mask
 
     return mask
 
@@ -179,11 +180,11 @@ def _masks(reference: Tokens) -> Callable[[Hashable], int]:
 def wlcs_table(
     reference: Tokens, hypothesis: Tokens, weight: float
 ) -> tuple[list[list[float]], list[list[str]]]:
-    """The table of weighted LCS lengths, and the step ("match", "up", "left") into each cell.
+    """Compute the table of weighted LCS lengths, and each cell's step: "match", "up" or "left".
 
-    A run of k matches that are neighbors in both texts counts k ** weight. Tables as in
-    `lcs_table`. The recurrence always takes a match, as the paper has it, so the result need not
-    be the largest weight that any common subsequence has.
+    A run of k matches that are neighbors in both texts counts k ** weight. The tables have the
+    form of `lcs_table`. As in the paper, the recurrence always uses a match, so the result may be
+    smaller than the largest weight of a common subsequence.
     Source: Lin 2004, section 4, the algorithm before equation 13.
 
     >>> wlcs_table("abcd", "abxd", weight=2)[0][4][4]
@@ -192,30 +193,30 @@ def wlcs_table(
     width = len(hypothesis) + 1
     table, steps, run = [[0.0] * width], [[""] * width], [0] * width
     for token in reference:
-        above, row, ways, runs = table[-1], [0.0], [""], [0]
+        above, row, row_steps, runs = table[-1], [0.0], [""], [0]
         for j, other in enumerate(hypothesis):
             if token == other:
                 k = run[j]
                 row.append(above[j] + float(k + 1) ** weight - float(k) ** weight)
-                ways.append("match")
+                row_steps.append("match")
                 runs.append(k + 1)
             else:
                 up = above[j + 1] >= row[j]
                 row.append(above[j + 1] if up else row[j])
-                ways.append("up" if up else "left")
+                row_steps.append("up" if up else "left")
                 runs.append(0)
         table.append(row)
-        steps.append(ways)
+        steps.append(row_steps)
         run = runs
     return table, steps
 
 
 def wlcs_length(reference: Tokens, hypothesis: Tokens, weight: float) -> float:
-    """The weighted LCS length, the last entry of `wlcs_table`; not symmetric in rare ties.
+    """Compute the weighted LCS length, the last entry of `wlcs_table`.
 
-    Goes through the table diagonal by diagonal with numpy: memory grows with the lengths alone,
-    time with their product (a hundred million cells take a second or two). Arguments as for
-    `wlcs_table`. Source: Lin 2004, section 4.
+    Ties may make it asymmetric in rare cases. It computes the table diagonal by diagonal with
+    numpy: memory grows with the sum of the lengths, time with their product (a hundred million
+    cells take a second or two). Arguments as for `wlcs_table`. Source: Lin 2004, section 4.
 
     >>> wlcs_length("abcd", "abxd", weight=2)
     5.0
@@ -227,7 +228,7 @@ def wlcs_length(reference: Tokens, hypothesis: Tokens, weight: float) -> float:
     )
     m, n = len(x), len(y)
     powers = np.array([float(k) ** weight for k in range(min(m, n) + 2)])
-    # Two diagonals back and one, indexed by the row i; entry [i] of diagonal d is cell (i, d - i).
+    # The last two diagonals, indexed by the row i; entry [i] of diagonal d is cell (i, d - i).
     (older, runs_older), (old, runs_old) = ((np.zeros(m + 1), np.zeros(m + 1, int)) for _ in "ab")
     for d in range(2, m + n + 1):
         first, last = max(1, d - n), min(m, d - 1)

@@ -1,4 +1,4 @@
-"""Mode "rouge155": what Lin's Perl script ROUGE-1.5.5 computes differently from his paper.
+"""Mode "rouge155": where Lin's Perl script ROUGE-1.5.5 differs from his paper.
 
 Papers that report "ROUGE-1.5.5" used this script, so its results can be reproduced here. It differs
 in six ways; `score`, `counts` and `tokens` call this module in that mode, and only then:
@@ -21,13 +21,13 @@ from functools import lru_cache
 from course_pkg.metrics.rouge.lcs import COUNTED, FREE, Tokens, wlcs_table
 
 MODE = "rouge155"
-MULTI = "pooled"  # what the script does with several references unless told otherwise
-_MOST_CELLS = 30_000_000  # of a table that is kept in memory to read a path from it
+MULTI = "pooled"  # the script's default for several references
+_MOST_CELLS = 30_000_000  # of a table that is kept in memory to read the path from it
 _STEP_4 = "ement ance ence able ible ant ism ate iti ous ive ize al er ic ou"
 
 
 def stem(word: str, irregular: Mapping[str, str]) -> str:
-    """The stem of a word: an irregular form is looked up, any other word is reduced by the rules.
+    """Stem a word: an irregular form is looked up; the rules are applied to all other words.
 
     >>> stem("accidental", {}), stem("mice", {"mice": "mouse"})
     ('accid', 'mouse')
@@ -68,7 +68,7 @@ def _stemmer():
 
 
 def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list[tuple[int, int]]:
-    """The matches on the path through `lcs.wlcs_table`: pairs (in reference, in hypothesis).
+    """Find the matches on the path through `lcs.wlcs_table`: pairs (in reference, in hypothesis).
 
     Raises ValueError for texts whose table would have more than 30 million cells.
 
@@ -77,8 +77,8 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
     """
     if len(reference) * len(hypothesis) > _MOST_CELLS:
         raise ValueError(
-            f"texts of {len(reference):,} and {len(hypothesis):,} tokens have too large a table "
-            f"to keep (at most {_MOST_CELLS:,} cells); put each sentence on its own line"
+            f"the table of {len(reference):,} by {len(hypothesis):,} tokens is too large (at most "
+            f"{_MOST_CELLS:,} cells are allowed); put each sentence on its own line"
         )
     _, steps = wlcs_table(reference, hypothesis, weight)
     pairs, i, j = [], len(reference), len(hypothesis)
@@ -91,7 +91,7 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
 
 
 def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -> set[int]:
-    """The reference's positions that `wlcs_positions` matches with at least one hypothesis.
+    """Collect the reference positions that `wlcs_positions` matches with at least one hypothesis.
 
     >>> sorted(wlcs_union("abcde", ["abfgh", "achie"], weight=1.2))
     [0, 1, 2, 4]
@@ -99,34 +99,34 @@ def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -
     return {i for other in hypotheses for i, _ in wlcs_positions(reference, other, weight)}
 
 
-def weighted_hits(marks: Iterable[Sequence[int]], weight: float) -> float:
-    """ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
+def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
+    """Compute ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
 
-    marks: of each reference line, as `lcs.clipped_union` returns them.
+    lines: the states of the tokens of each reference line, from `lcs.clipped_union`.
 
     >>> weighted_hits([[COUNTED, COUNTED, FREE, COUNTED]], weight=2)
     5
     """
-    return sum(run**weight for line in marks for run in _runs(line))
+    return sum(run**weight for states in lines for run in _runs(states))
 
 
-def _runs(marks: Sequence[int]) -> Iterator[int]:
-    """The lengths of the runs of matches, found as the script does: in the reference only.
+def _runs(states: Sequence[int]) -> Iterator[int]:
+    """Yield the lengths of the runs of matches; like the script, look at the reference only.
 
-    A clipped match neither counts nor ends a run. So the length of a run continues at the next
-    match of the line, and is lost if there is none.
+    A clipped match neither counts nor ends a run. The run before it therefore continues at the
+    next match of the line, and is lost if there is none.
     """
     length = 0
-    for position, mark in enumerate(marks, start=1):
-        if mark == COUNTED:
+    for position, state in enumerate(states, start=1):
+        if state == COUNTED:
             length += 1
-            if position == len(marks) or marks[position] == FREE:
+            if position == len(states) or states[position] == FREE:
                 yield length
                 length = 0
 
 
 def single_words(tokens: Sequence) -> Sequence:
-    """The tokens that ROUGE-SU counts as single words: all except the last.
+    """Return the tokens that ROUGE-SU counts as single words: all except the last.
 
     >>> single_words(["police", "killed", "him"])
     ['police', 'killed']
@@ -135,7 +135,9 @@ def single_words(tokens: Sequence) -> Sequence:
 
 
 def best_index(recalls: Sequence[float], ranks: Sequence[float | None]) -> int:
-    """Which reference is the best: the first of highest rank, or of highest recall without a rank.
+    """Return the index of the best reference: the first with the highest rank.
+
+    The recall is used for a reference without a rank.
 
     >>> best_index([0.5, 0.25], [None, 0.75])
     1
@@ -145,7 +147,7 @@ def best_index(recalls: Sequence[float], ranks: Sequence[float | None]) -> int:
 
 
 def five_digits(number: float) -> float:
-    """A number as the script prints it.
+    """Round a number as the script prints it.
 
     >>> five_digits(1 / 7)
     0.14286

@@ -1,9 +1,9 @@
 """Skip-bigrams: pairs of words in their order, with other words allowed between them.
 
-`skip_bigrams` lists them. `skip_bigram_matches` counts what two texts share; with no limit on the
-gap a text of n tokens has n (n - 1) / 2 of them, so the count goes column by column of the matrix
-(first word, second word) and never holds the pairs. The options of rouge_s and rouge_su are told
-in rouge, where the other kinds of ROUGE are.
+`skip_bigrams` lists them. `skip_bigram_matches` counts those that two texts share. Without a limit
+on the gap, a text of n tokens has n (n - 1) / 2 pairs; the count therefore goes column by column
+through the matrix (first word, second word) and does not store the pairs. The options of rouge_s
+and rouge_su are explained in rouge.score, with the other kinds of ROUGE.
 
 Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", section 5.
 Chapter: metrics/rouge.
@@ -20,7 +20,7 @@ from course_pkg.metrics.rouge.counts import Overlap, RougeScore, score_texts
 from course_pkg.metrics.rouge.tokens import Stem
 from course_pkg.metrics.tokenizers import Tokenizer
 
-_MOST_CELLS = 4_000_000_000  # words times length: about a minute
+_MOST_CELLS = 4_000_000_000  # words times length; takes about a minute
 
 
 def rouge_s(
@@ -34,19 +34,19 @@ def rouge_s(
     tokenize: str | Tokenizer = "rouge",
     mode: str = "paper",
 ) -> RougeScore:
-    """ROUGE-S: pairs of words in the same order in both texts, with words between them allowed.
+    """Compute ROUGE-S: the pairs of words in the same order in both texts, gaps allowed.
 
-    max_gap: how many words may lie between, None for any number; the Perl tool's -2 (-1: any).
-    Errors as for `rouge_n`; time as for `rouge_skip.skip_bigram_matches`.
+    max_gap: how many words may be between the two, None for any number; it is the Perl tool's
+    option -2 (-1: any). Errors as for `rouge_n`; time as for `skip_bigram_matches`.
     Source: Lin 2004, section 5, equations 16 to 18.
 
     >>> rouge_s("police kill the gunman", "police killed the gunman").recall
     0.5
     """
 
-    def overlap(mine: list[str], yours: list[str]) -> Overlap:
-        totals = (skip_bigram_total(len(tokens), max_gap) for tokens in (mine, yours))
-        return Overlap(skip_bigram_matches(mine, yours, max_gap), *totals)
+    def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:
+        totals = (skip_bigram_total(len(tokens), max_gap) for tokens in (hypothesis, reference))
+        return Overlap(skip_bigram_matches(hypothesis, reference, max_gap), *totals)
 
     return score_texts(overlap, hypothesis, references, beta, multi, stem, tokenize, mode)
 
@@ -62,7 +62,7 @@ def rouge_su(
     tokenize: str | Tokenizer = "rouge",
     mode: str = "paper",
 ) -> RougeScore:
-    """ROUGE-SU: skip-bigrams and single words, counted together.
+    """Compute ROUGE-SU: skip-bigrams and single words, counted together.
 
     In mode "rouge155" the last word of a text is not counted as a single word. Arguments and
     errors as for `rouge_s`.
@@ -72,15 +72,15 @@ def rouge_su(
     0.4
     """
 
-    def overlap(mine: list[str], yours: list[str]) -> Overlap:
-        singles = [mine, yours]
+    def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:
+        singles = [hypothesis, reference]
         if mode == perl.MODE:
             singles = [perl.single_words(tokens) for tokens in singles]
         words = [count(tokens, 1) for tokens in singles]
-        matches = skip_bigram_matches(mine, yours, max_gap) + clipped_matches(*words)
+        matches = skip_bigram_matches(hypothesis, reference, max_gap) + clipped_matches(*words)
         totals = (
             skip_bigram_total(len(tokens), max_gap) + counter.total()
-            for tokens, counter in zip((mine, yours), words, strict=True)
+            for tokens, counter in zip((hypothesis, reference), words, strict=True)
         )
         return Overlap(matches, *totals)
 
@@ -90,9 +90,9 @@ def rouge_su(
 def skip_bigrams(
     tokens: Sequence[Hashable], max_gap: int | None = None
 ) -> list[tuple[Hashable, Hashable]]:
-    """All pairs of tokens in the order of the text, from left to right.
+    """List all pairs of tokens in the order of the text, from left to right.
 
-    max_gap: how many tokens may lie between the two: 0 gives the bigrams, None sets no limit.
+    max_gap: how many tokens may be between the two: 0 gives the bigrams, None sets no limit.
     Raises TypeError or ValueError for another max_gap.
     Source: Lin 2004, section 5.
 
@@ -105,7 +105,7 @@ def skip_bigrams(
 
 
 def skip_bigram_total(length: int, max_gap: int | None = None) -> int:
-    """How many skip-bigrams a text of so many tokens has, repeated ones included.
+    """Compute how many skip-bigrams a text of `length` tokens has, including repeated ones.
 
     Source: Lin 2004, section 5, C(m, 2) for no limit.
 
@@ -119,11 +119,11 @@ def skip_bigram_total(length: int, max_gap: int | None = None) -> int:
 def skip_bigram_matches(
     hypothesis: Sequence[Hashable], reference: Sequence[Hashable], max_gap: int | None = None
 ) -> int:
-    """The skip-bigrams that two texts share, each as often as in the text that has fewer.
+    """Count the skip-bigrams that two texts share, each as often as in the text with fewer.
 
-    Symmetric. Time: length times the smaller of gap and vocabulary, where the vocabulary is the
-    words that both texts have. max_gap and errors as for `skip_bigrams`; ValueError also where
-    no limit is set and that product exceeds 4 billion.
+    Symmetric. Takes time proportional to the length times the smaller of the gap and the number of
+    different words that both texts contain. max_gap and errors as for `skip_bigrams`; ValueError
+    also if the gap has no limit and that product exceeds 4 billion.
     Source: Lin 2004, section 5, SKIP2(X, Y).
 
     >>> skip_bigram_matches("police kill the gunman".split(), "police killed the gunman".split())
@@ -133,36 +133,39 @@ def skip_bigram_matches(
     longest = max(len(hypothesis), len(reference))
     reach = _reach(longest, max_gap)
     if reach <= max(8, len(shared) // 40):  # listing a pair costs 40 times a cell of a column
-        mine, yours = Counter(_pairs(hypothesis, max_gap)), Counter(_pairs(reference, max_gap))
-        return sum(min(mine[pair], yours[pair]) for pair in mine.keys() & yours.keys())
+        return clipped_matches(
+            Counter(_pairs(hypothesis, max_gap)), Counter(_pairs(reference, max_gap))
+        )
     if len(shared) * longest > _MOST_CELLS:
         raise ValueError(
             f"texts of {longest:,} tokens that share {len(shared):,} words have too many "
-            "skip-bigrams to count; set max_gap (4 is usual)"
+            "skip-bigrams to count without a limit; set max_gap (4 is usual)"
         )
     numbers = {token: number for number, token in enumerate(shared)}
     columns = zip(
         _columns(hypothesis, numbers, max_gap), _columns(reference, numbers, max_gap), strict=True
     )
-    return int(sum(np.minimum(mine, yours).sum() for mine, yours in columns))
+    return int(sum(np.minimum(*pair).sum() for pair in columns))
 
 
 def _columns(
     tokens: Sequence[Hashable], numbers: dict[Hashable, int], max_gap: int | None
 ) -> Iterator[np.ndarray]:
-    """For each second word in turn, how often every word stands before it within reach."""
+    """Yield for each second word how often every word precedes it within reach."""
     kinds = np.array([numbers.get(token, len(numbers)) for token in tokens], dtype=np.int64)
     starts = np.arange(len(kinds))
     ends = np.minimum(starts + _reach(len(kinds), max_gap), len(kinds) - 1)
     for number in range(len(numbers)):
-        seen = np.cumsum(kinds == number)  # how many of them up to each position
+        seen = np.cumsum(kinds == number)  # how many of this word up to each position
         counts = np.bincount(kinds, weights=seen[ends] - seen, minlength=len(numbers) + 1)
         yield counts[:-1].astype(np.int64)
 
 
 def _pairs(tokens: Sequence[Hashable], max_gap: int | None) -> Iterator[tuple[Hashable, Hashable]]:
     if isinstance(tokens, str | bytes):
-        raise TypeError(f"tokens must be a list, got {type(tokens).__name__}; cut the text first")
+        raise TypeError(
+            f"tokens must be a list, got {type(tokens).__name__}; tokenize the text first"
+        )
     reach = _reach(len(tokens), max_gap)
     for i, first in enumerate(tokens):
         for second in tokens[i + 1 : i + 1 + reach]:
@@ -170,7 +173,7 @@ def _pairs(tokens: Sequence[Hashable], max_gap: int | None) -> Iterator[tuple[Ha
 
 
 def _reach(length: int, max_gap: int | None) -> int:
-    """How far apart the two positions of a pair may lie, at most."""
+    """Return the largest distance between the two positions of a pair."""
     if max_gap is None:
         return max(length - 1, 0)
     if isinstance(max_gap, bool) or not isinstance(max_gap, int):

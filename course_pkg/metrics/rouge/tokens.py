@@ -1,4 +1,4 @@
-"""The tokens and sentences of a text, as ROUGE counts them: tokenized, then stemmed if asked.
+"""The tokens and sentences of a text, as ROUGE counts them: tokenized, and stemmed on request.
 
 Tokenizers are in `metrics.tokenizers`; stemming is for English only.
 
@@ -22,10 +22,10 @@ def rouge_tokens(
     stem: Stem = False,
     mode: str = "paper",
 ) -> list[str]:
-    """The tokens of a text as ROUGE counts them.
+    """Split a text into the tokens that ROUGE counts.
 
-    tokenize: a name that `tokenizers.tokenize` knows, or a function from text to tokens.
-    stem: True reduces words of more than 3 letters by Porter's rules; a mapping holds irregular
+    tokenize: a tokenizer's name, see `tokenizers.tokenize`, or a function from text to tokens.
+    stem: True stems words of more than 3 letters by Porter's rules; a mapping contains irregular
     forms that are looked up first ({"mice": "mouse"}), as the Perl tool does with WordNet's.
     mode: "rouge155" stems as the Perl tool does, see `perl.stem`.
     Warns if "rouge" finds no token in a text that has letters.
@@ -35,13 +35,13 @@ def rouge_tokens(
     >>> rouge_tokens("The cats' dinner: running mice!", stem={"mice": "mouse"})
     ['the', 'cat', 'dinner', 'run', 'mous']
     """
-    fix = 'if you have tokens already, join them by spaces and pass tokenize="whitespace"'
+    fix = 'if you already have tokens, join them with spaces and pass tokenize="whitespace"'
     split = tokenize if callable(tokenize) else tokenizer(tokenize)
     tokens = split(require_string(text, fix=fix))
     if tokenize == "rouge" and not tokens and any(map(str.isalpha, text)):
         warnings.warn(
-            f"no token is left of {text:.40}…: the tokenizer keeps only a-z and 0-9, as "
-            'rouge-score does, so the score is 0; for other scripts use tokenize="unicode"',
+            f"no token is left of {text:.40}…: the tokenizer keeps only a-z and 0-9, as in "
+            'rouge-score, so the score is 0; for other scripts use tokenize="unicode"',
             stacklevel=3,
         )
     if not stem and not isinstance(stem, Mapping):
@@ -56,7 +56,7 @@ def rouge_tokens(
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a summary, one per line; empty lines are dropped.
+    """Split a summary into sentences, one per line; empty lines are dropped.
 
     Raises TypeError unless text is a string.
     Source: rouge-score 0.1.2, and ROUGE-1.5.5's format SPL.

@@ -1,4 +1,4 @@
-"""Perplexity and its relatives are quotients of totals."""
+"""Perplexity and the other units are quotients of totals."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
 log_probs = st.lists(st.floats(-50, 0), min_size=1, max_size=30)
 
 
-def test_the_documents_first_case_by_product_root_and_exponential():
+def test_the_documents_first_case_equals_a_root_of_the_product():
     case = Likelihood.of([math.log(0.3), math.log(0.5)])
     assert case.perplexity == pytest.approx((0.3 * 0.5) ** (-1 / 2), rel=1e-12)
     assert case.perplexity == pytest.approx(math.sqrt(1 / 0.15), rel=1e-12)
@@ -20,7 +20,7 @@ def test_the_documents_first_case_by_product_root_and_exponential():
 
 
 @pytest.mark.parametrize("length", [1, 10, 100])
-def test_with_a_mean_given_the_length_does_not_matter(length):
+def test_perplexity_depends_on_the_mean_and_not_on_the_length(length):
     assert Likelihood.of([-2.5] * length).perplexity == pytest.approx(math.exp(2.5), rel=1e-12)
 
 
@@ -36,7 +36,7 @@ def test_two_to_the_bits_is_the_perplexity_and_it_is_at_least_one(values):
 
 
 @given(log_probs, log_probs)
-def test_a_total_lies_between_its_parts_and_is_weighted_by_tokens(left, right):
+def test_a_total_is_between_its_parts_and_weighted_by_tokens(left, right):
     parts = [Likelihood.of(left, words=2, bytes=9), Likelihood.of(right, words=1, bytes=5)]
     total = Likelihood.total(parts)
     assert total == Likelihood.of(left + right, words=3, bytes=14) or math.isclose(
@@ -54,7 +54,7 @@ def test_units_are_those_of_the_original_text():
     assert result.word_perplexity == pytest.approx(2 ** (14 / 3))
 
 
-def test_nothing_over_nothing_is_nan_and_too_much_is_infinite():
+def test_a_quotient_over_no_units_is_nan_and_an_overflow_is_infinite():
     empty = Likelihood(0.0, 0)
     for name in ("perplexity", "nll_per_token", "bits_per_token", "bits_per_byte"):
         assert math.isnan(getattr(empty, name))
@@ -64,8 +64,8 @@ def test_nothing_over_nothing_is_nan_and_too_much_is_infinite():
 
 
 @pytest.mark.parametrize("value", [0.3, math.nan, math.inf])
-def test_a_probability_in_place_of_its_logarithm_is_refused(value):
-    with pytest.raises(ValueError, match="log-probability is at most 0"):
+def test_a_probability_in_place_of_its_logarithm_raises_an_error(value):
+    with pytest.raises(ValueError, match="log-probability must be at most 0, got"):
         Likelihood.of([-1.0, value])
 
 

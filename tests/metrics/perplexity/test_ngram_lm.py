@@ -1,4 +1,4 @@
-"""n-gram models: distributions that sum to one, counts worked by hand, smoothing."""
+"""n-gram models: probabilities that sum to one, counts worked by hand, smoothing."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_after_any_history_the_probabilities_sum_to_one(corpus, order, smoothing
 
 @given(sentences, st.integers(1, 4))
 @settings(deadline=None)
-def test_unsmoothed_it_is_the_share_of_what_was_seen(corpus, order):
+def test_unsmoothed_probabilities_sum_to_one_after_a_seen_history(corpus, order):
     model = NGramModel(corpus, order, smoothing="none")
     total = sum(model.probability(token, [START] * order) for token in model.vocabulary)
     assert total == pytest.approx(1, rel=1e-12)
@@ -59,7 +59,8 @@ def test_add_k_by_hand():
 
 def test_kneser_ney_by_hand():
     model = NGramModel(CORPUS, 2, smoothing="kneser-ney", discount=0.75)
-    # 9 kinds of bigram; "cat" has one kind before it, "sat" two. 7 words and the end, 8 with <unk>.
+    # There are 9 different bigrams. One word precedes "cat", two precede "sat". The vocabulary has
+    # 6 words, the end and <unk>.
     kinds = {tuple(pair) for s in CORPUS for pair in zip([START, *s], [*s, END], strict=True)}
     ends = {pair[1] for pair in kinds}
     spread = 0.75 * len(ends) / len(kinds) / len(model.vocabulary)
@@ -67,7 +68,8 @@ def test_kneser_ney_by_hand():
     sat = (2 - 0.75) / len(kinds) + spread
     assert model.probability("cat", ["fish"]) == pytest.approx(cat, rel=1e-12)
     assert model.probability("sat", ["fish"]) == pytest.approx(sat, rel=1e-12)
-    # after "the" (3 times, followed by 2 kinds): what is kept, and a share of the lower order
+    # After "the" (3 times, followed by 2 different words): the discounted count and a share of the
+    # lower order.
     assert model.probability("cat", ["the"]) == pytest.approx(
         (2 - 0.75) / 3 + 0.75 * 2 / 3 * cat, rel=1e-12
     )
@@ -76,7 +78,7 @@ def test_kneser_ney_by_hand():
 def test_kneser_ney_counts_occurrences_where_a_sentence_begins():
     corpus = [["a", "x"]] * 9 + [["b", "x"]]
     model = NGramModel(corpus, 3)
-    # History ("<s>", "<s>") was seen; but even one order down "a" begins 9 of 10 sentences.
+    # At the lower order, too, the counts are 9 and 1: "a" begins 9 of 10 sentences.
     assert model.probability("a") > 5 * model.probability("b")
     assert model._counts[2][(START,)] == {"a": 9, "b": 1}
 
@@ -87,7 +89,7 @@ def test_a_word_that_follows_only_one_other_is_not_expected_elsewhere():
     assert model.probability("street", ["new"]) > 4 * model.probability("francisco", ["new"])
 
 
-def test_what_was_not_seen_is_impossible_without_smoothing():
+def test_unseen_tokens_are_impossible_without_smoothing():
     model = NGramModel(CORPUS, 2, smoothing="none")
     assert model.score([["the", "home"]]).perplexity == math.inf
     assert model.log_probs(["fish"])[0] == -math.inf
@@ -100,12 +102,12 @@ def test_sentences_are_independent_and_their_order_does_not_matter(smoothing):
     model = NGramModel(CORPUS, 3, smoothing=smoothing)
     apart = sum(model.score([sentence]).nll for sentence in CORPUS)
     assert model.score(CORPUS).nll == pytest.approx(apart, rel=1e-12)
-    turned = NGramModel(CORPUS[::-1], 3, smoothing=smoothing)
-    assert turned.score(CORPUS[::-1]).nll == pytest.approx(apart, rel=1e-12)
+    backwards = NGramModel(CORPUS[::-1], 3, smoothing=smoothing)
+    assert backwards.score(CORPUS[::-1]).nll == pytest.approx(apart, rel=1e-12)
 
 
 @pytest.mark.parametrize("smoothing", ["add-k", "kneser-ney"])
-def test_a_larger_vocabulary_leaves_less_for_each_and_knows_its_words(smoothing):
+def test_a_larger_vocabulary_contains_its_words_and_lowers_the_others(smoothing):
     small = NGramModel(CORPUS, 2, smoothing=smoothing)
     large = NGramModel(CORPUS, 2, smoothing=smoothing, vocabulary=["fish", "bird", "cat"])
     assert large.vocabulary == small.vocabulary | {"fish", "bird"}
@@ -121,12 +123,12 @@ def test_an_order_of_one_ignores_the_history():
         assert model.probability("cat", ["the"]) == model.probability("cat") > 0
 
 
-def test_an_empty_sentence_is_its_end():
+def test_an_empty_sentence_consists_of_its_end():
     model = NGramModel(CORPUS, 2, smoothing="add-k")
     assert model.log_probs([]) == [math.log(model.probability(END))]
 
 
-def test_on_real_text_smoothing_and_a_higher_order_pay():
+def test_on_real_text_kneser_ney_and_a_higher_order_are_better():
     train = [example.response.split() for example in load_examples(split="train")]
     held_out = [example.response.split() for example in load_examples(split="held-out")]
 
@@ -138,7 +140,7 @@ def test_on_real_text_smoothing_and_a_higher_order_pay():
     assert bits(3, "kneser-ney") < bits(1, "kneser-ney")
 
 
-def test_no_model_of_characters_is_better_than_its_training_text_allows():
+def test_on_its_training_text_a_higher_order_has_lower_cross_entropy():
     text = [list(text) for text in load_texts("passages")]
     bits = [NGramModel(text, n, smoothing="none").score(text).bits_per_token for n in range(1, 6)]
     assert bits == sorted(bits, reverse=True)
@@ -153,18 +155,18 @@ def test_no_model_of_characters_is_better_than_its_training_text_allows():
         ({"smoothing": "laplace"}, "smoothing must be"),
         ({"k": 0}, "k must be above 0"),
         ({"k": math.nan}, "k must be above 0"),
-        ({"discount": 1}, "discount must lie"),
+        ({"discount": 1}, "discount must be between 0 and 1"),
     ],
 )
-def test_wrong_settings_are_refused(options, message):
+def test_invalid_settings_raise_an_error(options, message):
     with pytest.raises(ValueError, match=message):
         NGramModel(CORPUS, **{"order": 2, **options})
 
 
-def test_no_sentences_and_strings_in_their_place_are_refused():
-    for nothing in ([], [[]], [[], []]):
+def test_missing_sentences_and_wrong_tokens_raise_an_error():
+    for empty in ([], [[]], [[], []]):
         with pytest.raises(ValueError, match="no token to learn from"):
-            NGramModel(nothing, 2)
+            NGramModel(empty, 2)
     with pytest.raises(TypeError, match="split"):
         NGramModel(["the cat sat"], 2)
     with pytest.raises(TypeError, match="must be a string other than <s>"):

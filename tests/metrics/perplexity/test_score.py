@@ -1,4 +1,4 @@
-"""Perplexity of texts: totals over all scored tokens, windows, BOS, and what can't be scored."""
+"""Perplexity of texts: totals over all scored tokens, windows, BOS, and invalid texts."""
 
 import math
 
@@ -20,7 +20,7 @@ def tiny_model():
 
 
 def nll(model, ids, first=1):
-    """Of the tokens from `first` on, in float64, alone in its batch."""
+    """The NLL of the tokens from `first` on, in float64, without a batch."""
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].double()
     scores = logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
@@ -37,7 +37,7 @@ def test_one_text_is_the_exponential_of_its_mean_negative_log_likelihood(tiny_mo
     assert len(result.per_text) == 1 and result.bos is None
 
 
-def test_a_corpus_is_its_total_over_its_total_and_no_mean_of_its_texts(tiny_model):
+def test_a_corpus_perplexity_uses_totals_and_is_not_the_mean_of_its_texts(tiny_model):
     model, tokenizer = tiny_model
     result = perplexity(model, tokenizer, TEXTS)
     encoded = [tokenizer(text).input_ids for text in TEXTS]
@@ -48,7 +48,7 @@ def test_a_corpus_is_its_total_over_its_total_and_no_mean_of_its_texts(tiny_mode
     assert abs(result.perplexity - sum(scored) / len(scored)) > 0.1
 
 
-def test_the_sum_of_the_texts_is_the_result(tiny_model):
+def test_the_result_is_the_sum_of_its_texts(tiny_model):
     result = perplexity(*tiny_model, TEXTS, bos=True)
     total = Likelihood.total(result.per_text)
     for field in ("nll", "tokens", "unscored", "words", "bytes"):
@@ -70,8 +70,8 @@ def test_the_value_does_not_depend_on_batches_padding_or_order(texts, batch_size
             perplexity(model, tokenizer, texts, **options)
         return
     result = perplexity(model, tokenizer, texts, **options)
-    turned = perplexity(model, tokenizer, texts[::-1], **options)
-    for text, part, other in zip(texts, result.per_text, turned.per_text[::-1], strict=True):
+    backwards = perplexity(model, tokenizer, texts[::-1], **options)
+    for text, part, other in zip(texts, result.per_text, backwards.per_text[::-1], strict=True):
         alone = nll(model, [tokenizer.bos_token_id, *tokenizer(text).input_ids]) if text else 0
         assert part.nll == pytest.approx(alone, abs=5e-5 * max(1, part.tokens))
         assert part.nll == pytest.approx(other.nll, abs=5e-5 * max(1, part.tokens))
@@ -79,7 +79,7 @@ def test_the_value_does_not_depend_on_batches_padding_or_order(texts, batch_size
         assert not part.tokens or part.perplexity >= 1
 
 
-def test_a_bos_lets_the_first_token_be_scored_and_is_not_scored_itself(tiny_model):
+def test_with_a_bos_the_first_token_is_scored_and_the_bos_is_not(tiny_model):
     model, tokenizer = tiny_model
     ids = tokenizer(TEXTS[0]).input_ids
     for bos, prefix in ((True, tokenizer.bos_token_id), (7, 7), (0, 0), (1, 1)):
@@ -88,7 +88,7 @@ def test_a_bos_lets_the_first_token_be_scored_and_is_not_scored_itself(tiny_mode
         assert result.nll == pytest.approx(nll(model, [prefix, *ids]), abs=5e-5 * len(ids))
 
 
-def test_the_tokenizers_own_special_tokens_are_left_off(tiny_model):
+def test_the_tokenizers_special_tokens_are_not_added(tiny_model):
     from tokenizers.processors import TemplateProcessing
 
     model, tokenizer = load("tiny")
@@ -100,29 +100,29 @@ def test_the_tokenizers_own_special_tokens_are_left_off(tiny_model):
     assert perplexity(model, tokenizer, TEXTS[0]) == plain
 
 
-def test_the_text_says_what_was_left_out(tiny_model):
+def test_the_printed_result_counts_unscored_tokens(tiny_model):
     assert "6 texts, 5 first tokens unscored (no BOS)" in str(perplexity(*tiny_model, TEXTS))
     assert "unscored" not in str(perplexity(*tiny_model, TEXTS, bos=True))
 
 
 @given(st.integers(0, 300), st.integers(2, 60), st.data())
-def test_windows_score_each_token_once_with_the_context_that_is_promised(length, most, data):
-    stride = data.draw(st.integers(1, most - 1))
-    found = windows(length, most, stride)
+def test_windows_score_each_token_once_with_the_documented_context(length, max_length, data):
+    stride = data.draw(st.integers(1, max_length - 1))
+    found = windows(length, max_length, stride)
     scored = [t for window in found for t in range(window.first, window.end)]
     assert scored == list(range(1, length))
     for window in found:
-        assert 0 < window.end - window.start <= most
+        assert 0 < window.end - window.start <= max_length
         assert window.first > window.start
     for window in found[1:]:
-        assert window.first - window.start == most - stride
+        assert window.first - window.start == max_length - stride
         assert 1 <= window.end - window.first <= stride
 
 
 @pytest.mark.parametrize("stride", [1, 5, 16, 31])
 @pytest.mark.parametrize("bos", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_a_long_text_in_windows_is_what_a_plain_loop_gives(tiny_model, stride, bos, batch_size):
+def test_a_long_text_in_windows_equals_a_plain_loop(tiny_model, stride, bos, batch_size):
     model, tokenizer = tiny_model
     text = "The ferry leaves at six, fog or no fog. " * 3
     ids = [tokenizer.bos_token_id] * bos + tokenizer(text).input_ids
@@ -137,7 +137,7 @@ def test_a_long_text_in_windows_is_what_a_plain_loop_gives(tiny_model, stride, b
     assert result.nll == pytest.approx(total, abs=5e-5 * result.tokens)
 
 
-def test_more_context_is_used_when_the_stride_is_smaller(tiny_model):
+def test_the_stride_changes_the_context_and_so_the_result(tiny_model):
     values = [
         perplexity(*tiny_model, "abc" * 40, stride=stride, max_length=32).nll
         for stride in (1, 8, 31)
@@ -150,23 +150,23 @@ def test_a_text_that_fits_needs_no_windows(tiny_model):
     assert perplexity(*tiny_model, TEXTS, stride=4, max_length=128).nll == pytest.approx(plain.nll)
 
 
-def test_a_text_too_long_is_an_error_that_names_it_and_the_mend(tiny_model):
-    with pytest.raises(ValueError, match="text 5 has 80 tokens and max_length is 64: give a strid"):
+def test_a_text_that_is_too_long_raises_an_error_that_says_how_to_fix_it(tiny_model):
+    with pytest.raises(ValueError, match="text 5 has 80 tokens, but max_length is 64: give a str"):
         perplexity(*tiny_model, TEXTS, max_length=64)
-    with pytest.raises(ValueError, match="text 0 has 2049 tokens and max_length is 2048"):
+    with pytest.raises(ValueError, match="text 0 has 2049 tokens, but max_length is 2048"):
         perplexity(*tiny_model, "a" * 2048, bos=True)
     assert perplexity(*tiny_model, "a" * 2049, stride=1024).tokens == 2048
 
 
 @pytest.mark.parametrize("bad", [{"stride": 0}, {"stride": 64}, {"stride": -3}])
-def test_a_stride_that_leaves_no_context_is_refused(tiny_model, bad):
-    with pytest.raises(ValueError, match="from 1 to max_length - 1"):
+def test_a_stride_that_leaves_no_context_raises_an_error(tiny_model, bad):
+    with pytest.raises(ValueError, match="from 1 to max_length - 1 = 63, got"):
         perplexity(*tiny_model, TEXTS, max_length=64, **bad)
 
 
 @pytest.mark.parametrize("length", [1, 0, 4096])
-def test_a_max_length_outside_the_models_context_is_refused(tiny_model, length):
-    with pytest.raises(ValueError, match="from 2 to the model's context of 2048"):
+def test_a_max_length_outside_the_models_context_raises_an_error(tiny_model, length):
+    with pytest.raises(ValueError, match="at least 2 and at most 2048, the model's context"):
         perplexity(*tiny_model, TEXTS, max_length=length)
 
 
@@ -179,21 +179,21 @@ def test_empty_texts_and_single_tokens_add_nothing(tiny_model):
 
 
 @pytest.mark.parametrize("texts", ["", ["", ""], ["A", ""]])
-def test_nothing_to_score_is_an_error(tiny_model, texts):
+def test_nothing_to_score_raises_an_error(tiny_model, texts):
     with pytest.raises(ValueError, match="no token to score"):
         perplexity(*tiny_model, texts)
 
 
 @pytest.mark.parametrize("texts", [None, 7, b"bytes", [b"bytes"], ["a", None], {"a": "b"}])
-def test_what_is_no_text_is_refused(tiny_model, texts):
+def test_a_text_that_is_not_a_string_raises_an_error(tiny_model, texts):
     with pytest.raises(TypeError, match="must be a string"):
         perplexity(*tiny_model, texts)
 
 
-def test_no_texts_and_half_characters_are_refused(tiny_model):
+def test_an_empty_list_and_half_characters_raise_an_error(tiny_model):
     with pytest.raises(ValueError, match="texts is empty"):
         perplexity(*tiny_model, [])
-    with pytest.raises(ValueError, match="text 1 holds half a character"):
+    with pytest.raises(ValueError, match="text 1 contains half a character"):
         perplexity(*tiny_model, ["a", "b\ud800"])
 
 
@@ -201,7 +201,7 @@ def test_texts_may_come_from_a_generator(tiny_model):
     assert perplexity(*tiny_model, (t for t in TEXTS)) == perplexity(*tiny_model, TEXTS)
 
 
-def test_a_tokenizer_without_pad_token_will_do():
+def test_the_tokenizer_needs_no_pad_token():
     model, tokenizer = load("tiny")
     with_pad = perplexity(model, tokenizer, TEXTS)
     tokenizer.pad_token = None
@@ -209,7 +209,7 @@ def test_a_tokenizer_without_pad_token_will_do():
     assert perplexity(model, tokenizer, TEXTS) == with_pad
 
 
-def test_a_bos_that_is_not_there_is_an_error():
+def test_a_missing_or_invalid_bos_raises_an_error():
     model, tokenizer = load("tiny")
     tokenizer.bos_token = None
     with pytest.raises(ValueError, match="no BOS token"):
@@ -225,7 +225,7 @@ def test_no_warning_is_printed_for_a_text_longer_than_the_context(tiny_model, re
 
 
 @pytest.mark.model
-def test_shuffled_words_surprise_a_trained_model_more(smollm2):
+def test_shuffled_words_are_less_likely_under_a_trained_model(smollm2):
     text = "The bakery opens before dawn, when the street smells of bread and wet stone."
     words = text.split()
     words = words[::2] + words[1::2]

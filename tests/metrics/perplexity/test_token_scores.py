@@ -1,4 +1,4 @@
-"""Log-probabilities of targets: right numbers, whatever the batch, the padding and the model."""
+"""Log-probabilities of targets: the right numbers for every batch, padding side and model."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ from course_pkg.metrics.perplexity.token_scores import (
 
 
 def gpt2(**options):
-    """A random GPT-2: its positions are learned and absolute, so a wrong position id shows."""
+    """A random GPT-2: its positions are absolute, so a wrong position id changes the result."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = GPT2Config(vocab_size=60, n_positions=64, n_embd=32, n_layer=2, n_head=2)
@@ -48,7 +48,7 @@ LENGTHS = (7, 1, 40, 3, 2, 7, 19, 33, 2, 12)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("batch_size", [1, 3, 16])
 @pytest.mark.parametrize("make", [gpt2, lambda: load("tiny").model], ids=["GPT-2", "Llama"])
-def test_batches_padded_on_either_side_give_what_one_by_one_gives(make, batch_size, side):
+def test_batches_padded_on_either_side_equal_single_sequences(make, batch_size, side):
     model, texts = make(), sequences(*LENGTHS)
     found = token_log_probs(model, texts, batch_size=batch_size, padding_side=side)
     for ids, score in zip(texts, found, strict=True):
@@ -58,9 +58,9 @@ def test_batches_padded_on_either_side_give_what_one_by_one_gives(make, batch_si
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_what_stands_in_a_pad_does_not_matter(side, monkeypatch):
-    costly = {"cpu": 10**6}  # so that unlike lengths share a batch
-    monkeypatch.setattr(token_scores, "PASS_COST", costly | {"other": 10**6})
+def test_the_value_of_a_pad_does_not_matter(side, monkeypatch):
+    # With a high cost per pass, sequences of different lengths share a batch.
+    monkeypatch.setattr(token_scores, "PASS_COST", {"cpu": 10**6, "other": 10**6})
     model, texts = gpt2(), sequences(*LENGTHS)
     assert len(plan_batches(LENGTHS, 16, 10**6, 10**6)) == 1
     runs = [
@@ -70,7 +70,7 @@ def test_what_stands_in_a_pad_does_not_matter(side, monkeypatch):
         assert torch.equal(scores[0], scores[1]) and torch.equal(scores[0], scores[2])
 
 
-def test_context_before_first_is_read_and_not_scored():
+def test_tokens_before_first_are_context_and_not_scored():
     model, texts = gpt2(), sequences(9, 20, 5, 6)
     found = token_log_probs(model, texts, first=[4, 1, 9, 5], padding_side="left")
     assert [len(score) for score in found] == [5, 19, 0, 1]
@@ -79,14 +79,14 @@ def test_context_before_first_is_read_and_not_scored():
         torch.testing.assert_close(score, whole[first - 1 :], rtol=0, atol=5e-5)
 
 
-def test_scores_do_not_depend_on_the_size_of_a_chunk(monkeypatch):
+def test_scores_do_not_depend_on_the_chunk_size(monkeypatch):
     logits = torch.randn(2, 33, 97, generator=torch.Generator().manual_seed(0)) * 20
     targets = torch.arange(66).reshape(2, 33)
-    wanted = logits.double().log_softmax(-1).gather(-1, targets[..., None])[..., 0].float()
+    expected = logits.double().log_softmax(-1).gather(-1, targets[..., None])[..., 0].float()
     for chunk in (1, 97, 200, 10**6):
         monkeypatch.setattr(token_scores, "CHUNK", chunk)
         found = target_log_probs(logits, targets)
-        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-5)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("shift", [-1000.0, 0.0, 100.0])
@@ -102,7 +102,7 @@ def test_extreme_logits_neither_overflow_nor_become_nan():
     assert target_log_probs(logits, torch.tensor([0, 1, 1])).tolist() == [0, -1e4, -torch.inf]
 
 
-def test_half_precision_logits_are_summed_in_single():
+def test_half_precision_logits_are_summed_in_single_precision():
     logits = torch.zeros(1, 50_000, dtype=torch.bfloat16)
     found = target_log_probs(logits, torch.tensor([3]))
     assert found.item() == pytest.approx(-torch.tensor(50_000.0).log().item(), abs=1e-4)
@@ -117,31 +117,31 @@ def test_no_copy_of_the_logits_is_made(monkeypatch):
     assert largest < logits.nbytes / 8  # a log-softmax would be as large as the logits
 
 
-def test_an_id_outside_the_vocabulary_is_refused():
-    with pytest.raises(ValueError, match="do not belong together"):
+def test_ids_outside_the_vocabulary_and_wrong_shapes_raise_an_error():
+    with pytest.raises(ValueError, match="must be from 0 to 4, got 1 to 5"):
         target_log_probs(torch.zeros(2, 5), torch.tensor([1, 5]))
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="must have the shape of targets and one more axis"):
         target_log_probs(torch.zeros(2, 5), torch.tensor([1]))
 
 
-def test_dropout_is_off_and_the_modes_of_all_modules_come_back():
+def test_dropout_is_off_and_the_modes_of_all_modules_are_restored():
     model, texts = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5), sequences(30)
-    calm = token_log_probs(model, texts)[0]
+    without_dropout = token_log_probs(model, texts)[0]
     model.train()
     model.transformer.h[0].eval()
     before = [module.training for module in model.modules()]
-    assert torch.equal(token_log_probs(model, texts)[0], calm)
+    assert torch.equal(token_log_probs(model, texts)[0], without_dropout)
     assert [module.training for module in model.modules()] == before
 
 
-def test_modes_come_back_after_an_error_too():
+def test_modes_are_restored_after_an_error():
     model = gpt2().train()
     with pytest.raises(IndexError):
         token_log_probs(model, [[1, 2, 3000, 4]])
     assert model.training
 
 
-def test_no_gradient_and_the_models_own_random_state_are_touched():
+def test_scores_have_no_gradient_and_the_random_state_is_unchanged():
     model = gpt2()
     state = torch.get_rng_state()
     assert not token_log_probs(model, sequences(5))[0].requires_grad
@@ -173,12 +173,12 @@ def test_adapted_models_are_scored_with_their_adapter():
     ],
     ids=["encoder", "encoder-decoder"],
 )
-def test_a_model_that_is_not_causal_is_refused(model):
+def test_a_model_that_is_not_causal_raises_an_error(model):
     with pytest.raises(ValueError, match="AutoModelForCausalLM"):
         token_log_probs(model(), sequences(4))
 
 
-def test_wrong_arguments_are_refused():
+def test_invalid_arguments_raise_an_error():
     model = gpt2()
     for options in ({"batch_size": 0}, {"first": [0]}, {"first": [1, 1]}):
         with pytest.raises(ValueError, match="at least 1"):
@@ -204,13 +204,13 @@ def test_nothing_to_score_needs_no_forward_pass():
 
 @given(st.lists(st.integers(1, 200), max_size=40), st.integers(1, 9), st.integers(1, 500))
 @settings(deadline=None)
-def test_batches_hold_every_sequence_once_within_their_limits(lengths, batch_size, most):
-    batches = plan_batches(lengths, batch_size, most)
+def test_batches_contain_every_sequence_once_within_their_limits(lengths, batch_size, most_tokens):
+    batches = plan_batches(lengths, batch_size, most_tokens)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
         longest = max(lengths[i] for i in batch)
         assert len(batch) <= batch_size
-        assert len(batch) == 1 or len(batch) * longest <= most
+        assert len(batch) == 1 or len(batch) * longest <= most_tokens
 
 
 def cost(lengths, batches, pass_cost):
@@ -220,17 +220,17 @@ def cost(lengths, batches, pass_cost):
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=9), st.integers(0, 50))
 @settings(deadline=None)
-def test_no_other_cut_of_the_sorted_sequences_costs_less(lengths, each):
+def test_no_other_division_of_the_sorted_sequences_costs_less(lengths, pass_cost):
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    best = cost(lengths, plan_batches(lengths, 16, 10**6, each), each)
+    best = cost(lengths, plan_batches(lengths, 16, 10**6, pass_cost), pass_cost)
     for cuts in range(2 ** (len(order) - 1)):
         batches, current = [], [order[0]]
-        for place, i in enumerate(order[1:]):
-            if cuts >> place & 1:
+        for position, i in enumerate(order[1:]):
+            if cuts >> position & 1:
                 batches.append(current)
                 current = []
             current.append(i)
-        assert best <= cost(lengths, [*batches, current], each)
+        assert best <= cost(lengths, [*batches, current], pass_cost)
 
 
 def test_a_short_text_is_not_padded_to_a_long_one():

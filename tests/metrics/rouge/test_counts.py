@@ -1,4 +1,4 @@
-"""F, several references, rounding: what is done with counts, apart from how things are counted."""
+"""From counts to scores: F, several references, rounding."""
 
 import math
 
@@ -31,7 +31,7 @@ def test_f_by_hand():
 
 @settings(deadline=None)
 @given(shares, shares, betas)
-def test_f_lies_between_precision_and_recall(p, r, beta):
+def test_f_is_between_precision_and_recall(p, r, beta):
     value = f_measure(p, r, beta)
     assert value <= max(p, r) * (1 + 1e-12)
     assert value >= min(p, r) * (1 - 1e-12)
@@ -50,14 +50,14 @@ def test_f_is_symmetric_at_beta_one_and_not_otherwise(p, r):
 def test_the_limits_of_beta_are_precision_and_recall(p, r):
     assert f_measure(p, r, beta=0) == pytest.approx(p)
     assert f_measure(p, r, beta=math.inf) == r
-    assert f_measure(p, r, beta=1e200) == r  # whose square is infinite in floating point
+    assert f_measure(p, r, beta=1e200) == r  # beta² is infinite in floating point
     assert f_measure(p, r, beta=1e6) == pytest.approx(r)
 
 
 @settings(deadline=None)
 @given(st.floats(0.05, 1), st.floats(0.05, 1))
-def test_recall_weighs_as_much_as_precision_where_r_is_beta_times_p(p, r):
-    # ∂F/∂R = ∂F/∂P at β = R/P; the paper prints the inverse.
+def test_recall_weighs_as_much_as_precision_if_r_is_beta_times_p(p, r):
+    # ∂F/∂R = ∂F/∂P at β = R/P; the paper gives the inverse.
     def slopes(beta, step=1e-6):
         in_p = f_measure(p + step, r, beta) - f_measure(p - step, r, beta)
         return in_p, f_measure(p, r + step, beta) - f_measure(p, r - step, beta)
@@ -70,18 +70,18 @@ def test_recall_weighs_as_much_as_precision_where_r_is_beta_times_p(p, r):
 
 
 @pytest.mark.parametrize("beta", [True, "1", None, 1j])
-def test_a_beta_that_is_no_number_is_refused(beta):
+def test_a_beta_that_is_not_a_number_raises_an_error(beta):
     with pytest.raises(TypeError, match="beta must be a number"):
         f_measure(1, 1, beta)
 
 
 @pytest.mark.parametrize("beta", [-1, math.nan, -math.inf])
-def test_a_negative_beta_is_refused(beta):
+def test_a_negative_beta_raises_an_error(beta):
     with pytest.raises(ValueError, match="beta must be at least 0"):
         f_measure(1, 1, beta)
 
 
-def test_options_are_checked_and_the_mode_has_its_own_way_with_references():
+def test_options_are_checked_and_each_mode_has_its_default_for_references():
     assert check_options(1, None, "paper") == "best"
     assert check_options(1, None, "rouge155") == "pooled"
     assert check_options(1, "average", "rouge155") == "average"
@@ -96,35 +96,35 @@ def test_options_are_checked_and_the_mode_has_its_own_way_with_references():
 SHORT, LONG = Overlap(2, 4, 2), Overlap(3, 4, 12)
 
 
-def test_best_is_the_reference_of_the_highest_f():
+def test_best_is_the_reference_with_the_highest_f():
     score = score_overlaps([LONG, SHORT])
     assert (score.precision, score.recall) == (0.5, 1.0)
     assert score.overlaps == (LONG, SHORT)
 
 
-def test_pooled_adds_up_before_it_divides():
+def test_pooled_adds_up_before_dividing():
     score = score_overlaps([LONG, SHORT], multi="pooled")
     assert (score.precision, score.recall) == (5 / 8, 5 / 14)
     assert score.fmeasure == pytest.approx(2 * 5 / (8 + 14))
 
 
-def test_average_divides_before_it_adds_up():
+def test_average_divides_before_adding_up():
     score = score_overlaps([LONG, SHORT], multi="average")
     assert score.precision == pytest.approx((1 / 2 + 3 / 4) / 2)
     assert score.recall == pytest.approx((1 + 1 / 4) / 2)
-    # The mean of the Fs, ⅔ and ⅜, and not the F of the means.
+    # F is the mean of ⅔ and ⅜, not the F of the mean P and the mean R.
     assert score.fmeasure == pytest.approx((2 / 3 + 3 / 8) / 2)
     assert score.fmeasure != pytest.approx(f_measure(score.precision, score.recall))
 
 
-def test_the_perl_tools_best_is_by_recall():
+def test_the_best_reference_of_the_perl_tool_has_the_highest_recall():
     low = Overlap(3, 3, 4)  # P = 1, R = ¾, F = 6/7
     full = Overlap(1, 3, 1)  # P = ⅓, R = 1, F = ½
     assert score_overlaps([low, full], multi="best").recall == 0.75
     assert score_overlaps([low, full], multi="best", mode="rouge155").recall == 1.0
 
 
-def test_the_first_of_equals_is_best():
+def test_of_equally_good_references_the_first_is_best():
     first, second = Overlap(1, 4, 2), Overlap(2, 4, 8)  # both have F = ⅓
     assert score_overlaps([first, second]).recall == 1 / 2
     assert score_overlaps([second, first]).recall == 1 / 4
@@ -144,18 +144,19 @@ def test_bounds_and_order_of_references(several, multi, mode):
     score = score_overlaps(several, multi=multi, mode=mode)
     for value in (score.precision, score.recall, score.fmeasure):
         assert 0 <= value <= 1 + 1e-12
-    turned = score_overlaps(several[::-1], multi=multi, mode=mode)
-    # Of several equally good references the first is taken, so P and R may differ, F of paper not.
+    backwards = score_overlaps(several[::-1], multi=multi, mode=mode)
+    # "best" takes the first of equally good references, so P and R may differ; in mode "paper" F
+    # is still the same.
     if multi != "best":
-        assert turned.precision == pytest.approx(score.precision)
-        assert turned.recall == pytest.approx(score.recall)
+        assert backwards.precision == pytest.approx(score.precision)
+        assert backwards.recall == pytest.approx(score.recall)
     if multi != "best" or mode == "paper":
-        assert turned.fmeasure == pytest.approx(score.fmeasure)
+        assert backwards.fmeasure == pytest.approx(score.fmeasure)
 
 
 @settings(deadline=None)
 @given(overlaps, st.sampled_from(MULTI), st.sampled_from(MODES), st.integers(1, 4))
-def test_with_one_reference_or_copies_of_it_all_ways_agree(overlap, multi, mode, copies):
+def test_with_one_reference_or_copies_of_it_all_options_agree(overlap, multi, mode, copies):
     one = score_overlaps([overlap], multi="best", mode=mode)
     many = score_overlaps([overlap] * copies, multi=multi, mode=mode)
     assert many.precision == pytest.approx(one.precision)
@@ -163,6 +164,6 @@ def test_with_one_reference_or_copies_of_it_all_ways_agree(overlap, multi, mode,
     assert many.fmeasure == pytest.approx(one.fmeasure)
 
 
-def test_no_overlap_at_all_is_an_error():
-    with pytest.raises(ValueError, match="no overlap"):
+def test_an_empty_list_of_overlaps_raises_an_error():
+    with pytest.raises(ValueError, match="overlaps is empty"):
         score_overlaps([])

@@ -1,4 +1,4 @@
-"""Longest common subsequences: the bit-parallel ones against the table, cell by cell."""
+"""Longest common subsequences: the bit-parallel algorithms against the table."""
 
 import random
 import time
@@ -18,7 +18,7 @@ from course_pkg.metrics.rouge.lcs import (
 )
 from course_pkg.metrics.rouge.perl import wlcs_positions, wlcs_union
 
-# One letter or two make long matches and many ties; ten make few.
+# One or two letters give long matches and many ties; ten letters give few.
 tokens = st.sampled_from(["a", "ab", "abcdefghij"]).flatmap(
     lambda letters: st.lists(st.sampled_from(letters), max_size=70)
 )
@@ -26,12 +26,12 @@ tokens = st.sampled_from(["a", "ab", "abcdefghij"]).flatmap(
 
 def is_common_subsequence(pairs, x, y):
     rows, columns = [i for i, _ in pairs], [j for _, j in pairs]
-    rising = rows == sorted(set(rows)) and columns == sorted(set(columns))
-    return rising and all(x[i] == y[j] for i, j in pairs)
+    increasing = rows == sorted(set(rows)) and columns == sorted(set(columns))
+    return increasing and all(x[i] == y[j] for i, j in pairs)
 
 
-def read_out_of_table(x, y):
-    """Back through the whole table: match, else up where the row above is as long, else left."""
+def read_from_table(x, y):
+    """Go back through the table: match, else up if the row above is as long, else left."""
     table, pairs, i, j = lcs_table(x, y), [], len(x), len(y)
     while i and j:
         if x[i - 1] == y[j - 1]:
@@ -57,9 +57,9 @@ def test_the_length_is_the_tables_last_entry(x, y):
 
 @settings(deadline=None)
 @given(tokens, tokens)
-def test_the_positions_are_those_read_out_of_the_table(x, y):
+def test_the_positions_equal_those_read_from_the_table(x, y):
     pairs = lcs_positions(x, y)
-    assert pairs == read_out_of_table(x, y)
+    assert pairs == read_from_table(x, y)
     assert is_common_subsequence(pairs, x, y)
     assert len(pairs) == lcs_length(x, y)
 
@@ -78,16 +78,16 @@ def test_adding_tokens_never_shortens_it(x, y, more):
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 63, 64, 65, 97, 1023, 1025])
-def test_odd_lengths_at_the_edges_of_bytes_and_words(length):
+def test_lengths_near_byte_and_word_boundaries(length):
     rng = random.Random(length)
     x, y = ([rng.choice("abc") for _ in range(length)] for _ in "xy")
     assert lcs_length(x, y) == lcs_table(x, y)[-1][-1]
-    assert lcs_positions(x, y) == read_out_of_table(x, y)
+    assert lcs_positions(x, y) == read_from_table(x, y)
 
 
 @settings(deadline=None)
 @given(tokens, tokens)
-def test_rows_that_are_not_kept_are_made_again(x, y):
+def test_rows_that_are_not_kept_are_computed_again(x, y):
     expected = lcs_positions(x, y)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lcs, "_KEPT_BITS", 0)
@@ -96,16 +96,16 @@ def test_rows_that_are_not_kept_are_made_again(x, y):
 
 @settings(deadline=None)
 @given(tokens, st.lists(tokens, max_size=4))
-def test_the_union_is_that_of_the_positions(x, others):
+def test_the_union_contains_the_positions_of_all_hypotheses(x, others):
     assert lcs_union(x, others) == {i for y in others for i, _ in lcs_positions(x, y)}
     assert wlcs_union(x, others, 2) == {i for y in others for i, _ in wlcs_positions(x, y, 2)}
 
 
-def test_masks_that_find_no_room_in_the_cache_are_made_again(monkeypatch):
+def test_masks_that_are_not_cached_are_computed_again(monkeypatch):
     rng = random.Random(0)
     x, y = ([rng.choice("abcdefgh") for _ in range(1100)] for _ in "xy")
     expected = lcs_positions(x, y)
-    monkeypatch.setattr(lcs, "_CACHED_BITS", 2500)  # room for two masks
+    monkeypatch.setattr(lcs, "_CACHED_BITS", 2500)  # enough for two masks
     assert lcs_positions(x, y) == expected
     assert lcs_length(x, y) == len(expected)
 
@@ -119,45 +119,45 @@ def test_the_weighted_length_is_the_weighted_tables_last_entry(x, y, weight):
 
 @settings(deadline=None)
 @given(tokens, tokens)
-def test_weight_one_is_the_unweighted_length(x, y):
+def test_weight_one_gives_the_unweighted_length(x, y):
     assert wlcs_length(x, y, 1) == lcs_length(x, y)
     assert wlcs_positions(x, y, 1) == lcs_positions(x, y)
 
 
 @settings(deadline=None)
 @given(tokens, tokens, st.sampled_from([1.2, 2]))
-def test_the_weight_is_that_of_the_runs_on_the_path(x, y, weight):
+def test_the_weighted_length_is_the_sum_over_the_runs_on_the_path(x, y, weight):
     pairs = wlcs_positions(x, y, weight)
     assert is_common_subsequence(pairs, x, y)
-    runs, before = [], None
+    runs, previous = [], None
     for i, j in pairs:
-        if before == (i - 1, j - 1):
+        if previous == (i - 1, j - 1):
             runs[-1] += 1
         else:
             runs.append(1)
-        before = (i, j)
+        previous = (i, j)
     expected = sum(run**weight for run in runs)
     assert wlcs_table(x, y, weight)[0][-1][-1] == pytest.approx(expected)
 
 
-def test_the_papers_weighted_case():
-    # X = ABCDEFG; Y1 has ABCD in one run, 4² = 16; Y2 has it with gaps, 4 · 1² = 4.
+def test_the_papers_weighted_example():
+    # X = ABCDEFG; Y1 contains ABCD in one run, 4² = 16; Y2 contains it with gaps, 4 · 1² = 4.
     assert wlcs_length("abcdefg", "abcdhik", 2) == 16
     assert wlcs_length("abcdefg", "ahbkcid", 2) == 4
     assert lcs_length("abcdefg", "abcdhik") == lcs_length("abcdefg", "ahbkcid") == 4
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_tokens_of_length_and_positions():
+def test_length_and_positions_of_a_hundred_thousand_tokens():
     rng = random.Random(0)
     x = [str(int(2 ** (14 * rng.random()))) for _ in range(100_000)]
     y = x.copy()
-    gone = sorted(rng.sample(range(100_000), 1000))
-    for position in reversed(gone):
+    removed = sorted(rng.sample(range(100_000), 1000))
+    for position in reversed(removed):
         del y[position]
     start = time.process_time()
     assert lcs_length(x, y) == 99_000  # y is a subsequence of x
     pairs = lcs_positions(x, y)
     assert [j for _, j in pairs] == list(range(99_000))
     assert all(x[i] == y[j] for i, j in pairs)
-    assert time.process_time() - start < 120  # some 4 s here; a table would take an hour
+    assert time.process_time() - start < 120  # about 4 s here; a table would take an hour

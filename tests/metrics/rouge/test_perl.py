@@ -1,4 +1,4 @@
-"""The parts of mode "rouge155" by themselves; whole scores in this mode are in test_score."""
+"""The functions of mode "rouge155"; test_score tests whole scores in this mode."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from course_pkg.metrics.tokenizers import porter_stem
 @pytest.mark.parametrize(
     ("word", "stem", "nltk"),
     [
-        ("agreement", "agreem", "agreement"),  # -ement stays (m = 1), -ment stays, -ent goes
-        ("accidental", "accid", "accident"),  # -al goes, then -ent as well
+        ("agreement", "agreem", "agreement"),  # keeps -ement and -ment (m = 1), loses -ent
+        ("accidental", "accid", "accident"),  # loses -al, then also -ent
         ("adoption", "adopt", "adopt"),
         ("replacement", "replac", "replac"),
         ("running", "run", "run"),
@@ -26,7 +26,7 @@ def test_an_irregular_form_is_looked_up_and_not_stemmed():
     assert perl.stem("mouse", {"mice": "mouse"}) == "mous"
 
 
-def test_a_path_through_too_large_a_table_is_an_error(monkeypatch):
+def test_a_table_that_is_too_large_raises_an_error(monkeypatch):
     monkeypatch.setattr(perl, "_MOST_CELLS", 100)
     perl.wlcs_positions(["a"] * 10, ["a"] * 10, 2)
     with pytest.raises(ValueError, match="each sentence on its own line"):
@@ -34,13 +34,13 @@ def test_a_path_through_too_large_a_table_is_an_error(monkeypatch):
 
 
 def test_a_clipped_match_does_not_end_a_run():
-    # Runs of the first line: 1 and then, over the clipped match, 2. The last one is lost, because
-    # no counted match follows it in its line.
+    # The first line has a run of 1 and, across the clipped match, a run of 2. The run of the
+    # second line is lost, because no counted match follows the clipped one.
     counted, clipped, free = perl.COUNTED, 1, perl.FREE
     assert perl.weighted_hits([[counted, free, counted, clipped, counted]], 2) == 1 + 4
     assert perl.weighted_hits([[counted, clipped]], 2) == 0
 
 
-def test_the_best_reference_has_the_highest_rank_and_the_first_of_equals_wins():
+def test_the_best_reference_is_the_first_with_the_highest_rank():
     assert perl.best_index([0.1, 0.2, 0.2], [None, None, None]) == 1
     assert perl.best_index([0.1, 0.2], [0.5, None]) == 0

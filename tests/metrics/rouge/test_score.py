@@ -1,4 +1,4 @@
-"""ROUGE by hand, from the documents and the paper, on odd inputs, and its invariants."""
+"""ROUGE: cases worked by hand, examples of the paper, invalid inputs, and invariants."""
 
 import random
 import sys
@@ -45,7 +45,7 @@ class TestDocuments:
         assert values(rouge_n(x, y)) == pytest.approx([1, 1 / 3, 1 / 2])
         assert values(rouge_n(x, y, 2)) == (0, 0, 0)
         assert values(rouge_l(x, y)) == pytest.approx([1, 1 / 3, 1 / 2])
-        # With its own listing's β = 1.2: 2.44 · ⅓ / (⅓ + 1.44) = 0.4586…, not 0.5.
+        # With β = 1.2, as in the document's listing: 2.44 · ⅓ / (⅓ + 1.44) = 0.4586…, not 0.5.
         assert rouge_l(x, y, beta=1.2).fmeasure == pytest.approx(2.44 / 5.32)
 
     def test_third_document(self):
@@ -62,7 +62,7 @@ class TestDocuments:
 
 
 class TestPaper:
-    """Lin 2004's own examples."""
+    """The examples of Lin 2004."""
 
     def test_sentences_that_bigrams_cannot_tell_apart(self):
         reference = "police killed the gunman"
@@ -75,9 +75,9 @@ class TestPaper:
         hypothesis = "w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8"
         score = rouge_lsum(hypothesis, "w1 w2 w3 w4 w5")
         assert (score.precision, score.recall) == (4 / 10, 4 / 5)  # w1 w2 and w1 w3 w5
-        assert rouge_l(hypothesis, "w1 w2 w3 w4 w5").recall == 3 / 5  # w2 comes too late
+        assert rouge_l(hypothesis, "w1 w2 w3 w4 w5").recall == 3 / 5  # w2 comes after w3 w5
 
-    def test_a_run_is_worth_more_than_its_words_apart(self):
+    def test_a_run_counts_more_than_separate_words(self):
         reference = "a b c d e f g"
         run, apart = "a b c d h i k", "a h b k c i d"
         assert rouge_l(run, reference) == rouge_l(apart, reference)
@@ -87,7 +87,7 @@ class TestPaper:
 
 
 class TestPerl:
-    """Where ROUGE-1.5.5 departs from the paper; each by hand from its source's rules."""
+    """Where ROUGE-1.5.5 differs from the paper; worked by hand from the script's rules."""
 
     def test_rouge_l_is_rouge_lsum(self):
         hypothesis, reference = "w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8", "w1 w2 w3 w4 w5"
@@ -102,20 +102,20 @@ class TestPerl:
         score = rouge_w("a b\nc d", "a b\nc d", weight=2, mode="rouge155")
         assert values(score)[:2] == (0.70711, 0.35355)
 
-    def test_rouge_w_sees_gaps_in_the_reference_alone(self):
+    def test_rouge_w_looks_for_gaps_in_the_reference_only(self):
         reference, run, apart = "a b c d e f g", "a b c d h i k", "a h b k c i d"
         score = {text: rouge_w(text, reference, weight=2, mode="rouge155") for text in (run, apart)}
         assert score[run] == score[apart]
         assert score[run].overlaps[0].matches == 16
-        turned = rouge_w(reference, apart, weight=2, mode="rouge155")
-        assert turned.overlaps[0].matches == 4
+        swapped = rouge_w(reference, apart, weight=2, mode="rouge155")
+        assert swapped.overlaps[0].matches == 4
 
-    def test_a_clipped_word_takes_its_run_to_the_next_match_or_to_nothing(self):
-        # One "a" in the hypothesis; it aligns with both lines of the reference. In the second the
-        # "a" is clipped: "b" before it is not followed by a gap, so its run waits, and is lost.
+    def test_a_run_before_a_clipped_word_continues_at_the_next_match_or_is_lost(self):
+        # The hypothesis has one "a", which matches in both lines of the reference. In the second
+        # line "a" is clipped. No gap follows "b", so its run does not end, and it is lost.
         lost = rouge_w("b a", "a\nb a", weight=2, mode="rouge155")
         assert lost.overlaps[0].matches == 1
-        # With an "x c" after it: the run of 1 goes on to the "c", 2² in place of 1 + 1.
+        # If "x c" follows, the run of 1 continues at the "c": 2² instead of 1 + 1.
         merged = rouge_w("b a c", "a\nb a x c", weight=2, mode="rouge155")
         assert merged.overlaps[0].matches == 1 + 2**2
 
@@ -125,15 +125,15 @@ class TestPerl:
         assert values(score)[:2] == (0.75, 0.3)  # 3 of 2 + 2, and of 2 + 8
         assert rouge_n("a b", references).recall == 1
 
-    def test_the_best_reference_is_that_of_highest_recall(self):
+    def test_the_best_reference_has_the_highest_recall(self):
         references = ["a b c d", "a"]  # F 6/7 and ½, recall ¾ and 1
         assert rouge_n("a b c", references).fmeasure == pytest.approx(6 / 7)
         score = rouge_n("a b c", references, multi="best", mode="rouge155")
         assert values(score) == (0.33333, 1.0, 0.5)
 
-    def test_best_for_rouge_w_goes_by_the_length_counted_once(self):
-        # Weight 2. "a x": 1 of 2² = 4, ½; printed is (1/16)^½ = ¼. "a b c d e f": 16 of 36, ⅔;
-        # printed is (16/1296)^½ = 1/9, less than ¼.
+    def test_the_best_reference_of_rouge_w_is_chosen_with_the_length_weighed_once(self):
+        # Weight 2. "a x": 1 of 2² = 4 gives ½; the printed recall is (1/16)^½ = ¼.
+        # "a b c d e f": 16 of 36 gives ⅔; the printed recall is (16/1296)^½ = 1/9, less than ¼.
         references = ["a x", "a b c d e f"]
         score = rouge_w("a b c d", references, weight=2, multi="best", mode="rouge155")
         assert (score.precision, score.recall) == (1.0, 0.11111)
@@ -154,13 +154,13 @@ def test_no_overlap_scores_zero(kind, mode):
 
 @every_kind
 @pytest.mark.parametrize("wrong", [None, 3, b"text", ["a", "b"], 1.5])
-def test_a_hypothesis_that_is_no_string_is_refused(kind, wrong):
+def test_a_hypothesis_that_is_not_a_string_raises_an_error(kind, wrong):
     with pytest.raises(TypeError, match="a text must be a string"):
         ALL[kind](wrong, "text")
 
 
 @every_kind
-def test_references_that_are_no_strings_are_refused(kind):
+def test_references_that_are_not_strings_raise_an_error(kind):
     for wrong in (None, 3, b"text", [["a"]], ["a", None]):
         with pytest.raises(TypeError, match="must be a string"):
             ALL[kind]("text", wrong)
@@ -172,7 +172,7 @@ def test_references_that_are_no_strings_are_refused(kind):
 @pytest.mark.parametrize(
     "option", [{"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}]
 )
-def test_unknown_options_are_refused(kind, option):
+def test_invalid_options_raise_an_error(kind, option):
     with pytest.raises(ValueError, match="must be"):
         ALL[kind]("a", "a", **option)
 
@@ -194,7 +194,7 @@ def test_n_and_weight_are_checked():
 @every_mode
 @settings(max_examples=40, deadline=None)
 @given(x=texts, references=st.lists(texts, min_size=1, max_size=3), data=st.data())
-def test_bounds_whatever_the_texts(kind, mode, x, references, data):
+def test_all_values_are_between_0_and_1(kind, mode, x, references, data):
     multi = data.draw(st.sampled_from(["best", "pooled", "average"]))
     score = ALL[kind](x, references, multi=multi, mode=mode)
     assert all(0 <= value <= 1 + 1e-12 for value in values(score))
@@ -204,9 +204,9 @@ def test_bounds_whatever_the_texts(kind, mode, x, references, data):
 @every_kind
 @settings(deadline=None)
 @given(x=texts, y=texts)
-def test_changing_sides_swaps_precision_and_recall(kind, x, y):
+def test_swapping_the_texts_swaps_precision_and_recall(kind, x, y):
     if kind in ("lsum", "w"):
-        return  # a union over the reference's lines; a greedy recurrence: neither is symmetric
+        return  # not symmetric: a union over the reference's lines, and a greedy recurrence
     there, back = ALL[kind](x, y), ALL[kind](y, x)
     assert (there.precision, there.recall) == (back.recall, back.precision)
     assert there.fmeasure == back.fmeasure
@@ -216,8 +216,8 @@ def test_changing_sides_swaps_precision_and_recall(kind, x, y):
 @settings(deadline=None)
 @given(x=texts)
 def test_a_text_scores_one_against_itself(kind, x):
-    least = 2 if kind in ("2", "s") else 1
-    if len(x.split()) >= least:
+    minimum = 2 if kind in ("2", "s") else 1
+    if len(x.split()) >= minimum:
         assert values(ALL[kind](x, x)) == pytest.approx([1, 1, 1])
     else:
         assert values(ALL[kind](x, x)) == (0, 0, 0)
@@ -235,7 +235,7 @@ def test_the_order_of_references_does_not_matter(kind, x, references, data):
 
 @settings(deadline=None)
 @given(x=words, y=words)
-def test_on_one_line_rouge_lsum_is_rouge_l(x, y):
+def test_on_one_line_rouge_lsum_equals_rouge_l(x, y):
     assert rouge_lsum(x, y) == rouge_l(x, y)
 
 
@@ -250,19 +250,19 @@ def test_rouge_l_and_lsum_never_exceed_rouge_1(x, y):
 
 @settings(deadline=None)
 @given(x=words, y=words)
-def test_weight_one_is_rouge_l(x, y):
+def test_rouge_w_with_weight_one_equals_rouge_l(x, y):
     assert values(rouge_w(x, y, weight=1)) == pytest.approx(values(rouge_l(x, y)))
 
 
 @settings(deadline=None)
 @given(x=texts, y=texts, kind=st.sampled_from(sorted(ALL)))
-def test_the_modes_agree_to_five_digits_where_the_tool_keeps_to_the_paper(x, y, kind):
+def test_the_modes_agree_to_five_digits_if_the_tool_follows_the_paper(x, y, kind):
     if kind in ("1", "2", "lsum", "s"):
         paper, perl = (values(ALL[kind](x, y, mode=mode)) for mode in MODES)
         assert perl == pytest.approx(paper, abs=2e-5)
 
 
-def test_beta_stemming_and_tokenizer_reach_the_score():
+def test_beta_stemming_and_tokenizer_change_the_score():
     assert rouge_l("cat mat", "the cat is on the mat", beta=0).fmeasure == 1
     assert rouge_n("running dogs", "run dog").fmeasure == 0
     assert rouge_n("running dogs", "run dog", stem=True).fmeasure == 1
@@ -292,7 +292,7 @@ def test_rouge_n_is_linear_in_length():
             times.append(time.process_time() - start)
         return min(times)
 
-    assert seconds(80_000) < 12 * seconds(20_000) + 0.01  # a quadratic one would take 16 times
+    assert seconds(80_000) < 12 * seconds(20_000) + 0.01  # quadratic time would be 16 times
 
 
 def test_the_module_imports_neither_torch_nor_nltk():

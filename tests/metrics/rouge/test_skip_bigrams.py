@@ -1,4 +1,4 @@
-"""Skip-bigrams: listed, counted, and ROUGE-S and -SU by hand."""
+"""Skip-bigrams: listing, counting, and ROUGE-S and ROUGE-SU by hand."""
 
 import random
 import time
@@ -33,15 +33,15 @@ def by_listing(x, y, max_gap):
     return (pairs(x) & pairs(y)).total()
 
 
-def test_the_skip_bigrams_of_the_cat():
-    cat = ["the", "cat", "sat", "on", "the", "mat"]
-    all_pairs = skip_bigrams(cat)
+def test_the_skip_bigrams_of_a_sentence_by_hand():
+    sentence = ["the", "cat", "sat", "on", "the", "mat"]
+    all_pairs = skip_bigrams(sentence)
     assert len(all_pairs) == 15  # 6 · 5 / 2
     assert all_pairs.count(("the", "mat")) == 2
-    assert all_pairs[:5] == [("the", word) for word in cat[1:]]
-    assert skip_bigrams(cat, 0) == list(pairwise(cat))
-    assert skip_bigrams(cat, 1)[:3] == [("the", "cat"), ("the", "sat"), ("cat", "sat")]
-    assert ("the", "on") not in skip_bigrams(cat, 1)  # two words between
+    assert all_pairs[:5] == [("the", word) for word in sentence[1:]]
+    assert skip_bigrams(sentence, 0) == list(pairwise(sentence))
+    assert skip_bigrams(sentence, 1)[:3] == [("the", "cat"), ("the", "sat"), ("cat", "sat")]
+    assert ("the", "on") not in skip_bigrams(sentence, 1)  # two words between them
 
 
 @settings(deadline=None)
@@ -52,53 +52,53 @@ def test_the_total_is_the_length_of_the_list(length, max_gap):
 
 @settings(deadline=None)
 @given(tokens, tokens, gaps)
-def test_matches_are_those_of_the_lists(x, y, max_gap):
+def test_matches_equal_those_of_the_lists(x, y, max_gap):
     assert skip_bigram_matches(x, y, max_gap) == by_listing(x, y, max_gap)
 
 
 @pytest.mark.parametrize("letters", [3, 400])
 @pytest.mark.parametrize("max_gap", [0, 7, 8, 9, 60, 298, 299, None])
-def test_both_ways_of_counting_agree(letters, max_gap):
+def test_both_counting_algorithms_agree(letters, max_gap):
     rng = random.Random(letters)
     x, y = ([rng.randrange(letters) for _ in range(300)] for _ in "xy")
     assert skip_bigram_matches(x, y, max_gap) == by_listing(x, y, max_gap)
 
 
 @pytest.mark.parametrize("max_gap", ["4", 1.0, True])
-def test_a_gap_that_is_no_integer_is_refused(max_gap):
+def test_a_gap_that_is_not_an_integer_raises_an_error(max_gap):
     with pytest.raises(TypeError, match="max_gap must be an integer"):
         rouge_s("a b", "a b", max_gap=max_gap)
 
 
-def test_a_negative_gap_is_refused_and_a_text_in_place_of_tokens():
+def test_a_negative_gap_and_a_text_in_place_of_tokens_raise_an_error():
     with pytest.raises(ValueError, match="None sets no limit"):
         skip_bigrams(["a"], -1)
-    with pytest.raises(TypeError, match="cut the text first"):
+    with pytest.raises(TypeError, match="tokenize the text first"):
         skip_bigrams("the cat")
 
 
 def test_the_papers_four_sentences():
-    # Section 5: 3, 1 and 2 of the reference's 6 pairs.
+    # Section 5: they share 3, 1 and 2 of the reference's 6 pairs.
     texts = "police kill the gunman", "the gunman kill police", "the gunman police killed"
     assert [rouge_s(text, POLICE).recall for text in texts] == [3 / 6, 1 / 6, 2 / 6]
-    # The LCS takes the last two for equally good.
+    # By the LCS the last two are equally good.
     assert [rouge_l(text, POLICE).recall for text in texts] == [3 / 4, 2 / 4, 2 / 4]
 
 
-def test_a_gap_of_zero_is_rouge_2():
+def test_rouge_s_with_a_gap_of_zero_equals_rouge_2():
     x, y = "the cat sat on the mat", "the cat is on the mat"
     assert rouge_s(x, y, max_gap=0) == rouge_n(x, y, 2)
 
 
-def test_words_reversed_share_no_skip_bigram_but_every_word():
+def test_reversed_words_share_every_word_but_no_skip_bigram():
     backwards = "gunman the killed police"
     assert rouge_s(backwards, POLICE).fmeasure == 0
-    # 6 pairs and 4 words each, the 4 words match.
+    # Each text has 6 pairs and 4 words; the 4 words match.
     assert rouge_su(backwards, POLICE).recall == 4 / 10
 
 
 def test_the_perl_tool_leaves_out_the_last_word():
-    # Words but the last: gunman the killed / police killed the; 2 match, of 6 + 3.
+    # Words except the last: "gunman the killed" / "police killed the"; 2 of 6 + 3 units match.
     score = rouge_su("gunman the killed police", POLICE, mode="rouge155")
     assert (score.overlaps[0].matches, score.overlaps[0].reference) == (2, 9)
     assert score.recall == 0.22222
@@ -113,7 +113,7 @@ def test_the_perl_tools_s4_allows_four_words_between():
 
 
 @pytest.mark.slow
-def test_long_texts_with_a_gap_and_without():
+def test_long_texts_with_and_without_a_limit_on_the_gap():
     rng = random.Random(0)
     x, y = ([int(2 ** (10 * rng.random())) for _ in range(100_000)] for _ in "xy")
     start = time.process_time()
@@ -121,10 +121,10 @@ def test_long_texts_with_a_gap_and_without():
     assert 0 < matches < skip_bigram_total(100_000, 4)
     assert matches < skip_bigram_matches(x, y) < skip_bigram_total(100_000)
     assert skip_bigram_matches(x, x) == skip_bigram_total(100_000)
-    assert time.process_time() - start < 60  # some 4 s here
+    assert time.process_time() - start < 60  # about 4 s here
 
 
-def test_too_many_to_count_is_an_error_that_names_the_way_out(monkeypatch):
+def test_too_many_skip_bigrams_raise_an_error_that_says_how_to_fix_it(monkeypatch):
     monkeypatch.setattr(module, "_MOST_CELLS", 1000)
     x = list(range(100))
     assert skip_bigram_matches(x, x, 4) == skip_bigram_total(100, 4)
