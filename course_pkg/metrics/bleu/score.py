@@ -78,7 +78,7 @@ def bleu_from_counts(
     """
     k = _smooth_value(smoothing, smooth_value)
     c, r = hypothesis_length, reference_length
-    penalty = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
+    bp = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
     precisions = [0.0] * len(matches)
     order, halvings = len(matches), 0
     counts = list(zip(matches, totals, strict=True)) if any(matches) else []
@@ -98,16 +98,8 @@ def bleu_from_counts(
     score = 0.0
     if any(matches) and all(precisions[:order]):
         mean_log = sum(math.log(precision) for precision in precisions[:order]) / order
-        score = penalty * math.exp(mean_log)
-    return BleuScore(
-        score,
-        tuple(precisions),
-        tuple(matches),
-        tuple(totals),
-        c,
-        r,
-        penalty,
-    )
+        score = bp * math.exp(mean_log)
+    return BleuScore(score, tuple(precisions), tuple(matches), tuple(totals), c, r, bp)
 
 
 class PreparedReferences:
