@@ -2,7 +2,7 @@
 
 A subsequence keeps the order and may leave tokens out. `lcs_table` and `wlcs_table` are the
 textbook algorithms, one cell at a time; they are for teaching and as references in tests.
-`lcs_length` and `lcs_positions` store a whole row of that table in one Python integer: bit i - 1,
+`lcs_length` and `lcs_positions` store a row of that table, transposed, in one Python integer: bit i - 1,
 for reference token i, is 0 where the row rises by one. Each token of the hypothesis then costs
 three operations on integers. This module works on tokens only; precision and recall are in
 rouge.counts.

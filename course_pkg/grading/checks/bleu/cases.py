@@ -1,15 +1,12 @@
-"""Cases and expected values of `bleu`; the questions are in `questions.toml`.
+"""Cases and expected values of `bleu`. Each draw isolates one property of an answer.
 
-Each draw isolates one property: no word twice hides missing clipping, equal precisions hide a
-wrong mean, equal lengths hide a wrong penalty. Texts are lists of words, so no tokenizer matters.
+For example, no word twice hides missing clipping. Texts are lists of words: no tokenizer matters.
 
 Chapter: exercises.
 """
 
-from collections.abc import Callable
 from operator import attrgetter
 from random import Random
-from typing import Any
 
 from course_pkg.metrics.bleu.score import BleuScore, corpus_bleu
 
@@ -32,9 +29,9 @@ def one_reference(rng: Random | None) -> dict:
     ends = rng.choice([("", ""), (end, end), (end, ""), (end, other)])
     r = f"the {rng.choice(['', big])} {noun} {verb} {on} the {reds[0]} {place} {ends[0]}".split()
     c = f"a {noun} {verb} {on} {reds[1]} {place} {ends[1]}".split()
-    if abs(len(c) / len(r) - len(string(c)) / len(string(r))) < 0.02:
+    if abs(len(c) / len(r) - len(_string(c)) / len(_string(r))) < 0.02:
         return one_reference(rng)  # counting letters would give the same penalty
-    return {"reference": string(r), "candidate": string(c)}
+    return {"reference": _string(r), "candidate": _string(c)}
 
 
 def two_references(rng: Random | None) -> dict:
@@ -48,52 +45,48 @@ def two_references(rng: Random | None) -> dict:
     candidate = f"the {noun} the {tail} {ends[0]}".split()
     longer = rng.randint(1, min(2, len(candidate) - 6))  # the closest has so many words more
     adjectives = rng.sample(ADJECTIVES, longer + (ends[0] != ends[1]))
-    closest = f"there is a {string(adjectives)} {tail} {ends[1]}".split()
+    closest = f"there is a {_string(adjectives)} {tail} {ends[1]}".split()
     more = rng.choice(["", "indeed", "very much"][: len(candidate) - longer - 5])
-    references = [string(closest), string(f"the {noun} likes the {place} {more}".split())]
-    return {"candidate": string(candidate), "references": rng.sample(references, 2)}
+    references = [_string(closest), _string(f"the {noun} likes the {place} {more}".split())]
+    return {"candidate": _string(candidate), "references": rng.sample(references, 2)}
 
 
-def bleu(inputs: dict, **options: Any) -> BleuScore:
-    """The reference implementation's BLEU of a case. Its texts are strings, words, or lengths."""
+def _bleu(inputs: dict, **options: str | bool) -> BleuScore:
     texts, references = (inputs[key] for key in sorted(inputs))  # hypotheses, then references
     if "hypotheses" not in inputs:
         texts, references = [texts], [references if isinstance(references, list) else [references]]
-    references = [list(map(string, own)) for own in references]
-    return corpus_bleu(list(map(string, texts)), references, tokenize="whitespace", **options)
+    references = [list(map(_string, own)) for own in references]
+    return corpus_bleu(list(map(_string, texts)), references, tokenize="whitespace", **options)
 
 
-def string(text: str | list[str] | int) -> str:
-    """A text as a string; an integer stands for a text of that many words."""
+def _string(text: str | list[str] | int) -> str:
     words = ["word"] * text if isinstance(text, int) else text
-    return text if isinstance(text, str) else " ".join(words)
+    return words if isinstance(words, str) else " ".join(words)
 
 
-def score(*fields: str, **options: Any) -> Callable[[dict], Any]:
-    """A function that gives these fields of the BLEU score of a case."""
-    return lambda inputs: attrgetter(*fields)(bleu(inputs, **options))
+def _score(*fields: str, **options: str | bool):
+    return lambda inputs: attrgetter(*fields)(_bleu(inputs, **options))
 
 
 def counts_expected(inputs: dict) -> list[tuple[int, int]]:
-    return list(zip(bleu(inputs).matches, bleu(inputs).totals, strict=True))
+    return list(zip(_bleu(inputs).matches, _bleu(inputs).totals, strict=True))
 
 
 def by_hand_brevity_penalty_expected(case: dict) -> tuple[float, float]:
-    swapped = {"candidate": case["reference"], "reference": case["candidate"]}
-    return bleu(case).brevity_penalty, bleu(swapped).brevity_penalty
+    swapped = dict(zip(case, reversed(case.values()), strict=True))
+    return _bleu(case).brevity_penalty, _bleu(swapped).brevity_penalty
 
 
 def by_hand_scores_expected(case: dict) -> tuple[float, float]:
-    return bleu(case, smoothing="none").score, bleu(case, smoothing="exp").score
+    return _bleu(case, smoothing="none").score, _bleu(case, smoothing="exp").score
 
 
-closest_length_expected = score("reference_length")
-brevity_penalty_expected = score("brevity_penalty")
-by_hand_counts_expected = counts_expected
-by_hand_clipping_expected = score("matches")
-by_hand_two_references_expected = score("reference_length", "brevity_penalty", "score")
-corpus_expected = score("score", smoothing="none")
-sentence_expected = score("score", effective_order=True)
+closest_length_expected = _score("reference_length")
+brevity_penalty_expected = _score("brevity_penalty")
+by_hand_clipping_expected = _score("matches")
+by_hand_two_references_expected = _score("reference_length", "brevity_penalty", "score")
+corpus_expected = _score("score", smoothing="none")
+sentence_expected = _score("score", effective_order=True)
 
 
 def text(hypothesis: list[str], *references: list[str]) -> dict:
@@ -179,6 +172,7 @@ def brevity_penalty_longer(rng: Random, size: int) -> dict:
 
 
 def brevity_penalty_empty(rng: Random, size: int) -> dict:
+    """An empty hypothesis."""
     return {"hypothesis_length": 0, "reference_length": rng.randint(1 + size, 29)}
 
 
