@@ -57,7 +57,7 @@ def _reply(request: Any, session: Session) -> dict[str, Any]:
 
 
 def as_json(verdicts: list[Verdict]) -> str:
-    """The failures of each question for the recorder, as short texts."""
+    """The failures of each question for the grader's main process, as short texts."""
     rows = []
     for verdict in verdicts:
         failures = {

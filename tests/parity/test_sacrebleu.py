@@ -226,3 +226,29 @@ def test_nltk_differs_in_three_places():
     # 3 It leaves tokenizing to the caller; split at spaces, a period stays part of its word.
     one, other = ["It is the mat."], [["It was not the mat ."]]
     assert corpus_bleu(one, other).matches != corpus_bleu(one, other, tokenize="none").matches
+
+
+@pytest.mark.parametrize("effective", [True, False])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({}, {}),
+        ({"smoothing": "floor"}, {"smooth_method": "floor"}),
+        (
+            {"smoothing": "add-k", "smooth_value": 0.5},
+            {"smooth_method": "add-k", "smooth_value": 0.5},
+        ),
+        ({"smoothing": "none", "lowercase": True}, {"smooth_method": "none", "lowercase": True}),
+    ],
+)
+def test_the_signature_is_sacrebleus_but_for_the_version(ours, theirs, effective):
+    hypotheses, groups = ["a cat sat", "it rains"], [["the cat sat"], ["it rains", "rain"]]
+    for references in (groups, [[one[0]] for one in groups]):
+        peer = BLEU(**theirs, effective_order=effective)
+        peer.corpus_score(hypotheses, streams(references))
+        score = corpus_bleu(hypotheses, references, effective_order=effective, **ours)
+        name, _, version = score.signature.partition("|version:")
+        assert name == str(peer.get_signature()).partition("|version:")[0]
+        assert version.startswith("course_pkg ")
+    two = corpus_bleu(hypotheses, groups, max_order=2).signature
+    assert "|order:2|" in two

@@ -131,7 +131,7 @@ class ForkServers:
                 )
             result.limits, result.peak_bytes = kernel.enforced_by, kernel.enforcer.peak_bytes()
             kernel.kill()
-            with suppress(OSError):  # the checker judges now, whoever still holds the other end
+            with suppress(OSError):  # the checker judges now, even if the other end is still open
                 kernel_end.shutdown(socket.SHUT_RDWR)
             result.verdicts = read_all(verdicts.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
         result.run_s = time.monotonic() - began - result.start_s

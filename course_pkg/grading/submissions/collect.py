@@ -97,8 +97,8 @@ def collect(source: Path, assignment: str, students: Collection[str] = ()) -> li
     if not found:
         raise SourceError(_nothing(tree, source, assignment))
     submissions = sorted(_submissions(tree, found, assignment), key=lambda s: (s.student, s.path))
-    wanted = {unicodedata.normalize("NFC", student) for student in students}
-    unknown = sorted(wanted - {s.student for s in submissions})
+    chosen = {unicodedata.normalize("NFC", student) for student in students}
+    unknown = sorted(chosen - {s.student for s in submissions})
     if unknown:
         known = [s.student for s in submissions]
         near = get_close_matches(unknown[0], known, n=3) or known[:5]
@@ -106,7 +106,7 @@ def collect(source: Path, assignment: str, students: Collection[str] = ()) -> li
             f"{source} holds no submission of {', '.join(map(shown, unknown))} to {assignment}; "
             f"similar: {', '.join(near)}"
         )
-    return [s for s in submissions if not wanted or s.student in wanted]
+    return [s for s in submissions if not chosen or s.student in chosen]
 
 
 def _open(source: Path) -> Folder | Zip:

@@ -17,13 +17,13 @@ Chapter: metrics/bleu.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course_pkg.metrics.arguments import require_string
+from course_pkg.metrics.bleu.signature import checked_smooth_value, signature
 from course_pkg.metrics.ngrams import count, count_matches, maximum_counts
 from course_pkg.metrics.tokenizers import tokenizer
 
-_SMOOTH_VALUES = {"none": 0.0, "floor": 0.1, "add-k": 1.0, "exp": 0.0}  # those of sacrebleu
 _NESTED = "give one list of references per hypothesis, as in [[text] for text in texts]"
 
 
@@ -34,6 +34,7 @@ class BleuScore:
     score: in [0, 1]. precisions: p_1 to p_N in [0, 1], smoothed; all 0 if nothing matches.
     matches, totals: clipped matches and n-grams of each order, before smoothing.
     hypothesis_length, reference_length: c and r, in tokens. brevity_penalty: in [0, 1].
+    signature: the settings, as sacrebleu writes them; "" for a score from counts alone.
     Source: Papineni et al. 2002, section 2.3.
 
     >>> corpus_bleu(["a cat"], [["a cat"]], max_order=2)  # doctest: +ELLIPSIS
@@ -47,6 +48,7 @@ class BleuScore:
     hypothesis_length: int
     reference_length: int
     brevity_penalty: float
+    signature: str = ""
 
 
 def bleu_from_counts(
@@ -76,7 +78,7 @@ def bleu_from_counts(
     >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
     0.1316
     """
-    k = _smooth_value(smoothing, smooth_value)
+    k = checked_smooth_value(smoothing, smooth_value)
     c, r = hypothesis_length, reference_length
     bp = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
     precisions = [0.0] * len(matches)
@@ -130,7 +132,7 @@ class PreparedReferences:
         if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 1:
             raise ValueError(f"max_order must be an integer of at least 1, got {max_order!r}")
         self.max_order, self.lowercase = max_order, lowercase
-        self._tokenize = tokenizer(tokenize)
+        self.tokenize, self._tokenize = tokenize, tokenizer(tokenize)
         self._lengths: list[list[int]] = []
         self._counts: list[list[Counter]] = []  # [sentence][order - 1]
         _require_texts("references", references, _NESTED)
@@ -166,8 +168,11 @@ class PreparedReferences:
     def score(self, hypotheses: Sequence[str], **smoothing) -> BleuScore:
         """Compute BLEU of one system. Keywords: smoothing, smooth_value, effective_order."""
         c, r, *counts = map(sum, zip(*self.counts(hypotheses), strict=True))
-        return bleu_from_counts(
-            counts[: self.max_order], counts[self.max_order :], c, r, **smoothing
+        n = self.max_order
+        result = bleu_from_counts(counts[:n], counts[n:], c, r, **smoothing)
+        numbers = {len(lengths) for lengths in self._lengths}
+        return replace(
+            result, signature=signature(numbers, self.tokenize, self.lowercase, n, **smoothing)
         )
 
     def _tokens(self, name: str, text: str) -> list[str]:
@@ -222,24 +227,6 @@ def sentence_bleu(
     require_string(hypothesis, "hypothesis")
     _require_texts("references", references, "give a list of strings")
     return corpus_bleu([hypothesis], [references], effective_order=effective_order, **options)
-
-
-def _smooth_value(smoothing: str, value: float | None) -> float:
-    if not isinstance(smoothing, str) or smoothing not in _SMOOTH_VALUES:
-        raise ValueError(f"smoothing must be one of {', '.join(_SMOOTH_VALUES)}, got {smoothing!r}")
-    if value is None:
-        return _SMOOTH_VALUES[smoothing]
-    if smoothing in ("none", "exp"):
-        raise ValueError(
-            f"smooth_value is not used with smoothing {smoothing!r}, got {value!r}; leave it out"
-        )
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError(f"smooth_value must be a number of at least 0, got {value!r}")
-    if smoothing == "floor" and value > 1:
-        raise ValueError(
-            f"smooth_value must be at most 1 (a whole match) with smoothing 'floor', got {value!r}"
-        )
-    return value
 
 
 def _require_texts(name: str, texts: Sequence, fix: str) -> None:

@@ -2,9 +2,9 @@
 
 A subsequence keeps the order and may leave tokens out. `lcs_table` and `wlcs_table` are the
 textbook algorithms, one cell at a time; they are for teaching and as references in tests.
-`lcs_length` and `lcs_positions` store a row of that table, transposed, in one Python integer: bit i - 1,
-for reference token i, is 0 where the row rises by one. Each token of the hypothesis then costs
-three operations on integers. This module works on tokens only; precision and recall are in
+`lcs_length` and `lcs_positions` store a row of that table, transposed, in one Python integer: bit
+i - 1, for reference token i, is 0 where the row rises by one. Each token of the hypothesis then
+costs three operations on integers. This module works on tokens only; precision and recall are in
 rouge.counts.
 
 Sources: Hyyrö 2004, "Bit-parallel LCS-length computation revisited"; Lin 2004, "ROUGE: A Package
