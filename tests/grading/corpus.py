@@ -6,6 +6,7 @@ fields of a file. `Ground` is a course with canaries wherever a student's code m
 are exhaustive. Only the cases that pytest has selected are graded.
 """
 
+import ast
 import base64
 import csv
 import hashlib
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tomllib
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +43,11 @@ ASSIGNMENT, COURSE = "lora-math", "llm-course"
 POINTS = 24.0  # that lora-math gives automatically
 CLASSMATE = "zz-classmate"  # submits the solution; this name sorts last
 GOT = "GOT "  # an attack prints it before whatever it should not have got
-SAID = {"title", "why", "state", "told"}  # fields that do not change the submission
+# The fields that decide what is submitted and run. The others describe it, and are not hashed.
+RUN = {
+    "after", "answers", "base", "before", "build", "earlier", "everywhere", "files", "signed",
+    "student",
+}  # fmt: skip
 TRIED = "TRIED IT ALL"  # printed at the end of `before` and `after`
 
 
@@ -137,15 +143,24 @@ def load(folder: str) -> list[Case]:
     cases = []
     for path in sorted((Path(__file__).parent / folder).glob("*.toml")):
         row: dict[str, Any] = tomllib.loads(path.read_text())
-        sent = {key: row[key] for key in sorted(row.keys() - SAID)}
+        sent = {key: row[key] for key in sorted(row.keys() & RUN)}
         for name in ("state", "told", "never"):
             if name in row:
                 row[name] = tuple([row[name]] if isinstance(row[name], str) else row[name])
         sha = hashlib.sha256(json.dumps(sent).encode())
         if "build" in row:
-            sha.update(inspect.getsource(_builder(folder, row["build"])).encode())
+            sha.update(_code(_builder(folder, row["build"])).encode())
         cases.append(Case(path.stem, corpus=folder, sha=sha.hexdigest()[:16], **row))
     return cases
+
+
+def _code(function: Callable[..., Any]) -> str:
+    """The code of a function, without its docstring and comments."""
+    node = ast.parse(inspect.getsource(function)).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    if ast.get_docstring(node) is not None:
+        node.body = node.body[1:]
+    return ast.unparse(node)
 
 
 def parameters(cases: dict[str, Case], quick: set[str]) -> list[Any]:
