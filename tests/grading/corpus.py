@@ -155,12 +155,21 @@ def load(folder: str) -> list[Case]:
 
 
 def _code(function: Callable[..., Any]) -> str:
-    """The code of a function, without its docstring and comments."""
-    node = ast.parse(inspect.getsource(function)).body[0]
-    assert isinstance(node, ast.FunctionDef)
-    if ast.get_docstring(node) is not None:
-        node.body = node.body[1:]
-    return ast.unparse(node)
+    """The code of a function and of what it uses from its module, without docstrings."""
+    top: dict[str, ast.stmt] = {}
+    for node in ast.parse(inspect.getsource(inspect.getmodule(function))).body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                top[name] = node
+    used, waiting = {}, [function.__name__]
+    while waiting:
+        if (name := waiting.pop()) in top and name not in used:
+            node = top[name]
+            if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+            used[name] = ast.unparse(node)
+            waiting += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+    return "\n".join(used[name] for name in sorted(used))
 
 
 def parameters(cases: dict[str, Case], quick: set[str]) -> list[Any]:
