@@ -109,9 +109,10 @@ gpu: $(VENV)/.package ## add flash-attn, on a machine with CUDA and nvcc (see re
 book: $(STAMPS)/book ## run every page and build the site, with warnings as errors
 	$(call say,book     $(SITE))
 
+# A page with a warning is read again next time: without its doctree, Sphinx can't pass over it.
 $(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call missing,$(SITE)) | $(VENV)/.package $(STAMPS)/model
 	$(STEP) book "$(SITE)" "a page failed or has warnings; the log names the page and line, tracebacks are in _build/html/reports" \
-	  $(VENV)/bin/jupyter-book build . -W -n --keep-going
+	  sh -c '$(VENV)/bin/jupyter-book build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }'
 	@touch $@
 
 gettext: book ## extract the text of every page for translators

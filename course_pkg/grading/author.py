@@ -11,11 +11,14 @@ import ast
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 
-from .contract.answer_key import answer_key, defined_name
+from .contract import registry
+from .contract.answer_key import AnswerKey, answer_key, defined_name
 from .contract.display import mark
-from .contract.questions import Question
+from .contract.draws import Case
+from .contract.questions import Question, WrongAnswer
 from .contract.session import Session
 from .contract.verdict import judge
 
@@ -46,63 +49,119 @@ def matrix(assignment: str, students: int = STUDENTS) -> list[Row]:
     key = answer_key(assignment)
     names = ["", *(f"student-{i}" for i in range(1, students))]
     sessions = [Session(assignment, name) for name in names]
-    rows = []
-    for question in key.assignment.questions.values():
-        for wrong in (None, *question.wrong):
-            lost = dict.fromkeys((p.name for p in question.properties), 0)
-            recognized = 0
-            for session in sessions:
-                cases = session.cases(question.name)
-                outcomes = [key.outcome(question, c.inputs, wrong, c.unchanged) for c in cases]
-                failures = judge(key, question, cases, outcomes).failures
-                for name, failure in failures.items():
-                    lost[name] += failure is not None
-                told = {
-                    name for failure in failures.values() if failure for name in failure.recognized
-                }
-                recognized += wrong is not None and wrong.name in told
-            expected = {p: students * bool(wrong and p in wrong.loses) for p in lost}
-            problem = ""
-            if lost != expected:
-                problem = f"expected to lose {', '.join(wrong.loses) if wrong else 'nothing'}"
-            rows.append(Row(question, wrong.name if wrong else "", lost, recognized, problem))
-    return rows
+    return [
+        _row(key, question, wrong, [session.cases(question.name) for session in sessions])
+        for question in key.assignment.questions.values()
+        for wrong in (None, *question.wrong)
+    ]
+
+
+def _row(
+    key: AnswerKey, question: Question, wrong: WrongAnswer | None, drawn: list[list[Case]]
+) -> Row:
+    lost = dict.fromkeys((p.name for p in question.properties), 0)
+    recognized = 0
+    for cases in drawn:
+        outcomes = [key.outcome(question, c.inputs, wrong, c.unchanged) for c in cases]
+        failures = judge(key, question, cases, outcomes).failures
+        for name, failure in failures.items():
+            lost[name] += failure is not None
+        found = {name for failure in failures.values() if failure for name in failure.recognized}
+        recognized += wrong is not None and wrong.name in found
+    loses = wrong.loses if wrong else ()
+    problem = ""
+    if lost != {name: len(drawn) * (name in loses) for name in lost}:
+        problem = f"expected to lose only {', '.join(loses) or 'nothing'}, for every student"
+    return Row(question, wrong.name if wrong else "", lost, recognized, problem)
 
 
 def lines(rows: list[Row], students: int = STUDENTS) -> Iterator[str]:
-    """The matrix as text: one block for each question, a column for each property."""
+    """The matrix as text: one block for each question, a column for each property.
+
+    ✓ is earned and ✗ is lost by all students; ✗ 3/25 is lost by 3 of them.
+    """
+    width = max(len(row.wrong or "model answer") for row in rows)
     for i, row in enumerate(rows):
-        names = list(row.lost)
-        width = max(len(r.wrong or "model answer") for r in rows)
         if not row.wrong:
             points = row.question.points
             yield from [""] * (i > 0)
             yield f"{row.question.name} ({points} point{'s' * (points > 1)})"
-            yield f"  {'':{width}}  {'  '.join(names)}  recognized"
-        cells = "  ".join(f"{_cell(row.lost[name], students):{len(name)}}" for name in names)
-        told = f"{row.recognized}/{students}" if row.wrong else ""
+            yield f"  {'':{width}}  {'  '.join(row.lost)}  recognized"
+        cells = "  ".join(f"{_cell(row.lost[name], students):{len(name)}}" for name in row.lost)
+        recognized = f"{row.recognized}/{students}" if row.wrong else ""
         problem = f"   ← {row.problem}" if row.problem else ""
-        yield f"  {row.wrong or 'model answer':{width}}  {cells}  {told}{problem}".rstrip()
+        name = row.wrong or "model answer"
+        yield f"  {name:{width}}  {cells}  {recognized}{problem}".rstrip()
 
 
 def _cell(lost: int, students: int) -> str:
-    return mark(not lost) if lost in (0, students) else f"✗{lost}"
+    return mark(not lost) if lost in (0, students) else f"✗ {lost}/{students}"
 
 
-def solution_differences(assignment: str, notebook: Path) -> list[str]:
-    """The questions whose model answer is not the notebook's solution cell, with the reason."""
+def problems(assignment: str, folder: Path) -> list[str]:
+    """What is wrong with an assignment beyond its matrix, in sentences.
+
+    folder: of the source notebooks. The model answers must be the notebook's solution cells, the
+    points of its cells those of the questions, numbers worked by hand at most a fifth of them, and
+    only a property that says so may have the same right answers for everybody.
+    """
+    notebook = folder / assignment / f"{assignment}.ipynb"
+    found = _constants(assignment)
+    if not (registry.folder(assignment) / "__init__.py").is_file():
+        found.append(f"{registry.folder(assignment)} has no __init__.py: add an empty one")
+    if not notebook.is_file():
+        return [*found, f"{notebook} does not exist: write it next"]
     cells = [
-        "".join(cell["source"])
+        {**cell, "source": "".join(cell["source"])}
         for cell in json.loads(notebook.read_text("utf-8"))["cells"]
         if cell["cell_type"] == "code"
     ]
+    questions = registry.load(assignment).questions.values()
+    found += [text for q in questions for text in _differences(assignment, q, cells)]
+    by_hand = sum(q.points for q in questions if q.variant)
+    total = sum(cell["metadata"].get("nbgrader", {}).get("points", 0) for cell in cells)
+    if 5 * by_hand > total:
+        found.append(f"numbers worked by hand have {by_hand} of {total} points; at most a fifth")
+    return found
+
+
+def _differences(assignment: str, question: Question, cells: list[dict]) -> Iterator[str]:
+    name, call = defined_name(question.answer), f'"{assignment}/{question.name}"'
+    if not any(same_code(cell["source"], question.answer, name) for cell in cells):
+        yield f"{question.name}: no cell is the model answer of {name}{_nearest(question, cells)}"
+    points = [
+        cell["metadata"].get("nbgrader", {}).get("points")
+        for cell in cells
+        if call in cell["source"]
+    ]
+    if points != [question.points]:
+        yield f"{question.name}: expected one cell with check({call}, …), {question.points} points"
+
+
+def _nearest(question: Question, cells: list[dict]) -> str:
+    """How the most similar cell differs from the model answer."""
+    answer = question.answer.strip().splitlines()
+    sources = [cell["source"].splitlines() for cell in cells]
+    nearest = max(sources, key=lambda one: SequenceMatcher(None, answer, one).ratio(), default=[])
+    diff = unified_diff(answer, nearest, "questions.toml", "the notebook", lineterm="", n=1)
+    return "".join(f"\n    {line}" for line in diff)
+
+
+def _constants(assignment: str) -> list[str]:
+    """The properties whose right answers are the same for everybody, against what they say."""
+    key = answer_key(assignment)
+    sessions = [Session(assignment, "", bytes([i]), answers=key) for i in range(8)]
     found = []
-    for question in answer_key(assignment).assignment.questions.values():
-        name = defined_name(question.answer)
-        if not any(same_code(cell, question.answer, name) for cell in cells):
-            found.append(f"{question.name}: no cell of {notebook} is the model answer of {name}")
-        if not any(f'"{assignment}/{question.name}"' in cell for cell in cells):
-            found.append(f"{question.name}: no cell of {notebook} checks it")
+    for question in key.assignment.questions.values():
+        drawn = [session.cases(question.name) for session in sessions if question.call]
+        for prop in question.properties if drawn else ():
+            values = {str([c.expected for c in cs if c.property == prop.name]) for cs in drawn}
+            if (len(values) == 1) != prop.constant:
+                found.append(
+                    f"{question.name}/{prop.name}: the right answers are "
+                    + ("not " if prop.constant else "")
+                    + "the same for everybody: draw more, or correct `constant`"
+                )
     return found
 
 

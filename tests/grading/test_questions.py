@@ -27,9 +27,10 @@ def test_defaults_come_from_the_names():
     [
         ("points = 2", "points = 0", "at least 1 point"),
         ("points = 2", "points = 2.5", "at least 1 point"),
+        ("points = 2", "points = 2\nconstant = true", "what is constant is worth 1 point"),
         ("points = 2", "", "property large: 'points' is missing"),
         ('says = "you squared"', 'say = "you squared"', "unknown key 'say'"),
-        ('loses = ["large"]', 'loses = ["huge"]', "must name properties"),
+        ('loses = ["large"]', 'loses = ["huge"]', "expected some of \\['small', 'large'\\]"),
         ('because = "rounding"', "", "a tolerance needs a reason"),
         ('call = ["n"]', 'call = ["n"]\nvariant = "x"', "expected either `call` or `variant`"),
         ('patch = [["2 *", "3 *"]]', "", "expected one of `patch`, `wrap` and `answer`"),
@@ -57,10 +58,29 @@ def test_a_function_that_cases_does_not_have_is_named():
 
 @pytest.mark.parametrize(("old", "count"), [("n", 3), ("4 *", 0)])
 def test_the_old_text_of_a_patch_must_occur_once(old, count):
-    key = answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
-    triple = key["double"].wrong[1]
     with pytest.raises(ChecksError, match=rf"triple: '{old[0]}.*' occurs {count} times"):
-        key.source(key["double"], triple)
+        answer_key(('["2 *", "3 *"]', f'["{old}", "x"]'))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("return 2 * n", "return 2 *", "double: the model answer is not Python: line 2: "),
+        ('"3 *"', '"3 *)"', "double: wrong answer triple is not Python: line 2: "),
+    ],
+)
+def test_an_answer_that_is_not_python_is_named_with_its_line(old, new, message):
+    with pytest.raises(ChecksError, match=message):
+        answer_key((old, new))
+
+
+def test_a_draw_or_a_right_value_that_raises_is_named():
+    key = answer_key(double_small=lambda rng, size: 1 / size)
+    with pytest.raises(ChecksError, match="double: double_small raised ZeroDivisionError"):
+        draw_cases(key, key["double"], random.Random(0))
+    key = answer_key(double_expected=lambda inputs: inputs["m"])
+    with pytest.raises(ChecksError, match="double: double_expected raised KeyError: 'm'"):
+        draw_cases(key, key["double"], random.Random(0))
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ class AnswerKey:
             names = [q.expected, *(p.draw for p in q.properties if p.draw)]
             for name in names + [function_name(q.variant)] * bool(q.variant):
                 self._function(q, name)
+            for wrong in (None, *q.wrong):
+                self._compiled(q, wrong)
 
     def __getitem__(self, name: str) -> Question:
         """The question of that name. Raises UnknownQuestion."""
@@ -44,11 +46,11 @@ class AnswerKey:
 
     def draw(self, question: Question, draw: str, rng: Any, *size: int) -> Any:
         """The inputs that a function of `cases.py` draws, as they cross the sandbox."""
-        return as_crossing(self._function(question, draw)(rng, *size))
+        return self._called(question, draw, rng, *size)
 
     def expected(self, question: Question, inputs: Any) -> Any:
         """The right value for the inputs, from the reference implementation."""
-        return as_crossing(self._function(question, question.expected)(with_tensors(inputs)))
+        return self._called(question, question.expected, with_tensors(inputs))
 
     def difference(self, question: Question, name: str, expected: Any, given: Any) -> str | None:
         """How a value differs from the expected one, for the property of that name; or None."""
@@ -79,9 +81,6 @@ class AnswerKey:
     def answer(self, question: Question, inputs: Any, wrong: WrongAnswer | None = None) -> Any:
         """The model answer or a wrong one: a function or class, or a number worked by hand."""
         at = question.name, wrong.name if wrong else ""
-        if at not in self._code:
-            place = f"<{'/'.join(filter(None, (self.assignment.name, *at)))}>"
-            self._code[at] = compile(self.source(question, wrong), place, "exec")
         if question.variant:
             value = self._run(question, at, {question.given: inputs})
             names = {question.given: inputs, "answer": value}
@@ -107,6 +106,23 @@ class AnswerKey:
                 raise ChecksError(f"{place}: {old!r} occurs {count} times; expected once")
             code = code.replace(old, new)
         return code
+
+    def _compiled(self, question: Question, wrong: WrongAnswer | None) -> None:
+        at = question.name, wrong.name if wrong else ""
+        kind = f"wrong answer {wrong.name}" if wrong else "the model answer"
+        try:
+            self._code[at] = compile(self.source(question, wrong), f"<{'/'.join(at)}>", "exec")
+        except SyntaxError as error:
+            text = f"line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
+            raise ChecksError(f"question {question.name}: {kind} is not Python: {text}") from None
+
+    def _called(self, question: Question, name: str, *arguments: Any) -> Any:
+        """What a function of `cases.py` gives, as it crosses; ChecksError if it raises."""
+        try:
+            return as_crossing(self._function(question, name)(*arguments))
+        except Exception as error:
+            what = f"{name} raised {type(error).__name__}: {error}"
+            raise ChecksError(f"question {question.name}: {what}") from error
 
     def _run(self, question: Question, at: tuple[str, str], names: dict[str, Any]) -> Any:
         """Run the code of an answer; its value is the last name that it defines."""

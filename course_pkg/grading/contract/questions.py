@@ -27,6 +27,7 @@ class Property:
     says: what must hold, in the student's words. hint: what to look at on failure. draw: the
     function in `cases.py` that draws the inputs of one case; "" for a number worked by hand.
     cases: how many are drawn. unchanged: an answer must also leave its arguments unchanged.
+    constant: by nature, the right answers are the same for everybody; then it is worth one point.
     compare: the comparator, if it is not the question's.
     """
 
@@ -37,6 +38,7 @@ class Property:
     draw: str = ""
     cases: int = 3
     unchanged: bool = False
+    constant: bool = False
     compare: dict[str, Any] | None = None
 
 
@@ -191,14 +193,17 @@ def _validate(q: Question) -> None:
     for p in q.properties:
         if type(p.points) is not int or p.points < 1 or p.cases < 1:
             raise ChecksError(f"question {q.name}/{p.name}: expected at least 1 point and 1 case")
+        if p.constant and p.points > 1:
+            raise ChecksError(f"question {q.name}/{p.name}: what is constant is worth 1 point")
     if bool(q.variant) == bool(q.call):
         raise ChecksError(f"question {q.name}: expected either `call` or `variant`")
     if _has_tolerance([q.compare, *(p.compare for p in q.properties)]) and not q.because:
         raise ChecksError(f"question {q.name}: a tolerance needs a reason: add `because`")
     for wrong in q.wrong:
         place = f"question {q.name}, wrong answer {wrong.name}"
-        if not wrong.loses or not set(wrong.loses) <= {p.name for p in q.properties}:
-            raise ChecksError(f"{place}: `loses` must name properties of the question")
+        names = [p.name for p in q.properties]
+        if not wrong.loses or not set(wrong.loses) <= set(names):
+            raise ChecksError(f"{place}: `loses` is {list(wrong.loses)}; expected some of {names}")
         if sum(map(bool, (wrong.patch, wrong.wrap, wrong.answer))) != 1:
             raise ChecksError(f"{place}: expected one of `patch`, `wrap` and `answer`")
         if wrong.wrap and isinstance(q.call, str):

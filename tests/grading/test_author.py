@@ -1,0 +1,102 @@
+"""The author's matrix and what `course check` finds wrong with an assignment."""
+
+import json
+
+import nbformat
+import pytest
+from typer.testing import CliRunner
+
+from course_pkg.cli import app
+from course_pkg.grading import author
+from course_pkg.grading.contract import registry
+
+from .recorded import ROOT
+
+SOLUTIONS = ROOT / "solutions"
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A copy of `bleu`, notebook and checks; gives a function that replaces a text in a file."""
+    checks, notebooks = tmp_path / "checks" / "bleu", tmp_path / "solutions" / "bleu"
+    for source, folder in ((registry.CHECKS / "bleu", checks), (SOLUTIONS / "bleu", notebooks)):
+        folder.mkdir(parents=True)
+        for path in source.iterdir():
+            if path.suffix in (".py", ".toml", ".ipynb"):
+                (folder / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(registry, "CHECKS", checks.parent)
+    monkeypatch.chdir(tmp_path)
+
+    def replace(name, old, new):
+        path = notebooks / name if name.endswith(".ipynb") else checks / name
+        text = path.read_text("utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new, 1), "utf-8")
+
+    return replace
+
+
+def problems(tmp_path):
+    return author.problems("bleu", tmp_path / "solutions")
+
+
+def test_an_assignment_as_it_should_be_has_no_problems(copied, tmp_path):
+    assert problems(tmp_path) == []
+
+
+def test_a_solution_that_is_not_the_model_answer_is_shown_with_the_difference(copied, tmp_path):
+    copied("bleu.ipynb", "hypothesis_length == 0:", "hypothesis_length < 1:")
+    (problem,) = problems(tmp_path)
+    assert "brevity-penalty: no cell is the model answer of brevity_penalty" in problem
+    assert "-    if hypothesis_length == 0:" in problem
+
+
+def test_a_cell_with_other_points_than_the_question_is_named(copied, tmp_path):
+    path = tmp_path / "solutions" / "bleu" / "bleu.ipynb"
+    notebook = nbformat.read(path, 4)
+    (cell,) = [c for c in notebook.cells if 'check("bleu/corpus"' in c.source]
+    cell.metadata.nbgrader.points = 5
+    nbformat.write(notebook, path)
+    problem = problems(tmp_path)[0]
+    assert problem == 'corpus: expected one cell with check("bleu/corpus", …), 8 points'
+
+
+def test_too_many_points_by_hand_a_missing_notebook_and_a_missing_init_are_named(copied, tmp_path):
+    path = tmp_path / "solutions" / "bleu" / "bleu.ipynb"
+    notebook = json.loads(path.read_text())
+    notebook["cells"] = [c for c in notebook["cells"] if "bleu/corpus" not in str(c["source"])]
+    path.write_text(json.dumps(notebook))
+    assert any("at most a fifth" in problem for problem in problems(tmp_path))
+    path.unlink()
+    (tmp_path / "checks" / "bleu" / "__init__.py").unlink()
+    init, missing = problems(tmp_path)
+    assert "has no __init__.py" in init and "does not exist" in missing
+
+
+def test_what_is_constant_must_say_so_and_nothing_else_may(copied, tmp_path):
+    copied("questions.toml", ", constant = true", "")
+    copied(
+        "questions.toml",
+        "property.shorter = { points = 1",
+        "property.shorter = { constant = true, points = 1",
+    )
+    first, second = sorted(problems(tmp_path))
+    assert "the right answers are the same for everybody" in first
+    assert "brevity-penalty/shorter: the right answers are not the same" in second
+
+
+def test_a_wrong_answer_that_loses_something_else_is_marked_and_fails_the_command(copied):
+    text = (registry.CHECKS / "bleu" / "questions.toml").read_text()
+    assert 'loses = ["ties"]' in text
+    copied("questions.toml", 'loses = ["ties"]', 'loses = ["closest", "ties"]')
+    result = CliRunner().invoke(app, ["check", "bleu", "--students", "2"])
+    assert result.exit_code == 1
+    assert "200 draws don't tell" in result.output or "expected to lose only" in result.output
+
+
+def test_the_command_prints_the_matrix_and_says_what_is_next(copied):
+    result = CliRunner().invoke(app, ["check", "bleu", "--students", "2"])
+    assert result.exit_code == 0
+    assert "corpus (8 points)" in result.output and "no problems; now run" in result.output
+    result = CliRunner().invoke(app, ["check", "blue"])
+    assert result.exit_code == 1 and "no assignment is called 'blue'" in result.output
