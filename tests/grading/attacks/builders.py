@@ -244,7 +244,7 @@ COUNTS = """def lora_parameter_count(shapes, targets, rank):
 """
 FORWARD = """def lora_forward(x, weight, bias, lora_A, lora_B, alpha):
     inputs = {"x": x, "weight": weight, "bias": bias, "lora_A": lora_A, "lora_B": lora_B, "alpha": alpha}
-    return torch.from_numpy(look_up("forward", inputs)["output"].numpy())
+    return torch.from_numpy(look_up("forward", inputs).numpy())
 """  # noqa: E501
 
 
