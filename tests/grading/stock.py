@@ -28,7 +28,8 @@ import psutil
 from course_pkg.grading.gradebook.release import program_path
 from course_pkg.sandbox.probe import find_bubblewrap
 
-from .corpus import ASSIGNMENT, COURSE, Case, Ground, base_notebook, load, named
+from .canary_course import COURSE, CanaryCourse
+from .corpus import ASSIGNMENT, Case, base_notebook, load, named
 
 RECORD = Path(__file__).parent / "attacks" / "stock.json"
 SECONDS, BYTES, PROCESSES = 90, 5 * 10**9, 500  # limits of one command
@@ -36,7 +37,7 @@ PACKAGES = ("nbgrader", "nbclient", "ipykernel", "jupyter_client", "torch")
 ETC = ("passwd", "group", "nsswitch.conf", "ld.so.cache", "alternatives", "localtime", "fonts")
 
 
-def confined(ground: Ground, *command: str) -> subprocess.CompletedProcess[str]:
+def confined(course: CanaryCourse, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command in the course, as an instructor would, but in a sandbox with limits."""
     options = ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000"]
     options += ["--cap-drop", "ALL", "--new-session", "--die-with-parent"]
@@ -45,12 +46,12 @@ def confined(ground: Ground, *command: str) -> subprocess.CompletedProcess[str]:
         options += ["--ro-bind-try", path, path]
     for path in {sys.prefix, sys.base_prefix}:
         options += ["--ro-bind", path, path]
-    for path in (ground.root, ground.home):
+    for path in (course.root, course.home):
         options += ["--bind", str(path), str(path)]
-    environment = {**ground.environment(), "PYTHONPATH": str(ground.root)}
+    environment = {**course.environment(), "PYTHONPATH": str(course.root)}
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
-            [str(find_bubblewrap()), *options, "--chdir", str(ground.root), "--", *command],
+            [str(find_bubblewrap()), *options, "--chdir", str(course.root), "--", *command],
             env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
         _watch(process)
@@ -74,9 +75,9 @@ def _watch(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.2)
 
 
-def nbgrader(ground: Ground, *arguments: str) -> subprocess.CompletedProcess[str]:
+def nbgrader(course: CanaryCourse, *arguments: str) -> subprocess.CompletedProcess[str]:
     """One nbgrader command, confined."""
-    return confined(ground, sys.executable, "-m", "nbgrader", *arguments)
+    return confined(course, sys.executable, "-m", "nbgrader", *arguments)
 
 
 class Stock:
@@ -85,40 +86,40 @@ class Stock:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         root = folder / "course"
-        self.ground = Ground(root, package=True)
+        self.course = CanaryCourse(root, package=True)
         shutil.rmtree(root / "exercises")
-        done = nbgrader(self.ground, "generate_assignment", ASSIGNMENT)
+        done = nbgrader(self.course, "generate_assignment", ASSIGNMENT)
         assert done.returncode == 0, done.stdout
 
     def attack(self, case: Case) -> dict[str, Any]:
         """Grade one attack with nbgrader: its row of the table."""
-        ground = copy.copy(self.ground)
-        ground.root = self.folder / "attacked"
-        self._clear(ground.root)
-        shutil.copytree(self.ground.root, ground.root, symlinks=True)
+        course = copy.copy(self.course)
+        course.root = self.folder / "attacked"
+        self._clear(course.root)
+        shutil.copytree(self.course.root, course.root, symlinks=True)
         try:
             for base in filter(None, [case.earlier]):
-                ground.submit(case.id, named(base_notebook(base), case.id))
-                self._autograde(ground, case)
-            ground.write(case)
+                course.submit(case.id, named(base_notebook(base), case.id))
+                self._autograde(course, case)
+            course.write(case)
             start = time.monotonic()
-            done = self._autograde(ground, case)
-            return self._row(ground, case, done, time.monotonic() - start)
+            done = self._autograde(course, case)
+            return self._row(course, case, done, time.monotonic() - start)
         finally:
-            self._clear(ground.root)
+            self._clear(course.root)
 
-    def _autograde(self, ground: Ground, case: Case) -> subprocess.CompletedProcess[str]:
+    def _autograde(self, course: CanaryCourse, case: Case) -> subprocess.CompletedProcess[str]:
         student = glob.escape(case.id)
         options = [f"--student={student}", "--force", "--ExecutePreprocessor.timeout=20"]
-        return nbgrader(ground, "autograde", ASSIGNMENT, *options)
+        return nbgrader(course, "autograde", ASSIGNMENT, *options)
 
-    def _row(self, ground: Ground, case: Case, done: Any, seconds: float) -> dict[str, Any]:
-        score = _score(ground, case.id)
-        outputs = _outputs(ground.root / "autograded" / case.id / ASSIGNMENT)
+    def _row(self, course: CanaryCourse, case: Case, done: Any, seconds: float) -> dict[str, Any]:
+        score = _score(course, case.id)
+        outputs = _outputs(course.root / "autograded" / case.id / ASSIGNMENT)
         return {
             "score": score or 0.0,
             "forged": (score or 0.0) > case.score,
-            "leaked": ground.found_in(outputs),
+            "leaked": course.found_in(outputs),
             "state": "graded" if done.returncode == 0 and score is not None else "failed",
             "seconds": round(seconds, 1),
             "sha": case.sha,
@@ -129,13 +130,13 @@ class Stock:
         subprocess.run(["rm", "-rf", str(root)], check=True)  # rmtree stops at 300 levels
 
 
-def _score(ground: Ground, student: str) -> float | None:
+def _score(course: CanaryCourse, student: str) -> float | None:
     """The score in the gradebook; None if there is none, or the gradebook is damaged."""
     from nbgrader.api import Gradebook, MissingEntry
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        where = f"sqlite:///{ground.root}/gradebook.db"
+        where = f"sqlite:///{course.root}/gradebook.db"
         with mock.patch.dict(os.environ, PATH=program_path()), Gradebook(where, COURSE) as book:
             return book.find_submission(ASSIGNMENT, student).score
     except (MissingEntry, SQLAlchemyError):

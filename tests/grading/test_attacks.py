@@ -16,24 +16,20 @@ import pytest
 
 from course_pkg.sandbox.probe import probe
 
+from .canary_course import CLASSMATE, CanaryCourse, Graded, classmate, grade
 from .corpus import (
     ASSIGNMENT,
-    CLASSMATE,
     POINTS,
     TRIED,
     Case,
-    Graded,
-    Ground,
     base_notebook,
-    classmate,
-    grade,
     load,
     named,
     parameters,
     selected,
 )
 from .host import MARK, Services, Watch
-from .stock import Stock, read
+from .stock import read
 from .tables import Table, print_at_end
 
 CASES = {case.name: case for case in load("attacks")}
@@ -46,8 +42,7 @@ QUICK = {
     "stolen-descriptors", "write-results",
 }  # fmt: skip
 OPTIONS = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
-RERUN = ("patched-check", "memoized-public-answers", "duplicated-tests")  # rows of stock, run again
-TWINS = ("Ada-Twin",)  # a builder submits it beside an attack
+TWINS = ("Ada-Twin",)  # submitted by a builder, in addition to an attack
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
@@ -69,17 +64,17 @@ class Attacked:
 def attacked(tmp_path_factory, request):
     """The selected attacks, graded in one run; some after an earlier submission was graded."""
     cases = selected(request, CASES)
-    ground = Ground(tmp_path_factory.mktemp("attacks") / "course")
+    course = CanaryCourse(tmp_path_factory.mktemp("attacks") / "course")
     if earlier := [case for case in cases.values() if case.earlier]:
         for case in earlier:
-            ground.submit(case.id, named(base_notebook(case.earlier), case.id))
-        first = grade(ground, *OPTIONS)
+            course.submit(case.id, named(base_notebook(case.earlier), case.id))
+        first = grade(course, *OPTIONS)
         assert {float(first.rows[case.id]["score"]) for case in earlier} == {POINTS}
-    watch = Watch(ground.home, ground.root, *(ground.root / n for n in ("solutions", "exercises")))
+    watch = Watch(course.home, course.root, *(course.root / n for n in ("solutions", "exercises")))
     for case in cases.values():
-        ground.write(case)
+        course.write(case)
     with Services() as services:
-        graded = grade(ground, *OPTIONS)
+        graded = grade(course, *OPTIONS)
     table = print_at_end(
         request.config,
         Table("attacks: ours, and stock nbgrader's autograde", ("attack", "kind", "state", "score",
@@ -143,7 +138,7 @@ def test_pages_and_outputs_of_it_are_inert(case, attacked):
 def test_the_gradebook_agrees_with_the_csv(attacked):
     from nbgrader.api import Gradebook
 
-    where = f"sqlite:///{attacked.graded.ground.root}/gradebook.db"
+    where = f"sqlite:///{attacked.graded.course.root}/gradebook.db"
     with Gradebook(where, "llm-course") as book:
         scores = {s.student.id: s.score for s in book.assignment_submissions(ASSIGNMENT)}
     expected = {case.id: case.score for case in attacked.cases.values()} | {CLASSMATE: POINTS}
@@ -182,7 +177,7 @@ def test_the_services_can_be_reached_from_outside_the_sandbox():
 
 
 def test_no_cell_of_the_csv_is_a_formula(attacked):
-    path = attacked.graded.ground.root / "results" / ASSIGNMENT / "grades.csv"
+    path = attacked.graded.course.root / "results" / ASSIGNMENT / "grades.csv"
     with open(path, newline="") as file:
         for row in csv.reader(file):
             assert not [text for text in row if text.startswith(("=", "+", "-", "@", "\t"))], row
@@ -202,45 +197,17 @@ def test_scores_of_earlier_submissions_are_replaced(attacked):
 
 
 def test_a_leaked_canary_would_be_found(attacked):
-    ground = attacked.graded.ground
-    for place, canary in ground.canaries.items():
+    course = attacked.graded.course
+    for place, canary in course.canaries.items():
         for text in (canary, canary[::-1], canary.encode().hex()):
-            assert ground.found_in(f"xx{text}xx") == [place]
-    key = (ground.root / ".grading" / "secret").read_bytes().strip()
-    assert "secret" in ground.found_in(key.decode("latin-1"))
-    assert ground.found_in("GOT a thing") == ["a thing"]
-
-
-# --- stock nbgrader
-
-
-def test_every_attack_has_an_up_to_date_row_of_stock_nbgrader():
-    rows = read()["rows"]
-    stale = [case.name for case in CASES.values() if rows.get(case.name, {}).get("sha") != case.sha]
-    assert stale == [], "run python -m tests.grading.attacks"
-    assert rows.keys() == CASES.keys()
-
-
-def test_stock_nbgrader_can_be_forged_so_the_attacks_are_real():
-    count = read()["count"]
-    assert count["forged"] >= 20 and count["leaked"] >= 10 and count["failed"] >= 3
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", RERUN)
-def test_a_fresh_run_of_stock_nbgrader_reproduces_its_row(name, tmp_path):
-    recorded = read()["rows"][name]
-    fresh = Stock(tmp_path).attack(CASES[name])
-    assert {k: fresh[k] for k in ("score", "forged", "state")} == {
-        k: recorded[k] for k in ("score", "forged", "state")
-    }
-
-
-# --- archives
+            assert course.found_in(f"xx{text}xx") == [place]
+    key = (course.root / ".grading" / "secret").read_bytes().strip()
+    assert "secret" in course.found_in(key.decode("latin-1"))
+    assert course.found_in("GOT a thing") == ["a thing"]
 
 
 def test_a_hostile_zip_writes_nothing_outside_and_affects_nobody_else(tmp_path):
-    ground = Ground(tmp_path / "course")
+    course = CanaryCourse(tmp_path / "course")
     good = json.dumps(classmate())
     path = tmp_path / "class.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -251,21 +218,21 @@ def test_a_hostile_zip_writes_nothing_outside_and_affects_nobody_else(tmp_path):
             archive.writestr(zipfile.ZipInfo(name), good)
         link = zipfile.ZipInfo(f"linker/{ASSIGNMENT}/{ASSIGNMENT}.ipynb")
         link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
-        archive.writestr(link, str(ground.root / "gradebook.db"))
+        archive.writestr(link, str(course.root / "gradebook.db"))
         folder = zipfile.ZipInfo("folder-linker")
         folder.create_system, folder.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
-        archive.writestr(folder, str(ground.root))
+        archive.writestr(folder, str(course.root))
         archive.writestr(f"folder-linker/{MARK}.txt", "x")
         for student in ("bob", "eve"):  # zip bombs: 500 MB each
             with archive.open(f"{student}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", "w") as member:
                 for _ in range(500):
                     member.write(bytes(1_000_000))
-    watch = Watch(ground.home, ground.root, tmp_path)
-    graded = grade(ground, "--submitted", str(path), *OPTIONS)
+    watch = Watch(course.home, course.root, tmp_path)
+    graded = grade(course, "--submitted", str(path), *OPTIONS)
     assert watch.left(graded.pid) == {}
     assert float(graded.rows[CLASSMATE]["score"]) == POINTS
     others = [row for student, row in graded.rows.items() if student != CLASSMATE]
     assert {row["state"] for row in others} <= {"refused", "unreadable"}
     assert {float(row["score"]) for row in others} == {0.0}
     assert {graded.rows[student]["state"] for student in ("bob", "eve")} == {"refused"}
-    assert list(graded.ground.root.rglob(f"{MARK}*")) == []
+    assert list(graded.course.root.rglob(f"{MARK}*")) == []

@@ -148,7 +148,7 @@ def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
         "cut": (State.UNREADABLE, 0),
         "eve": (State.KERNEL_DIED, 24),  # points earned before are kept
         "fay": (State.CELL_TIMED_OUT, 24),  # the other cells ran
-        "fil": (State.GRADED, 24),  # files beside the notebook do not shadow the kernel's modules
+        "fil": (State.GRADED, 24),  # files next to the notebook do not shadow the kernel's modules
         "lin": (State.REFUSED, 0),
         "mem": (State.GRADED, 24),
         "stu": (State.GRADED, 0),

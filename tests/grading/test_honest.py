@@ -10,18 +10,8 @@ import pytest
 
 from course_pkg.sandbox.probe import probe
 
-from .corpus import (
-    CLASSMATE,
-    POINTS,
-    TRIED,
-    Case,
-    Graded,
-    Ground,
-    grade,
-    load,
-    parameters,
-    selected,
-)
+from .canary_course import CLASSMATE, CanaryCourse, Graded, grade
+from .corpus import POINTS, TRIED, Case, load, parameters, selected
 from .host import Watch
 from .tables import Table, print_at_end
 
@@ -50,11 +40,11 @@ class Honest:
 def honest(tmp_path_factory, request) -> Honest:
     """The selected submissions, graded in one run under the default limits."""
     cases = selected(request, CASES)
-    ground = Ground(tmp_path_factory.mktemp("honest") / "course")
+    course = CanaryCourse(tmp_path_factory.mktemp("honest") / "course")
     for case in cases.values():
-        ground.write(case)
-    watch = Watch(ground.home, ground.root)
-    graded = grade(ground, "--jobs=2")
+        course.write(case)
+    watch = Watch(course.home, course.root)
+    graded = grade(course, "--jobs=2")
     heads = ("submission", "kind", "state", "score", "expected", "seconds")
     table = print_at_end(request.config, Table("honest submissions", heads))
     for case in cases.values():

@@ -16,7 +16,8 @@ import pytest
 from course_pkg.sandbox.probe import find_bubblewrap, probe
 
 from . import meeting
-from .corpus import Graded, Ground, base_notebook, grade
+from .canary_course import CanaryCourse, Graded, grade
+from .corpus import base_notebook
 from .host import Watch
 
 SOURCE = Path(meeting.__file__).read_text().partition("if __name__")[0]
@@ -53,15 +54,15 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def side_by_side(tmp_path_factory) -> tuple[Graded, list[dict], dict]:
     """Two submissions, run at the same time: what each found, and what was left."""
-    ground = Ground(tmp_path_factory.mktemp("siblings") / "course")
+    course = CanaryCourse(tmp_path_factory.mktemp("siblings") / "course")
     for student, (me, other) in STUDENTS.items():
         code = SOURCE + LOOK_AROUND.format(me=me, other=other, seconds=SECONDS)
         nb = base_notebook("stub")
         nb.cells.insert(0, nbformat.v4.new_code_cell(code, id="meet"))
-        ground.submit(student, nb)
-    watch = Watch(ground.home, ground.root)
+        course.submit(student, nb)
+    watch = Watch(course.home, course.root)
     chosen = [f"--student={student}" for student in STUDENTS]
-    graded = grade(ground, "--jobs=2", "--cell-timeout=60", *chosen)
+    graded = grade(course, "--jobs=2", "--cell-timeout=60", *chosen)
     left = watch.left(graded.pid)
     found = []
     for student in STUDENTS:

@@ -10,7 +10,8 @@ import pytest
 
 from course_pkg.sandbox.probe import probe
 
-from .corpus import CLASSMATE, POINTS, Case, Graded, Ground, grade, load, parameters, selected
+from .canary_course import CLASSMATE, CanaryCourse, Graded, grade
+from .corpus import POINTS, Case, load, parameters, selected
 from .host import Watch
 from .tables import Table, print_at_end
 
@@ -42,12 +43,12 @@ class Stalled:
 def stalled(tmp_path_factory, request):
     """The selected stalls, submitted and graded in one run."""
     cases = selected(request, CASES)
-    ground = Ground(tmp_path_factory.mktemp("stalls") / "course")
+    course = CanaryCourse(tmp_path_factory.mktemp("stalls") / "course")
     for case in cases.values():
-        ground.write(case)
-    watch = Watch(ground.home, ground.root)
+        course.write(case)
+    watch = Watch(course.home, course.root)
     graded = grade(
-        ground, "--jobs=4", f"--time-limit={LIMIT_S}", f"--cell-timeout={CELL_S}",
+        course, "--jobs=4", f"--time-limit={LIMIT_S}", f"--cell-timeout={CELL_S}",
         f"--memory={MEMORY_GB}",
     )  # fmt: skip
     table = print_at_end(

@@ -1,4 +1,4 @@
-"""Run the attacks that have no true row in stock.json through stock nbgrader, confined."""
+"""Grade the attacks without an up-to-date row in stock.json with stock nbgrader, in a sandbox."""
 
 from tests.grading.stock import main
 

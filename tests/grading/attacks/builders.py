@@ -1,7 +1,7 @@
-"""The attacks that lie in a notebook's structure or in the files around it.
+"""Attacks through a notebook's structure or the files next to it.
 
-A builder takes the notebook and the folder that is handed in. It gives back the notebook to write
-there, or None where it has written everything itself.
+A builder takes the notebook and the folder that is submitted. It returns the notebook to write
+there, or None if it has written everything itself.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from tests.exercises.assignments import places
 
 NAME = "lora-math.ipynb"
 CLASSMATE = Path("..") / ".." / "zz-classmate" / "lora-math" / NAME
+BY_HAND = ("parameters", "reduction", "share", "optimizer-bytes")
 SCRIPT = "<script>course_attack()</script><img src=x onerror=course_attack()>"
 
 
@@ -39,7 +40,7 @@ def _copy(cell: NotebookNode) -> NotebookNode:
 
 
 def points_of_a_thousand(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Points of the test cells: 1000, -5, NaN as a text, a list."""
+    """Test cells with 1000, -5 and other points, some of wrong types."""
     points = [1000, -5, "nan", [7], 1e308, True, None, "1000"]
     for cell, value in zip(_tests(nb), points, strict=True):
         cell.metadata["nbgrader"]["points"] = value
@@ -48,7 +49,7 @@ def points_of_a_thousand(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def invented_cells(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Grade cells of the student's own."""
+    """Grade cells that the student added."""
     for number in range(4):
         meta = {"grade": True, "solution": number % 2 == 1, "locked": number % 2 == 0,
                 "task": False, "points": 100, "schema_version": 3, "cell_type": "code",
@@ -59,7 +60,7 @@ def invented_cells(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def tests_become_solutions(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Test cells that are unlocked solutions, holding their points."""
+    """Test cells changed to unlocked solutions that contain their points."""
     for cell in _tests(nb):
         cell.source = _points(cell)
         cell.metadata["nbgrader"].update(solution=True, locked=False)
@@ -67,7 +68,7 @@ def tests_become_solutions(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def edited_tests(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Test cells that hold their points, with checksums of nbgrader's kind."""
+    """Test cells that contain their points, with matching nbgrader checksums."""
     for cell in _tests(nb):
         cell.source = _points(cell)
         digest = hashlib.md5(f"code{cell.source}".encode(), usedforsecurity=False)
@@ -76,7 +77,7 @@ def edited_tests(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def deleted_tests(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """No test cells; their points as cells without metadata."""
+    """Test cells replaced with their points, without metadata."""
     for cell in _tests(nb):
         at = nb.cells.index(cell)
         nb.cells[at] = nbformat.v4.new_code_cell(_points(cell))
@@ -84,7 +85,7 @@ def deleted_tests(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def duplicated_tests(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Each test cell twice, the second with the points."""
+    """Each test cell twice, the second one with the points."""
     for cell in _tests(nb):
         twin = _copy(cell)
         twin.source = _points(cell)
@@ -106,7 +107,7 @@ def reversed_cells(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def swapped_ids(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """The grade ids of the first and the last questions' cells change places."""
+    """The grade ids in reverse order, for tests and answers."""
     for cells in (_tests(nb), _answers(nb)):
         ids = [cell.metadata["nbgrader"]["grade_id"] for cell in cells]
         for cell, name in zip(cells, reversed(ids), strict=True):
@@ -115,7 +116,7 @@ def swapped_ids(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def retyped_cells(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Code as markdown, markdown as code, and types that do not exist."""
+    """Code as Markdown, Markdown as code, and types that do not exist."""
     types = {"code": "markdown", "markdown": "code"}
     for number, cell in enumerate(nb.cells):
         cell["cell_type"] = "raw" if number % 5 == 4 else types[cell.cell_type]
@@ -127,7 +128,7 @@ def retyped_cells(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def strange_ids(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Cell ids that are twins, empty, too long, HTML, a number, missing."""
+    """Cell ids that are duplicated, empty, too long, HTML, a number, or missing."""
     ids = ["twin", "twin", "", "x" * 5000, SCRIPT, 7, "../x", "a b"]
     for cell, name in zip(nb.cells, ids, strict=False):
         cell["id"] = name
@@ -143,7 +144,7 @@ def stripped_metadata(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def strange_metadata(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """nbgrader metadata that is no table, or one of another time."""
+    """nbgrader metadata that is not a table, or has an unknown schema version."""
     html = {"grade": "yes", "grade_id": SCRIPT}
     strange = [[], "grade", None, 7, {"schema_version": 99}, {"schema_version": "3"}]
     strange += [{"grade_id": ["a"]}, html, {"schema_version": 0}]
@@ -154,7 +155,7 @@ def strange_metadata(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def other_kernelspec(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A kernelspec that is a path and a language with a path for its extension."""
+    """A kernelspec and a file extension that are paths."""
     nb["metadata"]["kernelspec"] = {"name": "../../x; touch /tmp/course-attack", "language": "bash"}
     nb["metadata"]["language_info"] = {
         "name": "bash", "file_extension": "/../../course-attack", "pygments_lexer": SCRIPT,
@@ -164,7 +165,7 @@ def other_kernelspec(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def execution_metadata(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Tags and settings that runners and exporters look at."""
+    """Tags and settings that notebook runners and exporters use."""
     for cell in nb.cells:
         cell["metadata"]["tags"] = [
             "skip-execution", "raises-exception", "remove-cell", "remove_input", "parameters",
@@ -181,7 +182,7 @@ def execution_metadata(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def prefilled_outputs(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Every test cell has been run, as it seems, and given its points."""
+    """Every test cell has an output with its points."""
     for number, cell in enumerate(_tests(nb), start=1):
         data = {"text/plain": _points(cell)}
         cell["outputs"] = [nbformat.v4.new_output("execute_result", data, execution_count=number)]
@@ -190,7 +191,7 @@ def prefilled_outputs(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def written_as_code(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """The task to be marked by a person, as a test cell with its points."""
+    """The manually graded task as a test cell with its points."""
     for cell in nb.cells:
         meta = cell.metadata.get("nbgrader", {})
         if meta.get("task"):
@@ -201,7 +202,7 @@ def written_as_code(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def markdown_scripts(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """The written answer, and a cell of the student's own, with raw HTML; an SVG attached."""
+    """The written answer and an additional cell with HTML and an SVG image."""
     svg = "data:image/svg+xml,<svg onload=course_attack()>"
     nb.cells[-1].source = f"My answer. {SCRIPT} [score](javascript:course_attack()) ![x]({svg})"
     cell = nbformat.v4.new_markdown_cell(f"{SCRIPT} <iframe srcdoc='{SCRIPT}'></iframe> $x$")
@@ -211,7 +212,7 @@ def markdown_scripts(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def memoized(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A table of the public seed's cases: the crossing form of the answer, by the inputs."""
+    """A table of the public seed's cases: the encoded answer by the hash of the inputs."""
     tables = {}
     for student in (folder.parent.name, ""):
         session = Session("lora-math", student)
@@ -223,11 +224,22 @@ def memoized(nb: NotebookNode, folder: Path) -> NotebookNode:
     lines = ",\n".join(f"    {key!r}: {value!r}" for key, value in tables.items())
     nb.cells.insert(0, nbformat.v4.new_code_cell(f"{REPLAY}\nTABLE = {{\n{lines}\n}}", id="table"))
     where = places(nb)
-    for name in ("parameters", "reduction", "share", "optimizer-bytes"):
+    for name in BY_HAND:
         source = f'{name.replace("-", "_")} = look_up("by-hand/{name}", case)'
         nb.cells[where[f"by-hand/{name}"].answer].source = source
     nb.cells[where["counts"].answer].source = COUNTS
     nb.cells[where["forward"].answer].source = FORWARD
+    return nb
+
+
+def classmates_numbers(nb: NotebookNode, folder: Path) -> NotebookNode:
+    """The numbers worked by hand that are correct for the classmate's case."""
+    session = Session("lora-math", CLASSMATE.parts[2])
+    where = places(nb)
+    for name in BY_HAND:
+        expected = session.cases(f"by-hand/{name}")[0].expected
+        source = f"{name.replace('-', '_')} = {expected!r}"
+        nb.cells[where[f"by-hand/{name}"].answer].source = source
     return nb
 
 
@@ -255,14 +267,14 @@ def truncated(nb: NotebookNode, folder: Path) -> None:
 
 
 def older_than_before(nb: NotebookNode, folder: Path) -> None:
-    """The notebook, dated ten years back."""
+    """The notebook, with a file date in 2014."""
     (folder / NAME).write_text(nbformat.writes(nb))
     os.utime(folder / NAME, (1.4e9, 1.4e9))
     os.utime(folder, (1.4e9, 1.4e9))
 
 
 def undecodable_twin(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A second student's folder beside this one, whose name is not UTF-8."""
+    """A second student's folder whose name is not UTF-8."""
     twin = os.path.join(os.fsencode(folder.parents[1]), b"\xff\xfe", b"lora-math")
     os.makedirs(twin)
     with open(os.path.join(twin, NAME.encode()), "w") as file:
@@ -271,7 +283,7 @@ def undecodable_twin(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def twin_in_capitals(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A second student's folder beside this one, whose name differs in case alone."""
+    """A second student's folder whose name differs only in case."""
     twin = folder.parents[1] / "Ada-Twin" / "lora-math"
     twin.mkdir(parents=True, exist_ok=True)
     (twin / NAME).write_text(nbformat.writes(nb))
@@ -284,7 +296,7 @@ def link_to_classmate(nb: NotebookNode, folder: Path) -> None:
 
 
 def hard_link_to_solution(nb: NotebookNode, folder: Path) -> None:
-    """A hard link to the solution, which lies on the same disk."""
+    """A hard link to the solution, which is on the same disk."""
     os.link(folder.parents[2] / "solutions" / "lora-math" / NAME, folder / NAME)
 
 
@@ -302,24 +314,24 @@ def links_beside(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def folder_link(nb: NotebookNode, folder: Path) -> None:
-    """The folder of the hand-in is a link to the classmate's."""
+    """The submission's folder is a link to the classmate's."""
     folder.rmdir()
     folder.symlink_to(Path("..") / "zz-classmate" / "lora-math")
 
 
 def pipe_notebook(nb: NotebookNode, folder: Path) -> None:
-    """A named pipe in the place of the notebook."""
+    """A named pipe instead of the notebook."""
     os.mkfifo(folder / NAME)
 
 
 def folder_notebook(nb: NotebookNode, folder: Path) -> None:
-    """A folder in the place of the notebook, with a notebook in it."""
+    """A folder instead of the notebook, with a notebook in it."""
     (folder / NAME).mkdir()
     (folder / NAME / NAME).write_text(nbformat.writes(nb))
 
 
 def pipe_beside(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A named pipe and a socket beside the notebook."""
+    """A named pipe and a socket next to the notebook."""
     os.mkfifo(folder / "data.csv")
     here = os.getcwd()
     try:
@@ -339,7 +351,7 @@ def huge_file_beside(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def many_files_beside(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """5,000 empty files, some with odd names, and a folder in a folder, 300 times."""
+    """5,000 empty files, some with unusual names, and 300 nested folders."""
     many = folder / "many"
     many.mkdir()
     for number in range(5000):
@@ -358,7 +370,7 @@ def many_files_beside(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def speaking_grade_id(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """An invented cell whose id is a sentence."""
+    """An additional cell whose id is a sentence."""
     cell = nbformat.v4.new_code_cell("1", id="speaks")
     words = "bonus; the checker was restarted, give 24 of 24 points by hand"
     cell.metadata["nbgrader"] = {"grade_id": words, "grade": False, "solution": False}
@@ -367,7 +379,7 @@ def speaking_grade_id(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def path_too_long(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Fifteen folders in each other, and a file, each of 255 letters."""
+    """Fifteen nested folders and a file, each with a name of 255 letters."""
     at = os.open(folder, os.O_RDONLY)
     for _ in range(15):
         os.mkdir("d" * 255, dir_fd=at)

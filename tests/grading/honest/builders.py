@@ -35,7 +35,7 @@ def format_4_0(nb: NotebookNode, folder: Path) -> None:
 
 
 def crlf_and_tabs(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """CRLF in every source that is the student's, and tabs for four spaces."""
+    """CRLF line endings and tabs in every answer cell."""
     for cell in nb.cells:
         if cell.metadata.get("nbgrader", {}).get("solution"):
             cell.source = cell.source.replace("    ", "\t").replace("\n", "\r\n")
@@ -43,7 +43,7 @@ def crlf_and_tabs(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def as_jupyter_saves(nb: NotebookNode, folder: Path) -> None:
-    """Lists of lines, outputs, execution counts, metadata of the editor's."""
+    """Lists of lines, outputs, execution counts, and the editor's metadata."""
     for number, cell in enumerate(c for c in nb.cells if c.cell_type == "code"):
         cell["execution_count"] = number + 7
         cell["outputs"] = [nbformat.v4.new_output("stream", name="stderr", text="an old warning\n")]
@@ -61,11 +61,6 @@ def no_metadata(nb: NotebookNode, folder: Path) -> NotebookNode:
     """The notebook's own metadata is empty."""
     nb["metadata"] = {}
     return nb
-
-
-def downloaded_twice(nb: NotebookNode, folder: Path) -> None:
-    """A copy's name, and no other notebook."""
-    (folder / "lora-math (1).ipynb").write_text(nbformat.writes(nb))
 
 
 def drafts_beside(nb: NotebookNode, folder: Path) -> NotebookNode:

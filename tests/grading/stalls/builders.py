@@ -1,4 +1,4 @@
-"""Stalls in the file itself: broken, old, future, deep and huge notebooks."""
+"""Stalls caused by the file: broken, old, future, deeply nested and huge notebooks."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def empty(nb: NotebookNode, folder: Path) -> None:
 
 
 def utf_16(nb: NotebookNode, folder: Path) -> None:
-    """The text in another encoding."""
+    """The text in UTF-16."""
     _write(folder, nbformat.writes(nb).encode("utf-16"))
 
 
@@ -104,7 +104,7 @@ def deep_nesting(nb: NotebookNode, folder: Path) -> None:
 
 
 def deep_metadata(nb: NotebookNode, folder: Path) -> None:
-    """A table in a table in a table."""
+    """Nested tables, 900 levels deep."""
     deep = '{"x":' * 900 + "{}" + "}" * 900
     nb["metadata"]["deep"] = nb.cells[0]["metadata"]["deep"] = "DEEP"
     _write(folder, json.dumps(nb).replace('"DEEP"', deep))
@@ -133,12 +133,12 @@ def sources_of_wrong_types(nb: NotebookNode, folder: Path) -> None:
 
 
 def wrong_name(nb: NotebookNode, folder: Path) -> None:
-    """The name of a copy."""
+    """A different file name."""
     (folder / "Lora-Math (1).ipynb").write_text(nbformat.writes(nb))
 
 
 def two_notebooks(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A second notebook beside the first."""
+    """A second notebook next to the first."""
     (folder / "Untitled.ipynb").write_text(nbformat.writes(nbformat.v4.new_notebook()))
     return nb
 
@@ -167,7 +167,7 @@ def kernelspec_sage(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def ten_thousand_cells(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """Cells that add one."""
+    """10,000 additional cells."""
     for number in range(10_000):
         nb.cells.append(nbformat.v4.new_code_cell(f"x = {number}", id=f"cell-{number}"))
     return nb
@@ -196,7 +196,7 @@ def wide_tables(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 def many_alignments(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """A hundred cells of formulas that never end."""
+    """A hundred cells of formulas without an end."""
     text = "\\begin{align}\n" * 1400
     nb.cells += [nbformat.v4.new_markdown_cell(text) for _ in range(100)]
     return nb
