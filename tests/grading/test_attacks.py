@@ -36,8 +36,8 @@ CASES = {case.name: case for case in load("attacks")}
 QUICK = {
     "always-equal-float", "daemon-with-socket", "descriptors-in-flight", "duplicated-tests",
     "edited-tests", "forged-record", "forged-zmq", "frames-around", "html-script",
-    "id-escaped-path", "id-formula", "local-course-pkg", "loopback", "lying-tensor",
-    "notebook-is-a-link", "oracle", "own-timestamp", "patched-check", "ptrace", "read-gradebook",
+    "id-escaped-path", "id-formula", "import-answer-key", "local-course-pkg", "loopback", "lying-tensor",
+    "notebook-is-a-link", "oracle", "own-timestamp", "patched-check", "ptrace", "read-gradebook", "read-questions",
     "read-solutions", "references-in-memory", "runner-rewritten", "spoofed-execute-result",
     "stolen-descriptors", "write-results",
 }  # fmt: skip
