@@ -36,10 +36,10 @@ CASES = {case.name: case for case in load("attacks")}
 QUICK = {
     "always-equal-float", "daemon-with-socket", "descriptors-in-flight", "duplicated-tests",
     "edited-tests", "forged-record", "forged-zmq", "frames-around", "html-script",
-    "id-escaped-path", "id-formula", "import-answer-key", "local-course-pkg", "loopback", "lying-tensor",
-    "notebook-is-a-link", "oracle", "own-timestamp", "patched-check", "ptrace", "read-gradebook", "read-questions",
-    "read-solutions", "references-in-memory", "runner-rewritten", "spoofed-execute-result",
-    "stolen-descriptors", "write-results",
+    "id-escaped-path", "id-formula", "import-answer-key", "local-course-pkg", "loopback",
+    "lying-tensor", "notebook-is-a-link", "oracle", "own-timestamp", "patched-check", "ptrace",
+    "read-gradebook", "read-questions", "read-solutions", "references-in-memory",
+    "runner-rewritten", "spoofed-execute-result", "stolen-descriptors", "write-results",
 }  # fmt: skip
 OPTIONS = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
 TWINS = ("Ada-Twin",)  # submitted by a builder, in addition to an attack
