@@ -127,7 +127,7 @@ def parse_questions(name: str, text: str) -> Assignment:
     >>> parse_questions("demo", '[question.double]\\nanswer = "pass"')
     Traceback (most recent call last):
     ...
-    course_pkg.grading.contract.questions.ChecksError: question double: 'compare' is missing
+    course_pkg.grading.contract.questions.ChecksError: question double: it has no properties
     """
     try:
         table = tomllib.loads(text)

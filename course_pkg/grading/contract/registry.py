@@ -125,7 +125,15 @@ def draws_hash(assignment: str) -> str:
         for q in load(assignment).questions.values()
         for p in q.properties
     ]
-    return hashlib.sha256(f"{ast.dump(tree)}{draws}".encode()).hexdigest()
+    return hashlib.sha256(f"{_structure(tree)}{draws}".encode()).hexdigest()
+
+
+def _structure(node: Any) -> Any:
+    """A syntax tree as nested lists that are the same in every Python version."""
+    if isinstance(node, ast.AST):
+        given = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
+        return [type(node).__name__, [(name, _structure(value)) for name, value in given]]
+    return [_structure(item) for item in node] if isinstance(node, list) else repr(node)
 
 
 def checks_hash(assignment: str) -> str:
