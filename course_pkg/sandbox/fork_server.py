@@ -27,7 +27,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from .enter import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, enter, enter_limits_only, libc
+from .enter import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+    enter,
+    enter_limits_only,
+    libc,
+)
 from .limits import ResourceLimits
 from .namespaces import SandboxFailed
 
@@ -194,7 +201,10 @@ def main(arguments: list[str]) -> None:
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the children
+    # The kernel collects the children, and theirs if their parent is killed: a process that nobody
+    # collects would keep its namespace from ending.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for name in preload:
         importlib.import_module(name)
     module, _, function = target.partition(":")

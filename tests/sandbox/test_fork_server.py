@@ -1,7 +1,10 @@
 """The fork server: it reports failures, does not confuse its answers, and ends with its client."""
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -67,3 +70,36 @@ def test_a_server_ends_when_its_client_closes_the_socket():
         server.ready()
         server._socket.close()
         assert server._process.wait(10) == 0
+
+
+ORPHAN = """
+import ctypes, os, signal, sys
+from course_pkg.sandbox.fork_server import ForkServer
+from course_pkg.sandbox.process import SandboxedProcess
+from tests.sandbox.conftest import LIMITS, UID
+from tests.sandbox.test_fork_server import ENVIRONMENT, VIEW
+
+ctypes.CDLL(None).prctl(36, 1)  # orphans become this process's children, and it collects none
+out, into = os.pipe()
+with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as server:
+    server.ready()
+    with SandboxedProcess(VIEW, UID, LIMITS, "orphan") as process:
+        code = "os.write(descriptors[0], b'x'); import time; time.sleep(100)"
+        process.start(server, {"code": "import os; " + code}, [into])
+        assert os.read(out, 1) == b"x"
+        os.kill(process._pid, signal.SIGKILL)  # the parent, outside the namespace, of what runs
+    print("gone")
+"""
+VIEW = policy.View(policy.python_folders(), writable={"/tmp": 2**20})
+
+
+@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+def test_a_sandbox_ends_though_nobody_collects_its_orphans():
+    done = subprocess.Popen(
+        [sys.executable, "-c", ORPHAN], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert done.communicate(timeout=60)[0] == b"gone\n"
+    finally:
+        if done.poll() is None:
+            os.killpg(done.pid, signal.SIGKILL)
