@@ -57,6 +57,8 @@ def running(tmp_path):
         [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, "--jobs", "2"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # Tests that run in the background inherit an ignored SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
         until = time.monotonic() + 120
