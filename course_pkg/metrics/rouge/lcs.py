@@ -15,8 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import isqrt
 
-import numpy as np
-
 Tokens = Sequence[Hashable]
 FREE, CLIPPED, COUNTED = range(3)  # the states of a token in `clipped_union`
 _CACHED_BITS = 2**28  # masks are cached up to 32 MiB in total; others are computed again
@@ -221,6 +219,8 @@ def wlcs_length(reference: Tokens, hypothesis: Tokens, weight: float) -> float:
     >>> wlcs_length("abcd", "abxd", weight=2)
     5.0
     """
+    import numpy as np  # only here: the other functions run without it
+
     numbers: dict[Hashable, int] = {}
     x, y = (
         np.array([numbers.setdefault(token, len(numbers)) for token in tokens], dtype=np.int64)

@@ -11,8 +11,7 @@ Chapter: metrics/rouge.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-
-import numpy as np
+from typing import Any
 
 from course_pkg.metrics.ngrams import clipped_matches, count
 from course_pkg.metrics.rouge import perl
@@ -141,6 +140,8 @@ def skip_bigram_matches(
             f"texts of {longest:,} tokens that share {len(shared):,} words have too many "
             "skip-bigrams to count without a limit; set max_gap (4 is usual)"
         )
+    import numpy as np  # only here: short texts and small gaps are counted without it
+
     numbers = {token: number for number, token in enumerate(shared)}
     columns = zip(
         _columns(hypothesis, numbers, max_gap), _columns(reference, numbers, max_gap), strict=True
@@ -150,8 +151,10 @@ def skip_bigram_matches(
 
 def _columns(
     tokens: Sequence[Hashable], numbers: dict[Hashable, int], max_gap: int | None
-) -> Iterator[np.ndarray]:
-    """Yield for each second word how often every word precedes it within reach."""
+) -> Iterator[Any]:
+    """Yield for each second word an array: how often every word precedes it within reach."""
+    import numpy as np
+
     kinds = np.array([numbers.get(token, len(numbers)) for token in tokens], dtype=np.int64)
     starts = np.arange(len(kinds))
     ends = np.minimum(starts + _reach(len(kinds), max_gap), len(kinds) - 1)
