@@ -74,7 +74,7 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
     inputs, unchanged = session.inputs(name), session.unchanged(name)
     outcomes = [
         _quietly(question.call, answer, i, u, student)
-        for i, u in zip(as_crossing(inputs), unchanged, strict=True)
+        for i, u in zip(inputs, unchanged, strict=True)
     ]
     session.record(name, as_crossing(outcomes))
     return Score(question_id, session.verdict(name))

@@ -13,7 +13,10 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
+from course_pkg.grading.contract.calling import outcome
 from course_pkg.grading.contract.questions import Question, WrongAnswer
+from course_pkg.grading.contract.session import Session
+from course_pkg.grading.contract.verdict import judge
 from course_pkg.grading.gradebook.release import program_path
 from course_pkg.grading.runs.sample_class import named
 
@@ -85,6 +88,15 @@ def with_answers(nb: NotebookNode, answers: dict[str, str]) -> NotebookNode:
     for question, code in answers.items():
         nb.cells[where[question].answer].source = code.strip()
     return nb
+
+
+def points_lost(assignment: str, name: str, answer: object) -> int:
+    """The points that an answer to a question loses on one student's cases."""
+    session = Session(assignment, "ada")
+    key, cases = session.answers, session.cases(name)
+    question = key[name]
+    outcomes = [outcome(question.call, answer, c.inputs, c.unchanged, key.student) for c in cases]
+    return question.points - judge(key, question, cases, outcomes).earned
 
 
 class Course:

@@ -162,18 +162,12 @@ def defined_name(code: str) -> str:
     >>> defined_name("a = 1\\ndef double(x):\\n    return 2 * x")
     'double'
     """
-    node = ast.parse(code).body[-1]
-    match node:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return name
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            return name
-    assigned = [
-        target.id
-        for statement in ast.parse(code).body
-        for target in getattr(statement, "targets", ())
-        if isinstance(target, ast.Name)
-    ]
-    if not assigned:
+    names = []
+    for statement in ast.parse(code).body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            names.append(statement.name)
+        targets = getattr(statement, "targets", ())
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+    if not names:
         raise ChecksError(f"an answer defines nothing: {code[:80]!r}")
-    return assigned[-1]
+    return names[-1]

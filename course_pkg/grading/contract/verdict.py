@@ -6,17 +6,21 @@ This module sees values only; it runs no student's code and shows nothing to a s
 Chapter: appendix/for-instructors.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .answer_key import AnswerKey
 from .draws import Case
-from .questions import Question, WrongAnswer
+from .questions import Property, Question, WrongAnswer
 from .values import encode
 
 UNANSWERED = "not answered yet"
 INCOMPLETE = "no complete answer was submitted"
 MAX_EXPLANATIONS = 2
+
+Agrees = Callable[[WrongAnswer, int], bool]  # does it give what was given for that case?
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,19 @@ def judge(key: AnswerKey, question: Question, cases: list[Case], outcomes: Any) 
         (case, outcome, _reason(key, question, case, outcome))
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
+
+    @functools.cache  # properties share wrong answers, and running one may take a model
+    def agrees(wrong: WrongAnswer, index: int) -> bool:
+        return _agrees(key, question, wrong, *rows[index][:2])
+
     failures: dict[str, Failure | None] = {}
     for prop in question.properties:
-        failed = [row for row in rows if row[0].property == prop.name and row[2] is not None]
-        failures[prop.name] = _failure(key, question, failed, rows) if failed else None
+        failed = [
+            i
+            for i, (case, _, reason) in enumerate(rows)
+            if case.property == prop.name and reason is not None
+        ]
+        failures[prop.name] = _failure(question, prop, rows, failed, agrees) if failed else None
     return Verdict(question, failures)
 
 
@@ -78,27 +91,32 @@ def _reason(key: AnswerKey, question: Question, case: Case, outcome: Any) -> str
     return INCOMPLETE
 
 
-def _failure(key: AnswerKey, question: Question, failed: list, rows: list) -> Failure:
-    case, outcome, reason = min(failed, key=lambda row: len(encode(row[0].inputs)))
+def _failure(
+    question: Question, prop: Property, rows: list, failed: list[int], agrees: Agrees
+) -> Failure:
+    smallest = min(failed, key=lambda index: len(encode(rows[index][0].inputs)))
+    case, outcome, reason = rows[smallest]
     if reason in (UNANSWERED, INCOMPLETE):
         return Failure(reason, case.inputs)
     expected = None if question.variant else case.expected
-    given = outcome.get("value")
-    return Failure(reason, case.inputs, expected, given, _recognize(key, question, failed, rows))
+    recognized = _recognize(question.losing(prop.name), len(rows), failed, agrees)
+    return Failure(reason, case.inputs, expected, outcome.get("value"), recognized)
 
 
-def _recognize(key: AnswerKey, question: Question, failed: list, rows: list) -> tuple[str, ...]:
+def _recognize(
+    losing: list[WrongAnswer], count: int, failed: list[int], agrees: Agrees
+) -> tuple[str, ...]:
     """The wrong answers that give what was given in every failing case of a property.
 
-    Of several, the one comes first that agrees with the answer in most cases of the question.
+    Of several, the one comes first that agrees with the answer in most of the `count` cases.
     """
-    found = []
-    for wrong in question.losing(failed[0][0].property):
-        if all(_agrees(key, question, wrong, *row[:2]) for row in failed):
-            agreeing = sum(_agrees(key, question, wrong, *row[:2]) for row in rows)
-            found.append((-agreeing, wrong.name))
-    best = sorted(found, key=lambda pair: pair[0])[:MAX_EXPLANATIONS]
-    return tuple(name for count, name in best if count == best[0][0])
+    found = [
+        (sum(agrees(wrong, index) for index in range(count)), wrong.name)
+        for wrong in losing
+        if all(agrees(wrong, index) for index in failed)
+    ]
+    most = max((agreeing for agreeing, _ in found), default=0)
+    return tuple(name for agreeing, name in found if agreeing == most)[:MAX_EXPLANATIONS]
 
 
 def _agrees(
