@@ -19,6 +19,7 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 LAYERS = {
     "files": -1,
     "pins": -1,
+    "slider": -1,
     "lm": 0,
     "sandbox": 0,
     "metrics.ngrams": 0,
