@@ -64,7 +64,8 @@ def as_json(verdicts: list[Verdict]) -> str:
             name: failure and {**failure_texts(failure), "recognized": list(failure.recognized)}
             for name, failure in verdict.failures.items()
         }
-        rows.append({"question": verdict.question.name, "failures": failures})
+        row = {"question": verdict.question.name, "failures": failures, "late_s": verdict.late_s}
+        rows.append(row)
     return json.dumps(rows)
 
 

@@ -170,19 +170,50 @@ def test_the_last_complete_answer_counts():
     assert session.verdict("counts").earned == 3
 
 
-def test_an_answer_after_the_deadline_or_before_the_inputs_does_not_count():
-    now = [0.0]
-    session = Session(ASSIGNMENT, "ada", KEY, clock=lambda: now[0])
-    _, right = right_answers()
-    session.record("counts", right)
-    assert session.verdict("counts").earned == 0
-    session.inputs("counts")
-    now[0] = session.questions["counts"].deadline + 0.1
-    session.inputs("counts")
-    session.record("counts", right)
-    verdict = session.verdict("counts")
-    assert verdict.earned == 0
-    assert "came after the question's 60 seconds" in next(iter(verdict.failures.values())).reason
+class Timed:
+    """A session with a clock that the test sets, and the right answer to `counts`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.session = Session(ASSIGNMENT, "ada", KEY, clock=lambda: self.now)
+        _, self.right = right_answers()
+
+    def answer(self, took: float, outcomes: list | None = None):
+        """One call of `check` that takes so many seconds; the verdict after it."""
+        self.session.inputs("counts")
+        self.now += took
+        self.session.record("counts", self.right if outcomes is None else outcomes)
+        return self.session.verdict("counts")
+
+
+def test_an_answer_before_the_inputs_does_not_count():
+    timed = Timed()
+    timed.session.record("counts", timed.right)
+    assert timed.session.verdict("counts").earned == 0
+
+
+def test_a_late_answer_is_named_late():
+    unanswered = [{"unanswered": True}] * len(right_answers()[1])
+    for before in (None, unanswered):
+        timed = Timed()
+        if before:
+            timed.answer(1, before)
+        verdict = timed.answer(65)
+        assert (verdict.earned, verdict.late_s) == (0, 65)
+        reasons = {failure.reason for failure in verdict.failures.values()}
+        assert reasons == {"your answer arrived after 65 s; the limit is 60 s"}
+    timed = Timed()
+    timed.answer(1)
+    assert (timed.answer(65).earned, timed.answer(65).late_s) == (3, 65)  # the first one counts
+    assert timed.answer(1).late_s is None
+
+
+def test_an_early_look_starts_no_clock():
+    timed = Timed()
+    timed.answer(1, [{"unanswered": True}] * len(timed.right))
+    timed.now += 100
+    verdict = timed.answer(59)
+    assert (verdict.earned, verdict.late_s) == (3, None)
 
 
 def test_junk_on_the_socket_ends_the_session_and_keeps_what_was_earned():

@@ -223,19 +223,29 @@ def test_changed_limits_or_a_lost_gradebook_cause_grading_again(school):
 @sandbox
 @pytest.mark.slow
 def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypatch):
-    """One student's run fails, and another's checker writes results for an unknown question."""
+    """One student's run fails, and another's checker writes results for an unknown question.
+
+    An answer that came too late is not such a failure: it is a state, and the run names it.
+    """
     run = grader.ForkServers.run_submission
 
     def failing(servers, student, *rest):
         if student == "stu":
             raise OSError("the disk is on fire")
         result = run(servers, student, *rest)
+        if student == "half":
+            result.verdicts = result.verdicts.replace(b'"late_s": null', b'"late_s": 65.0', 1)
+            return result
         result.verdicts = result.verdicts.replace(b'"counts"', b'"no-such-question"')
         return result
 
     with monkeypatch.context() as patch:
         patch.setattr(grader.ForkServers, "run_submission", failing)
-        records = school.grade(limits=LIMITS, regrade=True, students=("stu", "int"))
+        records = school.grade(limits=LIMITS, regrade=True, students=("half", "int", "stu"))
+    late = records.pop("half")
+    assert (late.state, grader.exit_code([late])) == (State.ANSWER_LATE, 1)
+    assert "arrived after 65 s; the limit is 60 s" in late.reason and late.score == 21
+    assert school.known("half", LIMITS) == late
     assert {r.state for r in records.values()} == {State.GRADING_ERROR}
     assert "the disk is on fire" in records["stu"].reason and records["int"].score == 0
     assert grader.exit_code(list(records.values())) == 4

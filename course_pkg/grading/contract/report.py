@@ -31,7 +31,7 @@ def as_record(verdict: Verdict) -> QuestionRecord:
         )
         for name, failure in verdict.failures.items()
     }
-    return question_record(question, failures)
+    return question_record(question, failures, verdict.late_s)
 
 
 def failure_texts(failure: Failure) -> dict[str, str | None]:

@@ -2,21 +2,22 @@
 
 The same `Session` serves a reader in the notebook's own process and a student behind a socket.
 Inputs go out; nothing that comes in is judged until `verdict` is called, so a session can't be
-used as an oracle. The last complete answer within a question's deadline, counted from the first
-look at its inputs, is the one that counts.
+used as an oracle. The last complete answer that came in time counts. The time of a question runs
+from the last look at its inputs, so looking early, before the answer is finished, costs nothing.
 
 Chapter: appendix/for-instructors.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from . import registry
 from .answer_key import AnswerKey, answer_key
 from .draws import Case, draw_cases, draw_variant
 from .seeds import PUBLIC_KEY, question_rng
-from .verdict import Verdict, judge, lost
+from .verdict import Verdict, is_unanswered, judge, lost
 
 
 class Session:
@@ -44,7 +45,7 @@ class Session:
         self._cases: dict[str, list[Case]] = {}
         self._opened: dict[str, float] = {}
         self._outcomes: dict[str, Any] = {}
-        self._late: set[str] = set()
+        self._late: dict[str, float] = {}
 
     def variant(self, name: str) -> Any:
         """The student's own case of a variant. Raises UnknownQuestion."""
@@ -53,9 +54,9 @@ class Session:
         return draw_variant(self.answers, registry.find(variants, name, known), self.student)
 
     def inputs(self, name: str) -> list[Any]:
-        """The inputs of a question's cases, in order; starts its deadline at the first call."""
+        """The inputs of a question's cases, in order; every call starts the question's time."""
         cases = self.cases(name)
-        self._opened.setdefault(name, self.clock())
+        self._opened[name] = self.clock()
         return [case.inputs for case in cases]
 
     def unchanged(self, name: str) -> list[bool]:
@@ -67,20 +68,21 @@ class Session:
         question, opened = self.answers[name], self._opened.get(name)
         if opened is None or not isinstance(outcomes, list):
             return
-        if self.clock() - opened > question.deadline:
-            self._late.add(name)
+        took = self.clock() - opened
+        if took > question.deadline:
+            self._late[name] = took
         elif len(outcomes) == len(self.cases(name)):
             self._outcomes[name] = outcomes
+            self._late.pop(name, None)
 
     def verdict(self, name: str) -> Verdict:
         """The verdict on one question, as things are now."""
-        question = self.answers[name]
-        if name in self._outcomes:
-            return judge(self.answers, question, self.cases(name), self._outcomes[name])
-        if name in self._late:
-            reason = f"the answer came after the question's {question.deadline:g} seconds"
-            return lost(question, reason)
-        return lost(question)
+        question, late_s = self.answers[name], self._late.get(name)
+        outcomes = self._outcomes.get(name)
+        if outcomes is None or (late_s and all(map(is_unanswered, outcomes))):
+            return lost(question, late_s=late_s)
+        verdict = judge(self.answers, question, self.cases(name), outcomes)
+        return replace(verdict, late_s=late_s)
 
     def verdicts(self) -> list[Verdict]:
         """The verdict on every question of the assignment."""

@@ -46,10 +46,14 @@ class PropertyRecord:
 
 @dataclass(frozen=True)
 class QuestionRecord:
-    """What one question earned, property by property."""
+    """What one question earned, property by property.
+
+    late_s: if the last answer came too late to count, the seconds that it took; else None.
+    """
 
     question: str
     properties: tuple[PropertyRecord, ...]
+    late_s: float | None = None
 
     @property
     def points(self) -> int:
@@ -63,14 +67,16 @@ class QuestionRecord:
 
 
 def question_record(
-    question: Question, failures: Mapping[str, FailureRecord | None]
+    question: Question,
+    failures: Mapping[str, FailureRecord | None],
+    late_s: float | None = None,
 ) -> QuestionRecord:
-    """The record of a question. failures: one for each property, by name."""
+    """The record of a question. failures: by property. late_s: as in the verdict."""
     properties = (
         PropertyRecord(p.name, p.says, p.hint, p.points, failures[p.name])
         for p in question.properties
     )
-    return QuestionRecord(question.name, tuple(properties))
+    return QuestionRecord(question.name, tuple(properties), late_s)
 
 
 def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:

@@ -40,10 +40,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an answer to a question earned. failures: by property; None if it was earned."""
+    """What an answer to a question earned. failures: by property; None if it was earned.
+
+    late_s: if the last answer came too late to count, the seconds that it took; else None.
+    """
 
     question: Question
     failures: dict[str, Failure | None]
+    late_s: float | None = None
 
     @property
     def earned(self) -> int:
@@ -75,9 +79,29 @@ def judge(key: AnswerKey, question: Question, cases: list[Case], outcomes: Any) 
     return Verdict(question, failures)
 
 
-def lost(question: Question, reason: str = UNANSWERED) -> Verdict:
-    """The verdict if nothing was submitted that can be judged: every property is lost."""
-    return Verdict(question, {p.name: Failure(reason) for p in question.properties})
+def lost(question: Question, reason: str = UNANSWERED, late_s: float | None = None) -> Verdict:
+    """The verdict if nothing was submitted that can be judged: every property is lost.
+
+    late_s: the seconds that the answer took, if it came too late; it then replaces the reason.
+    """
+    if late_s is not None:
+        reason = f"your answer {late(late_s, question.deadline)}"
+    return Verdict(question, {p.name: Failure(reason) for p in question.properties}, late_s)
+
+
+def late(seconds: float, limit: float) -> str:
+    """That an answer came too late, in words.
+
+    >>> late(65.04, 60)
+    'arrived after 65 s; the limit is 60 s'
+    """
+    digits = 0 if seconds >= limit + 1 else 1
+    return f"arrived after {max(seconds, limit + 0.1):.{digits}f} s; the limit is {limit:g} s"
+
+
+def is_unanswered(outcome: Any) -> bool:
+    """Whether an outcome is that of an answer that is still to be written."""
+    return isinstance(outcome, dict) and outcome.get("unanswered") is True
 
 
 def _reason(key: AnswerKey, question: Question, case: Case, outcome: Any) -> str | None:

@@ -79,12 +79,15 @@ def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[Que
 
 
 def _question(row: Any, question: Question) -> QuestionRecord:
-    _require(row, {"question", "failures"})
+    _require(row, {"question", "failures", "late_s"})
     if row["question"] != question.name:
         raise ValueError(f"expected the question {question.name}")
     _require(row["failures"], {p.name for p in question.properties})
     failures = {name: _failure(question, found) for name, found in row["failures"].items()}
-    return question_record(question, failures)
+    late_s = row["late_s"]
+    if late_s is not None and not (type(late_s) in (int, float) and 0 < late_s < 1e6):
+        raise ValueError(f"{question.name}: late_s is not a number of seconds")
+    return question_record(question, failures, late_s)
 
 
 def _failure(question: Question, row: Any) -> FailureRecord | None:

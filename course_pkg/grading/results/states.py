@@ -16,6 +16,7 @@ class State(StrEnum):
     """
 
     GRADED = "graded"
+    ANSWER_LATE = "answer-late"
     CELL_TIMED_OUT = "cell-timed-out"
     TIMED_OUT = "timed-out"
     KERNEL_DIED = "kernel-died"
@@ -39,6 +40,7 @@ class State(StrEnum):
 
 _MEANINGS = {
     State.GRADED: "every cell was run",
+    State.ANSWER_LATE: "one or more answers came after their question's time limit and don't count",
     State.CELL_TIMED_OUT: "one or more cells took too long and were interrupted; the others ran",
     State.TIMED_OUT: "the time limit of the submission was reached; later cells were not run",
     State.KERNEL_DIED: "the kernel died; later cells were not run",

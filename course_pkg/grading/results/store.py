@@ -153,6 +153,7 @@ def _record(fields: dict[str, Any]) -> Record:
                 PropertyRecord(**{**p, "failure": p["failure"] and _failure(p["failure"])})
                 for p in q["properties"]
             ),
+            q["late_s"],
         )
         for q in fields["questions"]
     )

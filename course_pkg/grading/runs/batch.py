@@ -22,7 +22,8 @@ from nbformat.v4 import new_notebook
 from course_pkg.sandbox.probe import SandboxState
 
 from ..contract import registry
-from ..contract.stored import nothing_earned
+from ..contract.stored import QuestionRecord, nothing_earned
+from ..contract.verdict import late
 from ..feedback import outputs
 from ..feedback.graded_notebook import with_results
 from ..gradebook.gradebook import CourseGradebook
@@ -158,12 +159,15 @@ class Batch:
         except ValueError as error:
             if state != State.GRADING_ERROR:
                 state, reason = State.GRADING_ERROR, f"the checker gave no verdict: {error}"[:500]
+        late_answers = self._late(questions)
+        if late_answers and state == State.GRADED:
+            state, reason, late_answers = State.ANSWER_LATE, "; ".join(late_answers)[:500], ()
         record = self._record(
             submission,
             state,
             reason,
             questions=questions,
-            remarks=assembled.remarks + result.remarks,
+            remarks=assembled.remarks + result.remarks + late_answers,
             start_s=round(result.start_s, 3),
             run_s=round(result.run_s, 3),
             peak_bytes=result.peak_bytes,
@@ -176,6 +180,15 @@ class Batch:
         shown = dict(zip(places, cleaned, strict=True))
         return Graded(
             record, with_results(notebook, record, self.questions_by_cell, shown), files.beside
+        )
+
+    def _late(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
+        """For each question whose last answer came too late: that it did, in words."""
+        return tuple(
+            f"the answer to {q.question} {late(q.late_s, self.questions[q.question].deadline)}"
+            + ("; an earlier answer counts" if q.earned else "")
+            for q in questions
+            if q.late_s
         )
 
     def _record(
