@@ -19,15 +19,19 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_FRAMES = 20  # each one is a picture in the page
-# Hidden frames keep their place, so that the page doesn't jump and SVG definitions stay valid.
+# Hidden frames keep their place, so that the page doesn't jump and SVG definitions stay valid: two
+# frames may define the same clip path, and the first definition counts.
 STYLE = """
 .course-slider .frames{display:grid}
 .course-slider .frame{grid-area:1/1;visibility:hidden;min-width:0;overflow-x:auto}
 .course-slider .frame.shown{visibility:visible}
 .course-slider .frame svg{max-width:100%;height:auto}
-.course-slider .control{display:flex;gap:.6em;align-items:center;margin:.4em 0;flex-wrap:wrap}
-.course-slider input{flex:1 1 10em;max-width:24em;min-width:6em}
-.course-slider button{min-width:2.4em;min-height:2.4em}
+.course-slider clipPath *{visibility:visible}
+.course-slider .control{display:flex;flex-wrap:wrap;gap:.6em;align-items:center;max-width:36em}
+.course-slider .control span{flex-basis:100%}
+.course-slider input{flex:1 1 6em;min-width:6em;accent-color:#2f7ebc}
+.course-slider button{width:2.4em;height:2.4em;border:1px solid #767676;border-radius:6px}
+.course-slider button{background:none;color:inherit}
 .course-slider output{font-weight:600;font-variant-numeric:tabular-nums}
 @media print{.course-slider .control{display:none}}
 """

@@ -65,3 +65,17 @@ def test_the_reader_moves_through_the_frames(tmp_path: Path):
         assert visible() == ["low"]
         page.get_by_label("previous").click()  # already at the start
         assert (visible(), tab.problems) == (["low"], [])
+
+
+@pytest.mark.browser
+def test_a_line_is_drawn_in_every_frame(tmp_path: Path):
+    """The frames' equal clip paths have one id; hiding the first frame must not hide the others."""
+    file = tmp_path / "page.html"
+    with plt.rc_context({"svg.hashsalt": "course"}):  # as in the book: equal paths, equal ids
+        file.write_text(slider(figures(), "slope", "A line.", start=3)._repr_html_())
+    with running() as browser:
+        page = Tab(browser).open(file)
+        shown = page.locator(".frame.shown svg")
+        whole = shown.screenshot()
+        shown.evaluate("e => e.querySelector('[clip-path]').remove()")
+        assert shown.screenshot() != whole
