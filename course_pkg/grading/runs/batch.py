@@ -32,8 +32,9 @@ from ..results.records import Record, checked_results
 from ..results.states import State
 from ..results.store import Store, code_hash, content_key
 from ..submissions import assemble, read_notebook
-from ..submissions.collect import Files, Refused, Submission
+from ..submissions.folders import Refused
 from ..submissions.names import valid_student
+from ..submissions.submission import Files, Submission
 from .grade_submission import ForkServers
 from .options import NoSandbox, Options
 from .progress import ProgressDisplay

@@ -8,7 +8,8 @@ Chapter: appendix/for-instructors.
 
 import os
 import stat
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -79,6 +80,16 @@ class Folder:
             except OSError as error:
                 raise Refused(f"{shown('/'.join(path))} can't be read ({error})") from None
 
+    def modified(self, path: Parts) -> datetime | None:
+        """When the file was last modified, in UTC; None if that can't be found out."""
+        with suppress(OSError, Refused, OverflowError, ValueError):
+            fd = self._open(path)
+            try:
+                return datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
+            finally:
+                os.close(fd)
+        return None
+
     def _open(self, path: Parts) -> int:
         """A descriptor of a file or folder, opened name by name without following links."""
         with ExitStack() as stack:
@@ -109,5 +120,5 @@ def read_bounded(file: BinaryIO, limit: int, path: Parts) -> bytes:
     while chunk := file.read(_CHUNK):
         data += chunk
         if len(data) > limit:
-            raise Refused(f"{shown('/'.join(path))} is too large: at most {limit:,} bytes are left")
+            raise Refused(f"{shown('/'.join(path))} is too large: more than {limit:,} bytes")
     return bytes(data)
