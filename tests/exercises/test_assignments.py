@@ -1,6 +1,7 @@
 """What must hold for every assignment. Nothing here knows a particular one."""
 
 import ast
+import itertools
 import re
 
 import nbformat
@@ -105,6 +106,18 @@ def test_variants_differ_and_every_one_tells_the_wrong_answers(assignment):
         for question in key.assignment.questions.values():
             if question.variant:
                 assert session.cases(question.name)
+
+
+def test_a_classmates_numbers_rarely_fit(assignment):
+    key = answer_key(assignment)
+    for question in key.assignment.questions.values():
+        if not question.variant:
+            continue
+        cases = [draw_variant(key, question.variant, f"student-{i}") for i in range(120)]
+        right = [key.expected(question, case) for case in cases]
+        pairs = list(itertools.permutations(right, 2))
+        fit = sum(key.difference(question, "value", mine, other) is None for mine, other in pairs)
+        assert fit <= 0.05 * len(pairs), (question.name, fit / len(pairs))
 
 
 def test_cases_depend_on_key_and_student_and_on_nothing_else(assignment):

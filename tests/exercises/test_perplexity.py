@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from course_pkg.grading.contract.answer_key import answer_key
+from course_pkg.grading.contract.draws import draw_variant
+
 from .assignments import points_lost
-from course_pkg.grading.contract.calling import outcome
-from course_pkg.grading.contract.session import Session
-from course_pkg.grading.contract.verdict import judge
 
 
 def batch_with_labels_and_lists(model, input_ids, attention_mask):
@@ -45,6 +45,11 @@ def sliding_without_last_tokens(model, input_ids, window, stride):
         done = int(costs.count_nonzero())
         costs[done + 1 : start + len(part)] = new[max(done - start, 0) :]
     return costs.sum(), len(costs) - 1
+
+
+def test_without_a_name_there_is_the_exercise_of_the_documents():
+    case = draw_variant(answer_key("perplexity"), "by-hand", "")
+    assert (case["length"], case["mean_log_probability"]) == (100, -2.5)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,15 @@ def assignments() -> list[str]:
     return sorted(p.parent.name.replace("_", "-") for p in CHECKS.glob("*/questions.toml"))
 
 
+def has_checks(assignment: str) -> bool:
+    """Whether the assignment has checks; any other is a plain nbgrader assignment, or none.
+
+    >>> has_checks("lora-math"), has_checks("ps1")
+    (True, False)
+    """
+    return assignment in assignments()
+
+
 def split(question_id: str) -> tuple[str, str]:
     """The assignment and the question of an id.
 
@@ -115,8 +124,8 @@ def draws_hash(assignment: str) -> str:
     Comments, docstrings and the texts of `questions.toml` are not part of it, so that fixing a
     typo in a hint does not give every student new cases.
     """
-    tree = ast.parse((folder(assignment) / "cases.py").read_text("utf-8"))
-    for node in ast.walk(tree):
+    trees = [ast.parse(p.read_text("utf-8")) for p in sorted(folder(assignment).glob("*.py"))]
+    for node in (node for tree in trees for node in ast.walk(tree)):
         kinds = ast.Module | ast.FunctionDef | ast.ClassDef
         if isinstance(node, kinds) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
@@ -125,7 +134,7 @@ def draws_hash(assignment: str) -> str:
         for q in load(assignment).questions.values()
         for p in q.properties
     ]
-    return hashlib.sha256(f"{_structure(tree)}{draws}".encode()).hexdigest()
+    return hashlib.sha256(f"{[_structure(tree) for tree in trees]}{draws}".encode()).hexdigest()
 
 
 def _structure(node: Any) -> Any:

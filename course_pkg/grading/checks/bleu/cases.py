@@ -10,45 +10,9 @@ from random import Random
 
 from course_pkg.metrics.bleu.score import BleuScore, corpus_bleu
 
-NOUNS = ("cat", "dog", "fox", "boy", "girl", "horse", "child", "farmer")
-PLACES = ("mat", "bench", "table", "roof", "bridge", "stairs", "gate", "path")
-VERBS = ("sat", "slept", "stood", "waited", "lay", "rested")
-PREPOSITIONS = ("on", "under", "near", "behind", "beside", "by")
-ADJECTIVES = ("big", "small", "brown", "white", "gray")
-ENDS = ("today", "again", "outside", "alone")
-WORDS = [*NOUNS, *PLACES, *VERBS, *PREPOSITIONS, *ADJECTIVES, *ENDS]
+from .by_hand import WORDS, one_reference, two_references
 
-
-def one_reference(rng: Random | None) -> dict:
-    """A reference and a shorter candidate that share a run of three words and none of four."""
-    if rng is None:
-        return {"reference": "the cat sat on the mat", "candidate": "a cat sat on mat"}
-    noun, verb, on, place = map(rng.choice, (NOUNS, VERBS, PREPOSITIONS, PLACES))
-    (big, red), (end, other) = rng.sample(ADJECTIVES, 2), rng.sample(ENDS, 2)
-    reds = rng.choice([("", ""), (red, ""), (red, red)])
-    ends = rng.choice([("", ""), (end, end), (end, ""), (end, other)])
-    r = f"the {rng.choice(['', big])} {noun} {verb} {on} the {reds[0]} {place} {ends[0]}".split()
-    c = f"a {noun} {verb} {on} {reds[1]} {place} {ends[1]}".split()
-    if abs(len(c) / len(r) - len(_string(c)) / len(_string(r))) < 0.02:
-        return one_reference(rng)  # counting letters would give the same penalty
-    return {"reference": _string(r), "candidate": _string(c)}
-
-
-def two_references(rng: Random | None) -> dict:
-    """A candidate that repeats itself; the closest reference is longer, the other one shorter."""
-    if rng is None:
-        references = ["there is a black cat on the mat", "the cat likes the mat"]
-        return {"candidate": "the cat the cat on the mat", "references": references}
-    noun, on, place, end = map(rng.choice, (NOUNS, PREPOSITIONS, PLACES, ENDS))
-    tail = f"{noun} {rng.choice(['', 'sitting', 'waiting'])} {on} the {place}"
-    ends = rng.choice([("", ""), (end, ""), (end, end)])
-    candidate = f"the {noun} the {tail} {ends[0]}".split()
-    longer = rng.randint(1, min(2, len(candidate) - 6))  # the closest has so many words more
-    adjectives = rng.sample(ADJECTIVES, longer + (ends[0] != ends[1]))
-    closest = f"there is a {_string(adjectives)} {tail} {ends[1]}".split()
-    more = rng.choice(["", "indeed", "very much"][: len(candidate) - longer - 5])
-    references = [_string(closest), _string(f"the {noun} likes the {place} {more}".split())]
-    return {"candidate": _string(candidate), "references": rng.sample(references, 2)}
+__all__ = ["one_reference", "two_references"]  # and every function that questions.toml names
 
 
 def _bleu(inputs: dict, **options: str | bool) -> BleuScore:
@@ -72,6 +36,9 @@ def counts_expected(inputs: dict) -> list[tuple[int, int]]:
     return list(zip(_bleu(inputs).matches, _bleu(inputs).totals, strict=True))
 
 
+by_hand_clipping_expected = counts_expected
+
+
 def by_hand_brevity_penalty_expected(case: dict) -> tuple[float, float]:
     swapped = dict(zip(case, reversed(case.values()), strict=True))
     return _bleu(case).brevity_penalty, _bleu(swapped).brevity_penalty
@@ -83,7 +50,6 @@ def by_hand_scores_expected(case: dict) -> tuple[float, float]:
 
 closest_length_expected = _score("reference_length")
 brevity_penalty_expected = _score("brevity_penalty")
-by_hand_clipping_expected = _score("matches")
 by_hand_two_references_expected = _score("reference_length", "brevity_penalty", "score")
 corpus_expected = _score("score", smoothing="none")
 sentence_expected = _score("score", effective_order=True)
