@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from course_pkg.metrics.meteor.search import Search
-from course_pkg.metrics.meteor.wordnet import Synonyms
 from course_pkg.metrics.tokenizers import porter_stem
+from course_pkg.metrics.wordnet import Synonyms
 
 EXACT_STATES = 3000  # partial alignments at one position; with more, a beam search is used
 BEAM = 40  # the width of the Java tool's beam

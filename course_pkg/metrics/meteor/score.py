@@ -4,7 +4,7 @@
     penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
 
 m is the number of matched words, w the weight of a match, which depends on its stage. The
-alignment is computed in `meteor.alignment`; `meteor.wordnet` decides which words are synonyms.
+alignment is computed in `meteor.alignment`; `metrics.wordnet` decides which words are synonyms.
 Not included: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and
 the Java tool's own tokenizer and stemmer (Snowball; here all versions use Porter's).
 
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from course_pkg.metrics.arguments import text_list
 from course_pkg.metrics.meteor.alignment import STAGES, Match, best_alignment, match_candidates
-from course_pkg.metrics.meteor.wordnet import Synonyms, SynonymSets, open_wordnet
 from course_pkg.metrics.tokenizers import tokenize as split_words
+from course_pkg.metrics.wordnet import Synonyms, SynonymSets, open_wordnet
 
 LONGEST = 2000  # words in a text; METEOR compares sentences
 

@@ -10,11 +10,11 @@ van Rijsbergen 1979, "Information Retrieval", chapter 7 (F). Chapter: metrics/ro
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from course_pkg.metrics.arguments import text_list
 from course_pkg.metrics.rouge import perl
-from course_pkg.metrics.rouge.tokens import Stem, rouge_tokens, sentences
+from course_pkg.metrics.rouge.tokens import Stem, lookup_table, rouge_tokens, sentences
 from course_pkg.metrics.tokenizers import Tokenizer
 
 MODES = ("paper", perl.MODE)
@@ -46,6 +46,7 @@ class RougeScore:
 
     precision: the share of the hypothesis that matches; recall: the share of the reference;
     fmeasure: their weighted harmonic mean. overlaps: one per reference, in the given order.
+    stemming: how words were stemmed, see `tokens.lookup_table`; report it with the score.
     Source: Lin 2004, equations 2 to 4.
 
     >>> RougeScore(1.0, 0.5, f_measure(1.0, 0.5), (Overlap(3, 3, 6),)).fmeasure
@@ -56,6 +57,7 @@ class RougeScore:
     recall: float
     fmeasure: float
     overlaps: tuple[Overlap, ...] = ()
+    stemming: str = field(default="none", compare=False)
 
 
 def f_measure(precision: float, recall: float, beta: float = 1.0) -> float:
@@ -172,6 +174,8 @@ def score_texts(
     """
     multi = check_options(beta, multi, mode)
     references = text_list(references, "reference")
+    table, stemming = lookup_table(stem, mode)
+    stem = table if stem is True and mode == perl.MODE else stem
 
     def tokens(text: str) -> list:
         parts = sentences(text) if lines else [text]
@@ -180,7 +184,7 @@ def score_texts(
 
     hypothesis_tokens = tokens(hypothesis)
     overlaps = [overlap(hypothesis_tokens, tokens(text)) for text in references]
-    return _combine(overlaps, beta, multi, weight, mode)
+    return replace(_combine(overlaps, beta, multi, weight, mode), stemming=stemming)
 
 
 def _one(overlap: Overlap, beta: float, weight: float, mode: str) -> tuple[float, float, float]:

@@ -3,8 +3,9 @@
 Papers that report "ROUGE-1.5.5" used this script, so its results can be reproduced here. It differs
 in six ways; `score`, `counts` and `tokens` call this module in that mode, and only then:
 
-1. Stemming: step 4 of Porter's rules may remove -ment and -ent after another suffix, and irregular
-   forms are not stemmed after they are looked up (`stem`).
+1. Stemming: irregular forms are looked up in WordNet's exception files and not stemmed; step 4 of
+   Porter's rules may remove -ment and -ent after another suffix (`stem`). The script has WordNet
+   2.0's files; version 3.0, which most systems have, adds six plurals, such as "ashes".
 2. ROUGE-L is the summary-level one, `rouge_lsum`.
 3. ROUGE-W weighs the length of a reference twice, works line by line, and looks for gaps only in
    the reference (`weighted_hits`, `wlcs_union`).

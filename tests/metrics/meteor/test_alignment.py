@@ -14,8 +14,8 @@ from course_pkg.metrics.meteor.alignment import (
     match_candidates,
 )
 from course_pkg.metrics.meteor.search import most_matches
-from course_pkg.metrics.meteor.wordnet import SynonymSets
 from course_pkg.metrics.tokenizers import porter_stem
+from course_pkg.metrics.wordnet import SynonymSets
 
 WORDS = ["a", "the", "cat", "cats", "run", "runs", "running", "sprint"]
 OWN = SynonymSets([{"run", "sprint"}, {"cat", "runs"}, {"the", "a", "cats"}])

@@ -3,12 +3,14 @@
 import random
 import sys
 import time
+from functools import partial
 from subprocess import check_output
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course_pkg.metrics.rouge import tokens
 from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n, rouge_s, rouge_su, rouge_w
 
 ALL = {
@@ -269,6 +271,24 @@ def test_beta_stemming_and_tokenizer_change_the_score():
     with pytest.warns(UserWarning, match="unicode"):
         assert rouge_n("猫坐在垫子上", "猫在垫子上").fmeasure == 0
     assert rouge_l("猫坐在垫子上", "猫在垫子上", tokenize="unicode").recall == 1
+
+
+def test_the_perl_tools_own_values_with_stemming(monkeypatch):
+    # Printed by ROUGE-1.5.5.pl -n 2 -m -2 4 -u -w 1.2, with WordNet 2.0's exceptions; R, P, F.
+    forms = {"children": "child", "better": "well", "bled": "bleed", "feet": "foot"}
+    monkeypatch.setattr(tokens, "irregular_forms", lambda: forms | {"after": "after"})
+    x = "the children were better\nand bled from their feet after the accidental fight"
+    y = "a child was well and bleeds\nfrom a foot after accidents"
+    expected = {
+        rouge_n: (0.72727, 0.61538, 0.66666),
+        ALL["2"]: (0.40000, 0.33333, 0.36363),
+        rouge_l: (0.72727, 0.61538, 0.66666),
+        rouge_w: (0.42063, 0.50101, 0.45731),
+        partial(rouge_su, max_gap=4): (0.56000, 0.45161, 0.50000),
+    }
+    for score, (recall, precision, f) in expected.items():
+        assert values(score(x, y, stem=True, mode="rouge155")) == (precision, recall, f), score
+    assert rouge_n(x, y, stem={}, mode="rouge155").recall < 0.72727
 
 
 @pytest.mark.slow

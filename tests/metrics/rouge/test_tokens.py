@@ -4,6 +4,8 @@ import warnings
 
 import pytest
 
+from course_pkg.metrics.rouge import tokens
+from course_pkg.metrics.rouge.score import rouge_n
 from course_pkg.metrics.rouge.tokens import rouge_tokens, sentences
 
 CHINESE = "大语言模型的评测。"
@@ -47,6 +49,29 @@ def test_irregular_forms_are_looked_up_before_the_rules_apply():
     text, forms = "mice ate running mouse", {"mice": "mouse", "ate": "eat", "running": "jogs"}
     assert rouge_tokens(text, stem=forms) == ["mous", "ate", "jog", "mous"]
     assert rouge_tokens(text, stem=forms, mode="rouge155") == ["mouse", "ate", "jogs", "mous"]
+
+
+def test_the_perl_mode_looks_up_wordnet_s_irregular_forms(monkeypatch):
+    monkeypatch.setattr(tokens, "irregular_forms", lambda: {"feet": "foot", "after": "after"})
+    text = "feet after feelings"
+    assert rouge_tokens(text, stem=True, mode="rouge155") == ["foot", "after", "feel"]
+    assert rouge_tokens(text, stem={}, mode="rouge155") == ["feet", "after", "feel"]
+    assert rouge_tokens(text, stem=True) == ["feet", "after", "feel"]
+
+
+def test_a_score_says_how_words_were_stemmed(monkeypatch):
+    def stemming(stem, mode="rouge155"):
+        return rouge_n("my feet", "a foot", stem=stem, mode=mode).stemming
+
+    assert stemming(False) == "none"
+    assert stemming(True, "paper") == stemming({}) == "Porter"
+    assert stemming({"feet": "foot"}) == "given forms, then Porter"
+    monkeypatch.setattr(tokens, "irregular_forms", lambda: {"feet": "foot"})
+    assert stemming(True) == "WordNet's irregular forms, then Porter"
+    monkeypatch.setattr(tokens, "irregular_forms", lambda: None)
+    with pytest.warns(UserWarning, match="WordNet is not installed.* wordnet-base") as caught:
+        assert stemming(True) == "Porter; WordNet not found"
+    assert len(caught) == 1  # not one for each text
 
 
 def test_sentences_are_the_nonempty_lines():

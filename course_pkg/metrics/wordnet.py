@@ -1,8 +1,10 @@
-"""Which words are synonyms: from WordNet's index files if installed, or from your own sets.
+"""Synonyms and irregular forms of English: from WordNet's files if installed, or your own sets.
 
 Two words are synonyms if they have a sense in common. A source of synonyms is any object with a
 method `senses(word)` that returns the set of that word's senses. WordNet's senses are its synsets.
-The index files list the synsets of each word, so the much larger data files are not read.
+The index files list the synsets of each word, so the much larger data files are not read. The
+exception files (noun.exc, …) list the forms that no rule finds: METEOR looks up their synonyms, and
+ROUGE-1.5.5 stems by them.
 
 Not included: parts of speech, definitions, relations between synsets, multi-word entries.
 
@@ -17,8 +19,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Protocol
-
-import nltk.data
 
 # (ending, what replaces it) for each part of speech, as morphy(7) lists them.
 ENDINGS = {
@@ -81,14 +81,11 @@ class WordNet:
     def __init__(self, folder: Path | zipfile.Path) -> None:
         self.folder = folder
         self._index: dict[str, list[str]] = {}
-        self._exceptions: dict[tuple[str, str], list[str]] = {}
+        self._exceptions = {part: read_exceptions(folder, part) for part in RULES}
         self._known: dict[str, frozenset[Hashable]] = {}
         for part in RULES:
             lines = (folder / f"index.{part}").read_text("utf-8").splitlines()
             self._index[part] = sorted(line for line in lines if not line.startswith(" "))
-            for line in (folder / f"{part}.exc").read_text("utf-8").splitlines():
-                inflected, *bases = line.split()
-                self._exceptions[part, inflected] = bases
 
     def senses(self, word: str) -> frozenset[Hashable]:
         """Return the synsets of a word and of its base forms, as (part of speech, offset)."""
@@ -105,8 +102,8 @@ class WordNet:
     def _forms(self, word: str, part: str) -> Iterator[str]:
         """Yield the word and its possible base forms, from the exceptions or else by the rules."""
         yield word
-        if (part, word) in self._exceptions:
-            yield from self._exceptions[part, word]
+        if word in self._exceptions[part]:
+            yield from self._exceptions[part][word]
             return
         for ending, replacement in RULES[part]:
             if word.endswith(ending) and len(word) > len(ending):
@@ -122,6 +119,16 @@ class WordNet:
         return fields[-int(fields[2]) :]
 
 
+def read_exceptions(folder: Path | zipfile.Path, part: str) -> dict[str, list[str]]:
+    """Read an exception file: the base forms of each irregular form of a part of speech.
+
+    part: "noun", "verb", "adj" or "adv". Raises FileNotFoundError if the file is missing.
+    Source: wndb(5).
+    """
+    lines = (folder / f"{part}.exc").read_text("utf-8").splitlines()
+    return {inflected: bases for inflected, *bases in map(str.split, lines)}
+
+
 def find_wordnet() -> Path | zipfile.Path | None:
     """Find the folder of WordNet's files on this machine, or return None.
 
@@ -132,6 +139,8 @@ def find_wordnet() -> Path | zipfile.Path | None:
     >>> folder is None or (folder / "index.noun").is_file()
     True
     """
+    import nltk.data  # imported here because nltk is slow to import
+
     folders = [Path(os.environ["WNSEARCHDIR"])] if os.environ.get("WNSEARCHDIR") else []
     if os.environ.get("WNHOME"):
         folders.append(Path(os.environ["WNHOME"], "dict"))
@@ -148,3 +157,22 @@ def open_wordnet() -> WordNet | None:
     """Open this machine's WordNet, once per process; None if it is not installed."""
     folder = find_wordnet()
     return None if folder is None else WordNet(folder)
+
+
+@cache
+def irregular_forms() -> dict[str, str] | None:
+    """Read the first base form of each irregular form, once; None if WordNet is not installed.
+
+    If parts of speech disagree, the last in the alphabet counts, as in ROUGE-1.5.5's database. (In
+    WordNet 3.0 that affects better and best, which become well, and testes.)
+    Source: ROUGE-1.5.5, buildExeptionDB.pl.
+
+    >>> forms = irregular_forms()
+    >>> forms is None or (forms["feet"], forms["better"]) == ("foot", "well")
+    True
+    """
+    folder = find_wordnet()
+    if folder is None:
+        return None
+    files = [read_exceptions(folder, part) for part in sorted(RULES)]
+    return {form: bases[0] for forms in files for form, bases in forms.items()}

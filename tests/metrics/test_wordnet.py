@@ -2,11 +2,12 @@
 
 import zipfile
 
+import nltk.data
 import pytest
 
-from course_pkg.metrics.meteor import wordnet
+from course_pkg.metrics import wordnet
 from course_pkg.metrics.meteor.score import meteor
-from course_pkg.metrics.meteor.wordnet import SynonymSets, WordNet, find_wordnet
+from course_pkg.metrics.wordnet import SynonymSets, WordNet, find_wordnet, irregular_forms
 
 # The format of wndb(5): lemma, part, number of synsets, pointers, …, and the offsets at the end.
 FILES = {
@@ -72,16 +73,17 @@ def test_a_zip_file_works_too(folder, tmp_path_factory):
 
 def test_wordnet_is_found_in_the_documented_folders(folder, monkeypatch, tmp_path_factory):
     monkeypatch.setattr(wordnet, "SYSTEM_FOLDERS", ())
-    monkeypatch.setattr(wordnet.nltk.data, "path", [])
+    monkeypatch.setattr(nltk.data, "path", [])
     for name in ("WNSEARCHDIR", "WNHOME"):
         monkeypatch.delenv(name, raising=False)
     assert find_wordnet() is None
+    assert irregular_forms.__wrapped__() is None
     monkeypatch.setattr(wordnet, "SYSTEM_FOLDERS", (str(folder),))
     assert find_wordnet() == folder
     data = tmp_path_factory.mktemp("nltk_data")
     (data / "corpora").mkdir()
     (data / "corpora" / "wordnet").symlink_to(folder)
-    monkeypatch.setattr(wordnet.nltk.data, "path", [str(data)])
+    monkeypatch.setattr(nltk.data, "path", [str(data)])
     assert find_wordnet() == data / "corpora" / "wordnet"
     monkeypatch.setenv("WNSEARCHDIR", str(folder))
     assert find_wordnet() == folder
@@ -91,6 +93,14 @@ def test_a_missing_file_raises_an_error_that_names_it(folder):
     (folder / "verb.exc").unlink()
     with pytest.raises(FileNotFoundError, match=r"verb\.exc"):
         WordNet(folder)
+
+
+def test_irregular_forms_are_of_all_parts_of_speech_and_the_last_one_counts(folder, monkeypatch):
+    (folder / "adj.exc").write_text("better good well\nbest good\n")
+    (folder / "adv.exc").write_text("better well\n")
+    monkeypatch.setattr(wordnet, "find_wordnet", lambda: folder)
+    forms = {"best": "good", "better": "well", "men": "man", "went": "go"}
+    assert irregular_forms.__wrapped__() == forms
 
 
 def test_meteor_accepts_a_wordnet_as_source(folder):
