@@ -22,7 +22,10 @@ from . import seccomp
 from .probe import INSTALL, find_bubblewrap
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts", "ssl")
+ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts",
+       "ssl/certs", "ssl/openssl.cnf")  # fmt: skip
+OF_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
+PRIVATE = ("pip.conf", "etc/pip.conf", "uv.toml", ".netrc", ".pypirc", ".env", ".git")
 INSIDE_UID = 1000  # in a user namespace; root gives every sandbox its own id instead
 NAMESPACES = ("pid", "net", "ipc", "uts")
 
@@ -67,6 +70,7 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
         line += ["--cap-add", "CAP_LEASE"]
     for path in SYSTEM:
         line += ["--ro-bind-try", path, path]
+    line += ["--dir", "/etc", "--dir", "/etc/ssl"]  # or bubblewrap creates them for root only
     for name in ETC:
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     line += _accounts(INSIDE_UID if uid is None else uid)
@@ -84,9 +88,14 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
         for folder in reversed(path.parents):
             line += ["--dir", str(folder)]  # or bubblewrap creates it, readable by root only
         kind = ["--tmpfs"] if path in view.hidden else ["--ro-bind", str(path)]
+        if path.is_symlink() and "/" not in (beside := os.readlink(path)):
+            kind = ["--symlink", beside]  # lib64 -> lib: a copy would show what is masked in lib
         line += [*kind, str(path)]
     for path in view.hidden:
         line += ["--remount-ro", str(path)]
+    for path in private_paths():
+        empty: list[Argument] = ["--tmpfs"] if path.is_dir() else ["--ro-bind-data", b""]
+        line += ["--perms", "0555" if path.is_dir() else "0444", *empty, str(path)]
     for path, stub in view.masks.items():
         if path.is_dir():
             line += ["--tmpfs", str(path)]
@@ -114,23 +123,34 @@ def _accounts(uid: int) -> list[Argument]:
 def python_folders() -> tuple[Path, ...]:
     """The folders of this Python, its environment and course_pkg, none inside another.
 
-    Other entries of sys.path are left out, as is the rest of the course's folder.
+    Of an environment, only programs and libraries: pip's configuration beside them may hold a
+    password. Other entries of sys.path are left out, as is the rest of the course's folder.
 
     >>> Path(__file__).resolve().parents[1] in python_folders()
     True
     """
     package = Path(__file__).resolve().parents[1]
-    found = {
-        Path(sys.prefix),
-        Path(sys.base_prefix),
-        Path(sys.executable).resolve().parent,
-        package,
-    }
+    prefixes = {Path(sys.prefix), Path(sys.base_prefix)}
+    found = {prefix / name for prefix in prefixes for name in OF_PREFIX}
+    found = {path for path in found if path.exists()}
+    found |= {Path(sys.executable).resolve().parent, package}
     if site.ENABLE_USER_SITE and Path(site.getusersitepackages()).is_dir():
         found.add(Path(site.getusersitepackages()))
     outside = [path for path in found if not any(_within(path, Path(s)) for s in SYSTEM)]
     tops = [p for p in outside if not any(q != p and _within(p, q) for q in outside)]
     return tuple(sorted(tops))
+
+
+def private_paths() -> tuple[Path, ...]:
+    """Files of the system's folders that may hold a password, such as pip's configuration.
+
+    >>> Path("/usr/bin") in private_paths()
+    False
+    """
+    roots = {Path("/usr"), Path("/usr/local"), Path(sys.prefix), Path(sys.base_prefix)}
+    inside = [root for root in roots if any(_within(root, Path(s)) for s in SYSTEM)]
+    found = [root / name for root in inside for name in PRIVATE]
+    return tuple(sorted(path for path in found if path.exists()))
 
 
 def unused_packages() -> tuple[Path, ...]:

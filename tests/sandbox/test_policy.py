@@ -43,6 +43,23 @@ def test_only_named_paths_are_visible(tmp_path):
     assert top.isdisjoint({"sys", "var", "opt", "srv", "mnt", "run", "boot"})
 
 
+def test_configuration_that_may_hold_a_password_is_not_readable(tmp_path, monkeypatch):
+    names = ("pip.conf", ".netrc", ".env", "uv.toml", "etc/pip.conf", ".git/config")
+    for root in ("venv", "usr"):
+        for name in (*names, "lib/library.py"):
+            (tmp_path / root / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / root / name).write_text("password")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    found = run(View(policy.python_folders()), "find", str(tmp_path), "-type", "f").stdout.split()
+    assert found == [str(tmp_path / "venv" / "lib" / "library.py")]
+    # pip's site configuration of a system's Python is in a folder that is visible as a whole
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "usr"))
+    monkeypatch.setattr(policy, "SYSTEM", (*policy.SYSTEM, str(tmp_path / "usr")))
+    found = run(View(()), "grep", "-r", "password", str(tmp_path / "usr")).stdout
+    assert found == f"{tmp_path}/usr/lib/library.py:password\n"
+    assert run(View(()), "ls", "-A", "/etc/ssl").stdout.split() in (["certs", "openssl.cnf"], [])
+
+
 def test_a_hidden_folder_shows_only_readable_paths_inside_it(tmp_path):
     for name in ("answers/a.py", "answers/ask/b.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
