@@ -1,0 +1,64 @@
+"""The errata: permanent numbers, an index by document and section, a cell for each entry."""
+
+import re
+
+import errata
+import pytest
+
+from .support import ROOT
+
+FOLDER = ROOT / "book" / "appendix"
+PAGES = sorted(FOLDER.glob("errata-*.md"))
+INDEX = (FOLDER / "errata.md").read_text("utf8")
+LABEL = re.compile(r"^\(erratum-(\d+)\)=$", re.MULTILINE)
+TEXT = """
+(erratum-57)=
+### 57. A penalty
+*Document 1, section 8.2 (case 1); section 10, question
+4; Document 3, section 11.3.1, part 3.*
+
+Text.
+"""
+
+
+def test_an_entry_is_read_with_all_its_places():
+    assert errata.entries(TEXT) == [
+        errata.Entry(
+            57,
+            "A penalty",
+            ((1, "section 8.2"), (1, "section 10, question 4"), (3, "section 11.3.1, part 3")),
+        )
+    ]
+
+
+def test_label_and_heading_must_have_the_same_number():
+    with pytest.raises(ValueError, match="erratum-57 labels number 58"):
+        errata.entries(TEXT.replace("### 57", "### 58"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_every_entry_says_where_and_shows_it(page):
+    text = page.read_text("utf8")
+    entries = errata.entries(text)
+    assert [entry.number for entry in entries] == list(map(int, LABEL.findall(text)))
+    for part in re.split(r"^\(erratum-\d+\)=$", text, flags=re.MULTILINE)[1:]:
+        assert "```{code-cell}" in part, part[:60]
+    document = int(page.stem.split("-")[1])
+    assert {entry.places[0][0] for entry in entries} == {document}
+
+
+def test_each_number_is_either_in_use_once_or_withdrawn():
+    used = [n for page in PAGES for n in map(int, LABEL.findall(page.read_text("utf8")))]
+    withdrawn = list(map(int, LABEL.findall(INDEX)))
+    assert sorted(used + withdrawn) == list(range(1, max(used) + 1))
+
+
+def test_the_index_is_in_order_of_sections_and_names_each_section_once():
+    sections = [(2, "section 10, question 2"), (1, "section 8.2"), (3, "section 8.2")]
+    listed = [errata.Entry(number, "", ((1, section),)) for number, section in sections]
+    assert errata.table(1, listed)[2:] == [
+        "| section 8.2 | [](erratum-1) |",
+        "|  | [](erratum-3) |",
+        "| section 10, question 2 | [](erratum-2) |",
+    ]
+    assert errata.table(2, listed) == []
