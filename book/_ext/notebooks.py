@@ -154,7 +154,10 @@ def offer_notebook(app: Sphinx, pagename: str, _template: str, context: dict, do
         return
     target = Path(app.outdir, "_sources", f"{pagename}.ipynb")
     target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, target)
+    text = nbformat.writes(notebook)
+    target.write_text(text, "utf8")
+    script = f"saveNotebook({json.dumps(target.name)}, {json.dumps(text)});\n"
+    target.with_name(f"{target.name}.js").write_text(script, "utf8")
     context["ipynb_source"] = f"{pagename}.ipynb"
 
 

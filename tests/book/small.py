@@ -95,6 +95,21 @@ plt.plot([1, 2, 3]);
 ```
 
 ```{code-cell} ipython3
+from course_pkg.slider import slider
+figures = {}
+for n in (1, 2):
+    figures[n], axes = plt.subplots(figsize=(4, 2))
+    axes.plot([0, n], color="0.5")
+slider(figures, "n", "A line to n.")
+```
+
+```{figure} _static/figures/chapters.svg
+:alt: Boxes and arrows.
+
+A drawing.
+```
+
+```{code-cell} ipython3
 from jupyterquiz import display_quiz
 display_quiz([{"question": r"What is \(1 + 1\)?", "type": "multiple_choice", "answers": [
     {"answer": "2", "correct": True, "feedback": "Yes."},
@@ -133,7 +148,8 @@ MODULES = {
 
 def write(folder: Path) -> None:
     """Write the sources of the small book into an empty folder."""
-    shutil.copytree(ROOT / "book" / "_static", folder / "book" / "_static")
+    for name in ("_static", "_templates"):
+        shutil.copytree(ROOT / "book" / name, folder / "book" / name)
     for name in ("_config.yml", "book/matplotlibrc", "book/references.bib"):
         shutil.copy(ROOT / name, folder / name)
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
@@ -149,5 +165,6 @@ def write(folder: Path) -> None:
     (folder / "course_pkg/data/words.txt").write_text("first")
     for name, text in PAGES.items():
         (folder / "book" / f"{name}.md").write_text(text)
+    shutil.copy(ROOT / "course_pkg/slider.py", folder / "course_pkg")
     for name, text in MODULES.items():
         (folder / "course_pkg" / f"{name}.py").write_text(text)

@@ -1,6 +1,9 @@
 """Pages open from disk in Chromium with no network: no error, mathematics set, nothing too wide."""
 
+from pathlib import Path
+
 import pytest
+import searching
 
 from tests.chromium import Tab
 
@@ -22,18 +25,34 @@ def test_every_page_opens_without_a_fault(browser, site):
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
-def test_search_finds_a_word_and_shows_the_page_without_a_server(browser, site):
+def test_search_leads_to_the_section_without_a_server(browser, site):
     tab = Tab(browser)
     page = tab.open(site / "book/index.html")
     page.keyboard.press("Control+k")
-    page.keyboard.type("perplexity")
+    page.keyboard.type("brevity penalty")
     page.keyboard.press("Enter")
-    results = page.locator("#search-results li a")
-    results.first.wait_for()
-    target = page.evaluate("document.querySelector('#search-results li a').href")
-    results.first.click()
-    page.wait_for_url(lambda url: url.split("#")[0].split("?")[0] == target.split("#")[0])
-    assert "perplexity" in page.locator("main").inner_text().lower()
+    section = page.locator("#search-results li a.found-part").first
+    section.wait_for()
+    target = section.evaluate("link => link.href")
+    assert "/book/metrics/bleu.html#" in target
+    section.click()
+    page.wait_for_url(target)
+    assert tab.problems == []
+
+
+@pytest.mark.parametrize("query", ["perplexity", "perplxity", "preplexity"])
+def test_search_shows_excerpts_chapters_first_and_forgives_a_typo(browser, site, query):
+    tab = Tab(browser)
+    page = tab.open(site / "search.html", f"?q={query}")
+    links = page.locator("#search-results a.found-page")
+    pages = [Path(link.get_attribute("href")).with_suffix("") for link in links.all()]
+    assert "perplexity" in links.first.inner_text().lower()
+    ranks = [searching.rank(page.as_posix()) for page in pages]
+    assert ranks == sorted(ranks) and set(ranks) == {0, 1, 2}
+    excerpt = page.locator("#search-results p.context:has(mark)").first.inner_text()
+    assert 40 < len(excerpt) < 300 and "perplexit" in excerpt.lower()
+    status = page.locator("#search-results [role=status]").inner_text()
+    assert ("Shown instead: “perplexity”" in status) == (query != "perplexity")
     assert tab.problems == []
 
 

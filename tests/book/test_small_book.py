@@ -6,16 +6,18 @@ import sys
 from pathlib import Path
 
 import costs
+import figures
 import nbclient
 import nbformat
 import pytest
+import searching
 from babel.messages.pofile import read_po
 
 from tests.chromium import Tab
 
 from . import small
 from .support import ROOT, build, run, try_to_build
-from .visits import problems
+from .visits import WIDTHS, problems
 
 sys.path.insert(0, str(ROOT / "tools"))
 import translatable
@@ -72,6 +74,56 @@ def test_pages_open_without_a_fault_and_a_quiz_answers(browser, folder):
     page.locator(".MCButton", has_text="2").first.click()
     page.wait_for_selector(".Feedback:has-text('Yes.')")
     assert tab.problems == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", WIDTHS)
+def test_download_notebook_saves_the_file_from_disk(browser, folder, tmp_path, width):
+    tab = Tab(browser, width)
+    page = tab.open(folder / "_build/html/book/sample.html")
+    page.locator(".dropdown-download-buttons > button").click()
+    with page.expect_download() as waiting:
+        page.locator("a.btn-download-notebook-button").click()
+    assert waiting.value.suggested_filename == "sample.ipynb"
+    waiting.value.save_as(tmp_path / "sample.ipynb")
+    assert nbformat.read(tmp_path / "sample.ipynb", 4) == download(folder)
+    assert page.url.endswith("/sample.html") and tab.problems == []
+
+
+def test_pictures_are_part_of_the_page_in_its_ink(folder):
+    """A drawing, a plot and each frame of a slider; the notebook to download has them too."""
+    sample = html(folder, "sample")
+    assert "<img" not in sample.split("<main")[1].split("</main>")[0]
+    tags = re.findall(r'<svg role="img" aria-label="([^"]*)"', sample)
+    assert tags == ["A line that rises.", "Boxes and arrows."]
+    frames = re.findall(r'class="frame[^>]*aria-label="([^"]*)"[^>]*>\s*<svg', sample)
+    assert frames == ["A line to n. n: 1", "A line to n. n: 2"]
+    drawings = re.findall(r"<svg\b.*?</svg>", sample, re.DOTALL)
+    assert all("currentColor" in svg and not figures.INK.search(svg) for svg in drawings)
+    outputs = [output for cell in download(folder).cells for output in cell.get("outputs", ())]
+    kinds = [kind for output in outputs for kind in output.get("data", ())]
+    assert "image/svg+xml" in kinds
+    shown = "".join(str(output.get("data", {}).get("text/html", "")) for output in outputs)
+    assert shown.count("<svg") == 2
+    assert any("chapters.svg" in cell.get("attachments", {}) for cell in download(folder).cells)
+
+
+def test_the_page_says_how_long_it_takes_to_read_and_to_run(folder):
+    line = re.search(r'</h1>\s*<p class="page-cost">(.*?)</p>', html(folder, "sample"))
+    assert re.match(r"Reading time: about \d+ minutes?\. Measured when", line[1])
+
+
+def test_search_has_each_section_term_and_object_with_its_text(folder):
+    script = (folder / "_build/html" / searching.SCRIPT).read_text("utf8")
+    pages = json.loads(script.removeprefix(searching.START).removesuffix(searching.END))
+    parts = {page["url"]: {part[0]: part[1:] for part in page["parts"]} for page in pages}
+    sample = parts["book/sample.html"]
+    title, text, code = sample[""]
+    assert title == "A sample of everything" and "the answer 42.00 of the word hello" in text
+    assert "Reading time" not in text and "A note, with" in text and "def twice" in code
+    assert sample["term-perplexity"] == ["perplexity", "A measure of surprise.", ""]
+    title, text, _ = parts["book/api.html"]["course_pkg.sums.Total"]
+    assert title == "Total" and "A sum with its parts." in text and "The sum over" not in text
 
 
 def test_names_in_descriptions_lead_back_to_the_page(folder):
@@ -140,7 +192,7 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
         messages = {message.id for message in read_po(file)}
     assert "A sample of everything" in messages
     assert any("and the answer {glue:text}`answer:.2f`" in message for message in messages)
-    assert not any("_page_cost" in message or "Measured when" in message for message in messages)
+    assert not any(re.search("_page_cost|Measured when|Reading time", text) for text in messages)
 
     template.write_text(template.read_text().replace("A sample of everything", "Another title"))
     (folder / "_build/gettext/book/api.pot").unlink()
