@@ -35,6 +35,7 @@ from .enter import (
     enter_limits_only,
     libc,
 )
+from .failures import why_not_started
 from .limits import ResourceLimits
 from .namespaces import SandboxFailed
 
@@ -77,13 +78,17 @@ class ForkServer:
     def ready(self) -> None:
         """Wait until everything is imported. Raises SandboxFailed, with the reason, on failure."""
         self._socket.settimeout(START_WITHIN_S)
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, ConnectionError):
             self._ready = self._ready or self._socket.recv(MAX_MESSAGE) == b"ready"
         if not self._ready:
+            with suppress(subprocess.TimeoutExpired):  # it closes its socket just before it ends
+                self._process.wait(1)
+            code = self._process.poll()
             self.close()
             self._errors.seek(0)
-            message = self._errors.read().decode(errors="replace").strip()[-2000:]
-            raise SandboxFailed(f"a fork server did not start: {message}")
+            errors = self._errors.read().decode(errors="replace")[-20_000:]
+            why = why_not_started(code, errors, START_WITHIN_S)
+            raise SandboxFailed(f"a fork server did not start: {why}")
 
     def fork(
         self,

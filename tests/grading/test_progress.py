@@ -40,7 +40,8 @@ def test_in_a_pipe_one_line_is_printed_per_finished_submission():
         show.started("ben")
         show.finished(unreadable("ben"))
         show.finished(record("chi"))
-    lines = console.file.getvalue().splitlines()
+    first, *lines = console.file.getvalue().splitlines()
+    assert first == "3 submissions; starting the sandboxes"
     assert re.fullmatch(r"ada  graded  24/24  \d+\.\d s", lines[0])
     assert re.fullmatch(
         r"ben  unreadable  0/24  \d+\.\d s  the file breaks off at line 4", lines[1]

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from course_pkg.sandbox import policy
+from course_pkg.sandbox.failures import why_not_started
 from course_pkg.sandbox.fork_server import MAX_MESSAGE, ForkServer
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import probe
@@ -23,9 +24,28 @@ NO_SANDBOX = {"pidfd": None, "join": [], "uid": None, "limits": LIMITS}
 def test_a_server_that_cannot_import_its_target_says_what_is_missing():
     with (
         ForkServer("no.such.module:run", (), ENVIRONMENT) as server,
-        pytest.raises(SandboxFailed, match="No module named 'no'"),
+        pytest.raises(SandboxFailed, match=r"No module named .no. \(the package no is"),
     ):
         server.ready()
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "says"),
+    [
+        (None, "", "had not imported its modules after 120 s"),
+        (-9, "", "it was killed (most often because"),
+        (-11, "", "it ended with signal 11 and said nothing (run `course doctor`)"),
+        (1, "MemoryError", "MemoryError (it got no more memory: `ulimit -v`"),
+        (1, "OSError: [Errno 28] No space left on device", "the disk is full: free some space"),
+        (1, "OSError: [Errno 24] Too many open files: 'x'", "raise `ulimit -n`"),
+        (1, "RuntimeError: can't start new thread", "it could start no more processes"),
+        (1, "ImportError: libcuda.so: cannot open shared object file", "run `make distclean`"),
+        (1, "PermissionError: [Errno 13] Permission denied: '/x'", "does not permit something"),
+        (1, 'Traceback:\n  File "a.py"\n    x()\nValueError: 3', "ValueError: 3 (run `course d"),
+    ],
+)
+def test_every_reason_not_to_start_comes_with_what_to_do(code, errors, says):
+    assert says in why_not_started(code, errors, 120)
 
 
 @pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")

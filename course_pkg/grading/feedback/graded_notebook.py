@@ -8,6 +8,7 @@ Chapter: appendix/for-instructors.
 """
 
 import html
+import math
 from collections.abc import Mapping
 
 import nbformat
@@ -29,8 +30,9 @@ def with_results(
     """A copy of the notebook with its cells' outputs, and the grader's result in every test cell.
 
     checks: the question of every test cell, by grade_id. outputs: sanitized outputs by index of
-    the cell; those of test cells are dropped. Raises ValueError if the record has no question for
-    a test cell, or one with a different number of points.
+    the cell; those of test cells follow the result if they are what was judged, or else are
+    dropped. Raises ValueError if the record has no question for a test cell, or one with a
+    different number of points.
     """
     copy = nbformat.from_dict(notebook)
     questions = {question.question: question for question in record.questions}
@@ -50,6 +52,8 @@ def with_results(
             )
         heading = title(f"{record.assignment}/{question.question}", question)
         cell.outputs = [_result(question.earned, record_table(heading, question))]
+        if record.unprotected:  # nbgrader reads the first result, and the rest explains it
+            cell.outputs += outputs.get(index, [])
     return copy
 
 
@@ -72,6 +76,8 @@ def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
     lines += record.remarks
     if record.sandbox.startswith("NONE"):
         lines.append(f"graded WITHOUT a sandbox ({record.sandbox})")
+    if record.unprotected:
+        lines.append(record.unprotected)
     if not lines:
         return copy
     items = "".join(f"<li>{_inert(line)}</li>" for line in lines)
@@ -100,10 +106,10 @@ def points_shown(notebook: NotebookNode) -> float:
     """The points of all tests, as nbgrader reads them."""
     from nbgrader.utils import determine_grade
 
-    return float(sum(determine_grade(cell)[0] for cell in notebook.cells if is_test(cell)))
+    return math.fsum(determine_grade(cell)[0] for cell in notebook.cells if is_test(cell))
 
 
-def _result(points: int, table: str) -> NotebookNode:
+def _result(points: float, table: str) -> NotebookNode:
     data = {"text/plain": repr(float(points)), "text/html": table}
     return new_output("execute_result", data=data, execution_count=None)
 

@@ -74,10 +74,11 @@ def index(
         bins=bins,
         to_mark=to_mark,
         unsafe=sum(map(is_unsafe, records)),
+        unprotected="; ".join(sorted({r.unprotected for r in records} - {""})),
     )
 
 
-def histogram(scores: Sequence[int], most: float) -> list[Bin]:
+def histogram(scores: Sequence[float], most: float) -> list[Bin]:
     """Bars over the scores from 0 to `most`, each for the same whole number of points.
 
     >>> [(b.label, b.count) for b in histogram([0, 1, 24], 24)][::11]
@@ -87,7 +88,7 @@ def histogram(scores: Sequence[int], most: float) -> list[Bin]:
     starts = list(range(0, max(1, int(most)), step))
     counts = [0] * len(starts)
     for score in scores:
-        counts[min(score // step, len(starts) - 1)] += 1
+        counts[min(int(score // step), len(starts) - 1)] += 1
     tallest, room = max(counts) or 1, WIDTH / len(starts)
     bars = []
     for at, (start, count) in enumerate(zip(starts, counts, strict=True)):

@@ -76,6 +76,14 @@ class CourseGradebook:
             self._released[assignment] = nbformat.read(text, as_version=4)
         return self._released[assignment]
 
+    def locked_sources(self, assignment: str) -> dict[str, str]:
+        """The sources of the locked cells by grade id, with hidden tests and mark schemes."""
+        with explained():
+            cells = self._book.find_notebook(assignment, assignment).source_cells
+            sources = {cell.name: cell.source for cell in cells if cell.locked}
+            self._book.db.rollback()
+        return sources
+
     def write(
         self,
         record: Record,

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from course_pkg.files import lock, write_atomically
@@ -90,6 +90,19 @@ def submission_key(secret: bytes, assignment: str, student: str, digest: str) ->
     and a student who has seen the cases of one submission can't predict those of the next.
     """
     return derived_key(secret, "student", assignment, student, digest)
+
+
+def digest(notebook: bytes, beside: Mapping[str, bytes]) -> str:
+    """SHA-256 of a submission: its notebook and every other file, each with its name and length.
+
+    >>> digest(b"ab", {"c": b""}) == digest(b"a", {"c": b"b"})
+    False
+    """
+    found = hashlib.sha256()
+    for name, data in [("", notebook), *sorted(beside.items())]:
+        found.update(length_prefixed(name, str(len(data))))
+        found.update(data)
+    return found.hexdigest()
 
 
 def secret_id(secret: bytes) -> str:

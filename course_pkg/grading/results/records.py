@@ -7,6 +7,7 @@ Chapter: appendix/for-instructors.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from .states import State
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
 MAX_TEXT = 1_000  # characters of one text in them
+IN_KERNEL = (
+    "the tests ran in the student's kernel, where code can forge points and read hidden tests"
+)
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class Record:
     reason: "" for State.GRADED, else one sentence. remarks: what else an instructor should know.
     start_s, run_s, write_s: seconds to start sandbox and kernel, to run the cells, and to write
     to the gradebook. peak_bytes: peak memory, None if nothing measures it. limits: what enforced
-    memory and processes. sandbox: what confined it. key: `store.content_key`, hex. graded_at: ISO
-    time, UTC.
+    memory and processes. sandbox: what confined it. unprotected: what could be forged all the
+    same, "" for nothing. key: `store.content_key`, hex. graded_at: ISO time, UTC.
     """
 
     student: str
@@ -43,18 +47,20 @@ class Record:
     peak_bytes: int | None = None
     limits: str = ""
     sandbox: str = ""
+    unprotected: str = ""
     key: str = ""
     graded_at: str = ""
 
     @property
-    def score(self) -> int:
-        """The automatic points earned."""
-        return sum(question.earned for question in self.questions)
+    def score(self) -> float:
+        """The automatic points earned: a whole number wherever a checker judged."""
+        total = math.fsum(question.earned for question in self.questions)
+        return int(total) if total.is_integer() else total
 
     @property
     def max_score(self) -> float:
         """All automatic points of the assignment."""
-        return float(sum(question.points for question in self.questions))
+        return math.fsum(question.points for question in self.questions)
 
 
 def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:

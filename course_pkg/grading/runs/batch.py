@@ -22,13 +22,11 @@ from nbformat.v4 import new_notebook
 from course_pkg.sandbox.probe import SandboxState
 
 from ..contract import registry
-from ..contract.stored import QuestionRecord, nothing_earned
-from ..contract.verdict import late
 from ..feedback import outputs
 from ..feedback.graded_notebook import with_results
 from ..gradebook.gradebook import CourseGradebook
-from ..results.keys import length_prefixed, secret, secret_id, submission_key
-from ..results.records import Record, checked_results
+from ..results.keys import digest, secret, secret_id, submission_key
+from ..results.records import Record
 from ..results.states import State
 from ..results.store import Store, code_hash, content_key
 from ..submissions import assemble, read_notebook
@@ -36,6 +34,7 @@ from ..submissions.folders import Refused
 from ..submissions.names import valid_student
 from ..submissions.submission import Files, Submission
 from .grade_submission import ForkServers
+from .judging import Checked, Judging, Plain, late_answers
 from .options import NoSandbox, Options
 from .progress import ProgressDisplay
 
@@ -68,9 +67,12 @@ class Batch:
     ) -> None:
         self.course, self.assignment, self.options = course, assignment, options
         self.book, self.servers, self.limits = book, servers, options.limits
-        self.questions = registry.load(assignment).questions
         self.released = book.ensure_assignment(assignment)
-        self.questions_by_cell = assemble.questions_by_cell(self.released, assignment)
+        self.judging: Judging = (
+            Checked(assignment, self.released)
+            if registry.has_checks(assignment)
+            else Plain(self.released, book.locked_sources(assignment))
+        )
         self.secret = secret(course)
         self.store = Store(course, self.secret)
         self.graded_before = set(book.to_mark(assignment))
@@ -151,24 +153,25 @@ class Batch:
     def _run(
         self, submission: Submission, files: Files, assembled: assemble.Assembled, slot: int
     ) -> Graded:
-        student, notebook = submission.student, assembled.notebook
-        key = submission_key(self.secret, self.assignment, student, digest(files))
+        student, notebook = submission.student, self.judging.to_run(assembled.notebook)
+        content = digest(files.notebook, files.beside)
+        key = submission_key(self.secret, self.assignment, student, content)
         result = self.servers.run_submission(student, key, notebook, files.beside, slot)
-        state, reason, questions = result.state, result.reason, nothing_earned(self.questions)
+        state, reason, questions = result.state, result.reason, self.judging.nothing()
         try:
-            questions = checked_results(result.verdicts, self.questions)
+            questions = self.judging.questions(notebook, result)
         except ValueError as error:
             if state != State.GRADING_ERROR:
-                state, reason = State.GRADING_ERROR, f"the checker gave no verdict: {error}"[:500]
-        late_answers = self._late(questions)
-        if late_answers and state == State.GRADED:
-            state, reason, late_answers = State.ANSWER_LATE, "; ".join(late_answers)[:500], ()
+                state, reason = State.GRADING_ERROR, str(error)[:500]
+        late = late_answers(self.judging, questions)
+        if late and state == State.GRADED:
+            state, reason, late = State.ANSWER_LATE, "; ".join(late)[:500], ()
         record = self._record(
             submission,
             state,
             reason,
             questions=questions,
-            remarks=assembled.remarks + result.remarks + late_answers,
+            remarks=assembled.remarks + result.remarks + late,
             start_s=round(result.start_s, 3),
             run_s=round(result.run_s, 3),
             peak_bytes=result.peak_bytes,
@@ -180,16 +183,7 @@ class Batch:
         cleaned = outputs.clean_all(result.outputs[place] for place in places)
         shown = dict(zip(places, cleaned, strict=True))
         return Graded(
-            record, with_results(notebook, record, self.questions_by_cell, shown), files.beside
-        )
-
-    def _late(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
-        """For each question whose last answer came too late: that it did, in words."""
-        return tuple(
-            f"the answer to {q.question} {late(q.late_s, self.questions[q.question].deadline)}"
-            + ("; an earlier answer counts" if q.earned else "")
-            for q in questions
-            if q.late_s
+            record, with_results(notebook, record, self.judging.by_cell, shown), files.beside
         )
 
     def _record(
@@ -200,8 +194,9 @@ class Batch:
             self.assignment,
             state,
             reason,
-            nothing_earned(self.questions),
+            self.judging.nothing(),
             sandbox="bubblewrap" if self.limits.sandboxed else NO_SANDBOX,
+            unprotected=self.judging.unprotected,
             graded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         return replace(record, **fields)
@@ -241,23 +236,10 @@ class Batch:
         return content_key(
             student=submission.student,
             timestamp=submission.timestamp,
-            files=digest(files),
-            checks=registry.checks_hash(self.assignment),
+            files=digest(files.notebook, files.beside),
+            checks=self.judging.hash(),
             released=hashlib.sha256(str(self.released).encode()).hexdigest(),
             limits=asdict(self.limits),
             code=code_hash(),
             secret=secret_id(self.secret),
         )
-
-
-def digest(files: Files) -> str:
-    """SHA-256 of the notebook and every file beside it, each with its name and its length.
-
-    >>> digest(Files(b"ab", {"c": b""})) == digest(Files(b"a", {"c": b"b"}))
-    False
-    """
-    found = hashlib.sha256()
-    for name, data in [("", files.notebook), *sorted(files.beside.items())]:
-        found.update(length_prefixed(name, str(len(data))))
-        found.update(data)
-    return found.hexdigest()

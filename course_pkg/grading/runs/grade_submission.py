@@ -3,6 +3,7 @@
 `ForkServers` holds the two fork servers that fork both. Its `run_submission` runs one submission
 from start to end and never raises for what a student did. Verdicts come from the checker alone.
 The lines from the student's sandbox are untrusted: they say what to show, never what to score.
+A plain nbgrader assignment has no checker, and its score comes from those lines.
 
 Chapter: appendix/threat-model.
 """
@@ -49,7 +50,7 @@ NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.ba
 class ForkServers:
     """The fork servers that fork the kernels and checkers of one assignment. A context manager.
 
-    course: the folder that no sandbox may see.
+    course: the folder that no sandbox may see. On entry both start to import their modules.
     """
 
     def __init__(self, assignment: str, course: Path, limits: RunLimits) -> None:
@@ -58,33 +59,42 @@ class ForkServers:
         self._checker_view = self._student_view = None
         self._running: set[SandboxedProcess] = set()
         self._stopped = False
+        self._checked = registry.has_checks(assignment)
         if limits.sandboxed:
-            self._checker_view = View(
-                (*policy.python_folders(), registry.folder(assignment)),
-                hidden=(course.resolve(), PACKAGE.parent),
-            )
+            if self._checked:
+                self._checker_view = View(
+                    (*policy.python_folders(), registry.folder(assignment)),
+                    hidden=(course.resolve(), PACKAGE.parent),
+                )
             self._student_view = student_view(assignment, course, limits.disk_bytes)
         self._stack = ExitStack()
         self._kernels = self._checkers = None
 
-    def ready(self) -> None:
-        """Start both at the same time, and wait until they have imported their modules.
-
-        Raises SandboxFailed if one does not start.
-        """
-        assignment = registry.load(self.assignment)
-        models = MODELS if "torch" in assignment.imports else ()
-        student = [name for name in [registry.module_name(self.assignment, "student")] if name]
-        cases = registry.module_name(self.assignment, "cases")
+    def __enter__(self) -> "ForkServers":
+        models: tuple[str, ...] = ()
+        student: list[str] = []
+        if self._checked:
+            models = MODELS if "torch" in registry.load(self.assignment).imports else ()
+            student = [name for name in [registry.module_name(self.assignment, "student")] if name]
         private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-fork-"))
         env = policy.environment({"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private})
         runner, checker = f"{notebook_runner.__name__}:run", "course_pkg.grading.checker:run"
         kernels = ForkServer(runner, (*models, *NOTEBOOKS, *student), env)
         self._kernels = self._stack.enter_context(kernels)
-        checkers = ForkServer(checker, (*models, cases, *student), env)
-        self._checkers = self._stack.enter_context(checkers)
-        self._kernels.ready()
-        self._checkers.ready()
+        if self._checked:
+            cases = registry.module_name(self.assignment, "cases")
+            checkers = ForkServer(checker, (*models, cases, *student), env)
+            self._checkers = self._stack.enter_context(checkers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def ready(self) -> None:
+        """Wait until all modules are imported. Raises SandboxFailed, with the reason, if not."""
+        for server in (self._kernels, self._checkers):
+            if server is not None:
+                server.ready()
 
     def run_submission(
         self, student: str, key: bytes, notebook: NotebookNode, files: dict[str, bytes], slot: int
@@ -107,17 +117,21 @@ class ForkServers:
             lines, lines_in = _pipe(stack)
             secret = stack.enter_context(memory_file(key.hex().encode()))
             packed = stack.enter_context(memory_file(notebook_runner.pack(notebook, files)))
-            checker = SandboxedProcess(
-                self._checker_view, uids[1], self.limits.checker(), f"{name}-checker"
-            )
-            stack.enter_context(checker)
+            checker = None
+            if self._checkers is not None:
+                checker = SandboxedProcess(
+                    self._checker_view, uids[1], self.limits.checker(), f"{name}-checker"
+                )
+                stack.enter_context(checker)
             kernel = SandboxedProcess(
                 self._student_view, uids[0], self.limits.student(), f"{name}-student"
             )
             stack.enter_context(kernel)
-            ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
-            checker.start(self._checkers, {"assignment": self.assignment, "student": student}, ends)
-            stack.enter_context(self._can_be_stopped(kernel, checker))
+            if checker is not None:
+                ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
+                job = {"assignment": self.assignment, "student": student}
+                checker.start(self._checkers, job, ends)
+            stack.enter_context(self._can_be_stopped(*filter(None, (kernel, checker))))
             ends = [end.fileno() for end in (lines_in, kernel_end, packed)]
             kernel.start(self._kernels, self._job(place), ends)
             for mine in (verdicts_in, checker_end, lines_in):
@@ -133,7 +147,10 @@ class ForkServers:
             kernel.kill()
             with suppress(OSError):  # the checker judges now, even if the other end is still open
                 kernel_end.shutdown(socket.SHUT_RDWR)
-            result.verdicts = read_all(verdicts.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
+            if checker is not None:
+                result.verdicts, why = read_all(verdicts.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
+                memory = "it used more than its memory" * checker.enforcer.out_of_memory()
+                result.no_verdicts = memory or why
         result.run_s = time.monotonic() - began - result.start_s
         return result
 
@@ -174,12 +191,6 @@ class ForkServers:
             "max_output_bytes": self.limits.output_bytes,
         }
 
-    def __enter__(self) -> "ForkServers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
 
 def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
     """What a student's sandbox can see: this Python, the models, and no answer.
@@ -187,10 +198,13 @@ def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
     course: the folder of submissions and solutions, which stays hidden wherever it is.
     """
     models = tuple(path.parent for path in cache_root().glob("*/manifest.json"))
+    checked = registry.has_checks(assignment)
+    own = registry.student_files(assignment) if checked else ()
+    masked = registry.load(assignment).masked if checked else ()
     return View(
-        policy.python_folders() + models + registry.student_files(assignment),
+        policy.python_folders() + models + own,
         hidden=(course.resolve(), PACKAGE.parent, registry.CHECKS, *policy.unused_packages()),
-        masks=policy.module_masks(registry.load(assignment).masked, MASKED),
+        masks=policy.module_masks(masked, MASKED),
         writable=dict.fromkeys(("/home/student", "/tmp", "/dev/shm"), disk_bytes),
     )
 

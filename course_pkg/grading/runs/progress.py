@@ -59,8 +59,11 @@ class ProgressDisplay:
             self._live.start()
 
     def expect(self, total: int) -> None:
-        """Set the number of submissions, for the progress bar."""
-        self._progress.update(self._task, total=total)
+        """Say how many submissions there are, before the slow part of the start."""
+        self._progress.update(self._task, total=total, rate="starting the sandboxes")
+        if self._live is None:
+            what = f"{total} submission{'s' * (total != 1)}"
+            self.console.print(Text(f"{what}; starting the sandboxes"))
 
     def started(self, student: str) -> None:
         """A submission has started to run."""
@@ -154,6 +157,8 @@ def summary(records: Sequence[Record], seconds: float, graded: int | None = None
     parts.append(facts)
     if unsafe := sum(map(is_unsafe, records)):
         parts.append(Text(f"\n{unsafe} graded WITHOUT a sandbox", "bold red"))
+    for said in sorted({record.unprotected for record in records} - {""}):
+        parts.append(Text(f"\nnot protected: {said}", "bold yellow"))
     if odd := [record for record in records if record.state != State.GRADED or record.remarks]:
         parts += [Text(), _needs_a_look(odd)]
     return Group(*parts)
@@ -190,7 +195,7 @@ def _state(record: Record) -> Text:
 
 
 def _score(record: Record) -> Text:
-    return Text(f"{record.score}/{record.max_score:g}" if record.state.has_score else "-")
+    return Text(f"{record.score:g}/{record.max_score:g}" if record.state.has_score else "-")
 
 
 def _seconds(took: float | None) -> str:

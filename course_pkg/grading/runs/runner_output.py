@@ -26,6 +26,8 @@ MAX_VALUES = 200_000  # JSON values in one line
 class RunResult:
     """The result of one run. verdicts: what the checker wrote, not yet validated.
 
+    no_verdicts: why it wrote none, if that is known.
+
     outputs: cell index -> outputs as they came, untrusted. start_s, run_s: seconds until the
     kernel was ready, and from then on.
     """
@@ -33,6 +35,7 @@ class RunResult:
     state: State = State.GRADED
     reason: str = ""
     verdicts: bytes = b""
+    no_verdicts: str = ""
     outputs: dict[int, Any] = field(default_factory=dict)
     start_s: float = 0.0
     run_s: float = 0.0
@@ -136,16 +139,19 @@ def _exit(code: Any) -> str:
     return f" (signal {-code})" if code < 0 else f" (exit code {code})"
 
 
-def read_all(descriptor: int, most: int, seconds: float) -> bytes:
-    """Everything up to the end of a pipe; b"" if it takes longer, or is more than `most` bytes."""
+def read_all(descriptor: int, most: int, seconds: float) -> tuple[bytes, str]:
+    """Everything up to the end of a pipe, and "".
+
+    Or b"" and why, if it takes longer, or is more than `most` bytes.
+    """
     until, pieces, size = time.monotonic() + seconds, [], 0
     while size <= most:
         left = until - time.monotonic()
         if left <= 0 or not readable(descriptor, left):
-            return b""
+            return b"", f"it took longer than {seconds:g} s"
         piece = os.read(descriptor, 2**16)
         if not piece:
-            return b"".join(pieces)
+            return b"".join(pieces), ""
         pieces.append(piece)
         size += len(piece)
-    return b""
+    return b"", f"it wrote more than {readable_size(most)}"
