@@ -77,7 +77,7 @@ def table(document: int, listed: list[Entry]) -> list[str]:
     """A Markdown table of the entries about a document, by section; empty if there are none.
 
     >>> table(3, [Entry(78, "Sets", ((3, "section 11"),)), Entry(5, "Bias", ((1, "section 2"),))])
-    ['| where | entry |', '|:--|:--|', '| section 11 | [](erratum-78) |']
+    ['| section | entry |', '|:--|:--|', '| 11 | [](erratum-78) |']
     """
     rows = sorted(
         (in_order(section), section, entry.number)
@@ -85,9 +85,10 @@ def table(document: int, listed: list[Entry]) -> list[str]:
         for named, section in entry.places
         if named == document
     )
-    lines, last = ["| where | entry |", "|:--|:--|"] if rows else [], ""
+    lines, last = ["| section | entry |", "|:--|:--|"] if rows else [], ""
     for _key, section, number in rows:
-        lines.append(f"| {section if section != last else ''} | [](erratum-{number}) |")
+        shown = section.removeprefix("section ") if section != last else ""
+        lines.append(f"| {shown} | [](erratum-{number}) |")
         last = section
     return lines
 
