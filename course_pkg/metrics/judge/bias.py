@@ -6,7 +6,7 @@ need no human ratings. Whether a judge agrees with humans is a different questio
 correlation.
 
 Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena", section 3.3;
-Wang et al. 2024, "Large Language Models are not Fair Evaluators". Chapter: metrics/judge.
+Wang et al. 2024, "Large Language Models are not Fair Evaluators". Chapter: metrics/judge-tests.
 """
 
 from collections.abc import Callable, Mapping, Sequence
