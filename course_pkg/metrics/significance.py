@@ -7,7 +7,7 @@ sentences' counts, so each text is tokenized and counted only once.
 
 Sources: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation", on paired
 bootstrap resampling; Riezler and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and
-Significance Testing for MT", figure 2, for the p-value. Chapter: metrics/bleu.
+Significance Testing for MT", figure 2, for the p-value. Chapter: metrics/bleu-comparing.
 """
 
 from collections.abc import Sequence

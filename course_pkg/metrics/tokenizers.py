@@ -7,7 +7,7 @@ tokenizer of a language model is not included: it comes with the model, see cour
 
 Sources: NIST's mteval-v13a, whose tokenization is "13a"; Post 2018, "A Call for Clarity in
 Reporting BLEU Scores"; ROUGE-1.5.5 and rouge-score 0.1.2; Porter 1980, "An algorithm for suffix
-stripping". Chapter: metrics/bleu.
+stripping". Chapter: metrics/bleu-comparing.
 """
 
 import re

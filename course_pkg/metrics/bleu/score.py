@@ -79,29 +79,39 @@ def bleu_from_counts(
     0.1316
     """
     k = checked_smooth_value(smoothing, smooth_value)
+    precisions, found = _smoothed_precisions(matches, totals, smoothing, k)
+    order = found if effective_order else len(matches)
     c, r = hypothesis_length, reference_length
     bp = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
-    precisions = [0.0] * len(matches)
-    order, halvings = len(matches), 0
+    score = 0.0
+    if any(matches) and all(precisions[:order]):
+        mean_log = sum(math.log(precision) for precision in precisions[:order]) / order
+        score = bp * math.exp(mean_log)
+    return BleuScore(score, tuple(precisions), tuple(matches), tuple(totals), c, r, bp)
+
+
+def _smoothed_precisions(
+    matches: Sequence[int], totals: Sequence[int], smoothing: str, k: float
+) -> tuple[list[float], int]:
+    """Return the precision of each order, and how many orders the hypotheses are long enough for.
+
+    All precisions are 0 if nothing matches at all.
+    """
+    precisions, found, halvings = [0.0] * len(matches), 0, 0
     counts = list(zip(matches, totals, strict=True)) if any(matches) else []
     for index, (match, total) in enumerate(counts):
         if smoothing == "add-k" and index > 0:
             match, total = match + k, total + k
         if not total:
             break  # the hypotheses have no n-grams of this order or of higher orders
-        if effective_order:
-            order = index + 1
+        found = index + 1
         if not match and smoothing == "floor":
             match = k
         elif not match and smoothing == "exp":
             halvings += 1
             match = 0.5**halvings
         precisions[index] = match / total
-    score = 0.0
-    if any(matches) and all(precisions[:order]):
-        mean_log = sum(math.log(precision) for precision in precisions[:order]) / order
-        score = bp * math.exp(mean_log)
-    return BleuScore(score, tuple(precisions), tuple(matches), tuple(totals), c, r, bp)
+    return precisions, found
 
 
 class PreparedReferences:

@@ -3,7 +3,7 @@
 The fields are those of sacrebleu's signature, so that the two can be compared by eye. The version
 is this package's.
 
-Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores". Chapter: metrics/bleu.
+Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores". Chapter: metrics/bleu-comparing.
 """
 
 import math
