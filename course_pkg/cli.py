@@ -1,4 +1,4 @@
-"""The `course` command: doctor, model, start, release, check, grade and sample-class.
+"""The `course` command. The commands about a class are in `cli_class`.
 
 Each function only parses options and prints; the module that it imports does the work.
 
@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from course_pkg import cli_class
 
 app = typer.Typer(
     help="The course on adapting, serving and evaluating language models.",
@@ -149,6 +151,13 @@ def grade(
     student: Annotated[
         list[str] | None, typer.Option(help="Grade only this student; repeatable.")
     ] = None,
+    layout: Annotated[
+        str, typer.Option(help="Of the submissions: auto, nbgrader, flat, moodle or canvas.")
+    ] = "auto",
+    roster: Annotated[
+        Path | None,
+        typer.Option(help="CSV of the class: your own, Moodle's worksheet or Canvas's gradebook."),
+    ] = None,
     regrade: Annotated[
         bool, typer.Option("--regrade", help="Grade again what has a grade.")
     ] = False,
@@ -165,10 +174,16 @@ def grade(
     continue.
     """
     from course_pkg.grading.runs import command
+    from course_pkg.grading.submissions.layouts import LAYOUTS
 
+    if layout not in LAYOUTS:
+        raise typer.BadParameter(
+            f"{layout!r}; expected {', '.join(LAYOUTS)}", param_hint="--layout"
+        )
     options = command.options(
-        submitted, jobs, time_limit, cell_timeout, memory, student or (), regrade, unsafe_no_sandbox
-    )
+        submitted, jobs, time_limit, cell_timeout, memory, student or (), regrade,
+        unsafe_no_sandbox, layout, roster,
+    )  # fmt: skip
     raise typer.Exit(command.run(Path.cwd(), assignment, options))
 
 
@@ -198,6 +213,12 @@ def sample_class(
     for records in graded.values():
         progress.print_summary(records, 0)
     typer.echo(f"grades: {into}/results/<assignment>/grades.csv   feedback: {into}/feedback")
+
+
+app.command()(cli_class.results)
+app.command()(cli_class.export_grades)
+app.command()(cli_class.extend)
+app.command()(cli_class.remove_student)
 
 
 def _print_findings(findings) -> None:

@@ -2,17 +2,20 @@
 
 import csv
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
 
-from course_pkg.grading.feedback.class_report import COLUMNS, current, write
+from course_pkg.grading.feedback.class_report import COLUMNS, late_note, write
 from course_pkg.grading.feedback.class_report import folder as results_folder
+from course_pkg.grading.feedback.class_rows import Row
 from course_pkg.grading.feedback.pages import histogram
-from course_pkg.grading.results.keys import secret
+from course_pkg.grading.gradebook.points import Points
 from course_pkg.grading.results.score_statistics import score_statistics
 from course_pkg.grading.results.states import State
-from course_pkg.grading.results.store import Store, file_stem
+from course_pkg.grading.results.store import file_stem
+from course_pkg.grading.submissions.roster import Person
 from tests.chromium import Tab, low_contrast
 
 from .recorded import ASSIGNMENT, HOSTILE, questions, record, unreadable, wrong
@@ -29,38 +32,65 @@ def page(folder, student):
     return (folder / f"{file_stem(student)}.html").read_text("utf-8")
 
 
-def test_the_csv_has_one_sorted_row_per_student_with_numbers_as_numbers(tmp_path):
-    lost = questions({"counts": wrong()})
-    folder = write(tmp_path, ASSIGNMENT, [unreadable("ben"), record("ada", questions=lost)],
-                   {"ada": 4.0})  # fmt: skip
-    rows = table(folder)
-    assert tuple(rows[0]) == COLUMNS and [row["student"] for row in rows] == ["ada", "ben"]
-    assert float(rows[0]["score"]) == 21 and float(rows[0]["max_score"]) == 24
-    assert (rows[0]["to_mark"], rows[1]["to_mark"]) == ("4.0", "0.0")
-    assert rows[1]["state"] == "unreadable" and rows[1]["reason"] == "the file breaks off at line 4"
-    assert (rows[0]["start_s"], rows[0]["limits"]) == ("0.4", "cgroup v1")
-    assert folder == tmp_path / "results" / ASSIGNMENT
+def points(record, **changes):
+    """The gradebook's points for a record, of 28 with the written answer."""
+    return Points(**{**{"automatic": record.score, "by_hand": 0, "late_penalty": 0,
+                        "max_score": 28, "to_mark": 4}, **changes})  # fmt: skip
+
+
+def row(record, person=None, **changes):
+    return Row(person or Person(record.student), record, points(record, **changes))
+
+
+def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
+    lost = record("ada", questions=questions({"counts": wrong()}))
+    when = datetime(2026, 3, 1, 15, tzinfo=UTC)
+    rows = [
+        row(lost, Person("ada", "Ada", "Lovelace"), by_hand=3, late_penalty=2.5, to_mark=0,
+            submitted=when, late_s=5400),
+        row(unreadable("ben"), to_mark=0),
+        Row(Person("cleo", "Cleo"), None, None),
+        Row(Person("dan"), None, points(lost)),
+        row(record("eve", state=State.RECORD_CHANGED, reason="changed")),
+        Row(Person("fay"), record("fay", state=State.REFUSED, reason="no notebook"), None),
+    ]  # fmt: skip
+    folder = write(tmp_path, ASSIGNMENT, rows)
+    found = table(folder)
+    assert tuple(found[0]) == COLUMNS and folder == tmp_path / "results" / ASSIGNMENT
+    ada = found[0]
+    assert (ada["first_name"], ada["last_name"]) == ("Ada", "Lovelace")
+    numbers = [float(ada[name]) for name in ("automatic", "by_hand", "late_penalty", "score")]
+    assert numbers == [21, 3, 2.5, 21.5] and float(ada["max_score"]) == 28
+    assert (ada["submitted"], ada["late_hours"]) == ("2026-03-01T15:00:00+00:00", "1.5")
+    assert (ada["start_s"], ada["limits"]) == ("0.4", "cgroup v1")
+    states = ["graded", "unreadable", "no-submission", "no-record", "record-changed", "refused"]
+    assert [r["state"] for r in found] == states
+    assert [r["score"] for r in found] == ["21.5", "0", "", "21", "", ""]
+    assert found[1]["reason"] == "the file breaks off at line 4"
+    assert late_note(tmp_path, ASSIGNMENT) == "ada (1.5 h)"
+    index = (folder / "index.html").read_text()
+    assert "6 students, 5 submissions" in index and "Ada Lovelace" in index
+    assert "no-submission" in index and "cleo.html" not in index
+    assert "1.5 h late (submitted 2026-03-01 15:00 UTC)" in index
+    text = page(folder, "ada")
+    assert "21.5 <small>of 28 points" in text
+    assert "21 automatic, +3 by hand, −2.5 late penalty." in text
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
 def test_no_text_in_the_csv_is_a_spreadsheet_formula(tmp_path, text):
-    folder = write(tmp_path, ASSIGNMENT, [record(text, reason=text, limits=text)], {})
-    (row,) = table(folder)
-    for name in ("student", "reason", "limits"):
-        assert row[name].startswith("'") and "\t" not in row[name] and "\r" not in row[name]
+    person = Person(text, text, text)
+    folder = write(tmp_path, ASSIGNMENT, [row(record(text, reason=text, limits=text), person)])
+    (found,) = table(folder)
+    for name in ("student", "first_name", "last_name", "reason", "limits"):
+        assert found[name].startswith("'") and "\t" not in found[name] and "\r" not in found[name]
 
 
-def test_the_report_includes_stored_records_of_students_who_still_have_a_submission(tmp_path):
-    store = Store(tmp_path, secret(tmp_path))
-    for student in ("ada", "ben", "gone"):
-        store.save(record(student))
-    write(tmp_path, ASSIGNMENT, [record(student) for student in ("ada", "ben", "gone")], {})
-    fresh = record("ben", reason="again")
-    now = current(store, ASSIGNMENT, {"ada", "ben", "new"}, [fresh])
-    assert [(r.student, r.reason) for r in now] == [("ada", ""), ("ben", "again")]
+def test_pages_of_students_who_are_gone_are_removed_and_no_other_file(tmp_path):
+    write(tmp_path, ASSIGNMENT, [row(record(student)) for student in ("ada", "ben", "gone")])
     folder = tmp_path / "results" / ASSIGNMENT
     (folder / "mine.html").write_text("somebody's own")
-    write(tmp_path, ASSIGNMENT, now, {})
+    write(tmp_path, ASSIGNMENT, [row(record(student)) for student in ("ada", "ben")])
     assert sorted(p.name for p in folder.iterdir()) == [
         "ada.html", "ben.html", "grades.csv", "index.html", "mine.html",
     ]  # fmt: skip
@@ -68,11 +98,11 @@ def test_the_report_includes_stored_records_of_students_who_still_have_a_submiss
 
 def test_a_page_names_the_property_behind_every_lost_point(tmp_path):
     lost = {"forward": wrong("the scale is wrong", explanations=("you divided twice",))}
-    text = page(write(tmp_path, ASSIGNMENT, [record(questions=questions(lost))], {"ada": 4}), "ada")
+    text = page(write(tmp_path, ASSIGNMENT, [row(record(questions=questions(lost)))]), "ada")
     for part in ("the update is B(Ax): A first, then B", "smallest failing input", "{n: 2}",
                  "the scale is wrong", "you divided twice", "r is the number of rows of A",
-                 "4 more points are to be marked", "19 <small>of 24 points", "0.40 s to start",
-                 "cgroup v1"):  # fmt: skip
+                 "4 points are to be marked or reviewed by hand", "19 <small>of 28 points",
+                 "0.40 s to start", "cgroup v1"):  # fmt: skip
         assert part in text
     assert text.count('class="lost"') == 4 and "WITHOUT" not in text
 
@@ -81,7 +111,7 @@ def test_a_page_warns_about_a_missing_sandbox_and_lists_remarks(tmp_path):
     rec = record(
         state=State.KERNEL_DIED, reason="signal 11", remarks=("a cell was changed",), sandbox=UNSAFE
     )
-    folder = write(tmp_path, ASSIGNMENT, [rec], {})
+    folder = write(tmp_path, ASSIGNMENT, [row(rec)])
     text = page(folder, "ada")
     for part in ("Graded WITHOUT a sandbox", "The kernel died; later cells were not run.",
                  "signal 11", "a cell was changed"):  # fmt: skip
@@ -111,7 +141,7 @@ def test_student_text_is_never_html_and_pages_have_no_active_content(tmp_path):
         limits=HOSTILE,
         questions=questions({"forward": wrong(HOSTILE, given=HOSTILE, inputs=HOSTILE)}),
     )
-    folder = write(tmp_path, ASSIGNMENT, [rec], {})
+    folder = write(tmp_path, ASSIGNMENT, [row(rec)])
     for text in (page(folder, student), (folder / "index.html").read_text()):
         found = Tags(text).found
         assert {tag for tag, _ in found}.isdisjoint({"script", "img", "link", "iframe", "object"})
@@ -125,7 +155,7 @@ def test_student_text_is_never_html_and_pages_have_no_active_content(tmp_path):
 
 def test_an_expected_value_that_must_stay_hidden_is_not_on_the_page(tmp_path):
     lost = {"by-hand/parameters": wrong("not right", expected=None)}
-    folder = write(tmp_path, ASSIGNMENT, [record(questions=questions(lost))], {})
+    folder = write(tmp_path, ASSIGNMENT, [row(record(questions=questions(lost)))])
     assert "<dt>expected</dt>" not in page(folder, "ada") and "<dt>given</dt>" in page(
         folder, "ada"
     )
@@ -140,6 +170,9 @@ def test_statistics_leave_out_submissions_without_a_score():
     shares = {share.question: share.share for share in stats.shares}
     assert shares["merge"] == pytest.approx(1 / 3) and shares["counts"] == pytest.approx(2 / 3)
     assert score_statistics([record()]).upper == 24
+    marked = {"a": points(record("a"), by_hand=3), "c": points(unreadable("c"))}
+    totals = score_statistics([record("a"), half, unreadable("c")], marked)
+    assert (totals.count, totals.mean, totals.most) == (2, 13.5, 28)
 
 
 @pytest.mark.parametrize("most", [0, 1, 5, 12, 24, 100])
@@ -152,13 +185,15 @@ def test_every_score_is_in_exactly_one_bar(most):
 def test_a_folder_named_like_a_page_is_not_touched(tmp_path):
     odd = tmp_path / results_folder(ASSIGNMENT) / "mine.html"
     odd.mkdir(parents=True)
-    write(tmp_path, ASSIGNMENT, [], {})
+    write(tmp_path, ASSIGNMENT, [])
     assert odd.is_dir()
 
 
 def test_an_empty_class_gets_an_index_and_an_empty_table(tmp_path):
-    folder = write(tmp_path, ASSIGNMENT, [], {})
-    assert table(folder) == [] and "0 submissions" in (folder / "index.html").read_text()
+    folder = write(tmp_path, ASSIGNMENT, [])
+    assert (
+        table(folder) == [] and "0 students, 0 submissions" in (folder / "index.html").read_text()
+    )
 
 
 @pytest.mark.browser
@@ -170,7 +205,7 @@ def test_pages_fit_the_window_follow_their_policy_and_have_enough_contrast(
 ):
     lost = {"forward": wrong("x" * 300, given="y" * 400), "counts": wrong()}
     records = [record("a" * 80, questions=questions(lost), sandbox=UNSAFE), unreadable("ben")]
-    folder = write(tmp_path, ASSIGNMENT, records, {"ben": 4})
+    folder = write(tmp_path, ASSIGNMENT, [*map(row, records), Row(Person("cleo"), None, None)])
     tab = Tab(browser, width, scheme)
     for file in folder.glob("*.html"):
         page = tab.open(file)

@@ -11,10 +11,13 @@ import nbformat
 import pytest
 from nbformat.v4 import new_output
 from nbgrader.api import MissingEntry
+from sqlalchemy import text
 
 from course_pkg.grading.feedback.graded_notebook import with_note, with_results
 from course_pkg.grading.gradebook.autograded import replace_folder
 from course_pkg.grading.gradebook.gradebook import CourseGradebook, GradebookError
+from course_pkg.grading.gradebook.lateness import extend, refresh_penalties
+from course_pkg.grading.gradebook.points import class_points
 from course_pkg.grading.gradebook.release import ReleaseError
 from course_pkg.grading.results.states import State
 from tests.exercises.assignments import Course
@@ -61,8 +64,8 @@ def book(course):
 
 
 def submission(book, student="ada"):
-    book._book.db.rollback()
-    return book._book.find_submission(ASSIGNMENT, student)
+    book.nbgrader_book.db.rollback()
+    return book.nbgrader_book.find_submission(ASSIGNMENT, student)
 
 
 def grades(book, student="ada"):
@@ -139,7 +142,7 @@ def test_scores_match_the_record_and_written_work_needs_manual_grading(book):
     assert found["check-counts"].auto_score == 0 and found["check-merge"].auto_score == 7
     assert found["written"].needs_manual_grade and found["written"].auto_score is None
     assert not found["check-counts"].needs_manual_grade
-    assert book.to_mark(ASSIGNMENT) == {"ada": 4.0}
+    assert class_points(book, ASSIGNMENT)["ada"].to_mark == 4.0
 
 
 def test_the_gradebook_is_the_same_as_after_nbgraders_own_preprocessor(book):
@@ -149,7 +152,7 @@ def test_the_gradebook_is_the_same_as_after_nbgraders_own_preprocessor(book):
     write(book, rec)
     rows = [(g.name, g.auto_score, g.needs_manual_grade) for g in grades(book).values()]
     notes = {c.name: c.auto_comment for c in submission(book).notebooks[0].comments}
-    book._book.db.rollback()
+    book.nbgrader_book.db.rollback()
     url = f"sqlite:///{book.course}/gradebook.db"
     names = {"notebook": ASSIGNMENT, "assignment": ASSIGNMENT, "student": "ada", "db_url": url}
     SaveAutoGrades().preprocess(written(book), {"nbgrader": names})
@@ -162,16 +165,16 @@ def test_a_regrade_keeps_manual_scores_and_asks_for_a_review(book):
     for name, points in (("written", 3.0), ("check-counts", 2.0)):
         grade = grades(book)[name]
         grade.manual_score, grade.needs_manual_grade = points, False
-        book._book.db.commit()
-    comment = book._book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
+        book.nbgrader_book.db.commit()
+    comment = book.nbgrader_book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
     comment.manual_comment = "almost"
-    book._book.db.commit()
+    book.nbgrader_book.db.commit()
     write(book, record())
     found = grades(book)
     assert (found["written"].manual_score, found["check-counts"].manual_score) == (3.0, 2.0)
     assert found["written"].needs_manual_grade and found["check-counts"].needs_manual_grade
     assert found["check-counts"].auto_score == 3
-    kept = book._book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
+    kept = book.nbgrader_book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
     assert kept.comment == "almost"
 
 
@@ -200,17 +203,93 @@ def test_an_unchanged_stub_gets_the_comment_no_response(book):
     assert {c.comment for c in submission(book).notebooks[0].comments} == {None}
 
 
-def test_a_late_submission_gets_the_penalty_of_the_configured_plugin(course):
+DUE = datetime(2026, 3, 1, 12)
+PLUGIN = """
+from nbgrader.plugins import BasePlugin
+
+
+class Hourly(BasePlugin):
+    def late_submission_penalty(self, student_id, score, total_seconds_late):
+        return 2 * total_seconds_late / 3600
+"""
+
+
+def configure(course, line):
     config = course.root / "nbgrader_config.py"
-    config.write_text(config.read_text() + "\nc.LateSubmissionPlugin.penalty_method = 'zero'\n")
-    due = datetime(2026, 3, 1, 12)
+    config.write_text(f"{config.read_text()}\n{line}\n")
+
+
+def mark(book, points, name="written", student="ada"):
+    """Points by hand, as formgrader writes them."""
+    grade = book.nbgrader_book.find_grade(name, ASSIGNMENT, ASSIGNMENT, student)
+    grade.manual_score, grade.needs_manual_grade = points, False
+    book.nbgrader_book.db.commit()
+
+
+def test_a_late_submission_gets_the_penalty_of_the_configured_plugin(course):
+    configure(course, "c.LateSubmissionPlugin.penalty_method = 'zero'")
     with CourseGradebook(course.root) as book:
-        book._book.update_or_create_assignment(ASSIGNMENT, duedate=due)
-        write(book, record(), due + timedelta(hours=1))
+        book.nbgrader_book.update_or_create_assignment(ASSIGNMENT, duedate=DUE)
+        write(book, record(), DUE + timedelta(hours=1))
         assert submission(book).late_submission_penalty == MOST
-        assert submission(book).timestamp == due + timedelta(hours=1)
-        write(book, record(), due - timedelta(hours=1))
+        assert submission(book).timestamp == DUE + timedelta(hours=1)
+        mark(book, 3)
+        assert class_points(book, ASSIGNMENT)["ada"].score == 3  # nbgrader computes it only once
+        refresh_penalties(book, ASSIGNMENT)
+        assert class_points(book, ASSIGNMENT)["ada"].score == 0
+        write(book, record(), DUE - timedelta(hours=1))
         assert not submission(book).late_submission_penalty
+
+
+def test_a_penalty_plugin_in_the_courses_folder_and_an_extension(course):
+    (course.root / "late.py").write_text(PLUGIN)
+    configure(course, "c.AssignLatePenalties.plugin_class = 'late.Hourly'")
+    with CourseGradebook(course.root) as book:
+        write(book, record(), DUE + timedelta(hours=3))
+        with pytest.raises(GradebookError, match="has no due date: set it with"):
+            extend(book, ASSIGNMENT, "ada", 2)
+        book.nbgrader_book.grant_extension(ASSIGNMENT, "ada", hours=1)
+        assert class_points(book, ASSIGNMENT)["ada"].late_s == 0  # no due date
+        book.nbgrader_book.update_or_create_assignment(ASSIGNMENT, duedate=DUE)
+        for hours, penalty in ((0, 6), (2, 2), (3, 0)):
+            extend(book, ASSIGNMENT, "ada", hours)
+            points = class_points(book, ASSIGNMENT)["ada"]
+            assert (points.late_penalty, points.score) == (penalty, MOST - penalty)
+            assert points.late_s == 3600 * (3 - hours)
+        write(book, record(), DUE + timedelta(hours=4))  # a resubmission keeps the extension
+        assert class_points(book, ASSIGNMENT)["ada"].late_penalty == 2
+        with pytest.raises(GradebookError, match="ben has no graded submission"):
+            extend(book, ASSIGNMENT, "ben", 2)
+
+
+def test_points_are_automatic_and_by_hand_and_their_total_is_nbgraders(book):
+    write(book, record(questions=questions({"counts": wrong()})))
+    mark(book, 3)
+    mark(book, 2, "check-counts")  # instead of the automatic 0
+    mark(book, 5, "check-merge")  # instead of the automatic 7
+    points = class_points(book, ASSIGNMENT)["ada"]
+    assert (points.automatic, points.by_hand, points.to_mark) == (21, 3, 0)
+    assert points.score == submission(book).score == 24 and points.max_score == 28
+    assert class_points(book, "no-such") == {}
+
+
+def test_a_second_notebook_is_not_copied_beside_the_assignments(book):
+    write(book, record(), files={"scratch.ipynb": b"{}", "b.IPYNB": b"", "data/x.ipynb": b"{}"})
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    assert [p.name for p in folder.glob("*") if p.is_file()] == [f"{ASSIGNMENT}.ipynb"]
+    assert (folder / "data" / "x.ipynb").exists()
+
+
+def test_a_full_disk_is_explained_without_a_traceback(book, capfd):
+    write(book, record())
+    book.nbgrader_book.db.rollback()
+    size = book.nbgrader_book.db.execute(text("PRAGMA page_count")).scalar()
+    book.nbgrader_book.db.execute(text(f"PRAGMA max_page_count = {size}"))  # as on a full disk
+    with pytest.raises(GradebookError, match="the disk is full, so the gradebook was not changed"):
+        for number in range(200):
+            write(book, record(f"ben{number}"))
+    assert "Traceback" not in "".join(capfd.readouterr())
+    assert submission(book).score == MOST
 
 
 def test_a_notebook_whose_score_differs_from_the_record_is_not_written(book):

@@ -7,32 +7,23 @@ Chapter: appendix/for-instructors.
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from course_pkg.files import write_atomically
 
 from ..contract.display import one_line
-from ..results.records import Record
 from ..results.score_statistics import score_statistics
-from ..results.store import Store, file_stem
+from ..results.store import file_stem
 from . import pages
+from .class_rows import Row, points_by_student
 
-COLUMNS = ("student", "assignment", "state", "score", "max_score", "to_mark", "reason",
-           "start_s", "run_s", "write_s", "limits", "sandbox")  # fmt: skip
+COLUMNS = ("student", "first_name", "last_name", "assignment", "state",
+           "automatic", "by_hand", "late_penalty", "score", "max_score", "to_mark",
+           "submitted", "late_hours", "reason", "start_s", "run_s", "write_s",
+           "limits", "sandbox")  # fmt: skip
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a field that starts so
 MODE = 0o644
-
-
-def current(
-    store: Store, assignment: str, present: Collection[str], fresh: Iterable[Record]
-) -> list[Record]:
-    """The latest record of every student in `present`: the fresh one, or else the stored one."""
-    latest = {record.student: record for record in fresh}
-    for student in set(present) - set(latest):
-        if (record := store.load(assignment, student)) is not None:
-            latest[student] = record
-    return [latest[student] for student in sorted(present) if student in latest]
 
 
 def folder(assignment: str) -> Path:
@@ -44,21 +35,20 @@ def folder(assignment: str) -> Path:
     return Path("results") / assignment
 
 
-def write(
-    course: Path, assignment: str, records: Iterable[Record], to_mark: Mapping[str, float]
-) -> Path:
+def write(course: Path, assignment: str, rows: Sequence[Row]) -> Path:
     """Write grades.csv, index.html and a page for each record; remove the pages of other students.
 
-    to_mark: points to be marked by hand, by student. Returns the folder.
+    rows: of the whole class, from `class_rows`. Returns the folder.
     """
-    records = sorted(records, key=lambda record: record.student)
     into = course / folder(assignment)
     into.mkdir(parents=True, exist_ok=True)
-    write_atomically(into / "grades.csv", grades_csv(records, to_mark), MODE)
-    made = {"index.html": pages.index(assignment, records, score_statistics(records), to_mark)}
-    for record in records:
-        page = pages.student(record, to_mark.get(record.student, 0.0))
-        made[f"{file_stem(record.student)}.html"] = page
+    write_atomically(into / "grades.csv", grades_csv(assignment, rows), MODE)
+    records = [row.record for row in rows if row.record is not None]
+    stats = score_statistics(records, points_by_student(rows))
+    made = {"index.html": pages.index(assignment, rows, stats)}
+    for row in rows:
+        if row.record is not None:
+            made[f"{file_stem(row.student)}.html"] = pages.student(row)
     for name, page in made.items():
         write_atomically(into / name, page, MODE)
     for path in into.glob("*.html"):
@@ -67,22 +57,38 @@ def write(
     return into
 
 
-def grades_csv(records: Iterable[Record], to_mark: Mapping[str, float]) -> str:
-    """The class as CSV, texts quoted and inert. The score is empty if the state has none.
+def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
+    """The class as CSV, texts quoted and inert. Points are empty for a student without any.
 
-    >>> grades_csv([], {}).startswith('"student","assignment","state","score"')
+    score = automatic + by_hand - late_penalty, at least 0, as in nbgrader's own export.
+
+    >>> grades_csv("lora-math", []).startswith('"student","first_name","last_name","assignment"')
     True
     """
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for r in records:
-        texts = [inert(r.student), inert(r.assignment), inert(str(r.state))]
-        numbers = [r.score if r.state.has_score else "", r.max_score, to_mark.get(r.student, 0.0)]
-        seconds = [round(s, 3) for s in (r.start_s, r.run_s, r.write_s)]
-        last = [inert(r.limits), inert(r.sandbox)]
-        writer.writerow([*texts, *numbers, inert(r.reason), *seconds, *last])
+    for row in rows:
+        names = (row.student, row.person.first_name, row.person.last_name, assignment, row.state)
+        texts, numbers, late = [inert(text) for text in names], [""] * 6, ["", ""]
+        if row.score is not None and (p := row.points):
+            found = (p.automatic, p.by_hand, p.late_penalty, p.score, p.max_score, p.to_mark)
+            numbers = [int(n) if float(n).is_integer() else round(n, 4) for n in found]
+        if row.points and row.points.submitted:
+            late = [row.points.submitted.isoformat(), round(row.points.late_s / 3600, 2)]
+        last: list[object] = [""] * 5
+        if r := row.record:
+            seconds = [round(s, 3) for s in (r.start_s, r.run_s, r.write_s)]
+            last = [*seconds, inert(r.limits), inert(r.sandbox)]
+        writer.writerow([*texts, *numbers, *late, inert(row.reason), *last])
     return out.getvalue()
+
+
+def late_note(course: Path, assignment: str) -> str:
+    """Who is late by the report's table, and by how much; "" if nobody is."""
+    with open(course / folder(assignment) / "grades.csv", newline="", encoding="utf-8") as file:
+        late = [r for r in csv.DictReader(file) if r["late_hours"] not in ("", "0", "0.0")]
+    return ", ".join(f"{row['student']} ({float(row['late_hours']):g} h)" for row in late)
 
 
 def inert(text: str) -> str:

@@ -10,7 +10,7 @@ import base64
 import functools
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ from ..results.store import file_stem
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from .class_rows import Row
 
 TEMPLATES = Path(__file__).parents[2] / "data" / "grading"
 GENERATOR = '<meta name="generator" content="course grade">'
@@ -47,32 +49,26 @@ class Bin:
         return self.x + self.width / 2
 
 
-def student(record: Record, to_mark: float) -> str:
-    """A student's page: the score, and the reason for every lost point.
-
-    to_mark: points to be marked by hand.
-    """
+def student(row: "Row") -> str:
+    """The page of a student who has a record: the score, and the reason for every lost point."""
+    record = row.record
     title = f"{record.assignment}: {one_line(record.student)}"
-    unsafe = is_unsafe(record)
-    return _render("student", title=title, record=record, to_mark=to_mark, unsafe=unsafe)
+    return _render("student", title=title, row=row, record=record, unsafe=is_unsafe(record))
 
 
-def index(
-    assignment: str,
-    records: Sequence[Record],
-    stats: Statistics | None,
-    to_mark: Mapping[str, float],
-) -> str:
+def index(assignment: str, rows: Sequence["Row"], stats: Statistics | None) -> str:
     """The index of the class: statistics, questions, students."""
-    bins = histogram([r.score for r in records if r.state.has_score], stats.most) if stats else []
+    records = [row.record for row in rows if row.record is not None]
+    scores = [row.score for row in rows if row.record and row.score is not None]
     return _render(
         "index",
         title=f"{assignment}: results",
         assignment=assignment,
-        records=records,
+        rows=rows,
+        submissions=sum(row.state != "no-submission" for row in rows),
+        to_mark=sum(bool(row.points and row.points.to_mark) for row in rows),
         stats=stats,
-        bins=bins,
-        to_mark=to_mark,
+        bins=histogram(scores, stats.most) if stats else [],
         unsafe=sum(map(is_unsafe, records)),
         unprotected="; ".join(sorted({r.unprotected for r in records} - {""})),
     )

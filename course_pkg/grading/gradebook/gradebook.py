@@ -9,34 +9,39 @@ points are never those of an earlier submission.
 Chapter: appendix/for-instructors.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from ..feedback.graded_notebook import has_grade_id, points_shown, with_note, with_nothing
 from ..results.records import Record
+from ..submissions.roster import Person
 from .autograded import course_files, difference, one_name, replace_folder
+from .lateness import assign_penalties
 from .nbgrader_api import GradebookError, configured, explained, opened
 from .release import release_assignment
+from .students import save_person
 
 
 class CourseGradebook:
     """The gradebook of a course; a context manager that closes it.
 
-    course: the folder with nbgrader_config.py, exercises/ and solutions/.
+    course: the folder with nbgrader_config.py, exercises/ and solutions/. nbgrader_book: nbgrader's
+    own object, for `points`, `lateness` and `students`. penalty_plugin: as the course configured.
     """
 
     def __init__(self, course: Path) -> None:
         self.course = course.resolve()
         self._nbgrader = configured(self.course)
         self._folders = self._nbgrader.folders
+        self.penalty_plugin = self._nbgrader.penalties.plugin_inst
         self._released: dict[str, NotebookNode] = {}
-        self._book = opened(self._folders)
+        self.nbgrader_book = opened(self._folders)
 
     def __enter__(self) -> "CourseGradebook":
         return self
@@ -47,7 +52,7 @@ class CourseGradebook:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._book.close()
+        self.nbgrader_book.close()
 
     def ensure_assignment(self, assignment: str) -> NotebookNode:
         """The released notebook; released again first if the gradebook has other cells.
@@ -57,7 +62,7 @@ class CourseGradebook:
         """
         with explained():
             if self._differs(assignment) is not None:
-                self._book.db.rollback()  # release writes to the same database
+                self.nbgrader_book.db.rollback()  # release writes to the same database
                 release_assignment(self.course, assignment)
                 self._released.clear()
                 if (differs := self._differs(assignment)) is not None:
@@ -65,7 +70,7 @@ class CourseGradebook:
                         f"gradebook.db and exercises/{assignment} differ ({differs}): restore "
                         f"exercises/{assignment}, or run `course release {assignment}`"
                     )
-            self._book.db.rollback()
+            self.nbgrader_book.db.rollback()
         return self.released(assignment)
 
     def released(self, assignment: str) -> NotebookNode:
@@ -79,9 +84,9 @@ class CourseGradebook:
     def locked_sources(self, assignment: str) -> dict[str, str]:
         """The sources of the locked cells by grade id, with hidden tests and mark schemes."""
         with explained():
-            cells = self._book.find_notebook(assignment, assignment).source_cells
+            cells = self.nbgrader_book.find_notebook(assignment, assignment).source_cells
             sources = {cell.name: cell.source for cell in cells if cell.locked}
-            self._book.db.rollback()
+            self.nbgrader_book.db.rollback()
         return sources
 
     def write(
@@ -90,6 +95,7 @@ class CourseGradebook:
         notebook: NotebookNode | None,
         files: dict[str, bytes],
         timestamp: datetime | None,
+        person: Person | None = None,
     ) -> None:
         """Write one graded submission: its folder, then its scores, each whole or not at all.
 
@@ -105,32 +111,31 @@ class CourseGradebook:
             raise ValueError(
                 f"the tests show {found} points; expected {record.score}, as in the record"
             )
+        with self.transaction():
+            self._restore(assignment, shown)
+            self._write_folder(student, assignment, shown, files, timestamp)
+            save_person(self, person or Person(student))
+            self._write_scores(student, assignment, shown, timestamp, ran)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A block whose changes are all kept, or none of them. Raises GradebookError."""
         with explained():
             try:
-                self._restore(assignment, shown)
-                self._write_folder(student, assignment, shown, files, timestamp)
-                self._write_scores(student, assignment, shown, timestamp, ran)
-                self._book.db.commit()
+                yield
+                self.nbgrader_book.db.commit()
             except BaseException:
-                self._book.db.rollback()
+                self.nbgrader_book.db.rollback()
                 raise
 
-    def to_mark(self, assignment: str) -> dict[str, float]:
-        """The points to be given or reviewed by hand, by student."""
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A block that only reads. Raises GradebookError."""
         with explained():
-            waiting = {
-                submission.student_id: float(
-                    sum(
-                        grade.max_score
-                        for notebook in submission.notebooks
-                        for grade in notebook.grades
-                        if grade.needs_manual_grade
-                    )
-                )
-                for submission in self._book.assignment_submissions(assignment)
-            }
-            self._book.db.rollback()
-        return waiting
+            try:
+                yield
+            finally:
+                self.nbgrader_book.db.rollback()
 
     def _step(self, step: str, student: str, assignment: str) -> Path:
         return Path(self._folders.format_path(step, student, assignment))
@@ -139,14 +144,14 @@ class CourseGradebook:
         from nbgrader.api import MissingEntry
 
         try:
-            known = self._book.find_assignment(assignment).notebooks
+            known = self.nbgrader_book.find_assignment(assignment).notebooks
             return difference(known, self.released(assignment), assignment)
         except (MissingEntry, FileNotFoundError) as error:
             return str(error)
 
     def _restore(self, assignment: str, notebook: NotebookNode) -> None:
         """Restore the source of locked cells, mark schemes included, as nbgrader does."""
-        known = self._book.find_notebook(assignment, assignment)
+        known = self.nbgrader_book.find_notebook(assignment, assignment)
         sources = {source.name: source for source in known.source_cells}
         cells = {c.metadata.nbgrader.grade_id: c for c in notebook.cells if has_grade_id(c)}
         if set(cells) != set(sources):
@@ -172,7 +177,11 @@ class CourseGradebook:
         if timestamp is not None:
             ours["timestamp.txt"] = timestamp.isoformat().encode()
         target = self._step(self._folders.autograded_directory, student, assignment)
-        theirs = {name: data for name, data in files.items() if not _collides(name, ours)}
+        theirs = {
+            name: data
+            for name, data in files.items()
+            if not _collides(name, ours) and not _another_notebook(name)
+        }
         replace_folder(target, {**theirs, **ours}, self._nbgrader.mode)
 
     def _write_scores(
@@ -185,9 +194,8 @@ class CourseGradebook:
     ) -> None:
         from nbgrader.utils import compute_checksum, determine_grade, is_grade, is_solution, is_task
 
-        self._book.update_or_create_student(student)
-        with self._book.db.no_autoflush:  # nbgrader builds the rows before it adds them
-            submission = self._book.update_or_create_submission(
+        with self.nbgrader_book.db.no_autoflush:  # nbgrader builds the rows before it adds them
+            submission = self.nbgrader_book.update_or_create_submission(
                 assignment, student, timestamp=timestamp
             )
         (submitted,) = submission.notebooks
@@ -207,18 +215,12 @@ class CourseGradebook:
                 empty = compute_checksum(cell) == cell.metadata.nbgrader.checksum
                 silent = empty and not is_task(cell)
                 comments[name].auto_comment = "No response." if silent else None
-        self._assign_penalty(student, submission, submitted)
+        assign_penalties(self.nbgrader_book, submission, self.penalty_plugin)
 
-    def _assign_penalty(self, student: str, submission: Any, submitted: Any) -> None:
-        """Set the penalty for a late submission, from the plugin that the course configured."""
-        submitted.late_submission_penalty = None
-        if (late := submission.total_seconds_late) > 0:
-            self._book.db.flush()
-            self._book.db.refresh(submitted, ["score"])
-            plugin = self._nbgrader.penalties.plugin_inst
-            penalty = plugin.late_submission_penalty(student, submitted.score, late)
-            if penalty is not None:
-                submitted.late_submission_penalty = min(max(penalty, 0), submitted.score)
+
+def _another_notebook(name: str) -> bool:
+    """Whether nbgrader would take a student's file for a second notebook of the assignment."""
+    return "/" not in name and name.lower().endswith(".ipynb")
 
 
 def _collides(name: str, ours: Collection[str]) -> bool:

@@ -7,6 +7,7 @@ Chapter: appendix/for-instructors.
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,24 +40,32 @@ class Nbgrader:
 def configured(course: Path) -> Nbgrader:
     """The nbgrader configuration of a course, from the files that nbgrader itself reads.
 
-    Raises GradebookError if there is no nbgrader_config.py.
+    Raises GradebookError if there is no nbgrader_config.py, or an option in it is wrong.
     """
     from jupyter_core.paths import jupyter_config_path
     from nbgrader.apps import NbGrader
     from nbgrader.converters import Autograde
     from nbgrader.coursedir import CourseDirectory
     from nbgrader.preprocessors import AssignLatePenalties
+    from traitlets import TraitError
     from traitlets.config import Application
 
     if not (course / "nbgrader_config.py").is_file():
         raise GradebookError(f"{course} has no nbgrader_config.py: run this in the course's folder")
     app = NbGrader()
     paths = [str(course), *jupyter_config_path()]
-    Application.load_config_file(app, "nbgrader_config", path=paths)
-    folders = CourseDirectory(parent=app, root=str(course))
-    penalties = AssignLatePenalties(parent=app)
-    penalties.init_plugin()
-    mode = int(str(Autograde(coursedir=folders, parent=app).permissions), 8)
+    before = list(sys.path)
+    sys.path.append(str(course))  # a plugin may be a module in the course's folder
+    try:
+        Application.load_config_file(app, "nbgrader_config", path=paths)
+        folders = CourseDirectory(parent=app, root=str(course))
+        penalties = AssignLatePenalties(parent=app)
+        penalties.init_plugin()
+        mode = int(str(Autograde(coursedir=folders, parent=app).permissions), 8)
+    except TraitError as error:
+        raise GradebookError(f"{course / 'nbgrader_config.py'}: {error}") from None
+    finally:
+        sys.path[:] = before
     return Nbgrader(folders, mode, penalties)
 
 
@@ -88,11 +97,21 @@ def _programs() -> Iterator[None]:
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
     """Turn database errors into GradebookError, which says what to do."""
+    from nbgrader.api import InvalidEntry
     from sqlalchemy.exc import SQLAlchemyError
+    from tornado.log import app_log
 
+    before, app_log.disabled = app_log.disabled, True  # nbgrader prints tracebacks there
     try:
         yield
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, InvalidEntry) as error:
+        if "disk is full" in str(error):
+            raise GradebookError(
+                "the disk is full, so the gradebook was not changed: free some space, then run the "
+                "same command again"
+            ) from None
         raise GradebookError(
             f"the gradebook can't be used ({error.__cause__ or error}): {FIX}"
         ) from None
+    finally:
+        app_log.disabled = before

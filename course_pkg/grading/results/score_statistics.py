@@ -4,10 +4,14 @@ Chapter: appendix/for-instructors.
 """
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .records import Record
+
+if TYPE_CHECKING:
+    from ..gradebook.points import Points
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Automatic scores of a class, in points. lower, upper: quartiles. most: points possible."""
+    """Scores of a class, in points. lower, upper: quartiles. most: points possible."""
 
     count: int
     mean: float
@@ -32,16 +36,24 @@ class Statistics:
     shares: tuple[Share, ...]
 
 
-def score_statistics(records: Iterable[Record]) -> Statistics | None:
+def score_statistics(
+    records: Iterable[Record], points: "Mapping[str, Points] | None" = None
+) -> Statistics | None:
     """The statistics of a class; None without records. Records without a score are left out.
+
+    points: of the gradebook, by student: scores are then totals, and students who are not in it are
+    left out. Without them, scores are automatic.
 
     >>> score_statistics([]) is None
     True
     """
     counted = [record for record in records if record.state.has_score]
+    if points is not None:
+        counted = [record for record in counted if record.student in points]
     if not counted:
         return None
-    scores = [record.score for record in counted]
+    known = points or {}
+    scores = [known.get(record.student, record).score for record in counted]
     quartiles = (
         statistics.quantiles(scores, n=4, method="inclusive") if len(scores) > 1 else scores * 3
     )
@@ -57,6 +69,6 @@ def score_statistics(records: Iterable[Record]) -> Statistics | None:
         statistics.median(scores),
         quartiles[0],
         quartiles[2],
-        max(record.max_score for record in counted),
+        max(known.get(record.student, record).max_score for record in counted),
         shares,
     )

@@ -14,6 +14,7 @@ import hmac
 import json
 import platform
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -30,7 +31,7 @@ from .states import State
 MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
 LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")
 PACKAGE = Path(__file__).parents[2]
-NOT_GRADING = ("grading/checks/", "cli.py", "doctor.py", "pins.py")
+NOT_GRADING = ("grading/checks/", "cli.py", "cli_class.py", "doctor.py", "pins.py")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,79}(?<!\.)")
 _TAKEN = {"index", "grades"}  # other files in the same folder
 
@@ -85,7 +86,7 @@ class Store:
         """Write a record; it replaces the student's last one."""
         fields = asdict(record)
         text = json.dumps({"signature": self._sign(fields), "record": fields}, allow_nan=False)
-        path = self._path(record.assignment, record.student)
+        path = self.path(record.assignment, record.student)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(path, text, 0o600)
 
@@ -94,7 +95,7 @@ class Store:
 
         If the file is not as the grader wrote it, the record says so: State.RECORD_CHANGED.
         """
-        path = self._path(assignment, student)
+        path = self.path(assignment, student)
         try:
             fields = self._verified(path)
         except FileNotFoundError:
@@ -110,9 +111,26 @@ class Store:
 
     def forget(self, assignment: str, student: str) -> None:
         """Remove a student's record, so that a crash while grading leaves none out of date."""
-        self._path(assignment, student).unlink(missing_ok=True)
+        self.path(assignment, student).unlink(missing_ok=True)
 
-    def _path(self, assignment: str, student: str) -> Path:
+    def students(self, assignment: str) -> list[str]:
+        """Everybody with a record, also with one that somebody else has changed."""
+        names = []
+        for path in sorted((self._folder / assignment).glob("*.json")):
+            name = path.stem
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                found = str(json.loads(path.read_bytes()[:MAX_RECORD])["record"]["student"])
+                name = found if file_stem(found) == path.stem else name
+            names.append(name)
+        return names
+
+    def assignments(self, only: str | None = None) -> list[str]:
+        """The assignments that have records. only: at most this one."""
+        found = sorted(path.name for path in self._folder.glob("*") if path.is_dir())
+        return [name for name in found if only in (None, name)]
+
+    def path(self, assignment: str, student: str) -> Path:
+        """The file of a student's record."""
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", assignment):
             raise ValueError(f"{assignment!r} is not the name of an assignment")
         return self._folder / assignment / f"{file_stem(student)}.json"

@@ -8,15 +8,13 @@ Chapter: appendix/for-instructors.
 
 import hashlib
 import queue
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
 
 from course_pkg.sandbox.probe import SandboxState
@@ -31,23 +29,14 @@ from ..results.states import State
 from ..results.store import Store, code_hash, content_key
 from ..submissions import assemble, read_notebook
 from ..submissions.folders import Refused
-from ..submissions.names import valid_student
 from ..submissions.submission import Files, Submission
 from .grade_submission import ForkServers
 from .judging import Checked, Judging, Plain, late_answers
 from .options import NoSandbox, Options
 from .progress import ProgressDisplay
+from .writing import Graded, Writer
 
 NO_SANDBOX = "NONE: --unsafe-no-sandbox"
-
-
-@dataclass(frozen=True)
-class Graded:
-    """A submission's record, with the notebook (None if it was not run) and the files to keep."""
-
-    record: Record
-    notebook: NotebookNode | None = None
-    files: dict[str, bytes] = field(default_factory=dict)
 
 
 class Batch:
@@ -75,7 +64,7 @@ class Batch:
         )
         self.secret = secret(course)
         self.store = Store(course, self.secret)
-        self.graded_before = set(book.to_mark(assignment))
+        self.writer = Writer(assignment, book, self.store, self._failed)
         self.slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(options.jobs):
             self.slots.put(slot)
@@ -89,7 +78,7 @@ class Batch:
         if record is None or record.state == State.RECORD_CHANGED:
             return record
         folder = self.course / "autograded" / submission.student / self.assignment
-        if record.state == State.GRADING_ERROR or submission.student not in self.graded_before:
+        if record.state == State.GRADING_ERROR or submission.student not in self.writer.points:
             return None
         try:
             same = folder.is_dir() and record.key == self._key(submission, submission.read())
@@ -122,7 +111,7 @@ class Batch:
                     running[pool.submit(self._grade, submission)] = (number, submission)
                 for future in wait(running, return_when="FIRST_COMPLETED").done:
                     number, submission = running.pop(future)
-                    record = self._write(submission, future.result())
+                    record = self.writer.write(submission, future.result())
                     show.finished(record)
                     yield number, record
 
@@ -204,38 +193,9 @@ class Batch:
     def _failed(self, submission: Submission, reason: str) -> Record:
         return self._record(submission, State.GRADING_ERROR, reason[:500])
 
-    def _write(self, submission: Submission, graded: Graded) -> Record:
-        """Write the gradebook, then the record; if the student's id is impossible, write nothing.
-
-        What can't be written is the grader's failure, for this submission alone.
-        """
-        if not valid_student(submission.student):
-            return graded.record
-        began = time.monotonic()
-        try:
-            self.store.forget(self.assignment, submission.student)
-            record = self._in_gradebook(submission, graded)
-            record = replace(record, write_s=round(time.monotonic() - began, 3))
-            self.store.save(record)
-            return record
-        except (OSError, ValueError) as error:
-            return self._failed(submission, f"its record could not be written ({error})")
-
-    def _in_gradebook(self, submission: Submission, graded: Graded) -> Record:
-        """Write to the gradebook; what can't be written as it is, is written as our failure."""
-        try:
-            self.book.write(graded.record, graded.notebook, graded.files, submission.timestamp)
-            return graded.record
-        except (OSError, ValueError) as error:
-            reason = f"it could not be written ({type(error).__name__}: {error})"
-            record = self._failed(submission, reason)
-            self.book.write(record, None, {}, submission.timestamp)
-            return record
-
     def _key(self, submission: Submission, files: Files) -> str:
         return content_key(
             student=submission.student,
-            timestamp=submission.timestamp,
             files=digest(files.notebook, files.beside),
             checks=self.judging.hash(),
             released=hashlib.sha256(str(self.released).encode()).hexdigest(),

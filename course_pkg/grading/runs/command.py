@@ -20,6 +20,7 @@ from ..gradebook.gradebook import GradebookError
 from ..gradebook.release import ReleaseError
 from ..results.keys import GradingFolderError
 from ..submissions.collect import SourceError
+from ..submissions.roster import RosterError
 from . import grader, progress
 from .options import NoSandbox, Options, RunLimits
 
@@ -28,7 +29,14 @@ INSTALL = (
     "every submission as you trust your own code, add --unsafe-no-sandbox."
 )
 
-REFUSALS = (GradebookError, GradingFolderError, ReleaseError, SourceError, UnknownQuestion)
+REFUSALS = (
+    GradebookError,
+    GradingFolderError,
+    ReleaseError,
+    RosterError,
+    SourceError,
+    UnknownQuestion,
+)
 
 
 def options(
@@ -40,6 +48,8 @@ def options(
     students: Sequence[str],
     regrade: bool,
     unsafe: bool,
+    layout: str = "auto",
+    roster: Path | None = None,
 ) -> Options:
     """The command line's options. memory: GB. Times: seconds. jobs: None for cores + 1."""
     limits = RunLimits(
@@ -49,7 +59,7 @@ def options(
         sandboxed=not unsafe,
     )
     jobs = jobs or min(32, len(os.sched_getaffinity(0)) + 1)  # one more, as some wait
-    return Options(submitted, jobs, limits, tuple(students), regrade)
+    return Options(submitted, jobs, limits, tuple(students), regrade, layout, roster)
 
 
 def run(course: Path, assignment: str, options: Options) -> int:
@@ -76,6 +86,8 @@ def run(course: Path, assignment: str, options: Options) -> int:
         return _fail("the grader failed because of a bug in it", 4)
     progress.print_summary(records, time.monotonic() - began, show.graded)
     print(f"grades and reports: {class_report.folder(assignment)}/")
+    if late := class_report.late_note(course, assignment):
+        print(f"late: {late}")
     return grader.exit_code(records)
 
 

@@ -7,17 +7,23 @@ same submissions grades nothing.
 Chapter: appendix/for-instructors.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from course_pkg.sandbox.probe import probe
 
 from ..contract import registry
 from ..feedback import class_report
+from ..feedback.class_rows import class_rows
 from ..gradebook.gradebook import CourseGradebook
+from ..gradebook.lateness import late_without_time
+from ..gradebook.students import save_roster, students
 from ..results.keys import course_lock
 from ..results.records import Record
 from ..results.states import State
 from ..submissions.collect import collect
+from ..submissions.roster import read_roster
+from ..submissions.submission import Submission
 from .batch import Batch
 from .grade_submission import ForkServers
 from .options import NoSandbox, Options
@@ -39,27 +45,40 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
         ForkServers(assignment, course, options.limits) as servers,
         CourseGradebook(course) as book,
     ):
-        everyone = collect(options.submitted, assignment)
-        chosen = everyone
-        if options.students:
-            chosen = collect(options.submitted, assignment, options.students)
+        roster = read_roster(options.roster) if options.roster else students(book)
+        chosen = collect(options.submitted, assignment, options.students, options.layout, roster)
         show.expect(len(chosen))
+        if options.roster:
+            save_roster(book, roster)
         batch = Batch(course, assignment, options, book, servers)
+        chosen = with_lateness(book, assignment, chosen)
         records, waiting = {}, []
         for number, submission in enumerate(chosen):
             known = None if options.regrade else batch.known(submission)
             if known is None:
                 waiting.append((number, submission))
             else:
+                batch.writer.update_time(submission)
                 records[number] = known
                 show.finished(known)
         for number, record in batch.run(waiting, show):
             records[number] = record
         found = [records[number] for number in sorted(records)]
-        present = {submission.student for submission in everyone}
-        latest = class_report.current(batch.store, assignment, present, found)
-        class_report.write(course, assignment, latest, book.to_mark(assignment))
+        class_report.write(course, assignment, class_rows(book, assignment, found))
     return found
+
+
+def with_lateness(
+    book: CourseGradebook, assignment: str, submissions: list[Submission]
+) -> list[Submission]:
+    """The submissions; those that Canvas calls late, without a time, get one after the due date."""
+    when = late_without_time(book, assignment)
+    return [
+        replace(one, timestamp=when, trusted=True)
+        if when and one.late and one.timestamp is None
+        else one
+        for one in submissions
+    ]
 
 
 def exit_code(records: list[Record]) -> int:

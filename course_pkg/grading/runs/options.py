@@ -47,6 +47,7 @@ class Options:
 
     submitted: the folder or zip of submissions. jobs: submissions to run at a time, 1 to 32.
     students: grade only these; empty for all. regrade: also grade what has been graded already.
+    layout: of the submissions, one of `layouts.LAYOUTS`. roster: a CSV file of the class.
     """
 
     submitted: Path
@@ -54,3 +55,5 @@ class Options:
     limits: RunLimits = field(default_factory=RunLimits)
     students: tuple[str, ...] = ()
     regrade: bool = False
+    layout: str = "auto"
+    roster: Path | None = None

@@ -93,13 +93,10 @@ def read_roster(path: Path) -> Roster:
     `ID number`, else the e-mail address; in Canvas's the `SIS Login ID`, else the `SIS User ID`.
     """
     header, rows = read_table(path)
-    if "Identifier" in header and "Full name" in header:
-        made = [_moodle(row) for row in rows]
-    elif "ID" in header and ("Student" in header or "LastName" in header):
-        made = [_canvas(row) for row in rows if row.get("ID")]
-    elif any(name in header for name in ID):
-        made = [_own(row) for row in rows]
-    else:
+    made = people_in(
+        header, [row for row in rows if "Points Possible" not in row.get("Student", "")]
+    )
+    if made is None:
         raise RosterError(
             f"{path} has the columns {', '.join(map(shown, header[:8])) or 'none'}; expected id, "
             "first_name, last_name, email, or Moodle's grading worksheet, or Canvas's gradebook"
@@ -112,6 +109,17 @@ def read_roster(path: Path) -> Roster:
         if seen.setdefault(_plain(person.id), person.id) is not person.id:
             raise RosterError(f"{path}: two students have the id {person.id}")
     return Roster(made, complete=True)
+
+
+def people_in(header: list[str], rows: list[dict[str, str]]) -> list[Person] | None:
+    """The people in a table; None if its columns are not those of a roster. Raises RosterError."""
+    if "Identifier" in header and "Full name" in header:
+        return [_moodle(row) for row in rows]
+    if "ID" in header and ("Student" in header or "LastName" in header):
+        return [_canvas(row) for row in rows if any(row.get(n) for n in ("ID", "SIS Login ID"))]
+    if any(name in header for name in ID):
+        return [_own(row) for row in rows]
+    return None
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -1,0 +1,166 @@
+"""The commands of `course` about a class: results, export-grades, extend and remove-student.
+
+Each function only parses options and prints; the modules that it imports do the work.
+
+Chapter: appendix/for-instructors.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Assignment = Annotated[str, typer.Argument(help="The assignment, such as lora-math.")]
+Student = Annotated[str, typer.Argument(help="The student's id.")]
+
+
+class Format(StrEnum):
+    """Whose CSV the grades are written as."""
+
+    CSV = "csv"
+    MOODLE = "moodle"
+    CANVAS = "canvas"
+
+
+def results(assignment: Assignment) -> None:
+    """Write results/ again from the gradebook, after manual grading or a change of due dates.
+
+    Run this in the course's folder. Nothing is graded. Exit code 2: the files are not usable.
+    """
+    from course_pkg.grading.feedback import class_report
+
+    with _gradebook(f"course results {assignment}") as book:
+        _rows(book, assignment)
+    typer.echo(f"grades and reports: {class_report.folder(assignment)}/")
+
+
+def export_grades(
+    assignment: Assignment,
+    form: Annotated[
+        Format, typer.Option("--format", help="Whose CSV: your own, Moodle's or Canvas's.")
+    ] = Format.CSV,
+    template: Annotated[
+        Path | None,
+        typer.Option(help="Moodle's grading worksheet, or Canvas's gradebook, to fill in."),
+    ] = None,
+    column: Annotated[
+        str, typer.Option(help="The assignment's column in Canvas's gradebook.")
+    ] = "",
+) -> None:
+    """Write the scores as a CSV that Moodle or Canvas imports.
+
+    Run this in the course's folder. For Moodle, nbgrader's feedback is packed too, if there is any.
+    Exit code 1: the file is written, but some students are not in it. 2: the files are not usable.
+    """
+    from course_pkg.files import write_atomically
+    from course_pkg.grading.feedback import class_report, lms_export
+
+    course = Path.cwd()
+    with _gradebook(f"course export-grades {assignment}") as book:
+        rows = _rows(book, assignment)
+        folder = course / class_report.folder(assignment)
+        if form is Format.CSV:
+            typer.echo((folder / "grades.csv").relative_to(course))
+            return
+        if form is Format.MOODLE:
+            made = lms_export.moodle(rows, template)
+            pages = folder / "moodle-feedback.zip"
+            if packed := lms_export.feedback_zip(course, assignment, rows, pages):
+                typer.echo(f"{pages.relative_to(course)}: feedback of {packed} students")
+        else:
+            made = lms_export.canvas(rows, assignment, template, column)
+        into = folder / f"{form}.csv"
+        write_atomically(into, made.text, class_report.MODE)
+    typer.echo(f"{into.relative_to(course)}: scores of {made.written} students")
+    waiting = sum(bool(row.points and row.points.to_mark) for row in rows)
+    notes = [*made.notes, *([f"{waiting} have points to be marked by hand"] if waiting else [])]
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    if made.left_out:
+        typer.echo(f"not in the file: {', '.join(made.left_out)}", err=True)
+        raise typer.Exit(1)
+
+
+def extend(
+    assignment: Assignment,
+    student: Student,
+    hours: Annotated[float, typer.Option(min=0, help="Hours after the due date; 0 for none.")],
+) -> None:
+    """Give a student more time, and compute the late penalty again.
+
+    Run this in the course's folder, after grading. Exit code 2: there is no such submission, or
+    no due date.
+    """
+    from course_pkg.grading.gradebook import lateness
+
+    with _gradebook(f"course extend {assignment}") as book:
+        lateness.extend(book, assignment, student, hours)
+        (row,) = [row for row in _rows(book, assignment) if row.student == student]
+    late = f"{row.points.late_s / 3600:.1f} h late" if row.points.late_s else "not late"
+    typer.echo(f"{student}: {late}, score {row.points.score:g} of {row.points.max_score:g}")
+
+
+def remove_student(
+    student: Student,
+    assignment: Annotated[
+        str | None, typer.Option(help="Remove only the submission to this assignment.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+) -> None:
+    """Remove a student: gradebook, results, feedback, graded copies and submitted/.
+
+    Run this in the course's folder. It lists what it will delete, and asks. Exit code 2: no such
+    student, or not confirmed.
+    """
+    from course_pkg.grading.gradebook import students
+
+    course = Path.cwd()
+    with _gradebook(f"course remove-student {student}") as book:
+        files = students.traces(course, student, assignment)
+        what = f"the submission to {assignment}" if assignment else "everything"
+        typer.echo(f"{what} of {student} in gradebook.db and results/, and:")
+        for path in files:
+            typer.echo(f"  {path.relative_to(course)}")
+        if not yes and not typer.confirm("Delete this?"):
+            raise typer.Exit(2)
+        for name in students.remove_student(book, student, assignment):
+            _rows(book, name)
+    typer.echo(f"removed {student}")
+
+
+def _rows(book, assignment: str):
+    """The rows of a class, after writing its report."""
+    from course_pkg.grading.feedback import class_report
+    from course_pkg.grading.feedback.class_rows import class_rows
+    from course_pkg.grading.gradebook.nbgrader_api import GradebookError
+
+    rows = class_rows(book, assignment)
+    folder = book.course / class_report.folder(assignment)
+    if not any(row.record or row.points for row in rows) and not folder.exists():
+        raise GradebookError(f"nothing has been graded for {assignment!r}")
+    class_report.write(book.course, assignment, rows)
+    return rows
+
+
+@contextmanager
+def _gradebook(doing: str) -> Iterator:
+    """The course's gradebook, locked; what is wrong with it is an error with exit code 2."""
+    from course_pkg.grading.gradebook.gradebook import CourseGradebook
+    from course_pkg.grading.gradebook.nbgrader_api import GradebookError
+    from course_pkg.grading.results.keys import GradingFolderError, course_lock
+    from course_pkg.grading.submissions.roster import RosterError
+
+    try:
+        if not (Path.cwd() / "nbgrader_config.py").exists():
+            raise GradebookError("no nbgrader_config.py is here: run this in the course's folder")
+        with course_lock(Path.cwd(), doing), CourseGradebook(Path.cwd()) as book:
+            yield book
+    except (GradebookError, GradingFolderError, RosterError, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except OSError as error:
+        typer.echo(f"error: {error}; nothing that was graded is lost", err=True)
+        raise typer.Exit(4) from None

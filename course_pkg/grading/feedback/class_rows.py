@@ -1,0 +1,89 @@
+"""One row for each student of a class: the stored record, and the points of the gradebook.
+
+The class is everybody with a record, with a submission in the gradebook, or in its roster: a run
+over two submissions shows two new results, and everybody else's as they were.
+
+Chapter: appendix/for-instructors.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..gradebook.gradebook import CourseGradebook
+from ..gradebook.lateness import refresh_penalties
+from ..gradebook.points import Points, class_points
+from ..gradebook.students import students
+from ..results.keys import secret
+from ..results.records import Record
+from ..results.store import Store
+from ..submissions.roster import Person
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known about one student: the record of the grader, and the gradebook's points.
+
+    points is None for a student who has no submission in the gradebook.
+    """
+
+    person: Person
+    record: Record | None
+    points: Points | None
+
+    @property
+    def student(self) -> str:
+        """The student's id."""
+        return self.person.id
+
+    @property
+    def state(self) -> str:
+        """The state of the record, or why there is none.
+
+        >>> Row(Person("ada"), None, None).state
+        'no-submission'
+        """
+        if self.record is not None:
+            return str(self.record.state)
+        return "no-submission" if self.points is None else "no-record"
+
+    @property
+    def reason(self) -> str:
+        """Why the state is not "graded"."""
+        if self.record is not None:
+            return self.record.reason
+        if self.points is None:
+            return ""
+        return "the gradebook has points, but there is no record: another program wrote them"
+
+    @property
+    def score(self) -> float | None:
+        """The total; None if there is none, or if it says nothing about the student's work."""
+        if self.points is None or (self.record and not self.record.state.has_score):
+            return None
+        return self.points.score
+
+
+def class_rows(book: CourseGradebook, assignment: str, fresh: Iterable[Record] = ()) -> list[Row]:
+    """The rows of a class, sorted by student, after computing late penalties again.
+
+    fresh: records of this run; they are newer than stored ones, or can't be stored.
+    """
+    points = class_points(book, assignment)
+    if points:
+        refresh_penalties(book, assignment)
+        points = class_points(book, assignment)
+    store = Store(book.course, secret(book.course))
+    people = {person.id: person for person in students(book).people}
+    records = {record.student: record for record in fresh}
+    for student in {*store.students(assignment), *points, *people} - set(records):
+        if (record := store.load(assignment, student)) is not None:
+            records[student] = record
+    return [
+        Row(people.get(student, Person(student)), records.get(student), points.get(student))
+        for student in sorted({*records, *points, *people})
+    ]
+
+
+def points_by_student(rows: Iterable[Row]) -> Mapping[str, Points]:
+    """The points of every row that has some."""
+    return {row.student: row.points for row in rows if row.points is not None}

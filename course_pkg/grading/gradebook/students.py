@@ -1,0 +1,99 @@
+"""The students in nbgrader's gradebook: added from a roster, and removed with all their files.
+
+Chapter: appendix/for-instructors.
+"""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..results.keys import secret
+from ..results.store import Store
+from ..submissions.names import valid_student
+from ..submissions.roster import Person, Roster
+from .nbgrader_api import GradebookError
+
+if TYPE_CHECKING:
+    from .gradebook import CourseGradebook
+
+FOLDERS = ("submitted", "autograded", "feedback")
+
+
+def save_person(book: "CourseGradebook", person: Person) -> None:
+    """Add a student, or update what the roster knows; what it does not know stays."""
+    fields = {
+        "first_name": person.first_name,
+        "last_name": person.last_name,
+        "email": person.email,
+        "lms_user_id": person.lms_id,
+    }
+    given = {name: text[:128] for name, text in fields.items() if text}
+    book.nbgrader_book.update_or_create_student(person.id, **given)
+
+
+def save_roster(book: "CourseGradebook", roster: Roster) -> None:
+    """Add the students of a roster, with their names; nobody is removed."""
+    with book.transaction():
+        for person in roster.people:
+            save_person(book, person)
+
+
+def students(book: "CourseGradebook") -> Roster:
+    """The students of the gradebook, as a roster that is not complete: others may submit too."""
+    with book.reading():
+        known = [
+            (row.id, row.first_name, row.last_name, row.email, row.lms_user_id)
+            for row in book.nbgrader_book.students
+        ]
+    return Roster((Person(*(text or "" for text in row)) for row in known), complete=False)
+
+
+def traces(course: Path, student: str, assignment: str | None = None) -> list[Path]:
+    """Every file and folder of a student in the course: submissions, copies, feedback, records.
+
+    assignment: only those of one assignment. Raises GradebookError for an impossible id.
+    """
+    if not valid_student(student):
+        raise GradebookError(f"{student!r} can't be a student's id")
+    found = [course / name / student / (assignment or "") for name in FOLDERS]
+    if assignment is None:
+        found.append(course / "submitted" / f"{student}.ipynb")
+    store = Store(course, secret(course))
+    found += [store.path(name, student) for name in store.assignments(assignment)]
+    return [path for path in found if path.exists() or path.is_symlink()]
+
+
+def remove_student(
+    book: "CourseGradebook", student: str, assignment: str | None = None
+) -> list[str]:
+    """Remove a student from the gradebook, with all traces; the assignments that this changed.
+
+    assignment: remove only the submission to it. Raises GradebookError if nothing is known about
+    the student.
+    """
+    from nbgrader.api import MissingEntry
+
+    inner = book.nbgrader_book
+    store = Store(book.course, secret(book.course))
+    known = [name for name in store.assignments(assignment) if store.path(name, student).exists()]
+    files = traces(book.course, student, assignment)
+    try:
+        submissions = inner.student_submissions(student)
+        known += [s.name for s in submissions if assignment in (None, s.name)]
+        if assignment is None:
+            inner.remove_student(student)
+        elif assignment in known:
+            inner.remove_submission(assignment, student)
+    except MissingEntry:
+        if not files:
+            raise GradebookError(f"no student is called {student!r}") from None
+    for path in files:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    for name in FOLDERS:
+        folder = book.course / name / student
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    return sorted(set(known))

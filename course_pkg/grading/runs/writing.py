@@ -1,0 +1,89 @@
+"""Write what a submission's grading gave: nbgrader's gradebook first, then the signed record.
+
+Chapter: appendix/for-instructors.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from nbformat import NotebookNode
+
+from ..gradebook.gradebook import CourseGradebook
+from ..gradebook.lateness import set_timestamp
+from ..gradebook.points import class_points
+from ..gradebook.students import students
+from ..results.records import Record
+from ..results.states import State
+from ..results.store import Store
+from ..submissions.names import valid_student
+from ..submissions.submission import Submission
+
+Failed = Callable[[Submission, str], Record]  # the record of a failure of the grader, with why
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A submission's record, with the notebook (None if it was not run) and the files to keep."""
+
+    record: Record
+    notebook: NotebookNode | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+class Writer:
+    """Writes the results of one run. points: of the gradebook, by student, before the run."""
+
+    def __init__(
+        self, assignment: str, book: CourseGradebook, store: Store, failed: Failed
+    ) -> None:
+        self.assignment, self.book, self.store, self.failed = assignment, book, store, failed
+        self.points = class_points(book, assignment)
+        self._students = {person.id for person in students(book).people}
+
+    def write(self, submission: Submission, graded: Graded) -> Record:
+        """Write the gradebook, then the record; if the student's id is impossible, write nothing.
+
+        A refused submission adds nobody to the gradebook. What can't be written is the grader's
+        failure, for this submission alone.
+        """
+        if not valid_student(submission.student):
+            return graded.record
+        began = time.monotonic()
+        try:
+            before = self.store.load(self.assignment, submission.student)
+            if before is not None and before.key == graded.record.key and not submission.trusted:
+                submission = replace(submission, timestamp=self._timestamp(submission))
+            self.store.forget(self.assignment, submission.student)
+            record = graded.record
+            if record.state != State.REFUSED or submission.student in self._students:
+                record = self._in_gradebook(submission, graded)
+            record = replace(record, write_s=round(time.monotonic() - began, 3))
+            self.store.save(record)
+            return record
+        except (OSError, ValueError) as error:
+            return self.failed(submission, f"its record could not be written ({error})")
+
+    def update_time(self, submission: Submission) -> None:
+        """Write a newly known time of a submission that need not be graded again."""
+        points = self.points.get(submission.student)
+        if submission.trusted and points and points.submitted != submission.timestamp:
+            set_timestamp(self.book, self.assignment, submission.student, submission.timestamp)
+
+    def _timestamp(self, submission: Submission) -> datetime | None:
+        """When the same files were submitted, if an earlier run knew it, else the files' time."""
+        points = self.points.get(submission.student)
+        return (points and points.submitted) or submission.timestamp
+
+    def _in_gradebook(self, submission: Submission, graded: Graded) -> Record:
+        """Write to the gradebook; what can't be written as it is, is written as our failure."""
+        last = (submission.timestamp, submission.person)
+        try:
+            self.book.write(graded.record, graded.notebook, graded.files, *last)
+            return graded.record
+        except (OSError, ValueError) as error:
+            reason = f"it could not be written ({type(error).__name__}: {error})"
+            record = self.failed(submission, reason)
+            self.book.write(record, None, {}, *last)
+            return record
