@@ -4,7 +4,6 @@ import csv
 import html
 import os
 import re
-import shutil
 from datetime import datetime, timedelta
 
 import nbformat
@@ -20,12 +19,10 @@ from course_pkg.grading.gradebook.lateness import extend, refresh_penalties
 from course_pkg.grading.gradebook.points import class_points
 from course_pkg.grading.gradebook.release import ReleaseError
 from course_pkg.grading.results.states import State
-from tests.exercises.assignments import Course
 
 from .recorded import (
     ASSIGNMENT,
     HOSTILE,
-    ROOT,
     answered,
     checks,
     questions,
@@ -36,31 +33,6 @@ from .recorded import (
 )
 
 MOST = 24
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A course whose assignment nbgrader has released."""
-    course = Course(tmp_path_factory.mktemp("released"))
-    shutil.copytree(ROOT / "exercises", course.root / "exercises")
-    with CourseGradebook(course.root) as book:
-        book.ensure_assignment(ASSIGNMENT)
-    return course.root
-
-
-@pytest.fixture
-def course(prepared, tmp_path):
-    """A copy of that course."""
-    made = Course.__new__(Course)
-    made.root = tmp_path / "course"
-    shutil.copytree(prepared, made.root, symlinks=True)
-    return made
-
-
-@pytest.fixture
-def book(course):
-    with CourseGradebook(course.root) as book:
-        yield book
 
 
 def submission(book, student="ada"):
