@@ -17,34 +17,44 @@ import warnings
 from typing import Any
 
 from .contract import registry
-from .contract.calling import outcome
+from .contract.calling import NOT_RUN, is_unanswered, outcome
+from .contract.display import first_lines
+from .contract.limits import OutOfTime, time_limit
 from .contract.protocol import receive, send
 from .contract.report import Recorded, Score
 from .contract.values import as_crossing
+from .contract.verdict import lost
 
 CHECKER_FD = "COURSE_CHECKER_FD"
+CASE_S = 20.0  # seconds that an answer may take for one input
+TOO_LONG = f"stopped after {CASE_S:g} s on this input: is there a loop that never ends?"
+EXAMPLE = "you see the example case; type your name in STUDENT to get yours"
+PRINTED = 10_000  # characters that an answer prints and that are kept
 
 _students: dict[str, str] = {}
 _socket: socket.socket | None = None
 
 
 def variant(name: str, student: str = "") -> dict[str, Any]:
-    """A student's own small case for numbers worked by hand; the documents' case for "".
+    """A student's own small case for numbers worked by hand; the example case for "".
 
-    name: "assignment/variant". The same name always gives the same case; the grader uses the name
-    in the submission. Raises UnknownQuestion.
+    name: "assignment/variant". The same name always gives the same case, whatever its case and the
+    space around it; the grader uses the name of the submission. Raises UnknownQuestion.
 
     >>> case = variant("lora-math/by-hand")
     >>> case["d"], case["k"], case["rank"]
     (3072, 768, 8)
     """
     assignment, which = registry.split(name)
+    name_typed = unicodedata.normalize("NFC", str(student).strip())
+    name_typed = name_typed.encode("utf-8", "replace").decode()
     if CHECKER_FD in os.environ:
-        return _request({"op": "variant", "variant": which})["inputs"]
+        request = {"op": "variant", "variant": which, "student": name_typed}
+        return _request(request)["inputs"]
     from .contract.session import Session
 
-    _students[assignment] = unicodedata.normalize("NFC", str(student).strip())
-    return Session(assignment, _students[assignment]).variant(which)
+    _students[assignment] = name_typed
+    return Session(assignment, name_typed).variant(which)
 
 
 def check(question_id: str, answer: Any) -> "Score | Recorded":
@@ -58,41 +68,71 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
     """
     assignment, name = registry.split(question_id)
     if CHECKER_FD in os.environ:
-        reply = _request({"op": "inputs", "question": name})
-        call = reply["call"]
-        student = importlib.import_module(reply["student"]) if reply["student"] else None
-        outcomes = [
-            _quietly(call, answer, inputs, unchanged, student)
-            for inputs, unchanged in zip(reply["inputs"], reply["unchanged"], strict=True)
-        ]
-        _request({"op": "record", "question": name, "outcomes": outcomes})
-        return Recorded(question_id)
+        return _recorded(question_id, name, answer)
+    questions = registry.load(assignment).questions
+    question = registry.find(questions, name, f"question of {assignment}")
+    note = EXAMPLE if question.variant and not _students.get(assignment) else ""
+    if is_unanswered(answer):  # nothing is drawn, and no model is loaded
+        return Score(question_id, lost(question), note=note)
     from .contract.session import Session
 
     session = Session(assignment, _students.get(assignment, ""))
-    question, student = session.answers[name], session.answers.student
     inputs, unchanged = session.inputs(name), session.unchanged(name)
-    outcomes = [
-        _quietly(question.call, answer, i, u, student)
-        for i, u in zip(inputs, unchanged, strict=True)
-    ]
-    session.record(name, as_crossing(outcomes))
-    return Score(question_id, session.verdict(name))
+    calls = _Calls(question.call, answer, session.answers.student)
+    session.record(name, as_crossing(calls.outcomes(inputs, unchanged)))
+    return Score(question_id, session.verdict(name), calls.printed.getvalue(), note)
 
 
-def _quietly(*arguments: Any) -> dict[str, Any]:
-    """What an answer gives for one case; what it writes to stderr goes to stdout.
+def _recorded(question_id: str, name: str, answer: Any) -> Recorded:
+    """Answer a question of the checker; an unanswered one is not asked for."""
+    if not is_unanswered(answer):
+        reply = _request({"op": "inputs", "question": name})
+        student = importlib.import_module(reply["student"]) if reply["student"] else None
+        calls = _Calls(reply["call"], answer, student)
+        outcomes = calls.outcomes(reply["inputs"], reply["unchanged"])
+        _request({"op": "record", "question": name, "outcomes": outcomes})
+    return Recorded(question_id)
 
-    A warning must not cost a point, and stock nbgrader gives zero to a cell with anything on
-    stderr.
+
+class _Calls:
+    """Calls of one answer. printed: what it wrote to stdout and stderr, up to a limit.
+
+    What is printed must not flood the notebook, and stock nbgrader gives zero to a cell with
+    anything on stderr: the first lines are printed at the end, to stdout.
     """
-    written = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(written), warnings.catch_warnings():
-            return outcome(*arguments)
-    finally:
-        if written.getvalue():
-            print(written.getvalue()[:10_000], end="")
+
+    def __init__(self, *how: Any) -> None:
+        self.how, self.printed = how, _Printed()
+
+    def outcomes(self, inputs: list[Any], unchanged: list[bool]) -> list[dict[str, Any]]:
+        """What the answer gives for each case. After one that takes too long, none is run."""
+        found: list[dict[str, Any]] = []
+        late = False
+        for case, same in zip(inputs, unchanged, strict=True):
+            found.append({"error": NOT_RUN} if late else self._outcome(case, same))
+            late = late or found[-1].get("error") == TOO_LONG
+        if text := first_lines(self.printed.getvalue()):
+            print(text)
+        return found
+
+    def _outcome(self, inputs: Any, unchanged: bool) -> dict[str, Any]:
+        call, answer, student = self.how
+        to = self.printed
+        with contextlib.redirect_stdout(to), contextlib.redirect_stderr(to):
+            try:
+                with warnings.catch_warnings(), time_limit(CASE_S):
+                    return outcome(call, answer, inputs, unchanged, student)
+            except OutOfTime:
+                return {"error": TOO_LONG}
+
+
+class _Printed(io.StringIO):
+    """A text stream that keeps the first characters written to it."""
+
+    def write(self, text: str) -> int:
+        """Keep what there is still room for."""
+        super().write(text[: max(0, PRINTED - self.tell())])
+        return len(text)
 
 
 def _request(message: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,15 @@ Chapter: appendix/for-instructors.
 """
 
 import json
+import math
 import os
 import socket
+import time
 from contextlib import suppress
 from typing import Any
 
 from .contract import registry
+from .contract.limits import OutOfTime, time_limit
 from .contract.protocol import receive, send
 from .contract.questions import ChecksError
 from .contract.registry import UnknownQuestion
@@ -23,6 +26,9 @@ from .contract.report import failure_texts
 from .contract.session import Session
 from .contract.values import NotPlain
 from .contract.verdict import Verdict, lost
+
+EXPLAIN_WITHIN_S = 25.0  # to recognize mistakes, in all answers together
+JUDGE_WITHIN_S = 2.0  # to judge one answer without that
 
 
 def serve(sock: socket.socket, session: Session) -> None:
@@ -40,7 +46,8 @@ def _reply(request: Any, session: Session) -> dict[str, Any]:
     try:
         match request:
             case {"op": "variant", "variant": str(name)}:
-                return {"inputs": session.variant(name)}
+                typed = request.get("student")
+                return {"inputs": session.variant(name, typed if isinstance(typed, str) else None)}
             case {"op": "inputs", "question": str(name)}:
                 return {
                     "inputs": session.inputs(name),
@@ -81,14 +88,28 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
     session = Session(job["assignment"], job["student"], secret)
     with socket.socket(fileno=end) as sock:
         serve(sock, session)
+    until = time.monotonic() + EXPLAIN_WITHIN_S
+    verdicts = [judged(session, name, until) for name in session.questions]
     with os.fdopen(out, "w") as results:
-        results.write(as_json([_verdict(session, name) for name in session.questions]))
+        results.write(as_json(verdicts))
 
 
-def _verdict(session: Session, name: str) -> Verdict:
-    """The verdict on a question; a fault while judging it costs this question only."""
-    try:
-        return session.verdict(name)
-    except Exception as error:
-        reason = f"this question could not be judged ({type(error).__name__}: {error})"
-        return lost(session.answers[name], reason)
+def judged(session: Session, name: str, until: float = math.inf) -> Verdict:
+    """The verdict on a question. What goes wrong costs this question only, and is its reason.
+
+    until: when to stop to recognize mistakes, on the monotonic clock. If that takes too long or
+    fails, the answer is judged without it.
+    """
+    reason = ""
+    left = max(0.5, min(until - time.monotonic(), EXPLAIN_WITHIN_S))
+    for explain, seconds in ((True, left), (False, JUDGE_WITHIN_S)):
+        try:
+            with time_limit(seconds):
+                verdict = session.verdict(name, explain)
+                as_json([verdict])
+                return verdict
+        except OutOfTime:
+            reason = f"your answer could not be judged within {seconds:g} s"
+        except Exception as error:
+            reason = f"your answer could not be judged ({type(error).__name__}: {error})"
+    return lost(session.answers[name], reason)

@@ -37,14 +37,14 @@ def corpus_sorted_by_length(score, tokenizer, texts, batch_size):
 
 def sliding_without_last_tokens(model, input_ids, window, stride):
     """No window's last token, which is a target only, goes through the model."""
-    costs = torch.zeros(len(input_ids))
+    costs = torch.full((len(input_ids),), torch.nan)
     for start in range(0, max(1, len(input_ids) - window + stride), stride):
         part = input_ids[start : start + window]
         logits = model(part[None, :-1]).logits[0]
         new = F.cross_entropy(logits, part[1:], reduction="none").detach()
-        done = int(costs.count_nonzero())
+        done = int(costs.isfinite().sum())
         costs[done + 1 : start + len(part)] = new[max(done - start, 0) :]
-    return costs.sum(), len(costs) - 1
+    return costs[1:].sum(), len(costs) - 1
 
 
 def test_without_a_name_there_is_the_exercise_of_the_documents():

@@ -55,7 +55,7 @@ def test_a_method_that_hashes_tokens_earns_all_points_of_the_lcs(key):
 
 def test_comparisons_are_counted_and_not_timed():
     with pytest.raises(RuntimeError, match="more than 3 times"):
-        student.call_lcs(with_places, {"a": ["x", "y"], "b": ["y", "x"], "most": 3})
+        student.call_lcs(with_places, {"a": ["x", "y"], "b": ["y", "x"], "_most": 3})
 
 
 def test_the_lcs_that_rouge_l_is_given_knows_its_two_texts_alone():

@@ -1,5 +1,7 @@
 """`check` in process: scores that nbgrader can read, reports, unanswered cells, noise."""
 
+import contextlib
+import re
 import sys
 import warnings
 
@@ -68,6 +70,58 @@ def test_warnings_and_stderr_cost_nothing_and_are_not_lost(capfd):
     assert err == "" and "to stderr" in out and "to stdout" in out
 
 
+def test_what_an_answer_prints_is_folded_after_a_few_lines(capfd):
+    def chatty(shapes, targets, rank):
+        print("looking at", *shapes, sep="\n")
+        return 0
+
+    score = check("lora-math/counts", chatty)
+    out = capfd.readouterr().out.splitlines()
+    assert (len(out), out[0]) == (6, "looking at")
+    assert re.fullmatch(r"\[… \d+ more lines\]", out[5])
+    assert "<details" in score._repr_html_() and score._repr_html_().count("looking at") > 5
+    assert "looking at" not in score.report
+    assert "<details" not in check("lora-math/by-hand/parameters", 1)._repr_html_()
+
+
+def test_an_endless_loop_is_stopped_and_later_inputs_are_not_run(monkeypatch):
+    monkeypatch.setattr("course_pkg.grading.check.CASE_S", 0.1)
+
+    def stuck(shapes, targets, rank):
+        while len(targets) == 2 and any("seq" in name or "norm" in name for name in shapes):
+            with contextlib.suppress(Exception):  # an answer may catch what it can
+                sum(range(1000))
+        return count(shapes, targets, rank)
+
+    score = check("lora-math/counts", stuck)
+    assert score == 2.0  # the inputs before it count
+    assert "what happened: stopped after 20 s on this input: is there a loop" in score.report
+
+
+def test_a_reader_without_a_name_is_told_that_the_case_is_the_example():
+    variant("lora-math/by-hand")
+    score = check("lora-math/by-hand/parameters", 30_720)
+    assert "you see the example case; type your name" in score.report
+    assert "type your name" in score._repr_html_()
+    assert "type your name" not in check("lora-math/counts", count).report
+    variant("lora-math/by-hand", student="ada")
+    assert "type your name" not in check("lora-math/by-hand/parameters", 30_720).report
+
+
+def test_names_are_compared_without_case_and_surrounding_space():
+    names = ("zo\u00eb b", " ZOE\u0308 B ", "Zo\u00eb B")
+    first, *others = (variant("lora-math/by-hand", student=name) for name in names)
+    assert others == [first, first] and variant("lora-math/by-hand", student="zoe b") != first
+
+
+@pytest.mark.parametrize("assignment", ["bleu", "lora-math", "rouge"])
+def test_none_is_explained_everywhere(assignment):
+    for name, question in load(assignment).questions.items():
+        if question.call and question.call != "merge":  # its answer is a class
+            report = check(f"{assignment}/{name}", lambda *_: print("0.5")).report
+            assert "None was given: did you print the result instead" in report, name
+
+
 def test_an_answer_can_not_change_the_inputs_it_is_judged_on():
     def vandal(shapes, targets, rank):
         shapes.clear()
@@ -130,6 +184,12 @@ def test_questions_that_pass_no_arrays_run_without_numpy_and_torch():
     code = """
 import sys
 from course_pkg.grading.check import check
+def stub(*_):
+    raise NotImplementedError()
+for name in ("perplexity", "lora-math"):  # an unanswered question draws nothing
+    from course_pkg.grading.contract.registry import load
+    for question in load(name).questions.values():
+        assert check(f"{name}/{question.name}", stub if question.call else None) == 0
 from course_pkg.grading.contract.registry import assignments, load
 for name in assignments():
     if not load(name).imports:

@@ -5,11 +5,12 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.checker import _verdict, serve
+from course_pkg.grading.checker import _reply, judged, serve
 from course_pkg.grading.contract.protocol import receive, send
 from course_pkg.grading.contract.registry import load
 from course_pkg.grading.contract.seeds import PUBLIC_KEY
@@ -134,22 +135,62 @@ def test_a_right_and_a_wrong_answer_get_the_same_reply(checker):
         assert reply == {"recorded": True}
 
 
-def test_a_question_that_can_not_be_judged_costs_only_itself(monkeypatch):
+def test_a_question_that_can_not_be_judged_costs_only_itself_and_names_the_cause(monkeypatch):
     session, right = right_answers()
     session.inputs("counts")
     session.record("counts", right)
-    judged = Session.verdict
+    verdict_on = Session.verdict
 
-    def fault(self, name):
+    def fault(self, name, explain=True):
         if name == "merge":
             raise RuntimeError("out of ink")
-        return judged(self, name)
+        return verdict_on(self, name, explain)
 
     monkeypatch.setattr(Session, "verdict", fault)
-    assert _verdict(session, "counts").earned == 3
-    verdict = _verdict(session, "merge")
+    assert judged(session, "counts").earned == 3
+    verdict = judged(session, "merge")
     assert verdict.earned == 0
-    assert all("could not be judged" in f.reason for f in verdict.failures.values())
+    reason = "your answer could not be judged (RuntimeError: out of ink)"
+    assert {f.reason for f in verdict.failures.values()} == {reason}
+
+
+@pytest.mark.parametrize("endless", [True, False])
+def test_what_goes_wrong_in_recognizing_mistakes_costs_nothing(monkeypatch, endless):
+    session, right = right_answers()
+    session.inputs("counts")
+    session.record("counts", [*right[:3], *({"value": 0} for _ in right[3:])])
+
+    def fault(*_):
+        while endless:
+            pass
+        raise RuntimeError("out of ink")
+
+    monkeypatch.setattr("course_pkg.grading.contract.verdict.recognized", fault)
+    verdict = judged(session, "counts", until=time.monotonic() + 0.05)
+    assert verdict.earned == 2 and verdict.failures["match"].recognized == ()
+
+
+def test_a_number_that_fits_the_notebooks_name_says_so():
+    def reply(typed, answer):
+        session = Session(ASSIGNMENT, "Hana-M", KEY)
+        _reply({"op": "variant", "variant": "by-hand", "student": typed}, session)
+        session.inputs("by-hand/parameters")
+        session.record("by-hand/parameters", [{"value": answer}])
+        verdict = judged(session, "by-hand/parameters")
+        return verdict.earned, verdict.failures["value"] and verdict.failures["value"].note
+
+    def right(name):
+        case = Session(ASSIGNMENT, name).variant("by-hand")
+        return case["rank"] * (case["d"] + case["k"])
+
+    submitted = "but you submitted as 'Hana-M': your number fits"
+    assert reply("Hana", right("Hana")) == (
+        0,
+        f"your notebook says 'Hana', {submitted} the case of 'Hana'",
+    )
+    assert reply("", right("")) == (0, f"your notebook has no name, {submitted} the example case")
+    assert reply("Hana", 1) == (0, "")
+    assert reply(" hana-m ", right("HANA-M")) == (1, None)
 
 
 @pytest.mark.parametrize(

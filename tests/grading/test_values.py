@@ -182,3 +182,11 @@ def test_a_flipped_byte_is_a_value_or_refused(value, data):
 def test_array_of_an_unknown_dtype_names_those_that_are_taken():
     with pytest.raises(NotPlain, match="complex64; expected one of bool"):
         Array.of(np.zeros(2, "complex64"))
+
+
+def test_a_value_that_is_too_large_names_the_limit_that_it_exceeds():
+    with pytest.raises(NotPlain, match="9,000,002 bytes of text and numbers; at most 8,388,608"):
+        encode("x" * 9_000_000)
+    with pytest.raises(NotPlain, match=r"a value of 72,000,\d+ bytes; at most 67,108,864"):
+        encode(np.zeros(9_000_000))
+    assert as_crossing("é" * 4_000_000) == "é" * 4_000_000

@@ -33,6 +33,7 @@ class AnswerKey:
         self._comparators: dict[tuple[str, str], Comparator] = {}
         self._code: dict[tuple[str, str], CodeType] = {}
         self._answers: dict[tuple[str, str], Any] = {}
+        self._outcomes: dict[tuple[str, str, int, bool], tuple[Any, dict[str, Any]]] = {}
         for q in assignment.questions.values():
             names = [q.expected, *(p.draw for p in q.properties if p.draw)]
             for name in names + [function_name(q.variant)] * bool(q.variant):
@@ -74,9 +75,13 @@ class AnswerKey:
         wrong: WrongAnswer | None = None,
         unchanged: bool = False,
     ) -> dict[str, Any]:
-        """What the model answer, or a wrong one, gives for the inputs of a case."""
-        answer = self.answer(question, inputs, wrong)
-        return outcome(question.call, answer, inputs, unchanged, self.student)
+        """What the model answer, or a wrong one, gives for the inputs of a case; run only once."""
+        at = question.name, wrong.name if wrong else "", id(inputs), unchanged
+        if at not in self._outcomes:
+            answer = self.answer(question, inputs, wrong)
+            found = outcome(question.call, answer, inputs, unchanged, self.student)
+            self._outcomes[at] = inputs, found  # `inputs` is kept, so that its id stays its own
+        return self._outcomes[at][1]
 
     def answer(self, question: Question, inputs: Any, wrong: WrongAnswer | None = None) -> Any:
         """The model answer or a wrong one: a function or class, or a number worked by hand."""

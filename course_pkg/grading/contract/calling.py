@@ -9,11 +9,12 @@ import os
 import sysconfig
 import traceback
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from .values import Array, NotPlain, as_crossing
 
+NOT_RUN = "not run, because an earlier input took too long"
 _UNANSWERED = (None, ..., NotImplemented)
 
 
@@ -55,11 +56,13 @@ def outcome(
 
 
 def is_unanswered(answer: Any) -> bool:
-    """Whether a cell was left as it was: None, ..., or NotImplemented.
+    """Whether a cell was left as it was: None, ..., NotImplemented, or a function that raises it.
 
     >>> is_unanswered(...), is_unanswered(0)
     (True, False)
     """
+    if isinstance(answer, FunctionType):  # one whose only statement is `raise NotImplementedError`
+        return answer.__code__.co_names == ("NotImplementedError",)
     return any(answer is nothing for nothing in _UNANSWERED)
 
 

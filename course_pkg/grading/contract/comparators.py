@@ -1,9 +1,10 @@
 """Comparators: does a given value equal the expected one?
 
 A comparator is a function `(expected, given) -> str | None`: None if they agree, otherwise the
-reason in words. True is not 1, NaN equals nothing, the shape of an array is checked before its
-numbers, and the tolerance of an array is the relative error ‖given − expected‖ / ‖expected‖.
-Only `array` needs numpy. `comparator` builds one from what `questions.toml` says.
+reason in words; a `Difference` if it is one field of a structure that differs. True is not 1, NaN
+equals nothing, the shape of an array is checked before its numbers, and the tolerance of an array
+is the relative error ‖given − expected‖ / ‖expected‖. Only `array` needs numpy. `comparator` builds
+one from what `questions.toml` says.
 
 Chapter: appendix/for-instructors.
 """
@@ -15,6 +16,27 @@ from typing import Any
 from .values import Array, encode
 
 Comparator = Callable[[Any, Any], str | None]
+PRINTED = "did you print the result instead of returning it?"
+
+
+class Difference(str):
+    """A reason, with the expected and the given value of the innermost field that differs."""
+
+    expected: Any
+    given: Any
+
+    @classmethod
+    def at(cls, name: str, reason: str, expected: Any, given: Any) -> "Difference":
+        """The difference in the field of that name.
+
+        >>> Difference.at("BP", "the number differs", 1.0, 0.5)
+        'BP: the number differs'
+        """
+        found = cls(f"{name}: {reason}")
+        inner = isinstance(reason, cls)
+        found.expected = reason.expected if inner else expected
+        found.given = reason.given if inner else given
+        return found
 
 
 def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
@@ -30,7 +52,7 @@ def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
         if isinstance(given, Array) and given.shape == ():
             given = given.numpy().item()
         if isinstance(given, bool) or not isinstance(given, int | float):
-            return f"expected a number, but {describe_type(given)} was given"
+            return wrong_type("a number", given)
         if isinstance(given, int) and abs(given) > 1e300:
             return "the number differs"
         if not math.isfinite(given):
@@ -53,7 +75,7 @@ def array(rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None) -> Com
         import numpy as np
 
         if not isinstance(given, Array):
-            return f"expected a tensor, but {describe_type(given)} was given"
+            return wrong_type("a tensor", given)
         if given.shape != expected.shape:
             return f"expected the shape {expected.shape}, but {given.shape} was given"
         if dtype is not None and given.dtype != dtype:
@@ -80,7 +102,7 @@ def exactly() -> Comparator:
 
     def compare(expected: Any, given: Any) -> str | None:
         if type(given) is not type(expected):
-            return f"expected {describe_type(expected)}, but {describe_type(given)} was given"
+            return wrong_type(describe_type(expected), given)
         return None if encode(given) == encode(expected) else "the value differs"
 
     return compare
@@ -106,13 +128,13 @@ def row(
         count = len(items) if items else length or len(expected)
         names = f" ({', '.join(items)})" if items else ""
         if not isinstance(given, list | tuple):
-            return f"expected a list of {count}{names}, but {describe_type(given)} was given"
+            return wrong_type(f"a list of {count}{names}", given)
         if len(given) != count:
             return f"expected a list of {count}{names}, but a list of {len(given)} was given"
         named = items or {f"item {i}": each for i in range(1, count + 1)}
         for (name, comparator), right, other in zip(named.items(), expected, given, strict=True):
             if (reason := comparator(right, other)) is not None:
-                return f"{name}: {reason}"
+                return Difference.at(name, reason, right, other)
         return None
 
     return compare
@@ -127,12 +149,12 @@ def parts(parts: Mapping[str, Comparator]) -> Comparator:
 
     def compare(expected: dict[str, Any], given: Any) -> str | None:
         if not isinstance(given, dict):
-            return f"expected a dict, but {describe_type(given)} was given"
+            return wrong_type("a dict", given)
         for name, comparator in parts.items():
             if name not in given:
                 return f"{name!r} is missing"
             if (reason := comparator(expected[name], given[name])) is not None:
-                return f"{name}: {reason}"
+                return Difference.at(name, reason, expected[name], given[name])
         return None
 
     return compare
@@ -175,6 +197,16 @@ def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
     if "each" in options:
         options["each"] = comparator(options["each"], cases)
     return BUILDERS[kind](**options)
+
+
+def wrong_type(expected: str, given: Any) -> str:
+    """That a value of another type was expected; for None, how that happens.
+
+    >>> wrong_type("a number", "4")
+    'expected a number, but a text was given'
+    """
+    text = f"expected {expected}, but {describe_type(given)} was given"
+    return f"{text}: {PRINTED}" if given is None else text
 
 
 def describe_type(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from .values import Array
 
 MAX_SHOWN = 500
+LINES = 5  # of what an answer printed, before it is folded
 # Both names by which MathJax is told to leave a part of a page alone: what a student's code gave
 # may hold dollar signs, and TeX can make links.
 NO_TEX = "tex2jax_ignore mathjax_ignore"
@@ -38,6 +39,8 @@ def one_line(text: str, limit: int = MAX_SHOWN) -> str:
 def shorten(value: Any, limit: int = MAX_SHOWN) -> str:
     """A value as short text; in a dict, what is short comes first and arrays by their shape.
 
+    A key that starts with _ is for the checks alone, and is not shown.
+
     >>> shorten({"x": Array("float32", (8, 8), bytes(256)), "alpha": 2.0})
     '{alpha: 2.0, x: float32 (8, 8)}'
     """
@@ -45,7 +48,8 @@ def shorten(value: Any, limit: int = MAX_SHOWN) -> str:
         case Array():
             text = _array(value)
         case dict():
-            pairs = sorted(value.items(), key=lambda pair: isinstance(pair[1], Array | list | dict))
+            shown = [pair for pair in value.items() if not str(pair[0]).startswith("_")]
+            pairs = sorted(shown, key=lambda pair: isinstance(pair[1], Array | list | dict))
             text = "{" + ", ".join(f"{k}: {_inner(v)}" for k, v in pairs) + "}"
         case list() | tuple():
             more = ", …" if len(value) > 12 else ""
@@ -55,6 +59,28 @@ def shorten(value: Any, limit: int = MAX_SHOWN) -> str:
         case _:
             text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def first_lines(text: str) -> str:
+    """The first lines of what an answer printed, and how many more there are.
+
+    >>> first_lines("1\\n2\\n3\\n4\\n5\\n6\\n7\\n").splitlines()[-1]
+    '[… 2 more lines]'
+    """
+    lines = text.splitlines()
+    more = len(lines) - LINES
+    return "\n".join(
+        lines[:LINES] + ([f"[… {more} more line{'s' * (more > 1)}]"] if more > 0 else [])
+    )
+
+
+def folded(text: str) -> str:
+    """What an answer printed as HTML that is folded, if `first_lines` does not show all of it."""
+    count = len(text.splitlines())
+    if count <= LINES:
+        return ""
+    summary = f"<summary>all {count} lines that your answer printed</summary>"
+    return f"<details class='{NO_TEX}'>{summary}<pre>{html.escape(text)}</pre></details>"
 
 
 def mark(earned: bool) -> str:

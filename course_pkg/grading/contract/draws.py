@@ -11,7 +11,7 @@ from typing import Any
 
 from .answer_key import AnswerKey
 from .questions import ChecksError, Property, Question, WrongAnswer, function_name
-from .seeds import PUBLIC_KEY, question_rng
+from .seeds import PUBLIC_KEY, question_rng, same_name
 
 MAX_DRAWS = 200
 
@@ -49,7 +49,11 @@ def draw_cases(key: AnswerKey, question: Question, rng: Random, variant: Any = N
 
 
 def draw_variant(key: AnswerKey, variant: str, student: str) -> Any:
-    """A student's own small case; the documents' case for "". It is public: it is shown to them."""
+    """A student's own small case; the example case for "". It is public: it is shown to them.
+
+    Names that differ in case, or in the space around them, are the same.
+    """
+    student = same_name(student)
     rng = question_rng(PUBLIC_KEY, "variant", student, key.assignment.name, variant)
     question = next(q for q in key.assignment.questions.values() if q.variant == variant)
     return key.draw(question, function_name(variant), rng if student else None)

@@ -3,9 +3,10 @@
 Chapter: exercises.
 """
 
+import html
 from typing import Any
 
-from .display import mark, shorten
+from .display import folded, mark, shorten
 from .stored import (
     FailureRecord,
     PropertyRecord,
@@ -42,26 +43,34 @@ def failure_texts(failure: Failure) -> dict[str, str | None]:
     """
     values = {"inputs": failure.inputs, "expected": failure.expected, "given": failure.given}
     shown = {name: None if v is None else shorten(v) for name, v in values.items()}
-    return {"reason": failure.reason[:500], **shown}
+    return {"reason": failure.reason[:500], "note": failure.note, **shown}
 
 
 class Score(float):
-    """The points of one question: a float, so that nbgrader reads it, with a report to look at."""
+    """The points of one question: a float, so that nbgrader reads it, with a report to look at.
+
+    printed: what the answer printed. note: what the reader should know first, or "".
+    """
 
     question_id: str
     verdict: Verdict
+    printed: str
+    note: str
 
-    def __new__(cls, question_id: str, verdict: Verdict) -> "Score":
+    def __new__(
+        cls, question_id: str, verdict: Verdict, printed: str = "", note: str = ""
+    ) -> "Score":
         """The score of a verdict: whole points from 0 to the question's maximum."""
         score = super().__new__(cls, verdict.earned)
         score.question_id, score.verdict = question_id, verdict
+        score.printed, score.note = printed, note
         return score
 
     @property
     def report(self) -> str:
         """The report as plain text."""
         record = as_record(self.verdict)
-        lines = [title(self.question_id, record)]
+        lines = [title(self.question_id, record), *[f"  note: {self.note}"][: bool(self.note)]]
         for p in record.properties:
             sign = mark(p.failure is None)
             lines.append(f"  {sign} {p.says} ({p.earned}/{p.points})")
@@ -81,7 +90,9 @@ class Score(float):
 
     def _repr_html_(self) -> str:
         record = as_record(self.verdict)
-        return record_table(title(self.question_id, record), record, _details)
+        note = f"<p><b>{html.escape(self.note)}</b></p>" if self.note else ""
+        table = record_table(title(self.question_id, record), record, _details)
+        return f"{note}{table}{folded(self.printed)}"
 
 
 class Recorded:

@@ -9,10 +9,20 @@ Chapter: appendix/for-instructors.
 
 import hashlib
 import hmac
+import unicodedata
 from random import Random
 from typing import Any
 
 PUBLIC_KEY = b"public"
+
+
+def same_name(name: str) -> str:
+    """A name as it is compared: without surrounding space, case, and the ways to encode accents.
+
+    >>> same_name(" Zoe\u0308 ") == same_name("ZO\u00cb")
+    True
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().casefold())
 
 
 def question_rng(key: bytes, *parts: str) -> Random:

@@ -16,8 +16,11 @@ from typing import Any
 from . import registry
 from .answer_key import AnswerKey, answer_key
 from .draws import Case, draw_cases, draw_variant
-from .seeds import PUBLIC_KEY, question_rng
+from .limits import within_size
+from .seeds import PUBLIC_KEY, question_rng, same_name
 from .verdict import Verdict, is_unanswered, judge, lost
+
+MAX_NAME = 100  # characters of a typed name
 
 
 class Session:
@@ -46,12 +49,20 @@ class Session:
         self._opened: dict[str, float] = {}
         self._outcomes: dict[str, Any] = {}
         self._late: dict[str, float] = {}
+        self._typed: dict[str, str] = {}
 
-    def variant(self, name: str) -> Any:
-        """The student's own case of a variant. Raises UnknownQuestion."""
+    def variant(self, name: str, typed: str | None = None) -> Any:
+        """The student's own case of a variant. Raises UnknownQuestion.
+
+        typed: the name in the student's notebook. It does not change the case; if it is another
+        student's, `verdict` can say whether a wrong number fits that one's case.
+        """
         variants = {q.variant: q.variant for q in self.questions.values() if q.variant}
         known = f"variant of {self.answers.assignment.name}"
-        return draw_variant(self.answers, registry.find(variants, name, known), self.student)
+        found = registry.find(variants, name, known)
+        if typed is not None:
+            self._typed[name] = typed[:MAX_NAME]
+        return draw_variant(self.answers, found, self.student)
 
     def inputs(self, name: str) -> list[Any]:
         """The inputs of a question's cases, in order; every call starts the question's time."""
@@ -71,22 +82,39 @@ class Session:
         took = self.clock() - opened
         if took > question.deadline:
             self._late[name] = took
-        elif len(outcomes) == len(self.cases(name)):
-            self._outcomes[name] = outcomes
+        elif len(outcomes) == len(cases := self.cases(name)):
+            pairs = zip(outcomes, cases, strict=True)
+            self._outcomes[name] = [within_size(given, case.expected) for given, case in pairs]
             self._late.pop(name, None)
 
-    def verdict(self, name: str) -> Verdict:
-        """The verdict on one question, as things are now."""
+    def verdict(self, name: str, explain: bool = True) -> Verdict:
+        """The verdict on one question, as things are now. explain: as in `judge`."""
         question, late_s = self.answers[name], self._late.get(name)
         outcomes = self._outcomes.get(name)
         if outcomes is None or (late_s and all(map(is_unanswered, outcomes))):
             return lost(question, late_s=late_s)
-        verdict = judge(self.answers, question, self.cases(name), outcomes)
-        return replace(verdict, late_s=late_s)
+        verdict = judge(self.answers, question, self.cases(name), outcomes, explain)
+        return replace(self._with_note(verdict, outcomes), late_s=late_s)
 
     def verdicts(self) -> list[Verdict]:
         """The verdict on every question of the assignment."""
         return [self.verdict(name) for name in self.questions]
+
+    def _with_note(self, verdict: Verdict, outcomes: list[Any]) -> Verdict:
+        """The verdict, which says so if a number by hand fits the case of the notebook's name."""
+        question, typed = verdict.question, self._typed.get(verdict.question.variant)
+        own = typed is None or same_name(typed) == same_name(self.student)
+        if own or verdict.earned == question.points:
+            return verdict
+        case = draw_variant(self.answers, question.variant, typed)
+        expected, failures = self.answers.expected(question, case), dict(verdict.failures)
+        for (name, failure), outcome in zip(failures.items(), outcomes, strict=True):
+            if failure is None or "value" not in outcome:
+                continue
+            if self.answers.difference(question, name, expected, outcome["value"]) is None:
+                note = other_name(typed, self.student)
+                failures[name] = replace(failure, note=note, recognized=())
+        return replace(verdict, failures=failures)
 
     def cases(self, name: str) -> list[Case]:
         """The cases of a question, with the right values. Raises UnknownQuestion, ChecksError."""
@@ -96,3 +124,16 @@ class Session:
             variant = self.variant(question.variant) if question.variant else None
             self._cases[name] = draw_cases(self.answers, question, rng, variant)
         return self._cases[name]
+
+
+def other_name(typed: str, student: str) -> str:
+    """That a number fits the case of the name in the notebook, not that of the submission.
+
+    >>> other_name("Hana", "hana-m")
+    "your notebook says 'Hana', but you submitted as 'hana-m': your number fits the case of 'Hana'"
+    """
+    if not same_name(typed):
+        says, fits = "has no name", "the example case"
+    else:
+        says, fits = f"says {typed!r}", f"the case of {typed!r}"
+    return f"your notebook {says}, but you submitted as {student!r}: your number fits {fits}"

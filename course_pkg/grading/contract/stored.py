@@ -6,11 +6,12 @@ keeps, and what every report shows: in the notebook, in the gradebook and on the
 Chapter: appendix/for-instructors.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from .display import html_table
 from .questions import Question
+from .recognition import says
 from .verdict import UNANSWERED
 
 
@@ -18,7 +19,8 @@ from .verdict import UNANSWERED
 class FailureRecord:
     """A `Failure` in short texts; None for what is not to be shown, or does not exist.
 
-    explanations: what the recognized wrong answers tell the student.
+    explanations: what the recognized wrong answers tell the student. note: about the name in the
+    notebook, or "".
     """
 
     reason: str
@@ -26,6 +28,7 @@ class FailureRecord:
     expected: str | None = None
     given: str | None = None
     explanations: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,18 @@ def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, .
 
 
 def explanations(question: Question, recognized: tuple[str, ...]) -> tuple[str, ...]:
-    """What the wrong answers of those names tell the student."""
-    return tuple(wrong.says for wrong in question.wrong if wrong.name in recognized)
+    """What the recognized mistakes of those names tell the student."""
+    return tuple(text for name, text in says(question).items() if name in recognized)
+
+
+def notes(questions: Iterable[QuestionRecord]) -> tuple[str, ...]:
+    """What the failures say about the name in the notebook, each once.
+
+    >>> notes([])
+    ()
+    """
+    failures = (p.failure for question in questions for p in question.properties)
+    return tuple(dict.fromkeys(f.note for f in failures if f is not None and f.note))
 
 
 def title(question_id: str, record: QuestionRecord) -> str:
@@ -123,6 +136,7 @@ def details(p: PropertyRecord) -> list[tuple[str, str]]:
         ("what happened", failure.reason),
         ("given", failure.given),
         ("expected", failure.expected if given else None),
+        ("your name", failure.note),
         ("it looks as if", ", or ".join(failure.explanations)),
         ("hint", p.hint),
     ]

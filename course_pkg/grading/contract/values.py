@@ -90,9 +90,13 @@ def encode(value: Any) -> bytes:
     {'loss': 0.5, 'steps': [1, 2]}
     """
     blobs: list[bytes] = []
-    text = json.dumps(_node(value, blobs, MAX_DEPTH), separators=(",", ":")).encode()
+    tree = _node(value, blobs, MAX_DEPTH)
+    plain = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+    text = plain.encode("utf-8", "surrogatepass")  # `decode` refuses lone surrogates
+    if len(text) > MAX_JSON_BYTES:
+        raise NotPlain(f"{len(text):,} bytes of text and numbers; at most {MAX_JSON_BYTES:,} fit")
     data = b"".join([struct.pack(">I", len(text)), text, *blobs])
-    if len(text) > MAX_JSON_BYTES or len(data) > MAX_BYTES:
+    if len(data) > MAX_BYTES:
         raise NotPlain(f"a value of {len(data):,} bytes; at most {MAX_BYTES:,} can be submitted")
     return data
 

@@ -7,20 +7,19 @@ Chapter: appendix/for-instructors.
 """
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .answer_key import AnswerKey
+from .calling import NOT_RUN
+from .comparators import Difference
 from .draws import Case
-from .questions import Property, Question, WrongAnswer
+from .questions import Question, WrongAnswer
+from .recognition import recognized, wrong_scale
 from .values import encode
 
 UNANSWERED = "not answered yet"
 INCOMPLETE = "no complete answer was submitted"
-MAX_EXPLANATIONS = 2
-
-Agrees = Callable[[WrongAnswer, int], bool]  # does it give what was given for that case?
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,9 @@ class Failure:
     """Why a property was lost: the smallest case that failed.
 
     expected: None for a number worked by hand, which a student should find, not read.
-    recognized: the names of the wrong answers that give the same values, the best first.
+    If one field of a structure differs, expected and given are those of that field. recognized:
+    the names of the mistakes that give the same values, the best first. note: what the student
+    should know about the name in the notebook, or "".
     """
 
     reason: str
@@ -36,6 +37,7 @@ class Failure:
     expected: Any = None
     given: Any = None
     recognized: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,13 @@ class Verdict:
         return sum(p.points for p in self.question.properties if self.failures[p.name] is None)
 
 
-def judge(key: AnswerKey, question: Question, cases: list[Case], outcomes: Any) -> Verdict:
-    """The verdict on a question. outcomes: one per case, in order; anything malformed fails."""
+def judge(
+    key: AnswerKey, question: Question, cases: list[Case], outcomes: Any, explain: bool = True
+) -> Verdict:
+    """The verdict on a question. outcomes: one per case, in order; anything malformed fails.
+
+    explain: whether to recognize mistakes, for which wrong answers are run.
+    """
     if not isinstance(outcomes, list) or len(outcomes) != len(cases):
         return lost(question, INCOMPLETE)
     rows = [
@@ -75,7 +82,11 @@ def judge(key: AnswerKey, question: Question, cases: list[Case], outcomes: Any) 
             for i, (case, _, reason) in enumerate(rows)
             if case.property == prop.name and reason is not None
         ]
-        failures[prop.name] = _failure(question, prop, rows, failed, agrees) if failed else None
+        failures[prop.name] = _failure(question, rows, failed) if failed else None
+        if failed and explain:
+            found = recognized(question.losing(prop.name), len(rows), failed, agrees)
+            found = found or wrong_scale(_differing(*rows[index]) for index in failed)
+            failures[prop.name] = replace(failures[prop.name], recognized=found)
     return Verdict(question, failures)
 
 
@@ -115,32 +126,25 @@ def _reason(key: AnswerKey, question: Question, case: Case, outcome: Any) -> str
     return INCOMPLETE
 
 
-def _failure(
-    question: Question, prop: Property, rows: list, failed: list[int], agrees: Agrees
-) -> Failure:
-    smallest = min(failed, key=lambda index: len(encode(rows[index][0].inputs)))
-    case, outcome, reason = rows[smallest]
+def _failure(question: Question, rows: list, failed: list[int]) -> Failure:
+    """The smallest failing case; one that was not run is shown only if there is no other."""
+
+    def order(index: int) -> tuple[bool, int]:
+        case, _, reason = rows[index]
+        return reason == NOT_RUN, len(encode(case.inputs))
+
+    case, outcome, reason = rows[min(failed, key=order)]
     if reason in (UNANSWERED, INCOMPLETE):
         return Failure(reason, case.inputs)
-    expected = None if question.variant else case.expected
-    recognized = _recognize(question.losing(prop.name), len(rows), failed, agrees)
-    return Failure(reason, case.inputs, expected, outcome.get("value"), recognized)
+    expected, given = _differing(case, outcome, reason)
+    return Failure(str(reason), case.inputs, None if question.variant else expected, given)
 
 
-def _recognize(
-    losing: list[WrongAnswer], count: int, failed: list[int], agrees: Agrees
-) -> tuple[str, ...]:
-    """The wrong answers that give what was given in every failing case of a property.
-
-    Of several, the one comes first that agrees with the answer in most of the `count` cases.
-    """
-    found = [
-        (sum(agrees(wrong, index) for index in range(count)), wrong.name)
-        for wrong in losing
-        if all(agrees(wrong, index) for index in failed)
-    ]
-    most = max((agreeing for agreeing, _ in found), default=0)
-    return tuple(name for agreeing, name in found if agreeing == most)[:MAX_EXPLANATIONS]
+def _differing(case: Case, outcome: Any, reason: str | None) -> tuple[Any, Any]:
+    """The expected and the given value, or those of the one field that differs."""
+    if isinstance(reason, Difference):
+        return reason.expected, reason.given
+    return case.expected, outcome.get("value")
 
 
 def _agrees(

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..contract.display import one_line
 from ..contract.questions import Question
+from ..contract.recognition import says
 from ..contract.stored import FailureRecord, QuestionRecord, explanations, question_record
 from .states import State
 
@@ -99,21 +100,21 @@ def _question(row: Any, question: Question) -> QuestionRecord:
 def _failure(question: Question, row: Any) -> FailureRecord | None:
     if row is None:
         return None
-    _require(row, {"inputs", "expected", "given", "reason", "recognized"})
-    texts = {name: row[name] for name in ("inputs", "expected", "given", "reason")}
+    _require(row, {"inputs", "expected", "given", "reason", "note", "recognized"})
+    texts = {name: row[name] for name in ("inputs", "expected", "given", "reason", "note")}
     for name, text in texts.items():
-        if text is None and name != "reason":
+        if text is None and name not in ("reason", "note"):
             continue
         if not isinstance(text, str) or len(text) > MAX_TEXT:
             raise ValueError(f"{question.name}: {name} is not a short text")
     names = row["recognized"]
-    if not isinstance(names, list) or not set(map(str, names)) <= {w.name for w in question.wrong}:
+    if not isinstance(names, list) or not set(map(str, names)) <= says(question).keys():
         raise ValueError(f"{question.name}: no such wrong answer")
     shown = {name: _shown(texts[name]) for name in ("inputs", "expected", "given")}
     if question.variant:  # the student should work it out
         shown["expected"] = None
-    reason = one_line(texts["reason"], MAX_TEXT)
-    return FailureRecord(reason, **shown, explanations=explanations(question, names))
+    reason, note = (one_line(texts[name], MAX_TEXT) for name in ("reason", "note"))
+    return FailureRecord(reason, **shown, explanations=explanations(question, names), note=note)
 
 
 def _shown(text: str | None) -> str | None:

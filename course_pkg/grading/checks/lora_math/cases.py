@@ -138,7 +138,7 @@ def merge_expected(inputs: Inputs) -> list[Any]:
 
 def forward_expected(inputs: Inputs) -> torch.Tensor:
     """The output of the reference layer."""
-    how = {"rank": len(inputs["lora_A"]), "filled": True, "operations": ["forward"]}
+    how = {"rank": len(inputs["lora_A"]), "_filled": True, "operations": ["forward"]}
     return merge_expected(inputs | how)[0]
 
 
@@ -147,7 +147,7 @@ def _operations(
 ) -> Inputs:
     """A layer and what to do with it. scale: α/r; where it is 1 a wrong scale does not show."""
     layer = _layer(rng, (2, 4 + size), 3 + size, 2 + size, scale * (2 + size))
-    layer |= {"rank": 2 + size, "filled": filled, "operations": do.split(", ")}
+    layer |= {"rank": 2 + size, "_filled": filled, "operations": do.split(", ")}
     return layer if size % 2 else {**layer, "bias": None}
 
 
@@ -172,7 +172,7 @@ def inject_expected(inputs: Inputs) -> dict[str, Any]:
         "wrapped": names,
         "returned": names,
         "each around its own layer": True,
-        "trainable": sorted(f"{name}.{inputs['parameter']}" for name in names),
+        "trainable": sorted(f"{name}.{inputs['_parameter']}" for name in names),
         "output": student.logits(model, inputs),
     }
 
@@ -180,7 +180,7 @@ def inject_expected(inputs: Inputs) -> dict[str, Any]:
 def _model(rng: Random, size: int, kinds: list[str], targets: list[str], *more: str) -> Inputs:
     """The names of a model's layers, what to adapt, and what an adapter's parameter is called."""
     inner = [f"layers.{i}.attn.{kind}" for i in range(size + 1) for kind in kinds]
-    how = {"parameter": rng.choice(["gain", "weight", "bias", "scale"]), "may raise": False}
+    how = {"_parameter": rng.choice(["gain", "weight", "bias", "scale"]), "_may_raise": False}
     return {"names": ["norm", *inner, *more], "targets": targets, **how}
 
 
@@ -194,7 +194,9 @@ def inject_targets(rng: Random, size: int) -> Inputs:
 def inject_output(rng: Random, size: int) -> Inputs:
     """A tiny Llama: `names` is for the layers of other models."""
     text = {"seed": rng.randrange(1000), "tokens": [rng.randrange(256) for _ in range(4 + size)]}
-    return {**_model(rng, 0, [], ["q_proj", "down_proj"]), "names": [], **text}
+    model = _model(rng, 0, [], ["q_proj", "down_proj"])
+    del model["names"]
+    return {**model, **text}
 
 
 def inject_frozen(rng: Random, size: int) -> Inputs:
@@ -206,4 +208,4 @@ def inject_unknown(rng: Random, size: int) -> Inputs:
     """A target that no layer of the model has, and in every other case one that some have."""
     known, *others, unknown = rng.sample(KINDS, 4)
     model = _model(rng, size // 2, [known, *others], [known if size % 2 else unknown])
-    return {**model, "may raise": True}
+    return {**model, "_may_raise": True}

@@ -26,7 +26,7 @@ def merge(answer: Any, inputs: dict[str, Any]) -> list[Any]:
     for name, factor in factors.items():
         if not isinstance(factor, nn.Parameter) or factor.shape != inputs[name].shape:
             raise TypeError(f"{name} must be an nn.Parameter of shape {tuple(inputs[name].shape)}")
-        if inputs["filled"]:
+        if inputs["_filled"]:
             factor.data.copy_(inputs[name])
     observed: list[Any] = []
     for operation in inputs["operations"]:
@@ -50,9 +50,9 @@ def inject(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     model = build_model(inputs)
     layers = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     try:
-        returned = answer(model, inputs["targets"], partial(Gain, name=inputs["parameter"]))
+        returned = answer(model, inputs["targets"], partial(Gain, name=inputs["_parameter"]))
     except ValueError:
-        if not inputs["may raise"]:
+        if not inputs["_may_raise"]:
             raise
         return {"raises": "ValueError"}
     now = {name: model.get_submodule(name) for name in layers}
@@ -92,7 +92,7 @@ def build_model(inputs: dict[str, Any]) -> nn.Module:
 
     A name that starts with "norm" is a layer norm, the others are linear layers.
     """
-    if not inputs["names"]:
+    if "names" not in inputs:
         from course_pkg.lm.load import load
 
         return load("tiny", seed=inputs["seed"])[0]
@@ -110,4 +110,4 @@ def build_model(inputs: dict[str, Any]) -> nn.Module:
 
 def logits(model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor | None:
     """A Llama's logits for the case's tokens; None for another model."""
-    return None if inputs["names"] else model(torch.tensor([inputs["tokens"]])).logits.detach()
+    return None if "names" in inputs else model(torch.tensor([inputs["tokens"]])).logits.detach()

@@ -4,12 +4,15 @@ Chapter: exercises.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from course_pkg.grading.contract.comparators import wrong_type
 from course_pkg.lm.load import load
 
 VOCABULARY = 24
@@ -21,28 +24,36 @@ class Bigram(nn.Module):
     """A model with transformers' interface, whose logits depend on the last token and on `uses`.
 
     uses: "attention" adds something for every token attended to, "positions" for the absolute
-    position, "" nothing. The first two make sure that scoring the token after a pad adds nothing.
+    position, "batch" for the other texts' tokens at the same place, "windows:N" for every earlier
+    token of the window, of which the first N cost nothing; "" adds nothing. With the first two,
+    scoring the token after a pad adds nothing.
     """
 
     def __init__(self, uses: str, seed: int) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.uses, self.config = uses, SimpleNamespace(vocab_size=VOCABULARY)
+        self.uses, _, overlap = uses.partition(":")
+        self.overlap, self.config = int(overlap or 0), SimpleNamespace(vocab_size=VOCABULARY)
         tables = 1.5 * torch.randn(3, 2 * VOCABULARY, VOCABULARY, generator=generator)
         self.last, self.context, self.positions = map(nn.Embedding.from_pretrained, tables)
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, **others):
         """(batch, length) -> logits (batch, length, vocabulary)."""
-        logits = self.last(input_ids)
-        if self.uses:
-            following = nn.functional.one_hot(input_ids.roll(-1, 1), VOCABULARY)
-            logits = logits + 40.0 * following * (input_ids == 0)[..., None]
+        logits, length = self.last(input_ids), input_ids.shape[1]
+        following = 40.0 * nn.functional.one_hot(input_ids.roll(-1, 1), VOCABULARY)
+        if self.uses in ("attention", "positions"):
+            logits = logits + following * (input_ids == 0)[..., None]
         if self.uses == "attention":
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             logits = logits + (self.context(input_ids) * mask[..., None]).cumsum(1)
-        if self.uses == "positions":
-            left = torch.arange(input_ids.shape[1]).expand_as(input_ids)
+        elif self.uses == "positions":
+            left = torch.arange(length).expand_as(input_ids)
             logits = logits + self.positions(left if position_ids is None else position_ids)
+        elif self.uses == "batch":
+            logits = logits + self.context(input_ids).sum(0)
+        elif self.uses == "windows":
+            free = (torch.arange(length) < self.overlap - 1)[:, None]
+            logits = logits + self.context(input_ids).cumsum(1) + following * free
         return SimpleNamespace(logits=logits)
 
 
@@ -50,6 +61,12 @@ def build(kind: str, seed: int) -> tuple[nn.Module, Any]:
     """For "llama" a random one and its tokenizer, else a `Bigram` that uses `kind`, and None."""
     if kind != "llama":
         return Bigram(kind, seed).eval(), None
+    model, tokenizer = _llama(seed)
+    return deepcopy(model), tokenizer
+
+
+@lru_cache(maxsize=64)  # a copy takes a third of the time
+def _llama(seed: int) -> tuple[nn.Module, Any]:
     model, tokenizer = load("tiny", seed=seed)
     for parameter in model.parameters():
         parameter.data *= GAIN if parameter.ndim == 2 else 1.0
@@ -66,33 +83,35 @@ def call_with_model(answer: Callable[..., Any], inputs: Values) -> Values:
     """Call an answer with a model of the given kind and seed, and with the inputs after these."""
     kind, seed, *given = inputs.values()
     model, _ = build(kind, seed)
-    passes: list[list[list[int]]] = []
+    windows: list[list[int]] = []
 
     def record(module: nn.Module, args: tuple[Tensor, ...], kwargs: Values) -> None:
         ids = args[0] if args else kwargs["input_ids"]
         mask = args[1] if len(args) > 1 else kwargs.get("attention_mask")
-        passes.append(real_tokens(ids, mask))
+        windows.extend(real_tokens(ids, mask))
 
     model.register_forward_pre_hook(record, with_kwargs=True)
     nll, tokens = _pair(answer(model, *given))
-    windows = [row for rows in passes for row in rows]
-    return {"nll": nll, "tokens": tokens, "passes": len(passes), "windows": windows}
+    return {"nll": nll, "tokens": tokens, "windows": windows}
 
 
 def call_with_score(answer: Callable[..., Any], inputs: Values) -> Values:
-    """Call an answer with a `score` that uses a Llama's own loss; record the batches' sizes."""
+    """Call an answer with a `score` that uses a Llama's own loss.
+
+    If the case says so, it multiplies each NLL by the number of texts in the batch.
+    """
     model, tokenizer = build("llama", inputs["seed"])
     tokenizer.padding_side = inputs["padding_side"]
-    batches: list[int] = []
 
     def score(input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         rows = [torch.tensor([row]) for row in real_tokens(input_ids, attention_mask)]
         tokens = torch.tensor([row.numel() - 1 for row in rows])
-        batches.append(len(rows))
         if tokens.min() < 1:
             raise RuntimeError("score got a text of fewer than two tokens")
+        factor = len(rows) if inputs["_by_size"] else 1
         with torch.no_grad():
-            return tokens * torch.stack([model(ids, labels=ids).loss for ids in rows]), tokens
+            nll = tokens * torch.stack([model(ids, labels=ids).loss for ids in rows])
+        return factor * nll, tokens
 
     try:
         perplexity, nlls = _pair(answer(score, tokenizer, inputs["texts"], inputs["batch_size"]))
@@ -100,11 +119,10 @@ def call_with_score(answer: Callable[..., Any], inputs: Values) -> Values:
         if any(len(tokenizer(text).input_ids) >= 2 for text in inputs["texts"]):
             raise
         return {"raised": "ValueError", "nlls": torch.zeros(0)}
-    values = {"perplexity": perplexity.tolist(), "nlls": nlls, "batches": sorted(batches)}
-    return {"raised": "nothing", **values}
+    return {"raised": "nothing", "perplexity": perplexity.tolist(), "nlls": nlls}
 
 
 def _pair(returned: Any) -> list[Tensor]:
     if not isinstance(returned, tuple | list) or len(returned) != 2:
-        raise TypeError(f"your function returned {type(returned).__name__}; expected a pair")
+        raise TypeError(wrong_type("a pair", returned))
     return [torch.as_tensor(value).detach().double() for value in returned]

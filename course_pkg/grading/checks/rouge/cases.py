@@ -175,7 +175,7 @@ lcs_ends = partial(ends, short=0, build=lambda a, b: {"a": a, "b": b})
 def lcs_fast(rng: Random, size: int) -> dict[str, Any]:
     """Long texts that agree at the beginning and nowhere else, with a limit on comparisons."""
     common, a, b = _some(rng, rng.randint(60, 79), rng.randint(30, 39), rng.randint(30, 39))
-    return {"a": common + a, "b": common + b, "most": 10 * len(common + a) * len(common + b)}
+    return {"a": common + a, "b": common + b, "_most": 10 * len(common + a) * len(common + b)}
 
 
 def _with_lcs(beta: float, candidate: list[str], reference: list[str]) -> dict[str, Any]:

@@ -2,17 +2,19 @@
 
 from typing import Any
 
+from course_pkg.grading.contract.comparators import wrong_type
+
 
 def call_lcs(answer: Any, inputs: Any) -> Any:
     """Call `lcs_length(a, b)`; in long texts, tokens count comparisons (time depends on load)."""
-    if "most" not in inputs:
+    if "_most" not in inputs:
         return answer(inputs["a"], inputs["b"])
-    left = iter(range(inputs["most"]))
+    left = iter(range(inputs["_most"]))
 
     def counted(method: Any) -> Any:
         def call(*operands: Any) -> Any:
             if next(left, None) is None:
-                most = f"{inputs['most']:,}"
+                most = f"{inputs['_most']:,}"
                 raise RuntimeError(f"your function compared tokens more than {most} times")
             return method(*operands)
 
@@ -40,5 +42,6 @@ def call_skip_bigrams(answer: Any, inputs: Any) -> Any:
     """Call `skip_bigrams(tokens, max_gap)`; its counts as a sorted list [first, second, times]."""
     counts = answer(inputs["tokens"], inputs["max_gap"])
     if not isinstance(counts, dict) or any(not isinstance(pair, tuple) for pair in counts):
-        raise TypeError("expected a Counter or a dict, in which each key is a tuple of two tokens")
+        what = "a Counter or a dict, in which each key is a tuple of two tokens"
+        raise TypeError(wrong_type(what, counts))
     return sorted([*pair, times] for pair, times in counts.items() if times)

@@ -1,0 +1,78 @@
+"""Recognize mistakes: the wrong answers of a question, and those that are made everywhere.
+
+A mistake is recognized only if it gives what was given in every failing case of a property.
+
+Chapter: appendix/for-instructors.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .questions import Question, WrongAnswer
+from .values import Array
+
+MAX_EXPLANATIONS = 2
+NEAR = 1e-2  # relative: what is given may be rounded
+# Mistakes of scale, by name: what the given number is, as a multiple of the expected one.
+FACTORS = {"a percentage": 100.0, "a share": 0.01}
+SAYS = {
+    "a percentage": "you gave a percentage; a share is expected: divide by 100",
+    "a share": "you gave a share; a percentage is expected: multiply by 100",
+}
+
+Agrees = Callable[[WrongAnswer, int], bool]  # does it give what was given for that case?
+
+
+def recognized(
+    losing: list[WrongAnswer], count: int, failed: list[int], agrees: Agrees
+) -> tuple[str, ...]:
+    """The wrong answers that give what was given in every failing case of a property.
+
+    Of several, the one comes first that agrees with the answer in most of the `count` cases.
+    """
+    found = [
+        (sum(agrees(wrong, index) for index in range(count)), wrong.name)
+        for wrong in losing
+        if all(agrees(wrong, index) for index in failed)
+    ]
+    most = max((agreeing for agreeing, _ in found), default=0)
+    return tuple(name for agreeing, name in found if agreeing == most)[:MAX_EXPLANATIONS]
+
+
+def wrong_scale(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
+    """The name of the mistake if every given number is 100 times the expected one, or 1/100 of it.
+
+    pairs: the expected and the given value of every failing case.
+
+    >>> wrong_scale([(0.25, 25), (0.5, 50.0)]), wrong_scale([(45.2, 0.452)])
+    (('a percentage',), ('a share',))
+    """
+    pairs = list(pairs)
+    return tuple(
+        name
+        for name, factor in FACTORS.items()
+        if pairs and all(_is_multiple(expected, given, factor) for expected, given in pairs)
+    )
+
+
+def says(question: Question) -> dict[str, str]:
+    """What each mistake that can be recognized in answers to a question tells the student."""
+    return {wrong.name: wrong.says for wrong in question.wrong} | SAYS
+
+
+def _is_multiple(expected: Any, given: Any, factor: float) -> bool:
+    if isinstance(expected, Array) and isinstance(given, Array):
+        import numpy as np
+
+        if expected.shape != given.shape:
+            return False
+        right, other = (a.numpy().astype("float64") for a in (expected, given))
+        return bool(right.any()) and bool(np.allclose(other, factor * right, NEAR, 0.0))
+    if isinstance(given, Array) and given.shape == ():
+        given = given.numpy().item()
+    if not isinstance(expected, float) or not isinstance(given, int | float):
+        return False  # a whole number is a count
+    if not expected or not abs(given) < 1e300:
+        return False
+    return math.isclose(given, factor * expected, rel_tol=NEAR)
