@@ -55,6 +55,23 @@ def test_every_question_has_three_hints_folded(assignment):
         assert task.count("<details>") == task.count("</details>") == 3, question
 
 
+def runs(text: str) -> set[tuple[str, ...]]:
+    """Every run of four words and signs in a text."""
+    words = re.findall(r"\w+|[^\w\s]", text)
+    return {tuple(words[i : i + 4]) for i in range(len(words) - 3)}
+
+
+def test_no_report_gives_away_the_code_of_the_third_hint(assignment):
+    nb = notebook(SOLUTIONS, assignment)
+    for name, place in places(nb).items():
+        before, hint = nb.cells[place.answer - 1].source.split("<summary>Hint 3</summary>")
+        code = set().union(*map(runs, re.findall("`([^`]+)`", hint))) - runs(before)
+        question = registry.load(assignment).questions[name]
+        told = [text for p in question.properties for text in (p.says, p.hint)]
+        for text in told + [wrong.says for wrong in question.wrong]:
+            assert not runs(text) & code, (name, text)
+
+
 def test_source_notebooks_hold_no_output(assignment):
     nb = notebook(SOLUTIONS, assignment)
     nbformat.validate(nb)

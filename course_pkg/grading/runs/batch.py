@@ -20,6 +20,7 @@ from nbformat.v4 import new_notebook
 from course_pkg.sandbox.probe import SandboxState
 
 from ..contract import registry
+from ..contract.stored import notes
 from ..feedback import outputs
 from ..feedback.graded_notebook import with_results
 from ..gradebook.gradebook import CourseGradebook
@@ -133,7 +134,8 @@ class Batch:
         except Refused as error:
             return Graded(self._record(submission, State.REFUSED, str(error)))
         except read_notebook.Unreadable as error:
-            return Graded(self._record(submission, State.UNREADABLE, str(error)))
+            content = digest(files.notebook, files.beside)
+            return Graded(self._record(submission, State.UNREADABLE, str(error), files=content))
         except Exception as error:  # the grader's own error must not stop the other submissions
             return Graded(self._failed(submission, f"{type(error).__name__}: {error}"))
         finally:
@@ -160,11 +162,12 @@ class Batch:
             state,
             reason,
             questions=questions,
-            remarks=assembled.remarks + result.remarks + late,
+            remarks=assembled.remarks + result.remarks + late + notes(questions),
             start_s=round(result.start_s, 3),
             run_s=round(result.run_s, 3),
             peak_bytes=result.peak_bytes,
             limits=result.limits,
+            files=content,
             key=self._key(submission, files),
         )
         notebook.cells = outputs.clean_cells(notebook.cells)
