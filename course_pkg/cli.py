@@ -15,8 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from course_pkg import cli_class
+from course_pkg.exits import NEEDS_A_LOOK, NO_SANDBOX, Commands
 
 app = typer.Typer(
+    cls=Commands,
     help="The course on adapting, serving and evaluating language models.",
     no_args_is_help=True,
     add_completion=False,
@@ -47,7 +49,7 @@ def doctor(
         typer.echo(json.dumps(checks.as_json(findings), indent=1))
     else:
         _print_findings(findings)
-    raise typer.Exit(0 if checks.fit(findings) else 1)
+    raise typer.Exit(0 if checks.fit(findings) else NEEDS_A_LOOK)
 
 
 @app.command()
@@ -56,18 +58,13 @@ def model(
 ) -> None:
     """Prepare a model for offline use, and print its folder."""
     from course_pkg.lm import smollm2
-    from course_pkg.lm.errors import ModelError
 
-    try:
-        if name == smollm2.NAME:  # needs no torch once it is converted
-            folder = smollm2.prepare()
-        else:
-            from course_pkg.lm.load import prepare
+    if name == smollm2.NAME:  # needs no torch once it is converted
+        folder = smollm2.prepare()
+    else:
+        from course_pkg.lm.load import prepare
 
-            folder = prepare(name)
-    except ModelError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+        folder = prepare(name)
     typer.echo(folder or f"{name} is built in memory, so there is nothing to prepare")
 
 
@@ -78,13 +75,9 @@ def start(
     """Copy an assignment from exercises/ to work/, where you solve it.
 
     Run this in the course's folder."""
-    from course_pkg.grading.gradebook.release import ReleaseError, start_work
+    from course_pkg.grading.gradebook.release import start_work
 
-    try:
-        typer.echo(start_work(Path.cwd(), assignment).relative_to(Path.cwd()))
-    except ReleaseError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+    typer.echo(start_work(Path.cwd(), assignment).relative_to(Path.cwd()))
 
 
 @app.command()
@@ -92,15 +85,23 @@ def release(
     assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
 ) -> None:
     """Generate the students' notebooks in exercises/ from solutions/."""
-    from course_pkg.grading.gradebook.release import ReleaseError, release_assignment
+    from course_pkg.grading.gradebook.release import release_assignment
 
     for assignment in assignments:
-        try:
-            changed = release_assignment(Path.cwd(), assignment)
-        except ReleaseError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from None
+        changed = release_assignment(Path.cwd(), assignment)
         typer.echo(f"exercises/{assignment}: {'released' if changed else 'unchanged'}")
+
+
+@app.command()
+def bundle(
+    into: Annotated[Path, typer.Argument(help="A .tar.gz or .zip.")] = Path("llm-course.tar.gz"),
+) -> None:
+    """Write the students' copy of the course: no solutions, submissions, grades or tests.
+
+    Run this in the course's folder."""
+    from course_pkg import bundle as students
+
+    typer.echo(f"{into}: {students.bundle(Path.cwd(), into)} files")
 
 
 @app.command()
@@ -112,17 +113,13 @@ def check(
 
     Exit code 0 if the model answers earn every point, each wrong answer loses exactly what
     questions.toml says and is recognized, and the notebook's solutions are the model answers; 1
-    if not.
+    if not. Run this in the course's folder.
     """
     from course_pkg.grading import author
-    from course_pkg.grading.contract.questions import ChecksError
-    from course_pkg.grading.contract.registry import UnknownQuestion
+    from course_pkg.grading.gradebook.release import require_course
 
-    try:
-        rows = author.matrix(assignment, students)
-    except (ChecksError, UnknownQuestion) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+    require_course(Path.cwd())
+    rows = author.matrix(assignment, students)
     for line in author.lines(rows, students):
         typer.echo(line)
     found = [f"{row.question.name}: {row.wrong}" for row in rows if row.problem]
@@ -130,7 +127,7 @@ def check(
     for text in found:
         typer.echo(f"problem: {text}", err=True)
     if found:
-        raise typer.Exit(1)
+        raise typer.Exit(NEEDS_A_LOOK)
     typer.echo(f"\nno problems; now run: make release && pytest tests/exercises -k {assignment}")
 
 
@@ -193,8 +190,8 @@ def sample_class(
 ) -> None:
     """Grade a sample class of four on every assignment: full, half, stub, and a broken file.
 
-    Run this in the course's folder. Exit code 0 if the class was graded, or if this machine can't
-    grade (the command then says why and writes no grades.csv); 1 if grading failed.
+    Run this in the course's folder. Exit code 0 if the class was graded; 3 if this machine can't
+    grade (the command then says why and writes no grades.csv); 4 if grading failed.
     """
     from course_pkg.grading.runs import progress
     from course_pkg.grading.runs import sample_class as sample
@@ -202,14 +199,10 @@ def sample_class(
 
     if not (state := probe()).ok:
         typer.echo(f"grading skipped: {state.detail}; {state.fix}")
-        return
-    try:
-        assignments = sample.build(Path.cwd(), into)
-        with progress.ProgressDisplay() as show:
-            graded = sample.grade(into, assignments, show)
-    except (RuntimeError, FileNotFoundError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(NO_SANDBOX)
+    assignments = sample.build(Path.cwd(), into)
+    with progress.ProgressDisplay() as show:
+        graded = sample.grade(into, assignments, show)
     for records in graded.values():
         progress.print_summary(records, 0)
     typer.echo(f"grades: {into}/results/<assignment>/grades.csv   feedback: {into}/feedback")

@@ -147,20 +147,17 @@ def _rows(book, assignment: str):
 
 @contextmanager
 def _gradebook(doing: str) -> Iterator:
-    """The course's gradebook, locked; what is wrong with it is an error with exit code 2."""
+    """The course's gradebook, locked. Raises GradebookError, also for files that can't be used."""
     from course_pkg.grading.gradebook.gradebook import CourseGradebook
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
-    from course_pkg.grading.results.keys import GradingFolderError, course_lock
-    from course_pkg.grading.submissions.roster import RosterError
+    from course_pkg.grading.gradebook.release import require_course
+    from course_pkg.grading.results.keys import FOLDER, course_lock
 
+    require_course(Path.cwd())
+    if not (Path.cwd() / FOLDER).is_dir():
+        raise GradebookError("nothing has been graded in this course's folder")
     try:
-        if not (Path.cwd() / "nbgrader_config.py").exists():
-            raise GradebookError("no nbgrader_config.py is here: run this in the course's folder")
         with course_lock(Path.cwd(), doing), CourseGradebook(Path.cwd()) as book:
             yield book
-    except (GradebookError, GradingFolderError, RosterError, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        typer.echo(f"error: {error}; nothing that was graded is lost", err=True)
-        raise typer.Exit(4) from None
+    except ValueError as error:
+        raise GradebookError(str(error)) from None

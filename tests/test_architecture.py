@@ -46,6 +46,9 @@ LAYERS = {
     "grading.runs": 4.5,
     "grading": 4.0,
     "doctor": 4,
+    "bundle": 4.6,
+    "cli_class": 4.8,
+    "exits": 4.9,
     "cli": 5,
     "__main__": 6,
 }

@@ -218,7 +218,7 @@ def test_json_contains_every_finding(monkeypatch):
 
 def test_course_model_prints_one_line_for_an_error():
     result = CliRunner().invoke(app, ["model", "smolm2-135m"])
-    assert result.exit_code == 1 and not result.stdout
+    assert result.exit_code == 2 and not result.stdout
     assert result.stderr.startswith("error: there is no model") and result.stderr.count("\n") == 1
 
 

@@ -99,4 +99,4 @@ def test_the_command_prints_the_matrix_and_says_what_is_next(copied):
     assert result.exit_code == 0
     assert "corpus (8 points)" in result.output and "no problems; now run" in result.output
     result = CliRunner().invoke(app, ["check", "blue"])
-    assert result.exit_code == 1 and "no assignment is called 'blue'" in result.output
+    assert result.exit_code == 2 and "no assignment is called 'blue'" in result.output

@@ -194,6 +194,7 @@ def test_commands_about_a_class_leave_nothing_in_a_wrong_folder(tmp_path, monkey
 
 
 def test_results_of_an_unknown_assignment_are_an_error(course, monkeypatch):
+    (course.root / ".grading").mkdir(mode=0o700)
     done = run(course, monkeypatch, "results", "no-such")
     assert done.exit_code == 2 and "nothing has been graded for 'no-such'" in done.output
     assert not (course.root / "results").exists()

@@ -67,7 +67,7 @@ def test_start_copies_once_and_keeps_an_existing_copy(course):
 def test_starting_an_unknown_assignment_lists_the_known_ones(course, monkeypatch):
     monkeypatch.chdir(course)
     done = CliRunner().invoke(app, ["start", "lora"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     there = ", ".join(sorted(folder.name for folder in (course / "exercises").iterdir()))
     assert "lora-math" in there
     assert f"there is no exercises/lora; found: {there}" in done.output

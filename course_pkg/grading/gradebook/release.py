@@ -23,9 +23,11 @@ class ReleaseError(RuntimeError):
 def release_assignment(course: Path, assignment: str) -> bool:
     """Make exercises/<assignment> from its source with nbgrader; whether it changed.
 
-    course: the folder that holds solutions/ and exercises/. Raises ReleaseError if nbgrader fails,
-    or if exercises/<assignment> was changed by hand; it is not touched then.
+    course: the folder that holds solutions/ and exercises/. Raises ReleaseError if there is no
+    such source (nothing is written then), if nbgrader fails, or if exercises/<assignment> was
+    changed by hand; it is not touched then.
     """
+    require_source(course, assignment)
     target, fresh = course / "exercises" / assignment, course / RELEASED / assignment
     last = _files(fresh)  # the last release, read before it is replaced
     done = subprocess.run(
@@ -49,11 +51,27 @@ def release_assignment(course: Path, assignment: str) -> bool:
     return True
 
 
+def require_course(course: Path) -> None:
+    """Raises ReleaseError if the folder is no course's."""
+    if not (course / "nbgrader_config.py").is_file():
+        raise ReleaseError(f"{course} has no nbgrader_config.py: run this in the course's folder")
+
+
+def require_source(course: Path, assignment: str) -> None:
+    """Raises ReleaseError if the folder is no course's, or has no source of that assignment."""
+    require_course(course)
+    known = sorted(path.parent.name for path in (course / "solutions").glob("*/*.ipynb"))
+    if assignment not in known:
+        found = ", ".join(dict.fromkeys(known)) or "none"
+        raise ReleaseError(f"there is no solutions/{assignment}; found: {found}")
+
+
 def start_work(course: Path, assignment: str) -> Path:
     """Copy exercises/<assignment> to work/<assignment>; an existing copy is never replaced.
 
     Returns the folder. Raises ReleaseError for an unknown assignment, or if a copy exists.
     """
+    require_course(course)
     source, target = course / "exercises" / assignment, course / "work" / assignment
     if not source.is_dir():
         there = sorted(p.name for p in (course / "exercises").glob("*") if p.is_dir())

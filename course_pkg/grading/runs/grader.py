@@ -12,7 +12,6 @@ from pathlib import Path
 
 from course_pkg.sandbox.probe import probe
 
-from ..contract import registry
 from ..feedback import class_report
 from ..feedback.class_rows import class_rows
 from ..gradebook.gradebook import CourseGradebook
@@ -25,6 +24,7 @@ from ..submissions.collect import collect
 from ..submissions.roster import read_roster
 from ..submissions.submission import Submission
 from .batch import Batch
+from .course_folder import require_assignment
 from .grade_submission import ForkServers
 from .options import NoSandbox, Options
 from .progress import ProgressDisplay
@@ -34,19 +34,24 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     """Grade every submission to an assignment; the records, sorted by the students' ids.
 
     course: the folder that holds nbgrader_config.py, exercises/ and solutions/. Raises NoSandbox,
-    UnknownQuestion for the assignment, SourceError for the submissions, and GradingFolderError,
-    GradebookError or ReleaseError for the course's own files; never for a student's files.
+    UnknownQuestion for the assignment and SourceError for the submissions, before it writes
+    anything; GradingFolderError, GradebookError or ReleaseError for the course's own files; never
+    for a student's files.
     """
-    registry.load(assignment)  # fail early if there is no such assignment
+    require_assignment(course, assignment)
     if options.limits.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
+    roster = read_roster(options.roster) if options.roster else None
+    collect(options.submitted, assignment, layout=options.layout)  # first, as it writes nothing
     with (
         course_lock(course, f"course grade {assignment}"),
         ForkServers(assignment, course, options.limits) as servers,
         CourseGradebook(course) as book,
     ):
-        roster = read_roster(options.roster) if options.roster else students(book)
-        chosen = collect(options.submitted, assignment, options.students, options.layout, roster)
+        known_students = students(book) if roster is None else roster
+        chosen = collect(
+            options.submitted, assignment, options.students, options.layout, known_students
+        )
         show.expect(len(chosen))
         if options.roster:
             save_roster(book, roster)

@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from ..gradebook.release import program_path
+from ..gradebook.release import ReleaseError, program_path
 from ..results.records import Record
 from .grader import grade as grade_class
 from .options import Options
@@ -33,11 +33,14 @@ def build(course: Path, root: Path) -> list[str]:
     """Write the class's submissions into a new course folder `root`; the assignments' names.
 
     course: the folder that holds solutions/, exercises/ and nbgrader_config.py. An existing `root`
-    is deleted. Raises FileNotFoundError if there is no assignment, or one is not released.
+    is deleted. Raises ReleaseError if there is no assignment, or one is not released.
     """
     assignments = sorted(path.parent.name for path in course.glob("solutions/*/*.ipynb"))
     if not assignments:
-        raise FileNotFoundError(f"{course} holds no solutions/: run this in the course's folder")
+        raise ReleaseError(f"{course} holds no solutions/: run this in the course's folder")
+    for name in assignments:
+        if not (course / "exercises" / name / f"{name}.ipynb").is_file():
+            raise ReleaseError(f"{name} is not released: run `course release {name}`")
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     for name in ("solutions", "exercises"):

@@ -1,0 +1,113 @@
+"""`course bundle`, and `make` in the students' copy that it writes."""
+
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from course_pkg.bundle import SHOWN, bundle, files
+from course_pkg.cli import app
+from course_pkg.grading.gradebook.release import ReleaseError
+
+ROOT = Path(__file__).parents[1]
+INSTRUCTORS = {".ci", ".github", "solutions", "tests"}
+SHARED = ["Makefile", "course_pkg/checks.py", "exercises/a/a.ipynb", "nbgrader_config.py"]
+PRIVATE = ["solutions/a/a.ipynb", "tests/t.py", "submitted/ada/a/a.ipynb", "autograded/x",
+           "feedback/x", "results/a/index.html", ".grading/secret", "gradebook.db", "grades.csv",
+           "roster.csv", "class.zip", ".env", ".venv/pip.conf", "_build/html/x", "work/a/a.ipynb",
+           "course_pkg/__pycache__/x.pyc", "exercises/.ipynb_checkpoints/a.ipynb"]  # fmt: skip
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A course's folder without git, with all that an instructor has in it."""
+    for name in SHARED + PRIVATE:
+        path = tmp_path / "course" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    return tmp_path / "course"
+
+
+def inside(path: Path) -> list[str]:
+    """The files of an archive, without its top folder, which is named after it."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    else:
+        with tarfile.open(path) as archive:
+            names = archive.getnames()
+    assert {name.split("/")[0] for name in names} == {path.name.split(".")[0]}
+    return sorted(name.partition("/")[2] for name in names)
+
+
+@pytest.mark.parametrize("name", ["llm.tar.gz", "llm.zip"])
+def test_the_archive_holds_nothing_of_the_instructors(course, tmp_path, name):
+    assert bundle(course, tmp_path / name) == len(SHARED)
+    assert inside(tmp_path / name) == sorted(SHARED)
+
+
+def test_with_git_only_tracked_files_are_in_it(course):
+    (course / "book").mkdir()
+    (course / "book" / "notes-to-myself.md").write_text("not tracked")
+    assert "book/notes-to-myself.md" in set(files(course))
+    subprocess.run(["git", "init", "-q"], cwd=course, check=True)
+    subprocess.run(["git", "add", *SHARED, "solutions"], cwd=course, check=True)
+    assert sorted(files(course)) == sorted(SHARED)
+
+
+@pytest.mark.parametrize("answer", ["### BEGIN SOLUTION", "### BEGIN HIDDEN TESTS"])
+def test_an_answer_in_the_exercises_stops_it(course, tmp_path, answer):
+    (course / "exercises" / "a" / "a.ipynb").write_text(answer)
+    with pytest.raises(ReleaseError, match=answer):
+        bundle(course, tmp_path / "llm.zip")
+    assert not (tmp_path / "llm.zip").exists()
+
+
+def test_every_file_of_the_repository_is_for_students_or_for_instructors():
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("there is no git repository here")
+    assert {line.split("/")[0] for line in done.stdout.splitlines()} == SHOWN | INSTRUCTORS
+
+
+def test_make_in_the_students_copy_releases_and_grades_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(app, ["bundle", str(tmp_path / "llm.tar.gz")])
+    assert done.exit_code == 0, done.output
+    with tarfile.open(tmp_path / "llm.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    run = {"cwd": tmp_path / "llm", "capture_output": True, "text": True, "check": True}
+    assert subprocess.run(["make", "grade", "release"], **run).stdout.splitlines() == [
+        "grade    skipped: there is no solutions/ here",
+        "release  skipped: there is no solutions/ here",
+    ]
+    would = subprocess.run(["make", "-n"], **run).stdout
+    assert "jupyter-book build" in would
+    assert "course release" not in would and "sample-class" not in would
+    said = subprocess.run(["tools/summary", "site", "class"], **run).stdout
+    assert "grading    skipped: there is no solutions/ here" in said
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_failed_book_is_read_again_next_time(tmp_path, code):
+    """`make book` deletes the doctrees if a page failed: else Sphinx passes over its warning."""
+    for name in ("Makefile", "tools/step"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "tools" / "step").chmod(0o755)
+    built = tmp_path / "_build" / ".doctrees"
+    built.mkdir(parents=True)
+    program = tmp_path / "venv" / "bin" / "jupyter-book"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\nexit {code}\n")
+    program.chmod(0o755)
+    ready = ["venv/.lock", "venv/.package", "_build/.stamps/model"]
+    for name in (*ready, "_config.yml", "_toc.yml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    line = ["make", "book", "VENV=venv", *(f"--old-file={name}" for name in ready)]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode == 0, built.exists()) == (code == 0, code == 0), done.stdout
