@@ -13,7 +13,7 @@ in six ways; `score`, `counts` and `tokens` call this module in that mode, and o
 5. Several references are pooled (-f A), or the best is the one of highest recall (`best_index`).
 6. Precision, recall and F have five digits, and F is computed from the rounded two (`five_digits`).
 
-Source: ROUGE-1.5.5.pl. Chapter: metrics/rouge.
+Source: ROUGE-1.5.5.pl. Chapter: metrics/rouge-variants.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ through the matrix (first word, second word) and does not store the pairs. The o
 and rouge_su are explained in rouge.score, with the other kinds of ROUGE.
 
 Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", section 5.
-Chapter: metrics/rouge.
+Chapter: metrics/rouge-variants.
 """
 
 from collections import Counter
