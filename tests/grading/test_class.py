@@ -37,7 +37,7 @@ def grade(book, *submissions, state=State.GRADED, **changes):
     writer = Writer(ASSIGNMENT, book, Store(book.course, secret(book.course)), None)
     made = []
     for one in submissions:
-        rec = record(one.student, state=state, **changes)
+        rec = record(one.student, **{"state": state, "files": one.student, **changes})
         made.append(writer.write(one, Graded(rec, notebook(rec) if rec.score else None)))
     class_report.write(book.course, ASSIGNMENT, class_rows(book, ASSIGNMENT, made))
 
@@ -122,7 +122,7 @@ def test_totals_agree_after_manual_grading_late_penalty_and_regrading(
     assert done.exit_code == 0, done.output
     assert (totals().score, totals().to_mark) == (19, 0)
     with CourseGradebook(course.root) as book:  # a regrade without the roster keeps the time
-        grade(book, ada)
+        grade(book, ada, key="of another version of the grader")
     assert (totals().score, totals().by_hand, totals().late_s) == (22, 3, 7200)
     done = run(course, monkeypatch, "extend", ASSIGNMENT, "ada", "--hours", "2")
     assert done.exit_code == 0 and "not late, score 27 of 28" in done.output
@@ -130,6 +130,20 @@ def test_totals_agree_after_manual_grading_late_penalty_and_regrading(
     exported = run(course, monkeypatch, "export-grades", ASSIGNMENT, "--format", "canvas")
     assert ",27\n" in (course.root / "results" / ASSIGNMENT / "canvas.csv").read_text()
     assert exported.exit_code == 0 and "1 have points to be marked by hand" in exported.output
+
+
+def test_a_time_is_kept_for_the_same_files_and_forgotten_for_others(book, tmp_path):
+    when = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    path = make_zip(tmp_path / "in.zip", [(f"A_1_assignsubmission_file_/{ASSIGNMENT}.ipynb", b"")])
+    (one,) = collect(path, ASSIGNMENT)
+    book.nbgrader_book.update_or_create_assignment(ASSIGNMENT, duedate=datetime(2026, 3, 1))
+    grade(book, replace(one, timestamp=when, trusted=True))
+    rec = [Store(book.course, secret(book.course)).load(ASSIGNMENT, "A")]
+    for files, submitted in (("A", when), ("", when), ("A", when), ("new", None)):
+        grade(book, one, files=files)
+        rec.append(Store(book.course, secret(book.course)).load(ASSIGNMENT, "A"))
+        assert class_points(book, ASSIGNMENT)["A"].submitted == submitted
+    assert rec[1].remarks == () and "give the grading worksheet" in rec[-1].remarks[0]
 
 
 def test_what_canvas_calls_late_is_late_without_another_time(course, book, tmp_path):

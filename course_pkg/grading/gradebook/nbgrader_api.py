@@ -6,6 +6,7 @@ Chapter: appendix/for-instructors.
 """
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def configured(course: Path) -> Nbgrader:
 
     if not (course / "nbgrader_config.py").is_file():
         raise GradebookError(f"{course} has no nbgrader_config.py: run this in the course's folder")
-    app = NbGrader()
+    app = NbGrader(log_level=logging.WARNING)
     paths = [str(course), *jupyter_config_path()]
     before = list(sys.path)
     sys.path.append(str(course))  # a plugin may be a module in the course's folder

@@ -33,7 +33,8 @@ class Record:
     start_s, run_s, write_s: seconds to start sandbox and kernel, to run the cells, and to write
     to the gradebook. peak_bytes: peak memory, None if nothing measures it. limits: what enforced
     memory and processes. sandbox: what confined it. unprotected: what could be forged all the
-    same, "" for nothing. key: `store.content_key`, hex. graded_at: ISO time, UTC.
+    same, "" for nothing. files: `keys.digest` of what was submitted, "" if unknown. key:
+    `store.content_key`, hex. graded_at: ISO time, UTC.
     """
 
     student: str
@@ -49,6 +50,7 @@ class Record:
     limits: str = ""
     sandbox: str = ""
     unprotected: str = ""
+    files: str = ""
     key: str = ""
     graded_at: str = ""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .records import Record
+from .states import State
 
 if TYPE_CHECKING:
     from ..gradebook.points import Points
@@ -39,7 +40,8 @@ class Statistics:
 def score_statistics(
     records: Iterable[Record], points: "Mapping[str, Points] | None" = None
 ) -> Statistics | None:
-    """The statistics of a class; None without records. Records without a score are left out.
+    """The statistics of a class; None without records. Left out are records without a score, and
+    refused submissions.
 
     points: of the gradebook, by student: scores are then totals, and students who are not in it are
     left out. Without them, scores are automatic.
@@ -47,7 +49,7 @@ def score_statistics(
     >>> score_statistics([]) is None
     True
     """
-    counted = [record for record in records if record.state.has_score]
+    counted = [r for r in records if r.state.has_score and r.state != State.REFUSED]
     if points is not None:
         counted = [record for record in counted if record.student in points]
     if not counted:
@@ -58,11 +60,11 @@ def score_statistics(
         statistics.quantiles(scores, n=4, method="inclusive") if len(scores) > 1 else scores * 3
     )
     earned: dict[str, list[float]] = {}
-    points = {q.question: q.points for record in counted for q in record.questions}
+    worth = {q.question: q.points for record in counted for q in record.questions}
     for record in counted:
         for q in record.questions:
             earned.setdefault(q.question, []).append(q.earned / q.points if q.points else 0.0)
-    shares = tuple(Share(name, points[name], statistics.fmean(e)) for name, e in earned.items())
+    shares = tuple(Share(name, worth[name], statistics.fmean(e)) for name, e in earned.items())
     return Statistics(
         len(scores),
         statistics.fmean(scores),

@@ -11,7 +11,7 @@ from datetime import datetime
 from nbformat import NotebookNode
 
 from ..gradebook.gradebook import CourseGradebook
-from ..gradebook.lateness import set_timestamp
+from ..gradebook.lateness import late_without_time, set_timestamp
 from ..gradebook.points import class_points
 from ..gradebook.students import students
 from ..results.records import Record
@@ -20,6 +20,7 @@ from ..results.store import Store
 from ..submissions.names import valid_student
 from ..submissions.submission import Submission
 
+NO_TIME = "Moodle's zip doesn't say when it was submitted: give the grading worksheet with --roster"
 Failed = Callable[[Submission, str], Record]  # the record of a failure of the grader, with why
 
 
@@ -40,6 +41,7 @@ class Writer:
     ) -> None:
         self.assignment, self.book, self.store, self.failed = assignment, book, store, failed
         self.points = class_points(book, assignment)
+        self._due = late_without_time(book, assignment) is not None
         self._students = {person.id for person in students(book).people}
 
     def write(self, submission: Submission, graded: Graded) -> Record:
@@ -53,10 +55,15 @@ class Writer:
         began = time.monotonic()
         try:
             before = self.store.load(self.assignment, submission.student)
-            if before is not None and before.key == graded.record.key and not submission.trusted:
-                submission = replace(submission, timestamp=self._timestamp(submission))
-            self.store.forget(self.assignment, submission.student)
             record = graded.record
+            if not submission.trusted:
+                submission = replace(
+                    submission, timestamp=self._timestamp(submission, before, record)
+                )
+            if submission.timestamp is None and submission.layout == "moodle" and self._due:
+                record = replace(record, remarks=(*record.remarks, NO_TIME))
+            graded = replace(graded, record=record)
+            self.store.forget(self.assignment, submission.student)
             if record.state != State.REFUSED or submission.student in self._students:
                 record = self._in_gradebook(submission, graded)
             record = replace(record, write_s=round(time.monotonic() - began, 3))
@@ -71,10 +78,16 @@ class Writer:
         if submission.trusted and points and points.submitted != submission.timestamp:
             set_timestamp(self.book, self.assignment, submission.student, submission.timestamp)
 
-    def _timestamp(self, submission: Submission) -> datetime | None:
+    def _timestamp(
+        self, submission: Submission, before: Record | None, record: Record
+    ) -> datetime | None:
         """When the same files were submitted, if an earlier run knew it, else the files' time."""
         points = self.points.get(submission.student)
-        return (points and points.submitted) or submission.timestamp
+        earlier = points.submitted if points else None
+        files = before.files if before else ""
+        known = files and record.files
+        same = files == record.files if known else submission.timestamp is None
+        return earlier if same and earlier else submission.timestamp
 
     def _in_gradebook(self, submission: Submission, graded: Graded) -> Record:
         """Write to the gradebook; what can't be written as it is, is written as our failure."""

@@ -89,7 +89,7 @@ def _submissions(
         if one.skipped:
             label = f"[{shown(one.name)}]"  # never a student's id
             yield Submission(
-                label, path, None, False, late, None, tree, one, assignment, one.skipped
+                label, path, None, False, late, None, layout, tree, one, assignment, one.skipped
             )
             continue
         name, person, unknown = ids[one.path]
@@ -106,7 +106,9 @@ def _submissions(
         elif layout in ("nbgrader", "flat") and not wrong:
             (name, at), *_ = one.places
             when = tree.modified(at if name else (*at, f"{assignment}.ipynb"))
-        yield Submission(student, path, when, trusted, late, person, tree, one, assignment, wrong)
+        yield Submission(
+            student, path, when, trusted, late, person, layout, tree, one, assignment, wrong
+        )
 
 
 def _identity(

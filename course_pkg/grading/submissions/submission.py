@@ -36,7 +36,7 @@ class Submission:
 
     path: where it is in the source. timestamp: when it was submitted, in UTC: the roster's time if
     `trusted`, else that of the file; None if neither is known. late: whether Canvas says so.
-    person: what is known about the student besides the id.
+    person: what is known about the student besides the id. layout: of the source.
     """
 
     student: str
@@ -45,6 +45,7 @@ class Submission:
     trusted: bool
     late: bool
     person: Person | None
+    layout: str
     _tree: Folder | Zip
     _found: Found
     _assignment: str
