@@ -72,6 +72,16 @@ def test_no_report_gives_away_the_code_of_the_third_hint(assignment):
             assert not runs(text) & code, (name, text)
 
 
+def test_reports_show_only_inputs_that_the_notebook_names(assignment):
+    session = Session(assignment)
+    text = "\n".join(cell.source for cell in notebook(EXERCISES, assignment).cells)
+    for name, question in session.questions.items():
+        for inputs in session.inputs(name) if question.call else ():
+            for key in inputs:
+                known = key.startswith("_") or re.search(rf"\b{key}\b", text)
+                assert known, (name, key)
+
+
 def test_source_notebooks_hold_no_output(assignment):
     nb = notebook(SOLUTIONS, assignment)
     nbformat.validate(nb)

@@ -6,9 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from course_pkg.grading.contract.calling import outcome
+from course_pkg.grading.contract.calling import NOT_RUN, outcome
 from course_pkg.grading.contract.comparators import array, comparator, exactly, number, parts, row
+from course_pkg.grading.contract.display import shorten
 from course_pkg.grading.contract.draws import Case, draw_cases
+from course_pkg.grading.contract.recognition import wrong_scale
 from course_pkg.grading.contract.report import as_record
 from course_pkg.grading.contract.values import as_crossing
 from course_pkg.grading.contract.verdict import judge
@@ -193,3 +195,52 @@ def test_a_value_that_can_not_be_compared_is_wrong_and_the_rest_keeps_its_points
     verdict = judge(key, key["double"], cases, [{"value": [2, "a"]}, {"value": [2000]}])
     assert verdict.earned == 2
     assert "can't be compared" in verdict.failures["small"].reason
+
+
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [(100, "you gave a percentage; a share"), (0.01, "you gave a share; a percentage"), (50, "")],
+)
+def test_a_percentage_and_a_share_are_recognized_at_every_level(factor, says):
+    row = 'compare = { kind = "row", each = { kind = "number", rtol = 1e-9 } }'
+    key = answer_key(
+        ('compare = { kind = "number", rtol = 1e-9 }', row),
+        double_expected=lambda inputs: [inputs["n"], 2.0 * inputs["n"]],
+        double_small=lambda rng, size: {"n": 1 + size},
+        double_large=lambda rng, size: {"n": 10 + size},
+    )
+    question = key["double"]
+    cases = [Case(name, {"n": n}, [n, 0.2 * n]) for name, n in (("small", 1), ("large", 4))]
+    outcomes = [{"value": [c.inputs["n"], round(c.expected[1] * factor, 4)]} for c in cases]
+    verdict = judge(key, question, cases, outcomes)
+    told = [p.failure.explanations for p in as_record(verdict).properties]
+    assert [bool(t) for t in told] == [bool(says)] * 2
+    assert all(text.startswith(says) for texts in told for text in texts)
+    failure = verdict.failures["small"]
+    assert (failure.reason, failure.expected) == ("item 2: the number differs", 0.2)
+
+
+def test_a_tensor_of_percentages_is_recognized():
+    right = as_crossing(np.linspace(0.1, 0.9, 5))
+    assert wrong_scale([(right, as_crossing(right.numpy() * 100))]) == ("a percentage",)
+    assert wrong_scale([(right, as_crossing(np.ones(4)))]) == ()
+    assert wrong_scale([(0.5, True), (0.5, "50")]) == wrong_scale([]) == ()
+
+
+def test_only_the_field_that_differs_is_reported():
+    compare = parts({"nll": number(), "sizes": row(each=number())})
+    right, given = {"nll": 1, "sizes": [2, 3]}, {"nll": 1, "sizes": [2, 4], "seen": [[0] * 9]}
+    difference = compare(right, given)
+    assert difference == "sizes: item 2: the number differs"
+    assert (difference.expected, difference.given) == (3, 4)
+
+
+def test_a_case_that_was_not_run_is_shown_only_if_no_other_failed():
+    key = answer_key()
+    cases = [Case("large", {"n": n}, 2 * n) for n in (1, 1000)]
+    outcomes = [{"error": NOT_RUN}, {"error": "stopped"}]
+    assert judge(key, key["double"], cases, outcomes).failures["large"].reason == "stopped"
+
+
+def test_what_is_for_the_checks_alone_is_not_shown():
+    assert shorten({"_seen": [], "n": 2}) == "{n: 2}"

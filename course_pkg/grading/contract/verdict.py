@@ -144,7 +144,7 @@ def _differing(case: Case, outcome: Any, reason: str | None) -> tuple[Any, Any]:
     """The expected and the given value, or those of the one field that differs."""
     if isinstance(reason, Difference):
         return reason.expected, reason.given
-    return case.expected, outcome.get("value")
+    return case.expected, outcome.get("value") if isinstance(outcome, dict) else None
 
 
 def _agrees(

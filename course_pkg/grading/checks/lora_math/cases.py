@@ -193,7 +193,7 @@ def inject_targets(rng: Random, size: int) -> Inputs:
 
 def inject_output(rng: Random, size: int) -> Inputs:
     """A tiny Llama: `names` is for the layers of other models."""
-    text = {"seed": rng.randrange(1000), "tokens": [rng.randrange(256) for _ in range(4 + size)]}
+    text = {"_seed": rng.randrange(1000), "_tokens": [rng.randrange(256) for _ in range(4 + size)]}
     model = _model(rng, 0, [], ["q_proj", "down_proj"])
     del model["names"]
     return {**model, **text}

@@ -95,7 +95,7 @@ def build_model(inputs: dict[str, Any]) -> nn.Module:
     if "names" not in inputs:
         from course_pkg.lm.load import load
 
-        return load("tiny", seed=inputs["seed"])[0]
+        return load("tiny", seed=inputs["_seed"])[0]
     model = nn.Module()
     for name in inputs["names"]:
         *parents, last = name.split(".")
@@ -110,4 +110,4 @@ def build_model(inputs: dict[str, Any]) -> nn.Module:
 
 def logits(model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor | None:
     """A Llama's logits for the case's tokens; None for another model."""
-    return None if "names" in inputs else model(torch.tensor([inputs["tokens"]])).logits.detach()
+    return None if "names" in inputs else model(torch.tensor([inputs["_tokens"]])).logits.detach()
