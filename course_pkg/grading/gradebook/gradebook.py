@@ -63,12 +63,13 @@ class CourseGradebook:
         with explained():
             if self._differs(assignment) is not None:
                 self.nbgrader_book.db.rollback()  # release writes to the same database
-                release_assignment(self.course, assignment)
+                folders = self._folders.source_directory, self._folders.release_directory
+                release_assignment(self.course, assignment, *folders)
                 self._released.clear()
                 if (differs := self._differs(assignment)) is not None:
                     raise GradebookError(
-                        f"gradebook.db and exercises/{assignment} differ ({differs}): restore "
-                        f"exercises/{assignment}, or run `course release {assignment}`"
+                        f"gradebook.db and {folders[1]}/{assignment} differ ({differs}): restore "
+                        f"{folders[1]}/{assignment}, or release it again"
                     )
             self.nbgrader_book.db.rollback()
         return self.released(assignment)

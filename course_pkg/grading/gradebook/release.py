@@ -20,15 +20,17 @@ class ReleaseError(RuntimeError):
     """An assignment can't be released or copied; the message says why, and what to do."""
 
 
-def release_assignment(course: Path, assignment: str) -> bool:
+def release_assignment(
+    course: Path, assignment: str, source: str = "solutions", release: str = "exercises"
+) -> bool:
     """Make exercises/<assignment> from its source with nbgrader; whether it changed.
 
-    course: the folder that holds solutions/ and exercises/. Raises ReleaseError if there is no
-    such source (nothing is written then), if nbgrader fails, or if exercises/<assignment> was
+    course: the folder that holds the folders `source` and `release`. Raises ReleaseError if there
+    is no such source (nothing is written then), if nbgrader fails, or if the released folder was
     changed by hand; it is not touched then.
     """
-    require_source(course, assignment)
-    target, fresh = course / "exercises" / assignment, course / RELEASED / assignment
+    require_source(course, assignment, source)
+    target, fresh = course / release / assignment, course / RELEASED / assignment
     last = _files(fresh)  # the last release, read before it is replaced
     done = subprocess.run(
         [sys.executable, "-m", "nbgrader", "generate_assignment", assignment, "--force",
@@ -36,14 +38,14 @@ def release_assignment(course: Path, assignment: str) -> bool:
         cwd=course, capture_output=True, text=True, env={**os.environ, "PATH": program_path()},
     )  # fmt: skip
     if done.returncode:
-        raise ReleaseError(f"nbgrader can't release solutions/{assignment}:\n{done.stderr[-2000:]}")
+        raise ReleaseError(f"nbgrader can't release {source}/{assignment}:\n{done.stderr[-2000:]}")
     found, released = _files(target), _files(fresh)
     if found == released:
         return False
     if found and found != last and not _as_committed(course, target):
         raise ReleaseError(
-            f"exercises/{assignment} has been changed by hand: move your work to "
-            f"work/{assignment}, then delete exercises/{assignment} or restore it with git, "
+            f"{release}/{assignment} has been changed by hand: move your work to "
+            f"work/{assignment}, then delete {release}/{assignment} or restore it with git, "
             "and release again"
         )
     shutil.rmtree(target, ignore_errors=True)
@@ -57,13 +59,13 @@ def require_course(course: Path) -> None:
         raise ReleaseError(f"{course} has no nbgrader_config.py: run this in the course's folder")
 
 
-def require_source(course: Path, assignment: str) -> None:
+def require_source(course: Path, assignment: str, source: str = "solutions") -> None:
     """Raises ReleaseError if the folder is no course's, or has no source of that assignment."""
     require_course(course)
-    known = sorted(path.parent.name for path in (course / "solutions").glob("*/*.ipynb"))
+    known = sorted(path.parent.name for path in (course / source).glob("*/*.ipynb"))
     if assignment not in known:
         found = ", ".join(dict.fromkeys(known)) or "none"
-        raise ReleaseError(f"there is no solutions/{assignment}; found: {found}")
+        raise ReleaseError(f"there is no {source}/{assignment}; found: {found}")
 
 
 def start_work(course: Path, assignment: str) -> Path:

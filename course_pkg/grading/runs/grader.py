@@ -42,7 +42,8 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     if options.limits.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
     roster = read_roster(options.roster) if options.roster else None
-    collect(options.submitted, assignment, layout=options.layout)  # first, as it writes nothing
+    everyone = collect(options.submitted, assignment, layout=options.layout)  # writes nothing
+    show.expect(len(set(options.students)) or len(everyone))
     with (
         course_lock(course, f"course grade {assignment}"),
         ForkServers(assignment, course, options.limits) as servers,
@@ -52,7 +53,6 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
         chosen = collect(
             options.submitted, assignment, options.students, options.layout, known_students
         )
-        show.expect(len(chosen))
         if options.roster:
             save_roster(book, roster)
         batch = Batch(course, assignment, options, book, servers)

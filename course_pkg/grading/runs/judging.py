@@ -182,5 +182,5 @@ def _earned(cell: NotebookNode, outputs: Any) -> tuple[float, str]:
     errors = [o for o in shown.outputs if o.output_type == "error"]
     if not errors:
         return earned, "the test wrote to stderr" if not earned else "the test gave a part"
-    said = ": ".join(str(errors[0].get(part, "")) for part in ("ename", "evalue"))
+    said = ": ".join(str(errors[0][part]) for part in ("ename", "evalue") if errors[0].get(part))
     return earned, f"{FAILED}: {one_line(said, 300)}"
