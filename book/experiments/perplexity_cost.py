@@ -3,7 +3,7 @@
     python book/experiments/perplexity_cost.py            run what is missing of the record
     python book/experiments/perplexity_cost.py --confirm  after an edit: run one short row again
 
-Windows: one long text, the course's examples one after the other, read through windows of 256
+Windows: one long text, the course's examples one after the other, read through windows of 64 to 512
 tokens at several strides, and in one piece. Batches: the same texts in batches and by the loop that
 asks transformers for the loss of one text at a time. Seconds are the processor's, not the clock's.
 """
@@ -20,6 +20,7 @@ from course_pkg.metrics.perplexity.score import perplexity, windows
 
 WINDOW, LENGTH = 256, 1600  # tokens
 STRIDES = (255, 224, 192, 128, 64, 32)
+OTHER_WINDOWS = (64, 128, 512)
 SETS = {"3–12": (3, 12), "3–60": (3, 60), "20–100": (20, 100)}  # words of a text
 TEXTS = {"3–12": 64, "3–60": 32, "20–100": 16}
 BATCH_SIZE = 32
@@ -28,10 +29,15 @@ PROBE = {"stride": 255, "length": 300}
 
 
 def plan() -> list[dict]:
-    """The rows: windows, then batches."""
+    """The rows: windows (of WINDOW tokens where a key names no other size), then batches."""
     strides = [{"stride": stride, "length": LENGTH} for stride in (*STRIDES, None)]
     ways = [{"words": words, "way": way} for words in SETS for way in ("loop", "batches")]
-    return [PROBE, *strides, *ways]
+    others = [
+        {"window": window, "stride": stride, "length": LENGTH}
+        for window in OTHER_WINDOWS
+        for stride in (window - 1, window * 7 // 8, window * 3 // 4, window // 2, window // 4)
+    ]
+    return [PROBE, *strides, *ways, *others]
 
 
 def prepare() -> tuple:
@@ -50,7 +56,7 @@ def measure(task: tuple, key: dict) -> dict:
         text = tokenizer.decode(ids[: key["length"]])
         size = len(tokenizer(text).input_ids)
         stride = key["stride"]
-        most = None if stride is None else WINDOW
+        most = None if stride is None else key.get("window", WINDOW)
         started = time.process_time()
         result = perplexity(model, tokenizer, text, stride=stride, max_length=most)
         seconds = time.process_time() - started

@@ -9,7 +9,7 @@ runs the model; likelihood defines the result. The tokenizer's special tokens ar
 
 Sources: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
 tasks"; context windows as in Baevski and Auli 2019, "Adaptive Input Representations for Neural
-Language Modeling". Chapter: metrics/perplexity.
+Language Modeling". Chapter: metrics/perplexity-models.
 """
 
 from collections.abc import Sequence

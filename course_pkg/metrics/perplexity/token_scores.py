@@ -7,7 +7,7 @@ a second tensor of the size of the logits, (batch, length, vocabulary).
 This module takes token ids. Texts and windows are in score, units in likelihood.
 
 Source: Bengio et al. 2003, "A Neural Probabilistic Language Model", section 2 (a softmax over the
-words that can come next). Chapter: metrics/perplexity.
+words that can come next). Chapter: metrics/perplexity-models.
 """
 
 import inspect
