@@ -9,9 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from course_pkg.grading.feedback.class_rows import Row
+    from course_pkg.grading.gradebook.gradebook import CourseGradebook
 
 Assignment = Annotated[str, typer.Argument(help="The assignment, such as lora-math.")]
 Student = Annotated[str, typer.Argument(help="The student's id.")]
@@ -131,12 +135,14 @@ def remove_student(
     typer.echo(f"removed {student}")
 
 
-def _rows(book, assignment: str):
+def _rows(book: "CourseGradebook", assignment: str) -> "list[Row]":
     """The rows of a class, after writing its report."""
     from course_pkg.grading.feedback import class_report
     from course_pkg.grading.feedback.class_rows import class_rows
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
 
+    if "/" in assignment or assignment.startswith("."):
+        raise GradebookError(f"{assignment!r} is not the name of an assignment")
     rows = class_rows(book, assignment)
     folder = book.course / class_report.folder(assignment)
     if not any(row.record or row.points for row in rows) and not folder.exists():
@@ -146,18 +152,13 @@ def _rows(book, assignment: str):
 
 
 @contextmanager
-def _gradebook(doing: str) -> Iterator:
-    """The course's gradebook, locked. Raises GradebookError, also for files that can't be used."""
+def _gradebook(doing: str) -> "Iterator[CourseGradebook]":
+    """The course's gradebook, locked. A folder without a course stays as it is."""
     from course_pkg.grading.gradebook.gradebook import CourseGradebook
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
-    from course_pkg.grading.gradebook.release import require_course
-    from course_pkg.grading.results.keys import FOLDER, course_lock
+    from course_pkg.grading.results.keys import course_lock
 
-    require_course(Path.cwd())
-    if not (Path.cwd() / FOLDER).is_dir():
-        raise GradebookError("nothing has been graded in this course's folder")
-    try:
-        with course_lock(Path.cwd(), doing), CourseGradebook(Path.cwd()) as book:
-            yield book
-    except ValueError as error:
-        raise GradebookError(str(error)) from None
+    if not (Path.cwd() / "nbgrader_config.py").exists():
+        raise GradebookError("no nbgrader_config.py is here: run this in the course's folder")
+    with course_lock(Path.cwd(), doing), CourseGradebook(Path.cwd()) as book:
+        yield book

@@ -6,6 +6,7 @@ Chapter: appendix/for-instructors.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import sys
@@ -97,22 +98,20 @@ def _programs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turn database errors into GradebookError, which says what to do."""
+    """Turn database errors into GradebookError, which says what to do, a full disk into OSError."""
     from nbgrader.api import InvalidEntry
     from sqlalchemy.exc import SQLAlchemyError
-    from tornado.log import app_log
 
-    before, app_log.disabled = app_log.disabled, True  # nbgrader prints tracebacks there
+    log = logging.getLogger("tornado.application")
+    before, log.disabled = log.disabled, True  # nbgrader prints tracebacks there
     try:
         yield
     except (SQLAlchemyError, InvalidEntry) as error:
         if "disk is full" in str(error):
-            raise GradebookError(
-                "the disk is full, so the gradebook was not changed: free some space, then run the "
-                "same command again"
-            ) from None
+            full = errno.ENOSPC
+            raise OSError(full, "the disk is full, so it was not changed", "gradebook.db") from None
         raise GradebookError(
             f"the gradebook can't be used ({error.__cause__ or error}): {FIX}"
         ) from None
     finally:
-        app_log.disabled = before
+        log.disabled = before
