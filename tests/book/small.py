@@ -127,7 +127,7 @@ def page(title: str, code: str) -> str:
 
 
 PAGES = {
-    "index": "# Start\n",
+    "index": "# Start\n\n```{course-contents}\n```\n",
     "sample": HEADER + SAMPLE,
     "api": "# Code\n\n```{eval-rst}\n.. package:: course_pkg\n```\n",
     "direct": page("Direct", 'from course_pkg.one import ONE\nprint("one is", ONE)'),

@@ -10,6 +10,7 @@ import nbclient
 import nbformat
 import offline
 import pytest
+import reading
 import rerun
 import yaml
 
@@ -139,14 +140,16 @@ def test_every_page_and_the_book_keep_their_budgets(record):
     assert sum(took.values()) <= BOOK
 
 
-def test_every_page_that_runs_shows_what_it_took(html, site, record, sources):
+def test_every_page_shows_what_it_takes_to_read_and_to_run(html, site, record, sources):
     for name, text in sources.items():
-        line = re.search(
-            r'</h1>\s*<p class="page-cost">(.*?)</p>', html[site / f"{name}.html"], re.DOTALL
-        )
+        page = html[site / f"{name}.html"]
+        found = re.search(r'</h1>\s*<p class="page-cost">(.*?)</p>', page, re.DOTALL)
+        line = found[1] if found else ""
         runs = bool(rerun.page_code(text))
-        assert (name in record) is bool(line) is runs, name
-        assert not runs or costs.in_words(record[name]) in line[1]
+        assert (name in record) is ("Measured when" in line) is runs, name
+        assert not runs or costs.in_words(record[name]) in line
+        taken = reading.in_words(reading.minutes(text, (ROOT / name).parent))
+        assert (taken in line) is reading.is_read_through(name), name
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,13 @@ def test_the_page_says_how_long_it_takes_to_read_and_to_run(folder):
     assert re.match(r"Reading time: about \d+ minutes?\. Measured when", line[1])
 
 
+def test_the_list_of_contents_links_every_page(folder):
+    listed = html(folder, "index").split('class="course-contents')[1].split("</article>")[0]
+    pages = set(re.findall(r'href="(\w+)\.html"><span class="std std-doc">', listed))
+    assert pages == set(small.PAGES) - {"index"}
+    assert re.search(r"A sample of everything</span></a> <em>\d min</em>", listed)
+
+
 def test_search_has_each_section_term_and_object_with_its_text(folder):
     script = (folder / "_build/html" / searching.SCRIPT).read_text("utf8")
     pages = json.loads(script.removeprefix(searching.START).removesuffix(searching.END))
@@ -216,7 +223,8 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     other.write_text(small.PAGES["other"] + "\nOne more sentence.\n")
     log = build(folder)
     assert executed(log) == {"direct", "chained", "data"}
-    assert read(log) == {"direct", "chained", "data", "other", "api"}  # api shows docstrings
+    # api shows docstrings; index lists the pages and what each is for
+    assert read(log) == {"direct", "chained", "data", "other", "api", "index"}
     assert "one is 7" in html(folder, "direct")
     assert "chain is 70" in html(folder, "chained")
     assert "data is second" in html(folder, "data")

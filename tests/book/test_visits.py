@@ -1,0 +1,32 @@
+"""A visit finds what a phone can't show."""
+
+import pytest
+
+from .visits import problems
+
+PAGE = """<!DOCTYPE html><html lang="en"><title>A page</title>
+<style>body {{ margin: 0 }} mjx-container, svg {{ display: block; overflow: hidden }}
+  svg {{ max-width: 100% }}</style>
+<main><div class="math"><mjx-container display="true">
+  <svg width="{formula}" height="20"></svg> a = b</mjx-container></div>
+<svg class="figure-svg" role="img" aria-label="A drawing" width="780" viewBox="0 0 {drawing} 9">
+  <text style="font-size: 12px">a</text></svg>
+<svg class="figure-svg" role="img" aria-label="A plot" width="300" viewBox="0 0 300 9">
+  <g transform="translate(1 2) scale({letters} -{letters})"></g></svg></main></html>"""
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({}, []),
+        ({"formula": 600}, ["formula too wide for a phone: a = b"]),
+        ({"drawing": 780}, ["text of 6.0 pixels on a phone: A drawing"]),
+        ({"letters": 0.07}, ["text of 7.0 pixels on a phone: A plot"]),
+    ],
+)
+def test_wide_formulas_and_small_letters_are_found(browser, tmp_path, change, fault):
+    path = tmp_path / "page.html"
+    path.write_text(PAGE.format(**({"formula": 400, "drawing": 500, "letters": 0.11} | change)))
+    assert problems(browser, path) == fault
