@@ -18,7 +18,7 @@ from .tables import Table, print_at_end
 CASES = {case.name: case for case in load("honest")}
 QUICK = {
     "check-called-early", "data-beside", "files-named-as-modules", "id-unicode", "line-ends",
-    "magics", "plots", "progress-bars", "tensors-for-numbers", "told-error", "told-huge-integer",
+    "magics", "plots", "progress-bars", "tensors-for-numbers", "told-error", "told-other-name",
     "worker-pool",
 }  # fmt: skip
 pytestmark = [
