@@ -399,7 +399,8 @@ def written_class(course, book):
     """Three students in the gradebook: right, with a lost question, and unreadable."""
     lost = {"counts": wrong(HOSTILE, given=HOSTILE), "by-hand/parameters": wrong(expected=None)}
     write(book, record("ada"))
-    write(book, record("ben", questions=questions(lost), remarks=(HOSTILE,)))
+    second = {"scratch.ipynb": b'{"cells": []}'}  # nbgrader has no notebook of this name
+    write(book, record("ben", questions=questions(lost), remarks=(HOSTILE,)), files=second)
     write(book, unreadable("dan"))
     for student in ("ada", "ben", "dan"):
         course.submit(student, ASSIGNMENT, released())
