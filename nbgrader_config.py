@@ -4,6 +4,8 @@ Every nbgrader command works from this folder. Submissions go to
 submitted/<student>/<assignment>/<assignment>.ipynb.
 """
 
+from course_pkg.grading.feedback.mathjax import use_local_mathjax
+
 c = get_config()  # noqa: F821 (nbgrader provides it)
 
 c.CourseDirectory.course_id = "llm-course"
@@ -12,3 +14,6 @@ c.CourseDirectory.release_directory = "exercises"
 
 # A cell may compile, load a model or run many cases; the default of 30 s is for quicker work.
 c.ExecutePreprocessor.timeout = 300
+
+# Formulas in feedback and in formgrader need no network.
+use_local_mathjax(c)

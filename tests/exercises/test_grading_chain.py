@@ -14,6 +14,7 @@ import urllib.request
 
 import pytest
 
+from book._ext.offline import loaded_urls
 from course_pkg.grading.contract import registry
 from course_pkg.grading.results.states import State
 
@@ -93,6 +94,7 @@ def test_feedback_gives_the_hint_for_each_lost_property(chain, graded, rounds):
     questions = registry.load(chain).questions
     for number, row in enumerate(rounds, start=1):
         path = graded.root / "feedback" / f"wrong-{number}" / chain / f"{chain}.html"
+        assert loaded_urls(path.read_text()) == []
         page = html.unescape(path.read_text())
         for name, (wrong, _) in row.items():
             for lost in wrong.loses:
@@ -158,5 +160,6 @@ def test_formgrader_shows_the_class_its_scores_and_what_waits_for_manual_grading
         assert rows[student]["needs_manual_grade"] is by_a_person
     notebooks = json.loads(formgrader(f"/formgrader/api/submitted_notebooks/{chain}/{chain}"))
     page = formgrader(f"/formgrader/submissions/{notebooks[0]['id']}/")
+    assert loaded_urls(page) == []
     text = html.unescape(re.sub(r"<[^>]+>", "", page))
     assert "check(" in text and ("BEGIN MARK SCHEME" in text) is by_a_person
