@@ -3,6 +3,7 @@
 import csv
 import re
 from datetime import UTC, datetime
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -105,6 +106,15 @@ def test_a_page_names_the_property_behind_every_lost_point(tmp_path):
                  "0.40 s to start", "cgroup v1"):  # fmt: skip
         assert part in text
     assert text.count('class="lost"') == 4 and "WITHOUT" not in text
+
+
+def test_a_number_for_another_name_is_told_on_the_page_in_the_index_and_in_the_csv(tmp_path):
+    note = "your notebook says 'Hana', but you submitted as 'ada'"
+    lost = dict.fromkeys(("by-hand/parameters", "by-hand/reduction"), wrong(note=note))
+    folder = write(tmp_path, ASSIGNMENT, [row(record(questions=questions(lost)))])
+    assert unescape(page(folder, "ada")).count(note) == 2
+    assert unescape((folder / "index.html").read_text()).count(note) == 1
+    assert [r["reason"] for r in table(folder)] == [note]
 
 
 def test_a_page_warns_about_a_missing_sandbox_and_lists_remarks(tmp_path):

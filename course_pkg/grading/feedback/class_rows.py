@@ -9,6 +9,7 @@ Chapter: appendix/for-instructors.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..contract.stored import notes
 from ..gradebook.gradebook import CourseGradebook
 from ..gradebook.lateness import refresh_penalties
 from ..gradebook.points import Points, class_points
@@ -48,9 +49,10 @@ class Row:
 
     @property
     def reason(self) -> str:
-        """Why the state is not "graded"."""
+        """Why the state is not "graded", and numbers that fit another name."""
         if self.record is not None:
-            return self.record.reason
+            texts = self.record.reason, *notes(self.record.questions)
+            return "; ".join(text for text in texts if text)
         if self.points is None:
             return ""
         return "the gradebook has points, but there is no record: another program wrote them"
