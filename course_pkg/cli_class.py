@@ -71,7 +71,7 @@ def export_grades(
             return
         if form is Format.MOODLE:
             made = lms_export.moodle(rows, template)
-            pages = folder / "moodle-feedback.zip"
+            pages = folder / lms_export.FEEDBACK
             if packed := lms_export.feedback_zip(course, assignment, rows, pages):
                 typer.echo(f"{pages.relative_to(course)}: feedback of {packed} students")
         else:
@@ -116,9 +116,10 @@ def remove_student(
 ) -> None:
     """Remove a student: gradebook, results, feedback, graded copies and submitted/.
 
-    Run this in the course's folder. It lists what it will delete, and asks. Exit code 2: no such
-    student, or not confirmed.
+    Run this in the course's folder. It lists what it will delete, and asks. Files for Moodle and
+    Canvas are deleted too: export them again. Exit code 1: not confirmed. 2: no such student.
     """
+    from course_pkg.grading.feedback import class_report, lms_export
     from course_pkg.grading.gradebook import students
 
     course = Path.cwd()
@@ -128,10 +129,12 @@ def remove_student(
         typer.echo(f"{what} of {student} in gradebook.db and results/, and:")
         for path in files:
             typer.echo(f"  {path.relative_to(course)}")
-        if not yes and not typer.confirm("Delete this?"):
-            raise typer.Exit(2)
+        if not yes:
+            typer.confirm("Delete this?", abort=True)
         for name in students.remove_student(book, student, assignment):
             _rows(book, name)
+            for export in lms_export.FILES:  # they still have the student
+                (course / class_report.folder(name) / export).unlink(missing_ok=True)
     typer.echo(f"removed {student}")
 
 

@@ -168,11 +168,13 @@ def test_remove_student_asks_and_removes_every_trace(course, monkeypatch, tmp_pa
     page = course.root / "feedback" / "ada" / ASSIGNMENT / f"{ASSIGNMENT}.html"
     page.parent.mkdir(parents=True)
     page.write_text("")
+    exported = course.root / "results" / ASSIGNMENT / "moodle.csv"
+    exported.write_text("ada")
     done = run(course, monkeypatch, "remove-student", "ada", answer="n\n")
-    assert done.exit_code == 2 and page.exists() and "feedback/ada" in done.output
+    assert done.exit_code == 1 and page.exists() and "feedback/ada" in done.output
     done = run(course, monkeypatch, "remove-student", "ada", "--yes")
     assert done.exit_code == 0, done.output
-    assert set(table(course)) == {"ben"}
+    assert set(table(course)) == {"ben"} and not exported.exists()
     left = [p for p in course.root.rglob("*ada*") if "exercises" not in p.parts]
     assert left == []
     with CourseGradebook(course.root) as book:

@@ -26,6 +26,8 @@ MOODLE = ("Identifier", "Full name", "Email address", "Status", "Grade", "Maximu
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
 POINTS = "Points Possible"
+FEEDBACK = "moodle-feedback.zip"
+FILES = ("moodle.csv", "canvas.csv", FEEDBACK)  # in the folder of the assignment's results
 
 
 @dataclass(frozen=True)
