@@ -14,7 +14,7 @@ def test_a_submission_that_became_unreadable_is_graded_again(tmp_path):
     record = SimpleNamespace(state="graded", key="k")
     batch = SimpleNamespace(
         store=SimpleNamespace(load=lambda *_: record),
-        assignment="lora-math", graded_before={"ada"}, course=tmp_path,
+        assignment="lora-math", writer=SimpleNamespace(points={"ada"}), course=tmp_path,
     )  # fmt: skip
     (tmp_path / "autograded" / "ada" / "lora-math").mkdir(parents=True)
     submission = SimpleNamespace(student="ada", read=unreadable)
