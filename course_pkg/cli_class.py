@@ -159,9 +159,11 @@ def _gradebook(doing: str) -> "Iterator[CourseGradebook]":
     """The course's gradebook, locked. A folder without a course stays as it is."""
     from course_pkg.grading.gradebook.gradebook import CourseGradebook
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
-    from course_pkg.grading.results.keys import course_lock
+    from course_pkg.grading.gradebook.release import require_course
+    from course_pkg.grading.results.keys import FOLDER, course_lock
 
-    if not (Path.cwd() / "nbgrader_config.py").exists():
-        raise GradebookError("no nbgrader_config.py is here: run this in the course's folder")
+    require_course(Path.cwd())
+    if not (Path.cwd() / FOLDER).is_dir():
+        raise GradebookError("nothing has been graded in this course's folder")
     with course_lock(Path.cwd(), doing), CourseGradebook(Path.cwd()) as book:
         yield book
