@@ -28,6 +28,7 @@ from .contract.verdict import lost
 CHECKER_FD = "COURSE_CHECKER_FD"
 CASE_S = 20.0  # seconds that an answer may take for one input
 TOO_LONG = f"stopped after {CASE_S:g} s on this input: is there a loop that never ends?"
+INTERRUPTED = "interrupted on this input, because the cell took too long"
 EXAMPLE = "you see the example case; type your name in STUDENT to get yours"
 PRINTED = 10_000  # characters that an answer prints and that are kept
 
@@ -110,7 +111,7 @@ class _Calls:
         late = False
         for case, same in zip(inputs, unchanged, strict=True):
             found.append({"error": NOT_RUN} if late else self._outcome(case, same))
-            late = late or found[-1].get("error") == TOO_LONG
+            late = late or found[-1].get("error") in (TOO_LONG, INTERRUPTED)
         if text := first_lines(self.printed.getvalue()):
             print(text)
         return found
@@ -124,6 +125,10 @@ class _Calls:
                     return outcome(call, answer, inputs, unchanged, student)
             except OutOfTime:
                 return {"error": TOO_LONG}
+            except KeyboardInterrupt:
+                if CHECKER_FD not in os.environ:  # the reader's own
+                    raise
+                return {"error": INTERRUPTED}  # so that the other inputs' values are recorded
 
 
 class _Printed(io.StringIO):

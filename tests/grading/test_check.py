@@ -8,7 +8,8 @@ import warnings
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from course_pkg.grading.check import check, variant
+from course_pkg.grading.check import INTERRUPTED, _Calls, check, variant
+from course_pkg.grading.contract.calling import NOT_RUN
 from course_pkg.grading.contract.registry import UnknownQuestion, assignments, load
 
 
@@ -88,7 +89,7 @@ def test_an_endless_loop_is_stopped_and_later_inputs_are_not_run(monkeypatch):
     monkeypatch.setattr("course_pkg.grading.check.CASE_S", 0.1)
 
     def stuck(shapes, targets, rank):
-        while len(targets) == 2 and any("seq" in name or "norm" in name for name in shapes):
+        while rank == 1:
             with contextlib.suppress(Exception):  # an answer may catch what it can
                 sum(range(1000))
         return count(shapes, targets, rank)
@@ -96,6 +97,20 @@ def test_an_endless_loop_is_stopped_and_later_inputs_are_not_run(monkeypatch):
     score = check("lora-math/counts", stuck)
     assert score == 2.0  # the inputs before it count
     assert "what happened: stopped after 20 s on this input: is there a loop" in score.report
+
+
+def test_an_interrupted_cell_keeps_what_it_has_under_the_grader_only(monkeypatch):
+    def interrupted(n):
+        if n == 2:
+            raise KeyboardInterrupt
+        return n
+
+    inputs = [{"n": n} for n in (1, 2, 3)]
+    with pytest.raises(KeyboardInterrupt):
+        _Calls(("n",), interrupted, None).outcomes(inputs, [False] * 3)
+    monkeypatch.setenv("COURSE_CHECKER_FD", "0")
+    found = _Calls(("n",), interrupted, None).outcomes(inputs, [False] * 3)
+    assert found == [{"value": 1}, {"error": INTERRUPTED}, {"error": NOT_RUN}]
 
 
 def test_a_reader_without_a_name_is_told_that_the_case_is_the_example():

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from course_pkg.grading.contract.comparators import wrong_type
-from course_pkg.lm.load import load
 
 VOCABULARY = 24
 GAIN = 4.0  # on a random Llama's matrices, so that the context changes what a token costs
@@ -67,6 +66,8 @@ def build(kind: str, seed: int) -> tuple[nn.Module, Any]:
 
 @lru_cache(maxsize=64)  # a copy takes a third of the time
 def _llama(seed: int) -> tuple[nn.Module, Any]:
+    from course_pkg.lm.load import load  # transformers takes seconds: not before it is needed
+
     model, tokenizer = load("tiny", seed=seed)
     for parameter in model.parameters():
         parameter.data *= GAIN if parameter.ndim == 2 else 1.0
