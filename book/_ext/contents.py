@@ -69,7 +69,11 @@ class CourseContents(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         root = Path(self.env.srcdir)
         text = []
-        for docname, line in lines(root, yaml.safe_load((root / "_toc.yml").read_text("utf8"))):
+        try:
+            items = list(lines(root, yaml.safe_load((root / "_toc.yml").read_text("utf8"))))
+        except FileNotFoundError as error:
+            raise self.error(f"_toc.yml names {error.filename}, which is not there") from error
+        for docname, line in items:
             if docname:
                 self.env.note_dependency(str(root / f"{docname}.md"))
             text += line.split("\n")

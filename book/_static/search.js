@@ -94,9 +94,10 @@
     const pages = [...found.values()].filter((page) => page.has.size === most);
     for (const page of pages) {
       page.parts.sort((a, b) => b.points - a.points);
-      const named = terms.filter((term) =>
-        split(page.title).some((word) => term.stems.has(stem(word))));
-      page.points = page.parts[0].points * (1 + named.length);
+      const title = split(page.title);
+      const named = ({ word, stems: sought }) =>
+        title.includes(word) ? 2 : Number(title.some((other) => sought.has(stem(other))));
+      page.points = page.parts[0].points * (1 + terms.reduce((sum, t) => sum + named(t), 0));
     }
     return pages.sort((a, b) => a.rank - b.rank || b.points - a.points);
   }
