@@ -6,7 +6,6 @@ on this machine. 4: the program failed, or the machine did. 130: interrupted.
 Chapter: setup.
 """
 
-import errno
 import sys
 import traceback
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from .files import disk_is_full
+
 NEEDS_A_LOOK, REQUEST, NO_SANDBOX, FAILED, INTERRUPTED = 1, 2, 3, 4, 130
-FULL = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL = (
     "the disk is full ({error}): free some space, and run the same command again; what was "
     "finished before is kept"
@@ -52,7 +52,7 @@ def explained(error: BaseException) -> tuple[int, str | None]:
     """
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted; run the same command again to continue"
-    if getattr(error, "errno", None) in FULL or "disk is full" in str(error):
+    if disk_is_full(error) or "disk is full" in str(error):
         return FAILED, "error: " + DISK_FULL.format(error=error)
     from course_pkg.grading.runs.options import NoSandbox
 

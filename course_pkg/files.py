@@ -5,6 +5,7 @@ Only the standard library is imported, so every other module can use this one.
 Chapter: setup.
 """
 
+import errno
 import fcntl
 import os
 import secrets
@@ -12,6 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether an error says that the disk, or this user's share of it, is full.
+
+    >>> disk_is_full(OSError(errno.ENOSPC, "")), disk_is_full(PermissionError(errno.EPERM, ""))
+    (True, False)
+    """
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager

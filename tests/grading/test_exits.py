@@ -140,6 +140,19 @@ def test_without_a_sandbox_nothing_is_run_and_nothing_left(course, monkeypatch, 
     assert sorted(course.rglob("*")) == before
 
 
+def test_progress_shows_before_the_sandboxes_start(course, monkeypatch):
+    def starting(*_):
+        raise SandboxFailed("no memory")
+
+    path = course / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    monkeypatch.setattr(f"{RUNS}grader.ForkServers", starting)
+    done = run("grade")
+    assert (done.exit_code, done.stderr) == (4, "error: no memory\n")
+    assert done.stdout == "1 submission; starting the sandboxes\n"
+
+
 def test_a_full_disk_says_what_is_kept():
     code, text = explained(DISK_FULL)
     assert code == 4 and "what was finished before is kept" in text

@@ -10,6 +10,8 @@ from datetime import datetime
 
 from nbformat import NotebookNode
 
+from course_pkg.files import disk_is_full
+
 from ..gradebook.gradebook import CourseGradebook
 from ..gradebook.lateness import late_without_time, set_timestamp
 from ..gradebook.points import class_points
@@ -48,7 +50,7 @@ class Writer:
         """Write the gradebook, then the record; if the student's id is impossible, write nothing.
 
         A refused submission adds nobody to the gradebook. What can't be written is the grader's
-        failure, for this submission alone.
+        failure, for this submission alone. Raises OSError if the disk is full.
         """
         if not valid_student(submission.student):
             return graded.record
@@ -70,6 +72,8 @@ class Writer:
             self.store.save(record)
             return record
         except (OSError, ValueError) as error:
+            if disk_is_full(error):  # every other submission would fail too: the run ends here
+                raise
             return self.failed(submission, f"its record could not be written ({error})")
 
     def update_time(self, submission: Submission) -> None:
@@ -96,6 +100,8 @@ class Writer:
             self.book.write(graded.record, graded.notebook, graded.files, *last)
             return graded.record
         except (OSError, ValueError) as error:
+            if disk_is_full(error):  # the earlier score stays
+                raise
             reason = f"it could not be written ({type(error).__name__}: {error})"
             record = self.failed(submission, reason)
             self.book.write(record, None, {}, *last)
