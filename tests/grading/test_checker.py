@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.checker import _reply, judged, serve
+from course_pkg.grading.checker import _reply, as_json, judged, serve
 from course_pkg.grading.contract.protocol import receive, send
 from course_pkg.grading.contract.registry import load
 from course_pkg.grading.contract.seeds import PUBLIC_KEY
 from course_pkg.grading.contract.session import Session
+from course_pkg.grading.contract.stored import notes
+from course_pkg.grading.results.records import checked_results
 from tests.exercises.assignments import SOLUTIONS, notebook, with_answers, wrong_cells
 
 ROOT = Path(__file__).parents[2]
@@ -191,6 +193,19 @@ def test_a_number_that_fits_the_notebooks_name_says_so():
     assert reply("", right("")) == (0, f"your notebook has no name, {submitted} the example case")
     assert reply("Hana", 1) == (0, "")
     assert reply(" hana-m ", right("HANA-M")) == (1, None)
+
+
+def test_a_name_of_hidden_characters_does_not_make_the_results_unusable():
+    """Each takes ten characters to show, and the results may only have short texts."""
+    typed = "\U000e0001" * 100
+    session = Session(ASSIGNMENT, "hana", KEY)
+    session.variant("by-hand", typed)
+    session.inputs("by-hand/parameters")
+    case = Session(ASSIGNMENT, typed).variant("by-hand")
+    session.record("by-hand/parameters", [{"value": case["rank"] * (case["d"] + case["k"])}])
+    found = checked_results(as_json(session.verdicts()).encode(), session.questions)
+    (note,) = notes(found)
+    assert "your number fits the case of '" in note and len(note) < 400
 
 
 @pytest.mark.parametrize(

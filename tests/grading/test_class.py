@@ -196,6 +196,21 @@ def test_remove_student_can_remove_one_submission_or_a_refused_one(course, monke
     assert table(course)["ada"]["state"] == "no-submission"
 
 
+def test_remove_student_leaves_a_student_alone_whose_id_ends_in_ipynb(
+    course, monkeypatch, tmp_path
+):
+    with CourseGradebook(course.root) as book:
+        grade(book, *flat(tmp_path / "in", "ada", "ada.ipynb", "ben", "ben.ipynb"))
+    submitted = course.root / "submitted"
+    course.submit("ada.ipynb", ASSIGNMENT, notebook(record()))
+    (submitted / "ben.ipynb").write_bytes(NOTEBOOK)
+    for student in ("ada", "ben.ipynb"):
+        done = run(course, monkeypatch, "remove-student", student, "--yes")
+        assert done.exit_code == 0 and set(table(course)).isdisjoint({student}), done.output
+    assert (submitted / "ada.ipynb" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb").exists()
+    assert (submitted / "ben.ipynb").read_bytes() == NOTEBOOK
+
+
 def test_commands_about_a_class_leave_nothing_in_a_wrong_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments in (
@@ -279,6 +294,18 @@ def test_without_a_template_the_files_have_the_systems_columns():
     assert (row["Student"], row["ID"], row[ASSIGNMENT]) == ("Lovelace, Ada", "101", "21")
 
 
+@pytest.mark.parametrize("with_template", [False, True])
+def test_no_name_in_an_export_is_a_spreadsheet_formula(tmp_path, with_template):
+    person = replace(ADA, first_name="=cmd|A0", last_name="", lms_id="101")
+    moodles = written(tmp_path / "worksheet.csv", WORKSHEET.replace("Ada Lovelace", "=cmd|A0"))
+    canvases = written(tmp_path / "gradebook.csv", CANVAS.replace("Lovelace, Ada", "=cmd|A0"))
+    made = moodle(rows(person), moodles if with_template else None)
+    assert read(made.text)[0]["Full name"] == "'=cmd|A0"
+    made = canvas(rows(person), ASSIGNMENT, canvases if with_template else None)
+    points, row = read(made.text)[:2]
+    assert (points["Student"], row["Student"]) == ("    Points Possible", "'=cmd|A0")
+
+
 def test_a_state_without_a_score_is_not_exported(tmp_path):
     path = written(tmp_path / "worksheet.csv", WORKSHEET)
     failed = [replace(rows(ADA)[0], record=record("ada", state=State.GRADING_ERROR))]
@@ -289,6 +316,7 @@ def test_feedback_is_packed_as_moodle_expects_it(tmp_path):
     page = tmp_path / "feedback" / "ada" / ASSIGNMENT / f"{ASSIGNMENT}.html"
     page.parent.mkdir(parents=True)
     page.write_text("well done")
+    (page.parent / "mine.html").write_text("copied by nbgrader from the submission")
     into = tmp_path / "moodle-feedback.zip"
     assert feedback_zip(tmp_path, ASSIGNMENT, rows(ADA, ZOE), into) == 1
     with zipfile.ZipFile(into) as packed:

@@ -252,6 +252,13 @@ def test_a_second_notebook_is_not_copied_beside_the_assignments(book):
     assert (folder / "data" / "x.ipynb").exists()
 
 
+def test_nothing_takes_the_place_of_the_feedback_page(book):
+    """nbgrader copies other files to its feedback first, and can't replace a folder by a page."""
+    write(book, record(), files={f"{ASSIGNMENT}.html/x": b"", "other.html": b""})
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    assert sorted(p.name for p in folder.iterdir()) == [f"{ASSIGNMENT}.ipynb", "other.html"]
+
+
 def test_a_full_disk_is_explained_without_a_traceback(book, capfd):
     write(book, record())
     book.nbgrader_book.db.rollback()

@@ -1,9 +1,9 @@
 """Why a submission could not be judged, in words that say what to do."""
 
 import pytest
-from nbformat.v4 import new_notebook
+from nbformat.v4 import new_code_cell, new_notebook
 
-from course_pkg.grading.runs.judging import Checked
+from course_pkg.grading.runs.judging import Checked, Plain
 from course_pkg.grading.runs.runner_output import RunResult
 from tests.exercises.assignments import EXERCISES, notebook
 
@@ -23,3 +23,34 @@ def test_a_checker_without_results_is_explained(result, why):
         judging.questions(new_notebook(), result)
     assert why in str(error.value)
     assert "grade it again with --regrade --student" in str(error.value)
+
+
+def deep(levels=900):
+    made = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+def result(value):
+    return {"output_type": "execute_result", "data": {"text/plain": value}}
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [{"output_type": "stream", "name": "stdout", "text": deep()}],
+        [{"output_type": "error", "ename": deep(), "evalue": ""}],
+        [result("0.5"), "no output"],
+        [result(10**400)],
+        ["no output", None],
+    ],
+    ids=["nested", "nested error", "junk after a result", "huge number", "junk"],
+)
+def test_a_plain_tests_odd_output_earns_0_and_is_no_fault_of_the_grader(outputs):
+    meta = {"grade_id": "t", "grade": True, "locked": True, "solution": False, "points": 2}
+    cell = new_code_cell("assert True", metadata={"nbgrader": meta})
+    released = new_notebook(cells=[cell])
+    (found,) = Plain(released, {}).questions(released, RunResult(outputs={0: outputs}))
+    assert found.earned == 0
+    assert "nbgrader can't read the test's output" in found.properties[0].failure.reason

@@ -107,6 +107,21 @@ def test_moodles_online_text_without_a_file_is_refused_with_the_reason(tmp_path)
     assert found == {"Ada Lovelace": ["notes.txt"], "Zoë Müller": []}
 
 
+def test_the_name_of_a_file_can_not_name_another_person_of_a_moodle_zip(tmp_path):
+    extra = [f"Mallory_103_assignsubmission_file_x_101_assignsubmission_file_{A}.ipynb"]
+    path = moodle(tmp_path, folders=False, extra=extra)
+    people = [Person("ada", lms_id="101"), Person("mallory", lms_id="103")]
+    found = {one.student: one for one in collect(path, A, roster=Roster(people, complete=False))}
+    assert sorted(found["ada"].read().beside) == ["notes.txt"]
+    assert found["mallory"].path == extra[0]
+
+
+def test_names_that_differ_only_in_case_get_their_numbers(tmp_path):
+    names = [f"{who}_assignsubmission_file_/{A}.ipynb" for who in ("Li Wei_1", "li wei_2")]
+    path = make_zip(tmp_path / "in.zip", [(name, NOTEBOOK) for name in names])
+    assert outcomes(path) == {"Li Wei 1": [], "li wei 2": []}
+
+
 def canvas(tmp_path, *extra):
     names = (
         f"lovelaceada_LATE_12345_901_{A}-1.ipynb",
@@ -127,6 +142,11 @@ def test_a_canvas_zip_gives_late_flags_all_files_and_the_rosters_ids(tmp_path):
         ada, zoe = collect(path, A, roster=roster)
         assert (ada.student, ada.late, zoe.student, zoe.late) == ("ada", True, "zoe", False)
         assert ada.timestamp is zoe.timestamp is None
+
+
+def test_the_name_of_a_file_does_not_make_a_canvas_zip_one_of_moodle(tmp_path):
+    extra = f"mallory_777_905_x_1_assignsubmission_file_{A}.ipynb"
+    assert set(outcomes(canvas(tmp_path, extra))) == {"lovelaceada", "mallory", "müllerzoë"}
 
 
 def test_canvas_resubmissions_text_entries_and_anonymous_names(tmp_path):

@@ -43,7 +43,7 @@ def failure_texts(failure: Failure) -> dict[str, str | None]:
     """
     values = {"inputs": failure.inputs, "expected": failure.expected, "given": failure.given}
     shown = {name: None if v is None else shorten(v) for name, v in values.items()}
-    return {"reason": failure.reason[:500], "note": failure.note, **shown}
+    return {"reason": failure.reason[:500], "note": failure.note[:500], **shown}
 
 
 class Score(float):

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import registry
 from .answer_key import AnswerKey, answer_key
+from .display import shorten
 from .draws import Case, draw_cases, draw_variant
 from .limits import within_size
 from .seeds import PUBLIC_KEY, question_rng, same_name
@@ -135,5 +136,6 @@ def other_name(typed: str, student: str) -> str:
     if not same_name(typed):
         says, fits = "has no name", "the example case"
     else:
-        says, fits = f"says {typed!r}", f"the case of {typed!r}"
+        name = shorten(typed, MAX_NAME)  # hidden characters take several each
+        says, fits = f"says {name}", f"the case of {name}"
     return f"your notebook {says}, but you submitted as {student!r}: your number fits {fits}"

@@ -16,14 +16,16 @@ from pathlib import Path
 
 from course_pkg.files import atomic_file
 
+from ..contract.display import one_line
 from ..submissions.roster import Roster, RosterError, people_in, read_table
-from .class_report import MODE
+from .class_report import MODE, inert
 from .class_rows import Row
 
 MOODLE = ("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade",
           "Grade can be changed", "Last modified (submission)", "Last modified (grade)",
           "Feedback comments")  # fmt: skip
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+TEXTS = {"Full name", "Email address", "Student", "LastName", "FirstName"}  # people's own
 NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
 POINTS = "Points Possible"
 FEEDBACK = "moodle-feedback.zip"
@@ -92,12 +94,12 @@ def feedback_zip(course: Path, assignment: str, rows: Sequence[Row], into: Path)
         (row.person, page)
         for row in rows
         if row.person.lms_id
-        for page in sorted((course / "feedback" / row.student / assignment).glob("*.html"))
+        if (page := course / "feedback" / row.student / assignment / f"{assignment}.html").is_file()
     ]
     if pages:
         with atomic_file(into, MODE) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as z:
             for person, page in pages:
-                name = re.sub(r"[_/\\:]", " ", person.full_name or person.id)
+                name = re.sub(r"[_/\\:]", " ", one_line(person.full_name or person.id))
                 folder = f"{name}_{person.lms_id}_assignfeedback_file_"
                 z.writestr(f"{folder}/{page.name}", page.read_bytes())
     return len({person.id for person, _ in pages})
@@ -130,7 +132,10 @@ def _filled(
     out = io.StringIO()
     writer = csv.DictWriter(out, header, lineterminator="\n", restval="", extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(table)
+    writer.writerows(
+        {name: inert(text) if name in TEXTS else text for name, text in entry.items()}
+        for entry in table
+    )
     left = sorted(row.student for row in rows if row.score is not None and row.student not in given)
     notes += tuple(f"scores are scaled from {change} points" for change in sorted(scaled))
     return Exported(out.getvalue(), len(given), tuple(left), notes)

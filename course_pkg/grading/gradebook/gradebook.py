@@ -178,10 +178,11 @@ class CourseGradebook:
         if timestamp is not None:
             ours["timestamp.txt"] = timestamp.isoformat().encode()
         target = self._step(self._folders.autograded_directory, student, assignment)
+        page = f"{assignment}.html"  # nbgrader copies all files beside its feedback, which this is
         theirs = {
             name: data
             for name, data in files.items()
-            if not _collides(name, ours) and not _another_notebook(name)
+            if not _collides(name, {*ours, page}) and not _another_notebook(name)
         }
         replace_folder(target, {**theirs, **ours}, self._nbgrader.mode)
 

@@ -172,15 +172,15 @@ def _earned(cell: NotebookNode, outputs: Any) -> tuple[float, str]:
     """The points of a test cell with these outputs, and why some were lost."""
     from nbgrader.utils import determine_grade
 
-    shown = nbformat.from_dict({**cell, "outputs": outputs})
     try:
+        shown = nbformat.from_dict({**cell, "outputs": outputs})
         earned, points = determine_grade(shown)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        errors = [output for output in shown.outputs if output.output_type == "error"]
+        said = [str(error.get(part) or "") for error in errors[:1] for part in ("ename", "evalue")]
+    except Exception as error:  # the outputs are any JSON
         return 0.0, f"nbgrader can't read the test's output: {one_line(str(error), 200)}"
     if earned >= points:
         return earned, ""
-    errors = [o for o in shown.outputs if o.output_type == "error"]
     if not errors:
         return earned, "the test wrote to stderr" if not earned else "the test gave a part"
-    said = ": ".join(str(errors[0][part]) for part in ("ename", "evalue") if errors[0].get(part))
-    return earned, f"{FAILED}: {one_line(said, 300)}"
+    return earned, f"{FAILED}: {one_line(': '.join(filter(None, said)), 300)}"

@@ -123,7 +123,8 @@ def _identity(
         return name, None, roster.unknown(one.name, one.lms_id)
     if layout in ("nbgrader", "flat"):
         return one.name, None, None
-    others = [o for o in found if o.name == one.name and o.lms_id != one.lms_id]
+    same = [o for o in found if _folded(o.name) == _folded(one.name)]
+    others = [o for o in same if o.lms_id != one.lms_id]
     name = f"{one.name} {one.lms_id}" if others else one.name
     first, _, last = one.name.rpartition(" ")
     return name, Person(name, first, last, lms_id=one.lms_id), None

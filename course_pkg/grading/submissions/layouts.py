@@ -17,8 +17,11 @@ from .zips import Zip
 LAYOUTS = ("auto", "nbgrader", "flat", "moodle", "canvas")
 NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db", "Icon\r"}
 # Moodle: "Ada Lovelace_123_assignsubmission_file_" (before 4.1 with the last "_"), and that before
-# each file's name if the zip has no folders. Source: mod/assign/classes/downloader.php.
-MOODLE = re.compile(r"(?P<name>.*)_(?P<id>\d+)_assignsubmission_(?P<plugin>[a-z]+)_?(?P<file>.*)")
+# each file's name if the zip has no folders; a person's name has no "_" there, but a file's name is
+# the student's. Source: mod/assign/classes/downloader.php.
+MOODLE = re.compile(
+    r"(?P<name>[^_]*)_(?P<id>\d+)_assignsubmission_(?P<plugin>[a-z]+)_?(?P<file>.*)"
+)
 # Canvas: "lovelaceada_LATE_123_4567_name.ipynb", for anonymous grading "LATE_anon_x1y2z_4567_…";
 # "…_123_text.html" for a text entry. Source: lib/content_zipper.rb.
 CANVAS = re.compile(
