@@ -159,9 +159,10 @@ class Graded:
 
     @cached_property
     def rows(self) -> dict[str, dict[str, str]]:
-        """The rows of grades.csv by student."""
+        """The rows of grades.csv by student who submitted; a refused submission counts 0."""
         with open(self.course.root / "results" / ASSIGNMENT / "grades.csv", newline="") as file:
-            return {row["student"]: row for row in csv.DictReader(file)}
+            rows = [row for row in csv.DictReader(file) if row["state"] != "no-submission"]
+        return {row["student"]: {**row, "score": row["score"] or "0"} for row in rows}
 
     def row(self, student: str) -> dict[str, str] | None:
         """The student's row; an invalid id is escaped in it, and a formula is inert."""
