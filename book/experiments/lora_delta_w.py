@@ -4,9 +4,9 @@
     python book/experiments/lora_delta_w.py --confirm  after an edit: run one short row again
 
 SmolLM2's linear layers are trained in full, all else being frozen, so that LoRA on all linear
-layers could have made the same change but for its rank. The data, the number of steps and the
-seed are those of lora_rank; three learning rates are tried. Then ΔW of every layer is replaced
-by its best approximation of rank r, and the held-out loss is measured again.
+layers could have made the same change but for its rank. The data, the splits, the number of steps
+and the seeds are those of lora_rank. The learning rate is chosen on the validation split. Then ΔW
+of every layer is replaced by its best approximation of rank r, and the held-out loss is measured.
 """
 
 import statistics
@@ -14,19 +14,21 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import torch
-from navigator_task import DATA, SETTINGS, STEPS, Task
+from navigator_task import DATA, SEEDS, SETTINGS, STEPS, TUNING_SEED, Task
 from record import main
 from torch import Tensor
 
-LEARNING_RATES = (1e-4, 3e-4, 3e-5)
+RATES, BEST_RATE = (1e-4, 3e-4, 1e-3), 3e-4  # tried, and best on the validation split
 SHARE_RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 192)
-CUT_RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
-PROBE = {"of": "ΔW", "rate": 1e-4, "seed": 0, "steps": 1, "layers": 7, "held_out": 1}
+CUT_RANKS = (0, 1, 2, 4, 8, 16, 32, 64)
+PROBE = {"of": "ΔW", "rate": 1e-4, "seed": 0, "steps": 1, "layers": 7, "answers": 1}
 PLAN = [
     PROBE,
     {"of": "W"},
     {"of": "random"},
-    *({"of": "ΔW", "rate": rate, "seed": 0, "steps": STEPS} for rate in LEARNING_RATES),
+    *({"of": "loss", "rate": r, "seed": TUNING_SEED, "split": "validation"} for r in RATES),
+    {"of": "ΔW", "rate": BEST_RATE, "seed": SEEDS[0], "steps": STEPS},
+    *({"of": "loss", "rate": BEST_RATE, "seed": s, "split": "held-out"} for s in SEEDS[1:]),
 ]
 
 
@@ -94,9 +96,11 @@ def measure(task: FullTask, key: dict) -> dict:
         generator = torch.Generator().manual_seed(0)
         drawn = {n: torch.randn(w.shape, generator=generator) for n, w in task.start.items()}
         return {"spectra": spectra({n: torch.linalg.svdvals(w) for n, w in drawn.items()})}
-    change = task.train_in_full(key["rate"], key["seed"], key["steps"])
-    held_out = key.get("held_out", SETTINGS["held_out"])
-    full = task.held_out_nll(held_out)
+    change = task.train_in_full(key["rate"], key["seed"], key.get("steps", STEPS))
+    if key["of"] == "loss":
+        return {"nll": task.nll(key["split"])}
+    answers = key.get("answers")
+    full = task.nll("held-out", answers)
     change = dict(list(change.items())[: key.get("layers")])
     factors = {n: torch.linalg.svd(c, full_matrices=False) for n, c in change.items()}
     sizes = [(c.norm() / task.start[n].norm()).item() for n, c in change.items()]
@@ -110,7 +114,7 @@ def measure(task: FullTask, key: dict) -> dict:
     losses = []
     for rank in CUT_RANKS:
         task.set_change(lambda name, rank=rank: cut(name, rank))
-        losses.append(task.held_out_nll(held_out))
+        losses.append(task.nll("held-out", answers))
     return {
         "nll": full,
         "cut_ranks": CUT_RANKS,

@@ -1,62 +1,83 @@
-"""Which rank, and which target modules? LoRA on SmolLM2, three seeds each.
+"""Which rank, and which target modules? LoRA on SmolLM2, each at a learning rate of its own.
 
     python book/experiments/lora_rank.py            run what is missing of the record
     python book/experiments/lora_rank.py --confirm  after an edit: run one short row again
 
-One question is put at a time: the rank, with adapters on all linear layers; the target modules
-at the same rank; the target modules at about the same number of trained parameters. Alpha, the
-learning rate and the number of steps are the same in every run.
+Every adapter has alpha / sqrt(rank) as its scale (rsLoRA), so that a large rank is not slowed down
+by a small scale. Its learning rate is chosen on the validation split, with one seed, from rates
+that reach below and above the best one. The held-out loss is then measured with other seeds.
 """
 
 import statistics
 import time
 
 import torch
-from navigator_task import DATA, SETTINGS, STEPS, Task
+from navigator_task import DATA, SEEDS, SETTINGS, STEPS, TUNING_SEED, Task
 from record import main
 
 from course_pkg.adapters.injection import inject_lora, remove_lora, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
 
-ALPHA, LEARNING_RATE, SEEDS = 16.0, 1e-3, (0, 1, 2)
-RANKS = (1, 2, 4, 8, 16, 64)
-TARGETS = {  # with the rank at which they have about as many parameters as all layers at rank 8
-    "q, v": (["q_proj", "v_proj"], 42),
-    "q, k, v, o": (["q_proj", "k_proj", "v_proj", "o_proj"], 21),
-    "MLP": (["gate_proj", "up_proj", "down_proj"], 13),
-    "all": ("all-linear", 8),
+ALPHA, USE_RSLORA = 8.0, True
+TARGETS = {
+    "all": "all-linear",
+    "MLP": ["gate_proj", "up_proj", "down_proj"],
+    "q, k, v, o": ["q_proj", "k_proj", "v_proj", "o_proj"],
+    "q, v": ["q_proj", "v_proj"],
 }
-PROBE = {"steps": 2, "targets": "all", "rank": 8, "seed": 0, "held_out": 4}
+# Target modules and rank → the rates tried, and the best of them on the validation split.
+# Rank 42 gives q and v about as many parameters as rank 8 gives to all layers.
+RATES = {
+    ("all", 8): ((1e-3, 3e-3, 1e-2), 3e-3),
+    ("q, v", 42): ((1e-3, 3e-3, 1e-2, 3e-2), 3e-3),
+    ("all", 1): ((1e-3, 3e-3, 1e-2), 3e-3),
+    ("q, v", 8): ((1e-3, 3e-3, 1e-2, 3e-2), 1e-2),
+    ("all", 64): ((1e-3, 3e-3, 1e-2), 3e-3),
+}
+PROBE = {"steps": 2, "targets": "all", "rank": 8, "rate": 1e-3, "seed": 0, "answers": 4}
 
 
 def plan() -> list[dict]:
-    """The rows, seed by seed, so that a sweep that is stopped has compared what it has."""
-    runs = [("all", rank) for rank in RANKS]
-    runs += [(name, rank) for name, (_, equal) in TARGETS.items() for rank in (8, equal)]
-    runs = list(dict.fromkeys(runs))
-    base = [{"steps": 0, "held_out": SETTINGS["held_out"]}]
-    return [
-        PROBE,
-        *base,
-        *({"steps": STEPS, "targets": t, "rank": r, "seed": s} for s in SEEDS for t, r in runs),
+    """The rows: the base model, the runs that choose a rate, then the reported runs by seed."""
+    base = [{"steps": 0, "split": split} for split in ("validation", "held-out")]
+    tuning = [
+        run(*adapter, rate, TUNING_SEED, "validation")
+        for adapter, (rates, _) in RATES.items()
+        for rate in rates
     ]
+    reported = [
+        run(*adapter, best, seed, "held-out")
+        for seed in SEEDS
+        for adapter, (_, best) in RATES.items()
+    ]
+    return [PROBE, *base, *tuning, *reported]
+
+
+def run(targets: str, rank: int, rate: float, seed: int, split: str) -> dict:
+    """The key of one training run, and of the split that it is measured on."""
+    key = {"steps": STEPS, "targets": targets, "rank": rank, "rate": rate, "seed": seed}
+    return {**key, "split": split}
 
 
 def measure(task: Task, key: dict) -> dict:
     """One run: train an adapter, measure, and take it out again."""
-    held_out = key.get("held_out", SETTINGS["held_out"])
+    split = key.get("split", "validation")
     if key["steps"] == 0:
-        return {"nll": task.held_out_nll(held_out)}
-    config = LoRAConfig(rank=key["rank"], alpha=ALPHA, target_modules=TARGETS[key["targets"]][0])
+        return {"nll": task.nll(split)}
+    config = LoRAConfig(
+        rank=key["rank"],
+        alpha=ALPHA,
+        target_modules=TARGETS[key["targets"]],
+        use_rslora=USE_RSLORA,
+    )
     inject_lora(task.model, config, generator=torch.Generator().manual_seed(key["seed"]))
     started = time.process_time()
-    history = task.train(LEARNING_RATE, key["seed"], key["steps"])
+    history = task.train(key["rate"], key["seed"], key["steps"])
     cpu_seconds = time.process_time() - started
     result = {
-        "nll": task.held_out_nll(held_out),
+        "nll": task.nll(split, key.get("answers")),
         "trained": sum(p.numel() for p in trainable_parameters(task.model).values()),
         "last_losses": statistics.fmean(step.loss for step in history.steps[-5:]),
-        "step_seconds": statistics.median(step.seconds for step in history.steps),
         "step_cpu_seconds": cpu_seconds / key["steps"],
     }
     remove_lora(task.model)
@@ -64,5 +85,5 @@ def measure(task: Task, key: dict) -> dict:
 
 
 if __name__ == "__main__":
-    settings = {**SETTINGS, "alpha": ALPHA, "learning_rate": LEARNING_RATE}
+    settings = {**SETTINGS, "alpha": ALPHA, "use_rslora": USE_RSLORA}
     main(__file__, plan(), Task, measure, probe=PROBE, settings=settings, data=DATA)

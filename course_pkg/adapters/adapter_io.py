@@ -3,7 +3,7 @@
 A folder holds adapter_config.json and adapter_model.safetensors, whose keys are
 base_model.model.<module>.lora_A.weight and ….lora_B.weight, without the adapter's name.
 Loading refuses settings that this package does not implement (DoRA, ranks per module, trained
-biases, modules saved in full, …) instead of ignoring them. Chapter: adapters/lora.
+biases, modules saved in full, …) instead of ignoring them. Chapter: adapters/lora-training.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 It has only trainable parameters, so a LoRA checkpoint takes a few megabytes. The position in the
 data and the learning rate follow from the step number, so they are not saved.
-Chapter: adapters/lora.
+Chapter: adapters/lora-training.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The settings of a training run, and the learning rate of each step that follows from them.
 
-Chapter: adapters/lora.
+Chapter: adapters/lora-training.
 """
 
 import math

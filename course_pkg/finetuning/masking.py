@@ -3,7 +3,7 @@
 The labels equal the token ids where the model should learn, which is the answer and its end token.
 Elsewhere they are IGNORE_INDEX. Nothing is truncated.
 
-Chapter: adapters/lora.
+Chapter: adapters/lora-training.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, and
 checkpoints from which a run resumes bit for bit. It trains the parameters that require a gradient:
 a LoRA adapter or a whole model. It does not tokenize, pad or mask (see masking and batches).
-Chapter: adapters/lora.
+Chapter: adapters/lora-training.
 """
 
 import itertools

@@ -3,7 +3,7 @@
 They are JSON lines under course_pkg/data, where README.md describes them. This module only reads
 them; course_pkg.finetuning turns examples into batches.
 
-Chapter: adapters/lora.
+Chapter: adapters/lora-training.
 """
 
 import json

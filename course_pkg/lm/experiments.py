@@ -2,7 +2,7 @@
 
 A record holds the rows that were measured, how they were measured, and the hash of every file that
 they depend on, which shows when it is out of date. The scripts in book/experiments/ write the
-files; this module only reads them. Chapter: adapters/lora.
+files; this module only reads them. Chapter: adapters/lora-rank.
 """
 
 import ast
@@ -58,8 +58,8 @@ def load_experiment(name: str, *, folder: Path = FOLDER, root: Path = ROOT) -> E
     run.
 
     >>> experiment = load_experiment("lora_rank")
-    >>> experiment.name, len(experiment.select(targets="all", rank=8, steps=30))
-    ('lora_rank', 3)
+    >>> experiment.name, len(experiment.select(targets="all", rank=8, split="held-out"))
+    ('lora_rank', 2)
     """
     path = folder / f"{name}.json"
     if not path.is_file():

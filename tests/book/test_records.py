@@ -91,11 +91,36 @@ def test_the_short_row_comes_out_again_as_recorded(name):
 
 def test_cutting_nothing_gives_the_base_model_and_its_full_rank_the_trained_one():
     """Two records agree where they measure the same thing."""
-    base = load_experiment("lora_rank").select(steps=0)[0]["nll"]
-    for row in load_experiment("lora_delta_w").select(of="ΔW", steps=30):
+    base = load_experiment("lora_rank").select(steps=0, split="held-out")[0]["nll"]
+    rows = [row for row in load_experiment("lora_delta_w").select(of="ΔW") if row["steps"] > 1]
+    assert len(rows) == 1
+    for row in rows:
         assert row["cut_ranks"][0] == 0
         assert row["cut_nll"][0] == pytest.approx(base, rel=1e-4)
         assert row["cut_nll"][-1] == pytest.approx(row["nll"], rel=0.01)
+
+
+def by_adapter(rows) -> dict[tuple, dict[float, float]]:
+    """Adapter, or None for full fine-tuning → learning rate → loss."""
+    found: dict[tuple, dict[float, float]] = {}
+    for row in rows:
+        found.setdefault((row.get("targets"), row.get("rank")), {})[row["rate"]] = row["nll"]
+    return found
+
+
+@pytest.mark.parametrize("name", ["lora_rank", "lora_delta_w"])
+def test_a_learning_rate_is_the_best_on_validation_and_not_the_last_one_tried(name):
+    """Results are reported at this rate, on the held-out split, with other seeds."""
+    rows = [row for row in load_experiment(name).rows if row.get("seed") is not None]
+    tuning = [row for row in rows if row.get("split") == "validation"]
+    reported = [row for row in rows if row not in tuning and row.get("answers") is None]
+    assert {row["seed"] for row in tuning}.isdisjoint(row["seed"] for row in reported)
+    chosen = by_adapter(reported)
+    assert chosen and chosen.keys() == by_adapter(tuning).keys()
+    for adapter, losses in by_adapter(tuning).items():
+        best = min(losses, key=losses.get)
+        assert min(losses) < best < max(losses), f"{adapter}: try more rates"
+        assert list(chosen[adapter]) == [best]
 
 
 # ---------------------------------------------------------------- staleness, on a copy
@@ -121,13 +146,13 @@ def edit(path: Path, old: str, new: str) -> None:
     [
         (
             "book/experiments/lora_rank.py",
-            "ALPHA, LEARNING_RATE, SEEDS = 16.0",
-            "ALPHA, LEARNING_RATE, SEEDS = 32.0",
+            "ALPHA, USE_RSLORA = 8.0",
+            "ALPHA, USE_RSLORA = 16.0",
         ),
         (
             "book/experiments/navigator_task.py",
-            "STEPS, BATCH, WARMUP = 30",
-            "STEPS, BATCH, WARMUP = 31",
+            "STEPS, BATCH, WARMUP = 20",
+            "STEPS, BATCH, WARMUP = 21",
         ),
         ("course_pkg/adapters/lora.py", "self.alpha /", "2 * self.alpha /"),
         ("course_pkg/data/navigator/train.jsonl", "LOG: ", "Log: "),

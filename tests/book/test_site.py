@@ -19,7 +19,7 @@ from .support import ROOT
 HOSTS = ("cdn.jsdelivr.net", "unpkg.com", "cdnjs.cloudflare.com", "mybinder.org", "googleapis")
 GFLOPS = 50  # float32 speed of one core of a laptop, which the budgets are for
 PAGE, BOOK = 60, 25 * 60  # processor seconds
-LONG = {"book/adapters/lora": 3 * 60}  # pages with a budget of their own
+LONG = {"book/adapters/lora-training": 3 * 60}  # pages with a budget of their own
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_every_notebook_to_download_is_valid_and_plain(site):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("page", ["setup", "appendix/errata-1-adapters", "adapters/lora"])
+@pytest.mark.parametrize("page", ["setup", "appendix/errata-1-adapters", "adapters/lora-training"])
 def test_a_notebook_to_download_runs_in_an_empty_folder(site, page, tmp_path):
     """The notebook on LoRA up to its training, the others to the end."""
     notebook = nbformat.read(site / "_sources" / "book" / f"{page}.ipynb", 4)
