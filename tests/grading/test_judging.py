@@ -3,7 +3,7 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from course_pkg.grading.runs.judging import Checked, Plain
+from course_pkg.grading.runs.judging import UNFINISHED, Checked, Plain
 from course_pkg.grading.runs.runner_output import RunResult
 from tests.exercises.assignments import EXERCISES, notebook
 
@@ -36,6 +36,14 @@ def result(value):
     return {"output_type": "execute_result", "data": {"text/plain": value}}
 
 
+def plain(result):
+    """The record of a plain test of 2 points."""
+    meta = {"grade_id": "t", "grade": True, "locked": True, "solution": False, "points": 2}
+    released = new_notebook(cells=[new_code_cell("assert True", metadata={"nbgrader": meta})])
+    (found,) = Plain(released, {}).questions(released, result)
+    return found
+
+
 @pytest.mark.parametrize(
     "outputs",
     [
@@ -48,9 +56,12 @@ def result(value):
     ids=["nested", "nested error", "junk after a result", "huge number", "junk"],
 )
 def test_a_plain_tests_odd_output_earns_0_and_is_no_fault_of_the_grader(outputs):
-    meta = {"grade_id": "t", "grade": True, "locked": True, "solution": False, "points": 2}
-    cell = new_code_cell("assert True", metadata={"nbgrader": meta})
-    released = new_notebook(cells=[cell])
-    (found,) = Plain(released, {}).questions(released, RunResult(outputs={0: outputs}))
+    found = plain(RunResult(outputs={0: outputs}))
     assert found.earned == 0
     assert "nbgrader can't read the test's output" in found.properties[0].failure.reason
+
+
+def test_a_plain_test_that_was_interrupted_earns_0_although_it_put_nothing_out():
+    found = plain(RunResult(outputs={0: []}, unfinished={0}))
+    assert (found.earned, found.properties[0].failure.reason) == (0, UNFINISHED)
+    assert plain(RunResult(outputs={0: []})).earned == 2

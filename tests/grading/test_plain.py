@@ -15,8 +15,8 @@ from course_pkg.grading.gradebook.release import program_path
 from course_pkg.grading.results.records import IN_KERNEL
 from course_pkg.grading.results.states import State
 from course_pkg.grading.runs import grader
-from course_pkg.grading.runs.judging import NOT_RUN
-from course_pkg.grading.runs.options import Options
+from course_pkg.grading.runs.judging import NOT_RUN, UNFINISHED
+from course_pkg.grading.runs.options import Options, RunLimits
 from course_pkg.grading.runs.progress import ProgressDisplay, summary
 from course_pkg.sandbox.probe import probe
 
@@ -104,7 +104,7 @@ def scores(course: Path) -> dict[str, float]:
 @pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
 def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
     dies = nbformat.read(course / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
-    dies.cells[0].source = "import os\nos._exit(1)"
+    dies.cells[0].source = "import os\ndef double(x):\n    os._exit(1)"
     write(course / "submitted" / "eve" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", dies)
     with ProgressDisplay() as show:
         options = Options(course / "submitted", jobs=2)
@@ -113,7 +113,8 @@ def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
     assert found == pytest.approx({**SCORES, "eve": 0})
     assert scores(course) == pytest.approx(found)
     assert records["eve"].state == State.KERNEL_DIED
-    assert {p.failure.reason for q in records["eve"].questions for p in q.properties} == {NOT_RUN}
+    lost = [p.failure.reason for q in records["eve"].questions for p in q.properties]
+    assert lost == [UNFINISHED] + 4 * [NOT_RUN]
     assert {r.sandbox for r in records.values()} == {"bubblewrap"}
 
     reasons = {q.question: [p.failure.reason for p in q.properties if p.failure]
@@ -133,6 +134,19 @@ def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
 
     again = grader.grade(course, ASSIGNMENT, options, show)
     assert again == list(records.values())  # nothing is graded a second time
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+def test_a_test_that_never_ends_earns_0_and_the_next_one_is_run(course, tmp_path):
+    endless = nbformat.read(course / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
+    endless.cells[0].source = "def double(x):\n    while True:\n        pass"
+    write(tmp_path / "fay" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", endless)
+    with ProgressDisplay() as show:
+        options = Options(tmp_path, limits=RunLimits(cell_timeout_s=3))
+        (fay,) = grader.grade(course, ASSIGNMENT, options, show)
+    assert (fay.state, fay.score) == (State.CELL_TIMED_OUT, 0.1)
+    assert "cell 2, 3, 4, 5 took longer than 3 s" in fay.reason
 
 
 @pytest.mark.exhaustive

@@ -75,6 +75,8 @@ def test_outputs_are_kept_if_the_kernel_dies_later():
     outputs = [{"output_type": "stream", "name": "stdout", "text": "hi"}]
     result = read_result(lines(STARTED, {"cell": 3, "outputs": outputs}))
     assert result.outputs == {3: outputs} and result.state == State.KERNEL_DIED
+    rows = [{"cell": n, "outputs": [], "ended": n == 3} for n in (2, 3, 4)]
+    assert read_result(lines(STARTED, *rows)).unfinished == {2, 4}
 
 
 def test_a_failure_line_after_the_start_is_ignored():

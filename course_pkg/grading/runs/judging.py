@@ -27,6 +27,7 @@ from .runner_output import RunResult
 
 AGAIN = "grade it again with --regrade --student; if that does not help, report it as a bug"
 NOT_RUN = "this test was not run"
+UNFINISHED = "this test did not run to its end: it took too long, or the kernel died"
 FAILED = "the test failed"
 
 
@@ -120,13 +121,15 @@ class Plain:
         return tuple(question_of_test(name, p, 0.0, NOT_RUN) for name, p in self._points.items())
 
     def questions(self, notebook: NotebookNode, result: RunResult) -> tuple[QuestionRecord, ...]:
-        """What the tests' outputs earn, by nbgrader's rules; a test that was not run earns 0."""
+        """What the tests' outputs earn, by nbgrader's rules; a test that did not end earns 0."""
         found = {}
         for index, cell in enumerate(notebook.cells):
             if is_test(cell):
                 name = cell.metadata.nbgrader.grade_id
                 earned, reason = 0.0, NOT_RUN
-                if index in result.outputs or not cell.source.strip():
+                if index in result.unfinished:  # without an output it would earn everything
+                    reason = UNFINISHED
+                elif index in result.outputs or not cell.source.strip():
                     earned, reason = _earned(cell, result.outputs.get(index, []))
                 found[name] = question_of_test(name, self._points[name], earned, reason)
         return tuple(found[name] for name in self._points)

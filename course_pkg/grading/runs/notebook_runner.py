@@ -193,13 +193,13 @@ async def _execute(
                 timed_out = True
             seconds = time.monotonic() - began
             line = {"cell": index, "outputs": _plain(cell.outputs), "s": seconds}
-            _write(lines, {**line, "late": timed_out})
+            _write(lines, {**line, "late": timed_out, "ended": not timed_out})
             if timed_out and not await _interrupted(manager, client.kc):
                 end = {"end": "stuck", "cell": index}
                 break
     except DeadKernelError:
         end = {"end": "died", "code": await manager.provisioner.poll(), "cell": index}
-        _write(lines, {"cell": index, "outputs": _plain(cell.outputs)})
+        _write(lines, {"cell": index, "outputs": _plain(cell.outputs), "ended": False})
     if client.bytes_left < 0:
         end = {"end": "overflow", "cell": index}
     _write(lines, end)

@@ -28,8 +28,8 @@ class RunResult:
 
     no_verdicts: why it wrote none, if that is known.
 
-    outputs: cell index -> outputs as they came, untrusted. start_s, run_s: seconds until the
-    kernel was ready, and from then on.
+    outputs: cell index -> outputs as they came, untrusted. unfinished: cells that took too long, or
+    in which the kernel died. start_s, run_s: seconds until the kernel was ready, and from then on.
     """
 
     state: State = State.GRADED
@@ -37,6 +37,7 @@ class RunResult:
     verdicts: bytes = b""
     no_verdicts: str = ""
     outputs: dict[int, Any] = field(default_factory=dict)
+    unfinished: set[int] = field(default_factory=set)
     start_s: float = 0.0
     run_s: float = 0.0
     peak_bytes: int | None = None
@@ -87,6 +88,8 @@ def _is_last(
             return True
         case {"cell": int(index), "outputs": list(outputs)} if 0 <= index < MAX_CELLS:
             result.outputs[index] = outputs
+            if line.get("ended") is False:
+                result.unfinished.add(index)
             if line.get("late") is True and len(late) < 100:
                 late.append(index)
                 result.state, result.reason = State.CELL_TIMED_OUT, _late(late, limits)
