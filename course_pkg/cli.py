@@ -136,7 +136,7 @@ def grade(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
     submitted: Annotated[
         Path,
-        typer.Option(help="Folder or zip of submissions: nbgrader's layout, or <student>.ipynb."),
+        typer.Option(help="Folder or zip of submissions; README.md has the layouts."),
     ] = Path("submitted"),
     jobs: Annotated[
         int | None,
@@ -165,7 +165,7 @@ def grade(
     """Grade an assignment's submissions, each in a separate sandbox.
 
     Run this in the course's folder. Exit code 0: every submission is graded. 1: every submission
-    has a score, but you should look at those that the summary names. 2: the arguments or files are
+    was processed; look at those that the summary names. 2: the arguments or files are
     not usable. 3: this machine can't sandbox submissions, so none was run. 4: the grader failed on
     at least one submission; run the command again. 130: interrupted; run the command again to
     continue.

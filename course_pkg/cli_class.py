@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from course_pkg.grading.feedback.class_rows import Row
     from course_pkg.grading.gradebook.gradebook import CourseGradebook
 
+UNREAD = ("refused", "unreadable")  # states of submissions that were not run
 Assignment = Annotated[str, typer.Argument(help="The assignment, such as lora-math.")]
 Student = Annotated[str, typer.Argument(help="The student's id.")]
 
@@ -81,6 +82,9 @@ def export_grades(
     typer.echo(f"{into.relative_to(course)}: scores of {made.written} students")
     waiting = sum(bool(row.points and row.points.to_mark) for row in rows)
     notes = [*made.notes, *([f"{waiting} have points to be marked by hand"] if waiting else [])]
+    unread = [row.student for row in rows if row.state in UNREAD and row.score is not None]
+    if unread:
+        notes.append(f"0 points because nothing could be read: {', '.join(unread)}")
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     if made.left_out:
@@ -124,9 +128,10 @@ def remove_student(
 
     course = Path.cwd()
     with _gradebook(f"course remove-student {student}") as book:
+        students.require_known(book, student, assignment)
         files = students.traces(course, student, assignment)
         what = f"the submission to {assignment}" if assignment else "everything"
-        typer.echo(f"{what} of {student} in gradebook.db and results/, and:")
+        typer.echo(f"{what} of {student} in gradebook.db and results/{', and:' if files else ''}")
         for path in files:
             typer.echo(f"  {path.relative_to(course)}")
         if not yes:
@@ -143,12 +148,14 @@ def _rows(book: "CourseGradebook", assignment: str) -> "list[Row]":
     from course_pkg.grading.feedback import class_report
     from course_pkg.grading.feedback.class_rows import class_rows
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
+    from course_pkg.grading.runs.course_folder import require_assignment
 
     if "/" in assignment or assignment.startswith("."):
         raise GradebookError(f"{assignment!r} is not the name of an assignment")
     rows = class_rows(book, assignment)
     folder = book.course / class_report.folder(assignment)
     if not any(row.record or row.points for row in rows) and not folder.exists():
+        require_assignment(book.course, assignment)
         raise GradebookError(f"nothing has been graded for {assignment!r}")
     class_report.write(book.course, assignment, rows)
     return rows

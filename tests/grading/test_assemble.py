@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from course_pkg.grading.contract.registry import load
 from course_pkg.grading.submissions import read_notebook
-from course_pkg.grading.submissions.assemble import assemble, questions_by_cell
+from course_pkg.grading.submissions.assemble import (
+    assemble,
+    questions_by_cell,
+    require_assignment,
+)
+from course_pkg.grading.submissions.folders import Refused
 from course_pkg.grading.submissions.read_notebook import Unreadable, read
 
 ROOT = Path(__file__).parents[2]
@@ -367,7 +372,9 @@ def test_a_deleted_cell_is_restored_at_its_place(gone):
 def test_if_all_cells_are_deleted_all_are_restored():
     done = student(lambda cells: [])
     assert_whole(done)
-    assert names(done.notebook) == NAMES and len(done.remarks) == 7
+    assert names(done.notebook) == NAMES
+    (remark,) = done.remarks
+    assert remark == f"7 cells were missing; they were restored: {', '.join(NAMES)}"
 
 
 def test_an_answer_in_an_extra_cell_comes_after_the_stub_and_before_the_test():
@@ -414,6 +421,26 @@ def test_unknown_nbgrader_cells_become_extra_cells():
     assert done.notebook.cells[-1].metadata == {}
     remark = "the assignment has no cell 'bonus'; kept as the student's own"
     assert done.remarks == (remark,)
+
+
+def test_several_changed_locked_cells_are_one_remark():
+    def change(cells):
+        for index in (0, 1, 4):
+            cells[index]["source"] = "changed"
+
+    (remark,) = student(change).remarks
+    locked = [RELEASED.cells[index].metadata.nbgrader.grade_id for index in (0, 1, 4)]
+    expected = f"3 locked cells had been changed; the originals were used: {', '.join(locked)}"
+    assert remark == expected
+
+
+def test_the_notebook_of_another_assignment_is_refused_and_a_poor_one_is_not():
+    others = [test_cell(f"other-{n}", f"other-{n}") for n in range(4)]
+    with pytest.raises(Refused, match="not the notebook of lora-math: it has 0 of the"):
+        require_assignment(read(file(*others)), RELEASED, "lora-math")
+    whole = [*RELEASED.cells, *others]
+    for cells in ([], [cell("code", "mine")], RELEASED.cells[:1], whole):
+        require_assignment(read(file(*cells)), RELEASED, "lora-math")
 
 
 def test_cell_ids_never_clash_with_those_of_the_release():

@@ -179,8 +179,10 @@ def test_remove_student_asks_and_removes_every_trace(course, monkeypatch, tmp_pa
     assert left == []
     with CourseGradebook(course.root) as book:
         assert {person.id for person in students(book).people} == {"ben"}
-    done = run(course, monkeypatch, "remove-student", "ada", "--yes")
-    assert done.exit_code == 2 and "no student is called 'ada'" in done.output
+    for answer in ("--yes", None):  # without --yes, it does not ask about nobody
+        options = () if answer is None else (answer,)
+        done = run(course, monkeypatch, "remove-student", "ada", *options)
+        assert done.exit_code == 2 and "no student is called 'ada'" in done.output
     done = run(course, monkeypatch, "remove-student", "../ben", "--yes")
     assert done.exit_code == 2 and "can't be a student's id" in done.output
 
@@ -194,6 +196,8 @@ def test_remove_student_can_remove_one_submission_or_a_refused_one(course, monke
     options = ("--assignment", ASSIGNMENT, "--yes")
     assert run(course, monkeypatch, "remove-student", "ada", *options).exit_code == 0
     assert table(course)["ada"]["state"] == "no-submission"
+    done = run(course, monkeypatch, "remove-student", "ada", *options)
+    assert done.exit_code == 2 and f"ada has no submission to {ASSIGNMENT}" in done.output
 
 
 def test_remove_student_leaves_a_student_alone_whose_id_ends_in_ipynb(
@@ -227,7 +231,7 @@ def test_commands_about_a_class_leave_nothing_in_a_wrong_folder(tmp_path, monkey
 def test_results_of_an_unknown_assignment_are_an_error(course, monkeypatch):
     (course.root / ".grading").mkdir(mode=0o700)
     done = run(course, monkeypatch, "results", "no-such")
-    assert done.exit_code == 2 and "nothing has been graded for 'no-such'" in done.output
+    assert done.exit_code == 2 and "no assignment is called 'no-such'" in done.output
     assert not (course.root / "results").exists()
 
 

@@ -185,6 +185,13 @@ def test_statistics_leave_out_submissions_without_a_score():
     assert (totals.count, totals.mean, totals.most) == (2, 13.5, 28)
 
 
+def test_the_histogram_counts_whom_the_statistics_count(tmp_path):
+    refused = row(record("ben", state=State.REFUSED, reason="no notebook"), automatic=0)
+    folder = write(tmp_path, ASSIGNMENT, [row(record("ada")), refused])
+    index = (folder / "index.html").read_text()
+    assert re.findall(r'<text class="n"[^>]*>(\d+)<', index) == ["1"]
+
+
 @pytest.mark.parametrize("most", [0, 1, 5, 12, 24, 100])
 def test_every_score_is_in_exactly_one_bar(most):
     bars = histogram(list(range(most + 1)), most)

@@ -175,8 +175,11 @@ def test_an_unusable_source_says_what_it_contains(tmp_path, path, says):
 
 
 def test_a_missing_source_suggests_similar_names(source):
-    with pytest.raises(SourceError, match=r"inn does not exist; in .*: in"):
+    with pytest.raises(SourceError, match=r"inn does not exist; .* has in"):
         collect(source.with_name("inn"), A)
+    expected = rf"xyz does not exist; expected a folder or zip with <student>/{A}/{A}\.ipynb"
+    with pytest.raises(SourceError, match=expected):
+        collect(source.with_name("xyz"), A)
 
 
 def test_only_the_given_students_are_collected_and_unknown_ones_get_suggestions(source):

@@ -64,6 +64,8 @@ def test_a_moodle_zip_gives_full_names_or_the_rosters_ids(tmp_path, form):
     people = [Person("al", "Ada", "Lovelace"), Person("zm", "X", "Y", lms_id="102")]
     roster = Roster(people, complete=True)
     assert outcomes(path, roster=roster) == {"al": ["notes.txt"], "zm": []}
+    in_folder = ["Bo Li_103_assignsubmission_file_/my work/a (final).ipynb"]
+    assert outcomes(moodle(tmp_path, **form, extra=in_folder))["Bo Li"] == []
 
 
 def test_moodles_worksheet_is_a_roster_with_times_that_students_do_not_control(tmp_path):

@@ -19,6 +19,7 @@ from ..contract.display import one_line
 from ..contract.stored import details
 from ..results.records import Record
 from ..results.score_statistics import Statistics
+from ..results.states import State
 from ..results.store import file_stem
 
 if TYPE_CHECKING:
@@ -59,7 +60,11 @@ def student(row: "Row") -> str:
 def index(assignment: str, rows: Sequence["Row"], stats: Statistics | None) -> str:
     """The index of the class: statistics, questions, students."""
     records = [row.record for row in rows if row.record is not None]
-    scores = [row.score for row in rows if row.record and row.score is not None]
+    scores = [
+        row.score
+        for row in rows
+        if row.record and row.record.state != State.REFUSED and row.score is not None
+    ]  # as in the statistics
     return _render(
         "index",
         title=f"{assignment}: results",

@@ -66,6 +66,20 @@ def traces(course: Path, student: str, assignment: str | None = None) -> list[Pa
     return [path for path in found if path.exists() or path.is_symlink()]
 
 
+def require_known(book: "CourseGradebook", student: str, assignment: str | None = None) -> None:
+    """Raise GradebookError if nothing of a student is known, or nothing of one assignment."""
+    if traces(book.course, student, assignment):
+        return
+    with book.reading():
+        known = any(row.id == student for row in book.nbgrader_book.students)
+        submissions = book.nbgrader_book.student_submissions(student) if known else []
+        submitted = any(s.name == assignment for s in submissions)
+    if not known:
+        raise GradebookError(f"no student is called {student!r}")
+    if assignment is not None and not submitted:
+        raise GradebookError(f"{student} has no submission to {assignment}")
+
+
 def remove_student(
     book: "CourseGradebook", student: str, assignment: str | None = None
 ) -> list[str]:

@@ -130,6 +130,7 @@ class Batch:
         try:
             files = submission.read()
             notebook = read_notebook.read(files.notebook)
+            assemble.require_assignment(notebook, self.released, self.assignment)
             return self._run(submission, files, assemble.assemble(notebook, self.released), slot)
         except Refused as error:
             return Graded(self._record(submission, State.REFUSED, str(error)))

@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 
 from ..contract.display import one_line
 from ..contract.registry import split
+from .folders import Refused
 from .read_notebook import new_cell, new_notebook
 
 
@@ -53,6 +54,23 @@ def assemble(submitted: NotebookNode, released: NotebookNode) -> Assembled:
             cells.append(new_cell(kind, cell.source))
     _put_back(cells, list(known), known, set(known) - set(places))
     return Assembled(new_notebook(cells), tuple(remarks))
+
+
+def require_assignment(submitted: NotebookNode, released: NotebookNode, assignment: str) -> None:
+    """Raise Refused for the notebook of another assignment.
+
+    That is one with fewer than half of the release's answer cells, and more nbgrader cells that the
+    release doesn't have. Assignments may share some ids.
+    """
+    answers = {_grade_id(cell) for cell in released.cells if _of(cell).get("solution")}
+    found = {_grade_id(cell) for cell in submitted.cells} - {""}
+    others = found - {_grade_id(cell) for cell in released.cells}
+    here = len(answers & found)
+    if 2 * here < len(answers) and len(others) > here:
+        raise Refused(
+            f"this is not the notebook of {assignment}: it has {here} of the {len(answers)} answer "
+            f"cells, and {len(others)} cells of another assignment"
+        )
 
 
 def questions_by_cell(released: NotebookNode, assignment: str) -> dict[str, str]:
@@ -111,18 +129,30 @@ def _remarks(
     places: dict[str, list[int]],
     chosen: dict[int, str],
 ) -> list[str]:
-    said = []
+    said, changed = [], []
     for index, name in sorted(chosen.items()):
         cell, original = submitted.cells[index], known[name]
         if cell.cell_type != original.cell_type:
             said.append(f"the type of the cell {name} had been changed; it was restored")
         if not _of(original).get("solution") and cell.source != original.source:
-            said.append(f"the locked cell {name} had been changed; the original was used")
+            changed.append(name)
         if len(places[name]) > 1:
             said.append(f"the cell {name} appeared {len(places[name])} times; one of them counts")
-    said += [
-        f"the cell {name} was missing; it was restored" for name in known if name not in places
-    ]
+    if len(changed) == 1:
+        said.append(f"the locked cell {changed[0]} had been changed; the original was used")
+    elif changed:
+        said.append(
+            f"{len(changed)} locked cells had been changed; the originals were used: "
+            f"{one_line(', '.join(changed), 200)}"
+        )
+    missing = [name for name in known if name not in places]
+    if len(missing) == 1:
+        said.append(f"the cell {missing[0]} was missing; it was restored")
+    elif missing:
+        said.append(
+            f"{len(missing)} cells were missing; they were restored: "
+            f"{one_line(', '.join(missing), 200)}"
+        )
     unknown = Counter(map(_grade_id, submitted.cells)) - Counter(
         {n: len(submitted.cells) for n in known}
     )

@@ -22,6 +22,8 @@ from .roster import Person, Roster
 from .submission import Submission
 from .zips import Zip
 
+EXPECTED = "<student>/{0}/{0}.ipynb, <student>.ipynb, or a zip from Moodle or Canvas"
+
 
 class SourceError(ValueError):
     """The source of submissions can't be used at all; the message says what it holds instead."""
@@ -39,7 +41,7 @@ def collect(
     source: a folder or a zip. layout: one of `layouts.LAYOUTS`. roster: gives Moodle's and
     Canvas's names their ids; if it is complete, nobody else is accepted. Raises SourceError.
     """
-    tree = _open(source)
+    tree = _open(source, assignment)
     if len(tree.children(())) > MAX_LISTED:
         raise SourceError(f"{source} holds more than {MAX_LISTED:,} names")
     kind, found = find(tree, (), assignment, layout)
@@ -62,12 +64,14 @@ def collect(
     return [s for s in submissions if not chosen or s.student in chosen]
 
 
-def _open(source: Path) -> Folder | Zip:
+def _open(source: Path, assignment: str) -> Folder | Zip:
     if not source.exists():
         parent = source.parent
         names = [p.name for p in parent.iterdir()] if parent.is_dir() else []
-        near = get_close_matches(source.name, names, n=3) or sorted(names)[:5]
-        raise SourceError(f"{source} does not exist; in {parent}: {', '.join(near) or 'nothing'}")
+        near = get_close_matches(source.name, names, n=3)
+        found = f"{parent} has {', '.join(map(shown, near))}"
+        expected = f"expected a folder or zip with {EXPECTED.format(assignment)}"
+        raise SourceError(f"{source} does not exist; {found if near else expected}")
     try:
         return Folder(source) if source.is_dir() else Zip(source)
     except zipfile.BadZipFile as error:
@@ -155,6 +159,5 @@ def _nothing(tree: Folder | Zip, source: Path, assignment: str, layout: str) -> 
     asked = "" if layout == "auto" else f" in the layout {layout}"
     return (
         f"{source} holds no submission to {assignment}{asked}: found "
-        f"{', '.join(near) or 'nothing'}; expected <student>/{assignment}/{assignment}.ipynb, "
-        "<student>.ipynb, or a zip from Moodle or Canvas"
+        f"{', '.join(near) or 'nothing'}; expected {EXPECTED.format(assignment)}"
     )

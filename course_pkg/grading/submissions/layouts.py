@@ -115,6 +115,8 @@ def choose(names: Collection[str], assignment: str, exact: bool) -> str | None:
     'lora-math-2.ipynb'
     >>> choose(["mine.ipynb", "data.csv"], "lora-math", exact=False)
     'mine.ipynb'
+    >>> choose(["work/mine.ipynb", "data.csv"], "lora-math", exact=False)
+    'work/mine.ipynb'
     """
     if f"{assignment}.ipynb" in names:
         return f"{assignment}.ipynb"
@@ -128,6 +130,8 @@ def choose(names: Collection[str], assignment: str, exact: bool) -> str | None:
         return None
     if again:
         return max(again, key=lambda name: (again[name], name))
+    if not notebooks:
+        notebooks = [name for name in names if stem(name) != name]
     return notebooks[0] if len(notebooks) == 1 else None
 
 

@@ -82,7 +82,7 @@ class Submission:
         return Files(notebook, files)
 
     def _no_notebook(self, names: Collection[str]) -> str:
-        there = sorted(shown(n.rpartition("/")[2]) for n in names if stem(n) != n)
+        there = sorted(shown(n) for n in names if stem(n) != n)
         if not there and not self._found.exact:
             there = sorted(map(shown, names))
         found = ", ".join(there[:5]) or "no notebook"
