@@ -29,8 +29,11 @@ CHECKER_FD = "COURSE_CHECKER_FD"
 CASE_S = 20.0  # seconds that an answer may take for one input
 TOO_LONG = f"stopped after {CASE_S:g} s on this input: is there a loop that never ends?"
 INTERRUPTED = "interrupted on this input, because the cell took too long"
-EXAMPLE = "you see the example case; type your name in STUDENT to get yours"
+EXAMPLE = (
+    "you see the example case; type your name in STUDENT and run the cell below it to get yours"
+)
 PRINTED = 10_000  # characters that an answer prints and that are kept
+CUT = f"\n[… the rest is cut: more than {PRINTED:,} characters]"
 
 _students: dict[str, str] = {}
 _socket: socket.socket | None = None
@@ -47,7 +50,7 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
     (3072, 768, 8)
     """
     assignment, which = registry.split(name)
-    name_typed = unicodedata.normalize("NFC", str(student).strip())
+    name_typed = unicodedata.normalize("NFC", str(student or "").strip())
     name_typed = name_typed.encode("utf-8", "replace").decode()
     if CHECKER_FD in os.environ:
         request = {"op": "variant", "variant": which, "student": name_typed}
@@ -135,8 +138,10 @@ class _Printed(io.StringIO):
     """A text stream that keeps the first characters written to it."""
 
     def write(self, text: str) -> int:
-        """Keep what there is still room for."""
-        super().write(text[: max(0, PRINTED - self.tell())])
+        """Keep what there is still room for, and say that the rest is cut."""
+        room = PRINTED - self.tell()
+        if room >= 0:
+            super().write(text[:room] + CUT * (len(text) > room))
         return len(text)
 
 

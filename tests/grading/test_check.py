@@ -123,6 +123,30 @@ def test_a_reader_without_a_name_is_told_that_the_case_is_the_example():
     assert "type your name" not in check("lora-math/by-hand/parameters", 30_720).report
 
 
+def test_no_name_is_the_example_case():
+    assert variant("lora-math/by-hand", student=None) == variant("lora-math/by-hand")
+
+
+def test_printed_output_that_is_cut_says_so():
+    def loud(shapes, targets, rank):
+        print("x\n" * 20_000)
+        return 0
+
+    shown = check("lora-math/counts", loud)._repr_html_()
+    assert "the rest is cut: more than 10,000 characters" in shown and len(shown) < 20_000
+
+
+def test_what_a_task_rules_out_is_said_without_the_name_of_an_exception():
+    report = check("rouge/skip-bigrams", lambda tokens, max_gap: []).report
+    assert "what happened: expected a Counter or a dict" in report and "Error" not in report
+
+
+def test_the_part_that_differs_is_named():
+    variant("bleu/one-reference")
+    report = check("bleu/by-hand/counts", [(9, 9), (8, 8), (7, 7), (6, 6)]).report
+    assert "n = 1: " in report and "item" not in report
+
+
 def test_names_are_compared_without_case_and_surrounding_space():
     names = ("zo\u00eb b", " ZOE\u0308 B ", "Zo\u00eb B")
     first, *others = (variant("lora-math/by-hand", student=name) for name in names)

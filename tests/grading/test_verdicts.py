@@ -10,7 +10,7 @@ from course_pkg.grading.contract.calling import NOT_RUN, outcome
 from course_pkg.grading.contract.comparators import array, comparator, exactly, number, parts, row
 from course_pkg.grading.contract.display import shorten
 from course_pkg.grading.contract.draws import Case, draw_cases
-from course_pkg.grading.contract.recognition import wrong_scale
+from course_pkg.grading.contract.recognition import wrong_number
 from course_pkg.grading.contract.report import as_record
 from course_pkg.grading.contract.values import as_crossing
 from course_pkg.grading.contract.verdict import judge
@@ -76,6 +76,22 @@ def test_row_names_the_item_and_counts_them():
     assert named([8, 1.0], [8]) == "expected a list of 2 (r, BP), but a list of 1 was given"
     assert "but a dict was given" in named([8, 1.0], {})
     assert row(each=number())([1, 2], [1, 3]) == "item 2: the number differs"
+    pairs = row(names=["n = 1"], each=row(names=["matches", "total"], each=number()))
+    assert pairs([[5, 9]], [(5, 8)]) == "n = 1: total: the number differs"
+    assert "a list of 1 (n = 1), but a list of 2" in pairs([[5, 9]], [(5, 9), (1, 2)])
+
+
+def test_one_boolean_is_shown_as_a_value():
+    right, given = as_crossing(np.array(True)), as_crossing(np.array(False))
+    assert array(rtol=1e-5)(right, given) == "the value differs"
+    assert (shorten(right), shorten(given)) == ("True", "False")
+
+
+def test_a_number_that_is_rounded_too_much_is_recognized():
+    assert wrong_number([(0.5333, 0.53), (2.71828, 2.7)]) == ("rounded",)
+    assert wrong_number([(0.5333, 0.53), (2.71828, 2.6)]) == ()
+    for expected, given in [(0.2, 0), (0.98, 1), (0.6, 0.5), (53, 53.0), (0.5, "1"), (0.5, True)]:
+        assert wrong_number([(expected, given)]) == ()
 
 
 def test_a_comparator_is_built_from_data():
@@ -199,7 +215,7 @@ def test_a_value_that_can_not_be_compared_is_wrong_and_the_rest_keeps_its_points
 
 @pytest.mark.parametrize(
     ("factor", "says"),
-    [(100, "you gave a percentage; a share"), (0.01, "you gave a share; a percentage"), (50, "")],
+    [(100, "you gave a percentage: your"), (0.01, "you gave a share, not a"), (50, "")],
 )
 def test_a_percentage_and_a_share_are_recognized_at_every_level(factor, says):
     row = 'compare = { kind = "row", each = { kind = "number", rtol = 1e-9 } }'
@@ -222,9 +238,9 @@ def test_a_percentage_and_a_share_are_recognized_at_every_level(factor, says):
 
 def test_a_tensor_of_percentages_is_recognized():
     right = as_crossing(np.linspace(0.1, 0.9, 5))
-    assert wrong_scale([(right, as_crossing(right.numpy() * 100))]) == ("a percentage",)
-    assert wrong_scale([(right, as_crossing(np.ones(4)))]) == ()
-    assert wrong_scale([(0.5, True), (0.5, "50")]) == wrong_scale([]) == ()
+    assert wrong_number([(right, as_crossing(right.numpy() * 100))]) == ("a percentage",)
+    assert wrong_number([(right, as_crossing(np.ones(4)))]) == ()
+    assert wrong_number([(0.5, True), (0.5, "50")]) == wrong_number([]) == ()
 
 
 def test_only_the_field_that_differs_is_reported():

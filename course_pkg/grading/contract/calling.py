@@ -18,8 +18,11 @@ NOT_RUN = "not run, because an earlier input took too long"
 _UNANSWERED = (None, ..., NotImplemented)
 
 
-class ArgumentChanged(RuntimeError):
-    """An answer changed an argument that it had to leave unchanged."""
+class WrongUse(RuntimeError):
+    """An answer returned, called or changed something in a way that its task rules out.
+
+    The report shows the message alone, without the name of the class.
+    """
 
 
 def outcome(
@@ -49,8 +52,6 @@ def outcome(
         return {"unanswered": True}
     except NotPlain as error:
         return {"error": f"your answer gave {error}"}
-    except ArgumentChanged as error:
-        return {"error": str(error)}
     except Exception as error:
         return {"error": _describe(error)}
 
@@ -99,7 +100,7 @@ def _call(
         value = answer(*(given[name] for name in call))
     changed = [name for name in given if unchanged and not _same(given[name], inputs[name])]
     if changed:
-        raise ArgumentChanged(
+        raise WrongUse(
             f"your function changed `{changed[0]}`, which it was given; its caller may need that "
             "again, so work on a copy"
         )
@@ -125,5 +126,6 @@ def _describe(error: Exception) -> str:
         if not frame.filename.startswith(libraries)
     ]
     where = f" (at `{frames[0].line}`)" if frames and frames[0].line else ""
-    text = f"{type(error).__name__}: {error}"[:400] + where[:200]
+    told = str(error) if isinstance(error, WrongUse) else f"{type(error).__name__}: {error}"
+    text = told[:400] + where[:200]
     return text.encode("utf-8", "replace").decode()

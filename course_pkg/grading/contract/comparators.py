@@ -10,7 +10,7 @@ Chapter: appendix/for-instructors.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .values import Array, encode
@@ -80,6 +80,8 @@ def array(rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None) -> Com
             return f"expected the shape {expected.shape}, but {given.shape} was given"
         if dtype is not None and given.dtype != dtype:
             return f"expected the dtype {dtype}, but {given.dtype} was given"
+        if expected.dtype == given.dtype == "bool":
+            return None if given == expected else "the value differs"
         if rtol == 0.0 and atol == 0.0:
             return None if given == expected else "the values are not equal bit for bit"
         right, other = expected.numpy().astype("float64"), given.numpy().astype("float64")
@@ -111,26 +113,29 @@ def exactly() -> Comparator:
 def row(
     items: Mapping[str, Comparator] | None = None,
     each: Comparator | None = None,
-    length: int | None = None,
+    names: Sequence[str] = (),
 ) -> Comparator:
     """A list or tuple: named items, each with its comparator, or any number that share one.
 
-    items: what each item is called, in order. each: the comparator of every item, instead.
-    length: how many there must be; by default as many as expected.
+    items: what each item is called, in order. each: the comparator of every item, instead; then
+    names may say what the items are called, and else there must be as many as expected.
 
     >>> row({"r": number(), "BP": number()})((8, 1.0), [8, 0.5])
     'BP: the number differs'
     >>> row(each=number())([5, 4], [5])
     'expected a list of 2, but a list of 1 was given'
+    >>> row(each=number(), names=["matches", "total"])([5, 9], [5, 8])
+    'total: the number differs'
     """
+    items = items or dict.fromkeys(names, each)
 
     def compare(expected: Any, given: Any) -> str | None:
-        count = len(items) if items else length or len(expected)
-        names = f" ({', '.join(items)})" if items else ""
+        count = len(items or expected)
+        called = f" ({', '.join(items)})" if items else ""
         if not isinstance(given, list | tuple):
-            return wrong_type(f"a list of {count}{names}", given)
+            return wrong_type(f"a list of {count}{called}", given)
         if len(given) != count:
-            return f"expected a list of {count}{names}, but a list of {len(given)} was given"
+            return f"expected a list of {count}{called}, but a list of {len(given)} was given"
         named = items or {f"item {i}": each for i in range(1, count + 1)}
         for (name, comparator), right, other in zip(named.items(), expected, given, strict=True):
             if (reason := comparator(right, other)) is not None:

@@ -79,7 +79,7 @@ def folded(text: str) -> str:
     count = len(text.splitlines())
     if count <= LINES:
         return ""
-    summary = f"<summary>all {count} lines that your answer printed</summary>"
+    summary = f"<summary>what your answer printed: {count} lines</summary>"
     return f"<details class='{NO_TEX}'>{summary}<pre>{html.escape(text)}</pre></details>"
 
 
@@ -125,5 +125,7 @@ def _inner(value: Any) -> str:
 def _array(value: Array) -> str:
     numbers = value.numpy().ravel()[:6].tolist()
     shown = ", ".join(f"{n:.5g}" if isinstance(n, float) and n else str(n) for n in numbers)
+    if value.shape == ():
+        return shown
     more = ", …" if value.numpy().size > 6 else ""
     return f"{value.dtype} {value.shape} [{shown}{more}]"

@@ -14,11 +14,13 @@ from .values import Array
 
 MAX_EXPLANATIONS = 2
 NEAR = 1e-2  # relative: what is given may be rounded
+ROUNDED, MAX_DECIMALS = 0.05, 3  # a number this near, relatively, may be rounded too much
 # Mistakes of scale, by name: what the given number is, as a multiple of the expected one.
 FACTORS = {"a percentage": 100.0, "a share": 0.01}
 SAYS = {
-    "a percentage": "you gave a percentage; a share is expected: divide by 100",
-    "a share": "you gave a share; a percentage is expected: multiply by 100",
+    "a percentage": "you gave a percentage: your number is 100 times the expected one",
+    "rounded": "you rounded too much: your number is close, so give more digits",
+    "a share": "you gave a share, not a percentage: your number is 1/100 of the expected one",
 }
 
 Agrees = Callable[[WrongAnswer, int], bool]  # does it give what was given for that case?
@@ -40,25 +42,37 @@ def recognized(
     return tuple(name for agreeing, name in found if agreeing == most)[:MAX_EXPLANATIONS]
 
 
-def wrong_scale(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
-    """The name of the mistake if every given number is 100 times the expected one, or 1/100 of it.
+def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
+    """The mistake if every given number is 100 times the expected one, 1/100 of it, or rounded.
 
     pairs: the expected and the given value of every failing case.
 
-    >>> wrong_scale([(0.25, 25), (0.5, 50.0)]), wrong_scale([(45.2, 0.452)])
+    >>> wrong_number([(0.25, 25), (0.5, 50.0)]), wrong_number([(45.2, 0.452)])
     (('a percentage',), ('a share',))
+    >>> wrong_number([(0.5333, 0.53)]), wrong_number([(0.5333, 0.54)])
+    (('rounded',), ())
     """
     pairs = list(pairs)
-    return tuple(
+    found = tuple(
         name
         for name, factor in FACTORS.items()
         if pairs and all(_is_multiple(expected, given, factor) for expected, given in pairs)
     )
+    rounded = pairs and all(_is_rounded(expected, given) for expected, given in pairs)
+    return found or ("rounded",) * bool(rounded)
 
 
 def says(question: Question) -> dict[str, str]:
     """What each mistake that can be recognized in answers to a question tells the student."""
     return {wrong.name: wrong.says for wrong in question.wrong} | SAYS
+
+
+def _is_rounded(expected: Any, given: Any) -> bool:
+    if not isinstance(expected, float) or not isinstance(given, int | float):
+        return False
+    if not math.isclose(given, expected, rel_tol=ROUNDED) or (abs(given) < 5 and given % 1 == 0):
+        return False  # a small whole number, such as 1 for a share, is another mistake
+    return any(round(expected, digits) == given for digits in range(MAX_DECIMALS + 1))
 
 
 def _is_multiple(expected: Any, given: Any, factor: float) -> bool:

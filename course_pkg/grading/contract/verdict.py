@@ -15,7 +15,7 @@ from .calling import NOT_RUN
 from .comparators import Difference
 from .draws import Case
 from .questions import Question, WrongAnswer
-from .recognition import recognized, wrong_scale
+from .recognition import recognized, wrong_number
 from .values import encode
 
 UNANSWERED = "not answered yet"
@@ -85,7 +85,7 @@ def judge(
         failures[prop.name] = _failure(question, rows, failed) if failed else None
         if failed and explain:
             found = recognized(question.losing(prop.name), len(rows), failed, agrees)
-            found = found or wrong_scale(_differing(*rows[index]) for index in failed)
+            found = found or wrong_number(_differing(*rows[index]) for index in failed)
             failures[prop.name] = replace(failures[prop.name], recognized=found)
     return Verdict(question, failures)
 

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from course_pkg.grading.contract.calling import WrongUse
+
 GAIN = 0.5  # of every adapter, when the injected model runs
 
 
 def merge(answer: Any, inputs: dict[str, Any]) -> list[Any]:
     """What the operations observe, in order, on `LoRALinear(base, rank, alpha)`.
 
-    Its A and B are filled first if the case says so. Raises TypeError if they are unusable.
+    Its A and B are filled first if the case says so. Raises WrongUse if they are unusable.
     """
     base = nn.Linear(*reversed(inputs["weight"].shape), bias=inputs["bias"] is not None)
     base.load_state_dict({n: inputs[n] for n in ("weight", "bias") if inputs[n] is not None})
@@ -25,7 +27,7 @@ def merge(answer: Any, inputs: dict[str, Any]) -> list[Any]:
     factors = {name: getattr(layer, name, None) for name in ("lora_A", "lora_B")}
     for name, factor in factors.items():
         if not isinstance(factor, nn.Parameter) or factor.shape != inputs[name].shape:
-            raise TypeError(f"{name} must be an nn.Parameter of shape {tuple(inputs[name].shape)}")
+            raise WrongUse(f"{name} must be an nn.Parameter of shape {tuple(inputs[name].shape)}")
         if inputs["_filled"]:
             factor.data.copy_(inputs[name])
     observed: list[Any] = []

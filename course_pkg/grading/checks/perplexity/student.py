@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_pkg.grading.contract.calling import WrongUse
 from course_pkg.grading.contract.comparators import wrong_type
 
 VOCABULARY = 24
@@ -108,7 +109,7 @@ def call_with_score(answer: Callable[..., Any], inputs: Values) -> Values:
         rows = [torch.tensor([row]) for row in real_tokens(input_ids, attention_mask)]
         tokens = torch.tensor([row.numel() - 1 for row in rows])
         if tokens.min() < 1:
-            raise RuntimeError("score got a text of fewer than two tokens")
+            raise WrongUse("score got a text of fewer than two tokens")
         factor = len(rows) if inputs["_by_size"] else 1
         with torch.no_grad():
             nll = tokens * torch.stack([model(ids, labels=ids).loss for ids in rows])
@@ -124,6 +125,8 @@ def call_with_score(answer: Callable[..., Any], inputs: Values) -> Values:
 
 
 def _pair(returned: Any) -> list[Tensor]:
-    if not isinstance(returned, tuple | list) or len(returned) != 2:
-        raise TypeError(wrong_type("a pair", returned))
+    if not isinstance(returned, tuple | list):
+        raise WrongUse(wrong_type("a pair", returned))
+    if len(returned) != 2:
+        raise WrongUse(f"expected a pair, but a list of {len(returned)} was given")
     return [torch.as_tensor(value).detach().double() for value in returned]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from course_pkg.grading.contract.calling import WrongUse
 from course_pkg.grading.contract.comparators import wrong_type
 
 
@@ -15,7 +16,7 @@ def call_lcs(answer: Any, inputs: Any) -> Any:
         def call(*operands: Any) -> Any:
             if next(left, None) is None:
                 most = f"{inputs['_most']:,}"
-                raise RuntimeError(f"your function compared tokens more than {most} times")
+                raise WrongUse(f"your function compared tokens more than {most} times")
             return method(*operands)
 
         return call
@@ -32,7 +33,7 @@ def call_rouge_l(answer: Any, inputs: Any) -> Any:
 
     def lcs_length(a: Any, b: Any) -> int:
         if sorted([list(a), list(b)]) != known:
-            raise ValueError("lcs_length was not called with the candidate and the reference")
+            raise WrongUse("lcs_length was not called with the candidate and the reference")
         return inputs["lcs"]
 
     return answer(*texts, inputs["beta"], lcs_length)
@@ -43,5 +44,5 @@ def call_skip_bigrams(answer: Any, inputs: Any) -> Any:
     counts = answer(inputs["tokens"], inputs["max_gap"])
     if not isinstance(counts, dict) or any(not isinstance(pair, tuple) for pair in counts):
         what = "a Counter or a dict, in which each key is a tuple of two tokens"
-        raise TypeError(wrong_type(what, counts))
+        raise WrongUse(wrong_type(what, counts))
     return sorted([*pair, times] for pair, times in counts.items() if times)
