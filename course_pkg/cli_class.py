@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from course_pkg.grading.feedback.class_rows import Row
+    from course_pkg.grading.feedback.row import Row
     from course_pkg.grading.gradebook.gradebook import CourseGradebook
 
 UNREAD = ("refused", "unreadable")  # states of submissions that were not run
@@ -85,6 +85,11 @@ def export_grades(
     unread = [row.student for row in rows if row.state in UNREAD and row.score is not None]
     if unread:
         notes.append(f"0 points because nothing could be read: {', '.join(unread)}")
+    if form is Format.MOODLE and (old := lms_export.old_feedback(course, assignment, rows)):
+        notes.append(
+            f"feedback is older than the grade: {', '.join(old)}; run `nbgrader generate_feedback "
+            f"{assignment} --force`, then this command again"
+        )
     for note in notes:
         typer.echo(f"note: {note}", err=True)
     if made.left_out:
@@ -146,7 +151,7 @@ def remove_student(
 def _rows(book: "CourseGradebook", assignment: str) -> "list[Row]":
     """The rows of a class, after writing its report."""
     from course_pkg.grading.feedback import class_report
-    from course_pkg.grading.feedback.class_rows import class_rows
+    from course_pkg.grading.gradebook.class_rows import class_rows
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
     from course_pkg.grading.runs.course_folder import require_assignment
 

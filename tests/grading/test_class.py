@@ -1,5 +1,6 @@
 """A class as a whole: everybody's results, rosters, removing a student, and grades for an LMS."""
 
+import os
 import csv
 import io
 import zipfile
@@ -11,12 +12,14 @@ from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.grading.feedback import class_report
-from course_pkg.grading.feedback.class_rows import Row, class_rows
-from course_pkg.grading.feedback.lms_export import canvas, feedback_zip, moodle
+from course_pkg.grading.feedback.lms_export import canvas, feedback_zip, moodle, old_feedback
+from course_pkg.grading.feedback.row import Row
+from course_pkg.grading.gradebook.class_rows import class_rows
 from course_pkg.grading.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.gradebook.points import Points, class_points
+from course_pkg.grading.gradebook.points import class_points
 from course_pkg.grading.gradebook.students import save_roster, students
 from course_pkg.grading.results.keys import secret
+from course_pkg.grading.results.points import Points
 from course_pkg.grading.results.states import State
 from course_pkg.grading.results.store import Store
 from course_pkg.grading.runs.grader import with_lateness
@@ -327,6 +330,9 @@ def test_feedback_is_packed_as_moodle_expects_it(tmp_path):
         assert packed.namelist() == [f"Ada Lovelace_101_assignfeedback_file_/{ASSIGNMENT}.html"]
     assert feedback_zip(tmp_path, ASSIGNMENT, rows(ZOE), tmp_path / "none.zip") == 0
     assert not (tmp_path / "none.zip").exists()
+    assert old_feedback(tmp_path, ASSIGNMENT, rows(ADA, ZOE)) == []
+    os.utime(page, (0, 0))
+    assert old_feedback(tmp_path, ASSIGNMENT, rows(ADA, ZOE)) == ["ada"]
 
 
 def test_the_rosters_of_moodle_and_canvas_give_names_to_nbgraders_gradebook(book, tmp_path):

@@ -10,9 +10,9 @@ import pytest
 
 from course_pkg.grading.feedback.class_report import COLUMNS, late_note, write
 from course_pkg.grading.feedback.class_report import folder as results_folder
-from course_pkg.grading.feedback.class_rows import Row
 from course_pkg.grading.feedback.pages import histogram
-from course_pkg.grading.gradebook.points import Points
+from course_pkg.grading.feedback.row import Row
+from course_pkg.grading.results.points import Points
 from course_pkg.grading.results.score_statistics import score_statistics
 from course_pkg.grading.results.states import State
 from course_pkg.grading.results.store import file_stem

@@ -16,7 +16,7 @@ from ..contract.display import one_line
 from ..results.score_statistics import score_statistics
 from ..results.store import file_stem
 from . import pages
-from .class_rows import Row, points_by_student
+from .row import Row, points_by_student
 
 COLUMNS = ("student", "first_name", "last_name", "assignment", "state",
            "automatic", "by_hand", "late_penalty", "score", "max_score", "to_mark",

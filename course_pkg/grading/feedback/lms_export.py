@@ -12,6 +12,7 @@ import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from course_pkg.files import atomic_file
@@ -19,7 +20,7 @@ from course_pkg.files import atomic_file
 from ..contract.display import one_line
 from ..submissions.roster import Roster, RosterError, people_in, read_table
 from .class_report import MODE, inert
-from .class_rows import Row
+from .row import Row
 
 MOODLE = ("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade",
           "Grade can be changed", "Last modified (submission)", "Last modified (grade)",
@@ -103,6 +104,18 @@ def feedback_zip(course: Path, assignment: str, rows: Sequence[Row], into: Path)
                 folder = f"{name}_{person.lms_id}_assignfeedback_file_"
                 z.writestr(f"{folder}/{page.name}", page.read_bytes())
     return len({person.id for person, _ in pages})
+
+
+def old_feedback(course: Path, assignment: str, rows: Sequence[Row]) -> list[str]:
+    """The students who were graded again after nbgrader made their feedback."""
+    found = []
+    for row in rows:
+        page = course / "feedback" / row.student / assignment / f"{assignment}.html"
+        graded = row.record.graded_at if row.record else ""
+        if graded and page.is_file():
+            if page.stat().st_mtime < datetime.fromisoformat(graded).timestamp():
+                found.append(row.student)
+    return found
 
 
 def _filled(

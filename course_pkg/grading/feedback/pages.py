@@ -25,7 +25,7 @@ from ..results.store import file_stem
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from .class_rows import Row
+    from .row import Row
 
 TEMPLATES = Path(__file__).parents[2] / "data" / "grading"
 GENERATOR = '<meta name="generator" content="course grade">'

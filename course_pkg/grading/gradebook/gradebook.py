@@ -22,10 +22,9 @@ from ..feedback.graded_notebook import has_grade_id, points_shown, with_note, wi
 from ..results.records import Record
 from ..submissions.roster import Person
 from .autograded import course_files, difference, one_name, replace_folder
-from .lateness import assign_penalties
-from .nbgrader_api import GradebookError, configured, explained, opened
+from .nbgrader_api import GradebookError, configured, explained, opened, save_person
+from .penalties import assign_penalties
 from .release import release_assignment
-from .students import save_person
 
 
 class CourseGradebook:
@@ -115,7 +114,7 @@ class CourseGradebook:
         with self.transaction():
             self._restore(assignment, shown)
             self._write_folder(student, assignment, shown, files, timestamp)
-            save_person(self, person or Person(student))
+            save_person(self.nbgrader_book, person or Person(student))
             self._write_scores(student, assignment, shown, timestamp, ran)
 
     @contextmanager

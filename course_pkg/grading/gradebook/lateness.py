@@ -1,45 +1,21 @@
-"""When submissions came in, and what that costs: due dates, extensions, late penalties.
+"""When submissions came in: due dates, times, extensions.
 
-nbgrader stores a due date for an assignment, and for a submission its time and its extension. Its
-own commands set a penalty once, when they grade; here it is computed again whenever one of these,
-or the points, may have changed.
+nbgrader stores a due date for an assignment, and for a submission its time and its extension.
 
 Chapter: appendix/for-instructors.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .nbgrader_api import GradebookError
+from .penalties import assign_penalties
 
 if TYPE_CHECKING:
-    from nbgrader.api import Gradebook
-    from nbgrader.plugins import BasePlugin
-
     from .gradebook import CourseGradebook
 
 # Canvas says that a submission is late, but not by how much.
 LATE_WITHOUT_TIME = timedelta(minutes=1)
-
-
-def seconds_late(submission: Any) -> float:
-    """Seconds after the due date and the extension; 0 without a due date or a time."""
-    if submission.timestamp is None or submission.assignment.duedate is None:
-        return 0.0  # nbgrader's own property fails for an extension without a due date
-    return float(submission.total_seconds_late)
-
-
-def assign_penalties(book: "Gradebook", submission: Any, plugin: "BasePlugin") -> None:
-    """Set the penalty for a late submission, from the plugin that the course configured."""
-    late = seconds_late(submission)
-    for notebook in submission.notebooks:
-        notebook.late_submission_penalty = None
-        if late > 0:
-            book.db.flush()
-            book.db.refresh(notebook, ["score"])
-            penalty = plugin.late_submission_penalty(submission.student_id, notebook.score, late)
-            if penalty is not None:
-                notebook.late_submission_penalty = min(max(penalty, 0), notebook.score)
 
 
 def refresh_penalties(book: "CourseGradebook", assignment: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..submissions.roster import Person
 from .release import program_path
 
 if TYPE_CHECKING:
@@ -115,3 +116,15 @@ def explained() -> Iterator[None]:
         ) from None
     finally:
         log.disabled = before
+
+
+def save_person(book: "Gradebook", person: Person) -> None:
+    """Add a student, or update what the roster knows; what it does not know stays."""
+    fields = {
+        "first_name": person.first_name,
+        "last_name": person.last_name,
+        "email": person.email,
+        "lms_user_id": person.lms_id,
+    }
+    given = {name: text[:128] for name, text in fields.items() if text}
+    book.update_or_create_student(person.id, **given)

@@ -6,41 +6,14 @@ export read them here, so their totals are those of nbgrader's own export and fe
 Chapter: appendix/for-instructors.
 """
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from .lateness import seconds_late
+from ..results.points import Points
+from .penalties import seconds_late
 
 if TYPE_CHECKING:
     from .gradebook import CourseGradebook
-
-
-@dataclass(frozen=True)
-class Points:
-    """The points of one submission, and when it was submitted.
-
-    automatic: from the tests. by_hand: what an instructor added or took away. to_mark: points that
-    are still to be given or reviewed. submitted: in UTC, None if unknown. late_s: seconds after the
-    due date and the student's extension.
-    """
-
-    automatic: float
-    by_hand: float
-    late_penalty: float
-    max_score: float
-    to_mark: float = 0.0
-    submitted: datetime | None = None
-    late_s: float = 0.0
-
-    @property
-    def score(self) -> float:
-        """The total, as nbgrader exports it: at least 0.
-
-        >>> Points(20, 3, 5, 28).score
-        18
-        """
-        return max(0, self.automatic + self.by_hand - self.late_penalty)
 
 
 def class_points(book: "CourseGradebook", assignment: str) -> dict[str, Points]:

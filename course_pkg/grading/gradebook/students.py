@@ -11,7 +11,7 @@ from ..results.keys import secret
 from ..results.store import Store
 from ..submissions.names import valid_student
 from ..submissions.roster import Person, Roster
-from .nbgrader_api import GradebookError
+from .nbgrader_api import GradebookError, save_person
 
 if TYPE_CHECKING:
     from .gradebook import CourseGradebook
@@ -19,23 +19,11 @@ if TYPE_CHECKING:
 FOLDERS = ("submitted", "autograded", "feedback")
 
 
-def save_person(book: "CourseGradebook", person: Person) -> None:
-    """Add a student, or update what the roster knows; what it does not know stays."""
-    fields = {
-        "first_name": person.first_name,
-        "last_name": person.last_name,
-        "email": person.email,
-        "lms_user_id": person.lms_id,
-    }
-    given = {name: text[:128] for name, text in fields.items() if text}
-    book.nbgrader_book.update_or_create_student(person.id, **given)
-
-
 def save_roster(book: "CourseGradebook", roster: Roster) -> None:
     """Add the students of a roster, with their names; nobody is removed."""
     with book.transaction():
         for person in roster.people:
-            save_person(book, person)
+            save_person(book.nbgrader_book, person)
 
 
 def students(book: "CourseGradebook") -> Roster:

@@ -6,13 +6,10 @@ Chapter: appendix/for-instructors.
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from .points import Points
 from .records import Record
 from .states import State
-
-if TYPE_CHECKING:
-    from ..gradebook.points import Points
 
 
 @dataclass(frozen=True)

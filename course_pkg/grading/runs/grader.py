@@ -13,7 +13,7 @@ from pathlib import Path
 from course_pkg.sandbox.probe import probe
 
 from ..feedback import class_report
-from ..feedback.class_rows import class_rows
+from ..gradebook.class_rows import class_rows
 from ..gradebook.gradebook import CourseGradebook
 from ..gradebook.lateness import late_without_time
 from ..gradebook.students import save_roster, students

@@ -1,7 +1,4 @@
-"""One row for each student of a class: the stored record, and the points of the gradebook.
-
-The class is everybody with a record, with a submission in the gradebook, or in its roster: a run
-over two submissions shows two new results, and everybody else's as they were.
+"""One student's row in the report on a class.
 
 Chapter: appendix/for-instructors.
 """
@@ -10,13 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..contract.stored import notes
-from ..gradebook.gradebook import CourseGradebook
-from ..gradebook.lateness import refresh_penalties
-from ..gradebook.points import Points, class_points
-from ..gradebook.students import students
-from ..results.keys import secret
+from ..results.points import Points
 from ..results.records import Record
-from ..results.store import Store
 from ..submissions.roster import Person
 
 
@@ -63,27 +55,6 @@ class Row:
         if self.points is None or (self.record and not self.record.state.has_score):
             return None
         return self.points.score
-
-
-def class_rows(book: CourseGradebook, assignment: str, fresh: Iterable[Record] = ()) -> list[Row]:
-    """The rows of a class, sorted by student, after computing late penalties again.
-
-    fresh: records of this run; they are newer than stored ones, or can't be stored.
-    """
-    points = class_points(book, assignment)
-    if points:
-        refresh_penalties(book, assignment)
-        points = class_points(book, assignment)
-    store = Store(book.course, secret(book.course))
-    people = {person.id: person for person in students(book).people}
-    records = {record.student: record for record in fresh}
-    for student in {*store.students(assignment), *points, *people} - set(records):
-        if (record := store.load(assignment, student)) is not None:
-            records[student] = record
-    return [
-        Row(people.get(student, Person(student)), records.get(student), points.get(student))
-        for student in sorted({*records, *points, *people})
-    ]
 
 
 def points_by_student(rows: Iterable[Row]) -> Mapping[str, Points]:
