@@ -243,6 +243,19 @@ def classmates_numbers(nb: NotebookNode, folder: Path) -> NotebookNode:
     return nb
 
 
+def hidden_names_numbers(nb: NotebookNode, folder: Path) -> NotebookNode:
+    """A name of hidden characters, and the numbers worked by hand that are correct for its case."""
+    (cell,) = [cell for cell in nb.cells if cell.source.startswith("STUDENT = ")]
+    cell.source = 'STUDENT = "\\U000e0001" * 100'
+    session = Session("lora-math", "\U000e0001" * 100)
+    where = places(nb)
+    for name in BY_HAND:
+        expected = session.cases(f"by-hand/{name}")[0].expected
+        source = f"{name.replace('-', '_')} = {expected!r}"
+        nb.cells[where[f"by-hand/{name}"].answer].source = source
+    return nb
+
+
 REPLAY = """import hashlib
 from course_pkg.grading.contract.values import decode, encode
 
