@@ -1,8 +1,8 @@
 """A class as a whole: everybody's results, rosters, removing a student, and grades for an LMS."""
 
-import os
 import csv
 import io
+import os
 import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -112,9 +112,10 @@ def old_feedback(course: Path, assignment: str, rows: Sequence[Row]) -> list[str
     for row in rows:
         page = course / "feedback" / row.student / assignment / f"{assignment}.html"
         graded = row.record.graded_at if row.record else ""
-        if graded and page.is_file():
-            if page.stat().st_mtime < datetime.fromisoformat(graded).timestamp():
-                found.append(row.student)
+        if not graded or not page.is_file():
+            continue
+        if page.stat().st_mtime < datetime.fromisoformat(graded).timestamp():
+            found.append(row.student)
     return found
 
 
