@@ -11,9 +11,13 @@ import contextlib
 import importlib
 import io
 import os
+import select
+import signal
 import socket
+import threading
 import unicodedata
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from .contract import registry
@@ -37,6 +41,7 @@ CUT = f"\n[… the rest is cut: more than {PRINTED:,} characters]"
 
 _students: dict[str, str] = {}
 _socket: socket.socket | None = None
+_unread = 0  # replies of the checker that were not read, because an interrupt came first
 
 
 def variant(name: str, student: str = "") -> dict[str, Any]:
@@ -146,11 +151,41 @@ class _Printed(io.StringIO):
 
 
 def _request(message: dict[str, Any]) -> dict[str, Any]:
-    global _socket
+    """The checker's reply. If an earlier request was interrupted, its reply is dropped first."""
+    global _socket, _unread
     if _socket is None:
         _socket = socket.socket(fileno=int(os.environ[CHECKER_FD]))
-    send(_socket, message)
-    reply = receive(_socket)
+    while _unread:
+        _reply(_socket)
+    with _uninterrupted():
+        send(_socket, message)
+        _unread += 1
+    reply = _reply(_socket)
     if "error" in reply:
         raise registry.UnknownQuestion(reply["error"])
     return reply
+
+
+def _reply(sock: socket.socket) -> dict[str, Any]:
+    """The next reply. Only waiting for it can be interrupted, not reading it."""
+    global _unread
+    select.select([sock], [], [])
+    with _uninterrupted():
+        _unread -= 1
+        return receive(sock)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Delay an interrupt until the end of the body, so that it can't cut a message in two."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)

@@ -2,14 +2,17 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from course_pkg.grading import check
 from course_pkg.grading.checker import _reply, as_json, judged, serve
 from course_pkg.grading.contract.protocol import receive, send
 from course_pkg.grading.contract.registry import load
@@ -270,6 +273,24 @@ def test_an_early_look_starts_no_clock():
     timed.now += 100
     verdict = timed.answer(59)
     assert (verdict.earned, verdict.late_s) == (3, None)
+
+
+def test_an_interrupt_while_waiting_for_the_checker_costs_no_later_answer(monkeypatch):
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(check, "_socket", ours)
+    monkeypatch.setenv(check.CHECKER_FD, str(ours.fileno()))
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):  # nobody replies yet
+        check.check(f"{ASSIGNMENT}/counts", lambda *_: 1)
+    session = Session(ASSIGNMENT, "ada", KEY)
+    server = threading.Thread(target=serve, args=(theirs, session))
+    server.start()
+    case = check.variant(f"{ASSIGNMENT}/by-hand", "ada")
+    right = case["rank"] * (case["d"] + case["k"])
+    check.check(f"{ASSIGNMENT}/by-hand/parameters", right)
+    ours.close()
+    server.join()
+    assert session.verdict("by-hand/parameters").earned == 1
 
 
 def test_junk_on_the_socket_ends_the_session_and_keeps_what_was_earned():
