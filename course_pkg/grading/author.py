@@ -26,7 +26,7 @@ STUDENTS = 25
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """One answer to one question, over all students.
 
     wrong: its name, "" for the model answer. lost: for each property, the number of students for
@@ -41,7 +41,7 @@ class Row:
     problem: str = ""
 
 
-def matrix(assignment: str, students: int = STUDENTS) -> list[Row]:
+def matrix(assignment: str, students: int = STUDENTS) -> list[MatrixRow]:
     """The rows of an assignment. Raises UnknownQuestion, and ChecksError for what can't be drawn.
 
     students: how many students' cases are drawn; the first is the reader without a name.
@@ -58,7 +58,7 @@ def matrix(assignment: str, students: int = STUDENTS) -> list[Row]:
 
 def _row(
     key: AnswerKey, question: Question, wrong: WrongAnswer | None, drawn: list[list[Case]]
-) -> Row:
+) -> MatrixRow:
     lost = dict.fromkeys((p.name for p in question.properties), 0)
     recognized = 0
     for cases in drawn:
@@ -72,10 +72,10 @@ def _row(
     problem = ""
     if lost != {name: len(drawn) * (name in loses) for name in lost}:
         problem = f"expected to lose only {', '.join(loses) or 'nothing'}, for every student"
-    return Row(question, wrong.name if wrong else "", lost, recognized, problem)
+    return MatrixRow(question, wrong.name if wrong else "", lost, recognized, problem)
 
 
-def lines(rows: list[Row], students: int = STUDENTS) -> Iterator[str]:
+def lines(rows: list[MatrixRow], students: int = STUDENTS) -> Iterator[str]:
     """The matrix as text: one block for each question, a column for each property.
 
     ✓ is earned and ✗ is lost by all students; ✗ 3/25 is lost by 3 of them.
