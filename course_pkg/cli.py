@@ -113,7 +113,7 @@ def check(
 
     Exit code 0 if the model answers earn every point, each wrong answer loses exactly what
     questions.toml says and is recognized, and the notebook's solutions are the model answers; 1
-    if not. Run this in the course's folder.
+    if not; 2 if no cases can be drawn. Run this in the course's folder.
     """
     from course_pkg.grading import author
     from course_pkg.grading.gradebook.release import require_course

@@ -1,6 +1,7 @@
 """Fixtures and rules that every test shares."""
 
 import os
+import sys
 
 os.environ["HF_HUB_OFFLINE"] = (
     "1"  # before any import of transformers, because no test uses the hub
@@ -8,10 +9,15 @@ os.environ["HF_HUB_OFFLINE"] = (
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
+from absl import logging as absl_logging
 
 from course_pkg.lm.errors import ModelError
 
 from .chromium import running
+
+# rouge-score imports absl, whose log handler closes its stream, which is pytest's, as soon as nbgrader
+# sets up logging.
+absl_logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
 
 LEFT_OUT = pytest.StashKey[int]()
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTENSIONS = ROOT / "book" / "_ext"
-sys.path.insert(0, str(EXTENSIONS))  # Sphinx finds the book's extensions there as well
 
 HEADER = """---
 jupytext:

@@ -13,8 +13,8 @@ import urllib.error
 import urllib.request
 
 import pytest
+from offline import loaded_urls
 
-from book._ext.offline import loaded_urls
 from course_pkg.grading.contract import registry
 from course_pkg.grading.results.states import State
 

@@ -25,6 +25,7 @@ def copied(tmp_path, monkeypatch):
             if path.suffix in (".py", ".toml", ".ipynb"):
                 (folder / path.name).write_bytes(path.read_bytes())
     monkeypatch.setattr(registry, "CHECKS", checks.parent)
+    (tmp_path / "nbgrader_config.py").touch()
     monkeypatch.chdir(tmp_path)
 
     def replace(name, old, new):
@@ -85,13 +86,18 @@ def test_what_is_constant_must_say_so_and_nothing_else_may(copied, tmp_path):
     assert "brevity-penalty/shorter: the right answers are not the same" in second
 
 
-def test_a_wrong_answer_that_loses_something_else_is_marked_and_fails_the_command(copied):
+def test_a_wrong_answer_that_no_case_tells_apart_makes_the_questions_unusable(copied):
     text = (registry.CHECKS / "bleu" / "questions.toml").read_text()
     assert 'loses = ["ties"]' in text
     copied("questions.toml", 'loses = ["ties"]', 'loses = ["closest", "ties"]')
     result = CliRunner().invoke(app, ["check", "bleu", "--students", "2"])
-    assert result.exit_code == 1
-    assert "200 draws don't tell" in result.output or "expected to lose only" in result.output
+    assert (result.exit_code, "200 draws don't tell" in result.output) == (2, True)
+
+
+def test_a_problem_with_the_notebook_fails_the_command(copied):
+    copied("bleu.ipynb", "bleu/corpus", "bleu/corpse")
+    result = CliRunner().invoke(app, ["check", "bleu", "--students", "2"])
+    assert (result.exit_code, "problem: corpus" in result.output) == (1, True)
 
 
 def test_the_command_prints_the_matrix_and_says_what_is_next(copied):

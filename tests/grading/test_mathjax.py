@@ -2,8 +2,8 @@
 
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
+from offline import loaded_urls
 
-from book._ext.offline import loaded_urls
 from course_pkg.grading.contract.display import NO_TEX
 from course_pkg.grading.feedback import mathjax
 from course_pkg.grading.feedback.mathjax import use_local_mathjax
