@@ -15,8 +15,8 @@ from course_pkg.lm.errors import ModelError
 
 from .chromium import running
 
-# rouge-score imports absl, whose log handler closes its stream, which is pytest's, as soon as nbgrader
-# sets up logging.
+# rouge-score imports absl, whose log handler closes its stream, which is pytest's, as soon as
+# nbgrader sets up logging.
 absl_logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
 
 LEFT_OUT = pytest.StashKey[int]()

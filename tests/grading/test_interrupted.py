@@ -61,10 +61,11 @@ def running(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:
-        until = time.monotonic() + 120
-        while len(found := descendants(process.pid)) < 2 + 2 * 8:
+        until, before, found = time.monotonic() + 120, set(), descendants(process.pid)
+        while len(found) < 2 + 2 * 8 or found != before:  # all are there, and none is starting
             assert process.poll() is None and time.monotonic() < until, process.stdout.read()
-            time.sleep(0.1)
+            time.sleep(0.3)
+            before, found = found, descendants(process.pid)
         yield process, found
     finally:
         process.kill()
