@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from course_pkg.exits import NEEDS_A_LOOK
+
 if TYPE_CHECKING:
     from course_pkg.grading.feedback.row import Row
     from course_pkg.grading.gradebook.gradebook import CourseGradebook
 
-UNREAD = ("refused", "unreadable")  # states of submissions that were not run
 Assignment = Annotated[str, typer.Argument(help="The assignment, such as lora-math.")]
 Student = Annotated[str, typer.Argument(help="The student's id.")]
 
@@ -62,6 +63,7 @@ def export_grades(
     """
     from course_pkg.files import write_atomically
     from course_pkg.grading.feedback import class_report, lms_export
+    from course_pkg.grading.results.states import State
 
     course = Path.cwd()
     with _gradebook(f"course export-grades {assignment}") as book:
@@ -82,7 +84,11 @@ def export_grades(
     typer.echo(f"{into.relative_to(course)}: scores of {made.written} students")
     waiting = sum(bool(row.points and row.points.to_mark) for row in rows)
     notes = [*made.notes, *([f"{waiting} have points to be marked by hand"] if waiting else [])]
-    unread = [row.student for row in rows if row.state in UNREAD and row.score is not None]
+    unread = [
+        row.student
+        for row in rows
+        if row.state in (State.REFUSED, State.UNREADABLE) and row.score is not None
+    ]
     if unread:
         notes.append(f"0 points because nothing could be read: {', '.join(unread)}")
     if form is Format.MOODLE and (old := lms_export.old_feedback(course, assignment, rows)):
@@ -94,7 +100,7 @@ def export_grades(
         typer.echo(f"note: {note}", err=True)
     if made.left_out:
         typer.echo(f"not in the file: {', '.join(made.left_out)}", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(NEEDS_A_LOOK)
 
 
 def extend(

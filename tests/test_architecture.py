@@ -47,8 +47,8 @@ LAYERS = {
     "grading": 4.0,
     "doctor": 4,
     "bundle": 4.6,
-    "cli_class": 4.8,
     "exits": 4.9,
+    "cli_class": 4.95,
     "cli": 5,
     "__main__": 6,
 }

@@ -108,8 +108,6 @@ def add_line(app: Sphinx, doctree: nodes.document) -> None:
     title = doctree.next_node(nodes.title)
     if not executed.is_file() or title is None:
         return
-    if not page_code(Path(app.env.doc2path(docname)).read_text("utf8")):
-        return  # it had cells once, and the notebook that ran then is still there
     cost = cost_of(nbformat.read(executed, as_version=4))
     if cost is None:  # a page without cells, or one that did not run to its end
         return

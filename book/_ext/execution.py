@@ -116,6 +116,11 @@ def path_of(app: Sphinx, docname: str) -> Path:
     return Path(app.outdir).parent / "jupyter_execute" / f"{docname}.ipynb"
 
 
+def forget(app: Sphinx, _env: BuildEnvironment, docname: str) -> None:
+    """Remove the executed notebook of a page that is read again: it may have no cells any more."""
+    path_of(app, docname).unlink(missing_ok=True)
+
+
 def fill_in(app: Sphinx, _doctree: Any) -> None:
     """Put the cached outputs into the notebook that myst-nb wrote, which has none."""
     path = path_of(app, app.env.docname)
@@ -133,5 +138,6 @@ def setup(app: Sphinx) -> dict:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // pages_at_once())))
     app.add_config_value("execute_first", [], "")
     app.connect("env-before-read-docs", run_pages)
+    app.connect("env-purge-doc", forget)
     app.connect("doctree-read", fill_in, priority=100)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,7 +8,6 @@ elements already, get the same ink. Pages run with matplotlib's SVG output, set 
 
 from __future__ import annotations
 
-import html
 import os
 import re
 from pathlib import Path
@@ -18,14 +17,9 @@ from sphinx.application import Sphinx
 
 INK = re.compile(r"#([678][0-9a-f])\1\1\b", re.IGNORECASE)  # middle grays
 IMAGE = re.compile(r'<img\b[^>]*?\bsrc="[^"]*?_images/([^"/]+\.svg)"[^>]*>')
+ALT = re.compile(r'\balt="([^"]*)"')  # its value is escaped already
 SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 KERNEL_CONFIG = "c.InlineBackend.figure_formats = {'svg'}\n"
-
-
-def attribute(tag: str, name: str) -> str:
-    """The value of an attribute of an HTML tag, still escaped; empty if there is none."""
-    found = re.search(rf'\b{name}="([^"]*)"', tag)
-    return found[1] if found else ""
 
 
 def with_page_ink(svg: str) -> str:
@@ -47,8 +41,8 @@ def as_element(file: Path, tag: str) -> str:
     # Ids are made unique: two pictures of a page may both have a marker "a".
     prefix = re.sub(r"\W", "", file.stem)[:12] + "-"
     svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg)
-    alt = html.escape(html.unescape(attribute(tag, "alt")))
-    described = f'role="img" aria-label="{alt}" class="figure-svg"'
+    alt = ALT.search(tag)
+    described = f'role="img" aria-label="{alt[1] if alt else ""}" class="figure-svg"'
     return svg.replace("<svg", f"<svg {described}", 1)
 
 

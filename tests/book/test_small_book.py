@@ -210,7 +210,7 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
 
 
 def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
-    """Four builds: nothing changed; code, data and prose changed; code as before; an error."""
+    """Four builds: nothing; code, data and prose; code as before, a page without code; an error."""
     log = build(folder)
     assert executed(log) == read(log) == set()
     assert not re.search(r"writing output.*book/", log)
@@ -233,9 +233,12 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     assert json.loads(record.read_text())["book/other"] == before["book/other"]
 
     (folder / "course_pkg/one.py").write_text("ONE = 1\n")  # its outputs are still in the cache
+    (folder / "book/data.md").write_text("# Data\n\nNothing runs here any more.\n")
     log = build(folder)
-    assert (executed(log), read(log)) == (set(), {"direct", "chained", "api"})
+    assert (executed(log), read(log)) == (set(), {"direct", "chained", "api", "data", "index"})
     assert "one is 1" in html(folder, "direct")
+    assert "Measured when" not in html(folder, "data")
+    assert "book/data" not in json.loads(record.read_text())
 
     other.write_text(small.page("Other", 'raise KeyError("lost at sea")'))
     failed = try_to_build(folder)

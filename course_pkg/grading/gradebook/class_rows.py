@@ -21,10 +21,8 @@ def class_rows(book: CourseGradebook, assignment: str, fresh: Iterable[Record] =
 
     fresh: records of this run; they are newer than stored ones, or can't be stored.
     """
+    refresh_penalties(book, assignment)
     points = class_points(book, assignment)
-    if points:
-        refresh_penalties(book, assignment)
-        points = class_points(book, assignment)
     store = Store(book.course, secret(book.course))
     people = {person.id: person for person in students(book).people}
     records = {record.student: record for record in fresh}

@@ -19,9 +19,15 @@ LATE_WITHOUT_TIME = timedelta(minutes=1)
 
 
 def refresh_penalties(book: "CourseGradebook", assignment: str) -> None:
-    """Compute the late penalty of every submission to an assignment again."""
+    """Compute the late penalty of every submission to an assignment again, if it is known."""
+    from nbgrader.api import MissingEntry
+
     with book.transaction():
-        for submission in book.nbgrader_book.assignment_submissions(assignment):
+        try:
+            submissions = book.nbgrader_book.assignment_submissions(assignment)
+        except MissingEntry:
+            return
+        for submission in submissions:
             assign_penalties(book.nbgrader_book, submission, book.penalty_plugin)
 
 

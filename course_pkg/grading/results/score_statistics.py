@@ -35,7 +35,7 @@ class Statistics:
 
 
 def score_statistics(
-    records: Iterable[Record], points: "Mapping[str, Points] | None" = None
+    records: Iterable[Record], points: Mapping[str, Points] | None = None
 ) -> Statistics | None:
     """The statistics of a class; None without records. Left out are records without a score, and
     refused submissions.

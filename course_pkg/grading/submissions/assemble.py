@@ -123,6 +123,13 @@ def _choice(submitted: NotebookNode, original: NotebookNode, at: list[int]) -> i
     return (worked or at)[-1]
 
 
+def _about(names: list[str], one: str, several: str) -> list[str]:
+    """One remark about the cells of these names; none if there are none."""
+    if len(names) < 2:
+        return [one.format(name) for name in names]
+    return [f"{several.format(len(names))}: {one_line(', '.join(names), 200)}"]
+
+
 def _remarks(
     submitted: NotebookNode,
     known: dict[str, NotebookNode],
@@ -138,21 +145,16 @@ def _remarks(
             changed.append(name)
         if len(places[name]) > 1:
             said.append(f"the cell {name} appeared {len(places[name])} times; one of them counts")
-    if len(changed) == 1:
-        said.append(f"the locked cell {changed[0]} had been changed; the original was used")
-    elif changed:
-        said.append(
-            f"{len(changed)} locked cells had been changed; the originals were used: "
-            f"{one_line(', '.join(changed), 200)}"
-        )
-    missing = [name for name in known if name not in places]
-    if len(missing) == 1:
-        said.append(f"the cell {missing[0]} was missing; it was restored")
-    elif missing:
-        said.append(
-            f"{len(missing)} cells were missing; they were restored: "
-            f"{one_line(', '.join(missing), 200)}"
-        )
+    said += _about(
+        changed,
+        "the locked cell {} had been changed; the original was used",
+        "{} locked cells had been changed; the originals were used",
+    )
+    said += _about(
+        [name for name in known if name not in places],
+        "the cell {} was missing; it was restored",
+        "{} cells were missing; they were restored",
+    )
     unknown = Counter(map(_grade_id, submitted.cells)) - Counter(
         {n: len(submitted.cells) for n in known}
     )

@@ -232,28 +232,27 @@ def memoized(nb: NotebookNode, folder: Path) -> NotebookNode:
     return nb
 
 
-def classmates_numbers(nb: NotebookNode, folder: Path) -> NotebookNode:
-    """The numbers worked by hand that are correct for the classmate's case."""
-    session = Session("lora-math", CLASSMATE.parts[2])
+def with_numbers_of(nb: NotebookNode, student: str) -> NotebookNode:
+    """The numbers worked by hand that are correct for a student's case."""
+    session = Session("lora-math", student)
     where = places(nb)
     for name in BY_HAND:
         expected = session.cases(f"by-hand/{name}")[0].expected
         source = f"{name.replace('-', '_')} = {expected!r}"
         nb.cells[where[f"by-hand/{name}"].answer].source = source
     return nb
+
+
+def classmates_numbers(nb: NotebookNode, folder: Path) -> NotebookNode:
+    """The numbers worked by hand that are correct for the classmate's case."""
+    return with_numbers_of(nb, CLASSMATE.parts[2])
 
 
 def hidden_names_numbers(nb: NotebookNode, folder: Path) -> NotebookNode:
     """A name of hidden characters, and the numbers worked by hand that are correct for its case."""
     (cell,) = [cell for cell in nb.cells if cell.source.startswith("STUDENT = ")]
     cell.source = 'STUDENT = "\\U000e0001" * 100'
-    session = Session("lora-math", "\U000e0001" * 100)
-    where = places(nb)
-    for name in BY_HAND:
-        expected = session.cases(f"by-hand/{name}")[0].expected
-        source = f"{name.replace('-', '_')} = {expected!r}"
-        nb.cells[where[f"by-hand/{name}"].answer].source = source
-    return nb
+    return with_numbers_of(nb, "\U000e0001" * 100)
 
 
 REPLAY = """import hashlib
