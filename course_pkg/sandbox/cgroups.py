@@ -10,6 +10,7 @@ Chapter: appendix/for-instructors.
 import contextlib
 import os
 import re
+import secrets
 import signal
 import time
 from dataclasses import dataclass
@@ -46,9 +47,9 @@ class Cgroup:
                 f"{name!r} as a group's name; expected letters, digits, '_', '.' and '-'"
             )
         self.kind = parent.kind
-        self._memory, self._pids = (
-            folder / f"course-{os.getpid()}-{name}" for folder in (parent.memory, parent.pids)
-        )
+        # A killed grader's group may have the same process id, and so may one in a container.
+        unique = f"course-{os.getpid()}-{secrets.token_hex(4)}-{name}"
+        self._memory, self._pids = (folder / unique for folder in (parent.memory, parent.pids))
         self._folders: tuple[Path, ...] = ()
         self._version_1 = parent.kind == "cgroup v1"
         self.join_descriptors: tuple[int, ...] = ()

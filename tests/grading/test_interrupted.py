@@ -38,10 +38,14 @@ def running_after(seconds: float, processes: set[psutil.Process]) -> set[psutil.
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Whether the process exists, not another one with its id, and is not a zombie."""
+    """Whether the process exists, not another one with its id, and hasn't been killed.
+
+    A killed one has no memory, so no command line. It stays as a zombie, or waiting for zombies of
+    its own, where process 1 collects none, as in many containers.
+    """
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        return process.is_running() and bool(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return False
 
 

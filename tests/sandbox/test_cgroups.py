@@ -65,9 +65,9 @@ def test_closing_a_group_kills_and_removes_it_and_may_be_repeated(group):
             os.fstat(descriptor)
 
 
-def test_a_second_group_of_the_same_name_is_refused_and_the_first_remains(parent, group):
-    with pytest.raises(FileExistsError):
-        cgroups.Cgroup(parent, "test", 100 * MIB, 20)
+def test_a_group_left_by_a_killed_process_with_the_same_id_is_no_obstacle(parent, group):
+    second = cgroups.Cgroup(parent, "test", 100 * MIB, 20)
+    second.close()
     assert all(folder.is_dir() for folder in group._folders)
 
 
