@@ -95,7 +95,7 @@ def with_cell(nb: nbformat.NotebookNode, at: int, code: str) -> nbformat.Noteboo
 
 
 ODD = {"int": "10**2000", "half": "'\\ud800'"}  # answers of one question
-LIMITS = RunLimits(cell_timeout_s=15)
+LIMITS = RunLimits(cell_timeout_s=8.0)
 PEEK = """
 import course_pkg.grading.check as c
 print(c._request({{"op": "inputs", "question": "counts"}})["inputs"])
@@ -164,6 +164,15 @@ def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
         assert (record.reason == "") == (record.state == State.GRADED), student
         assert record.sandbox == "bubblewrap"
     assert sorted(school.first_told.ended) == sorted(school.first)
+
+
+@sandbox
+@pytest.mark.slow
+def test_the_command_reports_the_result_in_words_and_in_its_exit_code(school):
+    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "8")
+    assert done.exit_code == 0 and "24/24" in done.output
+    done = invoke(school.root, ASSIGNMENT, "--student", "fay", "--cell-timeout", "8")
+    assert done.exit_code == 1 and "cell-timed-out" in done.output
 
 
 @sandbox
@@ -262,15 +271,6 @@ def invoke(course: Path, *arguments: str):
         return CliRunner().invoke(app, ["grade", *arguments])
     finally:
         os.chdir(here)
-
-
-@sandbox
-@pytest.mark.slow
-def test_the_command_reports_the_result_in_words_and_in_its_exit_code(school):
-    done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "15")
-    assert done.exit_code == 0 and "24/24" in done.output
-    done = invoke(school.root, ASSIGNMENT, "--student", "fay", "--cell-timeout", "15")
-    assert done.exit_code == 1 and "cell-timed-out" in done.output
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def test_an_interrupted_run_ends_and_says_how_to_continue(running, number):
     assert not groups(process.pid)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_leaves_no_process(running):
     process, found = running
     process.kill()

@@ -17,11 +17,19 @@ ROOT = Path(__file__).parents[2]
 sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
 
 
-@pytest.fixture(scope="module")
-def graded(tmp_path_factory):
+ALL = "every assignment"  # which `make` grades too
+
+
+@pytest.fixture(
+    scope="module", params=["lora-math", pytest.param(ALL, marks=pytest.mark.exhaustive)]
+)
+def graded(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("class")
+    assignments = sample_class.build(ROOT, root)
+    if request.param != ALL:
+        assignments = [request.param]
     with ProgressDisplay() as show:
-        records = sample_class.grade(root, sample_class.build(ROOT, root), show)
+        records = sample_class.grade(root, assignments, show)
     return root, records
 
 

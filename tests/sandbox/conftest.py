@@ -12,7 +12,7 @@ from course_pkg.sandbox.limits import MIB, ResourceLimits
 from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.process import SandboxedProcess
 
-collect_ignore = ["bomb_driver.py", "everyday.py"]  # programs that tests start
+collect_ignore = ["bomb_driver.py", "everyday.py", "kills_itself.py"]  # programs that tests start
 
 ROOT = Path(__file__).parents[2]
 # Ordinary users can create control groups on few machines, so `-m needs_root` runs these tests too.

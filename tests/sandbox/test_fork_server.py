@@ -29,6 +29,54 @@ def test_a_server_that_cannot_import_its_target_says_what_is_missing():
         server.ready()
 
 
+def test_a_forked_server_has_the_firsts_modules_and_its_own_and_children_of_its_own():
+    code = """
+import sys
+result = [name in sys.modules for name in ("random", "wave")]
+"""
+    with (
+        ForkServer("tests.sandbox.inside:run", ["random"], ENVIRONMENT) as first,
+        ForkServer("tests.sandbox.inside:run", ["wave"], forked_by=first) as second,
+    ):
+        for server, has in ((first, "[true, false]"), (second, "[true, true]"), (first, "[true")):
+            server.ready()
+            out, into = os.pipe()
+            with os.fdopen(out) as answers:
+                server.fork({"code": code}, [into], **NO_SANDBOX)
+                os.close(into)
+                assert answers.read().startswith(has)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ("tests.sandbox.inside:run", "no.such.module:run", r"No module named .no. \(the package"),
+        ("no.such.module:run", "tests.sandbox.inside:run", r"No module named .no. \(the package"),
+        ("tests.sandbox.inside:run", "tests.sandbox.kills_itself:run", "it was killed"),
+    ],
+)
+def test_a_forked_server_that_does_not_start_says_why(first, second, says):
+    with (
+        ForkServer(first, (), ENVIRONMENT) as first_server,
+        ForkServer(second, (), forked_by=first_server) as server,
+        pytest.raises(SandboxFailed, match=says),
+    ):
+        server.ready()
+
+
+def test_a_forked_server_ends_with_the_first():
+    with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as first:
+        with ForkServer("tests.sandbox.inside:run", (), forked_by=first) as second:
+            second.ready()
+            first._process.kill()
+            assert second._socket.recv(10) == b""
+        with (
+            ForkServer("tests.sandbox.inside:run", (), forked_by=first) as third,
+            pytest.raises(SandboxFailed, match="it was killed"),
+        ):
+            third.ready()
+
+
 @pytest.mark.parametrize(
     ("code", "errors", "says"),
     [

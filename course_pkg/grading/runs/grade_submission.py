@@ -83,7 +83,7 @@ class ForkServers:
         self._kernels = self._stack.enter_context(kernels)
         if self._checked:
             cases = registry.module_name(self.assignment, "cases")
-            checkers = ForkServer(checker, (*models, cases, *student), env)
+            checkers = ForkServer(checker, [cases], forked_by=self._kernels)
             self._checkers = self._stack.enter_context(checkers)
         return self
 

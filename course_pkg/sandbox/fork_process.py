@@ -1,0 +1,116 @@
+"""The process of a fork server: imports modules once, then forks a child for every request.
+
+`python -m course_pkg.sandbox.fork_process FD MODULE:FUNCTION [MODULE …]` is how `ForkServer` starts
+the first one; it forks its siblings itself.
+
+Chapter: appendix/threat-model.
+"""
+
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from .enter import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+    enter,
+    enter_limits_only,
+    libc,
+)
+from .limits import ResourceLimits
+
+MAX_MESSAGE = 64 * 1024
+MAX_DESCRIPTORS = 16
+
+Target = Callable[[dict[str, Any], list[int]], None]
+
+
+def serve(sock: socket.socket, target: Target) -> None:
+    """Fork a child for every request, until the client closes the socket."""
+    sock.send(b"ready")
+    while True:
+        message, received, _, _ = socket.recv_fds(sock, MAX_MESSAGE, MAX_DESCRIPTORS)
+        if not message:
+            return
+        request = json.loads(message)
+        child = os.fork()
+        if child == 0 and "server" in request:
+            sock.close()
+            run_server(received[0], *request["server"])
+        elif child == 0:
+            _run_child(request, received, target)
+        for descriptor in received:
+            os.close(descriptor)
+        sock.send(b"%d %d" % (request["number"], child))
+
+
+def _run_child(request: dict[str, Any], received: list[int], target: Target) -> None:
+    """In a child: enter the sandbox, run the target, and exit in every case."""
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        tempfile.tempdir = None  # the server's own folder does not exist inside
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        count = request["sandbox_descriptors"]
+        sandbox, descriptors = received[:count], received[count:]
+        try:
+            if request["namespaces"]:
+                pidfd, *join = sandbox
+                limits = ResourceLimits(**request["limits"])
+                enter(pidfd, join, descriptors, request["uid"], limits)
+            else:
+                enter_limits_only(sandbox, descriptors)
+            target(request["job"], descriptors)
+        except Exception as error:
+            text = json.dumps({"failed": f"{type(error).__name__}: {error}"[:1000]})
+            os.write(descriptors[0], text.encode() + b"\n")
+            raise
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 1
+    finally:
+        os._exit(code)
+
+
+def run_server(descriptor: int, target: str, *preload: str) -> NoReturn:
+    """Turn this process into a server: import the named modules, serve, and exit."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The kernel collects the children, and theirs if their parent is killed: a process that nobody
+    # collects would keep its namespace from ending.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        for name in preload:
+            importlib.import_module(name)
+        module, _, function = target.partition(":")
+        run = getattr(importlib.import_module(module), function)
+        gc.collect()
+        gc.freeze()  # or a garbage collection in a child would copy the server's memory
+        with socket.socket(fileno=descriptor) as sock:
+            serve(sock, run)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)  # skip the shutdown of libraries such as torch, which takes long
+
+
+def main(arguments: list[str]) -> None:
+    """The first server's process."""
+    descriptor, target, *preload = arguments
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this
+    run_server(int(descriptor), target, *preload)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
