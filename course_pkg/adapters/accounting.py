@@ -183,7 +183,7 @@ def activation_bytes(
     b, s = batch_size, sequence_length
     if not all(isinstance(size, int) and size >= 1 for size in (b, s)):
         raise ValueError(f"batch_size and sequence_length must be at least 1, got {b} and {s}")
-    text = config.get_text_config()
+    text = getattr(config, "get_text_config", lambda: None)()
     names = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
     h, a, L, v = (getattr(text, name, None) for name in names)
     if None in (h, a, L, v):
@@ -224,8 +224,9 @@ def _meta_model(config: PreTrainedConfig) -> PreTrainedModel:
 def _adapter_parameters(model: nn.Module, method: Method, lora: LoRAConfig | None) -> int:
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}")
-    if (lora is None) != (method == "full"):
-        raise ValueError(f'method "{method}" {"takes no" if lora else "needs a"} LoRAConfig')
+    if (lora is None) != (method == "full") or not isinstance(lora, LoRAConfig | None):
+        needs = "takes no" if method == "full" else "needs a"
+        raise ValueError(f'method "{method}" {needs} LoRAConfig, got {lora!r:.80}')
     if lora is None:
         return 0
     targets = [model.get_submodule(name) for name in find_targets(model, lora.target_modules)]

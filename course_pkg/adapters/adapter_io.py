@@ -7,7 +7,6 @@ biases, modules saved in full, …) instead of ignoring them. Chapter: adapters/
 """
 
 import json
-import operator
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from course_pkg.adapters.injection import adapter_names, lora_layers, wrap
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.targets import linear_modules, matches
+from course_pkg.adapters.targets import linear_modules, matches, require_model
 from course_pkg.files import write_atomically
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
@@ -151,14 +150,15 @@ def _read_config(folder: Path) -> LoRAConfig:
         )
     try:
         return LoRAConfig(
-            rank=operator.index(raw["r"]),  # raises TypeError unless it is an integer
+            rank=raw["r"],
             alpha=raw["lora_alpha"],
             dropout=raw.get("lora_dropout", 0.0),
             target_modules=raw["target_modules"],
             use_rslora=raw.get("use_rslora", False),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} has an invalid setting: {error!r}") from error
+        problem = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} has an invalid setting: {problem}") from error
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -195,7 +195,7 @@ def _group_by_module(weights: dict[str, Tensor], folder: Path) -> dict[str, dict
 
 
 def _check_fit(model: nn.Module, config: LoRAConfig, pairs: dict, folder: Path) -> None:
-    modules = dict(model.named_modules())
+    modules = dict(require_model(model).named_modules())
     targets = config.target_modules
     every = isinstance(targets, str) and targets.lower() == "all-linear"
     expected = {name for name in linear_modules(model) if every or matches(name, targets)}

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.targets import find_targets
+from course_pkg.adapters.targets import find_targets, require_model
 
 
 def inject_lora(
@@ -38,6 +38,8 @@ def inject_lora(
     >>> sum(p.numel() for p in trainable_parameters(model).values())  # 2·(4+8) + 2·(8+2)
     44
     """
+    if not isinstance(config, LoRAConfig):
+        raise TypeError(f"config must be a LoRAConfig, got {config!r:.80}")
     return wrap(model, find_targets(model, config.target_modules), config, adapter_name, generator)
 
 
@@ -57,6 +59,8 @@ def wrap(
     LoRALinear(
         nn.Linear(1, 1, device="meta"), config, adapter_name
     )  # raises if the name is invalid
+    if generator is not None and getattr(generator, "device", None) != torch.device("cpu"):
+        raise TypeError(f"generator must be a torch.Generator on the CPU, got {generator!r:.80}")
     generator = generator or torch.Generator().manual_seed(0)
     active = active_adapters(model) or [adapter_name]
     for name in names:
@@ -74,7 +78,8 @@ def wrap(
 
 def lora_layers(model: nn.Module) -> dict[str, LoRALinear]:
     """Every LoRALinear of the model by its module name, in the model's order."""
-    return {name: layer for name, layer in model.named_modules() if isinstance(layer, LoRALinear)}
+    modules = require_model(model).named_modules()
+    return {name: layer for name, layer in modules if isinstance(layer, LoRALinear)}
 
 
 def adapter_names(model: nn.Module) -> list[str]:
@@ -147,6 +152,8 @@ def add_weighted_adapter(
     >>> add_weighted_adapter(model, ["a", "b"], [0.5, -1.0], "mix"); model[0].configs["mix"].rank
     3
     """
+    if isinstance(names, str):
+        raise TypeError(f"names must be a list of adapters, got {names!r}; put it into [ ]")
     _require_adapters(model, names)
     if len(names) != len(weights) or not all(math.isfinite(weight) for weight in weights):
         raise ValueError(
@@ -225,7 +232,7 @@ def freeze_base(model: nn.Module) -> None:
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Every parameter that requires a gradient, by name."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+    return {name: p for name, p in require_model(model).named_parameters() if p.requires_grad}
 
 
 def _require_adapters(model: nn.Module, names: Sequence[str]) -> None:

@@ -13,12 +13,14 @@ Chapter: adapters/lora.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from course_pkg.metrics.arguments import require_integer, require_number
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class LoRAConfig:
     path only.
     target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
     use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
-    Raises ValueError for a value outside these ranges; it does not check types.
+    Raises ValueError for a value outside these ranges, TypeError for one of another type.
     Source: Hu et al. 2021, section 4.1; rsLoRA.
 
     >>> LoRAConfig(rank=8, alpha=16).scaling
@@ -47,14 +49,16 @@ class LoRAConfig:
     use_rslora: bool = False
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank must be at least 1, got {self.rank}; usual ranks are 4 to 64")
-        if not 0 < self.alpha < math.inf:
+        require_integer(self.rank, "rank")
+        if not 0 < require_number(self.alpha, "alpha") < math.inf:
             raise ValueError(f"alpha must be positive and finite, got {self.alpha}")
-        if not 0 <= self.dropout < 1:
+        if not 0 <= require_number(self.dropout, "dropout") < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
-        if not isinstance(self.target_modules, str):  # a list or set
-            object.__setattr__(self, "target_modules", tuple(sorted(self.target_modules)))
+        targets = self.target_modules
+        if not isinstance(targets, str):
+            if not isinstance(targets, Iterable) or not all(isinstance(t, str) for t in targets):
+                raise TypeError(f"target_modules must be a string or strings, got {targets!r:.80}")
+            object.__setattr__(self, "target_modules", tuple(sorted(targets)))
         if not self.target_modules:
             raise ValueError('target_modules is empty; name at least one module, or "all-linear"')
 

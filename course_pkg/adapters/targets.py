@@ -38,6 +38,22 @@ def matches(name: str, target_modules: str | Sequence[str]) -> bool:
     return any(name == target or name.endswith(f".{target}") for target in target_modules)
 
 
+def require_model(model: nn.Module) -> nn.Module:
+    """Return the model if it is an nn.Module. Raises TypeError for anything else.
+
+    >>> require_model(("model", "tokenizer"))
+    Traceback (most recent call last):
+    ...
+    TypeError: model must be an nn.Module, got tuple; load(name) returns two: model, tokenizer
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be an nn.Module, got {type(model).__name__}; "
+            "load(name) returns two: model, tokenizer"
+        )
+    return model
+
+
 def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Every nn.Linear and LoRALinear except the output embedding, by name.
 
@@ -59,7 +75,7 @@ def adaptable_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Every submodule by its name in the base model, without the parts of a LoRALinear."""
     modules: dict[str, nn.Module] = {}
     inside: tuple[str, ...] = ()
-    for name, module in model.named_modules():
+    for name, module in require_model(model).named_modules():
         if not name or name.startswith(inside or ("\0",)):
             continue
         modules[name] = module

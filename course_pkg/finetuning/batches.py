@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
+from course_pkg.metrics.arguments import require_integer
 
 
 def collate(examples: Sequence[TokenizedExample], pad_token_id: int) -> dict[str, Tensor]:
     """One batch: input_ids, attention_mask and labels, each int64 of shape (batch, longest).
 
     Padding is on the right. pad_token_id: any token id, because the masks hide it.
-    Raises ValueError for an empty batch.
+    Raises ValueError for an empty batch, TypeError for anything but tokenized examples and an id.
 
     >>> short, long = TokenizedExample((5,), (5,)), TokenizedExample((6, 7), (-100, 7))
     >>> batch = collate([short, long], pad_token_id=0)
@@ -27,6 +28,16 @@ def collate(examples: Sequence[TokenizedExample], pad_token_id: int) -> dict[str
     """
     if not examples:
         raise ValueError("a batch needs at least one example, got 0")
+    if wrong := [each for each in examples if not isinstance(each, TokenizedExample)]:
+        raise TypeError(
+            f"examples must be TokenizedExamples, got {wrong[0]!r:.80}; "
+            "call tokenize_example(example, tokenizer) first"
+        )
+    if isinstance(pad_token_id, bool) or not isinstance(pad_token_id, int):
+        raise TypeError(
+            f"pad_token_id must be a token id, got {pad_token_id!r:.80}; if the tokenizer has no "
+            "pad token, give another id, such as tokenizer.eos_token_id"
+        )
     longest = max(len(example.input_ids) for example in examples)
 
     def padded(rows: list[tuple[int, ...]], fill: int) -> Tensor:
@@ -49,16 +60,17 @@ def batches(
     """Collated batches that contain every example once; the last batch may be smaller.
 
     seed: shuffles the examples, the same way for the same seed; None keeps the given order.
-    Raises ValueError for no examples or a batch_size below 1.
+    Raises ValueError for no examples or a batch_size that is not an integer of at least 1; other
+    errors as for `collate`.
 
     >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
     >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0)]
     [2, 2, 1]
     """
-    if not examples or batch_size < 1:
-        raise ValueError(
-            f"got {len(examples)} examples and batch_size {batch_size}; both must be at least 1"
-        )
+    examples = list(examples)
+    if not examples:
+        raise ValueError("a batch needs at least one example, got 0")
+    require_integer(batch_size, "batch_size")
     order = list(range(len(examples)))
     if seed is not None:
         generator = torch.Generator().manual_seed(seed)

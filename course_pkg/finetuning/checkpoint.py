@@ -19,6 +19,24 @@ from course_pkg.finetuning.history import History
 FORMAT = 1
 
 
+def check_path(path: str | os.PathLike) -> None:
+    """Make the folder of a new checkpoint; raise OSError now, not after the steps, if that fails.
+
+    >>> check_path("/")
+    Traceback (most recent call last):
+    ...
+    IsADirectoryError: the checkpoint / is a folder: give a file in it, such as /run.pt
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"the checkpoint {path} is a folder: give a file in it, such as {path / 'run.pt'}"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"the folder of the checkpoint {path} is not writable: give another")
+
+
 def save_checkpoint(
     path: str | os.PathLike,
     model: nn.Module,
@@ -66,8 +84,12 @@ def load_checkpoint(
         state = torch.load(path, map_location="cpu", weights_only=True)
         if state["format"] != FORMAT:
             raise ValueError(f"{path} has format {state['format']}, expected {FORMAT}")
-    except (OSError, RuntimeError, pickle.PickleError, EOFError, KeyError, TypeError) as error:
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged or not a checkpoint: {error}") from error
+    except pickle.PickleError as error:  # torch's message advises to load it unsafely
+        raise ValueError(
+            f"{path} is damaged or not a checkpoint: use a file that train(checkpoint=...) wrote"
+        ) from error
     changed = [key for key, value in settings.items() if state["settings"].get(key) != value]
     if changed:
         was = ", ".join(f"{k}={state['settings'].get(k)!r}, now {settings[k]!r}" for k in changed)

@@ -7,8 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from course_pkg.metrics.arguments import require_integer, require_number
+
 Schedule = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+COUNTS = ("steps", "accumulation", "warmup_steps", "seed", "evaluate_every", "checkpoint_every")
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class TrainConfig:
     `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
     precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU. seed: for order and dropout.
     evaluate_every, checkpoint_every: in steps; 0 means only after the last step.
-    Raises ValueError for a setting out of range.
+    Raises ValueError for a setting out of range, TypeError for one that is not a number.
 
     >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule
     'linear'
@@ -43,9 +46,11 @@ class TrainConfig:
         bounds = {"steps": 1, "accumulation": 1, "warmup_steps": 0, "weight_decay": 0}
         bounds |= {"learning_rate": 0, "evaluate_every": 0, "checkpoint_every": 0}
         for name, least in bounds.items():
-            if not least <= getattr(self, name) < math.inf:
+            if not least <= require_number(getattr(self, name), name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not self.max_grad_norm > 0:
+        for name in COUNTS:
+            require_integer(getattr(self, name), name, bounds.get(name, 0))
+        if not require_number(self.max_grad_norm, "max_grad_norm") > 0:
             raise ValueError(f"max_grad_norm must be above 0 (or inf), got {self.max_grad_norm}")
         for name, choices in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
             if getattr(self, name) not in choices:

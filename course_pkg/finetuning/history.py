@@ -4,6 +4,7 @@ Chapter: adapters/lora-training.
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,9 @@ class History:
 
     @property
     def tokens_per_second(self) -> float:
-        """Target tokens per second of wall time, over all steps."""
+        """Target tokens per second of wall time, over all steps; NaN before the first step."""
+        if not self.steps:
+            return math.nan
         return sum(r.tokens for r in self.steps) / sum(r.seconds for r in self.steps)
 
     def to_json(self) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.lm.datasets import Example
+from course_pkg.metrics.arguments import require_string
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -29,11 +30,22 @@ class TokenizedExample:
 def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> TokenizedExample:
     """Prompt and answer as token ids, with labels only on the answer and its end token.
 
+    Raises TypeError unless example is an Example whose prompt and response are strings, ValueError
+    if the tokenizer has no end token or no chat template.
+
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> tokenized = tokenize_example(Example("1", "any", "Hi", "Yo"), tiny_tokenizer())
     >>> tokenized.labels[-4:]
     (-100, 89, 111, 258)
     """
+    if not isinstance(example, Example):
+        raise TypeError(
+            f"example must be an Example, got {example!r:.80}; "
+            "write Example(id, topic, prompt, response)"
+        )
+    require_string(example.response, "response")
+    if tokenizer.eos_token_id is None:
+        raise ValueError("the tokenizer has no end token; set tokenizer.eos_token")
     prompt = tokenizer(chat_prompt(example.prompt, tokenizer), add_special_tokens=False).input_ids
     answer = tokenizer(example.response, add_special_tokens=False).input_ids
     answer = [*answer, tokenizer.eos_token_id]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from course_pkg.adapters.injection import lora_layers, trainable_parameters
-from course_pkg.finetuning.checkpoint import load_checkpoint, save_checkpoint
+from course_pkg.finetuning.checkpoint import check_path, load_checkpoint, save_checkpoint
 from course_pkg.finetuning.config import Precision, TrainConfig, learning_rate_at
 from course_pkg.finetuning.history import Evaluation, History, StepRecord
 from course_pkg.finetuning.masking import IGNORE_INDEX
@@ -44,10 +44,16 @@ def train(
     The loss of a step is the mean over all target tokens of its batches. The mean of the batches'
     means would give tokens in short batches more weight than tokens in long ones.
     The caller's random state does not change. Raises ValueError for no data, no targets or
-    nothing to train, RuntimeError if adapters are merged, FloatingPointError if a loss or a
-    gradient is not finite (fp16 skips such a gradient and lowers its scale).
+    nothing to train, TypeError for arguments of other types, RuntimeError if adapters are merged,
+    OSError if the checkpoint can't be written (before the first step, if that is known then),
+    FloatingPointError if a loss or a gradient is not finite (fp16 skips such a gradient and lowers
+    its scale).
     Source: Loshchilov & Hutter 2019 (AdamW).
     """
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"config must be a TrainConfig, got {config!r:.80}")
+    if not (evaluate is None or callable(evaluate)):
+        raise TypeError(f"evaluate must be a function of the model, got {evaluate!r:.80}")
     parameters = trainable_parameters(model)
     if not parameters:
         raise ValueError("no parameter requires a gradient; inject an adapter or unfreeze some")
@@ -57,6 +63,8 @@ def train(
     dtype = _autocast_dtype(config.precision, device)
     if dtype is torch.float16 and any(p.dtype is torch.float16 for p in parameters.values()):
         raise ValueError("fp16 training needs its trainable parameters in fp32; convert them first")
+    if checkpoint is not None:
+        check_path(checkpoint)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
     optimizer = torch.optim.AdamW(_decay_groups(parameters, config.weight_decay))
     settings = {
@@ -156,6 +164,8 @@ def _stream(batches: Iterable[Batch], config: TrainConfig, start: int) -> Iterat
         raise TypeError(
             "batches must be repeatable (a list, a DataLoader), got a one-time iterator"
         )
+    if not isinstance(batches, Iterable):
+        raise TypeError(f"batches must be a list or a DataLoader, got {batches!r:.80}")
     if not (hasattr(batches, "__getitem__") and hasattr(batches, "__len__")):
         endless = itertools.chain.from_iterable(_epochs(batches))
         yield from itertools.islice(endless, start, None)
@@ -181,7 +191,11 @@ def _epochs(batches: Iterable[Batch]) -> Iterator[Iterable[Batch]]:
 
 def _evaluate(model: nn.Module, evaluate: Callable[[nn.Module], float]) -> float:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
-        return float(evaluate(model.eval()))
+        value = evaluate(model.eval())
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"evaluate must return a number, got {value!r:.80}") from error
 
 
 def _decay_groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict]:

@@ -1,4 +1,4 @@
-"""Argument checks that the metrics share: a text must be a string, and a list must be a list.
+"""Argument checks that modules share: a text must be a string, and a list must be a list.
 
 In Python a string is also a sequence of strings. A text in place of a list, or a list in place
 of a text, would be scored letter by letter, and the result would look valid. The metrics
@@ -72,4 +72,21 @@ def require_integer(value: Any, name: str, least: int = 1) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return value
+
+
+def require_number(value: Any, name: str) -> float:
+    """Return the value if it is an integer or a float, which may be infinite or NaN.
+
+    Raises TypeError for anything else; True and False are not accepted.
+
+    >>> require_number(1e-3, "learning_rate")
+    0.001
+    >>> require_number("1e-3", "learning_rate")
+    Traceback (most recent call last):
+    ...
+    TypeError: learning_rate must be a number, got '1e-3'
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r:.80}")
     return value

@@ -267,6 +267,8 @@ def test_tables_show_every_part_and_the_assumptions():
         (lambda c: estimate_memory(c, activations="none"), ValueError, "activations must be one"),
         (lambda c: estimate_memory(c, batch_size=0), ValueError, "must be at least 1, got 0"),
         (lambda c: estimate_memory(c, sequence_length=1.5), ValueError, "must be at least 1"),
+        (lambda c: count_parameters(c, "lora", 8), ValueError, "needs a LoRAConfig, got 8"),
+        (lambda c: activation_bytes("llama", 1, 1), ValueError, "str lacks one of hidden_size"),
     ],
 )
 def test_an_invalid_argument_says_what_is_expected(call, error, says):

@@ -220,6 +220,23 @@ def test_an_invalid_weighted_adapter_is_refused(adapted, names, weights, new):
     assert adapter_names(adapted) == ["law", "poetry"]
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda m: inject_lora(load("tiny"), LoRAConfig()), "an nn.Module, got LoadedModel"),
+        (lambda m: trainable_parameters("tiny"), "model must be an nn.Module, got str"),
+        (lambda m: inject_lora(m, {"rank": 8}), "config must be a LoRAConfig, got {'rank': 8}"),
+        (lambda m: inject_lora(m, LoRAConfig(), generator=7), "must be a torch.Generator"),
+        (lambda m: add_weighted_adapter(m, "law", [1.0], "mix"), "put it into"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named_and_the_model_stays_as_it_was(model, call, says):
+    with pytest.raises(TypeError, match=says):
+        call(model)
+    assert not lora_layers(model)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_gradient_checkpointing_gives_the_same_gradients(model, reentrant):
     inject_lora(model, LoRAConfig(rank=2))

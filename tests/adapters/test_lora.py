@@ -340,7 +340,9 @@ def test_the_layer_computes_the_same_on_a_gpu():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"rank": 0}, "rank must be at least 1, got 0"),
+        ({"rank": 0}, "rank must be an integer of at least 1, got 0"),
+        ({"rank": 2.5}, "rank must be an integer of at least 1, got 2.5"),
+        ({"rank": "8"}, "rank must be an integer of at least 1, got '8'"),
         ({"rank": -4}, "got -4"),
         ({"alpha": 0}, "alpha must be positive and finite, got 0"),
         ({"alpha": float("nan")}, "alpha must be positive and finite"),
@@ -353,6 +355,20 @@ def test_the_layer_computes_the_same_on_a_gpu():
 )
 def test_a_value_out_of_range_is_refused(arguments, says):
     with pytest.raises(ValueError, match=says):
+        LoRAConfig(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"alpha": "16"}, "alpha must be a number, got '16'"),
+        ({"dropout": None}, "dropout must be a number, got None"),
+        ({"target_modules": None}, "target_modules must be a string or strings, got None"),
+        ({"target_modules": [1]}, r"target_modules must be a string or strings, got \[1\]"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(arguments, says):
+    with pytest.raises(TypeError, match=says):
         LoRAConfig(**arguments)
 
 

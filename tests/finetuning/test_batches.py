@@ -72,12 +72,24 @@ def test_without_a_seed_the_order_is_kept():
     assert list(kept) == list(range(10))
 
 
-@pytest.mark.parametrize(("examples", "size"), [([], 4), (SINGLES, 0)])
-def test_no_examples_or_a_zero_batch_size_is_an_error(examples, size):
-    with pytest.raises(
-        ValueError, match=re.escape(f"got {len(examples)} examples and batch_size {size}")
-    ):
+@pytest.mark.parametrize(
+    ("examples", "size", "says"),
+    [
+        ([], 4, "at least one example, got 0"),
+        (SINGLES, 0, "batch_size must be an integer of at least 1, got 0"),
+        (SINGLES, 2.5, "batch_size must be an integer of at least 1, got 2.5"),
+    ],
+)
+def test_no_examples_or_an_invalid_batch_size_is_an_error(examples, size, says):
+    with pytest.raises(ValueError, match=says):
         batches(examples, size, 0)
+
+
+def test_examples_that_are_not_tokenized_and_a_missing_pad_token_are_refused():
+    with pytest.raises(TypeError, match=re.escape("call tokenize_example(example, tokenizer)")):
+        batches(load_examples()[:2], 2, 0)
+    with pytest.raises(TypeError, match="pad_token_id must be a token id, got None; if the token"):
+        batches(SINGLES, 2, None)  # even if these examples need no padding
 
 
 def test_an_empty_batch_is_refused():

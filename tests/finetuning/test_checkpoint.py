@@ -88,5 +88,9 @@ def test_a_file_that_is_not_a_checkpoint_is_refused(tmp_path, batches):
     torch.save({"weights": {}}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="not a checkpoint"):
         train(adapted(), batches, SETTINGS, resume_from=tmp_path / "other.pt")
+    (tmp_path / "text.pt").write_text("loss,step")
+    with pytest.raises(ValueError, match=r"use a file that train\(.*\) wrote") as caught:
+        train(adapted(), batches, SETTINGS, resume_from=tmp_path / "text.pt")
+    assert "weights_only" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match="no checkpoint at"):
         train(adapted(), batches, SETTINGS, resume_from=tmp_path / "nowhere.pt")

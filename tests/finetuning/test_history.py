@@ -1,5 +1,7 @@
 """The record of a run: its plot and its JSON."""
 
+import math
+
 import matplotlib as mpl
 import pytest
 
@@ -27,6 +29,7 @@ def test_text_that_is_not_a_history_is_refused(text):
 
 def test_throughput_is_tokens_over_seconds():
     assert HISTORY.tokens_per_second == 300 / 0.75
+    assert math.isnan(History().tokens_per_second)
 
 
 def test_the_plot_shows_both_curves_on_the_axes_it_is_given():

@@ -21,6 +21,21 @@ def test_the_prompt_is_masked_and_the_end_token_is_not():
     assert TOKENIZER.decode(answer) == "Because 中.<|im_end|>"
 
 
+@pytest.mark.parametrize(
+    "example", [{"prompt": "Why?", "response": "So."}, "Why?", Example("1", "any", "Why?", None)]
+)
+def test_what_is_not_an_example_of_strings_is_refused(example):
+    with pytest.raises(TypeError, match=r"must be (an Example|a string), got"):
+        tokenize_example(example, TOKENIZER)
+
+
+def test_a_tokenizer_without_an_end_token_is_refused():
+    endless = tiny_tokenizer()
+    endless.eos_token = None
+    with pytest.raises(ValueError, match="the tokenizer has no end token"):
+        tokenize_example(Example("1", "any", "Why?", "So."), endless)
+
+
 @pytest.mark.model
 def test_training_tokens_equal_those_of_smollm2s_chat_template(smollm2):
     tokenizer = smollm2.tokenizer

@@ -347,11 +347,33 @@ def test_merged_adapters_are_not_trained():
         ({"input_ids": 1}, TypeError, "got a single batch"),
         ([{"input_ids": torch.ones(1, 3).long()}], ValueError, 'includes "labels"'),
         ([torch.ones(1, 3)], ValueError, "a batch must be a dict of tensors"),
+        (None, TypeError, "batches must be a list or a DataLoader, got None"),
     ],
 )
 def test_invalid_data_is_an_error(batches, error, says):
     with pytest.raises(error, match=says):
         train(adapted(), batches, config(2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"config": {"steps": 2}}, TypeError, "config must be a TrainConfig, got {'steps': 2}"),
+        ({"evaluate": 0.5}, TypeError, "evaluate must be a function of the model, got 0.5"),
+        ({"evaluate": lambda model: None}, TypeError, "evaluate must return a number, got None"),
+        ({"checkpoint": "/"}, IsADirectoryError, "the checkpoint / is a folder"),
+        ({"checkpoint": "/dev/null/run.pt"}, OSError, "/dev/null"),
+        ({"model": ("model", "tokenizer")}, TypeError, "model must be an nn.Module, got tuple"),
+    ],
+)
+def test_an_invalid_argument_is_an_error(changes, error, says):
+    model = adapted()
+    before = [parameter.clone() for parameter in model.parameters()]
+    arguments = {"model": model, "batches": make_batches(2), "config": config(1)} | changes
+    with pytest.raises(error, match=says):
+        train(**arguments)
+    if "return" not in says:  # known before the first step
+        assert all(map(torch.equal, model.parameters(), before))
 
 
 def test_a_loss_that_is_not_finite_names_the_step_and_batch():
@@ -383,6 +405,9 @@ def test_a_gradient_that_is_not_finite_names_the_step():
     [
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"accumulation": 0}, "accumulation must be at least 1"),
+        ({"steps": 2.5}, "steps must be an integer of at least 1, got 2.5"),
+        ({"warmup_steps": 0.1}, "warmup_steps must be an integer of at least 0, got 0.1"),
+        ({"seed": "a"}, "seed must be an integer of at least 0, got 'a'"),
         ({"learning_rate": -1e-3}, "learning_rate must be at least 0"),
         ({"learning_rate": math.nan}, "learning_rate must be"),
         ({"warmup_steps": -1}, "warmup_steps"),
@@ -395,6 +420,12 @@ def test_a_gradient_that_is_not_finite_names_the_step():
 def test_an_invalid_setting_says_what_is_expected(changes, says):
     with pytest.raises(ValueError, match=says):
         TrainConfig(**{"steps": 1} | changes)
+
+
+@pytest.mark.parametrize("name", ["steps", "learning_rate", "max_grad_norm"])
+def test_a_setting_that_is_not_a_number_is_refused(name):
+    with pytest.raises(TypeError, match=f"{name} must be a number, got '1e-3'"):
+        TrainConfig(**{"steps": 1} | {name: "1e-3"})
 
 
 def test_the_progress_bar_counts_steps(capsys):
