@@ -12,6 +12,7 @@ Chapter: metrics/bertscore.
 """
 
 import copy
+import os
 from collections.abc import Callable, Iterator, Sequence
 from importlib import util
 from pathlib import Path
@@ -89,6 +90,8 @@ def load_encoder(
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ValueError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
     target = pick_device(device)
+    if not isinstance(name, str | os.PathLike):
+        raise TypeError(f"name must be a string or a path, got {name!r}")
     if name == NAME:
         folder, fix = encoder_folder(), f"install it again:  {INSTALL} --force-reinstall"
     elif name and (folder := Path(name).expanduser()).is_dir():
@@ -172,6 +175,8 @@ def check_layer(encoder: Encoder, layer: int | None) -> int:
     >>> check_layer(load_encoder(), None)
     6
     """
+    if not isinstance(encoder, Encoder):
+        raise TypeError(f"encoder must come from load_encoder(name), got {encoder!r:.80}")
     if layer is None:
         return encoder.layers
     if isinstance(layer, bool) or not isinstance(layer, int):

@@ -9,6 +9,7 @@ Chapter: setup.
 """
 
 import difflib
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +34,7 @@ class LoadedModel(NamedTuple):
 
 
 def load(
-    name: str = smollm2.NAME,
+    name: str | os.PathLike = smollm2.NAME,
     *,
     device: str | torch.device | None = None,
     dtype: torch.dtype = torch.float32,
@@ -45,7 +46,8 @@ def load(
     device: None means the CPU, "auto" means a GPU if there is one.
     dtype: floating-point type of the weights. seed: for the weights of "tiny".
     Raises ModelError with a one-line message: unknown name, missing package, corrupt file, full
-    disk, unreachable hub, unavailable device; ValueError if dtype is not floating-point.
+    disk, unreachable hub, unavailable device; ValueError if dtype is not floating-point; TypeError
+    if name is not a string or a path.
 
     >>> model, tokenizer = load("tiny")
     >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
@@ -53,6 +55,7 @@ def load(
     """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ValueError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
+    name = _checked(name)
     target = pick_device(device)
     if name == "tiny":
         from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
@@ -69,7 +72,7 @@ def load(
     return LoadedModel(model.to(target).eval(), tokenizer)
 
 
-def prepare(name: str = smollm2.NAME) -> Path | None:
+def prepare(name: str | os.PathLike = smollm2.NAME) -> Path | None:
     """Make a model ready for use without a network; return its folder, None for "tiny".
 
     Raises ModelError as `load` does.
@@ -77,6 +80,7 @@ def prepare(name: str = smollm2.NAME) -> Path | None:
     >>> prepare("tiny") is None
     True
     """
+    name = _checked(name)
     if name == "tiny":
         return None
     if name == smollm2.NAME:
@@ -172,6 +176,15 @@ def _read(name: str, dtype: torch.dtype, *, local_files_only: bool) -> LoadedMod
             name, dtype=dtype, local_files_only=local_files_only
         )
     return LoadedModel(model, tokenizer)
+
+
+def _checked(name: str | os.PathLike) -> str:
+    if not isinstance(name, str | os.PathLike):
+        raise TypeError(
+            f"name must be a string or a path, got {name!r:.80}: give one of {', '.join(NAMES)}, "
+            'a hub id ("owner/model"), or a folder'
+        )
+    return os.fspath(name)
 
 
 def _unknown(name: str) -> UnknownModelError:

@@ -55,8 +55,9 @@ class SynonymSets:
     def __init__(self, sets: Iterable[Iterable[str]]) -> None:
         self._senses: dict[str, set[int]] = {}
         for number, group in enumerate(sets):
-            words = [group] if isinstance(group, str) else list(group)
-            if isinstance(group, str) or not all(isinstance(word, str) for word in words):
+            collection = isinstance(group, Iterable) and not isinstance(group, str)
+            words = list(group) if collection else []
+            if not collection or not all(isinstance(word, str) for word in words):
                 raise TypeError(
                     "each set of synonyms must be a collection of words, such as "
                     f'{{"car", "automobile"}}, got {group!r:.80}'

@@ -9,6 +9,7 @@ import torch
 
 from course_pkg.lm import load as load_module
 from course_pkg.lm import smollm2
+from course_pkg.lm.encoder import load_encoder
 from course_pkg.lm.errors import (
     CorruptModelError,
     MissingPackageError,
@@ -31,6 +32,14 @@ def test_the_error_for_an_unknown_name_lists_the_names(name):
         load(name)
     message = one_line(raised)
     assert "smollm2-135m, tiny" in message and "folder" in message
+
+
+def test_a_name_may_be_a_path_and_another_type_is_refused(tmp_path):
+    with pytest.raises(UnknownModelError, match="nowhere"):
+        load(tmp_path / "nowhere")
+    for call in (load, prepare, load_encoder):
+        with pytest.raises(TypeError, match="name must be a string or a path, got None"):
+            call(None)
 
 
 def test_a_misspelled_name_gets_a_suggestion():

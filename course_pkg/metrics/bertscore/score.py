@@ -24,7 +24,12 @@ import torch
 from torch import Tensor
 
 from course_pkg.lm.encoder import Encoder, check_layer, load_encoder, token_vectors
-from course_pkg.metrics.arguments import require_string
+from course_pkg.metrics.arguments import (
+    require_integer,
+    require_number,
+    require_string,
+    text_list,
+)
 from course_pkg.metrics.bertscore.matching import (
     IdfWeights,
     idf_of,
@@ -93,8 +98,13 @@ def bert_score(
         raise ValueError(f'multi must be "best" or "each", got {multi!r}')
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
-    if rescale is not None and not all(-1 <= value < 1 for value in rescale):
-        raise ValueError(f"rescale must contain values from -1 to below 1, got {rescale}")
+    if rescale is not None:
+        if not isinstance(rescale, tuple) or len(rescale) != 3:
+            raise TypeError(f"rescale must be a Baseline of three numbers, got {rescale!r:.80}")
+        if not all(-1 <= require_number(value, "a baseline") < 1 for value in rescale):
+            raise ValueError(f"rescale must contain values from -1 to below 1, got {rescale}")
+    if not isinstance(idf, bool | IdfWeights):
+        raise TypeError(f"idf must be True, False or IdfWeights, got {idf!r:.80}")
     encoder = load_encoder() if encoder is None else encoder
     layer = check_layer(encoder, layer)
     pairs = [(h, r) for h, group in zip(hypotheses, groups, strict=True) for r in group]
@@ -145,8 +155,10 @@ def estimate_baseline(
     >>> 0 < base.f1 < 1
     True
     """
-    different = list(dict.fromkeys(sentences))
-    if len(different) < 2 or pairs < 1:
+    if isinstance(sentences, str):
+        raise TypeError(f"sentences must be a list of strings, got {sentences!r:.80}")
+    different = list(dict.fromkeys(text_list(sentences, "sentence")))
+    if len(different) < 2 or require_integer(pairs, "pairs", 0) < 1:
         raise ValueError(
             "a baseline needs at least 2 different sentences and 1 pair, "
             f"got {len(different)} and {pairs}"

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from course_pkg.metrics.arguments import require_string
-from course_pkg.metrics.bleu.signature import checked_smooth_value, signature
+from course_pkg.metrics.bleu.signature import check_counts, checked_smooth_value, signature
 from course_pkg.metrics.ngrams import count, count_matches, maximum_counts
 from course_pkg.metrics.tokenizers import tokenizer
 
@@ -69,8 +69,8 @@ def bleu_from_counts(
     "add-k" adds smooth_value (1) to matches and totals of all orders above 1. The score
     is always 0 if nothing matches at all.
     effective_order: leave out orders for which the hypotheses are too short.
-    Raises ValueError for an unknown smoothing, for a smooth_value that is negative or a
-    floor above 1, and for a smooth_value with a smoothing that has none.
+    Raises ValueError for impossible counts, for an unknown smoothing, for a smooth_value that is
+    negative or a floor above 1, and for a smooth_value with a smoothing that has none.
     Source: Papineni et al. 2002, section 2.3; Chen and Cherry 2014, whose smoothings 1, 2
     and 3 are "floor", "add-k" (from Lin and Och 2004) and "exp".
 
@@ -78,6 +78,7 @@ def bleu_from_counts(
     >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
     0.1316
     """
+    check_counts(matches, totals, hypothesis_length, reference_length)
     k = checked_smooth_value(smoothing, smooth_value)
     precisions, found = _smoothed_precisions(matches, totals, smoothing, k)
     order = found if effective_order else len(matches)

@@ -7,6 +7,7 @@ Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores". Chapter: metri
 """
 
 import math
+from collections.abc import Sequence
 
 from course_pkg import __version__
 
@@ -34,6 +35,26 @@ def checked_smooth_value(smoothing: str, value: float | None) -> float:
             f"smooth_value must be at most 1 (a whole match) with smoothing 'floor', got {value!r}"
         )
     return value
+
+
+def check_counts(matches: Sequence[int], totals: Sequence[int], *lengths: int) -> None:
+    """Raise ValueError unless there are 0 to `total` matches of each order, and lengths >= 0.
+
+    >>> check_counts([4, 2], [5], 5, 6)
+    Traceback (most recent call last):
+    ...
+    ValueError: matches and totals must have one count per order, got [4, 2] and [5]
+    """
+    if len(matches) != len(totals) or not len(matches):
+        raise ValueError(
+            f"matches and totals must have one count per order, got {matches} and {totals}"
+        )
+    if not all(0 <= match <= total for match, total in zip(matches, totals, strict=True)):
+        raise ValueError(
+            f"each order must have from 0 to all of its n-grams matched, got {matches} of {totals}"
+        )
+    if not all(length >= 0 for length in lengths):
+        raise ValueError(f"lengths must be at least 0, got {lengths}")
 
 
 def signature(

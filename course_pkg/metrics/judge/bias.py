@@ -150,6 +150,8 @@ def position_bias(judge: Judge, pairs: Sequence[Pair], *, seed: int = 0) -> Posi
     """
     if not pairs:
         raise ValueError("pairs is empty; give at least one Pair(question, first, second)")
+    if isinstance(pairs, Pair) or not all(isinstance(pair, Pair) for pair in pairs):
+        raise TypeError(f"pairs must be a list of Pair(question, first, second), got {pairs!r:.80}")
     verdicts = []
     for pair in pairs:
         shown_first = prefer_first(judge, pair.question, pair.first, pair.second, seed=seed)

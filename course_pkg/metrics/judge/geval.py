@@ -141,8 +141,13 @@ def ask(
     method: "probabilities" reads them from the model; "samples" draws that many answers,
     with the given temperature and seed, and counts them; "auto" uses probabilities if the
     judge has them.
-    Raises JudgeError if all options have probability 0, or no sample is an option.
+    Raises JudgeError if all options have probability 0, or no sample is an option; TypeError or
+    ValueError for another judge, options that are not different, or another method.
     """
+    if not hasattr(judge, "option_probabilities") or not hasattr(judge, "write"):
+        raise TypeError(f"judge must be a judge, such as LocalJudge(*load()), got {judge!r:.80}")
+    if isinstance(options, str) or len(set(options)) < max(1, len(options)):
+        raise ValueError(f"options must be a list of different strings, got {options!r:.80}")
     methods = ("auto", "probabilities", "samples")
     if method not in methods:
         raise ValueError(f"method must be one of {', '.join(methods)}, got {method!r}")

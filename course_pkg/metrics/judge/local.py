@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from course_pkg.metrics.arguments import require_number
 from course_pkg.metrics.judge.geval import JudgeError
 
 Spelling = tuple[int, ...]  # the tokens of one spelling of an option
@@ -104,7 +105,12 @@ class LocalJudge:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """Return n answers that continue `start`; temperature 0 is greedy: all are equal."""
+        """Return n answers that continue `start`; temperature 0 is greedy: all are equal.
+
+        Raises ValueError unless the temperature is a finite number of at least 0.
+        """
+        if not 0 <= require_number(temperature, "temperature") < math.inf:
+            raise ValueError(f"temperature must be at least 0 and finite, got {temperature}")
         ids = self._encode(self._text(prompt, start))
         self._check_length(len(ids), max_tokens)
         rows = n if temperature > 0 else 1

@@ -9,7 +9,7 @@ Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human A
 Chapter: metrics/judge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from course_pkg.metrics.arguments import require_string
@@ -40,7 +40,7 @@ class JudgeTask:
             require_text(getattr(self, field), field)
         if self.steps is not None:
             require_text(self.steps, "steps")
-        scores = tuple(self.scores)
+        scores = tuple(self.scores) if isinstance(self.scores, Iterable) else (None,)
         if any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in scores):
             raise TypeError(f"scores must be integers of at least 0, got {self.scores!r}")
         if len(scores) < 2 or list(scores) != sorted(set(scores)):
@@ -71,7 +71,7 @@ def build_prompt(task: JudgeTask, texts: Mapping[str, str]) -> str:
     """Build the prompt of G-Eval up to the form: task and criteria, steps, texts with titles.
 
     texts: title to text, in the order in which they are shown; a reference is also such a text.
-    Raises ValueError if there is no text or one is empty.
+    Raises ValueError if there is no text or one is empty, TypeError for arguments of other types.
     Source: Liu et al. 2023, figure 1.
 
     >>> task = JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3))
@@ -86,6 +86,13 @@ def build_prompt(task: JudgeTask, texts: Mapping[str, str]) -> str:
     <BLANKLINE>
     Evaluation form (scores ONLY):
     """
+    if not isinstance(task, JudgeTask):
+        raise TypeError(f"task must be a JudgeTask, got {task!r:.80}")
+    if not isinstance(texts, Mapping):
+        raise TypeError(
+            'texts must be a dict of title and text, such as {"Summary": "..."}, '
+            f"got {texts!r:.80}"
+        )
     if not texts:
         raise ValueError('texts is empty; give at least one, such as {"Summary": "..."}')
     parts = [task.introduction, f"Evaluation criteria:\n{task.label} {task.criteria}"]

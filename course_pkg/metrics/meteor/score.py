@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from course_pkg.metrics.arguments import text_list
+from course_pkg.metrics.arguments import require_number, text_list
 from course_pkg.metrics.meteor.alignment import STAGES, Match, best_alignment, match_candidates
 from course_pkg.metrics.tokenizers import tokenize as split_words
 from course_pkg.metrics.wordnet import Synonyms, SynonymSets, open_wordnet
@@ -51,11 +51,13 @@ class MeteorParameters:
 
     def __post_init__(self) -> None:
         shares = {"alpha": self.alpha, "gamma": self.gamma, "delta": self.delta or 0.0}
+        if len(self.weights) != len(STAGES):
+            raise ValueError(f"weights must be one for each of {STAGES}, got {self.weights}")
         shares |= dict(zip(STAGES, self.weights, strict=True))
         for name, value in shares.items():
-            if not 0 <= value <= 1:
+            if not 0 <= require_number(value, name) <= 1:
                 raise ValueError(f"{name} must be between 0 and 1, got {value}")
-        if not self.beta > 0:
+        if not require_number(self.beta, "beta") > 0:
             raise ValueError(f"beta must be above 0, got {self.beta}")
 
 
@@ -126,7 +128,7 @@ def meteor(
     (6, 3, 0.9375)
     """
     parameters = _parameters(version)
-    if isinstance(function_words, str):
+    if isinstance(function_words, str) or not isinstance(function_words, Collection):
         raise TypeError(f"function_words must be a set of words, got {function_words!r:.80}")
     texts = [
         tuple(split_words(text, tokenize))
@@ -200,6 +202,8 @@ def _source(synonyms: str | Synonyms | Iterable[Iterable[str]] | None) -> Synony
         raise ValueError(f'synonyms must be "wordnet", sets of words or None, got {synonyms!r}')
     if synonyms is None or hasattr(synonyms, "senses"):
         return synonyms
+    if not isinstance(synonyms, Iterable):
+        raise TypeError(f'synonyms must be "wordnet", sets of words or None, got {synonyms!r:.80}')
     return SynonymSets(synonyms)
 
 

@@ -84,6 +84,10 @@ class NGramModel:
         >>> model.probability("a") == (2 + 1) / (6 + 5)
         True
         """
+        if isinstance(history, str):
+            raise TypeError(
+                f"history must be a list of tokens, got {history!r:.80}; split it first"
+            )
         token = token if token in self.vocabulary else UNKNOWN
         known = [t if t in self.vocabulary or t == START else UNKNOWN for t in history]
         past = [START] * (self.order - 1) + known

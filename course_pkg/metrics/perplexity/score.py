@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from course_pkg.metrics.arguments import text_list
+from course_pkg.metrics.arguments import require_integer, text_list
 from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
 from course_pkg.metrics.perplexity.token_scores import PaddingSide, token_log_probs
 
@@ -77,9 +77,10 @@ def perplexity(
     tokenizer's BOS before each text, a number puts that token id there; with False, the first
     token of each text is unscored, and the result counts it as such.
     An empty text, and a single token without a BOS, add nothing.
-    Raises TypeError for texts that are not strings. Raises ValueError if there is no token to
-    score, for a text longer than max_length without a stride, for a stride outside 1 to
-    max_length - 1, and for bos=True if the tokenizer has no BOS.
+    Raises TypeError for texts that are not strings, or if model or tokenizer is something else.
+    Raises ValueError if there is no token to score, for a text longer than max_length without a
+    stride, for a stride outside 1 to max_length - 1, for bos=True if the tokenizer has no BOS, and
+    for a tokenizer whose ids the model doesn't have.
     Source: Jelinek et al. 1977.
 
     >>> from course_pkg.lm.load import load
@@ -87,6 +88,11 @@ def perplexity(
     perplexity 2... over 13 tokens of 2 texts; ... bits per byte
     """
     texts = _check_texts(texts)
+    if not callable(tokenizer) or not hasattr(tokenizer, "bos_token_id"):
+        raise TypeError(
+            f"tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}: "
+            "pass *load(name), the model first"
+        )
     bos_id = _bos_id(tokenizer, bos)
     prefix = [] if bos_id is None else [bos_id]
     tokenized = tokenizer(texts, add_special_tokens=False, verbose=False).input_ids
@@ -126,7 +132,7 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
     Each token is scored once. The first window scores all its tokens except position 0.
     Each further window scores its last `stride` tokens (the last window may have fewer);
     the max_length - stride tokens before them are context only.
-    Raises ValueError unless 1 <= stride < max_length.
+    Raises ValueError for a negative length or other integers than 1 <= stride < max_length.
 
     >>> for window in windows(10, max_length=6, stride=3):
     ...     print(window)
@@ -134,7 +140,9 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
     Window(start=3, end=9, first=6)
     Window(start=6, end=10, first=9)
     """
-    if not isinstance(stride, int) or not 1 <= stride < max_length:
+    require_integer(length, "length", 0)
+    require_integer(max_length, "max_length", 2)
+    if isinstance(stride, bool) or not isinstance(stride, int) or not 1 <= stride < max_length:
         raise ValueError(
             f"stride must be from 1 to max_length - 1 = {max_length - 1}, got {stride}; "
             "every window needs some context"
@@ -202,7 +210,11 @@ def _context(model: nn.Module, max_length: int | None, stride: int | None) -> in
         if stride is not None and limit is None:
             raise ValueError("the model's config has no context length: give max_length too")
         return limit
-    if max_length < 2 or (limit is not None and max_length > limit):
+    if (
+        not isinstance(max_length, int)
+        or max_length < 2
+        or (limit is not None and max_length > limit)
+    ):
         upper = "" if limit is None else f" and at most {limit}, the model's context length"
-        raise ValueError(f"max_length must be at least 2{upper}, got {max_length}")
+        raise ValueError(f"max_length must be at least 2{upper}, got {max_length!r}")
     return max_length

@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_pkg.metrics.arguments import require_integer
+
 # The fixed cost of a forward pass (reading all weights, starting kernels), in tokens of a large
 # pass. Measured for SmolLM2 on a CPU; on an accelerator it is hundreds or thousands of tokens.
 PASS_COST = {"cpu": 20, "other": 1000}
@@ -75,8 +77,8 @@ def token_log_probs(
     it are context. pad_token_id: any id; the value of a pad does not matter. Returns, in the order
     of the sequences, fp32 tensors on the CPU of length max(0, len(sequence) - first).
     During the call the model is in evaluation mode; then the former modes are restored.
-    Raises ValueError for a model that is not causal, a batch_size or first below 1, another
-    padding side; FloatingPointError if a score is NaN.
+    Raises ValueError for a model that is not causal, ids outside its vocabulary, a batch_size or
+    first below 1, another padding side; FloatingPointError if a score is NaN.
 
     >>> from course_pkg.lm.load import load
     >>> scores = token_log_probs(load("tiny").model, [[65, 66, 67], [68, 69]])
@@ -85,8 +87,7 @@ def token_log_probs(
     """
     _check_causal(model)
     first = [1] * len(sequences) if first is None else list(first)
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+    require_integer(batch_size, "batch_size")
     if len(first) != len(sequences) or min(first, default=1) < 1:
         raise ValueError(
             f"first must contain one position of at least 1 for each of {len(sequences)} "
@@ -94,6 +95,7 @@ def token_log_probs(
         )
     if padding_side not in ("left", "right"):
         raise ValueError(f'padding_side must be "left" or "right", got {padding_side!r}')
+    _check_ids(sequences, _vocabulary(model))
     scores = [torch.empty(0)] * len(sequences)
     scored = [i for i, ids in enumerate(sequences) if len(ids) > first[i]]
     lengths = [len(sequences[i]) - 1 for i in scored]  # the last token is a target only
@@ -184,6 +186,17 @@ def _optional(model: nn.Module, positions: Tensor, columns: int) -> dict[str, ob
 def _vocabulary(model: nn.Module) -> int:
     config = model.config
     return (config.get_text_config() if hasattr(config, "get_text_config") else config).vocab_size
+
+
+def _check_ids(sequences: Sequence[Sequence[int]], vocabulary: int) -> None:
+    for number, ids in enumerate(sequences):
+        if isinstance(ids, str | int) or any(not isinstance(each, int) for each in ids):
+            raise TypeError(f"sequence {number} must be a list of token ids, got {ids!r:.80}")
+        if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
+            raise ValueError(
+                f"token ids must be from 0 to {vocabulary - 1}, but those of sequence {number} go "
+                f"from {min(ids)} to {max(ids)}: use the tokenizer that belongs to the model"
+            )
 
 
 def _check_causal(model: nn.Module) -> None:

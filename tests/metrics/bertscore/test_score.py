@@ -230,6 +230,23 @@ def test_invalid_options_raise_an_error_that_names_them(encoder, wrong):
         bert_score(["cat"], ["cat"], encoder, **wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rescale": 0.5}, {"rescale": (0.1,)}, {"idf": "yes"}, {"encoder": "minilm-l6"}],
+)
+def test_options_of_the_wrong_type_raise_an_error_that_names_them(encoder, wrong):
+    with pytest.raises(TypeError, match=f"{next(iter(wrong))} must"):
+        bert_score(["cat"], ["cat"], **{"encoder": encoder} | wrong)
+
+
+def test_a_baseline_of_one_text_or_of_tokens_raises_an_error(encoder):
+    for wrong in ("a cat sat", [1, 2], None):
+        with pytest.raises(TypeError, match=r"sentences? .*must be"):
+            estimate_baseline(wrong, encoder)
+    with pytest.raises(ValueError, match="pairs must be an integer"):
+        estimate_baseline(["a", "b"], encoder, pairs=1.5)
+
+
 def test_idf_needs_references(encoder):
     with pytest.raises(ValueError, match="at least one reference"):
         idf_weights([], encoder)

@@ -277,6 +277,22 @@ def test_an_invalid_option_raises_an_error(case):
         corpus_bleu(["a"], [["a"]], **options)
 
 
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (([1, 2], [3], 4, 4), "one count per order, got"),
+        (([], [], 4, 4), "one count per order, got"),
+        (([5], [3], 4, 4), "from 0 to all of its n-grams matched, got"),
+        (([-1], [3], 4, 4), "from 0 to all of its n-grams matched, got"),
+        (([float("nan")], [3], 4, 4), "from 0 to all of its n-grams matched, got"),
+        (([1], [2], -2, 2), "lengths must be at least 0"),
+    ],
+)
+def test_impossible_counts_raise_an_error(counts, message):
+    with pytest.raises(ValueError, match=message):
+        bleu_from_counts(*counts)
+
+
 def test_sentence_bleu_needs_a_string_and_a_list_of_strings():
     with pytest.raises(TypeError, match="references must be a list, got 'a b'"):
         sentence_bleu("a b", "a b")

@@ -147,6 +147,9 @@ def test_wordings_must_share_one_scale():
 def test_nothing_to_compare_raises_an_error():
     with pytest.raises(ValueError, match="pairs is empty"):
         position_bias(RuleJudge(prefers_good), [])
+    for wrong in ([("Why?", "x", "y")], Pair("Why?", "x", "y")):
+        with pytest.raises(TypeError, match="pairs must be a list of Pair"):
+            position_bias(RuleJudge(prefers_good), wrong)
     with pytest.raises(ValueError, match="answer B is empty"):
         position_bias(RuleJudge(prefers_good), [Pair("Why?", "x", " ")])
     with pytest.raises(ValueError, match="at least 2"):

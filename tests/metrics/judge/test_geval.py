@@ -158,6 +158,7 @@ def test_steps_are_written_from_the_task_only_and_stored_in_the_task():
         ({"scores": (1.0, 2.0)}, TypeError, "must be integers"),
         ({"scores": (True, 2)}, TypeError, "must be integers"),
         ({"scores": (-1, 2)}, TypeError, "at least 0"),
+        ({"scores": 5}, TypeError, "must be integers of at least 0, got 5"),
     ],
 )
 def test_an_invalid_task_raises_an_error(change, error, message):
@@ -178,6 +179,21 @@ def test_nothing_to_judge_raises_an_error(texts, error):
 def test_an_invalid_number_of_samples_raises_an_error(samples):
     with pytest.raises(ValueError, match="samples must be an integer of at least 1"):
         ask(Scripted(None, ["3"]), "prompt", "Score:", ["3", "4"], samples=samples)
+
+
+def test_another_judge_task_or_texts_raise_an_error():
+    judge = Scripted({"3": 1})
+    for wrong in (None, ("model", "tokenizer")):
+        with pytest.raises(TypeError, match=r"such as LocalJudge\(\*load\(\)\), got"):
+            g_eval(wrong, TASK, {"A": "a"})
+    with pytest.raises(TypeError, match="task must be a JudgeTask, got 'Truth'"):
+        g_eval(judge, "Truth", {"A": "a"})
+    for texts in ("a", ["a"], None):
+        with pytest.raises(TypeError, match="texts must be a dict of title and text"):
+            g_eval(judge, TASK, texts)
+    for options in ([], "AB", ["A", "A"]):
+        with pytest.raises(ValueError, match="options must be a list of different strings"):
+            ask(judge, "prompt", "Score:", options)
 
 
 def test_an_unknown_method_raises_an_error():

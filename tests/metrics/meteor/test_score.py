@@ -147,20 +147,32 @@ def test_invalid_inputs_raise_an_error_that_names_them():
         score("cat", "cat", version="2007")
     with pytest.raises(TypeError, match="version must be one of"):
         score("cat", "cat", version=2)
-    with pytest.raises(TypeError, match="function_words"):
-        score("cat", "cat", function_words="the")
+    for words in ("the", 5):
+        with pytest.raises(TypeError, match="function_words"):
+            score("cat", "cat", function_words=words)
     with pytest.raises(ValueError, match="tokenizer must be one of"):
         score("cat", "cat", tokenize="14a")
     with pytest.raises(ValueError, match="synonyms must be"):
         score("cat", "cat", synonyms="thesaurus")
-    with pytest.raises(TypeError, match="set of synonyms"):
-        score("cat", "cat", synonyms=["cat", "feline"])
+    with pytest.raises(TypeError, match="synonyms must be"):
+        score("cat", "cat", synonyms=5)
+    for sets in (["cat", "feline"], [1]):
+        with pytest.raises(TypeError, match="set of synonyms"):
+            score("cat", "cat", synonyms=sets)
     with pytest.raises(ValueError, match=r"100000 words.*sentences one by one"):
         score("cat " * 100_000, "cat")
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"alpha": 1.2}, {"gamma": -1}, {"beta": 0}, {"delta": 2}, {"weights": (1, 2, 0)}]
+    "wrong",
+    [
+        {"alpha": 1.2},
+        {"gamma": -1},
+        {"beta": 0},
+        {"delta": 2},
+        {"weights": (1, 2, 0)},
+        {"weights": (1, 1)},
+    ],
 )
 def test_parameters_out_of_range_raise_an_error(wrong):
     with pytest.raises(ValueError, match="must be"):

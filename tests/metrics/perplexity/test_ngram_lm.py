@@ -163,6 +163,11 @@ def test_invalid_settings_raise_an_error(options, message):
         NGramModel(CORPUS, **{"order": 2, **options})
 
 
+def test_a_history_that_is_a_string_raises_an_error():
+    with pytest.raises(TypeError, match="history must be a list of tokens, got 'the cat'"):
+        NGramModel([["the", "cat"]], 2).probability("cat", "the cat")
+
+
 def test_missing_sentences_and_wrong_tokens_raise_an_error():
     for empty in ([], [[]], [[], []]):
         with pytest.raises(ValueError, match="no token to learn from"):

@@ -1,5 +1,6 @@
 """Perplexity of texts: totals over all scored tokens, windows, BOS, and invalid texts."""
 
+import copy
 import math
 
 import pytest
@@ -164,7 +165,7 @@ def test_a_stride_that_leaves_no_context_raises_an_error(tiny_model, bad):
         perplexity(*tiny_model, TEXTS, max_length=64, **bad)
 
 
-@pytest.mark.parametrize("length", [1, 0, 4096])
+@pytest.mark.parametrize("length", [1, 0, 4096, 2.5, "9", math.nan])
 def test_a_max_length_outside_the_models_context_raises_an_error(tiny_model, length):
     with pytest.raises(ValueError, match="at least 2 and at most 2048, the model's context"):
         perplexity(*tiny_model, TEXTS, max_length=length)
@@ -195,6 +196,23 @@ def test_an_empty_list_and_half_characters_raise_an_error(tiny_model):
         perplexity(*tiny_model, [])
     with pytest.raises(ValueError, match="text 1 contains half a character"):
         perplexity(*tiny_model, ["a", "b\ud800"])
+
+
+def test_another_tokenizer_or_the_two_swapped_raise_an_error(tiny_model):
+    model, tokenizer = tiny_model
+    for wrong in ((tokenizer, model), (model, "tiny"), (model, None)):
+        with pytest.raises(TypeError, match=r"tokenizer must be a transformers tokenizer, got"):
+            perplexity(*wrong, "some text")
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens(["unknown"])
+    with pytest.raises(ValueError, match="use the tokenizer that belongs to the model"):
+        perplexity(model, tokenizer, "an unknown word")
+
+
+@pytest.mark.parametrize("wrong", [(-1, 5, 2), (10, 2.5, 2), (10, None, 2), (10, 5, True)])
+def test_windows_of_other_numbers_raise_an_error(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        windows(*wrong)
 
 
 def test_texts_may_come_from_a_generator(tiny_model):

@@ -136,8 +136,9 @@ def test_dropout_is_off_and_the_modes_of_all_modules_are_restored():
 
 def test_modes_are_restored_after_an_error():
     model = gpt2().train()
-    with pytest.raises(IndexError):
-        token_log_probs(model, [[1, 2, 3000, 4]])
+    model.lm_head.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        token_log_probs(model, [[1, 2, 3, 4]])
     assert model.training
 
 
@@ -185,6 +186,12 @@ def test_invalid_arguments_raise_an_error():
             token_log_probs(model, sequences(4), **options)
     with pytest.raises(ValueError, match="padding_side"):
         token_log_probs(model, sequences(4), padding_side="both")
+    for ids in ([1, 2, 3000], [-1, 2], [3000]):
+        with pytest.raises(ValueError, match=r"sequence 1 go from .* use the tokenizer that"):
+            token_log_probs(model, [[1, 2], ids])
+    for ids in ("12", ["1", "2"], 3):
+        with pytest.raises(TypeError, match="sequence 1 must be a list of token ids"):
+            token_log_probs(model, [[1, 2], ids])
     with pytest.raises(TypeError, match="language model, got str"):
         token_log_probs("gpt2", sequences(4))
 
