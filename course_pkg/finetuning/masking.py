@@ -21,10 +21,20 @@ IGNORE_INDEX = -100  # the label that cross-entropy skips, in torch and in trans
 
 @dataclass(frozen=True)
 class TokenizedExample:
-    """Token ids, and as many labels; a label is IGNORE_INDEX where the loss skips the token."""
+    """Token ids, and as many labels; a label is IGNORE_INDEX where the loss skips the token.
+
+    Raises ValueError if there are more or fewer labels than token ids.
+    """
 
     input_ids: tuple[int, ...]
     labels: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.input_ids) != len(self.labels):
+            raise ValueError(
+                f"expected a label for each of {len(self.input_ids)} token ids, "
+                f"got {len(self.labels)}"
+            )
 
 
 def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> TokenizedExample:

@@ -3,7 +3,7 @@
 import pytest
 
 from course_pkg.finetuning.formats import chat_prompt
-from course_pkg.finetuning.masking import IGNORE_INDEX, tokenize_example
+from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_example
 from course_pkg.lm.datasets import Example, load_examples
 from course_pkg.lm.tiny import tiny_tokenizer
 
@@ -19,6 +19,11 @@ def test_the_prompt_is_masked_and_the_end_token_is_not():
     answer = tokenized.labels[len(prompt) :]
     assert answer == tokenized.input_ids[len(prompt) :]
     assert TOKENIZER.decode(answer) == "Because 中.<|im_end|>"
+
+
+def test_an_example_has_as_many_labels_as_tokens():
+    with pytest.raises(ValueError, match="a label for each of 2 token ids, got 1"):
+        TokenizedExample((1, 2), (1,))
 
 
 @pytest.mark.parametrize(

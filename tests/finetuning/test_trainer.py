@@ -3,7 +3,9 @@
 import copy
 import itertools
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import T5Config, T5ForConditionalGeneration
 
+from course_pkg.adapters.adapter_io import load_adapter
 from course_pkg.adapters.injection import (
     inject_lora,
     merge_adapters,
@@ -323,6 +326,15 @@ def test_training_on_a_gpu_resumes_exactly(tmp_path):
     model = fresh()
     assert train(model, make_batches(), config(4), resume_from=path).losses == whole.losses
     assert same(weights(model), weights(whole_model))
+
+
+def test_the_recipe_for_your_own_examples_runs_as_the_page_has_it(tmp_path, monkeypatch):
+    page = Path(__file__).parents[2] / "book" / "api" / "finetuning.md"
+    (recipe,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("mine.jsonl").write_text('{"prompt": "Why?", "response": "So."}\n' * 5)
+    exec(recipe.replace("smollm2-135m", "tiny").replace("steps=20", "steps=2"), {})
+    assert load_adapter(load("tiny").model, "my-adapter").rank == 8
 
 
 def test_nothing_to_train_is_an_error():
