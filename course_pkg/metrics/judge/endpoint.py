@@ -17,6 +17,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 
+from course_pkg.metrics.arguments import require_integer, require_number, require_string
 from course_pkg.metrics.judge.geval import JudgeError, add_up
 
 
@@ -28,8 +29,9 @@ class EndpointJudge:
     request. retries: how often a request is repeated after a refused or broken connection, a
     timeout, or the statuses 408, 429 and 5xx. pause: seconds before the first retry; doubled each
     time. Redirects are not followed.
-    Raises ValueError if url is not an http(s) address or a number is out of range. Calls raise
-    JudgeError if the server refuses a request or sends an invalid answer.
+    Raises ValueError if url is not an http(s) address or a number is out of range, TypeError for
+    arguments of other types. Calls raise JudgeError if the server refuses a request or sends an
+    invalid answer.
 
     >>> EndpointJudge("http://localhost:8000/v1", "my-model").address
     'http://localhost:8000/v1/chat/completions'
@@ -45,14 +47,14 @@ class EndpointJudge:
         retries: int = 2,
         pause: float = 1.0,
     ) -> None:
-        parts = urllib.parse.urlsplit(url)
+        parts = urllib.parse.urlsplit(require_string(url, "url"))
+        require_string(model, "model")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f'url must be like "http://localhost:8000/v1", got {url!r}')
-        if timeout <= 0 or retries < 0 or pause < 0:
-            raise ValueError(
-                "timeout must be positive, retries and pause at least 0, "
-                f"got {timeout}, {retries} and {pause}"
-            )
+        require_integer(retries, "retries", 0)
+        seconds = require_number(timeout, "timeout"), require_number(pause, "pause")
+        if not (0 < timeout < math.inf and 0 <= pause < math.inf):
+            raise ValueError(f"timeout must be positive and pause at least 0, got {seconds}")
         self.address = f"{url.rstrip('/')}/chat/completions"
         self.model, self.api_key = model, api_key
         self.timeout, self.retries, self.pause = timeout, retries, pause

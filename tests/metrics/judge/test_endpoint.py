@@ -215,7 +215,16 @@ def test_an_invalid_url_raises_an_error(url):
         EndpointJudge(url, "model")
 
 
-@pytest.mark.parametrize("settings", [{"timeout": 0}, {"retries": -1}, {"pause": -1}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"timeout": 0}, {"retries": -1}, {"retries": 1.5}, {"pause": -1}, {"pause": float("nan")}],
+)
 def test_settings_out_of_range_raise_an_error(settings):
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} .*at least 0"):
         EndpointJudge("http://localhost/v1", "model", **settings)
+
+
+@pytest.mark.parametrize("wrong", [{"url": 5}, {"model": None}, {"timeout": "60"}])
+def test_arguments_of_the_wrong_type_are_named(wrong):
+    with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be"):
+        EndpointJudge(**{"url": "http://localhost/v1", "model": "model"} | wrong)
