@@ -8,7 +8,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.compare import Comparison, compare_memory, compare_times
-from course_pkg.adapters.injection import inject_lora
+from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.errors import ModelError
 from course_pkg.lm.load import load
@@ -23,7 +23,7 @@ def measure(seconds: float = 45.0) -> list[Comparison]:
     name, model = _model()
     model = model.to(device).train()
     ours, theirs = model, copy.deepcopy(model)
-    inject_lora(ours, LoRAConfig(RANK, ALPHA, DROPOUT))
+    inject(ours, LoRAConfig(RANK, ALPHA, DROPOUT))
     config = LoraConfig(r=RANK, lora_alpha=ALPHA, lora_dropout=DROPOUT, target_modules="all-linear")
     theirs = get_peft_model(theirs, config)
     batch, length = (4, 512) if device.type == "cuda" else (1, 64)

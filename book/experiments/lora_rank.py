@@ -15,7 +15,7 @@ import torch
 from navigator_task import DATA, SEEDS, SETTINGS, STEPS, TUNING_SEED, Task
 from record import main
 
-from course_pkg.adapters.injection import inject_lora, remove_lora, trainable_parameters
+from course_pkg.adapters.injection import inject, remove_adapters, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
 
 ALPHA, USE_RSLORA = 8.0, True
@@ -70,7 +70,7 @@ def measure(task: Task, key: dict) -> dict:
         target_modules=TARGETS[key["targets"]],
         use_rslora=USE_RSLORA,
     )
-    inject_lora(task.model, config, generator=torch.Generator().manual_seed(key["seed"]))
+    inject(task.model, config, generator=torch.Generator().manual_seed(key["seed"]))
     started = time.process_time()
     history = task.train(key["rate"], key["seed"], key["steps"])
     cpu_seconds = time.process_time() - started
@@ -80,7 +80,7 @@ def measure(task: Task, key: dict) -> dict:
         "last_losses": statistics.fmean(step.loss for step in history.steps[-5:]),
         "step_cpu_seconds": cpu_seconds / key["steps"],
     }
-    remove_lora(task.model)
+    remove_adapters(task.model)
     return result
 
 

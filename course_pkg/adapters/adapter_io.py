@@ -1,14 +1,14 @@
 """Save and load adapters in PEFT's format, so that each library can read the other's files.
 
-A folder holds adapter_config.json and adapter_model.safetensors, whose keys are
-base_model.model.<module>.lora_A.weight and ….lora_B.weight, without the adapter's name.
-Loading refuses settings that this package does not implement (DoRA, ranks per module, trained
-biases, modules saved in full, …) instead of ignoring them. Chapter: adapters/lora-training.
+A folder holds adapter_config.json (see `peft_format`) and adapter_model.safetensors, whose keys
+are base_model.model.<module>.lora_A.weight and so on, without the adapter's name.
+Chapters: adapters/lora-training, adapters/peft.
 """
 
+import copy
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -16,24 +16,22 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
-from course_pkg.adapters.injection import adapter_names, lora_layers, wrap
-from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.targets import linear_modules, matches, require_model
+from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_types, wrap
+from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.adapters.peft_format import from_peft, to_peft
+from course_pkg.adapters.saved_module import SavedModule
+from course_pkg.adapters.targets import (
+    adaptable_modules,
+    find_saved_modules,
+    linear_modules,
+    matches,
+    require_model,
+)
 from course_pkg.files import write_atomically
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-# Settings that do not change what an adapter with given weights computes.
-IGNORED_KEYS = {
-    "auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode",
-    "megatron_core", "peft_version", "qalora_group_size", "revision", "task_type",
-}  # fmt: skip
-SUPPORTED_KEYS = {
-    "bias", "init_lora_weights", "lora_alpha", "lora_dropout", "peft_type", "r",
-    "target_modules", "use_rslora",
-}  # fmt: skip
-# Initializations that do not change the base weights; PiSSA and OLoRA, for example, do.
-SUPPORTED_INITIALIZATIONS = (True, False, "gaussian", "eva", "orthogonal")
+BASE_COPY = ".base_layer.weight"  # PEFT adds an adapted embedding's own weight
 
 
 def save_adapter(
@@ -44,9 +42,10 @@ def save_adapter(
     Each file is written under a temporary name and then renamed, weights first, so that a reader
     never sees half a file. Raises ValueError if the model has no such adapter.
 
-    >>> from course_pkg.adapters.injection import inject_lora
+    >>> from course_pkg.adapters.injection import inject
+    >>> from course_pkg.adapters.lora import LoRAConfig
     >>> model = nn.Sequential(nn.Linear(4, 4))
-    >>> _ = inject_lora(model, LoRAConfig(rank=2))
+    >>> _ = inject(model, LoRAConfig(rank=2))
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     save_adapter(model, folder)
@@ -55,30 +54,20 @@ def save_adapter(
     """
     layers = _layers_with(model, adapter_name)
     config = next(iter(layers.values())).configs[adapter_name]
-    targets = config.target_modules
-    if isinstance(targets, tuple):
-        targets = list(targets)
-    elif targets.lower() == "all-linear":  # PEFT also writes the modules' names
-        targets = list(layers)
+    described = to_peft(config)
+    if isinstance(config.target_modules, str) and config.target_modules.lower() == "all-linear":
+        described["target_modules"] = [  # PEFT also writes the modules' names
+            name for name, layer in layers.items() if not isinstance(layer, SavedModule)
+        ]
     base = getattr(model, "config", None)
-    described = {
-        "base_model_name_or_path": getattr(base, "name_or_path", None) or None,
-        "bias": "none",
-        "inference_mode": True,
-        "init_lora_weights": True,
-        "lora_alpha": config.alpha,
-        "lora_dropout": config.dropout,
-        "peft_type": "LORA",
-        "r": config.rank,
-        "target_modules": targets,
-        "task_type": "CAUSAL_LM" if type(model).__name__.endswith("ForCausalLM") else None,
-        "use_rslora": config.use_rslora,
+    described["base_model_name_or_path"] = getattr(base, "name_or_path", None) or None
+    causal = type(model).__name__.endswith("ForCausalLM")
+    described |= {"inference_mode": True, "task_type": "CAUSAL_LM" if causal else None}
+    weights = {
+        f"{PREFIX}{name}.{key}": tensor.detach().cpu().contiguous()
+        for name, layer in layers.items()
+        for key, tensor in _file_keys(layer, adapter_name).items()
     }
-    weights = {}
-    for name, layer in layers.items():
-        for part in ("lora_A", "lora_B"):
-            tensor = getattr(layer, part)[adapter_name].detach()
-            weights[f"{PREFIX}{name}.{part}.weight"] = tensor.cpu().contiguous()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     blob = safetensors.save(weights, metadata={"format": "pt"})
@@ -89,18 +78,19 @@ def save_adapter(
 
 def load_adapter(
     model: nn.Module, folder: str | os.PathLike, adapter_name: str = "default"
-) -> LoRAConfig:
+) -> AdapterConfig:
     """Add an adapter from a folder that this package or PEFT wrote; return its configuration.
 
     adapter_name: its name in this model, which may differ from the name it was trained under. As
-    with inject_lora, a model's first adapter becomes active; activate later ones with
+    with inject, a model's first adapter becomes active; activate later ones with
     `set_adapter`. Raises FileNotFoundError if a file is missing; ValueError if a file is damaged,
     needs something that is not implemented, or belongs to a different model. The model is then
     unchanged.
 
-    >>> from course_pkg.adapters.injection import inject_lora
+    >>> from course_pkg.adapters.injection import inject
+    >>> from course_pkg.adapters.lora import LoRAConfig
     >>> model, other = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4))
-    >>> _ = inject_lora(model, LoRAConfig(rank=2))
+    >>> _ = inject(model, LoRAConfig(rank=2))
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     save_adapter(model, folder)
@@ -109,19 +99,28 @@ def load_adapter(
     """
     folder = Path(folder)
     config = _read_config(folder)
-    weights = _read_weights(folder)
-    pairs = _group_by_module(weights, folder)
-    _check_fit(model, config, pairs, folder)
-    wrap(model, list(pairs), config, adapter_name)
+    weights = _group_by_module(_read_weights(folder), folder)
+    saved = find_saved_modules(model, config.modules_to_save, ())
+    names = [name for name in weights if name not in saved]
+    _check_fit(model, config, weights, saved, folder)
+    wrap(model, names, config, adapter_name, saved=saved)
     with torch.no_grad():
         for name, layer in _layers_with(model, adapter_name).items():
-            layer.lora_A[adapter_name].copy_(pairs[name]["lora_A"])
-            layer.lora_B[adapter_name].copy_(pairs[name]["lora_B"])
+            for key, parameter in _file_keys(layer, adapter_name).items():
+                parameter.copy_(weights[name][key])
     return config
 
 
-def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, LoRALinear]:
-    layers = {n: layer for n, layer in lora_layers(model).items() if adapter_name in layer.configs}
+def _file_keys(layer: AdapterLayer, adapter_name: str) -> dict[str, nn.Parameter]:
+    """The adapter's weights by the end of their key in the file."""
+    weights = layer.weights_of(adapter_name)
+    return {layer.file_keys.get(part, part): weight for part, weight in weights.items()}
+
+
+def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, AdapterLayer]:
+    layers = {
+        n: layer for n, layer in adapter_layers(model).items() if adapter_name in layer.configs
+    }
     if not layers:
         raise ValueError(
             f"the model has no adapter {adapter_name!r}; its adapters are {adapter_names(model)}"
@@ -129,36 +128,21 @@ def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, LoRALinear]:
     return layers
 
 
-def _read_config(folder: Path) -> LoRAConfig:
+def _read_config(folder: Path) -> AdapterConfig:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{folder} has no {CONFIG_FILE}, so it is not an adapter folder")
     try:
         raw = json.loads(path.read_bytes())
-        kind, bias = raw["peft_type"], raw.get("bias", "none")
-        initialization = raw.get("init_lora_weights", True)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if not isinstance(raw, dict):
+            raise TypeError(f"expected an object, got a {type(raw).__name__}")
+        raw["peft_type"]
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a PEFT configuration: {error!r}") from error
-    known = IGNORED_KEYS | SUPPORTED_KEYS
-    problems = [f"{key}={raw[key]!r}" for key in raw if key not in known and raw[key]]
-    problems += [f"peft_type={kind!r}"] * (kind != "LORA") + [f"bias={bias!r}"] * (bias != "none")
-    if initialization not in SUPPORTED_INITIALIZATIONS:
-        problems.append(f"init_lora_weights={initialization!r}")
-    if problems:
-        raise ValueError(
-            f"{path} has settings that are not implemented here: {', '.join(problems)}"
-        )
     try:
-        return LoRAConfig(
-            rank=raw["r"],
-            alpha=raw["lora_alpha"],
-            dropout=raw.get("lora_dropout", 0.0),
-            target_modules=raw["target_modules"],
-            use_rslora=raw.get("use_rslora", False),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} has an invalid setting: {problem}") from error
+        return from_peft(raw)
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from error.__cause__
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -173,47 +157,71 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged or truncated ({error}); copy it again") from error
 
 
-def _group_by_module(weights: dict[str, Tensor], folder: Path) -> dict[str, dict[str, Tensor]]:
-    """The lora_A and lora_B of each module, by module name."""
-    pairs: dict[str, dict[str, Tensor]] = {}
+def _group_by_module(weights: Mapping[str, Tensor], folder: Path) -> dict[str, dict[str, Tensor]]:
+    """The tensors of each module by the end of their key."""
+    groups: dict[str, dict[str, Tensor]] = {}
     unexpected = []
     for key, tensor in weights.items():
-        name, _, part = key.removesuffix(".weight").rpartition(".")
-        if (
-            key == f"{name}.{part}.weight"
-            and part in ("lora_A", "lora_B")
-            and name.startswith(PREFIX)
-        ):
-            pairs.setdefault(name.removeprefix(PREFIX), {})[part] = tensor
-        else:
+        if key.endswith(BASE_COPY):
+            continue
+        if not key.startswith(PREFIX):
             unexpected.append(key)
-    unexpected += [f"only half of {name}" for name, pair in pairs.items() if len(pair) < 2]
-    if unexpected or not pairs:
+            continue
+        name, _, part = key.removesuffix(".weight").rpartition(".")
+        if not part.startswith(("lora_", "ia3_")):  # a module that is trained in full
+            name = key.rpartition(".")[0]
+        module = name.removeprefix(PREFIX)
+        groups.setdefault(module, {})[key.removeprefix(f"{name}.")] = tensor
+    if unexpected or not groups:
         found = _first_few(unexpected) or "no tensors"
-        raise ValueError(f"{folder} must contain lora_A and lora_B of each module, found {found}")
-    return pairs
+        raise ValueError(f"{folder} must contain weights of named modules, found {found}")
+    return groups
 
 
-def _check_fit(model: nn.Module, config: LoRAConfig, pairs: dict, folder: Path) -> None:
+def _check_fit(
+    model: nn.Module,
+    config: AdapterConfig,
+    weights: Mapping[str, Mapping[str, Tensor]],
+    saved: Sequence[str],
+    folder: Path,
+) -> None:
+    """Raise ValueError unless the file has exactly the weights that this model needs."""
     modules = dict(require_model(model).named_modules())
     targets = config.target_modules
     every = isinstance(targets, str) and targets.lower() == "all-linear"
-    expected = {name for name in linear_modules(model) if every or matches(name, targets)}
+    named = linear_modules(model) if every else adaptable_modules(model)
+    expected = {name for name in named if every or matches(name, targets)} | set(saved)
     problems = []
-    for name, pair in pairs.items():
-        module = modules.get(name)
-        if not isinstance(module, nn.Linear | LoRALinear):
-            kind = "missing" if module is None else f"a {type(module).__name__}, not an nn.Linear"
-            problems.append(f"in this model, {name} is {kind}")
+    for name, given in weights.items():
+        if name in modules and name not in expected:
+            problems.append(
+                f"{name}.{next(iter(given))} is not of a module that {CONFIG_FILE} names"
+            )
             continue
-        shapes = (config.rank, module.in_features), (module.out_features, config.rank)
-        given = tuple(pair["lora_A"].shape), tuple(pair["lora_B"].shape)
-        if given != shapes:
-            problems.append(f"{name} has A and B of shapes {given}, expected {shapes}")
-    problems += [f"{name} has no weights in the file" for name in sorted(expected - set(pairs))]
+        shapes = {end: tuple(tensor.shape) for end, tensor in given.items()}
+        module = modules.get(name)
+        if isinstance(module, AdapterLayer):
+            module = module.base
+        kinds = (SavedModule,) if name in saved else layer_types(config)
+        kind = next((kind for kind in kinds if module is not None and kind.accepts(module)), None)
+        if kind is None:
+            found = "missing" if module is None else f"a {type(module).__name__}"
+            problems.append(f"in this model, {name} is {found}, which can't have this adapter")
+            continue
+        with torch.device("meta"):
+            needed = _file_keys(kind(_on_meta(module), config, "x"), "x")
+        if (wanted := {end: tuple(weight.shape) for end, weight in needed.items()}) != shapes:
+            problems.append(f"{name} has weights of shapes {shapes}, expected {wanted}")
+    missing = sorted(expected - set(weights))
+    problems += [f"{name} has no weights in the file" for name in missing]
     if problems:
         details = _first_few(problems)
         raise ValueError(f"{folder} does not fit this {type(model).__name__}: {details}")
+
+
+def _on_meta(module: nn.Module) -> nn.Module:
+    """A copy of the module without storage, which keeps only shapes."""
+    return copy.deepcopy(module).to("meta")
 
 
 def _first_few(items: Sequence[str], limit: int = 3) -> str:

@@ -4,9 +4,10 @@ The rules are PEFT's, so that a configuration selects the same modules in both l
 a list matches whole names or endings after a dot ("q_proj" finds "layers.0.self_attn.q_proj");
 a string is a regex that must match the whole name; "all-linear" is every nn.Linear except
 the output embedding. Stricter than PEFT: a list entry that matches nothing is an error.
-Narrower than PEFT: only nn.Linear can have an adapter. GPT-2's Conv1D is refused, and the experts
-that transformers fuses into one tensor in mixture-of-experts models are not matched.
-Chapter: adapters/lora.
+Which kinds of module can have an adapter depends on the method: nn.Linear and GPT-2's Conv1D with
+each, nn.Embedding with LoRA. The experts that transformers fuses into one tensor in
+mixture-of-experts models are not matched.
+Chapters: adapters/lora, adapters/peft.
 """
 
 import difflib
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.lora import LoRALinear
 
 
@@ -55,9 +57,7 @@ def require_model(model: nn.Module) -> nn.Module:
 
 
 def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Every nn.Linear and LoRALinear except the output embedding, by name.
-
-    Includes transformers' Conv1D (GPT-2), so that it is refused and not silently left out.
+    """Every nn.Linear and Conv1D (GPT-2), adapted or not, except the output embedding, by name.
 
     >>> list(linear_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))))
     ['0', '2']
@@ -67,28 +67,33 @@ def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
     return {
         name: module
         for name, module in adaptable_modules(model).items()
-        if module is not head and (isinstance(module, nn.Linear | LoRALinear) or _is_conv1d(module))
+        if module is not head and LoRALinear.accepts(_base(module))
     }
 
 
 def adaptable_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Every submodule by its name in the base model, without the parts of a LoRALinear."""
+    """Every submodule by its name in the base model, without the parts of an adapter layer."""
     modules: dict[str, nn.Module] = {}
     inside: tuple[str, ...] = ()
     for name, module in require_model(model).named_modules():
         if not name or name.startswith(inside or ("\0",)):
             continue
         modules[name] = module
-        if isinstance(module, LoRALinear):
+        if isinstance(module, AdapterLayer):
             inside = (*inside, f"{name}.")
     return modules
 
 
-def find_targets(model: nn.Module, target_modules: str | Sequence[str]) -> list[str]:
+def find_targets(
+    model: nn.Module,
+    target_modules: str | Sequence[str],
+    kinds: Sequence[type[AdapterLayer]] = (LoRALinear,),
+) -> list[str]:
     """The names of the modules that target_modules selects, in the model's order.
 
-    Raises ValueError if a regex or a list entry matches nothing; the message suggests names.
-    Raises TypeError if a selected module is not an nn.Linear.
+    kinds: the layer classes of the method. Raises ValueError if a regex or a list entry matches
+    nothing; the message suggests names. Raises TypeError if none of `kinds` accepts a selected
+    module, or if it has an adapter of another method.
     Source: PEFT's rules; see this module's docstring.
 
     >>> model = nn.ModuleDict({"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)})
@@ -108,9 +113,45 @@ def find_targets(model: nn.Module, target_modules: str | Sequence[str]) -> list[
             if not any(matches(name, by_itself) for name in found):
                 raise ValueError(_nothing_matches(part, model))
     for name, module in found.items():
-        if not isinstance(module, nn.Linear | LoRALinear) or _bypasses_forward(module):
-            raise TypeError(_not_linear(name, module))
+        if isinstance(module, AdapterLayer) and type(module) not in kinds:
+            raise TypeError(
+                f"{name!r} is a {type(module).__name__} already, an adapter of another method; "
+                "remove_adapters(model) first"
+            )
+        if not any(kind.accepts(_base(module)) for kind in kinds) or _bypasses_forward(module):
+            raise TypeError(_not_adaptable(name, module, kinds))
     return list(found)
+
+
+def find_saved_modules(
+    model: nn.Module, endings: Sequence[str], targets: Sequence[str]
+) -> list[str]:
+    """The names of the modules to train in full, by their name endings.
+
+    Raises ValueError if an ending matches nothing, a module without parameters, or a target.
+    """
+    modules = adaptable_modules(model)
+    names = [name for name in modules if matches(name, list(endings))]
+    for ending in endings:
+        if not any(matches(name, [ending]) for name in names):
+            close = difflib.get_close_matches(ending, {n.rpartition(".")[2] for n in modules})
+            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            raise ValueError(f"modules_to_save {ending!r} matches no module{hint}")
+    for name in names:
+        for other in [*targets, *(n for n in names if n != name)]:
+            if other == name or other.startswith(f"{name}."):
+                raise ValueError(
+                    f"modules_to_save {name!r} is or contains {other!r}, "
+                    "which has an adapter too; it can have only one"
+                )
+        if not any(True for _ in modules[name].parameters()):
+            raise ValueError(f"modules_to_save {name!r} has no parameters")
+    return names
+
+
+def _base(module: nn.Module) -> nn.Module:
+    """What an adapter layer wraps, or the module itself."""
+    return module.base if isinstance(module, AdapterLayer) else module
 
 
 def _nothing_matches(target: str, model: nn.Module) -> str:
@@ -127,20 +168,14 @@ def _nothing_matches(target: str, model: nn.Module) -> str:
     )
 
 
-def _not_linear(name: str, module: nn.Module) -> str:
-    kind = type(module).__name__
-    if _is_conv1d(module):
-        why = "transformers' Conv1D keeps its weight transposed, (in_features, out_features)"
-    elif _bypasses_forward(module):
+def _not_adaptable(name: str, module: nn.Module, kinds: Sequence[type[AdapterLayer]]) -> str:
+    if _bypasses_forward(module):
         why = "nn.MultiheadAttention reads this layer's weight and never calls it"
     else:
         inner = [inner for inner, child in module.named_modules() if isinstance(child, nn.Linear)]
         why = f"it contains {', '.join(inner[:8])}; name those" if any(inner) else "choose others"
-    return f"target {name!r} is a {kind}, and LoRALinear wraps nn.Linear only: {why}"
-
-
-def _is_conv1d(module: nn.Module) -> bool:
-    return type(module).__name__ == "Conv1D" and "pytorch_utils" in type(module).__module__
+    wrapped = " and ".join(f"{kind.__name__} wraps {kind.wraps}" for kind in kinds)
+    return f"target {name!r} is a {type(module).__name__}; {wrapped}: {why}"
 
 
 def _bypasses_forward(module: nn.Module) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from course_pkg.adapters.injection import lora_layers, trainable_parameters
+from course_pkg.adapters.injection import adapter_layers, trainable_parameters
 from course_pkg.finetuning.checkpoint import check_path, load_checkpoint, save_checkpoint
 from course_pkg.finetuning.config import Precision, TrainConfig, learning_rate_at
 from course_pkg.finetuning.history import Evaluation, History, StepRecord
@@ -57,7 +57,7 @@ def train(
     parameters = trainable_parameters(model)
     if not parameters:
         raise ValueError("no parameter requires a gradient; inject an adapter or unfreeze some")
-    if any(layer.merged for layer in lora_layers(model).values()):
+    if any(layer.merged for layer in adapter_layers(model).values()):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) before training")
     device = next(iter(parameters.values())).device
     dtype = _autocast_dtype(config.precision, device)

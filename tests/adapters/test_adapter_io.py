@@ -11,10 +11,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_pkg.adapters import adapter_io
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
+from course_pkg.adapters.combining import add_weighted_adapter
 from course_pkg.adapters.injection import (
-    add_weighted_adapter,
-    inject_lora,
-    lora_layers,
+    adapter_layers,
+    inject,
     set_adapter,
 )
 from course_pkg.adapters.lora import LoRAConfig
@@ -31,10 +31,10 @@ def logits(model):
 
 def tiny_adapted(config, name="default", seed=0):
     model = load("tiny").model
-    inject_lora(model, config, name)
+    inject(model, config, name)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for layer in lora_layers(model).values():
+        for layer in adapter_layers(model).values():
             B = layer.lora_B[name]
             B.copy_(0.05 * torch.randn(B.shape, generator=generator))
     return model
@@ -90,7 +90,7 @@ def test_several_adapters_are_loaded_onto_one_model(tmp_path):
 
 def test_a_weighted_sum_can_be_saved(tmp_path):
     model = tiny_adapted(LoRAConfig(rank=2, target_modules=["q_proj"]), "a")
-    inject_lora(model, LoRAConfig(rank=1, target_modules=["v_proj"]), "b")
+    inject(model, LoRAConfig(rank=1, target_modules=["v_proj"]), "b")
     add_weighted_adapter(model, ["a", "b"], [0.5, 2.0], "mix")
     set_adapter(model, "mix")
     save_adapter(model, tmp_path, "mix")
@@ -139,7 +139,6 @@ def test_the_error_for_saving_an_unknown_adapter_lists_the_adapters(tmp_path):
         {"use_dora": True},
         {"rank_pattern": {"q_proj": 4}},
         {"alpha_pattern": {"q_proj": 4}},
-        {"modules_to_save": ["lm_head"]},
         {"layers_to_transform": [0]},
         {"exclude_modules": ["q_proj"]},
         {"lora_bias": True},
@@ -155,7 +154,7 @@ def test_an_unsupported_setting_is_refused_by_name(saved, change):
     (key,) = change
     with pytest.raises(ValueError, match=f"not implemented here: {key}="):
         load_adapter(model, saved)
-    assert not lora_layers(model)
+    assert not adapter_layers(model)
 
 
 @pytest.mark.parametrize(
@@ -199,9 +198,7 @@ def test_an_adapter_for_another_model_is_refused(saved):
         )
     )  # fmt: skip
     q = "model.layers.0.self_attn.q_proj"
-    says = (
-        rf"does not fit this LlamaForCausalLM: {q} has A and B of shapes \(\(2, 64\), \(64, 2\)\)"
-    )
+    says = rf"does not fit this LlamaForCausalLM: {q} has weights of shapes .*': \(2, 64\)"
     with pytest.raises(ValueError, match=says):
         load_adapter(narrow, saved)
     shallow = load("tiny").model
@@ -210,12 +207,12 @@ def test_an_adapter_for_another_model_is_refused(saved):
         ValueError, match=r"in this model, model\.layers\.1\.self_attn\.q_proj is missing"
     ):
         load_adapter(shallow, saved)
-    assert not lora_layers(narrow) and not lora_layers(shallow)
+    assert not adapter_layers(narrow) and not adapter_layers(shallow)
 
 
 def test_weights_and_configuration_must_agree(saved):
     edit_config(saved, r=3)
-    with pytest.raises(ValueError, match=r"expected \(\(3, 64\), \(64, 3\)\)"):
+    with pytest.raises(ValueError, match=r"expected .*\(3, 64\).*\(64, 3\)"):
         load_adapter(load("tiny").model, saved)
     edit_config(saved, r=2, target_modules=["q_proj", "v_proj", "o_proj"])
     with pytest.raises(
@@ -227,7 +224,7 @@ def test_weights_and_configuration_must_agree(saved):
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        (lambda t: t.pop(sorted(t)[0]), "only half of"),
+        (lambda t: t.pop(sorted(t)[0]), r"expected .*lora_A\.weight"),
         (
             lambda t: t.update({"base_model.model.lm_head.weight": torch.ones(2)}),
             r"lm_head\.weight",

@@ -9,15 +9,15 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from course_pkg.adapters import injection
+from course_pkg.adapters.combining import add_weighted_adapter
 from course_pkg.adapters.injection import (
     active_adapters,
+    adapter_layers,
     adapter_names,
-    add_weighted_adapter,
     disable_adapters,
-    inject_lora,
-    lora_layers,
+    inject,
     merge_adapters,
-    remove_lora,
+    remove_adapters,
     set_adapter,
     trainable_parameters,
     unmerge_adapters,
@@ -32,7 +32,7 @@ def give_effect(model, seed=0):
     """Fill every B with random values, so that every adapter has an effect."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for layer in lora_layers(model).values():
+        for layer in adapter_layers(model).values():
             for B in layer.lora_B.values():
                 B.copy_(0.02 * torch.randn(B.shape, generator=generator))
 
@@ -50,16 +50,16 @@ def model():
 @pytest.fixture
 def adapted(model):
     """Two adapters that have an effect, on different but overlapping modules."""
-    inject_lora(model, LoRAConfig(rank=2, target_modules=["q_proj", "v_proj"]), "law")
+    inject(model, LoRAConfig(rank=2, target_modules=["q_proj", "v_proj"]), "law")
     config = LoRAConfig(rank=3, alpha=6, use_rslora=True, target_modules=["v_proj", "up_proj"])
-    inject_lora(model, config, "poetry")
+    inject(model, config, "poetry")
     give_effect(model)
     return model
 
 
 def test_injection_freezes_other_parameters_and_changes_no_output(model):
     before = logits(model)
-    names = inject_lora(model, LoRAConfig(rank=4))
+    names = inject(model, LoRAConfig(rank=4))
     assert len(names) == 14 and torch.equal(logits(model), before)
     trainable = trainable_parameters(model)
     assert sorted(trainable) == sorted(
@@ -73,7 +73,7 @@ def test_injection_freezes_other_parameters_and_changes_no_output(model):
 def test_the_same_seed_gives_the_same_adapter_and_layers_differ(model):
     other = load("tiny").model
     for each in (model, other):
-        inject_lora(each, LoRAConfig(rank=2), generator=torch.Generator().manual_seed(3))
+        inject(each, LoRAConfig(rank=2), generator=torch.Generator().manual_seed(3))
     for name, parameter in trainable_parameters(model).items():
         assert torch.equal(parameter, other.get_parameter(name))
     first, second = (model.model.layers[i].self_attn.q_proj.lora_A["default"] for i in (0, 1))
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_adapter_and_layers_differ(model):
 def test_a_second_adapter_is_inactive_and_a_duplicate_name_is_refused(adapted):
     assert adapter_names(adapted) == ["law", "poetry"] and active_adapters(adapted) == ["law"]
     with pytest.raises(ValueError, match="already has an adapter 'law'"):
-        inject_lora(adapted, LoRAConfig(rank=2, target_modules=["o_proj"]), "law")
+        inject(adapted, LoRAConfig(rank=2, target_modules=["o_proj"]), "law")
 
 
 def test_switching_selects_the_active_and_trainable_adapters(adapted):
@@ -136,7 +136,7 @@ def test_nothing_is_switched_added_or_disabled_while_merged(adapted):
     merge_adapters(adapted)
     for action in (
         lambda: set_adapter(adapted, "poetry"),
-        lambda: inject_lora(adapted, LoRAConfig(rank=1), "third"),
+        lambda: inject(adapted, LoRAConfig(rank=1), "third"),
         lambda: disable_adapters(adapted).__enter__(),
     ):
         with pytest.raises(RuntimeError, match=r"call unmerge_adapters\(model\)"):
@@ -150,12 +150,12 @@ def test_a_merge_that_fails_merges_nothing_and_names_the_module(adapted):
     with pytest.raises(ValueError, match="not finite") as caught:
         merge_adapters(adapted)
     assert caught.value.__notes__ == ["in module model.layers.1.self_attn.v_proj"]
-    assert not any(layer.merged for layer in lora_layers(adapted).values())
+    assert not any(layer.merged for layer in adapter_layers(adapted).values())
 
 
 def test_merging_a_tied_head_does_not_change_the_embedding(model):
     assert model.lm_head.weight is model.model.embed_tokens.weight
-    inject_lora(model, LoRAConfig(rank=2, target_modules=["lm_head"]))
+    inject(model, LoRAConfig(rank=2, target_modules=["lm_head"]))
     give_effect(model)
     embedding, before = model.model.embed_tokens.weight.clone(), logits(model)
     merge_adapters(model)
@@ -169,8 +169,8 @@ def test_removing_merged_adapters_gives_a_plain_model(adapted, tmp_path):
     set_adapter(adapted, ["law", "poetry"])
     expected = logits(adapted)
     merge_adapters(adapted)
-    remove_lora(adapted)
-    assert not lora_layers(adapted)
+    remove_adapters(adapted)
+    assert not adapter_layers(adapted)
     adapted.save_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert torch.allclose(logits(loaded), expected, rtol=1e-4, atol=1e-6)
@@ -178,7 +178,7 @@ def test_removing_merged_adapters_gives_a_plain_model(adapted, tmp_path):
 
 
 def test_removing_unmerged_adapters_restores_the_base_model(adapted):
-    remove_lora(adapted)
+    remove_adapters(adapted)
     base = load("tiny").model
     assert torch.equal(logits(adapted), logits(base))
     assert adapted.state_dict().keys() == base.state_dict().keys()
@@ -188,7 +188,7 @@ def test_removing_unmerged_adapters_restores_the_base_model(adapted):
 def test_a_weighted_adapter_is_exactly_the_weighted_sum(adapted, weights):
     add_weighted_adapter(adapted, ["law", "poetry"], weights, "mix")
     assert active_adapters(adapted) == ["law"]
-    for layer in lora_layers(adapted).values():
+    for layer in adapter_layers(adapted).values():
         assert layer.configs["mix"].rank == 5 and layer.configs["mix"].scaling == 1
         parts = [
             weight * layer.delta_weight(name).double()
@@ -200,8 +200,8 @@ def test_a_weighted_adapter_is_exactly_the_weighted_sum(adapted, weights):
 
 def test_a_weighted_adapter_is_only_on_the_modules_of_its_parts(adapted):
     add_weighted_adapter(adapted, ["law"], [2.0], "louder")
-    where = [name for name, layer in lora_layers(adapted).items() if "louder" in layer.configs]
-    assert where == [n for n, layer in lora_layers(adapted).items() if "law" in layer.configs]
+    where = [name for name, layer in adapter_layers(adapted).items() if "louder" in layer.configs]
+    assert where == [n for n, layer in adapter_layers(adapted).items() if "law" in layer.configs]
 
 
 @pytest.mark.parametrize(
@@ -223,23 +223,23 @@ def test_an_invalid_weighted_adapter_is_refused(adapted, names, weights, new):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda m: inject_lora(load("tiny"), LoRAConfig()), "an nn.Module, got LoadedModel"),
+        (lambda m: inject(load("tiny"), LoRAConfig()), "an nn.Module, got LoadedModel"),
         (lambda m: trainable_parameters("tiny"), "model must be an nn.Module, got str"),
-        (lambda m: inject_lora(m, {"rank": 8}), "config must be a LoRAConfig, got {'rank': 8}"),
-        (lambda m: inject_lora(m, LoRAConfig(), generator=7), "must be a torch.Generator"),
+        (lambda m: inject(m, {"rank": 8}), "config must be a LoRAConfig, got {'rank': 8}"),
+        (lambda m: inject(m, LoRAConfig(), generator=7), "must be a torch.Generator"),
         (lambda m: add_weighted_adapter(m, "law", [1.0], "mix"), "put it into"),
     ],
 )
 def test_an_argument_of_the_wrong_type_is_named_and_the_model_stays_as_it_was(model, call, says):
     with pytest.raises(TypeError, match=says):
         call(model)
-    assert not lora_layers(model)
+    assert not adapter_layers(model)
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_gradient_checkpointing_gives_the_same_gradients(model, reentrant):
-    inject_lora(model, LoRAConfig(rank=2))
+    inject(model, LoRAConfig(rank=2))
     give_effect(model)
     model.train()
     gradients = []
@@ -270,16 +270,16 @@ def test_generation_runs_with_adapters(adapted):
 
 def test_a_plain_torch_model_and_a_single_layer_work_too():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
-    assert inject_lora(model, LoRAConfig(rank=1, target_modules=["2"])) == ["2"]
+    assert inject(model, LoRAConfig(rank=1, target_modules=["2"])) == ["2"]
     single = LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1))
     merge_adapters(single)
-    assert single.merged and injection.lora_layers(single) == {"": single}
+    assert single.merged and injection.adapter_layers(single) == {"": single}
 
 
 def test_injection_keeps_train_and_eval_mode(model):
     model.train()
-    inject_lora(model, LoRAConfig(rank=1, target_modules=["q_proj"]))
-    assert all(layer.training for layer in lora_layers(model).values())
+    inject(model, LoRAConfig(rank=1, target_modules=["q_proj"]))
+    assert all(layer.training for layer in adapter_layers(model).values())
     other = load("tiny").model.eval()
-    inject_lora(other, LoRAConfig(rank=1))
-    assert not any(layer.training for layer in lora_layers(other).values())
+    inject(other, LoRAConfig(rank=1))
+    assert not any(layer.training for layer in adapter_layers(other).values())

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from course_pkg.adapters.injection import inject_lora, trainable_parameters
+from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
@@ -16,7 +16,7 @@ SETTINGS = TrainConfig(steps=2, progress=False)
 
 def adapted(**changes):
     model = load("tiny").model
-    inject_lora(model, LoRAConfig(**{"rank": 2, "target_modules": ["q_proj"]} | changes))
+    inject(model, LoRAConfig(**{"rank": 2, "target_modules": ["q_proj"]} | changes))
     return model
 
 

@@ -15,7 +15,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from course_pkg.adapters.adapter_io import load_adapter
 from course_pkg.adapters.injection import (
-    inject_lora,
+    inject,
     merge_adapters,
     trainable_parameters,
 )
@@ -41,7 +41,7 @@ def make_batches(count=5, seed=0, rows=2):
 
 def adapted(dropout=0.0, rank=4):
     model = load("tiny").model
-    inject_lora(model, LoRAConfig(rank=rank, dropout=dropout))
+    inject(model, LoRAConfig(rank=rank, dropout=dropout))
     return model
 
 
@@ -306,7 +306,7 @@ def test_mixed_precision_trains_fp32_adapters_to_nearly_the_same_losses(precisio
 
 def test_a_16_bit_base_trains_without_autocast():
     model = load("tiny", dtype=torch.bfloat16).model
-    inject_lora(model, LoRAConfig(rank=4))
+    inject(model, LoRAConfig(rank=4))
     assert train(model, make_batches(1), config(10)).losses[-1] < 5.6
 
 

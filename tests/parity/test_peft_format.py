@@ -5,7 +5,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
-from course_pkg.adapters.injection import inject_lora, lora_layers
+from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.load import load
 
@@ -38,10 +38,10 @@ def same(out, reference, dtype):
 @each_dtype
 def test_peft_loads_our_adapters(config, dtype, tmp_path):
     model = tiny(dtype)
-    inject_lora(model, config, "mine")
+    inject(model, config, "mine")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for layer in lora_layers(model).values():
+        for layer in adapter_layers(model).values():
             B = layer.lora_B["mine"]
             B.copy_(0.2 * torch.randn(B.shape, generator=generator))
     save_adapter(model, tmp_path, "mine")
@@ -52,7 +52,7 @@ def test_peft_loads_our_adapters(config, dtype, tmp_path):
     expected = logits(model)
     assert not same(logits(tiny(dtype)), expected, dtype), "the adapter must have an effect"
     assert same(logits(peft_model), expected, dtype)
-    assert sorted(set(peft_model.targeted_module_names)) == sorted(lora_layers(model))
+    assert sorted(set(peft_model.targeted_module_names)) == sorted(adapter_layers(model))
 
 
 @each_config
@@ -89,7 +89,6 @@ def test_we_load_adapters_of_peft(config, dtype, tmp_path):
     [
         {"use_dora": True},
         {"rank_pattern": {"q_proj": 4}},
-        {"modules_to_save": ["lm_head"]},
         {"bias": "lora_only"},
         {"layers_to_transform": [0]},
         {"init_lora_weights": "pissa"},
@@ -105,9 +104,9 @@ def test_settings_that_only_peft_supports_are_refused(options, tmp_path):
 
 def test_a_round_trip_through_both_keeps_every_bit(tmp_path):
     model = tiny()
-    inject_lora(model, CONFIGS["endings"])
+    inject(model, CONFIGS["endings"])
     with torch.no_grad():
-        for layer in lora_layers(model).values():
+        for layer in adapter_layers(model).values():
             torch.nn.init.normal_(layer.lora_B["default"], generator=torch.Generator())
     save_adapter(model, tmp_path / "ours")
     PeftModel.from_pretrained(tiny(), tmp_path / "ours").save_pretrained(tmp_path / "theirs")

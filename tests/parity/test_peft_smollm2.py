@@ -7,7 +7,7 @@ import torch
 from peft import PeftModel
 
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
-from course_pkg.adapters.injection import inject_lora, lora_layers
+from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.trainer import TrainConfig, train
 from course_pkg.lm.load import load
@@ -18,7 +18,7 @@ from course_pkg.lm.load import load
 def test_trained_adapters_have_the_same_logits_and_losses_in_both(tmp_path):
     model, tokenizer = load("smollm2-135m")
     base = copy.deepcopy(model)
-    inject_lora(model, LoRAConfig(rank=4, target_modules=["q_proj", "v_proj"]))
+    inject(model, LoRAConfig(rank=4, target_modules=["q_proj", "v_proj"]))
     tokens = tokenizer("LoRA adds a low-rank update to a frozen weight.", return_tensors="pt")
     batch = {"input_ids": tokens.input_ids, "labels": tokens.input_ids}
     history = train(model, [batch], TrainConfig(steps=3, learning_rate=1e-2, progress=False))
@@ -37,11 +37,11 @@ def test_trained_adapters_have_the_same_logits_and_losses_in_both(tmp_path):
     assert error <= 1e-6
     peft_model.save_pretrained(tmp_path / "theirs")
     peft_model.unload()
-    names = sorted(lora_layers(model))
+    names = sorted(adapter_layers(model))
     again = TrainConfig(steps=2, learning_rate=1e-3, progress=False)
     other = PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "ours", is_trainable=True)
     load_adapter(base, tmp_path / "theirs")
-    assert sorted(lora_layers(base)) == names
+    assert sorted(adapter_layers(base)) == names
     error = (logits(base) - expected).norm() / expected.norm()
     assert error <= 1e-6
     ours, theirs = (train(each, [batch], again).losses for each in (base, other))

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, T5Config
 from transformers import T5ForConditionalGeneration as T5
 
-from course_pkg.adapters.injection import inject_lora
+from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import token_scores
@@ -155,7 +155,7 @@ def test_adapted_models_are_scored_with_their_adapter():
     (ids,) = sequences(20)
     ours, theirs = load("tiny").model, load("tiny").model
     plain = token_log_probs(ours, [ids])[0]
-    inject_lora(ours, LoRAConfig(rank=2, target_modules=["q_proj"]))
+    inject(ours, LoRAConfig(rank=2, target_modules=["q_proj"]))
     theirs = get_peft_model(theirs, LoraConfig(r=2, target_modules=["q_proj"]))
     for model in (ours, theirs):
         for name, parameter in model.named_parameters():

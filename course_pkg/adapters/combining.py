@@ -1,0 +1,62 @@
+"""Combine LoRA adapters: a new one whose change is a weighted sum of others' changes.
+
+Chapter: adapters/lora-training.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from course_pkg.adapters.injection import adapter_layers, require_adapters, wrap
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+
+
+def add_weighted_adapter(
+    model: nn.Module, names: Sequence[str], weights: Sequence[float], new_name: str
+) -> None:
+    """Add an adapter whose delta_W is exactly the weighted sum of the given adapters' delta_W.
+
+    It stacks the adapters: A = [w1·s1·A1; w2·s2·A2; …], B = [B1, B2, …], with scale 1, so the rank
+    is the sum of the ranks. PEFT calls this combination_type="cat". (Its "linear" adds the A's and
+    the B's, which gives cross terms B1·A2.) Activate the new adapter with `set_adapter`.
+    Raises ValueError for unknown names, an existing new_name, or weights that do not fit, and
+    TypeError if an adapter is of another method or on an embedding.
+
+    >>> from course_pkg.adapters.injection import inject
+    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1), "a"))
+    >>> _ = inject(model, LoRAConfig(rank=2), "b")
+    >>> add_weighted_adapter(model, ["a", "b"], [0.5, -1.0], "mix"); model[0].configs["mix"].rank
+    3
+    """
+    if isinstance(names, str):
+        raise TypeError(f"names must be a list of adapters, got {names!r}; put it into [ ]")
+    require_adapters(model, names)
+    if len(names) != len(weights) or not all(math.isfinite(weight) for weight in weights):
+        raise ValueError(
+            f"expected a finite weight for each of {len(names)} adapters, got weights {weights}"
+        )
+    layers = {
+        name: layer
+        for name, layer in adapter_layers(model).items()
+        if set(names) & set(layer.configs)
+    }
+    if others := [name for name, layer in layers.items() if type(layer) is not LoRALinear]:
+        kind = type(layers[others[0]]).__name__
+        raise TypeError(
+            f"only LoRA adapters of linear layers can be added, {others[0]} is a {kind}"
+        )
+    configs = {name: layer.configs[name] for layer in layers.values() for name in layer.configs}
+    rank = sum(configs[name].rank for name in names)
+    config = LoRAConfig(rank=rank, alpha=float(rank), target_modules=tuple(layers))
+    wrap(model, list(layers), config, new_name)
+    with torch.no_grad():
+        for layer in layers.values():
+            A, B = layer.lora_A[new_name].zero_(), layer.lora_B[new_name]
+            start = 0
+            for name, weight in zip(names, weights, strict=True):
+                rows = slice(start, start := start + configs[name].rank)
+                if name in layer.configs:  # otherwise its rows of A and columns of B stay zero
+                    A[rows] = weight * layer.configs[name].scaling * layer.lora_A[name]
+                    B[:, rows] = layer.lora_B[name]
