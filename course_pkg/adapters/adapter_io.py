@@ -2,7 +2,7 @@
 
 A folder holds adapter_config.json (see `peft_format`) and adapter_model.safetensors, whose keys
 are base_model.model.<module>.lora_A.weight and so on, without the adapter's name.
-Chapters: adapters/lora-training, adapters/peft.
+Chapter: adapters/lora-training.
 """
 
 import copy

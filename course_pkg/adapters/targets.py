@@ -7,7 +7,7 @@ the output embedding. Stricter than PEFT: a list entry that matches nothing is a
 Which kinds of module can have an adapter depends on the method: nn.Linear and GPT-2's Conv1D with
 each, nn.Embedding with LoRA. The experts that transformers fuses into one tensor in
 mixture-of-experts models are not matched.
-Chapters: adapters/lora, adapters/peft.
+Chapter: adapters/lora.
 """
 
 import difflib
