@@ -6,19 +6,22 @@ Chapter: adapters/lora-training.
 """
 
 import copy
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors import torch as safetensors
 from torch import Tensor, nn
 
+from course_pkg.adapters.adapter_files import (
+    CONFIG_FILE,
+    read_config,
+    read_weights,
+    write_adapter,
+)
 from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_types, wrap
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.peft_format import from_peft, to_peft
+from course_pkg.adapters.peft_format import to_peft
 from course_pkg.adapters.saved_module import SavedModule
 from course_pkg.adapters.targets import (
     adaptable_modules,
@@ -27,9 +30,7 @@ from course_pkg.adapters.targets import (
     matches,
     require_model,
 )
-from course_pkg.files import write_atomically
 
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 BASE_COPY = ".base_layer.weight"  # PEFT adds an adapted embedding's own weight
 
@@ -68,12 +69,7 @@ def save_adapter(
         for name, layer in layers.items()
         for key, tensor in _file_keys(layer, adapter_name).items()
     }
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    blob = safetensors.save(weights, metadata={"format": "pt"})
-    write_atomically(folder / WEIGHTS_FILE, blob)
-    text = json.dumps(described, indent=2, sort_keys=True) + "\n"
-    write_atomically(folder / CONFIG_FILE, text)
+    write_adapter(folder, described, weights)
 
 
 def load_adapter(
@@ -98,8 +94,8 @@ def load_adapter(
     2
     """
     folder = Path(folder)
-    config = _read_config(folder)
-    weights = _group_by_module(_read_weights(folder), folder)
+    config = read_config(folder)
+    weights = _group_by_module(read_weights(folder), folder)
     saved = find_saved_modules(model, config.modules_to_save, ())
     names = [name for name in weights if name not in saved]
     _check_fit(model, config, weights, saved, folder)
@@ -128,35 +124,6 @@ def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, AdapterLayer]
     return layers
 
 
-def _read_config(folder: Path) -> AdapterConfig:
-    path = folder / CONFIG_FILE
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} has no {CONFIG_FILE}, so it is not an adapter folder")
-    try:
-        raw = json.loads(path.read_bytes())
-        if not isinstance(raw, dict):
-            raise TypeError(f"expected an object, got a {type(raw).__name__}")
-        raw["peft_type"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a PEFT configuration: {error!r}") from error
-    try:
-        return from_peft(raw)
-    except ValueError as error:
-        raise ValueError(f"{path} {error}") from error.__cause__
-
-
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    path = folder / WEIGHTS_FILE
-    if not path.is_file():
-        pickled = (folder / "adapter_model.bin").exists()
-        note = "; adapter_model.bin is a pickle, which can run code: convert it" if pickled else ""
-        raise FileNotFoundError(f"{folder} has no {WEIGHTS_FILE}{note}")
-    try:
-        return safetensors.load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or truncated ({error}); copy it again") from error
-
-
 def _group_by_module(weights: Mapping[str, Tensor], folder: Path) -> dict[str, dict[str, Tensor]]:
     """The tensors of each module by the end of their key."""
     groups: dict[str, dict[str, Tensor]] = {}
@@ -168,7 +135,9 @@ def _group_by_module(weights: Mapping[str, Tensor], folder: Path) -> dict[str, d
             unexpected.append(key)
             continue
         name, _, part = key.removesuffix(".weight").rpartition(".")
-        if not part.startswith(("lora_", "ia3_")):  # a module that is trained in full
+        if not part.startswith(
+            ("lora_", "ia3_", "bottleneck_")
+        ):  # a module that is trained in full
             name = key.rpartition(".")[0]
         module = name.removeprefix(PREFIX)
         groups.setdefault(module, {})[key.removeprefix(f"{name}.")] = tensor

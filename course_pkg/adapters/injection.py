@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from course_pkg.adapters.bottleneck import BottleneckConfig, BottleneckLinear
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.lora_embedding import LoRAEmbedding
@@ -20,6 +21,7 @@ from course_pkg.adapters.targets import find_saved_modules, find_targets, requir
 # The layers of each method, by the type of its config. The first that accepts a module wraps it.
 LAYERS: dict[type[AdapterConfig], tuple[type[AdapterLayer], ...]] = {
     LoRAConfig: (LoRALinear, LoRAEmbedding),
+    BottleneckConfig: (BottleneckLinear,),
 }
 
 

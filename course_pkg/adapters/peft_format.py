@@ -4,10 +4,11 @@ Reading refuses settings that this package does not implement (ranks per module,
 biases, …) instead of ignoring them. Chapter: adapters/lora-training.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from course_pkg.adapters.bottleneck import BottleneckConfig
 from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.lora import LoRAConfig
 
@@ -46,23 +47,25 @@ FORMATS = (
         LoRAConfig, "LORA", _LORA | SHARED, {"bias": "none", "init_lora_weights": True},
         {"init_lora_weights": _INITIALIZATIONS}, ("r", "lora_alpha", "target_modules"),
     ),
+    PeftFormat(BottleneckConfig, "BOTTLENECK", {"size": "size"} | SHARED,
+               required=("size", "target_modules")),
 )  # fmt: skip
 
 
-def to_peft(config: AdapterConfig) -> dict[str, Any]:
+def to_peft(config: AdapterConfig, forms: Sequence[PeftFormat] = FORMATS) -> dict[str, Any]:
     """The method's settings by PEFT's names.
 
     >>> to_peft(LoRAConfig(rank=2, target_modules=["q_proj"]))["target_modules"]
     ['q_proj']
     """
-    form = next(form for form in FORMATS if form.config_type is type(config))
+    form = next(form for form in forms if form.config_type is type(config))
     settings = {theirs: getattr(config, ours) for theirs, ours in form.fields.items()}
     settings = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
     settings["modules_to_save"] = settings.get("modules_to_save") or None
     return {"peft_type": form.peft_type, **form.fixed, **settings}
 
 
-def from_peft(raw: Mapping[str, Any]) -> AdapterConfig:
+def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> AdapterConfig:
     """The config that PEFT's settings describe.
 
     Raises ValueError for a method or a setting that is not implemented here, or an invalid value.
@@ -71,10 +74,10 @@ def from_peft(raw: Mapping[str, Any]) -> AdapterConfig:
     2
     """
     kind = raw["peft_type"]
-    forms = [form for form in FORMATS if form.peft_type == kind and form.accepts(raw)]
-    known = forms[0] if forms else PeftFormat(AdapterConfig, "", {})
+    fits = [form for form in forms if form.peft_type == kind and form.accepts(raw)]
+    known = fits[0] if fits else PeftFormat(AdapterConfig, "", {})
     allowed = IGNORED | {"peft_type", *known.fields, *known.fixed}
-    problems = [f"peft_type={kind!r}"] * (not forms)
+    problems = [f"peft_type={kind!r}"] * (not fits)
     problems += [f"{key}={raw[key]!r}" for key in raw if key not in allowed and raw[key]]
     for key, value in known.fixed.items():
         if raw.get(key, value) not in (value, *known.harmless.get(key, ())):

@@ -1,0 +1,199 @@
+"""Prefix tuning and P-tuning v2: trained keys and values at the start of every layer's cache.
+
+    attention of layer l = softmax(q [K_l; k]^T / sqrt(d)) [V_l; v]
+
+K_l and V_l are (num_virtual_tokens, heads · head_dim) for each layer, counting key-value heads;
+grouped-query attention has fewer of them than query heads. They are put into the KV cache, so they
+have no position of their own: the model never rotates them. Li & Liang compute them with an MLP
+while training ("reparametrization") and drop it afterwards; P-tuning v2 trains them directly, or
+with an MLP where that helps. PEFT has both as PREFIX_TUNING; its P_TUNING is P-tuning v1.
+
+Sources: Li & Liang 2021, "Prefix-Tuning: Optimizing Continuous Prompts for Generation", section
+4; Liu et al. 2022, "P-Tuning v2", section 3. Chapter: adapters/peft.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
+
+from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
+from course_pkg.metrics.arguments import require_integer
+
+Init = Literal["random", "zero"]
+
+
+@dataclass(frozen=True)
+class PrefixTuningConfig(VirtualTokenConfig):
+    """The settings of prefix tuning (reparametrize) and of P-tuning v2 (by default).
+
+    reparametrize: compute the prefix with an MLP while training. hidden_size: the MLP's inner
+    width; by default the width of a layer's keys, as in PEFT. init: "random", or "zero" for a
+    prefix of zeros. That has an effect too: a key of zeros has score 0, and the softmax gives it
+    weight. Raises ValueError for other values.
+
+    >>> PrefixTuningConfig(10, reparametrize=True, hidden_size=512).hidden_size
+    512
+    """
+
+    reparametrize: bool = False
+    hidden_size: int | None = None
+    init: Init = "random"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.reparametrize, bool):
+            raise ValueError(f"reparametrize must be True or False, got {self.reparametrize!r}")
+        if self.hidden_size is not None:
+            require_integer(self.hidden_size, "hidden_size")
+        if self.init not in get_args(Init):
+            raise ValueError(f"init must be one of {get_args(Init)}, got {self.init!r}")
+
+
+class CacheShape(NamedTuple):
+    """The sizes of a model's KV cache; `heads` are key-value heads."""
+
+    layers: int
+    heads: int
+    head_dim: int
+
+
+def cache_shape(config: PreTrainedConfig) -> CacheShape:
+    """Layers, key-value heads and their size. Raises ValueError if layers differ in these.
+
+    >>> from transformers import LlamaConfig
+    >>> cache_shape(LlamaConfig(hidden_size=64, num_attention_heads=4, num_key_value_heads=2))
+    CacheShape(layers=32, heads=2, head_dim=16)
+    """
+    text = config.get_text_config()
+    other = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    settings = ("kv_lora_rank", "global_head_dim", "num_kv_shared_layers", "multi_query")
+    other |= {name for name in settings if getattr(text, name, None)}
+    if other:
+        raise ValueError(
+            "prefix tuning needs keys and values of one shape in every layer; "
+            f"{type(text).__name__} has {', '.join(sorted(other))}; try prompt tuning"
+        )
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return CacheShape(text.num_hidden_layers, heads, size)
+
+
+class PrefixEncoder(nn.Module):
+    """Computes the prefix of all layers, (num_virtual_tokens, layers · 2 · heads · head_dim).
+
+    Either `prompt_embeddings` is that tensor, or an MLP computes it from `embedding`. A row holds a
+    token's keys of layer 0, its values of layer 0, its keys of layer 1, and so on.
+    """
+
+    def __init__(self, **parts: Tensor) -> None:
+        super().__init__()
+        for name, weights in parts.items():
+            setattr(self, name, nn.Parameter(weights))
+
+    @property
+    def reparametrized(self) -> bool:
+        """Whether an MLP computes the prefix."""
+        return hasattr(self, "embedding")
+
+    def forward(self) -> Tensor:
+        """tanh(embedding · down^T + down_bias) · up^T + up_bias, or `prompt_embeddings`."""
+        if not self.reparametrized:
+            return self.prompt_embeddings
+        hidden = torch.tanh(nn.functional.linear(self.embedding, self.down, self.down_bias))
+        return nn.functional.linear(hidden, self.up, self.up_bias)
+
+
+class PrefixTunedModel(VirtualTokenModel):
+    """A frozen language model with any number of named prefixes, one of them active.
+
+    The trained weights are `encoders[name]`'s, in fp32 (fp64 for a model in fp64); the prefix is
+    cast to the model's dtype. In a layer with sliding-window attention, only tokens within the
+    window see the prefix. Raises what `VirtualTokenModel` and `cache_shape` raise.
+    Sources: Li & Liang 2021, section 4; Liu et al. 2022.
+
+    >>> from course_pkg.adapters.injection import trainable_parameters
+    >>> from course_pkg.lm.load import load
+    >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(num_virtual_tokens=5))
+    >>> {name: tuple(p.shape) for name, p in trainable_parameters(model).items()}  # 2·2·(2·16)
+    {'encoders.default.prompt_embeddings': (5, 128)}
+    """
+
+    config_type = PrefixTuningConfig
+
+    def new_encoder(self, config: PrefixTuningConfig, generator: torch.Generator) -> PrefixEncoder:
+        """A standard normal prefix or embedding and PyTorch's usual linear layers, as in PEFT."""
+        layers, heads, size = cache_shape(self.config)
+        n, keys, width = config.num_virtual_tokens, heads * size, layers * 2 * heads * size
+
+        def normal(columns: int) -> Tensor:
+            empty = torch.empty(n, columns, dtype=self.adapter_dtype())
+            return empty.normal_(generator=generator)
+
+        def uniform(*sizes: int, fan_in: int) -> Tensor:
+            bound = 1 / math.sqrt(fan_in)
+            empty = torch.empty(sizes, dtype=self.adapter_dtype())
+            return empty.uniform_(-bound, bound, generator=generator)
+
+        factor = float(config.init != "zero")  # on what the prefix is a multiple of
+
+        if not config.reparametrize:
+            return PrefixEncoder(prompt_embeddings=factor * normal(width))
+        h = config.hidden_size or keys
+        return PrefixEncoder(
+            embedding=normal(keys),
+            down=uniform(h, keys, fan_in=keys),
+            down_bias=uniform(h, fan_in=keys),
+            up=factor * uniform(width, h, fan_in=h),
+            up_bias=factor * uniform(width, fan_in=h),
+        )
+
+    def drop_reparametrization(self) -> None:
+        """Replace every MLP with the prefix that it computes; the model's function stays.
+
+        Do this after training: the prefix is what the file holds and what generation needs.
+
+        >>> from course_pkg.lm.load import load
+        >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(5, reparametrize=True))
+        >>> model.drop_reparametrization()
+        >>> list(model.weights_of("default"))
+        ['prompt_embeddings']
+        """
+        for name, encoder in self.encoders.items():
+            self.set_embeddings(name, encoder())
+
+    def add_virtual_tokens(self, inputs: dict[str, Any], encoder: nn.Module) -> dict[str, Any]:
+        """Put the prefix into the empty cache. Raises RuntimeError with gradient checkpointing."""
+        modules = self.base.modules() if self.training else ()
+        if any(getattr(module, "gradient_checkpointing", False) for module in modules):
+            raise RuntimeError(
+                "gradient checkpointing drops the cache, and the prefix with it; call "
+                "model.base.gradient_checkpointing_disable(), or use prompt tuning"
+            )
+        text = inputs.get("inputs_embeds")
+        batch = len(inputs["input_ids"] if text is None else text)
+        shape = cache_shape(self.config)
+        prefix = encoder().to(self.base.dtype)
+        prefix = prefix.view(-1, shape.layers, 2, shape.heads, shape.head_dim)
+        prefix = prefix.permute(1, 2, 3, 0, 4)  # (layers, K and V, heads, n, head_dim)
+        cache = inputs.get("past_key_values")
+        cache = DynamicCache(config=self.config) if cache is None else cache
+        for layer, (K, V) in enumerate(prefix):
+            each = (t.expand(batch, -1, -1, -1) for t in (K, V))
+            cache.update(*each, layer)
+        return {**inputs, "past_key_values": cache}
+
+    @classmethod
+    def file_settings(cls, base: PreTrainedModel) -> dict[str, int]:
+        """The model's sizes by PEFT's names, which count key-value heads."""
+        layers, heads, size = cache_shape(base.config)
+        return {"token_dim": heads * size, "num_attention_heads": heads, "num_layers": layers}
+
+    @classmethod
+    def width(cls, base: PreTrainedModel) -> int:
+        """Keys and values of every layer: layers · 2 · heads · head_dim."""
+        layers, heads, size = cache_shape(base.config)
+        return layers * 2 * heads * size

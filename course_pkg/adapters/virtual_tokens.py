@@ -1,0 +1,233 @@
+"""What prompt tuning and prefix tuning share: a frozen model and trained virtual tokens.
+
+Both methods change the input or the cache of a model, not one of its layers, so they wrap the
+whole model. The wrapper is an adapter layer all the same: `trainable_parameters`,
+`disable_adapters` and `set_adapter` (in `injection`) work as they do for LoRA. Nothing can be
+merged, because no weight of the model has the effect of a token that is not there.
+
+Chapter: adapters/peft.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from course_pkg.adapters.layer import AdapterLayer
+from course_pkg.metrics.arguments import require_integer
+
+
+@dataclass(frozen=True)
+class VirtualTokenConfig:
+    """The setting that all methods with virtual tokens share.
+
+    num_virtual_tokens: how many there are; each takes one position of the model's context.
+    Raises ValueError unless it is an integer of at least 1.
+    """
+
+    num_virtual_tokens: int = 20
+
+    def __post_init__(self) -> None:
+        require_integer(self.num_virtual_tokens, "num_virtual_tokens")
+
+
+class VirtualTokenModel(AdapterLayer):
+    """A frozen language model in front of whose text each adapter puts trained virtual tokens.
+
+    base: a decoder-only transformers model; it is frozen, and `base` gives it back unchanged.
+    At most one adapter is active. Call the wrapper as you call the model: it adds virtual tokens
+    when the cache is empty, makes the attention mask longer, and moves `position_ids` up.
+    Without `position_ids`, the model counts every column, padding included, as in PEFT: give them
+    for batches that are padded on the left, as `generate` does.
+    Raises TypeError for another kind of model or one that has adapters, and ValueError if the
+    virtual tokens leave no position for text; the model is then unchanged.
+    """
+
+    wraps = "a decoder-only language model of transformers (AutoModelForCausalLM)"
+    config_type: type = VirtualTokenConfig
+
+    def __init__(
+        self,
+        base: nn.Module,
+        config: Any = None,
+        adapter_name: str = "default",
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if isinstance(base, nn.Module) and any(isinstance(m, AdapterLayer) for m in base.modules()):
+            raise TypeError(
+                f"this {type(base).__name__} has adapters already; merge or remove them first, "
+                "because a model has adapters of one method"
+            )
+        trained = [p for p in base.parameters() if p.requires_grad] if self.accepts(base) else []
+        super().__init__(base)
+        self.encoders = nn.ModuleDict()
+        self.train(base.training)
+        if config is not None:
+            try:
+                self.add_adapter(adapter_name, config, generator=generator)
+            except Exception:
+                for parameter in trained:
+                    parameter.requires_grad_(True)
+                raise
+
+    @classmethod
+    def accepts(cls, module: nn.Module) -> bool:
+        """Whether it is a transformers model that generates text and has no separate encoder."""
+        known = isinstance(module, PreTrainedModel) and module.can_generate()
+        return known and not module.config.is_encoder_decoder
+
+    def new_encoder(self, config: Any, generator: torch.Generator) -> nn.Module:
+        """A module that computes what an adapter's file holds, (num_virtual_tokens, width)."""
+        raise NotImplementedError
+
+    def add_virtual_tokens(self, inputs: dict[str, Any], encoder: nn.Module) -> dict[str, Any]:
+        """The inputs of the first forward pass of a text, with the virtual tokens in them."""
+        raise NotImplementedError
+
+    @classmethod
+    def file_settings(cls, base: PreTrainedModel) -> dict[str, int]:
+        """The model's sizes by the names that PEFT's file has for them."""
+        raise NotImplementedError
+
+    @classmethod
+    def width(cls, base: PreTrainedModel) -> int:
+        """The numbers that one virtual token has in the file."""
+        raise NotImplementedError
+
+    def add_adapter(
+        self, name: str, config: Any, *, generator: torch.Generator | None = None
+    ) -> None:
+        """Add virtual tokens under a name; the first ones become active.
+
+        generator: a CPU generator that draws the weights; by default a new one with seed 0.
+        Raises ValueError if the name exists or is invalid, or if there are too many virtual tokens,
+        and TypeError for another method's config.
+        """
+        if type(config) is not self.config_type:
+            raise TypeError(
+                f"{type(self).__name__} takes a {self.config_type.__name__}, got "
+                f"{type(config).__name__}; one model has adapters of one method"
+            )
+        self._require_new(name)
+        self._require_positions(config.num_virtual_tokens + 1, config.num_virtual_tokens)
+        encoder = self.new_encoder(config, generator or torch.Generator().manual_seed(0))
+        self.encoders[name] = encoder.to(self.device).train(self.training)
+        self.configs[name] = config
+        self.set_active(self.active or [name])
+
+    def weights_of(self, name: str) -> dict[str, nn.Parameter]:
+        """The parameters of one adapter."""
+        return dict(self.encoders[name].named_parameters())
+
+    def set_embeddings(self, name: str, prompt_embeddings: Tensor) -> None:
+        """Give an adapter these weights, (num_virtual_tokens, width), and drop its MLP."""
+        weights = prompt_embeddings.detach().to(self.device, self.adapter_dtype(), copy=True)
+        self.encoders[name] = type(self.encoders[name])(prompt_embeddings=weights)
+        self.set_active(self.active)
+
+    def set_active(self, names: str | Sequence[str]) -> None:
+        """Activate one of these adapters. Raises ValueError if this model has several of them."""
+        names = [names] if isinstance(names, str) else names
+        if len(here := [name for name in dict.fromkeys(names) if name in self.configs]) > 1:
+            raise ValueError(f"only one set of virtual tokens can be active, got {here}")
+        super().set_active(names)
+
+    def forward(self, input_ids: Tensor | None = None, **inputs: Any) -> Any:
+        """What the base returns for the text after the virtual tokens.
+
+        input_ids, labels: (batch, tokens); attention_mask: (batch, cached + tokens), virtual tokens
+        not counted; position_ids count from the first token of the text.
+        """
+        return self.base(**self.base_inputs({"input_ids": input_ids, **inputs}))
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Generate as the base does, with the virtual tokens in every forward pass.
+
+        Takes what the base's `generate` takes. Raises ValueError for a static cache.
+        """
+
+        def prepare(_: nn.Module, positional: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict]:
+            if not inputs.get("use_cache", True):  # the last pass returned its prefix as a cache
+                inputs = {**inputs, "past_key_values": None}
+            return positional, self.base_inputs(inputs)
+
+        hook = self.base.register_forward_pre_hook(prepare, with_kwargs=True)
+        try:
+            return self.base.generate(*args, **kwargs)
+        finally:
+            hook.remove()
+
+    def base_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The base's inputs for these inputs of the wrapper; the same ones while disabled."""
+        if self.disabled or not self.active:
+            return inputs
+        text = inputs.get("inputs_embeds")
+        text = inputs.get("input_ids") if text is None else text
+        if text is None:
+            raise ValueError("give input_ids, (batch, tokens), or inputs_embeds")
+        n = self.configs[self.active[0]].num_virtual_tokens
+        cache = inputs.get("past_key_values")
+        cached = 0 if cache is None else int(cache.get_seq_length())
+        self._require_positions((cached or n) + text.shape[1], n)
+        inputs = dict(inputs)
+        mask, positions = inputs.get("attention_mask"), inputs.get("position_ids")
+        if mask is not None:
+            if getattr(mask, "ndim", None) != 2:
+                raise ValueError(
+                    "attention_mask must be (batch, tokens); a static cache makes other ones and "
+                    "is not supported with virtual tokens: leave out cache_implementation"
+                )
+            inputs["attention_mask"] = torch.cat([mask.new_ones(len(mask), n), mask], 1)
+        if positions is not None:
+            inputs["position_ids"] = positions + n
+        return inputs if cached else self.add_virtual_tokens(inputs, self.encoders[self.active[0]])
+
+    @property
+    def merged(self) -> bool:
+        """Always False."""
+        return False
+
+    def merge(self) -> None:
+        """Raises NotImplementedError: virtual tokens stay, at the cost of their positions."""
+        raise NotImplementedError(
+            f"a {type(self).__name__} can't be merged: virtual tokens are input, not weights; "
+            "keep the wrapper and its adapter's file"
+        )
+
+    def without_adapters(self) -> nn.Module:
+        """Raises TypeError: a wrapper can't replace itself; `base` is the unchanged model."""
+        raise TypeError(f"take model.base, the unchanged model, out of the {type(self).__name__}")
+
+    def get_base_model(self) -> PreTrainedModel:
+        """The wrapped model."""
+        return self.base
+
+    def can_generate(self) -> bool:
+        """True: `accepts` requires it of the base."""
+        return True
+
+    @property
+    def config(self) -> Any:
+        """The wrapped model's config."""
+        return self.base.config
+
+    @property
+    def device(self) -> torch.device:
+        """The wrapped model's device."""
+        return self.base.device
+
+    def adapter_dtype(self) -> torch.dtype:
+        """The dtype of new adapters: fp64 for a model in fp64, and otherwise fp32."""
+        return self.base.dtype if self.base.dtype == torch.float64 else torch.float32
+
+    def _require_positions(self, needed: int, virtual: int) -> None:
+        limit = getattr(self.config.get_text_config(), "max_position_embeddings", None)
+        if limit is not None and needed > limit:
+            raise ValueError(
+                f"{virtual} virtual tokens and {needed - virtual} of text need {needed} positions, "
+                f"and the model has {limit} (max_position_embeddings); use fewer of either"
+            )
