@@ -175,12 +175,14 @@ class VirtualTokenModel(AdapterLayer):
         self._require_positions((cached or n) + text.shape[1], n)
         inputs = dict(inputs)
         mask, positions = inputs.get("attention_mask"), inputs.get("position_ids")
+        if getattr(cache, "is_compileable", False):
+            raise ValueError(
+                "a static cache has no room for virtual tokens; use a dynamic cache (generate's "
+                "default: leave out cache_implementation)"
+            )
         if mask is not None:
             if getattr(mask, "ndim", None) != 2:
-                raise ValueError(
-                    "attention_mask must be (batch, tokens); a static cache makes other ones and "
-                    "is not supported with virtual tokens: leave out cache_implementation"
-                )
+                raise ValueError(f"attention_mask must be (batch, tokens), got {mask!r:.80}")
             inputs["attention_mask"] = torch.cat([mask.new_ones(len(mask), n), mask], 1)
         if positions is not None:
             inputs["position_ids"] = positions + n

@@ -1,0 +1,136 @@
+"""Prefix tuning: attention worked by hand, the reparametrization, grouped heads, bad input."""
+
+import json
+import math
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_pkg.adapters.injection import trainable_parameters
+from course_pkg.adapters.methods import adapt, load, save
+from course_pkg.adapters.prefixes import CacheShape, PrefixTuningConfig, cache_shape
+from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.trainer import train
+from course_pkg.lm.load import load as load_model
+
+TOKENS = torch.arange(24).reshape(2, 12)
+BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
+MLP = PrefixTuningConfig(4, reparametrize=True, hidden_size=9)
+
+
+def build():
+    return load_model("tiny").model
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=TOKENS).logits
+
+
+def test_a_layers_output_is_attention_over_the_prefix_and_the_text():
+    torch.manual_seed(0)
+    config = LlamaConfig(hidden_size=4, intermediate_size=8, num_hidden_layers=1, vocab_size=8,
+                         num_attention_heads=1)  # fmt: skip
+    model = adapt(LlamaForCausalLM(config).eval(), PrefixTuningConfig(2))
+    prefix = model.encoders["default"]()  # a row: the key, then the value
+    K, V = prefix[:, :4], prefix[:, 4:]
+    attention, seen = model.base.model.layers[0].self_attn, {}
+    attention.register_forward_hook(
+        lambda _, args, kwargs, out: seen.update(x=kwargs["hidden_states"], y=out[0]),
+        with_kwargs=True,
+    )
+    with torch.no_grad():
+        model(torch.tensor([[3]]))
+    x = seen["x"][0, 0]
+    # One token at position 2: q and k are rotated by the same angle, so q·k is unchanged; the
+    # prefix's keys are not rotated.
+    cos, sin = model.base.model.rotary_emb(x, torch.tensor([[2]]))
+    rotate = lambda z: z * cos[0, 0] + torch.cat([-z[2:], z[:2]]) * sin[0, 0]  # noqa: E731
+    q, k, v = attention.q_proj(x), attention.k_proj(x), attention.v_proj(x)
+    scores = torch.cat([K @ rotate(q), (q @ k)[None]]) / math.sqrt(4)
+    expected = attention.o_proj(scores.softmax(0) @ torch.cat([V, v[None]]))
+    assert torch.allclose(seen["y"][0, 0], expected, atol=1e-6)
+
+
+def test_dropping_the_reparametrization_keeps_the_function_and_trains_on(tmp_path):
+    model = adapt(build(), MLP)
+    # embedding (4, 32), down (9, 32) and bias 9, up (128, 9) and bias 128
+    assert sum(p.numel() for p in trainable_parameters(model).values()) == 1705
+    config = TrainConfig(steps=3, learning_rate=1e-2, progress=False)
+    losses = train(model, [BATCH], config).losses
+    before = logits(model)
+    save(model, tmp_path / "before")
+    model.drop_reparametrization()
+    assert torch.equal(logits(model), before)
+    assert {n: tuple(p.shape) for n, p in trainable_parameters(model).items()} == {
+        "encoders.default.prompt_embeddings": (4, 128)
+    }
+    save(model, tmp_path / "after")
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        assert (tmp_path / "before" / name).read_bytes() == (tmp_path / "after" / name).read_bytes()
+    assert train(model, [BATCH], config).losses[-1] < losses[0]
+
+
+def test_a_second_prefix_stays_frozen_when_the_reparametrization_is_dropped():
+    model = adapt(build(), MLP, "first")
+    adapt(model, PrefixTuningConfig(2), "second")
+    model.drop_reparametrization()
+    assert list(trainable_parameters(model)) == ["encoders.first.prompt_embeddings"]
+
+
+def test_the_same_seed_gives_the_same_prefix():
+    first, again, other = (
+        adapt(build(), MLP, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
+    assert torch.equal(logits(first), logits(again))
+    assert not torch.equal(logits(first), logits(other))
+
+
+def test_training_without_the_cache_of_gradient_checkpointing():
+    model = adapt(build(), PrefixTuningConfig(4))
+    model.base.gradient_checkpointing_enable()
+    with pytest.raises(
+        RuntimeError, match="gradient checkpointing drops the cache, and the prefix"
+    ):
+        train(model, [BATCH], TrainConfig(steps=1, progress=False))
+    model.base.gradient_checkpointing_disable()
+    train(model, [BATCH], TrainConfig(steps=1, progress=False))
+
+
+def test_grouped_heads_are_counted_as_key_value_heads(tmp_path):
+    model = adapt(build(), PrefixTuningConfig(3))  # 4 query heads, 2 key-value heads of 16
+    assert cache_shape(model.config) == CacheShape(layers=2, heads=2, head_dim=16)
+    save(model, tmp_path)
+    path = tmp_path / "adapter_config.json"
+    settings = json.loads(path.read_text())
+    assert (settings["num_attention_heads"], settings["token_dim"]) == (2, 32)
+    path.write_text(json.dumps(settings | {"num_attention_heads": 4, "token_dim": 64}))
+    with pytest.raises(ValueError, match="'num_attention_heads': 2}; a prefix counts key-value"):
+        load(build(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"layer_types": ["linear_attention", "full_attention"]}, {"kv_lora_rank": 8},
+     {"multi_query": True}],
+)  # fmt: skip
+def test_models_whose_layers_cache_something_else_are_refused(setting):
+    config = LlamaConfig(num_hidden_layers=2)
+    for name, value in setting.items():
+        setattr(config, name, value)
+    with pytest.raises(ValueError, match="keys and values of one shape in every layer"):
+        cache_shape(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"reparametrize": "yes"}, "reparametrize must be True or False"),
+        ({"hidden_size": 0}, "hidden_size must be an integer"),
+        ({"init": "TEXT"}, r"init must be one of \('random', 'zero'\)"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, says):
+    with pytest.raises(ValueError, match=says):
+        PrefixTuningConfig(4, **settings)

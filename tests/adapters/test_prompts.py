@@ -1,0 +1,345 @@
+"""Prompt tuning, and what all methods with virtual tokens share: interface, files, bad input."""
+
+import copy
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    LlamaConfig,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from course_pkg.adapters.adapter_io import load_adapter
+from course_pkg.adapters.injection import (
+    active_adapters,
+    adapter_names,
+    disable_adapters,
+    merge_adapters,
+    remove_adapters,
+    set_adapter,
+    trainable_parameters,
+)
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.methods import adapt, load, save
+from course_pkg.adapters.prefixes import PrefixTunedModel, PrefixTuningConfig
+from course_pkg.adapters.prompt_io import load_prompt, save_prompt
+from course_pkg.adapters.prompts import PromptTunedModel, PromptTuningConfig
+from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.trainer import train
+from course_pkg.lm.load import load as load_model
+from course_pkg.metrics.perplexity.token_scores import token_log_probs
+
+TOKENS = torch.arange(24).reshape(2, 12)
+BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
+BOTH = [PromptTuningConfig(4, init="random"), PrefixTuningConfig(4)]
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def build():
+    return load_model("tiny").model
+
+
+def logits(model, tokens=TOKENS, **inputs):
+    with torch.no_grad():
+        return model(input_ids=tokens, **inputs).logits
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def edit_config(folder, **changes):
+    path = folder / CONFIG
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_prompt_of_real_tokens_equals_those_tokens_in_the_text():
+    model, prefix = build(), torch.tensor([[5, 6, 7]]).expand(2, -1)
+    tuned = adapt(model, PromptTuningConfig(3, init=[5, 6, 7]))
+    together = logits(tuned.base, torch.cat([prefix, TOKENS], 1))
+    assert torch.allclose(logits(tuned), together[:, 3:], atol=1e-6)
+    kept = torch.tensor([0, 4])
+    assert torch.allclose(logits(tuned, logits_to_keep=kept), together[:, [3, 7]], atol=1e-6)
+    assert torch.allclose(logits(tuned, logits_to_keep=2), together[:, -2:], atol=1e-6)
+
+
+def test_a_vocabulary_prompt_has_rows_of_the_embedding_and_a_seed_decides_which():
+    tuned = [adapt(build(), PromptTuningConfig(9), generator=seeded(s)) for s in (1, 1, 2)]
+    prompts = [model.encoders["default"]() for model in tuned]
+    rows = tuned[0].base.get_input_embeddings().weight
+    assert (prompts[0][:, None] == rows[None]).all(-1).any(1).all()
+    assert torch.equal(prompts[0], prompts[1]) and not torch.equal(prompts[0], prompts[2])
+
+
+def test_text_inits():
+    tokenizer = load_model("tiny").tokenizer
+    assert PromptTuningConfig.from_text("abc", tokenizer).init == (97, 98, 99)
+    assert PromptTuningConfig.from_text("abc", tokenizer, 5).init == (97, 98, 99, 97, 98)
+    with pytest.raises(
+        ValueError, match=r"init has 3 tokens and num_virtual_tokens is 2; .* use 3"
+    ):
+        PromptTuningConfig.from_text("abc", tokenizer, 2)
+    with pytest.raises(ValueError, match="has no tokens"):
+        PromptTuningConfig.from_text("", tokenizer, 2)
+    with pytest.raises(TypeError, match="text must be a string"):
+        PromptTuningConfig.from_text(["abc"], tokenizer)
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, True, None])
+@pytest.mark.parametrize("kind", [PromptTuningConfig, PrefixTuningConfig])
+def test_an_impossible_number_of_virtual_tokens_is_refused(kind, n):
+    with pytest.raises(ValueError, match="num_virtual_tokens must be an integer of at least 1"):
+        kind(n)
+
+
+@pytest.mark.parametrize("init", ["TEXT", (), [1.5], [-1], ["a"], [True]])
+def test_an_impossible_init_is_refused(init):
+    with pytest.raises(ValueError, match=r"init must be .* or token ids, got"):
+        PromptTuningConfig(4, init)
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_all_but_the_virtual_tokens_is_frozen_and_the_interface_is_that_of_layers(config):
+    model = adapt(build(), config, "law")
+    assert adapt(model, config, "poetry", generator=seeded(5)) is model
+    assert adapter_names(model) == ["law", "poetry"] and active_adapters(model) == ["law"]
+    (name,) = trainable_parameters(model)
+    assert name == "encoders.law.prompt_embeddings"
+    outputs = {"law": logits(model)}
+    set_adapter(model, "poetry")
+    outputs["poetry"] = logits(model)
+    assert list(trainable_parameters(model)) == ["encoders.poetry.prompt_embeddings"]
+    with disable_adapters(model):
+        outputs["none"] = logits(model)
+        text = model.generate(TOKENS, max_new_tokens=3, do_sample=False)
+    assert torch.equal(outputs["none"], logits(build()))
+    assert torch.equal(text, build().generate(TOKENS, max_new_tokens=3, do_sample=False))
+    assert len({tensor.sum().item() for tensor in outputs.values()}) == 3
+    with pytest.raises(ValueError, match="only one set of virtual tokens can be active"):
+        set_adapter(model, ["law", "poetry"])
+    with pytest.raises(NotImplementedError, match=r"can't be merged: virtual tokens are input"):
+        merge_adapters(model)
+    with pytest.raises(TypeError, match=r"take model\.base"):
+        remove_adapters(model)
+    assert torch.equal(logits(model), outputs["poetry"])
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_a_cache_filled_by_hand_gives_the_logits_of_one_pass(config):
+    model, mask = adapt(build(), config), torch.ones_like(TOKENS)
+    whole = logits(model)
+    with torch.no_grad():
+        first = model(TOKENS[:, :7], attention_mask=mask[:, :7])
+        rest = model(TOKENS[:, 7:], attention_mask=mask, past_key_values=first.past_key_values)
+    assert torch.allclose(torch.cat([first.logits, rest.logits], 1), whole, atol=1e-6)
+    embedded = model.base.get_input_embeddings()(TOKENS)
+    with torch.no_grad():
+        assert torch.equal(model(inputs_embeds=embedded).logits, whole)
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_a_left_padded_batch_with_positions_gives_each_texts_own_logits(config):
+    model = adapt(build(), config)
+    ids, mask = TOKENS.clone(), torch.ones_like(TOKENS)
+    ids[0, :5], mask[0, :5] = 0, 0
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    padded = logits(model, ids, attention_mask=mask, position_ids=positions)
+    assert torch.allclose(padded[0, 5:], logits(model, ids[:1, 5:])[0], atol=1e-5)
+    assert torch.allclose(padded[1], logits(model, ids[1:])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_perplexity_scores_are_the_same_in_batches_of_any_size(config):
+    model, rows = adapt(build(), config), [[1, 2, 3, 4, 5, 6], [7, 8, 9]]
+    together = token_log_probs(model, rows, batch_size=2)
+    alone = token_log_probs(model, rows, batch_size=1)
+    for a, b in zip(together, alone, strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_training_resumes_bit_for_bit(config, tmp_path):
+    settings = TrainConfig(steps=4, learning_rate=1e-2, progress=False, checkpoint_every=2)
+    whole = adapt(build(), config)
+    expected = train(whole, [BATCH], settings).losses
+    resumed = adapt(build(), config, generator=seeded(9))
+    checkpoint = tmp_path / "run.pt"
+    calls = []
+
+    def stop(model):
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return 0.0
+
+    with pytest.raises(KeyboardInterrupt):
+        train(adapt(build(), config), [BATCH], TrainConfig(**vars(settings) | {
+            "evaluate_every": 2}), evaluate=stop, checkpoint=checkpoint)  # fmt: skip
+    again = train(resumed, [BATCH], TrainConfig(**vars(settings) | {"evaluate_every": 2}),
+                  evaluate=lambda m: 0.0, resume_from=checkpoint)  # fmt: skip
+    assert again.losses == expected
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_a_saved_adapter_loads_bit_for_bit_under_any_name(config, tmp_path):
+    model = adapt(build(), config, "first", generator=seeded(3))
+    save(model, tmp_path, "first")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CONFIG, WEIGHTS]
+    assert list(load_file(tmp_path / WEIGHTS)) == ["prompt_embeddings"]
+    other = load(build(), tmp_path, "second")
+    assert torch.equal(logits(other), logits(model)) and adapter_names(other) == ["second"]
+    assert load(other, tmp_path, "third") is other
+    set_adapter(other, "third")
+    assert torch.equal(logits(other), logits(model))
+    with pytest.raises(ValueError, match="no adapter 'default'; its adapters are"):
+        save_prompt(other, tmp_path / "x")
+    with pytest.raises(TypeError, match="expected a PromptTunedModel or a PrefixTunedModel"):
+        save_prompt(build(), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_files_of_other_methods_are_refused_by_name_and_change_nothing(tmp_path):
+    for name, config in zip(("prompt", "prefix"), BOTH, strict=True):
+        save(adapt(build(), config), tmp_path / name)
+    save(adapt(build(), LoRAConfig(2)), tmp_path / "lora")
+    model = build()
+    with pytest.raises(ValueError, match="not implemented here: peft_type='PREFIX_TUNING'"):
+        load_adapter(model, tmp_path / "prefix")
+    with pytest.raises(ValueError, match="not implemented here: peft_type='LORA'"):
+        load_prompt(model, tmp_path / "lora")
+    assert all(p.requires_grad for p in model.parameters())
+    tuned = load(model, tmp_path / "prompt")
+    with pytest.raises(ValueError, match="is for a PrefixTunedModel, not a PromptTunedModel"):
+        load(tuned, tmp_path / "prefix", "other")
+    with pytest.raises(TypeError, match="has an adapter for layers"):
+        load(tuned, tmp_path / "lora", "other")
+    edit_config(tmp_path / "prompt", peft_type="P_TUNING")
+    with pytest.raises(ValueError, match="P-tuning v1, in which an LSTM or an MLP computes"):
+        load(build(), tmp_path / "prompt")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"num_virtual_tokens": 5}, r"prompt_embeddings is \(4, 64\), expected \(5, 64\)"),
+        ({"num_virtual_tokens": 0}, "num_virtual_tokens must be an integer of at least 1"),
+        ({"token_dim": 32}, r"the file has {'token_dim': 32}, the model {'token_dim': 64}"),
+        ({"num_transformer_submodules": 2}, "not implemented here: num_transformer_submodules=2"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"a_future_setting": 1}, "not implemented here: a_future_setting=1"),
+        ({"task_type": "SEQ_CLS"}, "is for the task SEQ_CLS, expected CAUSAL_LM"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_and_changes_nothing(change, says, tmp_path):
+    save(adapt(build(), PromptTuningConfig(4)), tmp_path)
+    edit_config(tmp_path, **change)
+    model = build()
+    with pytest.raises(ValueError, match=says):
+        load(model, tmp_path)
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_damaged_files_are_refused(tmp_path):
+    save(adapt(build(), PromptTuningConfig(4)), tmp_path)
+    whole = (tmp_path / WEIGHTS).read_bytes()
+    (tmp_path / WEIGHTS).write_bytes(whole[:50])
+    with pytest.raises(ValueError, match="damaged or truncated"):
+        load(build(), tmp_path)
+    save_file({"prompt_embeddings": torch.ones(4, 64), "more": torch.ones(1)}, tmp_path / WEIGHTS)
+    with pytest.raises(ValueError, match="must contain prompt_embeddings and nothing else"):
+        load(build(), tmp_path)
+    (tmp_path / WEIGHTS).unlink()
+    with pytest.raises(FileNotFoundError, match="has no adapter_model"):
+        load(build(), tmp_path)
+
+
+@pytest.mark.parametrize("wrapper", [PromptTunedModel, PrefixTunedModel])
+def test_other_models_are_refused(wrapper):
+    sizes = {"d_model": 8, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 16, "d_kv": 4}
+    t5 = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
+    bert = BertForMaskedLM(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                      intermediate_size=8, vocab_size=16))  # fmt: skip
+    for model in (t5, bert, torch.nn.Linear(2, 2)):
+        with pytest.raises(TypeError, match=f"wraps a decoder-only .*got {type(model).__name__}"):
+            wrapper(model, wrapper.config_type(2))
+        assert all(p.requires_grad for p in model.parameters())
+    for model in (adapt(build(), LoRAConfig(2)), adapt(build(), PromptTuningConfig(2))):
+        with pytest.raises(TypeError, match="has adapters already; merge or remove them first"):
+            wrapper(model, wrapper.config_type(2))
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_wrong_arguments_are_refused_and_the_model_stays_as_it_was(config):
+    model = build()
+    with pytest.raises(TypeError, match=r"config must be one of .*PrefixTuningConfig; got 'LORA'"):
+        adapt(model, "LORA")
+    with pytest.raises(TypeError, match=r"load\(name\) returns two: model, tokenizer"):
+        adapt(load_model("tiny"), config)
+    with pytest.raises(ValueError, match=r"adapter name 'a\.b' is invalid"):
+        adapt(model, config, "a.b")
+    assert all(p.requires_grad for p in model.parameters())
+    tuned = adapt(model, config)
+    with pytest.raises(ValueError, match="'default' already exists"):
+        adapt(tuned, config)
+    with pytest.raises(TypeError, match=r"takes a Pr.*, got LoRAConfig; one model has adapters of"):
+        adapt(tuned, LoRAConfig(2))
+    with pytest.raises(ValueError, match=r"attention_mask must be \(batch, tokens\), got"):
+        logits(tuned, attention_mask=torch.ones(2, 1, 12, 12))
+    with pytest.raises(ValueError, match="give input_ids"):
+        tuned(attention_mask=torch.ones(1, 3))
+    with pytest.raises(ValueError, match="a static cache has no room"):
+        tuned.generate(TOKENS, max_new_tokens=2, cache_implementation="static")
+
+
+@pytest.mark.parametrize("kind", [PromptTuningConfig, PrefixTuningConfig])
+def test_more_virtual_tokens_than_positions_are_refused(kind):
+    gpt2 = GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=32, n_positions=16)
+    model = AutoModelForCausalLM.from_config(gpt2).eval()
+    with pytest.raises(ValueError, match="16 virtual tokens and 1 of text need 17 positions, and "):
+        adapt(model, kind(16))
+    assert all(p.requires_grad for p in model.parameters())
+    tuned = adapt(model, kind(4))
+    assert logits(tuned, TOKENS[:, :12]).shape == (2, 12, 32)
+    with pytest.raises(ValueError, match="4 virtual tokens and 13 of text need 17 positions"):
+        logits(tuned, torch.ones(1, 13, dtype=torch.long))
+    with pytest.raises(ValueError, match="4 virtual tokens and 13 of text need 17 positions"):
+        tuned.generate(TOKENS[:, :10], max_new_tokens=9, do_sample=False, pad_token_id=0)
+    assert not model._forward_pre_hooks, "the hook is removed after an error too"
+
+
+def test_a_token_outside_the_vocabulary_is_refused():
+    with pytest.raises(ValueError, match="init has the token 300, and the model has tokens 0 to"):
+        adapt(build(), PromptTuningConfig(2, init=[1, 300]))
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_a_16_bit_model_has_fp32_virtual_tokens(config, tmp_path):
+    model = adapt(build().to(torch.bfloat16), config)
+    (parameter,) = trainable_parameters(model).values()
+    assert parameter.dtype == torch.float32 and logits(model).dtype == torch.bfloat16
+    model(**BATCH).loss.backward()
+    assert parameter.grad.abs().max() > 0
+    save(model, tmp_path)
+    assert load_file(tmp_path / WEIGHTS)["prompt_embeddings"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("config", [PromptTuningConfig(4), *BOTH])
+def test_a_model_without_storage_can_be_counted_and_a_copy_is_independent(config):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(LlamaConfig(num_hidden_layers=2))
+        tuned = adapt(model, config)
+    # 4 prompt vectors of 4096, or 4 keys and values of 4096 in two layers
+    expected = 4 * 4096 * (4 if isinstance(config, PrefixTuningConfig) else 1)
+    assert sum(p.numel() for p in trainable_parameters(tuned).values()) == expected
+    first = adapt(build(), config)
+    second = copy.deepcopy(first)
+    with torch.no_grad():
+        next(iter(trainable_parameters(second).values())).zero_()
+    assert not torch.equal(logits(first), logits(second))
