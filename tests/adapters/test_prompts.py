@@ -343,3 +343,15 @@ def test_a_model_without_storage_can_be_counted_and_a_copy_is_independent(config
     with torch.no_grad():
         next(iter(trainable_parameters(second).values())).zero_()
     assert not torch.equal(logits(first), logits(second))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("config", BOTH)
+def test_training_generation_and_files_work_on_a_gpu(config, tmp_path):
+    model = adapt(build().to("cuda"), config)
+    train(model, [BATCH], TrainConfig(steps=2, learning_rate=1e-2, progress=False))
+    ids, mask = TOKENS.to("cuda"), torch.ones_like(TOKENS).to("cuda")
+    settings = {"attention_mask": mask, "max_new_tokens": 4, "do_sample": False}
+    text = model.generate(ids, **settings)
+    save(model, tmp_path)
+    assert torch.equal(load(build().to("cuda"), tmp_path).generate(ids, **settings), text)
