@@ -8,12 +8,14 @@ Chapter: adapters/lora-training.
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.files import atomic_file
+from course_pkg.finetuning.callback import Callback
 from course_pkg.finetuning.history import History
 
 FORMAT = 1
@@ -44,10 +46,12 @@ def save_checkpoint(
     scaler: torch.amp.GradScaler,
     history: History,
     settings: dict,
+    callback_state: dict[str, Any] | None = None,
 ) -> None:
     """Write trainable weights, optimizer, gradient scale, random states and history, atomically.
 
-    settings: values that a resumed run must share. After a crash, the previous file is intact.
+    settings: values that a resumed run must share. callback_state: None without a callback.
+    After a crash, the previous file is intact.
     """
     state = {
         "format": FORMAT,
@@ -58,6 +62,7 @@ def save_checkpoint(
         "rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         "history": history.to_json(),
+        "callback": callback_state,
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,11 +76,12 @@ def load_checkpoint(
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     settings: dict,
+    callback: Callback | None = None,
 ) -> History:
-    """Restore model, optimizer, scaler and random states from a checkpoint; return its history.
+    """Restore model, optimizer, scaler, random states and callback; return the history.
 
     Raises FileNotFoundError if there is no file, and ValueError if it is damaged or has other
-    settings or trainable parameters than this run. Nothing changes in these cases.
+    settings, trainable parameters or callback than this run. Nothing changes in these cases.
     """
     path = Path(path)
     if not path.is_file():
@@ -103,9 +109,14 @@ def load_checkpoint(
             f"{path} is from a different model or adapter: {len(different)} trainable parameters "
             f"differ, such as {different[0]}"
         )
+    if (state.get("callback") is None) is not (callback is None):
+        had = "no callback" if callback is not None else "a callback"
+        raise ValueError(f"{path} is from a run with {had}; resume it in the same way")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(saved[name])
+    if callback is not None:
+        callback.load_state_dict(state["callback"])
     optimizer.load_state_dict(state["optimizer"])
     scaler.load_state_dict(state["scaler"])
     torch.set_rng_state(state["rng"])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from course_pkg.adapters.injection import adapter_layers, trainable_parameters
+from course_pkg.finetuning.callback import Callback
 from course_pkg.finetuning.checkpoint import check_path, load_checkpoint, save_checkpoint
 from course_pkg.finetuning.config import Precision, TrainConfig, learning_rate_at
 from course_pkg.finetuning.history import Evaluation, History, StepRecord
@@ -34,6 +35,7 @@ def train(
     evaluate: Callable[[nn.Module], float] | None = None,
     checkpoint: str | os.PathLike | None = None,
     resume_from: str | os.PathLike | None = None,
+    callback: Callback | None = None,
 ) -> History:
     """Train every parameter that requires a gradient, in place; return the record of every step.
 
@@ -41,6 +43,8 @@ def train(
     attention_mask and labels, each (batch, tokens)), reshuffled every epoch; or a repeatable
     iterable, in its order. evaluate: called with the model in eval mode, without gradients.
     checkpoint: a file to write; resume_from: a checkpoint to resume, bit for bit on one machine.
+    callback: adds a penalty to the loss (not to the record), and works after each step; AdaLoRA's
+    is a RankAllocator.
     The loss of a step is the mean over all target tokens of its batches. The mean of the batches'
     means would give tokens in short batches more weight than tokens in long ones.
     The caller's random state does not change. Raises ValueError for no data, no targets or
@@ -54,11 +58,15 @@ def train(
         raise TypeError(f"config must be a TrainConfig, got {config!r:.80}")
     if not (evaluate is None or callable(evaluate)):
         raise TypeError(f"evaluate must be a function of the model, got {evaluate!r:.80}")
+    if not (callback is None or isinstance(callback, Callback)):
+        raise TypeError(f"callback must have the methods of Callback, got {callback!r:.80}")
     parameters = trainable_parameters(model)
     if not parameters:
         raise ValueError("no parameter requires a gradient; inject an adapter or unfreeze some")
     if any(layer.merged for layer in adapter_layers(model).values()):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) before training")
+    if callback is not None:
+        callback.start(model, config.steps)
     device = next(iter(parameters.values())).device
     dtype = _autocast_dtype(config.precision, device)
     if dtype is torch.float16 and any(p.dtype is torch.float16 for p in parameters.values()):
@@ -75,7 +83,7 @@ def train(
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(config.seed)
         if resume_from is not None:
-            saved = load_checkpoint(resume_from, model, optimizer, scaler, settings)
+            saved = load_checkpoint(resume_from, model, optimizer, scaler, settings, callback)
             records, evaluations = list(saved.steps), list(saved.evaluations)
         stream = _stream(batches, config, start=len(records) * config.accumulation)
         bar = tqdm(total=config.steps, initial=len(records), disable=not config.progress)
@@ -87,12 +95,16 @@ def train(
                     group["lr"] = learning_rate_at(step, config)
                 micro = list(itertools.islice(stream, config.accumulation))
                 loss, tokens = _accumulate(model, micro, step, device, dtype, scaler)
+                if (penalty := _penalty(callback, step)) is not None:
+                    scaler.scale(penalty).backward()
                 scaler.unscale_(optimizer)
                 norm = nn.utils.clip_grad_norm_(parameters.values(), config.max_grad_norm).item()
                 if not (math.isfinite(norm) or scaler.is_enabled()):
                     raise FloatingPointError(f"the gradient at step {step} is not finite ({norm})")
                 scaler.step(optimizer)
                 scaler.update()
+                if callback is not None:
+                    callback.after_step(step)
                 optimizer.zero_grad(set_to_none=True)
                 rate, seconds = learning_rate_at(step, config), time.perf_counter() - started
                 records.append(StepRecord(step, loss, rate, norm, tokens, seconds))
@@ -102,7 +114,8 @@ def train(
                     evaluations.append(Evaluation(step, _evaluate(model, evaluate)))
                 if checkpoint is not None and _due(step, config.checkpoint_every, config.steps):
                     history = History(tuple(records), tuple(evaluations))
-                    save_checkpoint(checkpoint, model, optimizer, scaler, history, settings)
+                    state = None if callback is None else callback.state_dict()
+                    save_checkpoint(checkpoint, model, optimizer, scaler, history, settings, state)
         finally:
             bar.close()
             optimizer.zero_grad(set_to_none=True)
@@ -154,6 +167,14 @@ def _accumulate(
         scaler.scale(loss).backward()
         mean += value
     return mean, total
+
+
+def _penalty(callback: Callback | None, step: int) -> Tensor | None:
+    """The callback's addition to the loss, if there is one; it must be finite."""
+    penalty = None if callback is None else callback.extra_loss()
+    if penalty is not None and not torch.isfinite(penalty):
+        raise FloatingPointError(f"the callback's loss at step {step} is {penalty.item()}")
+    return penalty
 
 
 def _stream(batches: Iterable[Batch], config: TrainConfig, start: int) -> Iterator[Batch]:

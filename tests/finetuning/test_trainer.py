@@ -20,6 +20,7 @@ from course_pkg.adapters.injection import (
     trainable_parameters,
 )
 from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.finetuning.callback import Callback
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.trainer import count_targets, train
@@ -373,6 +374,7 @@ def test_invalid_data_is_an_error(batches, error, says):
         ({"config": {"steps": 2}}, TypeError, "config must be a TrainConfig, got {'steps': 2}"),
         ({"evaluate": 0.5}, TypeError, "evaluate must be a function of the model, got 0.5"),
         ({"evaluate": lambda model: None}, TypeError, "evaluate must return a number, got None"),
+        ({"callback": print}, TypeError, "callback must have the methods of Callback, got <built"),
         ({"checkpoint": "/"}, IsADirectoryError, "the checkpoint / is a folder"),
         ({"checkpoint": "/dev/null/run.pt"}, OSError, "/dev/null"),
         ({"model": ("model", "tokenizer")}, TypeError, "model must be an nn.Module, got tuple"),
@@ -445,3 +447,73 @@ def test_the_progress_bar_counts_steps(capsys):
     assert "2/2" in capsys.readouterr().err
     train(adapted(), make_batches(), config(2))
     assert not list(itertools.chain(*capsys.readouterr()))
+
+
+class Decay(Callback):
+    """Adds half the square of every trained weight, and records what it sees."""
+
+    def __init__(self, model, factor=0.1):
+        self.parameters = list(trainable_parameters(model).values())
+        self.factor, self.calls, self.gradients = factor, [], None
+
+    def start(self, model, steps):
+        self.calls.append(("start", steps))
+
+    def extra_loss(self):
+        return self.factor / 2 * sum((p**2).sum() for p in self.parameters)
+
+    def after_step(self, step):
+        self.gradients = [p.grad.clone() for p in self.parameters]
+        self.calls.append(("step", step))
+
+    def state_dict(self):
+        return {"calls": len(self.calls)}
+
+    def load_state_dict(self, state):
+        self.calls.append(("loaded", state["calls"]))
+
+
+def test_a_callback_adds_to_the_gradient_once_a_step_and_not_to_the_record():
+    settings = config(1, accumulation=3, shuffle=False, max_grad_norm=math.inf)
+    histories, callbacks = [], []
+    for factor in (0.0, 0.1):
+        model = adapted()
+        before = list(weights(model).values())
+        callbacks.append(Decay(model, factor))
+        histories.append(train(model, make_batches(3), settings, callback=callbacks[-1]))
+    pairs = zip(callbacks[0].gradients, callbacks[1].gradients, before, strict=True)
+    assert all(torch.allclose(decayed, plain + 0.1 * w, atol=1e-7) for plain, decayed, w in pairs)
+    assert histories[0].losses == histories[1].losses
+    assert callbacks[1].calls == [("start", 1), ("step", 1)]
+
+
+def test_a_callbacks_state_is_in_the_checkpoint(tmp_path):
+    path = tmp_path / "run.pt"
+    model, other = adapted(), adapted()
+    train(model, make_batches(), config(4), checkpoint=path, callback=Decay(model))
+    callback = Decay(other)
+    train(other, make_batches(), config(4), resume_from=path, callback=callback)
+    assert callback.calls == [("start", 4), ("loaded", 5)]
+    assert same(weights(other), weights(model))
+    with pytest.raises(ValueError, match="is from a run with a callback; resume it in the same"):
+        train(adapted(), make_batches(), config(4), resume_from=path)
+    train(adapted(), make_batches(), config(4), checkpoint=path)
+    fresh = adapted()
+    before = weights(fresh)
+    with pytest.raises(ValueError, match="is from a run with no callback"):
+        train(fresh, make_batches(), config(4), resume_from=path, callback=Decay(fresh))
+    assert same(weights(fresh), before)
+
+
+def test_a_callback_can_refuse_the_run_and_its_loss_must_be_finite():
+    class Refuses(Callback):
+        def start(self, model, steps):
+            raise ValueError(f"not {steps} steps")
+
+    model = adapted()
+    before = weights(model)
+    with pytest.raises(ValueError, match="not 2 steps"):
+        train(model, make_batches(), config(2), callback=Refuses())
+    with pytest.raises(FloatingPointError, match="the callback's loss at step 1 is inf"):
+        train(model, make_batches(), config(2), callback=Decay(model, factor=math.inf))
+    assert same(weights(model), before)
