@@ -98,6 +98,7 @@ def load_adapter(
     weights = _group_by_module(read_weights(folder), folder)
     saved = find_saved_modules(model, config.modules_to_save, ())
     names = [name for name in weights if name not in saved]
+    config.check_modules(names)
     _check_fit(model, config, weights, saved, folder)
     wrap(model, names, config, adapter_name, saved=saved)
     with torch.no_grad():
@@ -169,16 +170,20 @@ def _check_fit(
             continue
         shapes = {end: tuple(tensor.shape) for end, tensor in given.items()}
         module = modules.get(name)
-        if isinstance(module, AdapterLayer):
-            module = module.base
         kinds = (SavedModule,) if name in saved else layer_types(config)
+        if isinstance(module, AdapterLayer):
+            if type(module) not in kinds:
+                other = type(module).__name__
+                problems.append(f"{name} is a {other} in this model, an adapter of another method")
+                continue
+            module = module.base
         kind = next((kind for kind in kinds if module is not None and kind.accepts(module)), None)
         if kind is None:
             found = "missing" if module is None else f"a {type(module).__name__}"
             problems.append(f"in this model, {name} is {found}, which can't have this adapter")
             continue
         with torch.device("meta"):
-            needed = _file_keys(kind(_on_meta(module), config, "x"), "x")
+            needed = _file_keys(kind(_on_meta(module), config, "x", module_name=name), "x")
         if (wanted := {end: tuple(weight.shape) for end, weight in needed.items()}) != shapes:
             problems.append(f"{name} has weights of shapes {shapes}, expected {wanted}")
     missing = sorted(expected - set(weights))

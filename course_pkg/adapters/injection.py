@@ -11,7 +11,10 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from course_pkg.adapters.adalora import AdaLoRAConfig, AdaLoRALinear
 from course_pkg.adapters.bottleneck import BottleneckConfig, BottleneckLinear
+from course_pkg.adapters.dora import DoRAConfig, DoRALinear
+from course_pkg.adapters.ia3 import IA3Config, IA3Linear
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.lora_embedding import LoRAEmbedding
@@ -22,6 +25,9 @@ from course_pkg.adapters.targets import find_saved_modules, find_targets, requir
 LAYERS: dict[type[AdapterConfig], tuple[type[AdapterLayer], ...]] = {
     LoRAConfig: (LoRALinear, LoRAEmbedding),
     BottleneckConfig: (BottleneckLinear,),
+    DoRAConfig: (DoRALinear,),
+    AdaLoRAConfig: (AdaLoRALinear,),
+    IA3Config: (IA3Linear,),
 }
 
 
@@ -49,6 +55,7 @@ def inject(
     """
     kinds = layer_types(config)
     names = find_targets(model, config.target_modules, kinds)
+    config.check_modules(names)
     saved = find_saved_modules(model, config.modules_to_save, names)
     wrap(model, names, config, adapter_name, generator, saved)
     return names
@@ -97,7 +104,7 @@ def _wrapped(model: nn.Module, name: str, kinds: Sequence[type[AdapterLayer]]) -
     module = model.get_submodule(name)
     if isinstance(module, AdapterLayer):
         return module
-    layer = next(kind for kind in kinds if kind.accepts(module))(module)
+    layer = next(kind for kind in kinds if kind.accepts(module))(module, module_name=name)
     layer.train(module.training)
     _replace(model, name, layer)
     return layer

@@ -29,13 +29,16 @@ class AdapterConfig:
     modules_to_save: Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "target_modules", _names(self, "target_modules", whole=True))
+        object.__setattr__(self, "target_modules", read_names(self, "target_modules", whole=True))
         if not self.target_modules:
             raise ValueError('target_modules is empty; name at least one module, or "all-linear"')
-        object.__setattr__(self, "modules_to_save", _names(self, "modules_to_save") or ())
+        object.__setattr__(self, "modules_to_save", read_names(self, "modules_to_save") or ())
+
+    def check_modules(self, names: Sequence[str]) -> None:
+        """Raise ValueError if a setting does not fit the names of the target modules."""
 
 
-def _names(config: "AdapterConfig", setting: str, whole: bool = False) -> str | tuple[str, ...]:
+def read_names(config: AdapterConfig, setting: str, whole: bool = False) -> str | tuple[str, ...]:
     """A setting of names as a sorted tuple; or, if `whole`, as the string that it is."""
     value = getattr(config, setting)
     if isinstance(value, str) and whole:
@@ -51,10 +54,11 @@ def _names(config: "AdapterConfig", setting: str, whole: bool = False) -> str | 
 class AdapterLayer(nn.Module):
     """A frozen layer with any number of named adapters; the base class of the methods' layers.
 
-    base: the layer to adapt; it is frozen and keeps its bias. config: adds a first adapter. Each
-    name in `parts` is a ParameterDict with one tensor for each adapter. The adapters in `active`
-    take part in the forward pass. An adapter is fp32 where the base is 16-bit or quantized, and in
-    the base's dtype otherwise. Raises TypeError for a base or a config of the wrong type.
+    base: the layer to adapt; it is frozen and keeps its bias. config: adds a first adapter.
+    module_name: the base's name in its model, for settings that differ by module. Each name in
+    `parts` is a ParameterDict with one tensor for each adapter. The adapters in `active` take part
+    in the forward pass. An adapter is fp32 where the base is 16-bit or quantized, and in the base's
+    dtype otherwise. Raises TypeError for a base or a config of the wrong type.
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
@@ -69,8 +73,10 @@ class AdapterLayer(nn.Module):
         adapter_name: str = "default",
         *,
         generator: torch.Generator | None = None,
+        module_name: str = "",
     ) -> None:
         super().__init__()
+        self.module_name = module_name
         if not self.accepts(base):
             name = type(self).__name__
             raise TypeError(f"{name} wraps {self.wraps}, got {type(base).__name__}")
@@ -203,7 +209,7 @@ class AdapterLayer(nn.Module):
 
     @property
     def bias(self) -> nn.Parameter | None:
-        """The base's bias, which no method changes."""
+        """The base's bias, which only merging IA³ changes."""
         return self.base.bias
 
     def extra_repr(self) -> str:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.bottleneck import BottleneckConfig
+from course_pkg.adapters.dora import DoRAConfig
+from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.lora import LoRAConfig
 
@@ -27,7 +30,8 @@ class PeftFormat:
     peft_type: PEFT's name of the method. fields: our setting by PEFT's. fixed: settings that are
     always written with this value, and required when reading, unless absent. harmless: for a
     fixed setting, other values that change nothing in a trained adapter. required: PEFT's settings
-    that must be there.
+    that must be there. ignored: settings that PEFT writes and doesn't use. accepts: whether a file
+    with PEFT's name is of this method.
     """
 
     config_type: type[AdapterConfig]
@@ -36,16 +40,39 @@ class PeftFormat:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     harmless: Mapping[str, tuple] = field(default_factory=dict)
     required: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     accepts: Callable[[Mapping[str, Any]], bool] = lambda raw: True
 
 
 # Initializations that do not change the base weights; PiSSA and OLoRA, for example, do.
 _INITIALIZATIONS = (True, False, "gaussian", "eva", "orthogonal")
-_LORA = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout", "use_rslora": "use_rslora"}
+_PLAIN = {"bias": "none", "init_lora_weights": True}
+_ALPHA = {"lora_alpha": "alpha", "lora_dropout": "dropout"}
+_LORA = {"r": "rank", "use_rslora": "use_rslora"} | _ALPHA
+_ADALORA = {
+    "init_r": "initial_rank", "target_r": "target_rank", "deltaT": "delta_t",
+    **{name: name for name in ("total_step", "tinit", "tfinal", "beta1", "beta2",
+                               "orth_reg_weight", "rank_pattern")},
+}  # fmt: skip
 FORMATS = (
     PeftFormat(
-        LoRAConfig, "LORA", _LORA | SHARED, {"bias": "none", "init_lora_weights": True},
+        LoRAConfig, "LORA", _LORA | SHARED, _PLAIN, {"init_lora_weights": _INITIALIZATIONS},
+        ("r", "lora_alpha", "target_modules"), accepts=lambda raw: not raw.get("use_dora"),
+    ),
+    PeftFormat(
+        DoRAConfig, "LORA", _LORA | SHARED, _PLAIN | {"use_dora": True},
         {"init_lora_weights": _INITIALIZATIONS}, ("r", "lora_alpha", "target_modules"),
+        accepts=lambda raw: bool(raw.get("use_dora")),
+    ),
+    PeftFormat(
+        AdaLoRAConfig, "ADALORA", _ADALORA | _ALPHA | SHARED, _PLAIN,
+        {"init_lora_weights": (True, False)},
+        ("total_step", "init_r", "lora_alpha", "target_modules"), ("r", "use_rslora"),
+    ),
+    PeftFormat(
+        IA3Config, "IA3", {"feedforward_modules": "feedforward_modules"} | SHARED,
+        {"init_ia3_weights": True}, {"init_ia3_weights": (True, False)},
+        ("target_modules", "feedforward_modules"),
     ),
     PeftFormat(BottleneckConfig, "BOTTLENECK", {"size": "size"} | SHARED,
                required=("size", "target_modules")),
@@ -76,7 +103,7 @@ def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> 
     kind = raw["peft_type"]
     fits = [form for form in forms if form.peft_type == kind and form.accepts(raw)]
     known = fits[0] if fits else PeftFormat(AdapterConfig, "", {})
-    allowed = IGNORED | {"peft_type", *known.fields, *known.fixed}
+    allowed = IGNORED | {"peft_type", *known.fields, *known.fixed, *known.ignored}
     problems = [f"peft_type={kind!r}"] * (not fits)
     problems += [f"{key}={raw[key]!r}" for key in raw if key not in allowed and raw[key]]
     for key, value in known.fixed.items():

@@ -33,9 +33,10 @@ class SavedModule(AdapterLayer):
         adapter_name: str = "default",
         *,
         generator: torch.Generator | None = None,
+        module_name: str = "",
     ) -> None:
         self._merged = False
-        super().__init__(base)
+        super().__init__(base, module_name=module_name)
         self.copies = nn.ModuleDict()
         if config is not None:
             self.add_adapter(adapter_name, config, generator=generator)

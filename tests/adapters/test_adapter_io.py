@@ -136,7 +136,6 @@ def test_the_error_for_saving_an_unknown_adapter_lists_the_adapters(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"use_dora": True},
         {"rank_pattern": {"q_proj": 4}},
         {"alpha_pattern": {"q_proj": 4}},
         {"layers_to_transform": [0]},
@@ -144,7 +143,7 @@ def test_the_error_for_saving_an_unknown_adapter_lists_the_adapters(tmp_path):
         {"lora_bias": True},
         {"bias": "all"},
         {"init_lora_weights": "pissa"},
-        {"peft_type": "IA3"},
+        {"peft_type": "OFT"},
         {"a_future_setting": True},
     ],
 )

@@ -1,0 +1,189 @@
+"""AdaLoRA's layer: a change in the form of a singular value decomposition, whose rank can shrink.
+
+    y = W x + b + scaling · P Λ Q dropout(x)        scaling = alpha / (initial_rank + 1e-5)
+
+P is (out_features, rank), Λ is diagonal, and Q is (rank, in_features). PEFT stores P as `lora_B`,
+Q as `lora_A`, and the diagonal of Λ as `lora_E`, (rank, 1). Λ starts at zero. An entry of Λ that
+is set to zero removes one triplet: a column of P, an entry of Λ, and a row of Q.
+This module has the layer and its configuration; `rank_allocator` chooses the triplets.
+
+Source: Zhang et al. 2023, "AdaLoRA: Adaptive Budget Allocation for Parameter-Efficient
+Fine-Tuning", equation 3; the scaling is PEFT's. Chapter: adapters/variants.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.metrics.arguments import require_integer, require_number
+
+SUFFIX = ".lora_E"  # of the keys of rank_pattern, as in PEFT's files
+
+
+@dataclass(frozen=True)
+class AdaLoRAConfig(AdapterConfig):
+    """The settings of an AdaLoRA adapter, with the schedule of its budget.
+
+    total_step: training steps T. initial_rank, target_rank: triplets per module at the start, and
+    on average at the end. alpha: numerator of the scale. dropout: probability in [0, 1), before Q.
+    tinit, tfinal: steps at the start without pruning, and at the end with fixed ranks; delta_t:
+    steps between two allocations. beta1, beta2: decay rates, in (0, 1), of the averages of
+    sensitivity and uncertainty. orth_reg_weight: the factor γ of the orthogonality penalty.
+    rank_pattern: which triplets each module keeps, such as {"h.0.q_proj.lora_E": (True, False)},
+    with initial_rank entries; None before the ranks are final.
+    Raises ValueError for a value out of range, TypeError for one of another type.
+    Source: Zhang et al. 2023, algorithm 1; defaults: PEFT's, and LoRAConfig's alpha.
+
+    >>> AdaLoRAConfig(total_step=100, initial_rank=12, tinit=10, tfinal=20).target_rank
+    8
+    """
+
+    total_step: int
+    initial_rank: int = 12
+    target_rank: int = 8
+    alpha: float = 16.0
+    dropout: float = 0.0
+    tinit: int = 0
+    tfinal: int = 0
+    delta_t: int = 1
+    beta1: float = 0.85
+    beta2: float = 0.85
+    orth_reg_weight: float = 0.5
+    rank_pattern: Mapping[str, Sequence[bool]] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("total_step", "initial_rank", "target_rank", "delta_t"):
+            require_integer(getattr(self, name), name)
+        for name in ("tinit", "tfinal"):
+            require_integer(getattr(self, name), name, least=0)
+        if self.target_rank > self.initial_rank:
+            raise ValueError(
+                f"target_rank {self.target_rank} is above initial_rank {self.initial_rank}; "
+                "AdaLoRA only removes ranks, so start with more"
+            )
+        if self.tinit + self.tfinal >= self.total_step:
+            raise ValueError(
+                f"tinit {self.tinit} + tfinal {self.tfinal} leave none of total_step "
+                f"{self.total_step} to remove ranks; lower them, or train longer"
+            )
+        if not 0 < require_number(self.alpha, "alpha") < math.inf:
+            raise ValueError(f"alpha must be positive and finite, got {self.alpha}")
+        if not 0 <= require_number(self.dropout, "dropout") < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+        for name in ("beta1", "beta2"):
+            if not 0 < require_number(getattr(self, name), name) < 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+        if not 0 <= require_number(self.orth_reg_weight, "orth_reg_weight") < math.inf:
+            raise ValueError(f"orth_reg_weight must be at least 0, got {self.orth_reg_weight}")
+        if self.rank_pattern is not None:
+            object.__setattr__(self, "rank_pattern", self._masks())
+
+    def _masks(self) -> dict[str, tuple[bool, ...]]:
+        if not isinstance(self.rank_pattern, Mapping):
+            raise TypeError(f"rank_pattern must be a dict, got {self.rank_pattern!r:.80}")
+        for key, mask in self.rank_pattern.items():
+            fits = isinstance(mask, Sequence) and len(mask) == self.initial_rank
+            if not (fits and key.endswith(SUFFIX) and all(type(keep) is bool for keep in mask)):
+                raise ValueError(
+                    f"rank_pattern must map names that end in {SUFFIX} to {self.initial_rank} "
+                    f"(initial_rank) booleans, got {key!r}: {mask!r:.80}"
+                )
+        return {key: tuple(mask) for key, mask in self.rank_pattern.items()}
+
+    @property
+    def scaling(self) -> float:
+        """The factor on P Λ Q: alpha / (initial_rank + 1e-5), also after ranks are removed."""
+        return self.alpha / (self.initial_rank + 1e-5)
+
+    def rank_of(self, module_name: str) -> int:
+        """The number of triplets of the named module."""
+        mask = (self.rank_pattern or {}).get(module_name + SUFFIX)
+        return self.initial_rank if mask is None else sum(mask)
+
+    def check_modules(self, names: Sequence[str]) -> None:
+        """Raise ValueError unless rank_pattern is None or has exactly the names of the targets."""
+        if self.rank_pattern is None:
+            return
+        given = {key.removesuffix(SUFFIX) for key in self.rank_pattern}
+        if unknown := sorted(given - set(names)):
+            raise ValueError(f"rank_pattern has {unknown[0]!r}, which is no target module")
+        if missing := sorted(set(names) - given):
+            raise ValueError(f"rank_pattern lacks the target module {missing[0]!r}")
+
+
+class AdaLoRALinear(AdapterLayer):
+    """A frozen nn.Linear (or GPT-2's Conv1D) with any number of named AdaLoRA adapters.
+
+    The weights are Q, `lora_A[name]`, (rank, in_features); the diagonal of Λ, `lora_E[name]`,
+    (rank, 1); and P, `lora_B[name]`, (out_features, rank). The effects of active adapters add up.
+    Raises TypeError if base is another kind of layer. Source: Zhang et al. 2023, equation 3.
+
+    >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
+    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
+    126
+    """
+
+    parts = ("lora_A", "lora_E", "lora_B")
+    config_type = AdaLoRAConfig
+
+    def new_weights(self, config: AdaLoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
+        """Λ = 0, and P and Q from a normal distribution with standard deviation 0.02."""
+        rank = config.rank_of(self.module_name)
+        Q = torch.empty(rank, self.in_features, dtype=self.adapter_dtype())
+        P = torch.empty(self.out_features, rank, dtype=self.adapter_dtype())
+        for matrix in (Q, P):
+            matrix.normal_(std=0.02, generator=generator)
+        return {"lora_A": Q, "lora_E": Q.new_zeros(rank, 1), "lora_B": P}
+
+    def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
+        """W x + b + scaling · P Λ Q dropout(x), summed over the active adapters."""
+        result = self.base(x)  # (..., out_features)
+        if self.merged or self.disabled:
+            return result
+        dtype = result.dtype
+        for name in self.active:
+            Q, diagonal, P = self.lora_A[name], self.lora_E[name], self.lora_B[name]
+            z, config = x.to(Q.dtype), self.configs[name]
+            if config.dropout:
+                z = F.dropout(z, config.dropout, self.training)
+            low = F.linear(z, diagonal * Q) * config.scaling  # (..., rank)
+            result = result + F.linear(low, P)
+        return result.to(dtype)
+
+    def merged_weight(self) -> Tensor:
+        """W + scaling · P Λ Q of the active adapters.
+
+        >>> layer = AdaLoRALinear(nn.Linear(4, 3), AdaLoRAConfig(total_step=10))
+        >>> torch.equal(layer.merged_weight(), layer.base.weight)
+        True
+        """
+        W = self.base_weight()
+        W = W.to(torch.promote_types(W.dtype, torch.float32))
+        for name in self.active:
+            Q, diagonal, P = (w.detach().to(W.dtype) for w in self.weights_of(name).values())
+            W = W + self.configs[name].scaling * (P @ (diagonal * Q))
+        return W
+
+    def prune(self, name: str, mask: Tensor) -> None:
+        """Keep only the triplets where mask, (rank,), is True. Raises RuntimeError while merged.
+
+        >>> layer = AdaLoRALinear(nn.Linear(4, 3), AdaLoRAConfig(10, initial_rank=2, target_rank=1))
+        >>> layer.prune("default", torch.tensor([True, False])); layer.lora_B["default"].shape
+        torch.Size([3, 1])
+        """
+        self._require_unmerged("remove ranks")
+        kept: dict[str, Any] = {
+            "lora_A": self.lora_A[name][mask],
+            "lora_E": self.lora_E[name][mask],
+            "lora_B": self.lora_B[name][:, mask],
+        }
+        for part, weight in kept.items():
+            trains = getattr(self, part)[name].requires_grad
+            getattr(self, part)[name] = nn.Parameter(weight.detach().clone(), requires_grad=trains)

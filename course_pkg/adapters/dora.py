@@ -1,0 +1,117 @@
+"""DoRA: LoRA changes the direction of each row of a weight, and a trained vector sets its length.
+
+    y = m ⊙ ((W + ΔW) x) / ‖W + ΔW‖ + b        ΔW = scaling · B A
+
+W is (out_features, in_features). The norm ‖·‖ is taken of each row, so the norms and the magnitude
+m have out_features entries. m starts at ‖W‖ and B at zero, so the layer first computes what its
+base does. The bias is not scaled. The backward pass treats the norm as a constant: this saves
+memory, and the paper finds no loss in quality.
+
+The paper writes weights as (in, out), so its column norms are the row norms of torch's weight.
+Sources: Liu et al. 2024, "DoRA: Weight-Decomposed Low-Rank Adaptation", equations 5 and 11 and
+section 4.3. Chapter: adapters/variants.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+
+
+@dataclass(frozen=True)
+class DoRAConfig(LoRAConfig):
+    """The settings of a DoRA adapter, the same as LoRA's.
+
+    dropout: as in PEFT, also on the input of the base weight where the magnitude changes it (see
+    `DoRALinear.forward`). Raises what LoRAConfig raises.
+
+    >>> DoRAConfig(rank=8, alpha=16).scaling
+    2.0
+    """
+
+
+class DoRALinear(LoRALinear):
+    """A frozen nn.Linear (or GPT-2's Conv1D) with any number of named DoRA adapters.
+
+    Each adapter has LoRA's `lora_A[name]` and `lora_B[name]`, and `lora_magnitude_vector[name]`,
+    (out_features,). Several active adapters act in turn, as in PEFT: each scales what the ones
+    before it gave, so their order matters. A row of W that is zero has no direction; it stays zero
+    (PEFT's becomes NaN). A quantized base must have a `dequantized_weight` method.
+    Raises TypeError if base is another kind of layer. Source: Liu et al. 2024, equation 5.
+
+    >>> layer = DoRALinear(nn.Linear(768, 3072), DoRAConfig(rank=8))
+    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # LoRA's 30720, and 3072
+    33792
+    """
+
+    parts = ("lora_A", "lora_B", "lora_magnitude_vector")
+    file_keys: ClassVar = LoRALinear.file_keys
+    config_type = DoRAConfig
+    wraps = "an nn.Linear whose weight it can read as numbers"
+
+    @classmethod
+    def accepts(cls, module: nn.Module) -> bool:
+        """Whether the module is linear, and its weight is in floating point or can be made so."""
+        return super().accepts(module) and (
+            module.weight.is_floating_point() or hasattr(module, "dequantized_weight")
+        )
+
+    def new_weights(self, config: DoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
+        """LoRA's A and B = 0, and the norms of W's rows as the magnitude.
+
+        >>> layer = DoRALinear(nn.Linear(2, 1))
+        >>> layer.base.weight.copy_(torch.tensor([[3.0, 4.0]])) is layer.base.weight
+        True
+        >>> layer.add_adapter("a", DoRAConfig(rank=1))
+        >>> layer.lora_magnitude_vector["a"].item()
+        5.0
+        """
+        weights = super().new_weights(config, generator)
+        norm = torch.linalg.vector_norm(self.base_weight().to(self.adapter_dtype()), dim=1)
+        return {**weights, "lora_magnitude_vector": norm}
+
+    def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
+        """W x + b + (g - 1) ⊙ W x + g ⊙ ΔW x, with g = m / ‖W + ΔW‖; it needs W x only once.
+
+        With dropout, the last two terms take dropout(x), and W x is computed twice.
+        """
+        result = self.base(x)  # (..., out_features)
+        if self.merged or self.disabled:
+            return result
+        dtype, bias = result.dtype, self.base.bias
+        for name in self.active:
+            A, B, config = self.lora_A[name], self.lora_B[name], self.configs[name]
+            W = self.base_weight().to(A.dtype)
+            z = x.to(A.dtype)
+            if config.dropout and self.training:
+                z = F.dropout(z, config.dropout)
+                direct = F.linear(z, W)
+            else:
+                direct = result if bias is None else result - bias
+            g = self.lora_magnitude_vector[name] / self._norm(W, name)  # (out_features,)
+            low = F.linear(F.linear(z, A), B) * config.scaling
+            result = result + (g - 1) * direct + g * low
+        return result.to(dtype)
+
+    def merged_weight(self) -> Tensor:
+        """g ⊙ (W + ΔW) by rows, for each active adapter in turn; the norms are always of W + ΔW.
+
+        >>> layer = DoRALinear(nn.Linear(4, 3), DoRAConfig(rank=2))
+        >>> torch.allclose(layer.merged_weight(), layer.base.weight)
+        True
+        """
+        delta = {name: self.delta_weight(name) for name in self.active}
+        total = W = self.base_weight().to(delta[self.active[0]].dtype)
+        for name in self.active:
+            g = self.lora_magnitude_vector[name].detach() / self._norm(W, name)
+            total = g[:, None] * (total + delta[name])
+        return total
+
+    def _norm(self, W: Tensor, name: str) -> Tensor:
+        """‖W + ΔW‖ by rows, a constant; above zero, so that a zero row gives 0 instead of NaN."""
+        norm = torch.linalg.vector_norm(W + self.delta_weight(name).to(W.dtype), dim=1)
+        return norm.clamp_min(torch.finfo(norm.dtype).tiny)

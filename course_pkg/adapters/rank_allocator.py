@@ -1,0 +1,210 @@
+"""AdaLoRA's training: an orthogonality penalty, and a budget of ranks that moves between modules.
+
+After each step, every triplet of every module gets an importance score. In the pruning phase, the
+budget b(t), a number of triplets in the whole model, falls from the initial to the target ranks:
+
+    b(t) = b_T + (b_0 - b_T) (1 - (t - tinit) / (T - tfinal - tinit))³
+
+The b(t) triplets with the highest scores keep their entry of Λ; the others' entries become zero.
+Their P and Q stay and get gradients, so a removed triplet can come back, until the final phase.
+
+Source: Zhang et al. 2023, "AdaLoRA: Adaptive Budget Allocation for Parameter-Efficient
+Fine-Tuning", sections 3.1 to 3.3, in the form that PEFT implements.
+Chapter: adapters/variants.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.adapters.adalora import SUFFIX, AdaLoRAConfig, AdaLoRALinear
+from course_pkg.adapters.injection import adapter_layers
+
+
+def budget_at(step: int, config: AdaLoRAConfig, modules: int) -> int:
+    """The number of triplets that the whole model may have at a step, counted from 1.
+
+    modules: how many have this adapter. Source: Zhang et al. 2023, section 3.3, as in PEFT.
+
+    >>> config = AdaLoRAConfig(total_step=10, initial_rank=4, target_rank=2, tinit=2, tfinal=4)
+    >>> [budget_at(step, config, modules=4) for step in range(1, 8)]  # 8 + 8·(1 - (t - 2)/4)³
+    [16, 16, 11, 9, 8, 8, 8]
+    """
+    first, last = config.initial_rank * modules, config.target_rank * modules
+    end = config.total_step - config.tfinal
+    if step <= config.tinit:
+        return first
+    if step > end:
+        return last
+    left = 1 - (step - config.tinit) / (end - config.tinit)
+    return int((first - last) * left**3 + last)
+
+
+def orthogonality(matrices: list[Tensor]) -> Tensor:
+    """How far matrices are from having orthonormal rows: the mean of ‖M Mᵀ - I‖ (Frobenius).
+
+    Source: Zhang et al. 2023, section 3.1; like PEFT, it doesn't square the norms.
+
+    >>> orthogonality([torch.eye(2, 3), 2 * torch.eye(2, 3)]).item()  # (0 + √(3² + 3²)) / 2
+    2.1213...
+    """
+    norms = []
+    for M in matrices:
+        identity = torch.eye(len(M), dtype=M.dtype, device=M.device)
+        norms.append(torch.linalg.matrix_norm(M @ M.T - identity))
+    return torch.stack(norms).mean()
+
+
+class RankAllocator:
+    """The callback that `finetuning.trainer.train` needs for AdaLoRA.
+
+    model: has the AdaLoRA adapter. `masks` says which triplets each module keeps; `allocations`
+    has a (step, {module: rank}) for every allocation. Call `prune` after training.
+    Raises ValueError if the model has no such adapter, or its ranks are final already.
+
+    >>> from course_pkg.adapters.injection import inject
+    >>> model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    >>> _ = inject(model, AdaLoRAConfig(total_step=10, initial_rank=3, target_rank=1))
+    >>> RankAllocator(model).ranks()
+    {'0': 3, '1': 3}
+    """
+
+    def __init__(self, model: nn.Module, adapter_name: str = "default") -> None:
+        self.model, self.name = model, adapter_name
+        self.layers: dict[str, AdaLoRALinear] = self._layers_of(model)
+        if not self.layers:
+            raise ValueError(f"the model has no AdaLoRA adapter {adapter_name!r}; inject one")
+        self.config: AdaLoRAConfig = next(iter(self.layers.values())).configs[adapter_name]
+        if self.config.rank_pattern is not None:
+            raise ValueError(f"the ranks of {adapter_name!r} are final; train it without allocator")
+        self.masks = {
+            module: torch.ones_like(layer.lora_E[adapter_name][:, 0], dtype=torch.bool)
+            for module, layer in self.layers.items()
+        }
+        self.allocations: list[tuple[int, dict[str, int]]] = []
+        self.final = False
+        # By module and part: the moving averages of sensitivity and of uncertainty (section 3.2).
+        self.averages: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
+
+    def start(self, model: nn.Module, steps: int) -> None:
+        """Raise ValueError unless training is of this model, with total_step steps."""
+        if self._layers_of(model) != self.layers:
+            raise ValueError("the allocator is for another model; make a RankAllocator of this one")
+        if steps != self.config.total_step:
+            raise ValueError(
+                f"the config's total_step is {self.config.total_step}, but training has {steps} "
+                "steps; the schedule needs the same number"
+            )
+
+    def extra_loss(self) -> Tensor:
+        """The orthogonality penalty of all P and Q, times orth_reg_weight."""
+        matrices = [layer.lora_A[self.name] for layer in self.layers.values()]
+        matrices += [layer.lora_B[self.name].T for layer in self.layers.values()]
+        return self.config.orth_reg_weight * orthogonality(matrices)
+
+    def after_step(self, step: int) -> None:
+        """Update the scores and the ranks; call it after the optimizer's step, with its gradients.
+
+        step: counts from 1. Raises RuntimeError if no gradient is there.
+        """
+        config, end = self.config, self.config.total_step - self.config.tfinal
+        if step > end:
+            self._apply_masks()
+            return
+        if step < end:
+            self._update_averages()
+        if step == end or (step > config.tinit and step % config.delta_t == 0):
+            self._allocate(budget_at(step, config, len(self.layers)))
+            self.allocations.append((step, self.ranks()))
+        if step == end:
+            self.final, self.averages = True, {}
+
+    def ranks(self) -> dict[str, int]:
+        """The number of triplets that each module keeps."""
+        return {module: int(mask.sum()) for module, mask in self.masks.items()}
+
+    def prune(self) -> None:
+        """Remove the zeroed triplets from the layers, so that files contain only those kept.
+
+        The output stays the same. Raises RuntimeError before the final phase.
+        """
+        if not self.final:
+            raise RuntimeError("the ranks are not final; train for total_step steps first")
+        pattern = {module + SUFFIX: tuple(mask.tolist()) for module, mask in self.masks.items()}
+        for module, layer in self.layers.items():
+            layer.prune(self.name, self.masks[module])
+        for layer in adapter_layers(self.model).values():  # modules_to_save keep the config too
+            if layer.configs.get(self.name) == self.config:
+                layer.configs[self.name] = replace(self.config, rank_pattern=pattern)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs, for the training checkpoint."""
+        averages = {
+            module: {part: [one.cpu() for one in both] for part, both in parts.items()}
+            for module, parts in self.averages.items()
+        }
+        masks = {module: mask.cpu() for module, mask in self.masks.items()}
+        allocations = [[step, ranks] for step, ranks in self.allocations]
+        return {"averages": averages, "masks": masks, "allocations": allocations,
+                "final": self.final}  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        devices = {module: mask.device for module, mask in self.masks.items()}
+        self.averages = {
+            module: {
+                part: tuple(one.to(devices[module]) for one in both) for part, both in parts.items()
+            }
+            for module, parts in state["averages"].items()
+        }
+        self.masks = {module: mask.to(devices[module]) for module, mask in state["masks"].items()}
+        self.allocations = [(step, ranks) for step, ranks in state["allocations"]]
+        self.final = state["final"]
+
+    def _layers_of(self, model: nn.Module) -> dict[str, AdaLoRALinear]:
+        layers = adapter_layers(model).items()
+        return {module: layer for module, layer in layers
+                if isinstance(layer, AdaLoRALinear) and self.name in layer.configs}  # fmt: skip
+
+    @torch.no_grad()
+    def _update_averages(self) -> None:
+        adapters = [layer.weights_of(self.name).values() for layer in self.layers.values()]
+        gradients = [w.grad for weights in adapters for w in weights if w.grad is not None]
+        if not gradients:
+            raise RuntimeError("no gradients; call after_step before the gradients are cleared")
+        if not all(torch.isfinite(gradient).all() for gradient in gradients):
+            return  # fp16 skipped this step
+        beta1, beta2 = self.config.beta1, self.config.beta2
+        for module, layer in self.layers.items():
+            parts = self.averages.setdefault(module, {})
+            for part, weight in layer.weights_of(self.name).items():
+                zero = torch.zeros_like(weight)
+                sensitivity, uncertainty = parts.get(part, (zero, zero))
+                now = zero if weight.grad is None else (weight * weight.grad).abs()
+                sensitivity = beta1 * sensitivity + (1 - beta1) * now
+                difference = (now - sensitivity).abs()
+                uncertainty = beta2 * uncertainty + (1 - beta2) * difference
+                parts[part] = (sensitivity, uncertainty)
+
+    def _importance(self, module: str) -> Tensor:
+        """The score of each triplet, (rank,): of its entry of Λ plus the means over its vectors."""
+        parts = {part: one * other for part, (one, other) in self.averages[module].items()}
+        vectors = parts["lora_A"].mean(dim=1) + parts["lora_B"].mean(dim=0)
+        return parts["lora_E"].flatten() + vectors
+
+    def _allocate(self, budget: int) -> None:
+        """Keep the triplets above the highest score to be removed; ties with it are removed too."""
+        scores = {module: self._importance(module) for module in self.layers}
+        together = torch.cat([score.to("cpu") for score in scores.values()])
+        surplus = len(together) - budget
+        threshold = together.kthvalue(surplus).values.item() if surplus else -1.0
+        self.masks = {module: score > threshold for module, score in scores.items()}
+        self._apply_masks()
+
+    @torch.no_grad()
+    def _apply_masks(self) -> None:
+        for module, layer in self.layers.items():
+            layer.lora_E[self.name].masked_fill_(~self.masks[module][:, None], 0.0)

@@ -1,0 +1,175 @@
+"""DoRA by hand: its forward pass, its gradients, and bases that LoRA doesn't need to read."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from course_pkg.adapters.combining import add_weighted_adapter
+from course_pkg.adapters.dora import DoRAConfig, DoRALinear
+from course_pkg.adapters.injection import adapter_layers, inject, merge_adapters
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+
+
+class Quantized(nn.Linear):
+    """A layer whose weight is stored as integers of a quarter."""
+
+    def __init__(self, linear):
+        super().__init__(linear.in_features, linear.out_features)
+        self.bias = linear.bias
+        codes = (linear.weight.detach() * 4 + 128).round().to(torch.uint8)
+        self.weight = nn.Parameter(codes, requires_grad=False)
+
+    def dequantized_weight(self):
+        return (self.weight.float() - 128) / 4
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.dequantized_weight(), self.bias)
+
+
+def by_hand():
+    """W + BA = [[4, 4], [0, 2]], whose rows have the norms √32 and 2."""
+    base = nn.Linear(2, 2)
+    layer = DoRALinear(base, DoRAConfig(rank=1, alpha=1))
+    with torch.no_grad():
+        base.weight.copy_(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+        base.bias.copy_(torch.tensor([1.0, -1.0]))
+        layer.lora_A["default"].copy_(torch.tensor([[1.0, 0.0]]))
+        layer.lora_B["default"].copy_(torch.tensor([[1.0], [0.0]]))
+        layer.lora_magnitude_vector["default"].copy_(torch.tensor([10.0, 3.0]))
+    return layer
+
+
+def test_the_output_by_hand_with_the_bias_outside():
+    # 10 · (4 + 4)/√32 + 1 and 3 · 2/2 - 1.
+    out = by_hand()(torch.tensor([1.0, 1.0]))
+    assert out.tolist() == pytest.approx([80 / math.sqrt(32) + 1, 2.0])
+
+
+def test_the_gradients_by_hand_treat_the_norm_as_a_constant():
+    layer = by_hand()
+    x = torch.tensor([1.0, 1.0], requires_grad=True)
+    layer(x).sum().backward()
+    g = [10 / math.sqrt(32), 3 / 2]  # m / ‖W + BA‖
+    B, m = layer.lora_B["default"].grad, layer.lora_magnitude_vector["default"].grad
+    assert B.flatten().tolist() == pytest.approx(g)  # g · (A x), with A x = 1
+    assert m.tolist() == pytest.approx([8 / math.sqrt(32), 1.0])  # (W + BA) x / ‖W + BA‖
+    assert layer.lora_A["default"].grad.tolist() == [pytest.approx([g[0], g[0]])]  # Bᵀ g xᵀ
+    assert x.grad.tolist() == pytest.approx([4 * g[0], 4 * g[0] + 2 * g[1]])
+    assert layer.base.weight.grad is None and layer.base.bias.grad is None
+
+
+def test_the_merged_weight_has_the_magnitude_as_its_row_norms():
+    layer = by_hand()
+    layer.merge()
+    assert layer.weight.norm(dim=1).tolist() == pytest.approx([10.0, 3.0])
+    assert layer.base.bias.tolist() == [1.0, -1.0]
+
+
+def test_training_the_magnitude_alone_keeps_every_direction():
+    layer = by_hand()
+    directions = nn.functional.normalize(layer.merged_weight(), dim=1)
+    with torch.no_grad():
+        layer.lora_magnitude_vector["default"].mul_(7.0)
+    assert torch.allclose(nn.functional.normalize(layer.merged_weight(), dim=1), directions)
+
+
+def test_a_zero_row_stays_zero_and_gives_no_nan():
+    base = nn.Linear(4, 3)
+    with torch.no_grad():
+        base.weight[1] = 0.0
+    layer = DoRALinear(base, DoRAConfig(rank=2))
+    out = layer(torch.ones(5, 4))
+    assert torch.equal(out[:, 1], base.bias[1].expand(5))
+    out.sum().backward()
+    weights = layer.weights_of("default").values()
+    assert all(torch.isfinite(weight.grad).all() for weight in weights)
+    assert torch.isfinite(layer.merged_weight()).all()
+
+
+def test_dropout_is_off_in_eval_mode_and_also_reaches_the_base_term_in_training():
+    layer = by_hand()
+    expected = layer(torch.ones(2))
+    layer.configs["default"] = DoRAConfig(rank=1, alpha=1, dropout=0.5)
+    assert torch.allclose(layer.eval()(torch.ones(2)), expected)
+    torch.manual_seed(0)
+    z = nn.functional.dropout(torch.ones(2), 0.5)
+    torch.manual_seed(0)
+    out = layer.train()(torch.ones(2))
+    g, total = torch.tensor([10 / math.sqrt(32), 1.5]), torch.tensor([[4.0, 4.0], [0.0, 2.0]])
+    W, b = layer.base.weight, layer.base.bias
+    assert torch.allclose(out, W @ torch.ones(2) + b + g * (total @ z) - W @ z)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_the_dtype_of_the_output_is_the_bases(dtype):
+    base = nn.Linear(8, 8).to(dtype)
+    layer = DoRALinear(base, DoRAConfig(rank=2))
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    assert {w.dtype for w in layer.weights_of("default").values()} == {wide}
+    x = torch.ones(3, 8, dtype=dtype)
+    assert layer(x).dtype is dtype
+    assert torch.equal(layer(x), base(x))  # the magnitude starts at the norm that is divided by
+
+
+def test_a_quantized_base_is_read_through_its_dequantized_weight():
+    torch.manual_seed(0)
+    quantized = Quantized(nn.Linear(8, 6))
+    plain = nn.Linear(8, 6)
+    with torch.no_grad():
+        plain.weight.copy_(quantized.dequantized_weight())
+        plain.bias.copy_(quantized.bias)
+    layers = [DoRALinear(base, DoRAConfig(rank=2)) for base in (quantized, plain)]
+    with torch.no_grad():
+        for layer in layers:
+            layer.lora_B["default"].fill_(0.3)
+            layer.lora_magnitude_vector["default"].mul_(1.5)
+    x = torch.randn(5, 8, requires_grad=True)
+    outputs = [layer(x) for layer in layers]
+    assert torch.equal(*outputs)
+    outputs[0].sum().backward()
+    assert x.grad is not None and layers[0].lora_magnitude_vector["default"].grad is not None
+    with pytest.raises(ValueError, match="cannot merge into a quantized weight"):
+        layers[0].merge()
+
+
+def test_a_quantized_weight_that_cannot_be_read_is_refused_before_any_change(monkeypatch):
+    model = nn.Sequential(nn.Linear(4, 4), Quantized(nn.Linear(4, 4)))
+    monkeypatch.delattr(Quantized, "dequantized_weight")
+    inject(nn.Sequential(model[1]), LoRAConfig(rank=1))  # LoRA doesn't read it
+    with pytest.raises(TypeError, match="whose weight it can read"):
+        inject(model, DoRAConfig(rank=1))
+    assert not adapter_layers(model)
+
+
+def test_doras_settings_are_checked_as_loras_are():
+    with pytest.raises(ValueError, match="rank must be an integer of at least 1, got 0"):
+        DoRAConfig(rank=0)
+    with pytest.raises(TypeError, match="DoRALinear takes a DoRAConfig, got LoRAConfig"):
+        DoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1))
+    with pytest.raises(TypeError, match="LoRALinear takes a LoRAConfig, got DoRAConfig"):
+        LoRALinear(nn.Linear(2, 2), DoRAConfig(rank=1))
+
+
+def test_dora_adapters_are_not_stacked_into_a_weighted_sum():
+    model = nn.Sequential(nn.Linear(2, 2))
+    inject(model, DoRAConfig(rank=1), "a")
+    with pytest.raises(TypeError, match="only LoRA adapters of linear layers can be added"):
+        add_weighted_adapter(model, ["a"], [1.0], "mix")
+
+
+def test_an_embedding_is_refused():
+    model = nn.ModuleDict({"words": nn.Embedding(4, 2), "up": nn.Linear(2, 2)})
+    with pytest.raises(TypeError, match="target 'words' is a Embedding; DoRALinear wraps"):
+        inject(model, DoRAConfig(target_modules=["words"]))
+
+
+def test_a_merge_that_is_not_finite_is_refused():
+    layer = by_hand()
+    with torch.no_grad():
+        layer.lora_magnitude_vector["default"][0] = math.inf
+    before = layer.base.weight.clone()
+    with pytest.raises(ValueError, match="not finite"):
+        merge_adapters(layer)
+    assert torch.equal(layer.base.weight, before) and not layer.merged

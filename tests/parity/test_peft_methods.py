@@ -1,0 +1,157 @@
+"""DoRA, AdaLoRA and IA³ equal PEFT: outputs, merging, training, and files both ways."""
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from course_pkg.adapters.adalora import AdaLoRAConfig
+from course_pkg.adapters.adapter_io import load_adapter, save_adapter
+from course_pkg.adapters.dora import DoRAConfig
+from course_pkg.adapters.ia3 import IA3Config
+from course_pkg.adapters.injection import (
+    adapter_layers,
+    disable_adapters,
+    inject,
+    merge_adapters,
+    remove_adapters,
+    trainable_parameters,
+    unmerge_adapters,
+)
+from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.trainer import train
+
+TOKENS = torch.arange(24).reshape(2, 12)
+BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
+SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 32,
+         "num_attention_heads": 2, "num_key_value_heads": 1}  # fmt: skip
+KVF, GPT2_KVF = ["k_proj", "v_proj", "down_proj"], ["c_attn", "mlp.c_proj"]
+
+
+def dora(**settings):
+    return DoRAConfig(rank=2, alpha=4, **settings)
+
+
+def adalora(**settings):
+    schedule = {"total_step": 5, "initial_rank": 3, "target_rank": 2, "orth_reg_weight": 0.0}
+    return AdaLoRAConfig(**schedule | settings)
+
+
+def ia3(**settings):
+    return IA3Config(**settings)
+
+
+CASES = {
+    "dora": ("llama", dora(target_modules="all-linear")),
+    "dora-rslora": ("llama", dora(target_modules=["q_proj", "up_proj"], use_rslora=True)),
+    "dora-conv1d": ("gpt2", dora(target_modules=["c_attn", "mlp.c_fc"])),
+    "dora-bias": ("bias", dora(target_modules=r".*\.(v|down)_proj")),
+    "dora-bf16": ("bf16", dora()),
+    "dora-saved": ("llama", dora(target_modules=["v_proj"], modules_to_save=["lm_head"])),
+    "adalora": ("llama", adalora(target_modules="all-linear")),
+    "adalora-conv1d": ("gpt2", adalora(target_modules=["c_attn", "mlp.c_fc"], alpha=3)),
+    "adalora-bias": ("bias", adalora(target_modules=r".*\.(v|down)_proj")),
+    "adalora-bf16": ("bf16", adalora()),
+    "adalora-saved": ("llama", adalora(target_modules=["v_proj"], modules_to_save=["lm_head"])),
+    "ia3": ("llama", ia3()),
+    "ia3-conv1d": ("gpt2", ia3(target_modules=GPT2_KVF, feedforward_modules=["mlp.c_proj"])),
+    "ia3-bias": ("bias", ia3()),
+    "ia3-regex": (
+        "bias",
+        ia3(target_modules=r".*\.(k|down)_proj", feedforward_modules=r".*\.down_proj"),
+    ),
+    "ia3-no-feedforward": ("llama", ia3(target_modules=["v_proj"], feedforward_modules=[])),
+    "ia3-bf16": ("bf16", ia3()),
+    "ia3-saved": ("llama", ia3(modules_to_save=["lm_head"])),
+}
+
+
+def build(kind):
+    torch.manual_seed(0)
+    if kind == "gpt2":
+        return GPT2LMHeadModel(
+            GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=32, resid_pdrop=0, embd_pdrop=0,
+                       attn_pdrop=0, bos_token_id=0, eos_token_id=0)
+        )  # fmt: skip
+    model = LlamaForCausalLM(
+        LlamaConfig(**SIZES, attention_bias=kind == "bias", mlp_bias=kind == "bias")
+    )
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
+    return model.to(torch.bfloat16 if kind == "bf16" else torch.float32)
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=TOKENS).logits.double()
+
+
+def error(ours, theirs):
+    return ((ours - theirs).norm() / theirs.norm()).item()
+
+
+@pytest.fixture(params=CASES)
+def pair(request, tmp_path):
+    """Our model and PEFT's with the same random adapter, by way of our file."""
+    kind, config = CASES[request.param]
+    ours = build(kind)
+    inject(ours, config)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in trainable_parameters(ours).values():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) / 4)
+    save_adapter(ours, tmp_path / "ours")
+    return kind, ours, PeftModel.from_pretrained(build(kind), tmp_path / "ours", is_trainable=True)
+
+
+def test_outputs_are_equal_also_disabled_merged_and_removed(pair):
+    kind, ours, theirs = pair
+    exact, rounded = (1e-2, 2e-2) if kind == "bf16" else (1e-6, 2e-6)
+    for model in (ours, theirs):
+        model.eval()
+    base, with_adapter = logits(build(kind)), logits(ours)
+    assert error(with_adapter, logits(theirs)) <= exact
+    assert error(with_adapter, base) > 2 * exact
+    with disable_adapters(ours):
+        assert torch.equal(logits(ours), base)
+    merge_adapters(ours)
+    merge_adapters(ours)
+    assert error(logits(ours), with_adapter) <= rounded
+    assert error(logits(ours), logits(theirs.merge_and_unload())) <= rounded
+    unmerge_adapters(ours)
+    assert torch.equal(logits(ours), with_adapter)
+    merge_adapters(ours)
+    remove_adapters(ours)
+    assert error(logits(ours), with_adapter) <= rounded and not adapter_layers(ours)
+    assert ours.state_dict().keys() == build(kind).state_dict().keys()
+
+
+def test_five_steps_of_training_have_the_same_losses(pair):
+    kind, ours, theirs = pair
+    config = TrainConfig(steps=5, learning_rate=1e-2, progress=False)
+    losses = [train(model, [BATCH], config).losses for model in (ours, theirs)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2 if kind == "bf16" else 1e-5)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_pefts_file_is_read_and_counts_are_equal(pair, tmp_path):
+    kind, ours, theirs = pair
+    theirs.save_pretrained(tmp_path / "theirs")
+    back = build(kind)
+    load_adapter(back, tmp_path / "theirs", "other")
+    assert torch.equal(logits(back.eval()), logits(ours.eval()))
+    counted = sum(p.numel() for p in trainable_parameters(ours).values())
+    # On a 16-bit base, PEFT's cast makes `ranknum`, a constant of the scale, a trained parameter.
+    trained = [p for n, p in theirs.named_parameters() if p.requires_grad and "ranknum" not in n]
+    assert counted == sum(p.numel() for p in trained)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_new_adapter_changes_nothing(name):
+    kind, config = CASES[name]
+    model = build(kind).eval()
+    before = logits(model)
+    inject(model, config)
+    assert torch.equal(logits(model), before)
