@@ -7,7 +7,7 @@ Chapter: adapters/lora.
 
 import copy
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import nn
@@ -20,17 +20,29 @@ from transformers import (
     PreTrainedModel,
 )
 
+from course_pkg.adapters.adalora import AdaLoRAConfig
+from course_pkg.adapters.dora import DoRAConfig
+from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject, trainable_parameters
+from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.lora import LoRAConfig
 
-Method = Literal["full", "lora", "qlora"]
+Method = Literal["full", "lora", "qlora", "dora", "adalora", "ia3"]
+CONFIGS: dict[str, type[AdapterConfig] | None] = {  # the adapter config that each method needs
+    "full": None,
+    "lora": LoRAConfig,
+    "qlora": LoRAConfig,
+    "dora": DoRAConfig,
+    "adalora": AdaLoRAConfig,
+    "ia3": IA3Config,
+}
 
 
 @dataclass(frozen=True)
 class ParameterCount:
     """How many parameters a fine-tuning method keeps and trains.
 
-    base: parameters of the model, tied ones counted once; adapter: parameters that LoRA adds;
+    base: parameters of the model, tied ones counted once; adapter: parameters that it adds;
     trainable: parameters that get a gradient.
     """
 
@@ -67,13 +79,15 @@ def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
 
 
 def count_parameters(
-    config: PreTrainedConfig, method: Method = "full", lora: LoRAConfig | None = None
+    config: PreTrainedConfig, method: Method = "full", adapter: AdapterConfig | None = None
 ) -> ParameterCount:
     """Parameters of a model, and how many of them a method trains.
 
-    method: "full" trains all; "lora" and "qlora" train r·(in + out) per module that `lora` names.
-    Raises TypeError unless config is a transformers config; ValueError if lora is missing or
-    not needed; and what find_targets raises. Source: Hu et al. 2021, section 4.2.
+    method: "full" trains all; the others what `adapter`, a config of that method, adds: for each
+    target module, LoRA and QLoRA r·(in + out), DoRA r·(in + out) + out, AdaLoRA r·(in + out + 1)
+    with its initial rank (ranks are removed later), and IA³ in or out.
+    Raises TypeError unless config is a transformers config; ValueError if adapter is missing or
+    of another method; and what inject raises. Source: Hu et al. 2021, section 4.2.
 
     >>> from transformers import LlamaConfig
     >>> count = count_parameters(LlamaConfig(), "lora", LoRAConfig(8, target_modules=["q_proj"]))
@@ -82,8 +96,8 @@ def count_parameters(
     """
     model = meta_model(config)
     base = sum(parameter.numel() for parameter in model.parameters())
-    adapter = adapter_parameters(model, method, lora)
-    return ParameterCount(method, base, adapter, base if method == "full" else adapter)
+    added = adapter_parameters(model, method, adapter)
+    return ParameterCount(method, base, added, base if method == "full" else added)
 
 
 def meta_model(config: PreTrainedConfig) -> PreTrainedModel:
@@ -99,17 +113,18 @@ def meta_model(config: PreTrainedConfig) -> PreTrainedModel:
         return kind.from_config(copy.deepcopy(config))
 
 
-def adapter_parameters(model: nn.Module, method: Method, lora: LoRAConfig | None) -> int:
+def adapter_parameters(model: nn.Module, method: Method, adapter: AdapterConfig | None) -> int:
     """Parameters that the method adds to a model on the meta device, which it changes."""
-    if method not in get_args(Method):
-        raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}")
-    if not isinstance(lora, type(None) if method == "full" else LoRAConfig):
-        needs = "takes no" if method == "full" else "needs a"
-        raise ValueError(f'method "{method}" {needs} LoRAConfig, got {lora!r:.80}')
-    if method == "full":
+    if method not in CONFIGS:
+        raise ValueError(f"method must be one of {', '.join(CONFIGS)}; got {method!r}")
+    kind = CONFIGS[method]
+    if type(adapter) is not (kind or type(None)):
+        needs = f"needs a {kind.__name__}" if kind else "takes no adapter config"
+        raise ValueError(f'method "{method}" {needs}, got {adapter!r:.80}')
+    if adapter is None:
         return 0
     with torch.device("meta"):
-        inject(model, lora)
+        inject(model, adapter)
     return sum(p.numel() for p in trainable_parameters(model).values())
 
 

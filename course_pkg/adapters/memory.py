@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from course_pkg.adapters.accounting import Method, adapter_parameters, align, meta_model
-from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.layer import AdapterConfig
 
 Activations = Literal["stored", "flash", "checkpointed"]
 BLOCK_SIZE, CONSTANT_BLOCK_SIZE = 64, 256  # QLoRA's, for weights and for their scales
@@ -47,7 +47,7 @@ class MemoryEstimate:
 def estimate_memory(
     config: PreTrainedConfig,
     method: Method = "full",
-    lora: LoRAConfig | None = None,
+    adapter: AdapterConfig | None = None,
     *,
     batch_size: int = 1,
     sequence_length: int = 512,
@@ -70,15 +70,15 @@ def estimate_memory(
     model = meta_model(config)
     base = sum(p.numel() for p in model.parameters())
     packed = _nf4_savings(model) if method == "qlora" else 0
-    adapter = adapter_parameters(model, method, lora)
+    added = adapter_parameters(model, method, adapter)
     notes = ["AdamW with two fp32 moments; 16-bit base weights and activations"]
     if method == "full":
         weights, master, gradients, state = 2 * base, 4 * base, 2 * base, 8 * base
         master *= master_weights
         notes.append(f"16-bit gradients; fp32 master weights: {'yes' if master_weights else 'no'}")
     else:
-        weights, master = 2 * base - packed + 4 * adapter, 0
-        gradients, state = 4 * adapter, 8 * adapter
+        weights, master = 2 * base - packed + 4 * added, 0
+        gradients, state = 4 * added, 8 * added
         notes.append("adapters, their gradients and moments in fp32")
     if method == "qlora":
         bits = effective_bits(BLOCK_SIZE, CONSTANT_BLOCK_SIZE)

@@ -20,6 +20,9 @@ from transformers import (
 
 from course_pkg.adapters import memory
 from course_pkg.adapters.accounting import count_parameters
+from course_pkg.adapters.adalora import AdaLoRAConfig
+from course_pkg.adapters.dora import DoRAConfig
+from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.memory import activation_bytes, effective_bits, estimate_memory
@@ -118,6 +121,44 @@ def test_encoders_and_encoder_decoders_are_counted_in_full():
     assert count_parameters(gpt2).base == GPT2LMHeadModel(gpt2).num_parameters()
     count = count_parameters(gpt2, "lora", LoRAConfig(rank=8))
     assert count.adapter == 8 * ((8 + 24) + (8 + 8) + (8 + 32) + (32 + 8))
+
+
+KVF = ["k_proj", "v_proj", "down_proj"]
+
+
+@pytest.mark.parametrize(
+    ("method", "adapter", "trainable"),
+    [
+        # r = 8 on q (4096 → 4096) and v (4096 → 1024), and a magnitude for each output.
+        ("dora", DoRAConfig(rank=8, target_modules=QV), 32 * (8 * 8192 + 4096 + 8 * 5120 + 1024)),
+        # r = 12: A, B, and 12 entries of Λ for each module.
+        (
+            "adalora",
+            AdaLoRAConfig(total_step=100, initial_rank=12, target_modules=QV),
+            32 * 12 * ((4096 + 4096 + 1) + (4096 + 1024 + 1)),
+        ),
+        # Outputs of k and v, and the input of the last feed-forward layer.
+        ("ia3", IA3Config(target_modules=KVF), 32 * (1024 + 1024 + 14336)),
+    ],
+)
+def test_every_methods_parameters_by_hand(method, adapter, trainable):
+    count = count_parameters(LLAMA_3_8B, method, adapter)
+    assert count.adapter == count.trainable == trainable
+    assert count.base == 8_030_261_248 and count.total == count.base + trainable
+    estimate = estimate_memory(LLAMA_3_8B, method, adapter)
+    parts = estimate.weights, estimate.gradients, estimate.optimizer_state
+    assert parts == (2 * count.base + 4 * trainable, 4 * trainable, 8 * trainable)
+
+
+def test_a_saved_module_and_a_rank_pattern_are_counted():
+    config = LlamaConfig(**SMALL, tie_word_embeddings=False)
+    saved = IA3Config(target_modules=KVF, modules_to_save=["lm_head"])
+    without = count_parameters(config, "ia3", IA3Config(target_modules=KVF)).trainable
+    assert count_parameters(config, "ia3", saved).trainable == without + 97 * 32
+    names = [f"model.layers.{i}.self_attn.q_proj.lora_E" for i in range(2)]
+    pattern = dict(zip(names, [(True, False), (False, False)], strict=True))
+    pruned = AdaLoRAConfig(9, 2, 1, target_modules=["q_proj"], rank_pattern=pattern)
+    assert count_parameters(config, "adalora", pruned).trainable == 32 + 32 + 1
 
 
 def test_the_config_does_not_change():
@@ -246,8 +287,17 @@ def test_tables_show_every_part_and_the_assumptions():
     ("call", "error", "says"),
     [
         (lambda c: count_parameters(c, "lora"), ValueError, 'method "lora" needs a LoRAConfig'),
-        (lambda c: count_parameters(c, "full", LoRAConfig()), ValueError, "takes no LoRAConfig"),
-        (lambda c: count_parameters(c, "dora", LoRAConfig()), ValueError, "method must be one of"),
+        (
+            lambda c: count_parameters(c, "full", LoRAConfig()),
+            ValueError,
+            "takes no adapter config",
+        ),
+        (lambda c: count_parameters(c, "dora", LoRAConfig()), ValueError, "needs a DoRAConfig"),
+        (
+            lambda c: count_parameters(c, "full tuning"),
+            ValueError,
+            "method must be one of full",
+        ),
         (
             lambda c: count_parameters({"a": 1}),
             TypeError,
