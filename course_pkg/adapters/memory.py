@@ -4,7 +4,6 @@ Bytes are calculated, not measured: they leave out allocator overhead, temporary
 CUDA context. Chapter: adapters/lora.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -13,9 +12,14 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from course_pkg.adapters.accounting import Method, adapter_parameters, align, meta_model
 from course_pkg.adapters.layer import AdapterConfig
+from course_pkg.quantization.storage import (
+    BLOCK_SIZE,
+    CONSTANT_BLOCK_SIZE,
+    effective_bits,
+    stored_bytes,
+)
 
 Activations = Literal["stored", "flash", "checkpointed"]
-BLOCK_SIZE, CONSTANT_BLOCK_SIZE = 64, 256  # QLoRA's, for weights and for their scales
 
 
 @dataclass(frozen=True)
@@ -121,28 +125,11 @@ def activation_bytes(
     return layers + 4 * s * b * (h + v)
 
 
-def effective_bits(block_size: int, constant_block_size: int) -> float:
-    """Bits per parameter that 4-bit storage costs with double quantization, scales included.
-
-    4 + 8/block_size + 32/(block_size · constant_block_size). block_size: weights that share one
-    8-bit scale; constant_block_size: scales that share an fp32 one. Raises ValueError below 1.
-    Source: QLoRA (Dettmers et al. 2023), section 3.
-
-    >>> round(effective_bits(64, 256), 3)
-    4.127
-    """
-    if block_size < 1 or constant_block_size < 1:
-        raise ValueError(f"block sizes must be >= 1, got {block_size} and {constant_block_size}")
-    return 4 + 8 / block_size + 32 / (block_size * constant_block_size)
-
-
 def _nf4_savings(model: PreTrainedModel) -> int:
     """Bytes that NF4 saves against 16-bit weights; the output embedding is never quantized."""
     saved = 0
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.get_output_embeddings():
             size = module.weight.numel()
-            scales = math.ceil(size / BLOCK_SIZE)
-            constants = scales + 4 * math.ceil(scales / CONSTANT_BLOCK_SIZE)
-            saved += 2 * size - math.ceil(size / 2) - constants
+            saved += 2 * size - stored_bytes(size, BLOCK_SIZE, CONSTANT_BLOCK_SIZE)
     return saved

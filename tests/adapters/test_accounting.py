@@ -25,8 +25,9 @@ from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.memory import activation_bytes, effective_bits, estimate_memory
+from course_pkg.adapters.memory import activation_bytes, estimate_memory
 from course_pkg.lm.load import load
+from course_pkg.quantization.storage import effective_bits
 
 LLAMA_2_7B = LlamaConfig(
     vocab_size=32000,
@@ -199,7 +200,8 @@ def test_qlora_quantizes_the_linear_layers_only():
     estimate = estimate_memory(LLAMA_2_7B, "qlora", lora)
     linear = 32 * (4 * 4096**2 + 3 * 4096 * 11008)  # the head and the embedding stay 16-bit
     rest = 6_738_415_616 - linear
-    expected = linear * effective_bits(64, 256) / 8 + 2 * rest + 4 * 4_194_304
+    offsets = 4 * 32 * 7  # each weight has an fp32 offset for its scales
+    expected = linear * effective_bits(64, 256) / 8 + offsets + 2 * rest + 4 * 4_194_304
     assert estimate.weights == pytest.approx(expected, rel=1e-12)
     sixteen = estimate_memory(LLAMA_2_7B, "lora", lora)
     assert estimate.gradients == sixteen.gradients and estimate.total < sixteen.total
@@ -210,20 +212,12 @@ def test_nf4_takes_the_bytes_that_bitsandbytes_stores(size):
     config = LlamaConfig(vocab_size=8, hidden_size=16, intermediate_size=16, **HEADS)
     weight = torch.randn(size, generator=torch.Generator().manual_seed(0))
     packed, state = bnb.quantize_4bit(weight, blocksize=64, compress_statistics=True)
-    stored = packed.nbytes + state.absmax.nbytes + state.state2.absmax.nbytes
+    scales = state.absmax.nbytes + state.state2.absmax.nbytes + state.offset.nbytes
+    stored = packed.nbytes + scales
     model = nn.Sequential(nn.Linear(size[1], size[0], bias=False))
     model.get_output_embeddings = lambda: None
     assert memory._nf4_savings(model) == 2 * weight.numel() - stored
     assert count_parameters(config).base > 0
-
-
-def test_effective_bits_by_hand():
-    # QLoRA, section 3: 32/64 = 0.5 bit for scales; 8/64 + 32/(64·256) = 0.127 when quantized twice.
-    assert effective_bits(64, 256) == 4 + 0.125 + 1 / 512
-    assert effective_bits(1, 1) == 44
-    for bad in ((0, 256), (64, 0)):
-        with pytest.raises(ValueError, match=">= 1"):
-            effective_bits(*bad)
 
 
 GPT_BLOCK = {"n_embd": 256, "n_head": 4, "n_layer": 2, "vocab_size": 64, "n_positions": 256}

@@ -1,0 +1,1 @@
+"""Weights in 4 bits: code books, blockwise scales, double quantization, and what they cost."""

@@ -1,0 +1,151 @@
+"""Blockwise 4-bit quantization: each block of numbers shares one scale, its largest magnitude.
+
+A number is divided by its block's absmax and replaced by the code of the nearest level. Two codes
+share a byte, the first in the high four bits. The codes, the scales and the dequantized numbers
+equal those of bitsandbytes on a CPU, bit for bit.
+This module quantizes tensors; `adapters/qlora` has the layer that computes with them.
+
+Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from course_pkg.metrics.arguments import require_integer
+from course_pkg.quantization.code_books import CodeBook, code_book
+from course_pkg.quantization.double import DoubleQuantized, quantize_scales
+from course_pkg.quantization.storage import BLOCK_SIZE
+
+SMALLEST = 1e-38  # in place of an absmax below it, so that a block of zeros has a reciprocal
+ROWS = 2**16  # numbers that are compared with the bounds at a time, so that they stay in cache
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedTensor:
+    """A tensor in 4 bits: everything that is stored, and how to get the numbers back.
+
+    codes: uint8, (ceil(n / 2),), two codes per byte. absmax: one fp32 scale per block, or these
+    scales in 8 bits. shape and dtype: those of the original.
+    """
+
+    codes: Tensor
+    absmax: Tensor | DoubleQuantized
+    shape: torch.Size
+    dtype: torch.dtype
+    block_size: int
+    code_book: CodeBook
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        """level · absmax, computed in fp32 and rounded to dtype, by default the original's.
+
+        One lookup per byte fetches two levels at once.
+
+        >>> w = torch.tensor([[0.6, -1.0, 0.0, 2.0]])
+        >>> quantize(w, "int4", block_size=2, double=False).dequantize()
+        tensor([[ 0.5714, -1.0000,  0.0000,  2.0000]])
+        """
+        pairs = self.code_book.pairs.to(self.codes.device).view(torch.float64).view(-1)
+        levels = pairs.index_select(0, self.codes.int()).view(torch.float32)
+        count, size = math.prod(self.shape), self.block_size
+        whole = count // size * size
+        scales = self.scales()
+        levels[:whole].view(-1, size).mul_(scales[: whole // size, None])
+        if whole < count:
+            levels[whole:].mul_(scales[-1])
+        return levels[:count].view(self.shape).to(dtype or self.dtype)
+
+    def scales(self) -> Tensor:
+        """The absmax of every block in fp32, (ceil(n / block_size),)."""
+        doubly = isinstance(self.absmax, DoubleQuantized)
+        return self.absmax.dequantize() if doubly else self.absmax
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the codes and the scales."""
+        return self.codes.nbytes + self.absmax.nbytes
+
+    @property
+    def effective_bits(self) -> float:
+        """Bits that are stored per number, scales included.
+
+        >>> w = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0))
+        >>> round(quantize(w).effective_bits, 3), round(quantize(w, double=False).effective_bits, 3)
+        (4.127, 4.5)
+        """
+        return 8 * self.nbytes / math.prod(self.shape)
+
+
+def quantize(
+    tensor: Tensor, book: str = "nf4", block_size: int = BLOCK_SIZE, *, double: bool = True
+) -> QuantizedTensor:
+    """Quantize a tensor to 4 bits in blocks of its numbers in memory order.
+
+    tensor: fp32, bf16 or fp16, any shape; the last block may be shorter. book: "nf4", "fp4" or
+    "int4". block_size: an even number. double: whether the scales are quantized to 8 bits.
+    A block with a NaN or an infinite number becomes NaN when it is dequantized, and with `double`
+    the whole tensor does. Raises TypeError for another dtype, ValueError for an empty tensor, an
+    unknown code book or an odd block size. Source: Dettmers et al. 2023, equations 1 and 2.
+
+    >>> quantized = quantize(torch.tensor([0.1, -0.7, 1.4, 0.0]), "int4", 4, double=False)
+    >>> quantized.absmax.item() == torch.tensor(1.4).item()
+    True
+    >>> [f"{byte:02x}" for byte in quantized.codes.tolist()]  # codes 7 or 8, 3 or 4, 14; 7 is zero
+    ['73', 'e7']
+    """
+    levels = code_book(book)
+    require_block_size(block_size)
+    if not isinstance(tensor, Tensor) or tensor.dtype not in DTYPES:
+        kind = getattr(tensor, "dtype", type(tensor).__name__)
+        raise TypeError(f"can quantize float32, bfloat16 and float16 tensors, got {kind}")
+    if not tensor.numel():
+        raise ValueError(f"cannot quantize an empty tensor, of shape {tuple(tensor.shape)}")
+    numbers = tensor.detach().reshape(-1).float()
+    whole = len(numbers) // block_size * block_size
+    blocks = numbers[:whole].view(-1, block_size)
+    absmax = blocks.abs().amax(1)
+    scaled = (blocks * absmax.clamp(min=SMALLEST).reciprocal()[:, None]).view(-1)
+    if whole < len(numbers):  # bitsandbytes divides here, which can round differently
+        rest = numbers[whole:]
+        last = rest.abs().amax().clamp(min=SMALLEST)
+        absmax, scaled = torch.cat([absmax, last[None]]), torch.cat([scaled, rest / last])
+    if len(scaled) % 2:
+        scaled = torch.nn.functional.pad(scaled, (0, 1))
+    ranks = _ranks(scaled, levels.bounds.tolist())
+    codes = _remapped(ranks[::2] << 4 | ranks[1::2], levels)
+    scales = quantize_scales(absmax) if double else absmax
+    return QuantizedTensor(codes, scales, tensor.shape, tensor.dtype, block_size, levels)
+
+
+def require_block_size(block_size: int) -> int:
+    """Return the block size if it is an even integer of at least 2. Raises ValueError otherwise."""
+    if require_integer(block_size, "block_size", least=2) % 2:
+        raise ValueError(
+            f"block_size must be even, because a byte holds two codes of a block; got {block_size}"
+        )
+    return block_size
+
+
+def _ranks(scaled: Tensor, bounds: list[float]) -> Tensor:
+    """How many bounds are below each number, uint8; NaN counts as above all.
+
+    Comparing with all 15 bounds is faster than a binary search, because it is vectorized.
+    """
+    ranks = torch.full(scaled.shape, len(bounds), dtype=torch.uint8, device=scaled.device)
+    for start in range(0, len(scaled), ROWS):
+        part, counts = scaled[start : start + ROWS], ranks[start : start + ROWS]
+        for bound in bounds:
+            counts -= (part <= bound).view(torch.uint8)
+    return ranks
+
+
+def _remapped(packed: Tensor, book: CodeBook) -> Tensor:
+    """Bytes of two ranks as bytes of two codes; where levels ascend, the two are the same."""
+    order = book.order.to(torch.uint8)
+    if torch.equal(book.order, torch.arange(len(order))):
+        return packed
+    table = (order[:, None] << 4 | order).view(-1).to(packed.device)
+    return table.index_select(0, packed.int())
