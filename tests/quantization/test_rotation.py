@@ -1,0 +1,100 @@
+"""The outputs of a rotated model are those of the original; its weights are others."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_pkg.quantization.blockwise import quantize
+from course_pkg.quantization.rotation import random_orthogonal, rotate_residual_stream
+
+SIZES = {"hidden_size": 48, "intermediate_size": 80, "vocab_size": 61, "num_hidden_layers": 3,
+         "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
+TOKENS = torch.arange(40).reshape(2, 20)
+
+
+def random_llama(**settings):
+    """A Llama whose norm scales and biases are not the initial ones."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, **settings)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                parameter.add_(torch.randn_like(parameter) / 2)
+    return model
+
+
+def logits(model, tokens=TOKENS):
+    with torch.no_grad():
+        return model(input_ids=tokens).logits
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"tie_word_embeddings": True}, {"attention_bias": True, "mlp_bias": True},
+])  # fmt: skip
+def test_the_outputs_stay_the_same_and_the_weights_do_not(settings):
+    model = random_llama(**settings)
+    before = copy.deepcopy(model.state_dict())
+    rotated = rotate_residual_stream(model)
+    assert torch.allclose(logits(rotated), logits(model), atol=1e-4)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    for name, module in rotated.named_modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            assert not torch.allclose(module.weight, model.get_submodule(name).weight, atol=1e-2)
+        elif name.endswith("norm"):
+            assert torch.equal(module.weight, torch.ones(48))
+    assert not rotated.config.tie_word_embeddings
+    assert rotated.lm_head.weight is not rotated.get_input_embeddings().weight
+
+
+def test_the_layers_of_a_rotated_model_are_rotations_of_the_original_ones():
+    model = random_llama()
+    rotated = rotate_residual_stream(model, seed=3)
+    Q = random_orthogonal(48, seed=3).float()
+    embedding, written = (m.get_input_embeddings().weight for m in (rotated, model))
+    assert torch.allclose(embedding, written @ Q, atol=1e-6)
+    old, new = (m.model.layers[1].mlp.down_proj.weight for m in (model, rotated))
+    assert torch.allclose(new, Q.T @ old, atol=1e-6)
+
+
+def test_the_matrix_is_orthogonal_and_depends_on_the_seed():
+    for size in (1, 2, 97):
+        Q = random_orthogonal(size, seed=size)
+        assert torch.allclose(Q @ Q.T, torch.eye(size, dtype=torch.float64), atol=1e-12)
+    assert torch.equal(random_orthogonal(9), random_orthogonal(9))
+    assert not torch.allclose(random_orthogonal(9), random_orthogonal(9, seed=1))
+
+
+def test_another_model_is_refused():
+    with pytest.raises(TypeError, match="expected a LlamaForCausalLM, got Linear"):
+        rotate_residual_stream(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="seed must be an integer of at least 0, got -1"):
+        rotate_residual_stream(random_llama(), seed=-1)
+
+
+def error_of_asymmetric_int4(weight):
+    """16 equal steps between the smallest and the largest of each 32 numbers; relative error."""
+    blocks = weight.detach().view(-1, 32)
+    low = blocks.amin(1, keepdim=True)
+    step = (blocks.amax(1, keepdim=True) - low) / 15
+    rounded = ((blocks - low) / step).round() * step + low
+    return ((rounded - blocks).norm() / blocks.norm()).item()
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_smollm2_leaves_the_4_bit_grid_and_keeps_its_logits(smollm2):
+    model, tokenizer = smollm2
+    tokens = tokenizer("Rotated weights compute the same.", return_tensors="pt").input_ids
+    rotated = rotate_residual_stream(model)
+    assert torch.allclose(logits(rotated, tokens), logits(model, tokens), rtol=0, atol=1e-4)
+    error = (logits(rotated, tokens) - logits(model, tokens)).norm() / logits(model, tokens).norm()
+    assert error <= 1e-5
+    on, off = (m.model.layers[5].mlp.up_proj.weight for m in (model, rotated))
+    assert error_of_asymmetric_int4(on) < 1e-6  # the file has 16 levels for each 32 weights
+    assert error_of_asymmetric_int4(off) > 0.05
+    off = off.detach()
+    loss = {book: (quantize(off, book).dequantize() - off).norm() for book in ("nf4", "int4")}
+    assert loss["nf4"] < loss["int4"]
