@@ -20,7 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-PACKAGES = ("torch", "transformers", "peft", "numpy", "sacrebleu", "rouge_score", "bert-score")
+PACKAGES = (
+    "torch", "transformers", "peft", "bitsandbytes", "numpy", "sacrebleu", "rouge_score",
+    "bert-score",
+)  # fmt: skip
 
 
 def main() -> int:

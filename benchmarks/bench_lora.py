@@ -20,7 +20,7 @@ RANK, ALPHA, DROPOUT = 8, 16, 0.05
 def measure(seconds: float = 45.0) -> list[Comparison]:
     """Time and peak memory of a training step: forward, backward, AdamW; all linear layers."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    name, model = _model()
+    name, model = build_model()
     model = model.to(device).train()
     ours, theirs = model, copy.deepcopy(model)
     inject(ours, LoRAConfig(RANK, ALPHA, DROPOUT))
@@ -29,7 +29,7 @@ def measure(seconds: float = 45.0) -> list[Comparison]:
     batch, length = (4, 512) if device.type == "cuda" else (1, 64)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(model.config.vocab_size, (batch, length), generator=generator)
-    steps = [_training_step(each, tokens.to(device)) for each in (ours, theirs)]
+    steps = [training_step(each, tokens.to(device)) for each in (ours, theirs)]
     what = f"LoRA step, {name}, rank {RANK}, {batch} × {length} tokens, {device.type}"
     return [
         compare_times(what, *steps, seconds=seconds, limit=LIMIT),
@@ -37,7 +37,8 @@ def measure(seconds: float = 45.0) -> list[Comparison]:
     ]
 
 
-def _model() -> tuple[str, nn.Module]:
+def build_model() -> tuple[str, nn.Module]:
+    """SmolLM2, or a random model of its size where it is not installed; and its name."""
     try:
         return "SmolLM2-135M", load("smollm2-135m").model
     except ModelError:
@@ -47,7 +48,8 @@ def _model() -> tuple[str, nn.Module]:
         return "random Llama of SmolLM2-135M's size", LlamaForCausalLM(config)
 
 
-def _training_step(model: nn.Module, tokens: torch.Tensor):
+def training_step(model: nn.Module, tokens: torch.Tensor):
+    """A function that runs one step: forward, backward, AdamW."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=1e-5)
 

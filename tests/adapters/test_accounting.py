@@ -26,6 +26,7 @@ from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.memory import activation_bytes, estimate_memory
+from course_pkg.adapters.step_cost import measure_step
 from course_pkg.lm.load import load
 from course_pkg.quantization.storage import effective_bits
 
@@ -223,23 +224,6 @@ def test_nf4_takes_the_bytes_that_bitsandbytes_stores(size):
 GPT_BLOCK = {"n_embd": 256, "n_head": 4, "n_layer": 2, "vocab_size": 64, "n_positions": 256}
 
 
-def saved_bytes(model, tokens):
-    """Bytes that autograd saves for the backward pass, without the weights."""
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    storages = {}
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            storages[storage.data_ptr()] = storage.nbytes(), tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
-    assert torch.isfinite(loss)
-    return sum(size for size, _ in storages.values())
-
-
 @pytest.mark.parametrize("length", [32, 256])
 def test_the_activation_formula_is_close_to_what_autograd_saves(length):
     """For a GPT-2 in bf16 with dropout, the architecture that the formula describes."""
@@ -248,7 +232,7 @@ def test_the_activation_formula_is_close_to_what_autograd_saves(length):
     )
     model = GPT2LMHeadModel(config).to(torch.bfloat16).train()
     tokens = torch.randint(64, (2, length), generator=torch.Generator().manual_seed(0))
-    measured = saved_bytes(model, tokens)
+    measured = measure_step(model, {"input_ids": tokens, "labels": tokens}).saved
     estimate = activation_bytes(config, 2, length)
     # The formula counts 2-byte activations and 1-byte masks exactly; GPT-2 saves a few more.
     assert 0.7 <= measured / estimate <= 1.4
