@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.targets import matches, require_model
@@ -158,8 +159,9 @@ def quantize_model(
 ) -> list[str]:
     """Replace the nn.Linear layers of a model with 4-bit ones; return their names.
 
-    skip: name endings of layers to leave as they are; by default the output head, as in
-    transformers. The other arguments are those of `Linear4bit`. Inject adapters afterwards.
+    skip: name endings of layers to leave as they are; by default the output head of a transformers
+    model and its last module, such as a classifier. Modules that transformers keeps in fp32 are
+    left out in any case. The other arguments are those of `Linear4bit`. Inject adapters afterwards.
     Raises ValueError if a layer is quantized already, has adapters or does not fit, if `skip`
     matches nothing, or if there is nothing to quantize; the model is then unchanged.
     Source: Dettmers et al. 2023, section 3.
@@ -170,7 +172,8 @@ def quantize_model(
     """
     if isinstance(skip, str):
         raise TypeError(f"skip must be a list of strings, got {skip!r}; write [{skip!r}]")
-    head = getattr(require_model(model), "get_output_embeddings", lambda: None)()
+    left_out = _left_out(require_model(model)) if skip is None else list(skip)
+    fp32 = list(getattr(model, "_keep_in_fp32_modules", None) or ())
     names = {name: module for name, module in model.named_modules() if name}
     for ending in skip or ():
         if not any(matches(name, [ending]) for name in names):
@@ -179,9 +182,10 @@ def quantize_model(
     for name, module in names.items():
         if isinstance(module, AdapterLayer):
             raise ValueError(f"{name!r} has adapters; quantize the model before you inject them")
-        skipped = module is head if skip is None else matches(name, list(skip))
         # A subclass may compute something else, as in nn.MultiheadAttention.
-        if skipped or not (type(module) is nn.Linear or _is_quantized(module)):
+        if matches(name, left_out + fp32) or not (
+            type(module) is nn.Linear or _is_quantized(module)
+        ):
             continue
         try:
             require_quantizable(module, book, block_size, compute_dtype)
@@ -194,6 +198,15 @@ def quantize_model(
         layer = Linear4bit(module, book, block_size, double=double, compute_dtype=compute_dtype)
         model.set_submodule(name, layer.train(module.training))
     return list(found)
+
+
+def _left_out(model: nn.Module) -> list[str]:
+    """The names of a transformers model's output head and last module."""
+    if not isinstance(model, PreTrainedModel):
+        return []
+    head = model.get_output_embeddings()
+    last = [name for name, _ in model.named_parameters()][-1].rpartition(".")[0]
+    return [last, *(name for name, module in model.named_modules() if module is head)]
 
 
 def require_quantizable(

@@ -146,6 +146,8 @@ def find_saved_modules(
                 )
         if not any(True for _ in modules[name].parameters()):
             raise ValueError(f"modules_to_save {name!r} has no parameters")
+        if not all(p.is_floating_point() for p in modules[name].parameters()):
+            raise ValueError(f"modules_to_save {name!r} is quantized, so it can't be trained")
     return names
 
 

@@ -6,6 +6,12 @@ import io
 import pytest
 import torch
 from torch import nn
+from transformers import (
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from course_pkg.adapters.injection import (
     adapter_layers,
@@ -208,6 +214,19 @@ def test_skip_replaces_the_default(tiny):
     assert tiny.model.lm_head.weight is not tiny.model.get_input_embeddings().weight
 
 
+def test_a_classifier_and_what_transformers_keeps_in_fp32_are_left_out():
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "pad_token_id": 0}
+    llama = LlamaForSequenceClassification(LlamaConfig(**sizes, num_attention_heads=2))
+    assert len(quantize_model(llama)) == 7 and type(llama.score) is nn.Linear
+    t5 = T5ForConditionalGeneration(
+        T5Config(vocab_size=97, d_model=64, d_ff=64, d_kv=32, num_layers=1, num_heads=2)
+    )
+    names = quantize_model(t5)
+    assert len(names) == 4 + 1 + 8 + 1  # attention once and twice, wi; T5 keeps wo in fp32
+    result = t5(input_ids=TOKENS % 97, decoder_input_ids=TOKENS % 97)
+    assert torch.isfinite(result.logits).all()
+
+
 def test_a_subclass_of_linear_is_left_as_it_is():
     model = nn.ModuleDict({"attention": nn.MultiheadAttention(64, 2), "up": nn.Linear(64, 8)})
     assert quantize_model(model) == ["up"]
@@ -263,6 +282,13 @@ def test_lora_on_top_trains_the_adapter_and_nothing_else(tiny):
         merge_adapters(model)
     remove_adapters(model)
     assert all(torch.equal(value, base[name]) for name, value in model.state_dict().items())
+
+
+def test_a_quantized_module_cannot_be_trained_in_full(tiny):
+    quantize_model(tiny.model)
+    with pytest.raises(ValueError, match=r"v_proj' is quantized, so it can't be trained"):
+        inject(tiny.model, LoRAConfig(target_modules=["q_proj"], modules_to_save=["v_proj"]))
+    assert not adapter_layers(tiny.model)
 
 
 def test_the_weights_take_about_an_eighth_of_their_memory(tiny):
