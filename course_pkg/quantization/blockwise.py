@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from course_pkg.metrics.arguments import require_integer
-from course_pkg.quantization.code_books import CodeBook, code_book
+from course_pkg.quantization.code_books import CodeBook, byte_levels, code_book
 from course_pkg.quantization.double import DoubleQuantized, quantize_scales
 from course_pkg.quantization.storage import BLOCK_SIZE
 
@@ -48,7 +48,7 @@ class QuantizedTensor:
         >>> quantize(w, "int4", block_size=2, double=False).dequantize()
         tensor([[ 0.5714, -1.0000,  0.0000,  2.0000]])
         """
-        pairs = self.code_book.pairs.to(self.codes.device).view(torch.float64).view(-1)
+        pairs = byte_levels(self.code_book.name, self.codes.device).view(torch.float64).view(-1)
         levels = pairs.index_select(0, self.codes.int()).view(torch.float32)
         count, size = math.prod(self.shape), self.block_size
         whole = count // size * size

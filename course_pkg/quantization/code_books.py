@@ -41,13 +41,6 @@ class CodeBook:
         ascending = self.levels[self.order]
         return (ascending[:-1] + ascending[1:]) / 2
 
-    @cached_property
-    def pairs(self) -> Tensor:
-        """For each byte the levels of its high and its low code, (256, 2)."""
-        levels = torch.zeros(16)
-        levels[: len(self.levels)] = self.levels
-        return torch.cartesian_prod(levels, levels)
-
 
 def nf4_levels() -> Tensor:
     """NormalFloat4: 16 levels at quantiles of the standard normal, divided by the largest.
@@ -124,3 +117,15 @@ def code_book(name: str) -> CodeBook:
     if name not in LEVELS:
         raise ValueError(f"code_book must be one of {', '.join(LEVELS)}, got {name!r}")
     return CodeBook(name, LEVELS[name]())
+
+
+@cache
+def byte_levels(name: str, device: torch.device) -> Tensor:
+    """For each byte, the levels of its high and of its low code, (256, 2), fp32.
+
+    >>> byte_levels("int4", torch.device("cpu"))[0x7E].tolist()  # codes 7 and 14
+    [0.0, 1.0]
+    """
+    levels = torch.zeros(16)
+    levels[: len(code_book(name).levels)] = code_book(name).levels
+    return torch.cartesian_prod(levels, levels).to(device)

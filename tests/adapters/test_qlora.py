@@ -214,6 +214,17 @@ def test_skip_replaces_the_default(tiny):
     assert tiny.model.lm_head.weight is not tiny.model.get_input_embeddings().weight
 
 
+def test_training_in_mixed_precision_is_close_to_fp32(tiny):
+    quantize_model(tiny.model)
+    inject(tiny.model, LoRAConfig(rank=4))
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        config = TrainConfig(steps=4, learning_rate=1e-2, precision=precision, progress=False)
+        losses[precision] = train(copy.deepcopy(tiny.model), [BATCH], config).losses
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.02)
+    assert losses["bf16"] != losses["fp32"]
+
+
 def test_a_classifier_and_what_transformers_keeps_in_fp32_are_left_out():
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "pad_token_id": 0}
     llama = LlamaForSequenceClassification(LlamaConfig(**sizes, num_attention_heads=2))
