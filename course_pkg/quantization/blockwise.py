@@ -2,7 +2,8 @@
 
 A number is divided by its block's absmax and replaced by the code of the nearest level. Two codes
 share a byte, the first in the high four bits. The codes, the scales and the dequantized numbers
-equal those of bitsandbytes on a CPU, bit for bit.
+equal those of bitsandbytes on a CPU, bit for bit. (Where a block crosses two rows, version 0.50.2
+may dequantize with the scale of another block, on processors with AVX-512; this module does not.)
 This module quantizes tensors; `adapters/qlora` has the layer that computes with them.
 
 Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.

@@ -6,7 +6,7 @@ the same; RMSNorm without its scale commutes with Q, so the scales are multiplie
 behind it first. Weights that lay on a 4-bit grid, such as those of SmolLM2's file, leave the grid,
 and their outliers are spread over all columns: quantization can then be measured fairly.
 
-Sources: Ashkboos et al. 2024, "SliceGPT", section 3.2, and "QuaRot", section 4.
+Sources: Ashkboos et al. 2024, "SliceGPT", section 3, and "QuaRot", section 4.
 Chapter: adapters/qlora.
 """
 
