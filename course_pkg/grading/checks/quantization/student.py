@@ -1,0 +1,88 @@
+"""`quantization`, in the student's process: how some answers are called, and what is observed.
+
+It turns what an answer gives into plain values, and knows no right answer.
+
+Chapter: exercises.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.contract.comparators import wrong_type
+
+
+def levels(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What `normal_float(bits, offset)` gives, described half by half."""
+    found = answer(inputs["bits"], inputs["offset"])
+    if not isinstance(found, Tensor) or found.ndim != 1 or not len(found):
+        raise WrongUse(wrong_type("a tensor with one dimension", found))
+    return describe(found)
+
+
+def describe(levels: Tensor) -> dict[str, Any]:
+    """The parts of a code book; each half is divided by its largest magnitude."""
+    positive, negative = levels[levels > 0], levels[levels < 0]
+    return {
+        "positive levels, divided by the largest": positive / positive[-1:],
+        "negative levels, divided by the smallest": negative / negative[:1],
+        "number of levels": len(levels),
+        "how many are 0": int((levels == 0).sum()),
+        "in ascending order": bool((levels.diff() > 0).all()),
+        "first and last level": [float(levels[0]), float(levels[-1])],
+    }
+
+
+class Stored:
+    """A weight rounded to sixteenths, stored as int8; it counts how often it is dequantized."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.codes, self.count = (16 * weight.detach()).round().to(torch.int8), 0
+
+    def dequantize(self, dtype: torch.dtype) -> Tensor:
+        """The weight, (out, in), in this dtype."""
+        self.count += 1
+        return self.codes.to(dtype) / 16
+
+
+def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What a forward and a backward pass of `Linear4bit(linear, quantize, compute_dtype)` show."""
+    base = nn.Linear(*reversed(inputs["weight"].shape), bias=inputs["bias"] is not None)
+    base.load_state_dict({n: inputs[n] for n in ("weight", "bias") if inputs[n] is not None})
+    base.requires_grad_(False)
+    given: list[Stored] = []
+
+    def quantize(weight: Tensor) -> Stored:
+        given.append(Stored(weight))
+        return given[-1]
+
+    dtype = getattr(torch, inputs["compute_dtype"])
+    layer = answer(base, quantize, dtype)
+    if not given:
+        raise WrongUse("your layer did not call quantize(weight)")
+    x = inputs["x"].clone().requires_grad_()
+    result = layer(x)
+    if not isinstance(result, Tensor):
+        raise WrongUse(wrong_type("a tensor", result))
+    before = sum(stored.count for stored in given)
+    gradient = torch.zeros_like(x)
+    if result.requires_grad:
+        (gradient,) = torch.autograd.grad(result.float().square().sum(), x, allow_unused=True)
+    return {
+        "the output": result.float(),
+        "the dtype of the output": str(result.dtype),
+        "computed in compute_dtype": torch.equal(result, result.to(dtype).to(result.dtype)),
+        "the gradient of x": gradient,
+        "trainable parameters": [n for n, p in layer.named_parameters() if p.requires_grad],
+        "keeps a floating-point weight": _keeps(layer, base.weight.numel()),
+        "dequantized again for the gradient": sum(s.count for s in given) > before,
+    }
+
+
+def _keeps(layer: nn.Module, count: int) -> bool:
+    """Whether the layer, or a module in it, holds a floating-point tensor of `count` numbers."""
+    held = [*layer.parameters(), *layer.buffers()]
+    held += [value for module in layer.modules() for value in vars(module).values()]
+    return any(isinstance(t, Tensor) and t.is_floating_point() and t.numel() == count for t in held)
