@@ -26,10 +26,10 @@ RATES = {
     "LoRA": (1e-3, 3e-3, 1e-2),
     "prompt, text": (1e-2, 3e-2, 1e-1),
     "prompt, vocabulary": (1e-2, 3e-2, 1e-1),
-    "prompt, random": (3e-2, 1e-1, 3e-1),
-    "prefix, zero": (1e-2, 3e-2, 1e-1),
+    "prompt, random": (3e-2, 1e-1, 3e-1, 1.0),
+    "prefix, zero": (1e-2, 3e-2, 1e-1, 3e-1, 1.0),
     "prefix, MLP": (1e-3, 3e-3, 1e-2),
-    "prefix, random": (3e-2, 1e-1, 3e-1),
+    "prefix, random": (3e-3, 1e-2, 3e-2, 1e-1, 3e-1),
 }
 PROBE = {"start": "prefix, MLP", "rate": 1e-3, "steps": 2, "answers": 4}
 

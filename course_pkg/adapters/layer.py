@@ -4,7 +4,7 @@ A method's layer names its weights in `parts`, draws them in `new_weights`, and 
 `forward` and, where merging exists, `merged_weight`. Everything else is here, so that one set of
 functions (`injection`, `adapter_io`) serves LoRA, DoRA, AdaLoRA and IA³.
 
-Chapter: adapters/lora.
+Chapter: adapters/peft.
 """
 
 import re

@@ -7,7 +7,7 @@ Looking up a column of A replaces the first matrix product. Here A starts at zer
 the reverse of a linear layer; the change is zero all the same.
 
 Source: PEFT and loralib, which start embeddings in this way.
-Chapter: adapters/lora.
+Chapter: adapters/peft.
 """
 
 import torch

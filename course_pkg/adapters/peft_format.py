@@ -1,7 +1,7 @@
 """The settings of each method as PEFT writes them into adapter_config.json.
 
 Reading refuses settings that this package does not implement (ranks per module, trained
-biases, …) instead of ignoring them. Chapter: adapters/lora-training.
+biases, …) instead of ignoring them. Chapter: adapters/peft.
 """
 
 from collections.abc import Callable, Mapping, Sequence

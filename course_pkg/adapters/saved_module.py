@@ -1,7 +1,7 @@
 """Modules that are trained in full beside an adapter, such as a new classification head.
 
 PEFT calls the setting `modules_to_save`: the adapter's file contains the whole module.
-Chapter: adapters/lora-training.
+Chapter: adapters/peft.
 """
 
 import copy
