@@ -7,7 +7,7 @@ of the process. Use it to compare methods, or to see what gradient checkpointing
 
 keeps only the input of each block and computes the rest again in the backward pass.
 Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4.
-Chapters: adapters/qlora, adapters/efficiency.
+Chapter: adapters/qlora.
 """
 
 import time
