@@ -1,0 +1,79 @@
+"""PiSSA: LoRA that starts from the largest singular values of the weight, instead of from zero.
+
+    W = U S Vᵀ        scaling · B A = U_r S_r V_rᵀ        base weight = W - scaling · B A
+
+A and B share the roots of the r largest singular values, and the frozen base keeps the rest, so
+the output is the same at the start. The layer is `LoRALinear`, unchanged.
+A saved adapter fits this changed base only. Against the original W, it is the difference of two
+products: BA now minus BA at the start, a LoRA adapter of rank 2r.
+
+Source: Meng et al. 2024, "PiSSA: Principal Singular Values and Singular Vectors Adaptation of
+Large Language Models", section 3. Chapter: adapters/variants.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.adapters.injection import adapter_layers
+from course_pkg.adapters.lora import LoRALinear
+
+
+def principal_factors(W: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """A, (rank, in_features), and B, (out_features, rank): BA is W's best rank-r approximation.
+
+    A = S_r^½ V_rᵀ and B = U_r S_r^½. Source: Meng et al. 2024, equations 2 and 3.
+
+    >>> A, B = principal_factors(torch.diag(torch.tensor([9.0, 4.0, 1.0])), rank=2)
+    >>> (B @ A).diagonal().round().tolist()
+    [9.0, 4.0, 0.0]
+    """
+    if not 1 <= rank <= min(W.shape):
+        raise ValueError(f"rank must be 1 to {min(W.shape)} for a {tuple(W.shape)} weight: {rank}")
+    U, S, Vh = torch.linalg.svd(W.float() if W.element_size() < 4 else W, full_matrices=False)
+    root = S[:rank].sqrt()
+    return root[:, None] * Vh[:rank], U[:, :rank] * root
+
+
+@torch.no_grad()
+def start_from_principal(
+    model: nn.Module,
+    adapter_name: str = "default",
+    factors: dict[str, tuple[Tensor, Tensor]] | None = None,
+) -> None:
+    """Give a LoRA adapter that was just injected PiSSA's start, and the base what is left.
+
+    factors: module name → what `principal_factors` returned, if it was computed before.
+    Raises ValueError if the model has no such adapter, if it was trained already, if a weight is
+    quantized, or smaller than the rank; RuntimeError while merged. The model is then unchanged.
+
+    >>> from course_pkg.adapters.injection import inject, merge_adapters
+    >>> from course_pkg.adapters.lora import LoRAConfig
+    >>> model = nn.Sequential(nn.Linear(4, 3))
+    >>> W, _ = model[0].weight.clone(), inject(model, LoRAConfig(rank=2))
+    >>> start_from_principal(model)
+    >>> merge_adapters(model); torch.allclose(model[0].weight, W, atol=1e-6)
+    True
+    """
+    layers = {
+        name: layer
+        for name, layer in adapter_layers(model).items()
+        if isinstance(layer, LoRALinear) and adapter_name in layer.configs
+    }
+    if not layers:
+        raise ValueError(f"the model has no LoRA adapter {adapter_name!r}; inject one")
+    for name, layer in layers.items():
+        if layer.merged:
+            raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
+        if layer.lora_B[adapter_name].any():
+            raise ValueError(f"adapter {adapter_name!r} in {name} is trained; start with a new one")
+        if not layer.base.weight.is_floating_point():
+            raise ValueError(f"{name} is quantized; start PiSSA first, then quantize what is left")
+    factors = factors or {
+        name: principal_factors(layer.base_weight(), layer.configs[adapter_name].rank)
+        for name, layer in layers.items()
+    }
+    for name, layer in layers.items():
+        (A, B), root = factors[name], layer.configs[adapter_name].scaling ** 0.5
+        layer.lora_A[adapter_name].copy_(A / root)
+        layer.lora_B[adapter_name].copy_(B / root)
+        layer.base_weight().sub_(layer.delta_weight(adapter_name))
