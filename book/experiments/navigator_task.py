@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from course_pkg.finetuning.batches import batches
+from course_pkg.finetuning.callback import Callback
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.masking import tokenize_example
@@ -42,7 +43,9 @@ class Task:
         self.splits = {"validation": examples[::VALIDATION_EVERY], "held-out": held_out}
         self.examples = [e for at, e in enumerate(examples) if at % VALIDATION_EVERY]
 
-    def train(self, learning_rate: float, seed: int, steps: int = STEPS) -> History:
+    def train(
+        self, learning_rate: float, seed: int, steps: int = STEPS, callback: Callback | None = None
+    ) -> History:
         """Train what requires a gradient, on as many different examples as the steps take."""
         data = list(batches(self.examples, BATCH, self.pad, seed=seed))
         config = TrainConfig(
@@ -53,7 +56,7 @@ class Task:
             seed=seed,
             progress=False,
         )
-        return train(self.model, data, config)
+        return train(self.model, data, config, callback=callback)
 
     @torch.no_grad()
     def nll(self, split: str, count: int | None = None) -> float:
