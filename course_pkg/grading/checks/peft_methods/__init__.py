@@ -1,0 +1,1 @@
+"""Checks of the assignment `peft-methods`: prefixes, DoRA, IA³, and what each method trains."""

@@ -1,0 +1,243 @@
+"""`peft-methods`: the cases of its questions, and the right values from `course_pkg.adapters`.
+
+Each draw isolates one property: a magnitude equal to the norms hides a wrong one, α = r a wrong
+scale, a bias of zeros a scaled bias.
+
+Chapter: exercises.
+"""
+
+import math
+from functools import partial
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_pkg.adapters.accounting import lora_parameters
+from course_pkg.adapters.dora import DoRAConfig, DoRALinear
+from course_pkg.adapters.ia3 import IA3Config, IA3Linear
+
+from ...contract.seeds import numpy_rng
+from . import student
+
+Inputs = dict[str, Any]
+
+
+def by_hand(rng: Random | None) -> Inputs:
+    """A decoder with grouped-query attention, a prefix, and the scores of one query."""
+    if rng is None:
+        case = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14_336}
+        case |= {"virtual_tokens": 20, "rank": 8, "batch": 16}
+        return {**case, "prefix_scores": [1.0, 0.0], "text_scores": [2.0, 0.5, -1.0]}
+    kv_heads, groups = rng.choice([2, 4, 8]), rng.choice([2, 4, 8])
+    hidden = 64 * kv_heads * groups * rng.choice([1, 2])
+    scores = [rng.randint(-20, 25) / 10 for _ in range(5)]
+    return {
+        "layers": rng.randint(12, 48),
+        "hidden": hidden,
+        "heads": kv_heads * groups,
+        "kv_heads": kv_heads,
+        "ffn": 128 * rng.randint(hidden // 48, hidden // 32),
+        "virtual_tokens": rng.randint(5, 60),
+        "rank": rng.choice([4, 8, 16, 32]),
+        "batch": rng.randint(4, 40),
+        "prefix_scores": scores[:2],
+        "text_scores": scores[2:],
+    }
+
+
+def _width(case: Inputs) -> int:
+    """The width of one layer's keys, as wide as its values."""
+    return case["hidden"] // case["heads"] * case["kv_heads"]
+
+
+def by_hand_virtual_expected(case: Inputs) -> list[int]:
+    """Parameters of prompt tuning and of prefix tuning."""
+    n = case["virtual_tokens"]
+    return [n * case["hidden"], n * case["layers"] * 2 * _width(case)]
+
+
+def by_hand_vectors_expected(case: Inputs) -> list[int]:
+    """Parameters of DoRA on v_proj, and of IA³ on keys, values and the hidden units."""
+    dora = lora_parameters(_width(case), case["hidden"], case["rank"]) + _width(case)
+    return [case["layers"] * dora, case["layers"] * (2 * _width(case) + case["ffn"])]
+
+
+def by_hand_cache_expected(case: Inputs) -> int:
+    """Bytes of the prefix in a 16-bit cache, once for every sequence."""
+    return 2 * case["batch"] * by_hand_virtual_expected(case)[1]
+
+
+def by_hand_attention_expected(case: Inputs) -> float:
+    """The share of the softmax that goes to the prefix."""
+    weights = torch.tensor(case["prefix_scores"] + case["text_scores"]).double().softmax(0)
+    return weights[:2].sum().item()
+
+
+def prefix_expected(inputs: Inputs) -> Tensor:
+    """Attention head by head and query by query, with the prefix in front."""
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    n, group = inputs["prefix_k"].shape[1], len(q) // len(k)
+    keys = torch.cat([inputs["prefix_k"], k], 1).double()
+    values = torch.cat([inputs["prefix_v"], v], 1).double()
+    result = torch.zeros_like(q, dtype=torch.float64)
+    for head in range(len(q)):
+        for t in range(q.shape[1]):
+            scores = keys[head // group, : n + t + 1] @ q[head, t].double()
+            weights = (scores / math.sqrt(q.shape[2])).softmax(0)
+            result[head, t] = weights @ values[head // group, : n + t + 1]
+    return result.float()
+
+
+def _attention(
+    rng: Random, size: int, *, text: int = 1, prefix: int = 3, groups: int = 1, d: int = 1
+) -> Inputs:
+    """Random queries, keys and values; d = 1 hides the scale, and one token the causal mask."""
+    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
+    heads = 1 + size
+    names = dict.fromkeys(("k", "v"), text) | dict.fromkeys(("prefix_k", "prefix_v"), prefix)
+    kv = {name: 1.5 * draw((heads, count, d)) for name, count in names.items()}
+    return {"q": 1.5 * draw((heads * groups, text, d)), **kv}
+
+
+prefix_keys = _attention
+
+
+def prefix_scale(rng: Random, size: int) -> Inputs:
+    """One token, and heads of several numbers."""
+    return _attention(rng, size, d=3 + size)
+
+
+def prefix_causal(rng: Random, size: int) -> Inputs:
+    """A few tokens, in one order."""
+    return _attention(rng, size, text=3 + size, prefix=2)
+
+
+def prefix_grouped(rng: Random, size: int) -> Inputs:
+    """Two or three query heads for each of several key-value heads."""
+    return _attention(rng, size + 1, groups=2 + size % 2)
+
+
+class Reference(DoRALinear):
+    """The course's layer with the weights of a case."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        weight, bias = inputs["weight"], inputs.get("bias")
+        base = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+        base.weight.data = weight
+        if bias is not None:
+            base.bias.data = bias
+        rank = len(inputs["lora_A"])
+        super().__init__(base, DoRAConfig(rank, inputs["alpha"]))
+        for part, name in zip(self.parts, ("lora_A", "lora_B", "magnitude"), strict=True):
+            getattr(self, part)["default"].data = inputs[name].clone()
+
+
+def dora_expected(inputs: Inputs) -> list[Tensor]:
+    """The output of the reference layer, and the gradients of A, B and the magnitude."""
+    layer = Reference(inputs)
+    result = layer(inputs["x"])
+    factors = [getattr(layer, part)["default"] for part in layer.parts]
+    return student.observed(result, factors)
+
+
+def merge_expected(inputs: Inputs) -> Tensor:
+    """The merged weight of the reference layer."""
+    return Reference(inputs).merged_weight()
+
+
+def _dora(
+    rng: Random, size: int, *, magnitude: bool = False, scale: float = 1.0, zero: str = "bias"
+) -> Inputs:
+    """A layer with DoRA. magnitude: random, else the norms of W + ΔW; zero: names of what is 0."""
+    d, r = 3 + size, 1 + size
+    shapes = {"x": (2, 4), "weight": (d, 4), "bias": (d,), "lora_A": (r, 4), "lora_B": (d, r)}
+    normal = numpy_rng(rng).standard_normal
+    layer = {name: torch.from_numpy(normal(s, dtype="float32")) for name, s in shapes.items()}
+    for name in zero.split():
+        layer[name].zero_()
+    update = scale * layer["lora_B"] @ layer["lora_A"]
+    norms = torch.linalg.vector_norm(layer["weight"] + update, dim=1)
+    factor = torch.from_numpy(normal(d, dtype="float32")).abs() + 0.5 if magnitude else 1.0
+    return {**layer, "magnitude": norms * factor, "alpha": scale * r}
+
+
+dora_update = _dora
+dora_scaling = partial(_dora, scale=2.5)
+dora_magnitude = partial(_dora, magnitude=True, zero="bias lora_B")
+dora_bias = partial(_dora, magnitude=True, zero="lora_B")
+dora_gradient = partial(_dora, magnitude=True)
+
+
+def _without_layer(rng: Random, size: int, **how: Any) -> Inputs:
+    layer = _dora(rng, size, **how)
+    return {name: value for name, value in layer.items() if name not in ("x", "bias")}
+
+
+merge_rows = partial(_without_layer, magnitude=True)
+merge_scaling = partial(_without_layer, scale=2.5)
+
+
+def merge_zero(rng: Random, size: int) -> Inputs:
+    """B = 0 and a row of zeros, of which the magnitude is its norm, 0."""
+    layer, row = _without_layer(rng, size, zero="lora_B"), rng.randrange(3)
+    layer["weight"][row] = layer["magnitude"][row] = 0.0
+    return layer
+
+
+def ia3_expected(inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+    """The weight and the bias that the reference layer has after merging."""
+    out, in_ = inputs["weight"].shape
+    base = nn.Linear(in_, out, bias=inputs["bias"] is not None)
+    base.weight.data = inputs["weight"].clone()
+    if inputs["bias"] is not None:
+        base.bias.data = inputs["bias"].clone()
+    name = "down_proj" if inputs["feedforward"] else "v_proj"
+    layer = IA3Linear(base, IA3Config(), module_name=name)
+    layer.ia3_l["default"].data = inputs["vector"].view_as(layer.ia3_l["default"])
+    layer.merge()
+    return layer.base.weight, layer.base.bias
+
+
+def _ia3(rng: Random, size: int, *, feedforward: bool, bias: bool, square: bool = True) -> Inputs:
+    normal = partial(numpy_rng(rng).standard_normal, dtype="float32")
+    d, k = 3 + size, 3 + size + 2 * (not square)
+    vector = normal(k if feedforward else d)
+    return {
+        "weight": normal((d, k)), "bias": normal(d) if bias else None,
+        "vector": vector, "feedforward": feedforward,
+    }  # fmt: skip
+
+
+ia3_outputs = partial(_ia3, feedforward=False, bias=False)
+ia3_inputs = partial(_ia3, feedforward=True, bias=False)
+
+
+def ia3_bias(rng: Random, size: int) -> Inputs:
+    """With a bias, of keys and values and of the feed-forward network."""
+    return _ia3(rng, size, feedforward=size % 2 == 1, bias=True, square=False)
+
+
+def counts_expected(inputs: Inputs) -> int:
+    """The formula of each method, for every layer."""
+    rank, method = inputs["rank"], inputs["method"]
+    total = 0
+    for name, (out, in_) in inputs["shapes"].items():
+        inner = name.split(".")[-1] == "down_proj"
+        lora = lora_parameters(out, in_, rank)
+        vector = in_ if inner else out
+        total += {"lora": lora, "dora": lora + out, "adalora": lora + rank, "ia3": vector}[method]
+    return total
+
+
+def _counts(rng: Random, size: int, *, method: str) -> Inputs:
+    """Rectangular layers: for IA³ keys, values and the last of the feed-forward network."""
+    kinds = ["k_proj", "v_proj", "down_proj"]
+    names = [f"layers.{i}.{kind}" for i in range(size + 1) for kind in kinds]
+    shapes = {name: (rng.randint(8, 200), rng.randint(201, 400)) for name in names}
+    return {"method": method, "shapes": shapes, "rank": rng.randint(2, 8)}
+
+
+counts_lora, counts_dora = partial(_counts, method="lora"), partial(_counts, method="dora")
+counts_adalora, counts_ia3 = partial(_counts, method="adalora"), partial(_counts, method="ia3")
