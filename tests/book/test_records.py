@@ -100,6 +100,19 @@ def test_cutting_nothing_gives_the_base_model_and_its_full_rank_the_trained_one(
         assert row["cut_nll"][-1] == pytest.approx(row["nll"], rel=0.01)
 
 
+def test_the_same_run_in_another_record_has_the_same_loss():
+    """Full fine-tuning and LoRA at rank 8, by seed, in three records."""
+    ours = load_experiment("weight_directions")
+    deltas = load_experiment("lora_delta_w").select(seed=2, split="held-out")
+    loras = load_experiment("lora_rank").select(targets="all", rank=8, split="held-out")
+    assert len(deltas) == 1 and len(loras) == 2
+    for method, rows in (("full", deltas), ("LoRA", loras)):
+        for row in rows:
+            key = {name: row[name] for name in ("rate", "seed", "split")}
+            (same,) = ours.select(method=method, **key)
+            assert same["nll"] == pytest.approx(row["nll"], rel=1e-3)
+
+
 def by_adapter(rows) -> dict[tuple, dict[float, float]]:
     """Adapter, or None for full fine-tuning → learning rate → loss."""
     found: dict[tuple, dict[float, float]] = {}
@@ -108,7 +121,7 @@ def by_adapter(rows) -> dict[tuple, dict[float, float]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["lora_rank", "lora_delta_w"])
+@pytest.mark.parametrize("name", ["lora_rank", "lora_delta_w", "adalora_ranks"])
 def test_a_learning_rate_is_the_best_on_validation_and_not_the_last_one_tried(name):
     """Results are reported at this rate, on the held-out split, with other seeds."""
     rows = [row for row in load_experiment(name).rows if row.get("seed") is not None]
@@ -187,7 +200,7 @@ def test_what_an_installed_package_lacks_is_not_asked_for(copy):
 
 def test_a_missing_record_is_one_clear_error():
     with pytest.raises(
-        ExperimentError, match=r"no record 'lora_ranks' .* the records are: lora_delta_w, lo"
+        ExperimentError, match=r"no record 'lora_ranks' .* the records are: .*lora_delta_w, lo"
     ):
         load_experiment("lora_ranks")
 
