@@ -7,7 +7,6 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
@@ -17,8 +16,8 @@ from course_pkg.finetuning.callback import Callback
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 32,
-         "num_attention_heads": 2, "num_key_value_heads": 1}  # fmt: skip
+from .small_models import llama
+
 SCHEDULES = {
     "all phases": {"total_step": 24, "tinit": 4, "tfinal": 6, "delta_t": 3},
     "every step": {"total_step": 12, "tinit": 0, "tfinal": 2},
@@ -26,11 +25,6 @@ SCHEDULES = {
     "to rank 1": {"total_step": 14, "tinit": 3, "tfinal": 3, "target_rank": 1, "beta1": 0.5},
     "large penalty": {"total_step": 12, "tinit": 2, "tfinal": 3, "orth_reg_weight": 5.0},
 }
-
-
-def build():
-    torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SIZES))
 
 
 def batches(count=3):
@@ -101,10 +95,10 @@ def trained(request, tmp_path):
         **{"initial_rank": 4, "target_rank": 2} | SCHEDULES[request.param],
         target_modules=["q_proj", "v_proj", "down_proj"],
     )
-    ours = build()
+    ours = llama()
     inject(ours, config)
     save_adapter(ours, tmp_path / "start")
-    theirs = PeftModel.from_pretrained(build(), tmp_path / "start", is_trainable=True)
+    theirs = PeftModel.from_pretrained(llama(), tmp_path / "start", is_trainable=True)
     settings = TrainConfig(
         steps=config.total_step, learning_rate=2e-2, warmup_steps=3, progress=False
     )
@@ -163,9 +157,9 @@ def test_pruned_files_are_equal_and_cross_both_ways(trained, tmp_path):
         for one in ("ours", "theirs")
     ]
     assert patterns[0] == patterns[1]
-    by_peft = PeftModel.from_pretrained(build(), tmp_path / "ours")
+    by_peft = PeftModel.from_pretrained(llama(), tmp_path / "ours")
     assert (logits(by_peft) - before).norm() <= 1e-6 * before.norm()
-    by_us = build()
+    by_us = llama()
     assert load_adapter(by_us, tmp_path / "theirs").rank_of(next(iter(mine.ranks()))) <= 4
     reference = logits(theirs)
     assert (logits(by_us) - reference).norm() <= 1e-6 * reference.norm()
@@ -173,7 +167,7 @@ def test_pruned_files_are_equal_and_cross_both_ways(trained, tmp_path):
 
 
 def test_a_file_saved_before_the_final_phase_has_all_ranks(tmp_path):
-    model = build()
+    model = llama()
     inject(model, AdaLoRAConfig(total_step=10, target_modules=["q_proj"]))
     save_adapter(model, tmp_path)
-    assert PeftModel.from_pretrained(build(), tmp_path).peft_config["default"].rank_pattern is None
+    assert PeftModel.from_pretrained(llama(), tmp_path).peft_config["default"].rank_pattern is None

@@ -21,30 +21,13 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load as load_model
 
-TOKENS = torch.arange(24).reshape(2, 12)
-BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
+from .small_models import BATCH, close, logits, shaken
+
 TARGETS = ["o_proj", "down_proj"]
 
 
 def build():
     return load_model("tiny").model
-
-
-def logits(model):
-    with torch.no_grad():
-        return model(input_ids=TOKENS).logits
-
-
-def close(ours, theirs):
-    return (ours - theirs).norm() <= 1e-6 * theirs.norm()
-
-
-def shaken(model):
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in trainable_parameters(model).values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) / 4)
-    return model
 
 
 @pytest.fixture

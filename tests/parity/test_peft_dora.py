@@ -3,45 +3,24 @@
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.dora import DoRAConfig
-from course_pkg.adapters.injection import inject, merge_adapters, set_adapter, trainable_parameters
+from course_pkg.adapters.injection import inject, merge_adapters, set_adapter
 
-TOKENS = torch.arange(24).reshape(2, 12)
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 32,
-         "num_attention_heads": 2, "num_key_value_heads": 1, "mlp_bias": True}  # fmt: skip
+from .small_models import error, llama, logits, shaken
+
 TARGETS = ["v_proj", "down_proj"]
 
 
 def build(dtype=torch.float32):
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(**SIZES))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_()
-    return model.to(dtype)
-
-
-def logits(model):
-    with torch.no_grad():
-        return model(input_ids=TOKENS).logits.float()
-
-
-def error(ours, theirs):
-    return (ours - theirs).norm() / theirs.norm()
+    return llama(mlp_bias=True).to(dtype)
 
 
 def save_random(folder, seed, **settings):
     model = build()
     inject(model, DoRAConfig(rank=2, alpha=4, target_modules=TARGETS, **settings))
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in trainable_parameters(model).values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) / 4)
-    save_adapter(model, folder)
+    save_adapter(shaken(model, seed), folder)
     return folder
 
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from peft import PeftModel
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
@@ -21,10 +20,8 @@ from course_pkg.adapters.injection import (
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 
-TOKENS = torch.arange(24).reshape(2, 12)
-BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 32,
-         "num_attention_heads": 2, "num_key_value_heads": 1}  # fmt: skip
+from .small_models import BATCH, error, gpt2, llama, logits, shaken
+
 KVF, GPT2_KVF = ["k_proj", "v_proj", "down_proj"], ["c_attn", "mlp.c_proj"]
 
 
@@ -67,29 +64,10 @@ CASES = {
 
 
 def build(kind):
-    torch.manual_seed(0)
     if kind == "gpt2":
-        return GPT2LMHeadModel(
-            GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=32, resid_pdrop=0, embd_pdrop=0,
-                       attn_pdrop=0, bos_token_id=0, eos_token_id=0)
-        )  # fmt: skip
-    model = LlamaForCausalLM(
-        LlamaConfig(**SIZES, attention_bias=kind == "bias", mlp_bias=kind == "bias")
-    )
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_()
+        return gpt2()
+    model = llama(attention_bias=kind == "bias", mlp_bias=kind == "bias")
     return model.to(torch.bfloat16 if kind == "bf16" else torch.float32)
-
-
-def logits(model):
-    with torch.no_grad():
-        return model(input_ids=TOKENS).logits.double()
-
-
-def error(ours, theirs):
-    return ((ours - theirs).norm() / theirs.norm()).item()
 
 
 @pytest.fixture(params=CASES)
@@ -98,11 +76,7 @@ def pair(request, tmp_path):
     kind, config = CASES[request.param]
     ours = build(kind)
     inject(ours, config)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in trainable_parameters(ours).values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) / 4)
-    save_adapter(ours, tmp_path / "ours")
+    save_adapter(shaken(ours), tmp_path / "ours")
     return kind, ours, PeftModel.from_pretrained(build(kind), tmp_path / "ours", is_trainable=True)
 
 

@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.injection import (
@@ -21,10 +20,9 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 
-TOKENS = torch.arange(24).reshape(2, 12)
-BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 32,
-         "num_attention_heads": 2, "num_key_value_heads": 1}  # fmt: skip
+from .small_models import BATCH, close, gpt2, llama, logits, shaken
+
+BUILD = {"gpt2": gpt2, "llama": llama}
 CASES = {
     "conv1d": ("gpt2", {"target_modules": "all-linear"}),
     "conv1d-by-name": ("gpt2", {"target_modules": ["c_attn", "mlp.c_fc"]}),
@@ -35,43 +33,19 @@ CASES = {
 }
 
 
-def build(kind):
-    torch.manual_seed(0)
-    if kind == "gpt2":
-        return GPT2LMHeadModel(
-            GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=32, resid_pdrop=0, embd_pdrop=0,
-                       attn_pdrop=0, bos_token_id=0, eos_token_id=0)
-        )  # fmt: skip
-    return LlamaForCausalLM(LlamaConfig(**SIZES))
-
-
-def logits(model):
-    with torch.no_grad():
-        return model(input_ids=TOKENS).logits
-
-
-def close(ours, theirs):
-    return (ours - theirs).norm() <= 1e-6 * theirs.norm()
-
-
-def shaken(model):
-    """Random values in place of the initial weights of the adapter."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in trainable_parameters(model).values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) / 4)
-    return model
-
-
 @pytest.fixture(params=CASES)
 def pair(request, tmp_path):
     """Our model and PEFT's with the same weights, by way of our file."""
     kind, settings = CASES[request.param]
-    ours = build(kind)
+    ours = BUILD[kind]()
     inject(ours, LoRAConfig(rank=2, alpha=4, **settings))
     shaken(ours)
     save_adapter(ours, tmp_path / "ours")
-    return kind, ours, PeftModel.from_pretrained(build(kind), tmp_path / "ours", is_trainable=True)
+    return (
+        kind,
+        ours,
+        PeftModel.from_pretrained(BUILD[kind](), tmp_path / "ours", is_trainable=True),
+    )
 
 
 def test_the_logits_are_equal_also_disabled_merged_and_removed(pair):
@@ -79,9 +53,9 @@ def test_the_logits_are_equal_also_disabled_merged_and_removed(pair):
     for model in (ours, theirs):
         model.eval()
     assert close(logits(ours), logits(theirs))
-    assert not close(logits(ours), logits(build(kind)))
+    assert not close(logits(ours), logits(BUILD[kind]()))
     with disable_adapters(ours):
-        assert torch.equal(logits(ours), logits(build(kind)))
+        assert torch.equal(logits(ours), logits(BUILD[kind]()))
     with_adapter = logits(ours)
     merge_adapters(ours)
     assert close(logits(ours), with_adapter)
@@ -90,7 +64,7 @@ def test_the_logits_are_equal_also_disabled_merged_and_removed(pair):
     merge_adapters(ours)
     remove_adapters(ours)
     assert close(logits(ours), with_adapter) and not adapter_layers(ours)
-    assert ours.state_dict().keys() == build(kind).state_dict().keys()
+    assert ours.state_dict().keys() == BUILD[kind]().state_dict().keys()
 
 
 def test_five_steps_of_training_have_the_same_losses(pair):
@@ -104,7 +78,7 @@ def test_five_steps_of_training_have_the_same_losses(pair):
 def test_pefts_file_is_read_and_counts_are_equal(pair, tmp_path):
     kind, ours, theirs = pair
     theirs.save_pretrained(tmp_path / "theirs")
-    back = build(kind)
+    back = BUILD[kind]()
     load_adapter(back, tmp_path / "theirs")
     assert torch.equal(logits(back.eval()), logits(ours.eval()))
     counted = sum(p.numel() for p in trainable_parameters(ours).values())
@@ -114,7 +88,7 @@ def test_pefts_file_is_read_and_counts_are_equal(pair, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_a_new_adapter_changes_nothing(name):
     kind, settings = CASES[name]
-    model = build(kind).eval()
+    model = BUILD[kind]().eval()
     before = logits(model)
     inject(model, LoRAConfig(rank=2, **settings))
     assert torch.equal(logits(model), before)
@@ -122,7 +96,7 @@ def test_a_new_adapter_changes_nothing(name):
 
 def test_an_embedding_starts_as_in_peft():
     model = get_peft_model(
-        build("llama"),
+        llama(),
         LoraConfig(r=2, target_modules=["embed_tokens"], task_type=TaskType.CAUSAL_LM),
     )
     weights = {n.split(".")[-2]: p for n, p in model.named_parameters() if p.requires_grad}
@@ -140,7 +114,7 @@ def test_an_embedding_starts_as_in_peft():
     ],
 )
 def test_impossible_modules_to_save_are_refused_and_change_nothing(settings, says):
-    model = build("llama")
+    model = llama()
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match=says):
         inject(model, LoRAConfig(**settings))

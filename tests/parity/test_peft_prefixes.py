@@ -5,14 +5,7 @@ import json
 import pytest
 import torch
 from peft import PeftModel, PrefixTuningConfig, TaskType, get_peft_model
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-)
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from course_pkg.adapters import prefixes
 from course_pkg.adapters.injection import disable_adapters, trainable_parameters
@@ -20,10 +13,9 @@ from course_pkg.adapters.methods import adapt, load, save
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 
+from .small_models import FOUR_HEADS, close, gpt2, llama, padded_batch, run
+
 N = 3
-TOKENS = torch.arange(1, 25).reshape(2, 12)
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 32,
-         "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
 CASES = {
     "p-tuning-v2": ("llama", {}),
     "mlp": ("llama", {"prefix_projection": True}),
@@ -35,38 +27,14 @@ CASES = {
 
 
 def build(kind):
-    torch.manual_seed(0)
     if kind == "gpt2":
-        return GPT2LMHeadModel(
-            GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=32, resid_pdrop=0, embd_pdrop=0,
-                       attn_pdrop=0, bos_token_id=0, eos_token_id=0)
-        ).eval()  # fmt: skip
+        return gpt2().eval()
     if kind == "gemma2":
-        return Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=4, sliding_window=8)).eval()
+        torch.manual_seed(0)
+        config = Gemma2Config(**FOUR_HEADS, head_dim=4, sliding_window=8)
+        return Gemma2ForCausalLM(config).eval()
     extra = {"head_dim": 6} if kind == "llama-head-dim" else {}
-    return LlamaForCausalLM(LlamaConfig(**SIZES, **extra)).eval()
-
-
-def batch(padding, positions=False):
-    """Two texts, the first of them 4 tokens shorter if padded; pads and their labels are masked."""
-    ids, mask = TOKENS.clone(), torch.ones_like(TOKENS)
-    pads = {"left": slice(None, 4), "right": slice(8, None), "none": slice(0, 0)}[padding]
-    if padding == "left":
-        ids[0, 4:] = TOKENS[0, :8]
-    ids[0, pads], mask[0, pads] = 0, 0
-    inputs = {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
-    if positions:
-        inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
-    return inputs
-
-
-def close(ours, theirs):
-    return (ours - theirs).norm() <= 1e-6 * theirs.norm()
-
-
-def run(model, inputs):
-    with torch.no_grad():
-        return model(**inputs)
+    return llama(FOUR_HEADS, **extra).eval()
 
 
 @pytest.fixture(params=CASES)
@@ -91,19 +59,21 @@ def pair(request):
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
 def test_logits_and_losses_are_equal_under_every_padding(pair, padding, positions):
     kind, ours, theirs = pair
-    ours_out, theirs_out = (run(model, batch(padding, positions)) for model in (ours, theirs))
-    real = batch(padding)["attention_mask"] == 1
+    ours_out, theirs_out = (
+        run(model, padded_batch(padding, positions)) for model in (ours, theirs)
+    )
+    real = padded_batch(padding)["attention_mask"] == 1
     assert close(ours_out.logits[real], theirs_out.logits[real])
     assert ours_out.loss.item() == pytest.approx(theirs_out.loss.item(), rel=1e-6)
-    plain = run(build(kind), batch(padding))
+    plain = run(build(kind), padded_batch(padding))
     assert not close(ours_out.logits, plain.logits)
     with disable_adapters(ours):
-        assert torch.equal(run(ours, batch(padding)).logits, plain.logits)
+        assert torch.equal(run(ours, padded_batch(padding)).logits, plain.logits)
 
 
 def test_five_steps_of_training_have_the_same_losses(pair):
     _, ours, theirs = pair
-    batches = [batch("right"), batch("none")]
+    batches = [padded_batch("right"), padded_batch("none")]
     config = TrainConfig(steps=5, learning_rate=3e-2, progress=False, shuffle=False)
     losses = [train(model, batches, config).losses for model in (ours, theirs)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -116,7 +86,7 @@ def test_five_steps_of_training_have_the_same_losses(pair):
 def test_greedy_text_is_equal_with_a_cache_and_without(pair, padding):
     _, ours, theirs = pair
     settings = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-    inputs = {k: v for k, v in batch(padding).items() if k != "labels"}
+    inputs = {k: v for k, v in padded_batch(padding).items() if k != "labels"}
     texts = [model.generate(**inputs, **settings) for model in (ours, theirs)]
     assert torch.equal(*texts) and texts[0].shape == (2, 22)
     assert torch.equal(ours.generate(**inputs, **settings, use_cache=False), texts[0])
@@ -126,12 +96,12 @@ def test_files_cross_both_ways_and_hold_the_prefix_without_the_mlp(pair, tmp_pat
     kind, ours, theirs = pair
     save(ours, tmp_path / "ours")
     theirs.save_pretrained(tmp_path / "theirs")
-    before = run(ours, batch("right")).logits
+    before = run(ours, padded_batch("right")).logits
     for model in (
         PeftModel.from_pretrained(build(kind), tmp_path / "ours"),
         load(build(kind), tmp_path / "theirs"),
     ):
-        assert close(run(model, batch("right")).logits, before)
+        assert close(run(model, padded_batch("right")).logits, before)
     written, peft = (
         json.loads((tmp_path / name / "adapter_config.json").read_text())
         for name in ("ours", "theirs")
@@ -152,6 +122,6 @@ def test_a_zero_prefix_is_pefts_and_has_an_effect():
         ).eval()
         config = prefixes.PrefixTuningConfig(N, reparametrize, init="zero")
         ours = adapt(build("llama"), config)
-        logits = run(ours, batch("none")).logits
-        assert close(logits, run(theirs, batch("none")).logits)
-        assert not close(logits, run(build("llama"), batch("none")).logits)
+        logits = run(ours, padded_batch("none")).logits
+        assert close(logits, run(theirs, padded_batch("none")).logits)
+        assert not close(logits, run(build("llama"), padded_batch("none")).logits)

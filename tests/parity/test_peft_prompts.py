@@ -6,7 +6,6 @@ import warnings
 import pytest
 import torch
 from peft import PeftModel, PromptTuningConfig, TaskType, get_peft_model
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from course_pkg.adapters import prompts
 from course_pkg.adapters.injection import disable_adapters, trainable_parameters
@@ -15,39 +14,15 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load as load_model
 
+from .small_models import FOUR_HEADS, TEXT, close, gpt2, llama, padded_batch, run
+
 N = 3
-TOKENS = torch.arange(1, 25).reshape(2, 12)
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 32,
-         "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
 
 
 def build(kind):
-    torch.manual_seed(0)
     if kind == "gpt2":
-        return GPT2LMHeadModel(
-            GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=32, resid_pdrop=0, embd_pdrop=0,
-                       attn_pdrop=0, bos_token_id=0, eos_token_id=0)
-        ).eval()  # fmt: skip
-    return LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
-
-
-def batch(padding):
-    """Two texts, the first of them 4 tokens shorter if padded; pads and their labels are masked."""
-    ids, mask = TOKENS.clone(), torch.ones_like(TOKENS)
-    pads = {"left": slice(None, 4), "right": slice(8, None), "none": slice(0, 0)}[padding]
-    if padding == "left":
-        ids[0, 4:] = TOKENS[0, :8]
-    ids[0, pads], mask[0, pads] = 0, 0
-    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
-
-
-def close(ours, theirs):
-    return (ours - theirs).norm() <= 1e-6 * theirs.norm()
-
-
-def run(model, inputs):
-    with torch.no_grad():
-        return model(**inputs)
+        return gpt2().eval()
+    return llama(FOUR_HEADS).eval()
 
 
 @pytest.fixture(params=["llama", "gpt2"])
@@ -63,20 +38,20 @@ def pair(request, tmp_path):
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
 def test_logits_and_losses_are_equal_under_every_padding(pair, padding):
     kind, ours, theirs = pair
-    ours_out, theirs_out = (run(model, batch(padding)) for model in (ours, theirs))
-    real = batch(padding)["attention_mask"] == 1
+    ours_out, theirs_out = (run(model, padded_batch(padding)) for model in (ours, theirs))
+    real = padded_batch(padding)["attention_mask"] == 1
     assert close(ours_out.logits[real], theirs_out.logits[:, N:][real])
     assert ours_out.loss.item() == pytest.approx(theirs_out.loss.item(), rel=1e-6)
-    plain = run(build(kind), batch(padding))
+    plain = run(build(kind), padded_batch(padding))
     assert not close(ours_out.logits, plain.logits)
     with disable_adapters(ours), theirs.disable_adapter():
-        assert torch.equal(run(ours, batch(padding)).logits, plain.logits)
+        assert torch.equal(run(ours, padded_batch(padding)).logits, plain.logits)
 
 
 def test_five_steps_of_training_have_the_same_losses_and_change_only_the_prompt(pair):
     _, ours, theirs = pair
     before = {name: p.clone() for name, p in ours.base.named_parameters()}
-    batches = [batch("right"), batch("none")]
+    batches = [padded_batch("right"), padded_batch("none")]
     config = TrainConfig(steps=5, learning_rate=3e-2, progress=False, shuffle=False)
     losses = [train(model, batches, config).losses for model in (ours, theirs)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -89,7 +64,7 @@ def test_five_steps_of_training_have_the_same_losses_and_change_only_the_prompt(
 def test_greedy_text_is_equal_with_a_cache_and_without(pair):
     _, ours, theirs = pair
     settings = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-    inputs = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS)}
+    inputs = {"input_ids": TEXT, "attention_mask": torch.ones_like(TEXT)}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Position ids are not supported")
         texts = [model.generate(**inputs, **settings) for model in (ours, theirs)]
@@ -103,8 +78,8 @@ def test_under_left_padding_our_generation_does_not_depend_on_the_pads_and_pefts
     _, ours, theirs = pair
     settings = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "eos_token_id": None,
                 "return_dict_in_generate": True, "output_logits": True}  # fmt: skip
-    padded = {name: tensor[:1] for name, tensor in batch("left").items() if name != "labels"}
-    alone = {"input_ids": TOKENS[:1, :8], "attention_mask": torch.ones(1, 8, dtype=torch.long)}
+    padded = {name: tensor[:1] for name, tensor in padded_batch("left").items() if name != "labels"}
+    alone = {"input_ids": TEXT[:1, :8], "attention_mask": torch.ones(1, 8, dtype=torch.long)}
 
     def differences(model):
         return [
@@ -125,7 +100,9 @@ def test_our_file_is_read_by_peft_and_describes_the_model_as_peft_does(pair, tmp
     kind, ours, theirs = pair
     save(ours, tmp_path / "ours")
     back = PeftModel.from_pretrained(build(kind), tmp_path / "ours")
-    assert torch.equal(run(back, batch("right")).logits, run(theirs, batch("right")).logits)
+    assert torch.equal(
+        run(back, padded_batch("right")).logits, run(theirs, padded_batch("right")).logits
+    )
     written, peft = (
         json.loads((folder / "adapter_config.json").read_text())
         for folder in (tmp_path / "ours", tmp_path)
