@@ -15,7 +15,7 @@ from course_pkg.adapters.adalora import AdaLoRAConfig, AdaLoRALinear
 from course_pkg.adapters.bottleneck import BottleneckConfig, BottleneckLinear
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
-from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.adapters.layer import AdapterConfig, AdapterLayer, require_adapter_name
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.lora_embedding import LoRAEmbedding
 from course_pkg.adapters.saved_module import SavedModule
@@ -82,9 +82,7 @@ def wrap(
         raise ValueError(f"the model already has an adapter {adapter_name!r}; use another name")
     if any(layer.merged for layer in adapter_layers(model).values()):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
-    LoRALinear(
-        nn.Linear(1, 1, device="meta"), LoRAConfig(), adapter_name
-    )  # raises if the name is invalid
+    require_adapter_name(adapter_name)
     if generator is not None and getattr(generator, "device", None) != torch.device("cpu"):
         raise TypeError(f"generator must be a torch.Generator on the CPU, got {generator!r:.80}")
     generator = generator or torch.Generator().manual_seed(0)
@@ -106,13 +104,8 @@ def _wrapped(model: nn.Module, name: str, kinds: Sequence[type[AdapterLayer]]) -
         return module
     layer = next(kind for kind in kinds if kind.accepts(module))(module, module_name=name)
     layer.train(module.training)
-    _replace(model, name, layer)
+    model.set_submodule(name, layer)
     return layer
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, module)
 
 
 def adapter_layers(model: nn.Module) -> dict[str, AdapterLayer]:
@@ -213,7 +206,7 @@ def remove_adapters(model: nn.Module) -> None:
     Linear(in_features=2, out_features=2, bias=True)
     """
     for name, layer in adapter_layers(model).items():
-        _replace(model, name, layer.without_adapters())
+        model.set_submodule(name, layer.without_adapters())
 
 
 def freeze_base(model: nn.Module) -> None:

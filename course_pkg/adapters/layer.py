@@ -218,11 +218,7 @@ class AdapterLayer(nn.Module):
 
     def _require_new(self, name: str) -> None:
         self._require_unmerged("add an adapter")
-        if not re.fullmatch(r"[\w-]+", name) or hasattr(nn.ParameterDict(), name):
-            raise ValueError(
-                f"adapter name {name!r} is invalid: use letters, digits, _ and -, and not "
-                "the name of a ParameterDict method"
-            )
+        require_adapter_name(name)
         if name in self.configs:
             raise ValueError(f"adapter {name!r} already exists in this layer")
 
@@ -233,6 +229,13 @@ class AdapterLayer(nn.Module):
     def _load_from_state_dict(self, *args, **kwargs) -> None:
         self._require_unmerged("load a state dict")
         super()._load_from_state_dict(*args, **kwargs)
+
+
+def require_adapter_name(name: str) -> None:
+    """Raise ValueError for a name that an adapter can't have."""
+    if not re.fullmatch(r"[\w-]+", name) or hasattr(nn.ParameterDict(), name):
+        rule = "use letters, digits, _ and -, and not the name of a ParameterDict method"
+        raise ValueError(f"adapter name {name!r} is invalid: {rule}")
 
 
 def is_conv1d(module: nn.Module) -> bool:
