@@ -21,20 +21,31 @@ from transformers import (
 )
 
 from course_pkg.adapters.adalora import AdaLoRAConfig
+from course_pkg.adapters.bottleneck import BottleneckConfig
 from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.ia3 import IA3Config
-from course_pkg.adapters.injection import inject, trainable_parameters
+from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.methods import adapt
+from course_pkg.adapters.prefixes import PrefixTuningConfig
+from course_pkg.adapters.prompts import PromptTuningConfig
+from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
 
-Method = Literal["full", "lora", "qlora", "dora", "adalora", "ia3"]
-CONFIGS: dict[str, type[AdapterConfig] | None] = {  # the adapter config that each method needs
+Method = Literal[
+    "full", "lora", "qlora", "dora", "adalora", "ia3", "bottleneck", "prompt", "prefix"
+]
+Config = AdapterConfig | VirtualTokenConfig
+CONFIGS: dict[str, type[Config] | None] = {  # the config that each method needs
     "full": None,
     "lora": LoRAConfig,
     "qlora": LoRAConfig,
     "dora": DoRAConfig,
     "adalora": AdaLoRAConfig,
     "ia3": IA3Config,
+    "bottleneck": BottleneckConfig,
+    "prompt": PromptTuningConfig,
+    "prefix": PrefixTuningConfig,
 }
 
 
@@ -79,15 +90,18 @@ def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
 
 
 def count_parameters(
-    config: PreTrainedConfig, method: Method = "full", adapter: AdapterConfig | None = None
+    config: PreTrainedConfig, method: Method = "full", adapter: Config | None = None
 ) -> ParameterCount:
     """Parameters of a model, and how many of them a method trains.
 
-    method: "full" trains all; the others what `adapter`, a config of that method, adds: for each
-    target module, LoRA and QLoRA r·(in + out), DoRA r·(in + out) + out, AdaLoRA r·(in + out + 1)
-    with its initial rank (ranks are removed later), and IA³ in or out.
-    Raises TypeError unless config is a transformers config; ValueError if adapter is missing or
-    of another method; and what inject raises. Source: Hu et al. 2021, section 4.2.
+    method: "full" trains all; the others what `adapter`, a config of that method, adds. For each
+    target module that is r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA,
+    r·(in + out + 1) for AdaLoRA with its initial rank (ranks are removed later), in or out for
+    IA³, and 2·size·out + size + out for a bottleneck. A prompt has one vector for each virtual
+    token; a prefix ("prefix" counts P-tuning v2 too) has a key and a value for each in every
+    layer, or the MLP that computes them. Raises TypeError unless config is a transformers config;
+    ValueError if adapter is missing or of another method; and what `adapt` raises.
+    Source: Hu et al. 2021, section 4.2.
 
     >>> from transformers import LlamaConfig
     >>> count = count_parameters(LlamaConfig(), "lora", LoRAConfig(8, target_modules=["q_proj"]))
@@ -113,7 +127,7 @@ def meta_model(config: PreTrainedConfig) -> PreTrainedModel:
         return kind.from_config(copy.deepcopy(config))
 
 
-def adapter_parameters(model: nn.Module, method: Method, adapter: AdapterConfig | None) -> int:
+def adapter_parameters(model: nn.Module, method: Method, adapter: Config | None) -> int:
     """Parameters that the method adds to a model on the meta device, which it changes."""
     if method not in CONFIGS:
         raise ValueError(f"method must be one of {', '.join(CONFIGS)}; got {method!r}")
@@ -124,7 +138,7 @@ def adapter_parameters(model: nn.Module, method: Method, adapter: AdapterConfig 
     if adapter is None:
         return 0
     with torch.device("meta"):
-        inject(model, adapter)
+        model = adapt(model, adapter)
     return sum(p.numel() for p in trainable_parameters(model).values())
 
 

@@ -10,8 +10,13 @@ from typing import Literal, get_args
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from course_pkg.adapters.accounting import Method, adapter_parameters, align, meta_model
-from course_pkg.adapters.layer import AdapterConfig
+from course_pkg.adapters.accounting import (
+    Config,
+    Method,
+    adapter_parameters,
+    align,
+    meta_model,
+)
 from course_pkg.quantization.storage import (
     BLOCK_SIZE,
     CONSTANT_BLOCK_SIZE,
@@ -51,7 +56,7 @@ class MemoryEstimate:
 def estimate_memory(
     config: PreTrainedConfig,
     method: Method = "full",
-    adapter: AdapterConfig | None = None,
+    adapter: Config | None = None,
     *,
     batch_size: int = 1,
     sequence_length: int = 512,

@@ -21,11 +21,14 @@ from transformers import (
 from course_pkg.adapters import memory
 from course_pkg.adapters.accounting import count_parameters
 from course_pkg.adapters.adalora import AdaLoRAConfig
+from course_pkg.adapters.bottleneck import BottleneckConfig
 from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.memory import activation_bytes, estimate_memory
+from course_pkg.adapters.prefixes import PrefixTuningConfig
+from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.step_cost import measure_step
 from course_pkg.lm.load import load
 from course_pkg.quantization.storage import effective_bits
@@ -141,6 +144,15 @@ KVF = ["k_proj", "v_proj", "down_proj"]
         ),
         # Outputs of k and v, and the input of the last feed-forward layer.
         ("ia3", IA3Config(target_modules=KVF), 32 * (1024 + 1024 + 14336)),
+        # Down to 16 numbers and up again, with biases, behind two layers of width 4096.
+        (
+            "bottleneck",
+            BottleneckConfig(16, target_modules=["o_proj", "down_proj"]),
+            32 * 2 * (2 * 16 * 4096 + 16 + 4096),
+        ),
+        ("prompt", PromptTuningConfig(20), 20 * 4096),
+        # 20 keys and 20 values of 8 heads with 128 numbers in each of 32 layers.
+        ("prefix", PrefixTuningConfig(20), 32 * 2 * 20 * 1024),
     ],
 )
 def test_every_methods_parameters_by_hand(method, adapter, trainable):
@@ -161,6 +173,14 @@ def test_a_saved_module_and_a_rank_pattern_are_counted():
     pattern = dict(zip(names, [(True, False), (False, False)], strict=True))
     pruned = AdaLoRAConfig(9, 2, 1, target_modules=["q_proj"], rank_pattern=pattern)
     assert count_parameters(config, "adalora", pruned).trainable == 32 + 32 + 1
+
+
+def test_a_reparametrized_prefix_counts_its_mlp():
+    config = LlamaConfig(**SMALL, num_key_value_heads=2)
+    prefix = PrefixTuningConfig(5, reparametrize=True)
+    # 5 embeddings of width 16 (2 heads of 8); 16 → 16 → a key and a value in each of 2 layers.
+    expected = 5 * 16 + (16 + 1) * 16 + (16 + 1) * 2 * 2 * 16
+    assert count_parameters(config, "prefix", prefix).trainable == expected
 
 
 def test_the_config_does_not_change():
