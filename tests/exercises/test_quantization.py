@@ -26,6 +26,11 @@ def normal_float_in_double(bits, offset):
     return torch.cat([-low.flip(0), torch.zeros(1, dtype=torch.float64), high])
 
 
+def normal_float_in_numpy(bits, offset):
+    """The same as an array of numpy."""
+    return normal_float_in_double(bits, offset).numpy()
+
+
 def quantize_padded(x, levels, block_size):
     """No loop: a padded matrix of blocks, and midpoints that are searched."""
     padded = nn.functional.pad(x.flatten(), (0, -x.numel() % block_size)).view(-1, block_size)
@@ -47,6 +52,8 @@ def dequantize_by_bytes(packed, absmax, levels, block_size, shape):
 class Checkpointed(nn.Module):
     """Activation checkpointing in place of a Function."""
 
+    reentrant = False
+
     def __init__(self, linear, quantize, compute_dtype):
         super().__init__()
         self.stored, self.dtype = quantize(linear.weight.data), compute_dtype
@@ -57,20 +64,41 @@ class Checkpointed(nn.Module):
         return nn.functional.linear(x, self.stored.dequantize(self.dtype), bias)
 
     def forward(self, x):
-        return checkpoint(self.product, x.to(self.dtype), use_reentrant=False).to(x)
+        return checkpoint(self.product, x.to(self.dtype), use_reentrant=self.reentrant).to(x)
+
+
+class Reentrant(Checkpointed):
+    """The older kind of checkpointing, which allows `backward()` but not `autograd.grad`."""
+
+    reentrant = True
+
+
+class Halfway(Checkpointed):
+    """A right forward pass whose backward pass does not work yet."""
+
+    def forward(self, x):
+        result = super().forward(x)
+        result.register_hook(lambda gradient: gradient[:, :1])
+        return result
 
 
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
         ("levels", normal_float_in_double),
+        ("levels", normal_float_in_numpy),
         ("quantize", quantize_padded),
         ("dequantize", dequantize_by_bytes),
         ("linear", Checkpointed),
+        ("linear", Reentrant),
     ],
 )
 def test_another_right_answer_keeps_every_point(name, answer):
     assert points_lost("quantization", name, answer) == 0
+
+
+def test_a_fault_in_the_backward_pass_costs_only_the_points_for_gradients():
+    assert points_lost("quantization", "linear", Halfway) == 2
 
 
 def test_the_right_values_are_those_of_the_reference():

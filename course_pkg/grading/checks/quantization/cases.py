@@ -230,14 +230,17 @@ class Reference(torch.nn.Module):
         return (result if self.bias is None else result + self.bias.to(self.dtype)).to(x.dtype)
 
 
-def _layer(rng: Random, size: int, *, bias: bool = False, dtype: str = "float32") -> Inputs:
+def _layer(
+    rng: Random, size: int, *, bias: bool = False, dtype: str = "float32", backward: bool = False
+) -> Inputs:
     draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
     x, weight = draw((2 + size, 4)), draw((3 + size, 4))
     return {
         "x": x, "weight": weight, "bias": draw(3 + size) if bias else None, "compute_dtype": dtype,
+        "_backward": backward,
     }  # fmt: skip
 
 
-linear_output = partial(_layer, bias=True)
+linear_output = linear_frozen = partial(_layer, bias=True)
 linear_dtype = partial(_layer, dtype="bfloat16")
-linear_gradient = linear_frozen = linear_recompute = _layer
+linear_gradient = linear_recompute = partial(_layer, backward=True)

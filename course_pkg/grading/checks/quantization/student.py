@@ -7,6 +7,7 @@ Chapter: exercises.
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +18,8 @@ from course_pkg.grading.contract.comparators import wrong_type
 def levels(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `normal_float(bits, offset)` gives, described half by half."""
     found = answer(inputs["bits"], inputs["offset"])
+    if isinstance(found, np.ndarray):
+        found = torch.as_tensor(found.copy())
     if not isinstance(found, Tensor) or found.ndim != 1 or not len(found):
         raise WrongUse(wrong_type("a tensor with one dimension", found))
     return describe(found)
@@ -48,7 +51,10 @@ class Stored:
 
 
 def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    """What a forward and a backward pass of `Linear4bit(linear, quantize, compute_dtype)` show."""
+    """What `Linear4bit(linear, quantize, compute_dtype)` shows: forward and, if asked, backward.
+
+    Only the cases about gradients run the backward pass: a fault in it costs no other point.
+    """
     base = nn.Linear(*reversed(inputs["weight"].shape), bias=inputs["bias"] is not None)
     base.load_state_dict({n: inputs[n] for n in ("weight", "bias") if inputs[n] is not None})
     base.requires_grad_(False)
@@ -61,20 +67,19 @@ def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     dtype = getattr(torch, inputs["compute_dtype"])
     layer = answer(base, quantize, dtype)
     if not given:
-        raise WrongUse("your layer did not call quantize(weight)")
+        raise WrongUse("the __init__ of your layer did not call quantize(weight)")
     x = inputs["x"].clone().requires_grad_()
     result = layer(x)
     if not isinstance(result, Tensor):
         raise WrongUse(wrong_type("a tensor", result))
     before = sum(stored.count for stored in given)
-    gradient = torch.zeros_like(x)
-    if result.requires_grad:
-        (gradient,) = torch.autograd.grad(result.float().square().sum(), x, allow_unused=True)
+    if inputs["_backward"] and result.requires_grad:
+        result.float().square().sum().backward()
     return {
         "the output": result.float(),
         "the dtype of the output": str(result.dtype),
         "computed in compute_dtype": torch.equal(result, result.to(dtype).to(result.dtype)),
-        "the gradient of x": gradient,
+        "the gradient of x": torch.zeros_like(x) if x.grad is None else x.grad,
         "trainable parameters": [n for n, p in layer.named_parameters() if p.requires_grad],
         "keeps a floating-point weight": _keeps(layer, base.weight.numel()),
         "dequantized again for the gradient": sum(s.count for s in given) > before,
