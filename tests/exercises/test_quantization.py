@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.memory import estimate_memory
-from course_pkg.grading.check import variant
+from course_pkg.grading.check import check, variant
 from course_pkg.grading.checks.quantization import cases, student
 from course_pkg.quantization.blockwise import quantize
 from course_pkg.quantization.code_books import OFFSET, code_book
@@ -99,6 +99,15 @@ def test_another_right_answer_keeps_every_point(name, answer):
 
 def test_a_fault_in_the_backward_pass_costs_only_the_points_for_gradients():
     assert points_lost("quantization", "linear", Halfway) == 2
+
+
+def test_an_input_that_failed_can_be_tried_as_it_was_given():
+    def whole_blocks(x, levels, block_size):
+        return torch.cat(x.split(block_size)), x.view(-1, block_size).abs().amax(1)
+
+    case = check("quantization/quantize", whole_blocks).case("ragged")
+    with pytest.raises(RuntimeError, match="invalid for input of size"):
+        whole_blocks(**case)
 
 
 def test_the_right_values_are_those_of_the_reference():

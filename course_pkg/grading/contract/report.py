@@ -6,6 +6,7 @@ Chapter: exercises.
 import html
 from typing import Any
 
+from .calling import with_tensors
 from .display import folded, mark, shorten
 from .stored import (
     FailureRecord,
@@ -17,7 +18,6 @@ from .stored import (
     record_table,
     title,
 )
-from .values import Array
 from .verdict import Failure, Verdict
 
 
@@ -78,7 +78,7 @@ class Score(float):
         return "\n".join(lines)
 
     def case(self, name: str) -> Any:
-        """The smallest input on which the property called `name` failed, arrays as numpy's.
+        """The smallest input on which the property called `name` failed, arrays as tensors.
 
         To try your answer on it. Raises KeyError, with the names that there are, for a property
         that was earned or does not exist.
@@ -86,7 +86,7 @@ class Score(float):
         failed = {key: f for key, f in self.verdict.failures.items() if f and f.inputs}
         if name not in failed:
             raise KeyError(f"no property {name!r} failed here; these did: {', '.join(failed)}")
-        return _as_numpy(failed[name].inputs)
+        return with_tensors(failed[name].inputs)
 
     def _repr_html_(self) -> str:
         record = as_record(self.verdict)
@@ -111,14 +111,3 @@ def _details(p: PropertyRecord) -> list[tuple[str, str]]:
         (f'{label}, .case("{p.name}")' if name == label else name, text)
         for name, text in details(p)
     ]
-
-
-def _as_numpy(value: Any) -> Any:
-    match value:
-        case Array():
-            return value.numpy()
-        case dict():
-            return {key: _as_numpy(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_as_numpy(item) for item in value]
-    return value
