@@ -32,9 +32,10 @@ class AdaLoRAConfig(AdapterConfig):
 
     total_step: training steps T. initial_rank, target_rank: triplets per module at the start, and
     on average at the end. alpha: numerator of the scale. dropout: probability in [0, 1), before Q.
-    tinit, tfinal: steps at the start without pruning, and at the end with fixed ranks; delta_t:
-    steps between two allocations. beta1, beta2: decay rates, in (0, 1), of the averages of
-    sensitivity and uncertainty. orth_reg_weight: the factor γ of the orthogonality penalty.
+    tinit, tfinal: steps at the start without pruning, and at the end with fixed ranks; the ranks
+    become final at step T - tfinal, 2 or later. delta_t: steps between two allocations. beta1,
+    beta2: decay rates, in (0, 1), of the averages of sensitivity and uncertainty. orth_reg_weight:
+    the factor γ of the orthogonality penalty.
     rank_pattern: which triplets each module keeps, such as {"h.0.q_proj.lora_E": (True, False)},
     with initial_rank entries; None before the ranks are final.
     Raises ValueError for a value out of range, TypeError for one of another type.
@@ -72,6 +73,11 @@ class AdaLoRAConfig(AdapterConfig):
             raise ValueError(
                 f"tinit {self.tinit} + tfinal {self.tfinal} leave none of total_step "
                 f"{self.total_step} to remove ranks; lower them, or train longer"
+            )
+        if self.total_step - self.tfinal < 2 and self.rank_pattern is None:
+            raise ValueError(
+                f"total_step {self.total_step} and tfinal {self.tfinal} make the ranks final at "
+                "step 1, before any triplet has a score; lower tfinal, or train longer"
             )
         if not 0 < require_number(self.alpha, "alpha") < math.inf:
             raise ValueError(f"alpha must be positive and finite, got {self.alpha}")

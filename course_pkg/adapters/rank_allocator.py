@@ -108,7 +108,8 @@ class RankAllocator:
     def after_step(self, step: int) -> None:
         """Update the scores and the ranks; call it after the optimizer's step, with its gradients.
 
-        step: counts from 1. Raises RuntimeError if no gradient is there.
+        step: counts from 1. Raises RuntimeError if no gradient is there, or if the ranks become
+        final before any step had finite gradients.
         """
         config, end = self.config, self.config.total_step - self.config.tfinal
         if step > end:
@@ -116,7 +117,13 @@ class RankAllocator:
             return
         if step < end:
             self._update_averages()
-        if step == end or (step > config.tinit and step % config.delta_t == 0):
+        if step == end and not self.averages:
+            raise RuntimeError(
+                f"no step before {end} had finite gradients, so no triplet has a score; "
+                "lower the learning rate, or train in bf16 or fp32"
+            )
+        due = step > config.tinit and step % config.delta_t == 0 and self.averages
+        if step == end or due:
             self._allocate(budget_at(step, config, len(self.layers)))
             self.allocations.append((step, self.ranks()))
         if step == end:

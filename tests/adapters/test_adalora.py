@@ -253,12 +253,24 @@ def test_a_gradient_that_is_not_finite_does_not_spoil_the_scores():
     assert torch.equal(allocator._importance("0"), before)
 
 
+def test_without_any_finite_gradient_no_ranks_are_chosen():
+    model = one_layer(total_step=2)
+    allocator = RankAllocator(model)
+    with_gradients(model, [[0.1], [float("inf")]], [[1.0], [2.0]], [[0.3, 0.1]])
+    allocator.after_step(1)
+    assert allocator.ranks() == {"0": 2} and not allocator.allocations
+    with pytest.raises(RuntimeError, match="no step before 2 had finite gradients"):
+        allocator.after_step(2)
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
         ({"initial_rank": 4, "target_rank": 5}, ValueError, "5 is above initial_rank 4"),
         ({"tinit": 6, "tfinal": 4}, ValueError, "leave none of total_step 10 to remove ranks"),
         ({"tinit": 10}, ValueError, "lower them, or train longer"),
+        ({"tfinal": 9}, ValueError, "total_step 10 and tfinal 9 make the ranks final at step 1"),
+        ({"total_step": 1}, ValueError, "before any triplet has a score; lower tfinal, or train"),
         ({"total_step": None}, ValueError, "total_step must be an integer of at least 1, got None"),
         ({"delta_t": 0}, ValueError, "delta_t must be an integer of at least 1, got 0"),
         ({"tinit": -1}, ValueError, "tinit must be an integer of at least 0"),

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import AdaLoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 
 from course_pkg.adapters.adalora import AdaLoRAConfig
@@ -21,6 +21,8 @@ from .small_models import llama
 SCHEDULES = {
     "all phases": {"total_step": 24, "tinit": 4, "tfinal": 6, "delta_t": 3},
     "every step": {"total_step": 12, "tinit": 0, "tfinal": 2},
+    "shortest": {"total_step": 3, "tinit": 0, "tfinal": 1},
+    "all at once": {"total_step": 6, "tinit": 3, "tfinal": 2},
     "no final phase": {"total_step": 9, "tinit": 2, "tfinal": 0, "delta_t": 2},
     "to rank 1": {"total_step": 14, "tinit": 3, "tfinal": 3, "target_rank": 1, "beta1": 0.5},
     "large penalty": {"total_step": 12, "tinit": 2, "tfinal": 3, "orth_reg_weight": 5.0},
@@ -171,3 +173,17 @@ def test_a_file_saved_before_the_final_phase_has_all_ranks(tmp_path):
     inject(model, AdaLoRAConfig(total_step=10, target_modules=["q_proj"]))
     save_adapter(model, tmp_path)
     assert PeftModel.from_pretrained(llama(), tmp_path).peft_config["default"].rank_pattern is None
+
+
+def test_a_schedule_that_ends_at_step_1_is_refused_where_peft_fails(tmp_path):
+    settings = {"init_r": 3, "target_r": 1, "target_modules": ["q_proj"]}
+    theirs = get_peft_model(llama(), AdaLoraConfig(total_step=3, tfinal=2, **settings))
+    theirs(**batches()[0]).loss.backward()
+    with pytest.raises(KeyError):
+        theirs.base_model.update_and_allocate(1)
+    with pytest.raises(ValueError, match="final at step 1"):
+        AdaLoRAConfig(total_step=3, tfinal=2)
+    theirs.base_model.update_and_allocate(0)  # counted from 0, there is a step before it
+    theirs.base_model.update_and_allocate(1)
+    theirs.save_pretrained(tmp_path)
+    assert load_adapter(llama(), tmp_path).rank_pattern is not None
