@@ -19,7 +19,13 @@ from course_pkg.adapters.layer import AdapterConfig, AdapterLayer, require_adapt
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.lora_embedding import LoRAEmbedding
 from course_pkg.adapters.saved_module import SavedModule
-from course_pkg.adapters.targets import find_saved_modules, find_targets, require_model
+from course_pkg.adapters.targets import (
+    find_saved_modules,
+    find_targets,
+    replace_module,
+    require_generator,
+    require_model,
+)
 
 # The layers of each method, by the type of its config. The first that accepts a module wraps it.
 LAYERS: dict[type[AdapterConfig], tuple[type[AdapterLayer], ...]] = {
@@ -83,8 +89,9 @@ def wrap(
     if any(layer.merged for layer in adapter_layers(model).values()):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
     require_adapter_name(adapter_name)
-    if generator is not None and getattr(generator, "device", None) != torch.device("cpu"):
-        raise TypeError(f"generator must be a torch.Generator on the CPU, got {generator!r:.80}")
+    require_generator(generator)
+    if isinstance(model, AdapterLayer):
+        raise TypeError(f"this {type(model).__name__} has an adapter; inject into its base model")
     generator = generator or torch.Generator().manual_seed(0)
     active = active_adapters(model) or [adapter_name]
     for name in names:
@@ -98,13 +105,13 @@ def wrap(
 
 
 def _wrapped(model: nn.Module, name: str, kinds: Sequence[type[AdapterLayer]]) -> AdapterLayer:
-    """The named module's adapter layer, which takes its place if there is none yet."""
+    """The named module's adapter layer, which takes its place everywhere if there is none yet."""
     module = model.get_submodule(name)
     if isinstance(module, AdapterLayer):
         return module
     layer = next(kind for kind in kinds if kind.accepts(module))(module, module_name=name)
     layer.train(module.training)
-    model.set_submodule(name, layer)
+    replace_module(model, module, layer)
     return layer
 
 
@@ -205,8 +212,8 @@ def remove_adapters(model: nn.Module) -> None:
     >>> remove_adapters(model); model[0]
     Linear(in_features=2, out_features=2, bias=True)
     """
-    for name, layer in adapter_layers(model).items():
-        model.set_submodule(name, layer.without_adapters())
+    for layer in adapter_layers(model).values():
+        replace_module(model, layer, layer.without_adapters())
 
 
 def freeze_base(model: nn.Module) -> None:

@@ -44,11 +44,11 @@ def read_names(config: AdapterConfig, setting: str, whole: bool = False) -> str 
     if isinstance(value, str) and whole:
         return value
     value = () if value is None and not whole else value
-    strings = isinstance(value, Iterable) and all(isinstance(name, str) for name in value)
-    if isinstance(value, str) or not strings:
+    names = tuple(value) if isinstance(value, Iterable) else (None,)
+    if isinstance(value, str) or not all(isinstance(name, str) for name in names):
         kinds = "a string or strings" if whole else "a list of strings"
         raise TypeError(f"{setting} must be {kinds}, got {value!r:.80}")
-    return tuple(sorted(value))
+    return tuple(sorted(names))
 
 
 class AdapterLayer(nn.Module):
@@ -233,7 +233,8 @@ class AdapterLayer(nn.Module):
 
 def require_adapter_name(name: str) -> None:
     """Raise ValueError for a name that an adapter can't have."""
-    if not re.fullmatch(r"[\w-]+", name) or hasattr(nn.ParameterDict(), name):
+    fits = isinstance(name, str) and re.fullmatch(r"[\w-]+", name)
+    if not fits or hasattr(nn.ParameterDict(), name):
         rule = "use letters, digits, _ and -, and not the name of a ParameterDict method"
         raise ValueError(f"adapter name {name!r} is invalid: {rule}")
 

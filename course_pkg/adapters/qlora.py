@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from course_pkg.adapters.layer import AdapterLayer
-from course_pkg.adapters.targets import matches, require_model
+from course_pkg.adapters.targets import matches, replace_module, require_model
 from course_pkg.quantization.blockwise import DTYPES, QuantizedTensor, quantize, require_block_size
 from course_pkg.quantization.code_books import code_book
 from course_pkg.quantization.double import DoubleQuantized
@@ -57,7 +57,7 @@ class Linear4bit(nn.Linear):
         require_quantizable(linear, book, block_size, compute_dtype)
         super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
         self.bias = linear.bias
-        self.book, self.block_size, self.double = book, block_size, double
+        self.book, self.block_size, self.double_quantized = book, block_size, double
         self.compute_dtype = compute_dtype
         self.stored_dtype = linear.weight.dtype
         quantized = quantize(linear.weight, book, block_size, double=double)
@@ -75,7 +75,7 @@ class Linear4bit(nn.Linear):
     def quantized(self) -> QuantizedTensor:
         """The weight with its scales; it shares their memory."""
         absmax = self.absmax
-        if self.double:
+        if self.double_quantized:
             absmax = DoubleQuantized(self.absmax, self.nested_absmax, self.nested_offset)
         shape = torch.Size((self.out_features, self.in_features))
         return QuantizedTensor(
@@ -92,11 +92,16 @@ class Linear4bit(nn.Linear):
         linear = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
         linear.weight = nn.Parameter(weight.to(self.stored_dtype), requires_grad=False)
         linear.bias = self.bias
-        options = {"double": self.double, "compute_dtype": self.compute_dtype}
+        options = {"double": self.double_quantized, "compute_dtype": self.compute_dtype}
         return Linear4bit(linear, self.book, self.block_size, **options).train(self.training)
 
     def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
-        """W x + b in the compute dtype; the result, (..., out_features), has x's dtype."""
+        """W x + b in the compute dtype; the result, (..., out_features), has x's dtype.
+
+        Raises TypeError for an x of integers.
+        """
+        if not x.is_floating_point():
+            raise TypeError(f"Linear4bit needs x in floating point, got {x.dtype}; convert it")
         dtype = self.compute_dtype or x.dtype
         result = _Product.apply(x.to(dtype), self.quantized)
         if self.bias is not None:
@@ -179,6 +184,8 @@ def quantize_model(
         if not any(matches(name, [ending]) for name in names):
             raise ValueError(f"skip {ending!r} matches no module of {type(model).__name__}")
     found = {}
+    if isinstance(model, AdapterLayer):
+        raise ValueError(f"{type(model).__name__} has adapters; quantize its base model first")
     for name, module in names.items():
         if isinstance(module, AdapterLayer):
             raise ValueError(f"{name!r} has adapters; quantize the model before you inject them")
@@ -194,9 +201,9 @@ def quantize_model(
         found[name] = module
     if not found:
         raise ValueError(f"{type(model).__name__} has no nn.Linear to quantize")
-    for name, module in found.items():
+    for module in found.values():
         layer = Linear4bit(module, book, block_size, double=double, compute_dtype=compute_dtype)
-        model.set_submodule(name, layer.train(module.training))
+        replace_module(model, module, layer.train(module.training))
     return list(found)
 
 
@@ -229,6 +236,8 @@ def require_quantizable(
         raise ValueError(
             f"block_size {block_size} does not divide in_features {linear.in_features}{hint}"
         )
+    if linear.weight.is_meta:
+        raise ValueError("the weight is on the meta device, which has no numbers; load it first")
     if not torch.isfinite(linear.weight).all():
         raise ValueError("the weight has NaN or infinite entries")
 

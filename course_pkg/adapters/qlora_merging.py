@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from course_pkg.adapters.injection import adapter_layers
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.qlora import Linear4bit
+from course_pkg.adapters.targets import replace_module
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def merge_quantized(model: nn.Module) -> None:
             layer.unmerge()
         raise
     for name, layer in layers.items():
-        model.set_submodule(name, merged.get(name) or layer.without_adapters())
+        replace_module(model, layer, merged.get(name) or layer.without_adapters())
 
 
 @torch.no_grad()

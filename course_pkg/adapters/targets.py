@@ -13,7 +13,9 @@ Chapter: adapters/lora.
 import difflib
 import re
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import nn
 
 from course_pkg.adapters.layer import AdapterLayer
@@ -54,6 +56,25 @@ def require_model(model: nn.Module) -> nn.Module:
             "load(name) returns two: model, tokenizer"
         )
     return model
+
+
+def require_generator(generator: Any) -> None:
+    """Raise TypeError unless it is None or a torch.Generator on the CPU."""
+    if generator is not None and getattr(generator, "device", None) != torch.device("cpu"):
+        raise TypeError(f"generator must be a torch.Generator on the CPU, got {generator!r:.80}")
+
+
+def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put `new` in place of `old` under every name that it has in the model.
+
+    >>> shared = nn.Linear(2, 2)
+    >>> model = nn.Sequential(shared, nn.ReLU(), shared)
+    >>> replace_module(model, shared, nn.Identity()); model[0] is model[2]
+    True
+    """
+    modules = list(model.named_modules(remove_duplicate=False))
+    for name in [name for name, module in modules if module is old]:
+        model.set_submodule(name, new)
 
 
 def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -115,11 +136,12 @@ def find_targets(
     for name, module in found.items():
         if isinstance(module, AdapterLayer) and type(module) not in kinds:
             raise TypeError(
-                f"{name!r} is a {type(module).__name__} already, an adapter of another method; "
+                f"{name!r} already has an adapter of another method ({type(module).__name__}); "
                 "remove_adapters(model) first"
             )
-        if not any(kind.accepts(_base(module)) for kind in kinds) or _bypasses_forward(module):
-            raise TypeError(_not_adaptable(name, module, kinds))
+        reader = _reader_of_weight(model, name)
+        if reader or not any(kind.accepts(_base(module)) for kind in kinds):
+            raise TypeError(_not_adaptable(name, module, kinds, reader))
     return list(found)
 
 
@@ -170,15 +192,25 @@ def _nothing_matches(target: str, model: nn.Module) -> str:
     )
 
 
-def _not_adaptable(name: str, module: nn.Module, kinds: Sequence[type[AdapterLayer]]) -> str:
-    if _bypasses_forward(module):
-        why = "nn.MultiheadAttention reads this layer's weight and never calls it"
-    else:
-        inner = [inner for inner, child in module.named_modules() if isinstance(child, nn.Linear)]
-        why = f"it contains {', '.join(inner[:8])}; name those" if any(inner) else "choose others"
+def _not_adaptable(
+    name: str, module: nn.Module, kinds: Sequence[type[AdapterLayer]], reader: str
+) -> str:
+    if reader:
+        return (
+            f"target {name!r} can't have an adapter: {reader} reads this layer's weight without "
+            "calling it, so the adapter would have no effect; name other modules"
+        )
+    inner = [inner for inner, child in module.named_modules() if isinstance(child, nn.Linear)]
+    why = f"it contains {', '.join(inner[:8])}; name those" if any(inner) else "choose others"
     wrapped = " and ".join(f"{kind.__name__} wraps {kind.wraps}" for kind in kinds)
-    return f"target {name!r} is a {type(module).__name__}; {wrapped}: {why}"
+    return f"target {name!r} is of type {type(module).__name__}; {wrapped}: {why}"
 
 
-def _bypasses_forward(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
+def _reader_of_weight(model: nn.Module, name: str) -> str:
+    """The module that reads the named layer's weight and never calls it, or calls it seldom."""
+    parent, _, leaf = name.rpartition(".")
+    if isinstance(model.get_submodule(name), nn.modules.linear.NonDynamicallyQuantizableLinear):
+        return "nn.MultiheadAttention"
+    mixer = type(model.get_submodule(parent)).__name__
+    # PEFT refuses out_proj, which the CUDA kernel reads; dt_proj has no effect in PEFT either.
+    return mixer if "Mamba" in mixer and leaf in ("out_proj", "dt_proj") else ""

@@ -161,7 +161,7 @@ def test_dora_adapters_are_not_stacked_into_a_weighted_sum():
 
 def test_an_embedding_is_refused():
     model = nn.ModuleDict({"words": nn.Embedding(4, 2), "up": nn.Linear(2, 2)})
-    with pytest.raises(TypeError, match="target 'words' is a Embedding; DoRALinear wraps"):
+    with pytest.raises(TypeError, match="target 'words' is of type Embedding; DoRALinear wraps"):
         inject(model, DoRAConfig(target_modules=["words"]))
 
 

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from course_pkg.adapters import injection
 from course_pkg.adapters.combining import add_weighted_adapter
+from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.injection import (
     active_adapters,
     adapter_layers,
@@ -175,6 +176,21 @@ def test_removing_merged_adapters_gives_a_plain_model(adapted, tmp_path):
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert torch.allclose(logits(loaded), expected, rtol=1e-4, atol=1e-6)
     assert torch.equal(logits(loaded), logits(adapted))
+
+
+@pytest.mark.parametrize("config", [LoRAConfig(rank=2), DoRAConfig(rank=2)])
+def test_a_module_with_two_names_gets_one_adapter_in_both_places(config):
+    shared = nn.Linear(4, 4)
+    model = nn.Sequential(shared, nn.Tanh(), shared)
+    assert inject(model, config) == ["0"] and model[0] is model[2]
+    give_effect(model)
+    x = torch.ones(2, 4)
+    before = model(x)
+    assert not torch.allclose(before, shared(torch.tanh(shared(x))))
+    merge_adapters(model)
+    assert torch.allclose(model(x), before, atol=1e-6)
+    remove_adapters(model)
+    assert model[0] is model[2] is shared and torch.allclose(model(x), before, atol=1e-6)
 
 
 def test_removing_unmerged_adapters_restores_the_base_model(adapted):

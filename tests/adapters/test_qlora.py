@@ -185,6 +185,8 @@ def test_print_shows_the_bits():
         (lambda: Linear4bit(linear(dtype=torch.float64)), ValueError, "got torch.float64"),
         (lambda: Linear4bit(linear().requires_grad_(False).apply(
             lambda m: m.weight.fill_(float("nan")))), ValueError, "NaN or infinite entries"),
+        (lambda: Linear4bit(nn.Linear(64, 4, device="meta")), ValueError, "has no numbers; load"),
+        (lambda: Linear4bit(linear())(torch.ones(1, 128).long()), TypeError, "got torch.int64"),
     ],
 )  # fmt: skip
 def test_a_layer_that_cannot_be_quantized_says_why(make, error, says):
@@ -241,6 +243,16 @@ def test_a_classifier_and_what_transformers_keeps_in_fp32_are_left_out():
 def test_a_subclass_of_linear_is_left_as_it_is():
     model = nn.ModuleDict({"attention": nn.MultiheadAttention(64, 2), "up": nn.Linear(64, 8)})
     assert quantize_model(model) == ["up"]
+
+
+def test_a_module_with_two_names_is_quantized_once():
+    shared = linear(128, 128)
+    model = nn.Sequential(shared, nn.Tanh(), shared)
+    assert quantize_model(model) == ["0"] and model[0] is model[2]
+
+
+def test_a_layer_alone_changes_its_dtype():
+    assert Linear4bit(linear()).double().bias.dtype == torch.float64
 
 
 def injected(model):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM
 
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
@@ -78,9 +78,12 @@ def test_the_error_for_an_unknown_target_suggests_names(model, targets, says):
 @pytest.mark.parametrize(
     ("targets", "says"),
     [
-        (["mlp"], "is a LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),
-        (["embed_tokens"], "'model.embed_tokens' is a Embedding; LoRALinear wraps an nn.Linear"),
-        (["norm"], "'model.norm' is a LlamaRMSNorm"),
+        (["mlp"], "type LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),
+        (
+            ["embed_tokens"],
+            "embed_tokens' is of type Embedding; LoRALinear wraps an nn.Linear",
+        ),
+        (["norm"], "'model.norm' is of type LlamaRMSNorm"),
         ([r"mlp", "q_proj"], "LlamaMLP"),
         (r".*proj|.*norm", "LlamaRMSNorm"),
     ],
@@ -95,6 +98,15 @@ def test_gpt2s_transposed_layers_are_found(targets):
     sizes = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 16}
     gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
     assert "transformer.h.0.attn.c_attn" in find_targets(gpt2, targets)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["dt_proj"], ["out_proj"]])
+def test_a_layer_whose_weight_mamba_reads_is_refused(targets):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 32, "state_size": 4}
+    mamba = MambaForCausalLM(MambaConfig(**sizes))
+    with pytest.raises(TypeError, match=r"_proj' can't .* MambaMixer reads this layer's weight"):
+        inject(mamba, LoRAConfig(2, target_modules=targets))
+    assert inject(mamba, LoRAConfig(2, target_modules=["in_proj"]))
 
 
 def test_a_layer_that_attention_reads_but_never_calls_is_refused():
@@ -119,3 +131,9 @@ def test_a_failed_injection_does_not_change_the_model(model):
     assert [name for name, _ in model.named_modules()] == names
     assert [name for name, p in model.named_parameters() if p.requires_grad] == trainable
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_targets_may_come_from_a_generator():
+    assert LoRAConfig(target_modules=(f"{one}_proj" for one in "vq")).target_modules == (
+        "q_proj", "v_proj"
+    )  # fmt: skip
