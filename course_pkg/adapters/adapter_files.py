@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
@@ -45,7 +46,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         if not isinstance(raw, dict):
             raise TypeError(f"expected an object, got a {type(raw).__name__}")
         raw["peft_type"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is not a PEFT configuration: {error!r}") from error
     return raw
 
@@ -65,13 +66,21 @@ def read_config(
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The file's tensors by name. Raises FileNotFoundError, or ValueError for a damaged file."""
+    """The file's tensors by name.
+
+    Raises FileNotFoundError; ValueError for a damaged file or numbers that no adapter can have.
+    """
     path = folder / WEIGHTS_FILE
     if not path.is_file():
         pickled = (folder / "adapter_model.bin").exists()
         note = "; adapter_model.bin is a pickle, which can run code: convert it" if pickled else ""
         raise FileNotFoundError(f"{folder} has no {WEIGHTS_FILE}{note}")
     try:
-        return safetensors.load_file(path)
+        weights = safetensors.load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or truncated ({error}); copy it again") from error
+    for name, tensor in weights.items():
+        if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
+            kind = "NaN or infinite numbers" if tensor.is_floating_point() else tensor.dtype
+            raise ValueError(f"{path} has {kind} in {name}; expected finite floating-point numbers")
+    return weights

@@ -174,13 +174,13 @@ def _check_fit(
         if isinstance(module, AdapterLayer):
             if type(module) not in kinds:
                 other = type(module).__name__
-                problems.append(f"{name} is a {other} in this model, an adapter of another method")
+                problems.append(f"{name} has an adapter of another method ({other}) in this model")
                 continue
             module = module.base
         kind = next((kind for kind in kinds if module is not None and kind.accepts(module)), None)
         if kind is None:
-            found = "missing" if module is None else f"a {type(module).__name__}"
-            problems.append(f"in this model, {name} is {found}, which can't have this adapter")
+            found = "missing" if module is None else f"of type {type(module).__name__}"
+            problems.append(f"in this model, {name} is {found}, so it can't have this adapter")
             continue
         with torch.device("meta"):
             needed = _file_keys(kind(_on_meta(module), config, "x", module_name=name), "x")

@@ -53,6 +53,8 @@ class LoRAConfig(AdapterConfig):
         require_integer(self.rank, "rank")
         if not 0 < require_number(self.alpha, "alpha") < math.inf:
             raise ValueError(f"alpha must be positive and finite, got {self.alpha}")
+        if not isinstance(self.use_rslora, bool):
+            raise TypeError(f"use_rslora must be True or False, got {self.use_rslora!r}")
         if not 0 <= require_number(self.dropout, "dropout") < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
 

@@ -102,10 +102,12 @@ def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> 
     """
     kind = raw["peft_type"]
     fits = [form for form in forms if form.peft_type == kind and form.accepts(raw)]
-    known = fits[0] if fits else PeftFormat(AdapterConfig, "", {})
+    if not fits:
+        types = ", ".join(dict.fromkeys(form.peft_type for form in forms))
+        raise ValueError(f"is not implemented here: peft_type={kind!r}, expected one of {types}")
+    known = fits[0]
     allowed = IGNORED | {"peft_type", *known.fields, *known.fixed, *known.ignored}
-    problems = [f"peft_type={kind!r}"] * (not fits)
-    problems += [f"{key}={raw[key]!r}" for key in raw if key not in allowed and raw[key]]
+    problems = [f"{key}={raw[key]!r}" for key in raw if key not in allowed and raw[key]]
     for key, value in known.fixed.items():
         if raw.get(key, value) not in (value, *known.harmless.get(key, ())):
             problems.append(f"{key}={raw[key]!r}")

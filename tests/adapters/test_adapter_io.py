@@ -157,7 +157,15 @@ def test_an_unsupported_setting_is_refused_by_name(saved, change):
 
 
 @pytest.mark.parametrize(
-    "change", [{"r": 0}, {"r": "8"}, {"lora_alpha": None}, {"lora_dropout": 2}, {"r": 2.5}]
+    "change",
+    [
+        {"r": 0},
+        {"r": "8"},
+        {"lora_alpha": None},
+        {"lora_dropout": 2},
+        {"r": 2.5},
+        {"use_rslora": "false"},
+    ],
 )
 def test_an_invalid_configuration_is_refused(saved, change):
     edit_config(saved, **change)
@@ -165,11 +173,30 @@ def test_an_invalid_configuration_is_refused(saved, change):
         load_adapter(load("tiny").model, saved)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"r": 8}', '{"peft_type": "LORA"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[" * 100_000, "null", '{"r": 8}', '{"peft_type": "LORA"}']
+)
 def test_a_damaged_configuration_is_refused(saved, text):
     (saved / CONFIG).write_text(text)
     with pytest.raises(ValueError, match=CONFIG):
         load_adapter(load("tiny").model, saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda weight: weight.fill_(float("nan")), "has NaN or infinite numbers in base_model"),
+        (lambda weight: weight.to(torch.int8), "has torch.int8 in base_model"),
+    ],
+)
+def test_numbers_that_no_adapter_can_have_are_refused(saved, change, says):
+    weights = load_file(saved / WEIGHTS)
+    first = next(iter(weights))
+    save_file(weights | {first: change(weights[first])}, saved / WEIGHTS)
+    model = load("tiny").model
+    with pytest.raises(ValueError, match=says):
+        load_adapter(model, saved)
+    assert not adapter_layers(model)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, 1500])
