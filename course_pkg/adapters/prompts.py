@@ -10,7 +10,7 @@ Source: Lester, Al-Rfou & Constant 2021, "The Power of Scale for Parameter-Effic
 Chapter: adapters/peft.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,8 @@ class PromptTuningConfig(VirtualTokenConfig):
         super().__post_init__()
         if self.init in ("vocabulary", "random"):
             return
-        tokens = () if isinstance(self.init, str) else tuple(self.init)
+        listed = isinstance(self.init, Iterable) and not isinstance(self.init, str)
+        tokens = tuple(self.init) if listed else ()
         if not tokens or not all(type(token) is int and token >= 0 for token in tokens):
             raise ValueError(
                 f'init must be "vocabulary", "random" or token ids, got {self.init!r:.80}; '
@@ -134,11 +135,13 @@ class PromptTunedModel(VirtualTokenModel):
 
     def forward(self, input_ids: Tensor | None = None, **inputs: Any) -> Any:
         """The base's result; its logits are those of the text, its loss that of the labels."""
-        result = super().forward(input_ids, **inputs)
+        wanted = inputs.pop("return_dict", None)
+        wanted = self.config.return_dict if wanted is None else wanted
+        result = super().forward(input_ids, **inputs, return_dict=True)
         text = inputs["inputs_embeds"] if input_ids is None else input_ids
         if hasattr(result, "logits"):
             result.logits = result.logits[:, -text.shape[1] :]
-        return result
+        return result if wanted else result.to_tuple()
 
     def add_virtual_tokens(self, inputs: dict[str, Any], encoder: nn.Module) -> dict[str, Any]:
         """Put P in front of the embedded text, and -100 in front of the labels."""
@@ -161,7 +164,8 @@ class PromptTunedModel(VirtualTokenModel):
     def file_settings(cls, base: PreTrainedModel) -> dict[str, int]:
         """The model's sizes by PEFT's names."""
         text = base.config.get_text_config()
-        heads, layers = text.num_attention_heads, text.num_hidden_layers
+        heads = getattr(text, "num_attention_heads", None)  # Mamba has none
+        layers = text.num_hidden_layers
         return {"token_dim": cls.width(base), "num_attention_heads": heads, "num_layers": layers}
 
     @classmethod

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from course_pkg.adapters.layer import AdapterLayer
+from course_pkg.adapters.targets import require_generator
 from course_pkg.metrics.arguments import require_integer
 
 
@@ -113,6 +114,7 @@ class VirtualTokenModel(AdapterLayer):
                 f"{type(config).__name__}; one model has adapters of one method"
             )
         self._require_new(name)
+        require_generator(generator)
         self._require_positions(config.num_virtual_tokens + 1, config.num_virtual_tokens)
         encoder = self.new_encoder(config, generator or torch.Generator().manual_seed(0))
         self.encoders[name] = encoder.to(self.device).train(self.training)
@@ -167,7 +169,7 @@ class VirtualTokenModel(AdapterLayer):
             return inputs
         text = inputs.get("inputs_embeds")
         text = inputs.get("input_ids") if text is None else text
-        if text is None:
+        if getattr(text, "ndim", 0) < 2:
             raise ValueError("give input_ids, (batch, tokens), or inputs_embeds")
         n = self.configs[self.active[0]].num_virtual_tokens
         cache = inputs.get("past_key_values")
@@ -181,8 +183,12 @@ class VirtualTokenModel(AdapterLayer):
                 "default: leave out cache_implementation)"
             )
         if mask is not None:
-            if getattr(mask, "ndim", None) != 2:
-                raise ValueError(f"attention_mask must be (batch, tokens), got {mask!r:.80}")
+            shape = (len(text), (cached and cached - n) + text.shape[1])
+            if (given := tuple(getattr(mask, "shape", ()))) != shape:
+                raise ValueError(
+                    f"attention_mask must be (batch, cached + tokens), {shape} without the virtual "
+                    f"tokens, got {given}"
+                )
             inputs["attention_mask"] = torch.cat([mask.new_ones(len(mask), n), mask], 1)
         if positions is not None:
             inputs["position_ids"] = positions + n

@@ -12,6 +12,8 @@ from transformers import (
     BertForMaskedLM,
     GPT2Config,
     LlamaConfig,
+    MambaConfig,
+    MambaForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -21,6 +23,7 @@ from course_pkg.adapters.injection import (
     active_adapters,
     adapter_names,
     disable_adapters,
+    inject,
     merge_adapters,
     remove_adapters,
     set_adapter,
@@ -31,6 +34,7 @@ from course_pkg.adapters.methods import adapt, load, save
 from course_pkg.adapters.prefixes import PrefixTunedModel, PrefixTuningConfig
 from course_pkg.adapters.prompt_io import load_prompt, save_prompt
 from course_pkg.adapters.prompts import PromptTunedModel, PromptTuningConfig
+from course_pkg.adapters.qlora import quantize_model
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load as load_model
@@ -92,6 +96,22 @@ def test_text_inits():
         PromptTuningConfig.from_text(["abc"], tokenizer)
 
 
+@pytest.mark.parametrize("config", BOTH)
+def test_a_tuple_has_the_same_loss_and_logits_as_named_results(config):
+    tuned = adapt(build(), config)
+    named = tuned(TOKENS, labels=TOKENS)
+    loss, scores, *_ = tuned(TOKENS, labels=TOKENS, return_dict=False)
+    assert loss == named.loss and torch.equal(scores, named.logits)
+
+
+def test_a_model_without_attention_heads_can_have_a_prompt(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 32, "state_size": 4}
+    base = MambaForCausalLM(MambaConfig(**sizes))
+    tuned = adapt(copy.deepcopy(base), PromptTuningConfig(3))
+    save(tuned, tmp_path)
+    assert torch.equal(logits(load(base, tmp_path)), logits(tuned))
+
+
 @pytest.mark.parametrize("n", [0, -1, 2.5, True, None])
 @pytest.mark.parametrize("kind", [PromptTuningConfig, PrefixTuningConfig])
 def test_an_impossible_number_of_virtual_tokens_is_refused(kind, n):
@@ -99,7 +119,7 @@ def test_an_impossible_number_of_virtual_tokens_is_refused(kind, n):
         kind(n)
 
 
-@pytest.mark.parametrize("init", ["TEXT", (), [1.5], [-1], ["a"], [True]])
+@pytest.mark.parametrize("init", ["TEXT", (), [1.5], [-1], ["a"], [True], None, 5])
 def test_an_impossible_init_is_refused(init):
     with pytest.raises(ValueError, match=r"init must be .* or token ids, got"):
         PromptTuningConfig(4, init)
@@ -284,16 +304,28 @@ def test_wrong_arguments_are_refused_and_the_model_stays_as_it_was(config):
         adapt(load_model("tiny"), config)
     with pytest.raises(ValueError, match=r"adapter name 'a\.b' is invalid"):
         adapt(model, config, "a.b")
+    with pytest.raises(ValueError, match="adapter name 3 is invalid"):
+        adapt(model, config, 3)
     assert all(p.requires_grad for p in model.parameters())
     tuned = adapt(model, config)
     with pytest.raises(ValueError, match="'default' already exists"):
         adapt(tuned, config)
     with pytest.raises(TypeError, match=r"takes a Pr.*, got LoRAConfig; one model has adapters of"):
         adapt(tuned, LoRAConfig(2))
-    with pytest.raises(ValueError, match=r"attention_mask must be \(batch, tokens\), got"):
+    with pytest.raises(ValueError, match=r"\(2, 12\) without .*, got \(2, 1, 12, 12\)"):
         logits(tuned, attention_mask=torch.ones(2, 1, 12, 12))
     with pytest.raises(ValueError, match="give input_ids"):
         tuned(attention_mask=torch.ones(1, 3))
+    with pytest.raises(ValueError, match="give input_ids"):
+        tuned(TOKENS[0])
+    with pytest.raises(ValueError, match=r"\(2, 12\) without the virtual tokens, got \(2, 16\)"):
+        tuned(TOKENS, attention_mask=torch.ones(2, 16))
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator on the CPU, got 3"):
+        adapt(build(), config, generator=3)
+    with pytest.raises(TypeError, match="has an adapter; inject into its base model"):
+        inject(tuned, LoRAConfig(2), "second")
+    with pytest.raises(ValueError, match="TunedModel has adapters; quantize its base model first"):
+        quantize_model(tuned)
     with pytest.raises(ValueError, match="a static cache has no room"):
         tuned.generate(TOKENS, max_new_tokens=2, cache_implementation="static")
 
