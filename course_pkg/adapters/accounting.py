@@ -35,8 +35,8 @@ from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
 Method = Literal[
     "full", "lora", "qlora", "dora", "adalora", "ia3", "bottleneck", "prompt", "prefix"
 ]
-Config = AdapterConfig | VirtualTokenConfig
-CONFIGS: dict[str, type[Config] | None] = {  # the config that each method needs
+MethodConfig = AdapterConfig | VirtualTokenConfig
+CONFIGS: dict[str, type[MethodConfig] | None] = {  # the config that each method needs
     "full": None,
     "lora": LoRAConfig,
     "qlora": LoRAConfig,
@@ -90,7 +90,7 @@ def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
 
 
 def count_parameters(
-    config: PreTrainedConfig, method: Method = "full", adapter: Config | None = None
+    config: PreTrainedConfig, method: Method = "full", adapter: MethodConfig | None = None
 ) -> ParameterCount:
     """Parameters of a model, and how many of them a method trains.
 
@@ -127,7 +127,7 @@ def meta_model(config: PreTrainedConfig) -> PreTrainedModel:
         return kind.from_config(copy.deepcopy(config))
 
 
-def adapter_parameters(model: nn.Module, method: Method, adapter: Config | None) -> int:
+def adapter_parameters(model: nn.Module, method: Method, adapter: MethodConfig | None) -> int:
     """Parameters that the method adds to a model on the meta device, which it changes."""
     if method not in CONFIGS:
         raise ValueError(f"method must be one of {', '.join(CONFIGS)}; got {method!r}")

@@ -11,8 +11,8 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from course_pkg.adapters.accounting import (
-    Config,
     Method,
+    MethodConfig,
     adapter_parameters,
     align,
     meta_model,
@@ -56,7 +56,7 @@ class MemoryEstimate:
 def estimate_memory(
     config: PreTrainedConfig,
     method: Method = "full",
-    adapter: Config | None = None,
+    adapter: MethodConfig | None = None,
     *,
     batch_size: int = 1,
     sequence_length: int = 512,
