@@ -1,0 +1,175 @@
+"""Criteria of instruction following that a program can verify: length, form, words, language.
+
+A check is a dictionary with a `kind` and a `value`, as in course_pkg/data/instructions, where
+README.md of the data folder lists the kinds. A check says whether a text obeys one instruction;
+it does not say whether the text is true or well written.
+
+Chapter: finetuning/instructions.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from course_pkg.metrics.arguments import require_integer, require_string
+
+HAN = "\u4e00-\u9fff"
+WIDE_MARKS = "\u3000-\u303f\uff00-\uffef\u2018-\u201d"  # 。，、：《》 and curly quotes
+WORD = re.compile(rf"[{HAN}]|[^\s{HAN}{WIDE_MARKS}]*[^\W{HAN}][^\s{HAN}{WIDE_MARKS}]*")
+SENTENCE_END = re.compile(r"[.!?]+[\"')\]]*(?=\s|$)|[。！？]+[”’）]*")
+LATIN = re.compile(r"[A-Za-z]")
+
+Check = Mapping[str, Any]
+
+
+def count_words(text: str) -> int:
+    """The number of words: runs of characters between spaces, and each Chinese character.
+
+    A run without a letter or digit, such as a dash, does not count.
+
+    >>> count_words("- Train in 4-bit, then merge."), count_words("LoRA 只训练两个矩阵。")
+    (5, 8)
+    """
+    return len(WORD.findall(text))
+
+
+def count_sentences(text: str) -> int:
+    """The number of pieces with a word in them, cut where a period, ! or ? ends a word or the text.
+
+    A period inside a number does not cut; one behind an abbreviation or a list number does.
+
+    >>> count_sentences('It costs 4.5 bits. "Really?" Yes'), count_sentences("好。为什么？")
+    (3, 2)
+    """
+    return sum(WORD.search(piece) is not None for piece in SENTENCE_END.split(text))
+
+
+def unmet_checks(text: str, checks: Iterable[Check]) -> list[Check]:
+    """The checks that a text does not meet, in their order; an empty list if it follows all.
+
+    text: an answer; spaces and line breaks around it are ignored. checks: dictionaries with the
+    keys `kind`, one of `KINDS`, and `value`. Raises TypeError if the text is not a string,
+    ValueError for an unknown kind or a value that the kind cannot use.
+
+    >>> checks = [{"kind": "words", "value": [1, 4]}, {"kind": "contains", "value": "rank"}]
+    >>> unmet_checks("The rank is 8.", checks)
+    []
+    >>> unmet_checks("Ranking costs a little time.", checks)
+    [{'kind': 'words', 'value': [1, 4]}, {'kind': 'contains', 'value': 'rank'}]
+    """
+    stripped = require_string(text, "text").strip()
+    return [check for check in checks if not _meets(stripped, check)]
+
+
+def _meets(text: str, check: Check) -> bool:
+    if not isinstance(check, Mapping) or set(check) != {"kind", "value"}:
+        raise ValueError(f"a check is a dictionary with the keys kind and value, got {check!r:.80}")
+    kind, value = check["kind"], check["value"]
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind of check {kind!r}; the kinds are {', '.join(KINDS)}")
+    return KINDS[kind](text, value)
+
+
+def _words(text: str, value: Any) -> bool:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"words needs the value [least, most], got {value!r:.80}")
+    least, most = (require_integer(number, "each value of words") for number in value)
+    if least > most:
+        raise ValueError(f"words needs the smaller number first, got {value!r}")
+    return least <= count_words(text) <= most
+
+
+def _sentences(text: str, value: Any) -> bool:
+    return count_sentences(text) == require_integer(value, "the value of sentences")
+
+
+def _bullets(text: str, value: Any) -> bool:
+    lines = text.splitlines()
+    count = require_integer(value, "the value of bullets")
+    return len(lines) == count and all(re.match(r"- \S", line) for line in lines)
+
+
+def _numbered(text: str, value: Any) -> bool:
+    lines = text.splitlines()
+    count = require_integer(value, "the value of numbered")
+    marks = (re.match(rf"{number}\. \S", line) for number, line in enumerate(lines, start=1))
+    return len(lines) == count and all(marks)
+
+
+def _contains(text: str, value: Any) -> bool:
+    # Beside a Latin letter or digit of the value, no other may stand: "rank" is not in "ranking".
+    before = r"(?<![A-Za-z0-9])" if re.match(r"[A-Za-z0-9]", _filled(value, "contains")) else ""
+    after = r"(?![A-Za-z0-9])" if re.search(r"[A-Za-z0-9]$", value) else ""
+    return re.search(before + re.escape(value) + after, text, re.IGNORECASE) is not None
+
+
+def _excludes(text: str, value: Any) -> bool:
+    return not _contains(text, _filled(value, "excludes"))
+
+
+def _ends_with(text: str, value: Any) -> bool:
+    return text.endswith(_filled(value, "ends_with"))
+
+
+def _json_keys(text: str, value: Any) -> bool:
+    if not isinstance(value, list | tuple) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"json_keys needs a list of strings, got {value!r:.80}")
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(parsed, dict) and set(parsed) == set(value)
+
+
+def _case(text: str, value: Any) -> bool:
+    if value not in ("lower", "upper"):
+        raise ValueError(f"case needs the value lower or upper, got {value!r:.80}")
+    return text.islower() if value == "lower" else text.isupper()
+
+
+def _language(text: str, value: Any) -> bool:
+    if value not in ("en", "zh"):
+        raise ValueError(f"language needs the value en or zh, got {value!r:.80}")
+    han = len(re.findall(rf"[{HAN}]", text))
+    latin = sum(LATIN.search(word) is not None for word in WORD.findall(text))
+    return han > latin if value == "zh" else latin > 0 and han == 0
+
+
+def _matches(text: str, value: Any) -> bool:
+    try:
+        return re.fullmatch(_filled(value, "matches"), text) is not None
+    except re.error as error:
+        raise ValueError(
+            f"matches needs a regular expression, got {value!r:.80}: {error}"
+        ) from None
+
+
+def _equals(text: str, value: Any) -> bool:
+    return _plain(text) == _plain(_filled(value, "equals"))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".。")
+
+
+def _filled(value: Any, kind: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{kind} needs a string that is not empty, got {value!r:.80}")
+    return value
+
+
+KINDS: dict[str, Callable[[str, Any], bool]] = {
+    "words": _words,
+    "sentences": _sentences,
+    "bullets": _bullets,
+    "numbered": _numbered,
+    "contains": _contains,
+    "excludes": _excludes,
+    "ends_with": _ends_with,
+    "json_keys": _json_keys,
+    "case": _case,
+    "language": _language,
+    "matches": _matches,
+    "equals": _equals,
+}
