@@ -1,0 +1,225 @@
+"""The instructions and dialogues are what course_pkg/data/README.md says, and no split leaks."""
+
+import re
+from collections import Counter
+from itertools import chain
+
+import pytest
+
+from course_pkg.finetuning.instruction_checks import KINDS, count_words, unmet_checks
+from course_pkg.finetuning.instruction_data import load_dialogues, load_instructions
+from course_pkg.lm.datasets import load_examples
+
+SIZES = {"train": 300, "validation": 40, "test": 60}
+DIALOGUES = {"train": 30, "test": 10}
+TASKS = {
+    *("answer", "calculate", "classify", "compare", "complete", "convert", "correct", "explain"),
+    *("extract", "list", "plan", "rewrite", "summarize", "translate", "write"),
+}
+# Two texts are near duplicates if they share more than this part of their character 5-grams. The
+# most similar pair of this set has 0.33, and it differs in a number and a verb.
+SIMILAR = 0.4
+
+INSTRUCTIONS = {split: load_instructions(split) for split in SIZES}
+CHATS = {split: load_dialogues(split) for split in DIALOGUES}
+ITEMS = list(chain(*INSTRUCTIONS.values()))
+ALL = ITEMS + list(chain(*CHATS.values()))
+
+
+def texts(item) -> list[str]:
+    """Every text of an instruction or a dialogue."""
+    if hasattr(item, "messages"):
+        return [message["content"] for message in item.messages]
+    return [item.prompt, item.response] + [item.input] * bool(item.input)
+
+
+def answer(item) -> str:
+    return item.messages[-1]["content"] if hasattr(item, "messages") else item.response
+
+
+def questions(item) -> list[str]:
+    if hasattr(item, "messages"):
+        return [turn["content"] for turn in item.messages if turn["role"] != "assistant"]
+    return [item.user_turn]
+
+
+def answers(item) -> list[str]:
+    if hasattr(item, "messages"):
+        return [turn["content"] for turn in item.messages if turn["role"] == "assistant"]
+    return [item.response]
+
+
+def grams(text: str) -> set[str]:
+    plain = " ".join(text.lower().split())
+    return {plain[start : start + 5] for start in range(len(plain) - 4)}
+
+
+def near_duplicates(entries: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Pairs of texts with different owners that are equal, or similar and at least 20 characters.
+
+    entries: an owner and a text each. Sorted by size, a text is compared only with those that can
+    be similar: the shared part is at most the smaller set over the larger.
+    """
+    sets = [(owner, text, grams(text)) for owner, text in entries if len(text) >= 20]
+    sets.sort(key=lambda entry: len(entry[2]))
+    found = []
+    for place, (owner, text, own) in enumerate(sets):
+        for other, second, its in sets[place + 1 :]:
+            if len(own) <= SIMILAR * len(its):
+                break
+            shared = len(own & its)
+            if owner != other and shared > SIMILAR * (len(own) + len(its) - shared):
+                found.append((text, second))
+    return found
+
+
+def test_the_near_duplicates_of_hand_made_texts_are_found():
+    first = "Name three uses of vinegar in the kitchen."
+    entries = [("a", first), ("b", "Name two uses of vinegar in the kitchen."), ("c", "Name")]
+    assert near_duplicates([*entries, ("d", "Why is the deep sea dark and cold?")]) == [
+        (entries[1][1], first)
+    ]
+    assert near_duplicates([("a", first), ("a", first)]) == []
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_the_splits_have_the_documented_sizes_shares_and_languages(split):
+    items = INSTRUCTIONS[split]
+    assert len(items) == SIZES[split]
+    domains, languages = (Counter(getattr(i, f) for i in items) for f in ("domain", "language"))
+    assert domains.keys() == {"course", "everyday"} and languages.keys() == {"en", "zh"}
+    assert 0.59 <= domains["course"] / len(items) <= 0.61
+    assert 0.14 <= languages["zh"] / len(items) <= 0.17
+    assert sum(bool(item.input) for item in items) >= len(items) / 4
+
+
+def test_every_task_is_known_and_occurs_in_training():
+    assert {item.task for item in ITEMS} == TASKS
+    assert {item.task for item in INSTRUCTIONS["train"]} == TASKS
+
+
+def test_there_are_forty_dialogues_half_of_them_with_a_system_turn():
+    assert {split: len(chats) for split, chats in CHATS.items()} == DIALOGUES
+    for split, chats in CHATS.items():
+        assert sum(chat.messages[0]["role"] == "system" for chat in chats) == DIALOGUES[split] / 2
+        assert sum(chat.language == "zh" for chat in chats) == DIALOGUES[split] / 5
+        assert {chat.domain for chat in chats} == {"course", "everyday"}
+
+
+@pytest.mark.parametrize("chat", [*chain(*CHATS.values())], ids=lambda chat: chat.id)
+def test_the_turns_of_a_dialogue_alternate_and_end_with_an_answer(chat):
+    assert all(set(message) == {"role", "content"} for message in chat.messages)
+    roles = [message["role"] for message in chat.messages]
+    turns = roles[1:] if roles[0] == "system" else roles
+    assert turns == ["user", "assistant"] * (len(turns) // 2)
+    assert 2 <= turns.count("user") <= 4
+
+
+def test_ids_are_unique_and_name_split_and_topic():
+    assert len({item.id for item in ALL}) == len(ALL)
+    for prefix, group in (("", INSTRUCTIONS), ("dialogue-", CHATS)):
+        for split, items in group.items():
+            for item in items:
+                topic = item.topic.replace(" ", "-")
+                assert re.fullmatch(rf"{prefix}{split}-{topic}-\d\d", item.id)
+
+
+def test_every_answer_meets_its_own_checks_and_has_at_least_one():
+    assert [item.id for item in ALL if unmet_checks(answer(item), item.checks)] == []
+    assert [item.id for item in ALL if not item.checks] == []
+
+
+def test_every_kind_of_check_is_used_in_training_and_test():
+    for split in ("train", "test"):
+        used = {check["kind"] for item in INSTRUCTIONS[split] for check in item.checks}
+        assert used == set(KINDS)
+
+
+def test_answers_are_short():
+    lengths = [count_words(item.response) for item in ITEMS]
+    assert max(lengths) <= 80
+    assert sum(length >= 10 for length in lengths) >= 0.6 * len(lengths)
+
+
+def test_no_topic_is_in_two_splits_and_dialogues_keep_to_the_same_division():
+    topics = {split: {item.topic for item in items} for split, items in INSTRUCTIONS.items()}
+    for split, chats in CHATS.items():
+        topics[split] |= {chat.topic for chat in chats}
+    for first, second in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        assert not topics[first] & topics[second]
+
+
+@pytest.mark.parametrize("part", [questions, answers], ids=["questions", "answers"])
+def test_no_two_texts_are_near_duplicates_within_or_across_splits(part):
+    entries = [(item.id, text) for item in ALL for text in part(item)]
+    for example in load_examples(split="held-out"):
+        entries.append((example.id, example.prompt if part is questions else example.response))
+    assert near_duplicates(entries) == []
+
+
+def test_no_text_crosses_splits_not_even_a_short_answer():
+    def plain(items, part):
+        return {" ".join(text.lower().split()).rstrip(".。") for i in items for text in part(i)}
+
+    for part in (questions, answers):
+        held_out = plain(INSTRUCTIONS["validation"], part)
+        test = plain(INSTRUCTIONS["test"] + CHATS["test"], part)
+        train = plain(INSTRUCTIONS["train"] + CHATS["train"], part)
+        assert (train & test, train & held_out, held_out & test) == (set(), set(), set())
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        "No.",
+        "Yes, because it is so.",
+        "1",
+        "This is a sentence.",
+        "好的。",
+        "- a\n- b\n- c",
+        "1. a",
+    ],
+)
+def test_a_constant_answer_follows_almost_no_test_instruction(constant):
+    followed = [i.id for i in INSTRUCTIONS["test"] if not unmet_checks(constant, i.checks)]
+    assert len(followed) <= 2, followed
+
+
+def test_repeating_the_prompt_follows_few_test_instructions():
+    followed = [i.id for i in INSTRUCTIONS["test"] if not unmet_checks(i.prompt, i.checks)]
+    assert len(followed) <= 6, followed
+
+
+def test_texts_have_no_stray_blanks_and_english_has_ascii_punctuation():
+    for item in ALL:
+        for text in texts(item):
+            assert text and text == text.strip(), item.id
+            assert not re.search(r"[ \t]\n|\n\n|  |\t|\r", text), item.id
+            if not unmet_checks(text, [{"kind": "language", "value": "zh"}]):
+                assert not re.search(r"[一-鿿][,;:?!.](\s|$)", text), item.id
+            elif not re.search("[一-鿿]", text):
+                # Only a foreign word may have other letters; no mark may.
+                assert all(c.isascii() or c.isalpha() for c in text), item.id
+
+
+def test_the_checks_of_all_items_are_fast_on_long_junk():
+    junk = ("word " * 400, "- a\n" * 500, "1. x\n" * 400, "字" * 2000, '"' * 2000)
+    for item in ALL:
+        for text in junk:
+            unmet_checks(text, item.checks)
+
+
+def test_the_input_follows_the_prompt_below_an_empty_line():
+    with_input = next(item for item in ITEMS if item.input)
+    assert with_input.user_turn == f"{with_input.prompt}\n\n{with_input.input}"
+    without = next(item for item in ITEMS if not item.input)
+    assert without.user_turn == without.prompt
+
+
+@pytest.mark.parametrize(
+    ("load", "message"),
+    [(load_instructions, "train, validation, test; got 'dev'"), (load_dialogues, "train, test;")],
+)
+def test_the_error_for_an_unknown_split_lists_those_that_exist(load, message):
+    with pytest.raises(ValueError, match=message):
+        load("dev")
