@@ -145,6 +145,13 @@ def grade(
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds per submission.")] = 600,
     cell_timeout: Annotated[float, typer.Option(min=1, help="Seconds per cell.")] = 120,
     memory: Annotated[float, typer.Option(min=0.5, help="GB per submission.")] = 4,
+    gpu_jobs: Annotated[
+        int | None,
+        typer.Option(min=0, max=32, help="GPUs to use, one submission on each [default: all]"),
+    ] = None,
+    gpu_memory: Annotated[
+        float | None, typer.Option(min=0.5, help="GB of a GPU per submission [default: all]")
+    ] = None,
     student: Annotated[
         list[str] | None, typer.Option(help="Grade only this student; repeatable.")
     ] = None,
@@ -165,10 +172,10 @@ def grade(
     """Grade an assignment's submissions, each in a separate sandbox.
 
     Run this in the course's folder. Exit code 0: every submission is graded. 1: every submission
-    was processed; look at those that the summary names. 2: the arguments or files are
-    not usable. 3: this machine can't sandbox submissions, so none was run. 4: the grader failed on
-    at least one submission; run the command again. 130: interrupted; run the command again to
-    continue.
+    was processed; look at those that the summary names, and at those that wait for a GPU. 2: the
+    arguments or files are not usable. 3: this machine can't sandbox submissions, so none was run.
+    4: the grader failed on at least one submission; run the command again. 130: interrupted; run
+    the command again to continue.
     """
     from course_pkg.grading.runs import command
     from course_pkg.grading.submissions.layouts import LAYOUTS
@@ -179,7 +186,7 @@ def grade(
         )
     options = command.options(
         submitted, jobs, time_limit, cell_timeout, memory, student or (), regrade,
-        unsafe_no_sandbox, layout, roster,
+        unsafe_no_sandbox, layout, roster, gpu_jobs, gpu_memory,
     )  # fmt: skip
     raise typer.Exit(command.run(Path.cwd(), assignment, options))
 

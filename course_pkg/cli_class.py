@@ -82,8 +82,10 @@ def export_grades(
         into = folder / f"{form}.csv"
         write_atomically(into, made.text, class_report.MODE)
     typer.echo(f"{into.relative_to(course)}: scores of {made.written} students")
-    waiting = sum(bool(row.points and row.points.to_mark) for row in rows)
-    notes = [*made.notes, *([f"{waiting} have points to be marked by hand"] if waiting else [])]
+    to_mark = sum(bool(row.points and row.points.to_mark and not row.waits) for row in rows)
+    notes = [*made.notes, *([f"{to_mark} have points to be marked by hand"] if to_mark else [])]
+    if waiting := [row.student for row in rows if row.waits]:
+        notes.append(f"no score yet, because they wait for a GPU: {', '.join(waiting)}")
     unread = [
         row.student
         for row in rows

@@ -93,6 +93,7 @@ def run_server(descriptor: int, target: str, *preload: str) -> NoReturn:
             importlib.import_module(name)
         module, _, function = target.partition(":")
         run = getattr(importlib.import_module(module), function)
+        require_no_cuda()
         gc.collect()
         gc.freeze()  # or a garbage collection in a child would copy the server's memory
         with socket.socket(fileno=descriptor) as sock:
@@ -102,6 +103,19 @@ def run_server(descriptor: int, target: str, *preload: str) -> NoReturn:
         sys.stderr.flush()
         os._exit(1)
     os._exit(0)  # skip the shutdown of libraries such as torch, which takes long
+
+
+def require_no_cuda() -> None:
+    """Raise RuntimeError if this process has a CUDA context: no child of it could use a GPU.
+
+    >>> require_no_cuda()
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise RuntimeError(
+            "a module that the fork server imports starts CUDA, which breaks CUDA in every child: "
+            "start it in a function, not at import"
+        )
 
 
 def main(arguments: list[str]) -> None:

@@ -38,13 +38,15 @@ class View:
 
     readable: files and folders, read-only. hidden: folders that look empty, except for readable
     paths inside them. masks: a module's file or package folder -> the source to show instead.
-    writable: folder -> the number of bytes it may hold.
+    writable: folder -> the number of bytes it may hold. devices: path inside -> a device file, such
+    as a GPU's, that programs may open for reading and writing.
     """
 
     readable: tuple[Path, ...]
     hidden: tuple[Path, ...] = ()
     masks: dict[Path, str] = field(default_factory=dict)
     writable: dict[str, int] = field(default_factory=dict)
+    devices: dict[str, Path] = field(default_factory=dict)
 
 
 def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
@@ -81,6 +83,8 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     if uid is None:  # bubblewrap's own process has none, and belongs to the student's user
         line += ["--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
     line += ["--dev", "/dev"]
+    for inside, outside in view.devices.items():
+        line += ["--dev-bind", str(outside), inside]
     for path, size in view.writable.items():
         line += ["--perms", "1777", "--size", str(size), "--tmpfs", path]
     by_depth = sorted({*view.readable, *view.hidden}, key=lambda path: len(path.parts))

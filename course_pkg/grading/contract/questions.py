@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE_S = 60.0
+GPU = ("none", "optional", "required")
 
 
 class ChecksError(RuntimeError):
@@ -103,7 +104,8 @@ class Assignment:
     """The questions of an assignment by name, and what they share.
 
     imports: libraries that answers need. masked: modules that would answer a question, which the
-    grader hides from students. setup: the imports that every model answer may use.
+    grader hides from students. setup: the imports that every model answer may use. gpu: "none",
+    "optional" (answers use a GPU if there is one) or "required" (they wait for one).
     """
 
     name: str
@@ -111,6 +113,7 @@ class Assignment:
     imports: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     setup: str = ""
+    gpu: str = "none"
 
 
 def read_questions(name: str, path: Path) -> Assignment:
@@ -137,7 +140,11 @@ def parse_questions(name: str, text: str) -> Assignment:
     questions = {key: _question(key, row) for key, row in rows.items()}
     if not questions:
         raise ChecksError("it has no questions; expected tables [question.NAME]")
-    return _build(Assignment, "the file", name=name, questions=questions, **table)
+    assignment = _build(Assignment, "the file", name=name, questions=questions, **table)
+    if assignment.gpu not in GPU:
+        expected = ", ".join(f'"{choice}"' for choice in GPU)
+        raise ChecksError(f"the file: gpu is {assignment.gpu!r}; expected one of {expected}")
+    return assignment
 
 
 def function_name(text: str) -> str:

@@ -21,7 +21,7 @@ from .row import Row, points_by_student
 COLUMNS = ("student", "first_name", "last_name", "assignment", "state",
            "automatic", "by_hand", "late_penalty", "score", "max_score", "to_mark",
            "submitted", "late_hours", "reason", "start_s", "run_s", "write_s",
-           "limits", "sandbox")  # fmt: skip
+           "limits", "sandbox", "gpu")  # fmt: skip
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a field that starts so
 MODE = 0o644
 
@@ -74,12 +74,12 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
         if row.score is not None and (p := row.points):
             found = (p.automatic, p.by_hand, p.late_penalty, p.score, p.max_score, p.to_mark)
             numbers = [int(n) if float(n).is_integer() else round(n, 4) for n in found]
-        if row.points and row.points.submitted:
+        if row.points and row.points.submitted and not row.waits:
             late = [row.points.submitted.isoformat(), round(row.points.late_s / 3600, 2)]
-        last: list[object] = [""] * 5
+        last: list[object] = [""] * 6
         if r := row.record:
             seconds = [round(s, 3) for s in (r.start_s, r.run_s, r.write_s)]
-            last = [*seconds, inert(r.limits), inert(r.sandbox)]
+            last = [*seconds, inert(r.limits), inert(r.sandbox), inert(r.gpu)]
         writer.writerow([*texts, *numbers, *late, inert(row.reason), *last])
     return out.getvalue()
 

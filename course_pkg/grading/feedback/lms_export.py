@@ -94,7 +94,7 @@ def feedback_zip(course: Path, assignment: str, rows: Sequence[Row], into: Path)
     pages = [
         (row.person, page)
         for row in rows
-        if row.person.lms_id
+        if row.person.lms_id and not row.waits  # a page there is of an earlier submission
         if (page := course / "feedback" / row.student / assignment / f"{assignment}.html").is_file()
     ]
     if pages:
@@ -112,7 +112,7 @@ def old_feedback(course: Path, assignment: str, rows: Sequence[Row]) -> list[str
     for row in rows:
         page = course / "feedback" / row.student / assignment / f"{assignment}.html"
         graded = row.record.graded_at if row.record else ""
-        if not graded or not page.is_file():
+        if not graded or row.waits or not page.is_file():
             continue
         if page.stat().st_mtime < datetime.fromisoformat(graded).timestamp():
             found.append(row.student)

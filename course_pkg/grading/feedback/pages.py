@@ -54,7 +54,15 @@ def student(row: "Row") -> str:
     """The page of a student who has a record: the score, and the reason for every lost point."""
     record = row.record
     title = f"{record.assignment}: {one_line(record.student)}"
-    return _render("student", title=title, row=row, record=record, unsafe=is_unsafe(record))
+    questions = () if row.waits else record.questions  # nothing was judged, so nothing is lost
+    return _render(
+        "student",
+        title=title,
+        row=row,
+        record=record,
+        questions=questions,
+        unsafe=is_unsafe(record),
+    )
 
 
 def index(assignment: str, rows: Sequence["Row"], stats: Statistics | None) -> str:
@@ -71,7 +79,8 @@ def index(assignment: str, rows: Sequence["Row"], stats: Statistics | None) -> s
         assignment=assignment,
         rows=rows,
         submissions=sum(row.state != "no-submission" for row in rows),
-        to_mark=sum(bool(row.points and row.points.to_mark) for row in rows),
+        to_mark=sum(bool(row.points and row.points.to_mark and not row.waits) for row in rows),
+        waiting=sum(row.waits for row in rows),
         stats=stats,
         bins=histogram(scores, stats.most) if stats else [],
         unsafe=sum(map(is_unsafe, records)),

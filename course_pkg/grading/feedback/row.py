@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..contract.stored import notes
 from ..results.points import Points
 from ..results.records import Record
+from ..results.states import State
 from ..submissions.roster import Person
 
 
@@ -38,6 +39,11 @@ class Row:
         if self.record is not None:
             return str(self.record.state)
         return "no-submission" if self.points is None else "no-record"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the submission waits for a GPU; the points are then those of an earlier one."""
+        return self.record is not None and self.record.state == State.WAITING
 
     @property
     def reason(self) -> str:

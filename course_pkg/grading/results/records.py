@@ -34,7 +34,9 @@ class Record:
     to the gradebook. peak_bytes: peak memory, None if nothing measures it. limits: what enforced
     memory and processes. sandbox: what confined it. unprotected: what could be forged all the
     same, "" for nothing. files: `keys.digest` of what was submitted, "" if unknown. key:
-    `store.content_key`, hex. graded_at: ISO time, UTC.
+    `store.content_key`, hex. graded_at: ISO time, UTC. gpu: the name of the GPU that it had, ""
+    for none. gpu_peak_bytes: the most of its memory in use, None if unknown. submitted: while it
+    waits, the ISO time of the submission, for the late penalty; "" if unknown.
     """
 
     student: str
@@ -53,6 +55,9 @@ class Record:
     files: str = ""
     key: str = ""
     graded_at: str = ""
+    gpu: str = ""
+    gpu_peak_bytes: int | None = None
+    submitted: str = ""
 
     @property
     def score(self) -> float:

@@ -26,6 +26,7 @@ class State(StrEnum):
     REFUSED = "refused"
     RECORD_CHANGED = "record-changed"
     GRADING_ERROR = "grading-error"
+    WAITING = "waiting: needs a GPU"
 
     @property
     def means(self) -> str:
@@ -35,7 +36,7 @@ class State(StrEnum):
     @property
     def has_score(self) -> bool:
         """Whether the score says something about the student's work."""
-        return self not in (State.RECORD_CHANGED, State.GRADING_ERROR)
+        return self not in (State.RECORD_CHANGED, State.GRADING_ERROR, State.WAITING)
 
 
 _MEANINGS = {
@@ -50,4 +51,5 @@ _MEANINGS = {
     State.REFUSED: "the submission was not accepted; nothing was run",
     State.RECORD_CHANGED: "the stored record was changed by somebody else; nothing was graded",
     State.GRADING_ERROR: "the grader failed, which is not the student's fault: grade it again",
+    State.WAITING: "it has no score yet: run `course grade` again on a machine with a GPU",
 }

@@ -15,8 +15,6 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nbformat.v4 import new_notebook
-
 from course_pkg.sandbox.probe import SandboxState
 
 from ..contract import registry
@@ -31,6 +29,8 @@ from ..results.store import Store, code_hash, content_key
 from ..submissions import assemble, read_notebook
 from ..submissions.folders import Refused
 from ..submissions.submission import Files, Submission
+from .gpu_pool import GpuPool, NoGpu
+from .gpu_run import trial_failure, trial_notebook
 from .grade_submission import ForkServers
 from .judging import Checked, Judging, Plain, late_answers
 from .options import NoSandbox, Options
@@ -43,7 +43,8 @@ NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 class Batch:
     """The submissions of one run, and what they share.
 
-    book and servers: open, and used by this batch alone. Raises GradingFolderError,
+    book and servers: open, and used by this batch alone. servers: None if every submission waits
+    for a GPU. gpus: None for an assignment that uses none. Raises GradingFolderError,
     GradebookError or ReleaseError.
     """
 
@@ -53,10 +54,14 @@ class Batch:
         assignment: str,
         options: Options,
         book: CourseGradebook,
-        servers: ForkServers,
+        servers: ForkServers | None,
+        gpus: GpuPool | None = None,
     ) -> None:
         self.course, self.assignment, self.options = course, assignment, options
-        self.book, self.servers, self.limits = book, servers, options.limits
+        self.book, self.servers, self.gpus = book, servers, gpus
+        self.limits = options.limits
+        if gpus is None:  # a limit without an effect must not grade everything again
+            self.limits = replace(options.limits, gpu_bytes=None)
         self.released = book.ensure_assignment(assignment)
         self.judging: Judging = (
             Checked(assignment, self.released)
@@ -79,7 +84,8 @@ class Batch:
         if record is None or record.state == State.RECORD_CHANGED:
             return record
         folder = self.course / "autograded" / submission.student / self.assignment
-        if record.state == State.GRADING_ERROR or submission.student not in self.writer.points:
+        unfinished = record.state in (State.GRADING_ERROR, State.WAITING)
+        if unfinished or submission.student not in self.writer.points:
             return None
         try:
             same = folder.is_dir() and record.key == self._key(submission, submission.read())
@@ -97,16 +103,19 @@ class Batch:
         if not waiting:
             return
         with ExitStack() as stack:
-            self.servers.ready()
-            self._trial_run()
-            pool = stack.enter_context(ThreadPoolExecutor(self.options.jobs))
+            if self.servers is not None:
+                self.servers.ready()
+                self._trial_run()
+            # While one submission uses a GPU, the checker judges the one before.
+            jobs = min(self.options.jobs, 2 * len(self.gpus)) if self.gpus else self.options.jobs
+            pool = stack.enter_context(ThreadPoolExecutor(jobs))
             stack.callback(pool.shutdown, cancel_futures=True)
             running: dict[Future[Graded], tuple[int, Submission]] = {}
             left = list(reversed(waiting))
-            # Runs before the pool waits for its threads.
-            stack.push(lambda kind, *_: self.servers.stop() if kind else None)
+            if self.servers is not None:  # runs before the pool waits for its threads
+                stack.push(lambda kind, *_: self.servers.stop() if kind else None)
             while left or running:
-                while left and len(running) < self.options.jobs:
+                while left and len(running) < jobs:
                     number, submission = left.pop()
                     show.started(submission.student)
                     running[pool.submit(self._grade, submission)] = (number, submission)
@@ -117,8 +126,15 @@ class Batch:
                     yield number, record
 
     def _trial_run(self) -> None:
-        """Run an empty notebook, so that a machine that can't grade is not a student's fault."""
-        result = self.servers.run_submission("", b"trial", new_notebook(), {}, 0)
+        """Run a trial notebook, so that a machine that can't grade is not a student's fault."""
+        if self.gpus:
+            result = self.servers.run_submission("", b"trial", trial_notebook(True), {}, 0)
+            if not (why := trial_failure(result)):
+                return
+            self.gpus.retire(None, f"the GPU can't be used in a sandbox here ({why})")
+        if self.gpus is not None and self.gpus.required:
+            return
+        result = self.servers.run_submission("", b"trial", trial_notebook(False), {}, 0)
         if result.state != State.GRADED:
             raise NoSandbox(
                 SandboxState(False, f"a trial run failed: {result.reason}", "run `course doctor`")
@@ -131,7 +147,13 @@ class Batch:
             files = submission.read()
             notebook = read_notebook.read(files.notebook)
             assemble.require_assignment(notebook, self.released, self.assignment)
-            return self._run(submission, files, assemble.assemble(notebook, self.released), slot)
+            assembled = assemble.assemble(notebook, self.released)
+            if self.servers is None:
+                raise NoGpu(self.gpus.why)
+            return self._run(submission, files, assembled, slot)
+        except NoGpu as error:
+            content = digest(files.notebook, files.beside)
+            return Graded(self._record(submission, State.WAITING, str(error), files=content))
         except Refused as error:
             return Graded(self._record(submission, State.REFUSED, str(error)))
         except read_notebook.Unreadable as error:
@@ -158,16 +180,21 @@ class Batch:
         late = late_answers(self.judging, questions)
         if late and state == State.GRADED:
             state, reason, late = State.ANSWER_LATE, "; ".join(late)[:500], ()
+        on_cpu = ()
+        if self.gpus is not None and self.gpus.lost and not result.gpu:
+            on_cpu = (f"it ran on the CPU: {self.gpus.why}",)
         record = self._record(
             submission,
             state,
             reason,
             questions=questions,
-            remarks=assembled.remarks + result.remarks + late + notes(questions),
+            remarks=assembled.remarks + result.remarks + late + notes(questions) + on_cpu,
             start_s=round(result.start_s, 3),
             run_s=round(result.run_s, 3),
             peak_bytes=result.peak_bytes,
             limits=result.limits,
+            gpu=result.gpu,
+            gpu_peak_bytes=result.gpu_peak_bytes,
             files=content,
             key=self._key(submission, files),
         )

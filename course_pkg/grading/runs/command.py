@@ -29,16 +29,22 @@ def options(
     unsafe: bool,
     layout: str = "auto",
     roster: Path | None = None,
+    gpu_jobs: int | None = None,
+    gpu_memory: float | None = None,
 ) -> Options:
-    """The command line's options. memory: GB. Times: seconds. jobs: None for cores + 1."""
+    """The command line's options. memory, gpu_memory: GB. Times: seconds. jobs: None for cores + 1.
+
+    gpu_jobs, gpu_memory: None for all GPUs, and for all of a GPU's memory.
+    """
     limits = RunLimits(
         time_limit_s=time_limit,
         cell_timeout_s=min(cell_timeout, time_limit),
         memory_bytes=int(memory * 1e9),
         sandboxed=not unsafe,
+        gpu_bytes=None if gpu_memory is None else int(gpu_memory * 1e9),
     )
     jobs = jobs or min(32, len(os.sched_getaffinity(0)) + 1)  # one more, as some wait
-    return Options(submitted, jobs, limits, tuple(students), regrade, layout, roster)
+    return Options(submitted, jobs, limits, tuple(students), regrade, layout, roster, gpu_jobs)
 
 
 def run(course: Path, assignment: str, options: Options) -> int:

@@ -23,6 +23,7 @@ from course_pkg.files import readable_size
 from course_pkg.lm.cache import cache_root
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
+from course_pkg.sandbox.gpus import Gpu
 from course_pkg.sandbox.namespaces import SandboxFailed, memory_file
 from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.process import SandboxedProcess
@@ -31,6 +32,8 @@ from ..contract import registry
 from ..results.records import MAX_RESULTS
 from ..results.states import State
 from . import notebook_runner
+from .gpu_pool import GpuPool
+from .gpu_run import GpuRun, fork_server_environment, gpu_environment, gpu_view
 from .options import RunLimits
 from .runner_output import RunResult, read_all, read_runner_output
 
@@ -50,11 +53,14 @@ NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.ba
 class ForkServers:
     """The fork servers that fork the kernels and checkers of one assignment. A context manager.
 
-    course: the folder that no sandbox may see. On entry both start to import their modules.
+    course: the folder that no sandbox may see. gpus: for the kernels; None for an assignment that
+    uses none. On entry both start to import their modules.
     """
 
-    def __init__(self, assignment: str, course: Path, limits: RunLimits) -> None:
-        self.assignment, self.limits = assignment, limits
+    def __init__(
+        self, assignment: str, course: Path, limits: RunLimits, gpus: GpuPool | None = None
+    ) -> None:
+        self.assignment, self.limits, self._gpus = assignment, limits, gpus
         self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 2 * SLOTS
         self._checker_view = self._student_view = None
         self._running: set[SandboxedProcess] = set()
@@ -77,7 +83,8 @@ class ForkServers:
             models = MODELS if "torch" in registry.load(self.assignment).imports else ()
             student = [name for name in [registry.module_name(self.assignment, "student")] if name]
         private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-fork-"))
-        env = policy.environment({"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private})
+        extra = {"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private}
+        env = policy.environment(extra | fork_server_environment(self._gpus))
         runner, checker = f"{notebook_runner.__name__}:run", "course_pkg.grading.checker:run"
         kernels = ForkServer(runner, (*models, *NOTEBOOKS, *student), env)
         self._kernels = self._stack.enter_context(kernels)
@@ -101,14 +108,17 @@ class ForkServers:
     ) -> RunResult:
         """Run one submission. slot: a number that no other running submission has, 0 to 31.
 
-        key: from `submission_key`. Raises SandboxFailed if the grader fails.
+        key: from `submission_key`. Waits for a GPU if the assignment uses one. Raises SandboxFailed
+        if the grader fails, NoGpu if a GPU is required and there is none.
         """
-        began = time.monotonic()
         if not 0 <= slot < SLOTS:
             raise ValueError(f"slot {slot}; expected 0 to {SLOTS - 1}")
         uids = (None, None) if self._uid is None else (self._uid + slot, self._uid + SLOTS + slot)
         result, name = RunResult(), f"{os.getpid()}-{slot}"
         with ExitStack() as stack:
+            lease = stack.enter_context(ExitStack())
+            gpu = None if self._gpus is None else lease.enter_context(self._gpus.lease())
+            began = time.monotonic()
             place = stack.enter_context(_place(self.limits.sandboxed))
             kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
             with suppress(OSError):  # from Linux 6.16 on: no descriptors through this socket
@@ -123,17 +133,19 @@ class ForkServers:
                     self._checker_view, uids[1], self.limits.checker(), f"{name}-checker"
                 )
                 stack.enter_context(checker)
-            kernel = SandboxedProcess(
-                self._student_view, uids[0], self.limits.student(), f"{name}-student"
-            )
+            view = gpu_view(self._student_view, gpu)
+            kernel = SandboxedProcess(view, uids[0], self.limits.student(), f"{name}-student")
             stack.enter_context(kernel)
+            if gpu is not None:
+                on_gpu = GpuRun(gpu, self._gpus, self.limits.gpu_bytes, kernel)
+                stack.enter_context(on_gpu)
             if checker is not None:
                 ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
                 job = {"assignment": self.assignment, "student": student}
                 checker.start(self._checkers, job, ends)
             stack.enter_context(self._can_be_stopped(*filter(None, (kernel, checker))))
             ends = [end.fileno() for end in (lines_in, kernel_end, packed)]
-            kernel.start(self._kernels, self._job(place), ends)
+            kernel.start(self._kernels, self._job(place, gpu), ends)
             for mine in (verdicts_in, checker_end, lines_in):
                 mine.close()
             read_runner_output(result, lines.fileno(), self.limits, began)
@@ -145,6 +157,9 @@ class ForkServers:
                 )
             result.limits, result.peak_bytes = kernel.enforced_by, kernel.enforcer.peak_bytes()
             kernel.kill()
+            if gpu is not None:
+                on_gpu.ended(result)
+            lease.close()  # the next submission runs on the GPU while this one is judged
             with suppress(OSError):  # the checker judges now, even if the other end is still open
                 kernel_end.shutdown(socket.SHUT_RDWR)
             if checker is not None:
@@ -157,6 +172,8 @@ class ForkServers:
     def stop(self) -> None:
         """End every running submission at once, when the run is interrupted."""
         self._stopped = True
+        if self._gpus is not None:
+            self._gpus.close()
         for process in list(self._running):
             process.kill()
 
@@ -181,8 +198,9 @@ class ForkServers:
         elif kernel.enforcer.killed_within_limits():
             result.state, result.reason = State.GRADING_ERROR, "the machine ran short of memory"
 
-    def _job(self, place: str) -> dict[str, Any]:
+    def _job(self, place: str, gpu: Gpu | None) -> dict[str, Any]:
         extra = {"PYTHONPATH": str(PACKAGE.parent), "COURSE_CACHE": str(cache_root())}
+        extra |= gpu_environment(gpu, self.limits.gpu_bytes)
         return {
             "work": f"{place}/home/student/work",
             "runtime": f"{place}/tmp/.runtime",

@@ -7,6 +7,7 @@ same submissions grades nothing.
 Chapter: appendix/for-instructors.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from ..submissions.roster import read_roster
 from ..submissions.submission import Submission
 from .batch import Batch
 from .course_folder import require_assignment
+from .gpu_pool import gpu_pool
 from .grade_submission import ForkServers
 from .options import NoSandbox, Options
 from .progress import ProgressDisplay
@@ -36,7 +38,8 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     course: the folder that holds nbgrader_config.py, exercises/ and solutions/. Raises NoSandbox,
     UnknownQuestion for the assignment and SourceError for the submissions, before it writes
     anything; GradingFolderError, GradebookError or ReleaseError for the course's own files; never
-    for a student's files.
+    for a student's files. Where the assignment needs a GPU and there is none, nothing runs, and
+    the submissions wait.
     """
     require_assignment(course, assignment)
     if options.limits.sandboxed and not (state := probe()).ok:
@@ -44,9 +47,13 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     roster = read_roster(options.roster) if options.roster else None
     everyone = collect(options.submitted, assignment, layout=options.layout)  # writes nothing
     show.expect(len(set(options.students)) or len(everyone))
+    gpus = gpu_pool(assignment, options.gpu_jobs)
+    all_wait = gpus is not None and gpus.required and not gpus
     with (
         course_lock(course, f"course grade {assignment}"),
-        ForkServers(assignment, course, options.limits) as servers,
+        nullcontext()
+        if all_wait
+        else ForkServers(assignment, course, options.limits, gpus) as servers,
         CourseGradebook(course) as book,
     ):
         known_students = students(book) if roster is None else roster
@@ -55,7 +62,7 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
         )
         if options.roster:
             save_roster(book, roster)
-        batch = Batch(course, assignment, options, book, servers)
+        batch = Batch(course, assignment, options, book, servers, gpus)
         chosen = with_lateness(book, assignment, chosen)
         records, waiting = {}, []
         for number, submission in enumerate(chosen):
@@ -87,7 +94,7 @@ def with_lateness(
 
 
 def exit_code(records: list[Record]) -> int:
-    """The exit code of a run: 0 all graded, 1 some need a look, 4 the grader failed on some.
+    """The exit code of a run: 0 all graded, 1 some need a look or a GPU, 4 the grader failed.
 
     >>> exit_code([])
     0

@@ -22,7 +22,10 @@ class NoSandbox(RuntimeError):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The limits of every submission of a run. sandboxed: whether a sandbox enforces them."""
+    """The limits of every submission of a run. sandboxed: whether a sandbox enforces them.
+
+    gpu_bytes: of the GPU's memory, for a submission that has one; None for all of it.
+    """
 
     time_limit_s: float = 600.0
     cell_timeout_s: float = 120.0
@@ -31,6 +34,7 @@ class RunLimits:
     output_bytes: int = 8_000_000
     disk_bytes: int = 512_000_000
     sandboxed: bool = True
+    gpu_bytes: int | None = None
 
     def student(self) -> ResourceLimits:
         """The limits of the sandbox that runs the student's code."""
@@ -48,6 +52,7 @@ class Options:
     submitted: the folder or zip of submissions. jobs: submissions to run at a time, 1 to 32.
     students: grade only these; empty for all. regrade: also grade what has been graded already.
     layout: of the submissions, one of `layouts.LAYOUTS`. roster: a CSV file of the class.
+    gpu_jobs: GPUs to use at most, one submission on each; None for all.
     """
 
     submitted: Path
@@ -57,3 +62,4 @@ class Options:
     regrade: bool = False
     layout: str = "auto"
     roster: Path | None = None
+    gpu_jobs: int | None = None

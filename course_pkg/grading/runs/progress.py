@@ -27,6 +27,7 @@ from ..results.score_statistics import score_statistics
 from ..results.states import State
 
 LAST = 12  # finished submissions in the table
+CONTINUE = "Run the same command on a machine with a GPU, in this folder or in a copy of it."
 RUNNING = 16  # running submissions in the table
 
 
@@ -149,12 +150,15 @@ def summary(records: Sequence[Record], seconds: float, graded: int | None = None
             for name in ("start_s", "run_s", "write_s")
         )
         rows.append(("median times", f"start {start:.2f} s, run {run:.2f} s, write {write:.2f} s"))
-    if graded and seconds > 0:
+    if ran and graded and seconds > 0:
         rows.append(("rate", f"{60 * graded / seconds:.1f} per minute, {seconds:.1f} s in total"))
     facts = Table.grid(padding=(0, 2))
     for name, text in rows:
         facts.add_row(Text(name, "bold"), Text(text))
     parts.append(facts)
+    if waiting := states[State.WAITING]:
+        subject = "submission waits" if waiting == 1 else "submissions wait"
+        parts.append(Text(f"\n{waiting} {subject} for a GPU, without a score. {CONTINUE}", "bold"))
     if unsafe := sum(map(is_unsafe, records)):
         parts.append(Text(f"\n{unsafe} graded WITHOUT a sandbox", "bold red"))
     for said in sorted({record.unprotected for record in records} - {""}):

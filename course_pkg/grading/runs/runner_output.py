@@ -30,6 +30,7 @@ class RunResult:
 
     outputs: cell index -> outputs as they came, untrusted. unfinished: cells that took too long, or
     in which the kernel died. start_s, run_s: seconds until the kernel was ready, and from then on.
+    gpu, gpu_peak_bytes: as in a record.
     """
 
     state: State = State.GRADED
@@ -43,6 +44,8 @@ class RunResult:
     peak_bytes: int | None = None
     limits: str = ""
     remarks: tuple[str, ...] = ()
+    gpu: str = ""
+    gpu_peak_bytes: int | None = None
 
 
 def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, began: float) -> None:

@@ -22,6 +22,8 @@ from ..results.store import Store
 from ..submissions.names import valid_student
 from ..submissions.submission import Submission
 
+KEPT = "it was not graded again, because there is no GPU: this is its earlier score"
+EARLIER = "the gradebook still has the score of an earlier submission"
 NO_TIME = "Moodle's zip doesn't say when it was submitted: give the grading worksheet with --roster"
 Failed = Callable[[Submission, str], Record]  # the record of a failure of the grader, with why
 
@@ -49,8 +51,9 @@ class Writer:
     def write(self, submission: Submission, graded: Graded) -> Record:
         """Write the gradebook, then the record; if the student's id is impossible, write nothing.
 
-        A refused submission adds nobody to the gradebook. What can't be written is the grader's
-        failure, for this submission alone. Raises OSError if the disk is full.
+        A refused submission adds nobody to the gradebook, and one that waits changes nothing there.
+        What can't be written is the grader's failure, for this submission alone. Raises OSError if
+        the disk is full.
         """
         if not valid_student(submission.student):
             return graded.record
@@ -64,6 +67,8 @@ class Writer:
                 )
             if submission.timestamp is None and submission.layout == "moodle" and self._due:
                 record = replace(record, remarks=(*record.remarks, NO_TIME))
+            if record.state == State.WAITING:
+                return self._wait(submission, before, record)
             graded = replace(graded, record=record)
             self.store.forget(self.assignment, submission.student)
             if record.state != State.REFUSED or submission.student in self._students:
@@ -75,6 +80,21 @@ class Writer:
             if disk_is_full(error):  # every other submission would fail too: the run ends here
                 raise
             return self.failed(submission, f"its record could not be written ({error})")
+
+    def _wait(self, submission: Submission, before: Record | None, record: Record) -> Record:
+        """Store that a submission waits; if the same files have a score, that stays instead."""
+        known = submission.student in self.points
+        if before and known and before.state.has_score and before.files == record.files:
+            self.update_time(submission)
+            return replace(before, remarks=(*before.remarks, KEPT))
+        when = submission.timestamp
+        record = replace(
+            record,
+            remarks=(*record.remarks, *([EARLIER] if known else [])),
+            submitted="" if when is None else when.isoformat(),
+        )
+        self.store.save(record)
+        return record
 
     def update_time(self, submission: Submission) -> None:
         """Write a newly known time of a submission that need not be graded again."""
@@ -88,6 +108,8 @@ class Writer:
         """When the same files were submitted, if an earlier run knew it, else the files' time."""
         points = self.points.get(submission.student)
         earlier = points.submitted if points else None
+        if before and before.state == State.WAITING:  # the gradebook knows at most an earlier one
+            earlier = datetime.fromisoformat(before.submitted) if before.submitted else None
         files = before.files if before else ""
         known = files and record.files
         same = files == record.files if known else submission.timestamp is None

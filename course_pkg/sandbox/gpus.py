@@ -1,0 +1,165 @@
+"""The NVIDIA GPUs that a sandbox can be given: their device files, and what the driver reads.
+
+`find_gpus` asks `nvidia-smi`, and never CUDA: a CUDA context in a process that forks later would
+break all its children. Nothing here chooses which sandbox gets which GPU.
+
+Chapter: appendix/gpu.
+"""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+MIB = 1024 * 1024
+TIMEOUT_S = 60.0  # without the persistence daemon, the first call loads the driver's state
+PROGRAMS = ("/usr/local/nvidia/bin", "/usr/bin")
+LIBRARIES = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/run/opengl-driver/lib")
+# libcuda looks at the processors, the memory nodes and the module's state: without /sys it fails.
+SYSTEM = ("devices/system", "module/nvidia", "module/nvidia_uvm", "bus/pci/devices")
+SHARED = ("nvidiactl", "nvidia-uvm")  # device files that every GPU needs
+OPTIONAL = ("nvidia-uvm-tools",)  # drivers from 570 on open it
+EVERYBODY = stat.S_IROTH | stat.S_IWOTH
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, and what a sandbox needs to use it.
+
+    index: `nvidia-smi`'s number. total_bytes: None if unknown. devices: pairs of a path inside the
+    sandbox and the device file outside. readable: folders that the driver reads.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int | None
+    devices: tuple[tuple[str, Path], ...]
+    readable: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.name})"
+
+
+def find_gpus(
+    dev: Path = Path("/dev"), sys: Path = Path("/sys")
+) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """The GPUs that sandboxes can use here, and why others can't be used, each in one line.
+
+    dev, sys: the folders of device files and of the kernel's objects. Never raises.
+
+    >>> gpus, reasons = find_gpus()
+    >>> bool(gpus or reasons)
+    True
+    """
+    try:
+        tree = ElementTree.fromstring(_nvidia_smi("-q", "-x"))
+    except OSError as error:
+        return (), (str(error),)
+    except ElementTree.ParseError as error:
+        return (), (f"nvidia-smi wrote no XML that can be read ({error})",)
+    gpus, reasons = [], []
+    for index, entry in enumerate(tree.findall("gpu")):
+        name = entry.findtext("product_name") or "unknown"
+        if reason := _unusable(entry, dev):
+            reasons.append(f"GPU {index} ({name}): {reason}")
+            continue
+        total = entry.findtext("fb_memory_usage/total") or ""
+        gpu = Gpu(
+            index,
+            entry.findtext("uuid") or "",
+            name,
+            _mebibytes(total.removesuffix("MiB")),
+            tuple((f"/dev/{file}", dev / file) for file in _files(entry, dev)),
+            _readable(entry.get("id", ""), sys),
+        )
+        gpus.append(gpu)
+    if not gpus and not reasons:
+        reasons.append("nvidia-smi lists no GPU")
+    return tuple(gpus), tuple(reasons)
+
+
+def used_bytes(gpu: Gpu) -> int | None:
+    """The memory in use on a GPU, by all programs together; None if that can't be measured."""
+    line = ("--query-gpu=memory.used", "--format=csv,noheader,nounits", f"--id={gpu.uuid}")
+    try:
+        return _mebibytes(_nvidia_smi(*line))
+    except OSError:
+        return None
+
+
+def library_path() -> str:
+    """LD_LIBRARY_PATH for a process that uses a GPU: folders with the driver's libcuda, if any.
+
+    The usual place is one of the system's own folders, and then this is "".
+    """
+    given = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    found = [folder for folder in (*given, *LIBRARIES) if Path(folder, "libcuda.so.1").exists()]
+    return ":".join(dict.fromkeys(found))
+
+
+def _nvidia_smi(*arguments: str) -> str:
+    """What nvidia-smi prints. Raises OSError, in words for a report, if it fails."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *PROGRAMS))
+    program = shutil.which("nvidia-smi", path=path)
+    if program is None:
+        raise OSError("this machine has no NVIDIA driver (there is no nvidia-smi)")
+    try:
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, errors="replace",
+            stdin=subprocess.DEVNULL, timeout=TIMEOUT_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise OSError(f"nvidia-smi did not answer within {TIMEOUT_S:.0f} s") from None
+    if done.returncode:
+        said = (done.stderr + done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+        raise OSError(f"nvidia-smi failed: {said[-1][:200]}")
+    return done.stdout
+
+
+def _unusable(entry: ElementTree.Element, dev: Path) -> str:
+    """Why a GPU of nvidia-smi's list can't be given to a sandbox; "" if it can."""
+    if not (entry.findtext("uuid") or "").startswith("GPU-"):
+        return "nvidia-smi gives no UUID for it"
+    if not (entry.findtext("minor_number") or "").isdecimal():
+        return "it has no device file of its own (as under WSL, which is not supported)"
+    if entry.findtext("mig_mode/current_mig") == "Enabled":
+        return "it is split by MIG, and the grader uses whole GPUs: `nvidia-smi -mig 0`"
+    if entry.findtext("compute_mode") == "Prohibited":
+        return "its compute mode forbids programs: `nvidia-smi -c DEFAULT`"
+    for name in _files(entry, dev):
+        path = dev / name
+        if not path.exists():
+            return f"{path} is missing: run `nvidia-modprobe -u -c {name[6:]}`, or any CUDA program"
+        mode = path.stat().st_mode
+        if mode & EVERYBODY != EVERYBODY:
+            return f"{path} is closed to other users (mode {stat.S_IMODE(mode):04o}): expected 0666"
+    return ""
+
+
+def _files(entry: ElementTree.Element, dev: Path) -> tuple[str, ...]:
+    """The names of the device files of a GPU; optional ones only if they exist."""
+    own = f"nvidia{entry.findtext('minor_number')}"
+    return (own, *SHARED, *(name for name in OPTIONAL if (dev / name).exists()))
+
+
+def _readable(bus_id: str, sys: Path) -> tuple[Path, ...]:
+    """The folders that libcuda reads: of the kernel's objects, and of the driver's libraries.
+
+    bus_id: of the GPU, such as 00000000:19:00.0; /sys writes the domain with four digits.
+    """
+    paths = [sys / name for name in SYSTEM]
+    if match := re.fullmatch(r"[0-9A-Fa-f]{4}([0-9A-Fa-f]{4}:[0-9A-Fa-f:.]+)", bus_id):
+        paths.append((sys / "bus/pci/devices" / match[1].lower()).resolve())
+    paths += map(Path, filter(None, library_path().split(":")))
+    return tuple(path for path in paths if path.exists())
+
+
+def _mebibytes(text: str) -> int | None:
+    """A number of MiB in bytes; None for anything else, such as [N/A]."""
+    text = text.strip()
+    return int(text) * MIB if text.isdecimal() else None
