@@ -163,3 +163,13 @@ def test_words_do_not_change_the_cases_and_code_does(copied_checks, name, old, n
     copied_checks(name, old, new)
     assert (registry.draws_hash("bleu") == before[0]) is same
     assert registry.checks_hash("bleu") != before[1]
+
+
+def test_an_assignment_uses_no_gpu_unless_it_says_so():
+    assert parse_questions("small", QUESTIONS).gpu == "none"
+    for choice in ("none", "optional", "required"):
+        assert parse_questions("small", f'gpu = "{choice}"\n{QUESTIONS}').gpu == choice
+    for wrong, shown in (('"yes"', "'yes'"), ("true", "True")):
+        expected = f'gpu is {shown}; expected one of "none", "optional", "required"'
+        with pytest.raises(ChecksError, match=expected):
+            parse_questions("small", f"gpu = {wrong}\n{QUESTIONS}")

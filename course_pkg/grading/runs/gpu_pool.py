@@ -100,13 +100,24 @@ class GpuPool:
                 self._changed.wait(POLL_S)
 
 
+def gpu_need(assignment: str) -> str:
+    """Whether an assignment uses a GPU: "none", "optional" or "required".
+
+    A plain nbgrader assignment, without questions, uses none.
+
+    >>> gpu_need("lora-math"), gpu_need("ps1")
+    ('none', 'none')
+    """
+    return registry.load(assignment).gpu if registry.has_checks(assignment) else "none"
+
+
 def gpu_pool(assignment: str, jobs: int | None) -> GpuPool | None:
     """The GPUs for an assignment; None if it uses none. jobs: at most so many, None for all.
 
     >>> gpu_pool("lora-math", None) is None
     True
     """
-    need = registry.load(assignment).gpu if registry.has_checks(assignment) else "none"
+    need = gpu_need(assignment)
     if need == "none":
         return None
     gpus, reasons = ((), (NO_JOBS,)) if jobs == 0 else find_gpus()

@@ -1,0 +1,83 @@
+"""Watching the memory of a GPU: its peak, its limit, and whether it is free again."""
+
+import threading
+import time
+
+import pytest
+
+from course_pkg.sandbox.gpu_memory import SLACK_BYTES, GpuMemory
+from course_pkg.sandbox.gpus import Gpu
+
+GPU = Gpu(0, "GPU-fake-0", "Fake", None, ())
+GB = 10**9
+
+
+class Meter:
+    """What is in use on a GPU; the test changes it."""
+
+    def __init__(self, now: int | None) -> None:
+        self.now, self.calls = now, 0
+
+    def __call__(self, gpu: Gpu) -> int | None:
+        self.calls += 1
+        return self.now
+
+    def wait(self) -> None:
+        """Until somebody has looked twice: the first look may have begun before a change."""
+        until, seen = time.monotonic() + 10, self.calls
+        while self.calls < seen + 2:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+
+def watch(meter: Meter, limit: int | None = None, exceeded=lambda: None) -> GpuMemory:
+    return GpuMemory(GPU, limit, exceeded, meter, pause_s=0.001)
+
+
+def test_the_peak_counts_from_what_was_in_use_before():
+    meter = Meter(2 * GB)
+    with watch(meter) as memory:
+        for now in (5 * GB, 3 * GB):
+            meter.now = now
+            meter.wait()
+    assert memory.peak_bytes == 3 * GB and memory.measured and not memory.too_much
+
+
+def test_above_the_limit_it_calls_back_once():
+    meter, calls, called = Meter(0), [], threading.Event()
+    with watch(meter, 4 * GB, lambda: (calls.append(1), called.set())) as memory:
+        meter.now = 4 * GB
+        meter.wait()
+        assert not memory.too_much
+        meter.now = 4 * GB + 1
+        assert called.wait(10)
+        meter.wait()
+    assert memory.too_much and calls == [1]
+
+
+def test_memory_that_is_free_after_a_moment_is_not_kept():
+    meter = Meter(GB)
+    with watch(meter) as memory:
+        meter.now = 6 * GB
+        threading.Timer(0.05, setattr, (meter, "now", GB + SLACK_BYTES)).start()
+        memory.stop()
+        assert memory.kept_bytes(within_s=10) == 0
+
+
+def test_memory_that_stays_in_use_is_kept():
+    meter = Meter(GB)
+    with watch(meter) as memory:
+        meter.now = 6 * GB
+        memory.stop()
+        assert memory.kept_bytes(within_s=0.01) == 5 * GB
+
+
+@pytest.mark.parametrize("known_before", [False, True])
+def test_what_cannot_be_measured_is_said_and_is_no_fault(known_before):
+    meter = Meter(GB if known_before else None)
+    with watch(meter, 1) as memory:
+        meter.now = None if known_before else 5 * GB
+        if known_before:
+            meter.wait()
+    assert not memory.measured and not memory.too_much
+    assert memory.kept_bytes() == 0 and memory.peak_bytes is None
