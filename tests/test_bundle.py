@@ -13,7 +13,7 @@ from course_pkg.cli import app
 from course_pkg.grading.gradebook.release import ReleaseError
 
 ROOT = Path(__file__).parents[1]
-INSTRUCTORS = {".ci", ".github", "solutions", "tests"}
+INSTRUCTORS = {".ci", ".github", "runner", "solutions", "tests"}
 SHARED = ["Makefile", "course_pkg/checks.py", "exercises/a/a.ipynb", "nbgrader_config.py"]
 PRIVATE = ["solutions/a/a.ipynb", "tests/t.py", "submitted/ada/a/a.ipynb", "autograded/x",
            "feedback/x", "results/a/index.html", ".grading/secret", "gradebook.db", "grades.csv",

@@ -22,6 +22,7 @@ from course_pkg.grading.runs.options import Options, RunLimits
 from course_pkg.grading.runs.progress import ProgressDisplay, summary
 from course_pkg.grading.runs.writing import EARLIER, KEPT
 from course_pkg.sandbox.gpu_memory import GpuMemory
+from course_pkg.sandbox.gpus import find_gpus
 from course_pkg.sandbox.probe import probe
 from tests.exercises.assignments import EXERCISES, ROOT, notebook
 from tests.sandbox.fake_gpus import FakeGpus
@@ -34,6 +35,7 @@ pytestmark = [
 ]
 ASSIGNMENT = "bleu"  # its questions need no torch, so it starts fast
 GB = 10**9
+REAL_TRIAL = gpu_run.TRIAL
 NO_DRIVER = "this machine has no NVIDIA driver"
 TRIAL = "open('/dev/nvidia0').close()"
 LOOK = """
@@ -297,3 +299,29 @@ def test_an_optional_gpu_is_used_by_all_or_by_none(school):
         "it ran on the CPU: the GPU can't be used in a sandbox here (RuntimeError: no kernel image)"
     )
     assert (fallen.state, fallen.gpu, fallen.remarks) == (State.GRADED, "", (why,))
+
+
+TOO_MUCH = """
+import os, time
+os.environ.pop("PYTORCH_CUDA_ALLOC_CONF")  # torch's own limit can be removed
+import torch
+kept = torch.ones(3_000_000_000, dtype=torch.uint8, device="cuda")
+time.sleep(60)
+"""
+
+
+@pytest.mark.gpu
+def test_a_class_on_a_real_gpu(school):
+    """Needs a GPU: ada computes, ben uses 3 GB of 2, and their memory is free again."""
+    school.patch.setattr(gpu_run, "TRIAL", REAL_TRIAL)
+    school.submit("ada", REAL_TRIAL)
+    school.submit("ben", TOO_MUCH)
+    school.found = find_gpus()
+    limits = RunLimits(memory_bytes=16 * GB, gpu_bytes=2 * GB)
+    found = school.grade(GpuMemory, limits=limits, gpu_jobs=1)
+    assert {student: record.state for student, record in found.items()} == {
+        "ada": State.GRADED,
+        "ben": State.OUT_OF_MEMORY,
+    }
+    assert [record.remarks for record in found.values()] == [(), ()]
+    assert found["ada"].gpu and found["ben"].gpu_peak_bytes > 3 * GB

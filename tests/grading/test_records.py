@@ -387,3 +387,13 @@ def test_the_code_hash_changes_with_the_grader_and_its_libraries_only(tmp_path, 
         assert len(seen) == 5
     finally:
         store.code_hash.cache_clear()
+
+
+def test_another_build_of_torch_grades_nothing_again_and_another_version_does(monkeypatch):
+    """The CUDA build completes what the CPU build, whose version has a local label, began."""
+    hashes = []
+    for torch in ("2.13.0+cpu", "2.13.0", "2.13.1"):
+        monkeypatch.setattr(store, "version", {"torch": torch}.get)
+        monkeypatch.setattr(store, "LIBRARIES", ("torch",))
+        hashes.append(store.code_hash.__wrapped__())
+    assert hashes[0] == hashes[1] != hashes[2]
