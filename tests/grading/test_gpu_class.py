@@ -131,6 +131,13 @@ class Class:
             except MissingEntry:
                 return {}
 
+    def due(self, when: int) -> None:
+        """Set the due date."""
+        from nbgrader.api import Gradebook
+
+        with Gradebook(f"sqlite:///{self.root}/gradebook.db", "llm-course") as book:
+            book.update_or_create_assignment(ASSIGNMENT, duedate=datetime.fromtimestamp(when, UTC))
+
     def command(self, *arguments: str):
         self.patch.chdir(self.root)
         return CliRunner().invoke(app, list(arguments))
@@ -189,6 +196,7 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
 
     # The course moves to a machine with a GPU, in a copy that loses the files' times.
     os.utime(school.path("ada"))
+    school.due(SUBMITTED + 3600)
     school.gpus(1)
     run = grader.ForkServers.run_submission
 
@@ -204,6 +212,7 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     assert (found["ada"].gpu, found["ada"].gpu_peak_bytes) == ("Fake 0", 0)
     times = {school.gradebook()[student].at.replace(tzinfo=UTC) for student in ("ada", "ben")}
     assert times == {datetime.fromtimestamp(SUBMITTED, UTC)}
+    assert float(school.table()["ada"]["late_hours"]) == 0
     assert (school.table()["ada"]["score"], school.table()["ada"]["gpu"]) == ("0", "Fake 0")
     assert "Fake 0, peak memory 0 MiB" in (results / "ada.html").read_text()
     files = ["nvidia-uvm", "nvidia0", "nvidiactl"]
