@@ -1,15 +1,20 @@
-"""Token ids and labels of one example, with the prompt masked out of the loss.
+"""Token ids and labels of conversations, with everything but answers masked out of the loss.
 
-The labels equal the token ids where the model should learn, which is the answer and its end token.
-Elsewhere they are IGNORE_INDEX. Nothing is truncated.
+The labels equal the token ids where the model should learn: in each answer and its end-of-turn
+token. Elsewhere they are IGNORE_INDEX. A padding token that equals the end token changes nothing,
+because the labels depend on positions, not on ids.
 
 Chapter: adapters/lora-training.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
-from course_pkg.finetuning.formats import chat_prompt
+from course_pkg.finetuning.answers import answer_spans, encode_at
+from course_pkg.finetuning.conversations import Conversation, Message
+from course_pkg.finetuning.formats import ChatTemplateError
+from course_pkg.finetuning.problems import RecordError
 from course_pkg.lm.datasets import Example
 from course_pkg.metrics.arguments import require_string
 
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IGNORE_INDEX = -100  # the label that cross-entropy skips, in torch and in transformers
+Answers = Literal["all", "last"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,8 @@ class TokenizedExample:
 def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> TokenizedExample:
     """Prompt and answer as token ids, with labels only on the answer and its end token.
 
-    Raises TypeError unless example is an Example whose prompt and response are strings, ValueError
-    if the tokenizer has no end token or no chat template.
+    Raises TypeError unless example is an Example whose prompt and response are strings; otherwise
+    as `tokenize_conversation` does, and RecordError (a ValueError) if a text is blank.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> tokenized = tokenize_example(Example("1", "any", "Hi", "Yo"), tiny_tokenizer())
@@ -53,10 +59,68 @@ def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> 
             f"example must be an Example, got {example!r:.80}; "
             "write Example(id, topic, prompt, response)"
         )
+    require_string(example.prompt, "prompt")
     require_string(example.response, "response")
+    turns = (Message("user", example.prompt), Message("assistant", example.response))
+    return tokenize_conversation(Conversation(turns, example.id), tokenizer)
+
+
+def tokenize_conversation(
+    conversation: Conversation, tokenizer: "PreTrainedTokenizerBase", *, answers: Answers = "all"
+) -> TokenizedExample:
+    """A conversation as token ids, with labels only on answers and their end-of-turn tokens.
+
+    answers: "all", or "last" for the last one alone. What the template writes after an
+    end-of-turn token has no label, and nothing follows the last label. Nothing is truncated.
+    Raises ChatTemplateError (a ValueError) if the template is absent, doesn't show where the
+    answers are, or ends them without a special token; RecordError (a ValueError) if it refuses
+    the conversation, or if a text contains a special token, which would end the turn early;
+    ValueError if the tokenizer has no end token.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> turns = [("user", "Hi"), ("assistant", "Yo"), ("user", "Bye"), ("assistant", "So long")]
+    >>> conversation = Conversation(tuple(Message(*turn) for turn in turns))
+    >>> tokenizer = tiny_tokenizer()
+    >>> labels = tokenize_conversation(conversation, tokenizer).labels
+    >>> tokenizer.decode([label for label in labels if label != IGNORE_INDEX])
+    'Yo<|im_end|>So long<|im_end|>'
+    """
+    if not isinstance(conversation, Conversation):
+        raise TypeError(f"conversation must be a Conversation, got {conversation!r:.80}")
+    if answers not in get_args(Answers):
+        raise ValueError(f"answers must be one of {get_args(Answers)}, got {answers!r:.80}")
     if tokenizer.eos_token_id is None:
         raise ValueError("the tokenizer has no end token; set tokenizer.eos_token")
-    prompt = tokenizer(chat_prompt(example.prompt, tokenizer), add_special_tokens=False).input_ids
-    answer = tokenizer(example.response, add_special_tokens=False).input_ids
-    answer = [*answer, tokenizer.eos_token_id]
-    return TokenizedExample((*prompt, *answer), (*[IGNORE_INDEX] * len(prompt), *answer))
+    special = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    _check_texts(conversation, tokenizer.convert_ids_to_tokens(sorted(special)))
+    text, spans = answer_spans(conversation, tokenizer)
+    ids, counts = encode_at(text, [edge for span in spans for edge in span], tokenizer)
+    labels = [IGNORE_INDEX] * len(ids)
+    parts = list(zip(counts[::2], counts[1::2], strict=True))
+    for start, end in parts[-1:] if answers == "last" else parts:
+        end = _after_end_token(ids, start, end, special, tokenizer)
+        labels[start:end] = ids[start:end]
+    return TokenizedExample(tuple(ids[:end]), tuple(labels[:end]))
+
+
+def _check_texts(conversation: Conversation, special_tokens: Sequence[str]) -> None:
+    for number, message in enumerate(conversation.messages, start=1):
+        if found := [token for token in special_tokens if token in message.content]:
+            raise RecordError(
+                "special token in text",
+                f"turn {number} contains {found[0]}, which the tokenizer reads as the token itself",
+            )
+
+
+def _after_end_token(
+    ids: list[int], start: int, end: int, special: set[int], tokenizer: "PreTrainedTokenizerBase"
+) -> int:
+    """The position after the answer's last special token; only white space may follow it."""
+    last = max((index for index in range(start, end) if ids[index] in special), default=None)
+    if last is None or tokenizer.decode(ids[last + 1 : end]).strip():
+        raise ChatTemplateError(
+            f"the chat template ends an answer with {tokenizer.decode(ids[end - 5 : end])!r}, "
+            "without a special token: a model trained on it would never learn to stop; end each "
+            "answer (and its {% generation %} block) with {{ eos_token }}"
+        )
+    return last + 1

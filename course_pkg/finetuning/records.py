@@ -1,0 +1,164 @@
+"""Read instruction data as conversations, from files, lists and data sets, in the usual formats.
+
+- "alpaca": `instruction`, perhaps `input`, `output` (Taori et al. 2023);
+- "prompt": `prompt`, perhaps `input`, and `completion` or `response`, the form of this course;
+- "messages": a list `messages` of objects with `role` and `content`;
+- "sharegpt": a list `conversations` of objects with `from` (human, gpt, system) and `value`.
+
+Each may have `id` and `system`, the text of a system turn. An input follows its instruction after
+an empty line. A field that is null counts as absent; other fields are ignored.
+
+Chapter: adapters/lora-training.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from course_pkg.finetuning.conversations import Conversation, Message
+from course_pkg.finetuning.problems import Problem, ProblemReport, RecordError
+from course_pkg.finetuning.record_files import json_records
+
+Format = Literal["auto", "alpaca", "prompt", "messages", "sharegpt"]
+SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
+MARKS = {  # the field that tells a format; the first one that a record has decides
+    "messages": "messages",
+    "conversations": "sharegpt",
+    "instruction": "alpaca",
+    "prompt": "prompt",
+}
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    """The valid conversations in the source's order, and a report of everything left out."""
+
+    conversations: tuple[Conversation, ...]
+    report: ProblemReport
+
+
+def read_conversations(
+    source: str | os.PathLike | Iterable[Mapping[str, Any]],
+    *,
+    format: Format = "auto",
+    strict: bool = False,
+) -> ReadResult:
+    """Read conversations, and report each record that isn't one.
+
+    source: a .json or .jsonl file, a list of dicts, or one split of a `datasets` data set.
+    format: "auto" decides for each record by its fields, and prefers lists of messages.
+    strict: raise an error at the first problem.
+    The report names lines of a file ("line 4", from 1) or indices of a list ("record 3", from 0);
+    that is also the id of a conversation whose record has none.
+    Raises ValueError for a problem in strict mode or an unknown format, TypeError for another kind
+    of source, OSError if the file can't be read.
+
+    >>> rows = [{"prompt": "Hi", "response": "Hello!"}, {"prompt": "Why?", "response": " "}]
+    >>> result = read_conversations(rows)
+    >>> print(result.report)
+    2 records: 1 kept, 1 problem
+      1 × empty answer
+          record 1: the assistant's text is ' '
+    >>> result.conversations[0].messages[1]
+    Message(role='assistant', content='Hello!')
+    """
+    if format not in get_args(Format):
+        raise ValueError(f"format must be one of {get_args(Format)}, got {format!r:.80}")
+    conversations: list[Conversation] = []
+    problems: list[Problem] = []
+    for where, record in _located(source):
+        try:
+            conversations.append(_conversation(record, format, where))
+        except RecordError as error:
+            problem = Problem(where, error.kind, error.detail)
+            if strict:
+                file = f"{os.fspath(source)}, " if isinstance(source, str | os.PathLike) else ""
+                raise ValueError(f"{file}{problem}") from None
+            problems.append(problem)
+    total = len(conversations) + len(problems)
+    report = ProblemReport(total, len(conversations), tuple(problems))
+    return ReadResult(tuple(conversations), report)
+
+
+def _located(source: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(source, str | os.PathLike):
+        yield from ((f"line {number}", record) for number, record in json_records(source))
+    elif isinstance(source, Mapping):
+        raise TypeError(
+            f"source must be a list of records, got a mapping with {', '.join(map(str, source))}; "
+            'choose a split, such as source["train"], or put one record into a list'
+        )
+    elif isinstance(source, bytes) or not isinstance(source, Iterable):
+        raise TypeError(f"source must be a file or a list of dicts, got {source!r:.80}")
+    else:
+        yield from ((f"record {index}", record) for index, record in enumerate(source))
+
+
+def _conversation(record: Any, format: Format, where: str) -> Conversation:
+    record = _fields(record, "a record")
+    if format == "auto":
+        format = next((MARKS[field] for field in MARKS if field in record), "auto")
+    if format == "auto":
+        found = ", ".join(map(str, record)) or "no field"
+        raise RecordError("missing field", f"no {', '.join(MARKS)}; found {found:.80}")
+    system = _text(record, "system") if record.get("system") else None
+    turns = [] if system is None else [Message("system", system)]
+    if format in ("messages", "sharegpt"):
+        turns += _listed(record, format)
+    else:
+        turns += _single_turn(record, format)
+    name = record.get("id")
+    return Conversation(tuple(turns), str(name) if isinstance(name, str | int) else where)
+
+
+def _single_turn(record: Mapping[str, Any], format: Format) -> list[Message]:
+    if format == "alpaca":
+        question, answer = _text(record, "instruction"), _text(record, "output")
+    else:
+        field = "completion" if "completion" in record else "response"
+        question, answer = _text(record, "prompt"), _text(record, field)
+    turns = [Message("user", question), Message("assistant", answer)]
+    context = _text(record, "input") if "input" in record else ""
+    if context.strip():
+        turns[0] = Message("user", f"{question}\n\n{context}")
+    return turns
+
+
+def _listed(record: Mapping[str, Any], format: Format) -> Iterator[Message]:
+    field = "messages" if format == "messages" else "conversations"
+    turns = _required(record, field)
+    if not isinstance(turns, list | tuple):
+        raise RecordError("wrong type", f"{field} must be a list, got {turns!r:.80}")
+    role_field, text_field = ("role", "content") if format == "messages" else ("from", "value")
+    for number, turn in enumerate(turns, start=1):
+        fields = _fields(turn, f"turn {number}")
+        role = _text(fields, role_field, number)
+        if format == "sharegpt":
+            role = SHAREGPT_ROLES.get(role, role)
+        yield Message(role, _text(fields, text_field, number))
+
+
+def _fields(value: Any, name: str) -> dict[str, Any]:
+    """The fields that a record or a turn has; a data set fills the absent ones with None."""
+    if isinstance(value, RecordError):
+        raise value
+    if not isinstance(value, Mapping):
+        raise RecordError("wrong type", f"{name} must be an object, got {value!r:.80}")
+    return {field: content for field, content in value.items() if content is not None}
+
+
+def _required(fields: Mapping[str, Any], field: str, turn: int | None = None) -> Any:
+    if field not in fields:
+        place = "" if turn is None else f"turn {turn} has "
+        found = ", ".join(map(str, fields)) or "no field"
+        raise RecordError("missing field", f"{place}no {field}; found {found:.80}")
+    return fields[field]
+
+
+def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
+    value = _required(fields, field, turn)
+    if not isinstance(value, str):
+        place = "" if turn is None else f"turn {turn}: "
+        raise RecordError("wrong type", f"{place}{field} must be a string, got {value!r:.80}")
+    return value
