@@ -60,21 +60,25 @@ def _array(data: bytes) -> Iterator[tuple[int, Any]]:
         return
     decoder = json.JSONDecoder(object_pairs_hook=_object)
     position, line, counted = _skip(text, text.index("[") + 1), 1, 0
-    following = "]" if text.startswith("]", position) else ","
-    while following == ",":
+    following = text[position : position + 1]
+    if following == "]":
+        position = _skip(text, position + 1)
+    while following != "]":
         line, counted = line + text.count("\n", counted, position), position
         try:
             value, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            yield line, _unreadable(_record_error(error).detail)
+            yield getattr(error, "lineno", line), _unreadable(_record_error(error).detail)
             return
         yield line, value
         position = _skip(text, position)
         following = text[position : position + 1]
+        if following not in ("]", ","):
+            yield text.count("\n", 0, position) + 1, _unreadable("expected ',' or ']'")
+            return
         position = _skip(text, position + 1)
-    if following != "]" or position < len(text):
-        expected = "the end of the file" if following == "]" else "',' or ']'"
-        yield text.count("\n", 0, position) + 1, _unreadable(f"expected {expected}")
+    if position < len(text):
+        yield text.count("\n", 0, position) + 1, _unreadable("expected the end of the file")
 
 
 def _skip(text: str, position: int) -> int:

@@ -1,0 +1,259 @@
+"""Packed samples do not see each other, and packing changes neither losses nor gradients."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_pkg.finetuning.batches import collate
+from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
+from course_pkg.finetuning.packing import (
+    cumulative_lengths,
+    first_fit_decreasing,
+    pack,
+    packed_batches,
+    packed_mask,
+    padding_waste,
+)
+from course_pkg.finetuning.trainer import count_targets, train
+from course_pkg.lm.tiny import tiny_model
+
+LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=12)
+
+
+def samples(*lengths, vocabulary=256, first_label=True):
+    """Random samples of these lengths; half of each, at most 5 tokens, has no label."""
+    generator = torch.Generator().manual_seed(sum(lengths))
+    made = []
+    for number, length in enumerate(lengths):
+        ids = torch.randint(vocabulary, (length,), generator=generator).tolist()
+        masked = 0 if first_label and number % 2 else min(length // 2, 5)
+        made.append(TokenizedExample(tuple(ids), (*[IGNORE_INDEX] * masked, *ids[masked:])))
+    return made
+
+
+def loss_and_gradients(model, batch, **options):
+    model.zero_grad()
+    loss = model(**batch, **options).loss
+    loss.backward()
+    return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def assert_equal_runs(model, examples, length):
+    batches = packed_batches(examples, length, batch_size=len(examples), pad_token_id=0)
+    assert len(batches) == 1 and len(batches[0]["labels"]) < len(examples)
+    loss, gradients = loss_and_gradients(model, collate(examples, 0))
+    packed_loss, packed_gradients = loss_and_gradients(model, batches[0])
+    assert packed_loss == pytest.approx(loss, rel=1e-5)
+    assert (packed_gradients - gradients).norm() <= 1e-5 * gradients.norm()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("length", [60, 97])
+def test_losses_and_gradients_equal_those_of_separate_rows(attention, length):
+    model = tiny_model().train()
+    model.set_attn_implementation(attention)
+    assert_equal_runs(model, samples(17, 60, 1, 31, 5, 2, 23, 9, 44), length)
+
+
+@pytest.mark.parametrize("layers", [3, pytest.param(30, marks=pytest.mark.exhaustive)])
+def test_losses_and_gradients_are_equal_in_a_model_like_smollm2(layers):
+    config = LlamaConfig(
+        vocab_size=512, hidden_size=576, intermediate_size=1536, num_hidden_layers=layers,
+        num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config)
+    assert_equal_runs(model, samples(30, 12, 7, 21, vocabulary=512), 40)
+
+
+def test_a_step_of_training_is_the_same(tmp_path):
+    examples = samples(17, 30, 31, 5, 23, 9)
+    runs = []
+    for data in ([collate(examples, 0)], packed_batches(examples, 48, 2, 0, seed=1)):
+        model = tiny_model()
+        config = TrainConfig(
+            steps=1, learning_rate=1e-3, accumulation=len(data), progress=False, precision="fp32"
+        )
+        [record] = train(model, data, config).steps
+        runs.append((record, torch.cat([p.flatten() for p in model.parameters()])))
+    (plain, weights), (packed, packed_weights) = runs
+    assert packed.tokens == plain.tokens and packed.loss == pytest.approx(plain.loss, rel=1e-5)
+    moved = weights - torch.cat([p.flatten() for p in tiny_model().parameters()])
+    assert (packed_weights - weights).norm() <= 1e-3 * moved.norm()  # Adam divides by |gradient|
+
+
+def test_bf16_autocast_takes_the_mask():
+    batch = packed_batches(samples(9, 7, 5), 16, 2, 0)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = tiny_model()(**batch).loss.item()
+    assert loss == pytest.approx(tiny_model()(**batch).loss.item(), rel=1e-2)
+
+
+def naive(examples, **changes):
+    """Samples in one row, as packing without its precautions makes it."""
+    batch = packed_batches(examples, sum(len(e.input_ids) for e in examples), 1, 0)[0]
+    return {name: value for name, value in {**batch, **changes}.items() if value is not None}
+
+
+def influence(batch, first, **options):
+    """How much the loss of a row's second sample depends on the embeddings of its first one."""
+    model = tiny_model()
+    embeddings = model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
+    labels = batch["labels"].clone()
+    labels[:, :first] = IGNORE_INDEX
+    rest = {name: value for name, value in batch.items() if name not in ("input_ids", "labels")}
+    model(inputs_embeds=embeddings, labels=labels, **rest, **options).loss.backward()
+    return embeddings.grad[:, :first].abs().max().item()
+
+
+def test_a_sample_depends_on_no_other_sample_but_without_the_mask_it_does():
+    examples = samples(20, 12)
+    assert influence(naive(examples), first=20) == 0
+    ones = torch.ones(1, 32, dtype=torch.int64)
+    assert influence(naive(examples, attention_mask=ones), first=20) > 1e-3
+    assert influence(naive(examples, attention_mask=ones, position_ids=None), first=20) > 1e-3
+
+
+def test_transformers_separates_samples_by_positions_only_without_a_cache():
+    batch = naive(samples(20, 12), attention_mask=None)
+    assert influence(batch, first=20) > 1e-3  # use_cache is True unless the config says otherwise
+    assert influence(batch, first=20, use_cache=False) == 0
+
+
+def test_a_boolean_mask_would_leak_in_eager_attention():
+    batch = naive(samples(20, 12))
+    model = tiny_model()
+    model.set_attn_implementation("eager")
+    expected = model(**batch).loss
+    seen = {**batch, "attention_mask": batch["attention_mask"] == 0}
+    assert abs(model(**seen).loss - expected) > 1e-3
+    model.set_attn_implementation("sdpa")
+    assert model(**seen).loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_first_token_of_a_sample_is_nobodys_target():
+    examples = [TokenizedExample((1, 2, 3), (1, 2, 3)), TokenizedExample((4, 5), (4, 5))]
+    [batch] = packed_batches(examples, 6, 1, pad_token_id=9)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 4, 5, 9]]
+    assert batch["labels"].tolist() == [[-100, 2, 3, -100, 5, -100]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0]]
+    assert count_targets(batch, shifted=True) == count_targets(collate(examples, 0), shifted=True)
+
+
+def test_the_mask_is_causal_within_samples_and_padding_sees_itself():
+    seen = packed_mask([[2, 1], [4]], length=4) == 0
+    assert seen.shape == (2, 1, 4, 4)
+    assert seen[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    assert torch.equal(seen[1, 0], torch.ones(4, 4, dtype=torch.bool).tril())
+    assert packed_mask([[2]], length=2)[0, 0].tolist() == [[0, float("-inf")], [0, 0]]
+
+
+@given(LENGTHS, st.integers(12, 20))
+def test_every_sample_is_packed_once_and_rows_are_not_too_long(lengths, capacity):
+    groups = first_fit_decreasing(lengths, capacity)
+    assert sorted(itertools.chain(*groups)) == list(range(len(lengths)))
+    assert all(sum(lengths[index] for index in group) <= capacity for group in groups)
+    assert len(groups) <= 2 * sum(lengths) / capacity + 1  # no two rows are half empty
+    rows = pack(samples(*lengths), capacity)
+    assert [row.lengths for row in rows] == [tuple(lengths[i] for i in group) for group in groups]
+
+
+def test_first_fit_decreasing_by_hand():
+    # 8 opens a row; 7 another; 5 a third; the first 3 fits beside the 7; the second beside the 5,
+    # where 2 more places are left for the 2
+    assert first_fit_decreasing([3, 7, 2, 8, 3, 5], capacity=10) == [[3, 2], [1, 0], [5, 4]]
+
+
+def test_order_depends_on_the_seed_alone():
+    examples = samples(*range(1, 30))
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    orders = [packed_batches(examples, 32, 2, 0, seed=seed).rows for seed in (1, 1, 2, None)]
+    assert torch.equal(torch.rand(2), expected)
+    assert orders[0] == orders[1] != orders[2]
+    assert list(itertools.chain(*orders[3])) == pack(examples, 32)
+
+
+def test_batches_are_a_sequence_whose_last_may_be_smaller():
+    batches = packed_batches(samples(5, 5, 5, 5, 5), 8, 2, 0)
+    assert [len(batch["labels"]) for batch in batches] == [2, 2, 1]
+    assert torch.equal(batches[1:][0]["input_ids"], batches[1]["input_ids"])
+    assert {name: tensor.dtype for name, tensor in batches[-1].items()} == {
+        "input_ids": torch.int64,
+        "labels": torch.int64,
+        "position_ids": torch.int64,
+        "attention_mask": torch.float32,
+    }
+
+
+def test_cumulative_lengths_cut_a_joined_row_into_the_samples_that_the_mask_separates():
+    rows = pack(samples(4, 3, 2, 2), 6)
+    edges = cumulative_lengths(rows)
+    assert edges.tolist() == [0, 4, 6, 9, 11] and edges.dtype == torch.int32
+    [row] = pack(samples(4, 2), 6)
+    query, key, value = torch.randn(3, 1, 2, 6, 8, generator=torch.Generator().manual_seed(0))
+    masked = scaled_dot_product_attention(
+        query, key, value, attn_mask=packed_mask([row.lengths], 6)
+    )
+    for start, end in itertools.pairwise(cumulative_lengths([row]).tolist()):
+        part = [tensor[:, :, start:end] for tensor in (query, key, value)]
+        alone = scaled_dot_product_attention(*part, is_causal=True)
+        torch.testing.assert_close(masked[:, :, start:end], alone)
+
+
+@pytest.mark.gpu
+def test_variable_length_attention_takes_cumulative_lengths():
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    rows = pack(samples(70, 50, 33, 8), 120)
+    edges = cumulative_lengths(rows).cuda()
+    total = int(edges[-1])
+    query, key, value = torch.randn(3, total, 4, 64, device="cuda", dtype=torch.bfloat16)
+    found = varlen.varlen_attn(query, key, value, edges, edges, 70, 70, window_size=(-1, 0))
+    mask = packed_mask([[n for row in rows for n in row.lengths]], total).cuda().bfloat16()
+    heads = [tensor.transpose(0, 1)[None] for tensor in (query, key, value)]
+    expected = scaled_dot_product_attention(*heads, attn_mask=mask)[0].transpose(0, 1)
+    assert (found - expected).float().norm() <= 1e-2 * expected.float().norm()
+
+
+def test_waste_of_padding_by_hand():
+    # plain:  (2, 10) (4, 10) (6, 8)  -> 20 + 20 + 16 positions for 40 tokens
+    # sorted: (2, 4) (6, 8) (10, 10)  ->  8 + 16 + 20
+    # packed: 10 + 2, 10, 8 + 4, 6    -> four rows of 12
+    waste = padding_waste([2, 10, 4, 10, 6, 8], batch_size=2, row_length=12)
+    assert (waste.plain, waste.sorted) == (pytest.approx(16 / 56), pytest.approx(4 / 44))
+    assert waste.packed == pytest.approx(8 / 48)
+
+
+@given(LENGTHS, st.integers(1, 4))
+def test_waste_equals_the_padding_in_the_batches(lengths, batch_size):
+    examples = samples(*lengths)
+    waste = padding_waste(lengths, batch_size, row_length=12)
+    rows = packed_batches(examples, 12, batch_size, 0)
+    positions = sum(batch["labels"].numel() for batch in rows)
+    assert waste.packed == pytest.approx(1 - sum(lengths) / positions)
+    assert 0 <= waste.sorted <= waste.plain + 1e-12 < 1
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: pack([], 8), "packing needs at least one example, got 0"),
+        (lambda: pack(samples(5, 9), 8), r"sample 1 has 9 tokens, more than the 8 of a row; set"),
+        (lambda: pack([TokenizedExample((), ())], 8), "length 0 must be an integer of at least 1"),
+        (lambda: first_fit_decreasing([1], 0), "capacity must be an integer of at least 1, got 0"),
+        (lambda: packed_batches(samples(5), 8, 0, 0), "batch_size must be an integer of"),
+        (lambda: padding_waste([], 2, 8), "padding_waste needs at least one length, got 0"),
+        (lambda: padding_waste([9], 2, 8), "sample 0 has 9 tokens, more than the 8 of a row"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_packed_is_refused(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()

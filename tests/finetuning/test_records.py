@@ -1,0 +1,246 @@
+"""Instruction data in every format, from every source; what can't be read is reported."""
+
+import json
+from pathlib import Path
+
+import pytest
+from datasets import Dataset, DatasetDict
+
+import course_pkg
+from course_pkg.finetuning.conversations import Conversation, Message
+from course_pkg.finetuning.problems import RecordError
+from course_pkg.finetuning.record_files import json_records
+from course_pkg.finetuning.records import read_conversations
+from course_pkg.lm.datasets import load_examples
+
+ALPACA = {"instruction": "Translate", "input": "你好", "output": "Hello"}
+CHAT = {
+    "messages": [
+        {"role": "system", "content": "Rhyme."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Pie"},
+    ]
+}
+SHAREGPT = {
+    "id": 7,
+    "conversations": [
+        {"from": "system", "value": "Rhyme."},
+        {"from": "human", "value": "Hi"},
+        {"from": "gpt", "value": "Pie"},
+    ],
+}
+RHYME = (Message("system", "Rhyme."), Message("user", "Hi"), Message("assistant", "Pie"))
+HI = (Message("user", "Hi"), Message("assistant", "Yo"))
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def problems(result):
+    return [(problem.where, problem.kind) for problem in result.report.problems]
+
+
+@pytest.mark.parametrize(
+    ("record", "format", "messages"),
+    [
+        (ALPACA, "alpaca", (Message("user", "Translate\n\n你好"), Message("assistant", "Hello"))),
+        ({"instruction": "Hi", "output": "Yo"}, "alpaca", HI),
+        ({"instruction": "Hi", "input": "", "output": "Yo"}, "alpaca", HI),
+        ({"prompt": "Hi", "completion": "Yo"}, "prompt", HI),
+        ({"prompt": "Hi", "response": "Yo", "topic": "any"}, "prompt", HI),
+        ({"prompt": "Hi", "input": " \n", "response": "Yo"}, "prompt", HI),
+        ({"prompt": "Hi", "response": "Pie", "system": "Rhyme."}, "prompt", RHYME),
+        ({"prompt": "Hi", "response": "Yo", "system": ""}, "prompt", HI),
+        (CHAT, "messages", RHYME),
+        (SHAREGPT, "sharegpt", RHYME),
+        ({**SHAREGPT, "conversations": SHAREGPT["conversations"][1:], "system": "Rhyme."},
+         "sharegpt", RHYME),
+    ],
+)  # fmt: skip
+def test_every_format_is_recognized(record, format, messages):
+    for given in ("auto", format):
+        result = read_conversations([record], format=given)
+        assert [each.messages for each in result.conversations] == [messages]
+        assert result.report.problems == ()
+
+
+def test_texts_are_kept_exactly():
+    [conversation] = read_conversations([{"prompt": " Hi\n", "response": "\tYo "}]).conversations
+    assert [message.content for message in conversation.messages] == [" Hi\n", "\tYo "]
+
+
+def test_messages_are_preferred_to_a_prompt():
+    [conversation] = read_conversations([{"prompt": "Hi", **CHAT}]).conversations
+    assert conversation.messages == RHYME
+
+
+def test_ids_come_from_the_record_or_from_its_place(tmp_path):
+    rows = [{"prompt": "Hi", "response": "Yo", "id": id} for id in ("a", 5, None)]
+    assert [each.id for each in read_conversations(rows).conversations] == ["a", "5", "record 2"]
+    lines = "\n\n".join(json.dumps(row) for row in rows)
+    read = read_conversations(write(tmp_path / "a.jsonl", lines))
+    assert [each.id for each in read.conversations] == ["a", "5", "line 5"]
+
+
+def test_the_courses_own_examples_can_be_read():
+    path = Path(course_pkg.__file__).parent / "data/navigator/train.jsonl"
+    result = read_conversations(path, strict=True)
+    assert [
+        (each.id, each.messages[0].content, each.messages[1].content)
+        for each in result.conversations
+    ] == [(each.id, each.prompt, each.response) for each in load_examples()]
+
+
+def test_all_sources_give_the_same_conversations(tmp_path):
+    rows = [ALPACA, {"instruction": "Hi", "output": "Yo"}]
+    expected = read_conversations(rows).conversations
+    lines = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    sources = [
+        iter(rows),
+        Dataset.from_list(rows),  # has None in place of the second input
+        Dataset.from_list(rows).to_iterable_dataset(),
+        write(tmp_path / "a.jsonl", lines),
+        str(write(tmp_path / "lines.json", lines)),
+        write(tmp_path / "array.json", json.dumps(rows, indent=1)),
+        write(tmp_path / "bom.json", b"\xef\xbb\xbf" + json.dumps(rows).encode()),
+    ]
+    for source in sources:
+        result = read_conversations(source)
+        assert [each.messages for each in result.conversations] == [e.messages for e in expected]
+        assert result.report.problems == () and result.report.total == 2
+
+
+def test_messages_of_a_data_set_can_be_read():
+    result = read_conversations(Dataset.from_list([CHAT, CHAT]))
+    assert [each.messages for each in result.conversations] == [RHYME, RHYME]
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "says"),
+    [
+        ({}, "missing field", "no messages, conversations, instruction, prompt; found no field"),
+        ({"text": "Hi"}, "missing field", "found text"),
+        ({"instruction": "Hi"}, "missing field", "no output; found instruction"),
+        ({"prompt": "Hi", "response": None}, "missing field", "no response; found prompt"),
+        ({"prompt": "Hi", "response": 3}, "wrong type", "response must be a string, got 3"),
+        ({"prompt": ["Hi"], "response": "Yo"}, "wrong type", r"prompt must be a string, got \['H"),
+        ({**ALPACA, "input": {}}, "wrong type", "input must be a string, got {}"),
+        ({**ALPACA, "system": 1}, "wrong type", "system must be a string, got 1"),
+        ({**ALPACA, "output": "\n"}, "empty answer", "the assistant's text is"),
+        ({**ALPACA, "instruction": ""}, "blank text", "the user's text is ''"),
+        ("Hi", "wrong type", "a record must be an object, got 'Hi'"),
+        ({"messages": "Hi"}, "wrong type", "messages must be a list, got 'Hi'"),
+        ({"messages": []}, "no messages", "no turn"),
+        ({"messages": ["Hi"]}, "wrong type", "turn 1 must be an object, got 'Hi'"),
+        ({"messages": [{"role": "user"}]}, "missing field", "turn 1 has no content; found role"),
+        ({"messages": [{"role": "user", "content": [1]}]}, "wrong type", "turn 1: content must be"),
+        ({"messages": [{"role": 1, "content": "Hi"}]}, "wrong type", "turn 1: role must be a stri"),
+        ({"messages": CHAT["messages"][:2]}, "no final answer", "by the user"),
+        ({"messages": CHAT["messages"][::2]}, "roles out of order", "turn 2 is by the assistant"),
+        ({**CHAT, "system": "Be kind."}, "second system turn", "turn 2"),
+        ({"messages": [{"role": "tool", "content": "4"}]}, "unknown role", "'tool'"),
+        ({"conversations": CHAT["messages"]}, "missing field", "turn 1 has no from; found role"),
+        ({"conversations": [{"from": "bot", "value": "Hi"}]}, "unknown role", "'bot'"),
+    ],
+)
+def test_each_problem_is_reported_and_the_other_records_are_kept(record, kind, says):
+    good = {"prompt": "Hi", "response": "Yo"}
+    result = read_conversations([good, record, good])
+    assert [each.messages for each in result.conversations] == [HI, HI]
+    assert (result.report.total, result.report.kept) == (3, 2)
+    assert problems(result) == [("record 1", kind)]
+    with pytest.raises(ValueError, match=f"^record 1: {kind}: .*{says}"):
+        read_conversations([good, record], strict=True)
+
+
+def test_a_given_format_needs_its_fields():
+    result = read_conversations([{"prompt": "Hi", "response": "Yo"}], format="alpaca")
+    assert problems(result) == [("record 0", "missing field")]
+
+
+def test_problems_in_json_lines_have_their_line_numbers(tmp_path):
+    good = b'{"prompt": "Hi", "response": "Yo"}'
+    lines = [
+        good,
+        b'{"prompt": "Hi", "response": "Yo"',
+        b"",
+        b'{"prompt": "Hi", "response": "caf\xe9"}',
+        b'{"prompt": "Hi", "prompt": "Ho", "response": "Yo"}',
+        b'{"messages": [{"role": "user", "role": "system", "content": "Hi"}]}',
+        b"[" * 100_000,
+        b'{"prompt": "Hi", "response": "\\ud800"}',
+        '{"prompt": "one\u2028line", "response": "Yo"}'.encode(),
+    ]
+    path = write(tmp_path / "a.jsonl", b"\n".join(lines) + b"\n")
+    result = read_conversations(path)
+    assert problems(result) == [
+        ("line 2", "invalid JSON"),
+        ("line 4", "invalid UTF-8"),
+        ("line 5", "duplicate field"),
+        ("line 6", "duplicate field"),
+        ("line 7", "invalid JSON"),
+        ("line 8", "invalid text"),
+    ]
+    assert [problem.detail for problem in result.report.problems][:5] == [
+        "Expecting ',' delimiter at column 34",
+        "byte 0xe9 at position 33",
+        "'prompt' occurs twice",
+        "'role' occurs twice",
+        "nested too deeply",
+    ]
+    assert len(result.conversations) == 2 and result.report.total == 8
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: invalid JSON: Expecting"):
+        read_conversations(path, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[]", []),
+        ("\n[ ]\n", []),
+        ('[{"a": 1},\n\n {"a":\n 2}\n]\n', [(1, {"a": 1}), (3, {"a": 2})]),
+        (
+            '[1,\n2,\n{"a" 3},\n4]',
+            [(1, 1), (2, 2), (3, "Expecting ':' delimiter at column 6; the")],
+        ),
+        ('[{"a":\n1\n"b"}]', [(3, "Expecting ',' delimiter at column 1")]),
+        ("[1,\n2", [(1, 1), (2, 2), (2, "expected ',' or ']'; the rest of the file can't be re")]),
+        ("[1,\n2 3]", [(1, 1), (2, 2), (2, "expected ',' or ']'")]),
+        ("[1]\n[2]", [(1, 1), (2, "expected the end of the file")]),
+        ("[1,]", [(1, 1), (1, "Expecting value")]),
+        (b'[1,\n"\xff"]', [(2, "byte 0xff at position 5")]),
+    ],
+)
+def test_records_of_an_array_have_the_line_where_they_start(tmp_path, text, found):
+    read = list(json_records(write(tmp_path / "a.json", text)))
+    assert [line for line, _ in read] == [line for line, _ in found]
+    for (_, value), (_, expected) in zip(read, found, strict=True):
+        if isinstance(expected, str):
+            assert isinstance(value, RecordError) and value.detail.startswith(expected)
+        else:
+            assert value == expected
+
+
+def test_sources_that_are_no_list_of_records_are_refused(tmp_path):
+    splits = DatasetDict(train=Dataset.from_list([CHAT]), test=Dataset.from_list([CHAT]))
+    with pytest.raises(TypeError, match=r"a mapping with train, test; choose a split, such as"):
+        read_conversations(splits)
+    with pytest.raises(TypeError, match="source must be a file or a list of dicts, got 3"):
+        read_conversations(3)
+    with pytest.raises(ValueError, match=r"must be a \.json or a \.jsonl file"):
+        read_conversations(tmp_path / "a.csv")
+    with pytest.raises(FileNotFoundError):
+        read_conversations(tmp_path / "a.json")
+    with pytest.raises(ValueError, match=r"format must be one of .*, got 'chatml'"):
+        read_conversations([], format="chatml")
+
+
+def test_no_records_are_no_conversations():
+    result = read_conversations([])
+    assert result.conversations == () and str(result.report) == "0 records: 0 kept, 0 problems"
+
+
+def test_conversations_read_twice_are_equal():
+    assert read_conversations([CHAT]).conversations == (Conversation(RHYME, "record 0"),)
