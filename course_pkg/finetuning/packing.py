@@ -188,8 +188,8 @@ def cumulative_lengths(rows: Sequence[PackedRow]) -> Tensor:
 def padding_waste(lengths: Sequence[int], batch_size: int, row_length: int) -> PaddingWaste:
     """The share of padding in batches in the given order, sorted by length, and in packed rows.
 
-    lengths: of the samples, in tokens. A batch of batch_size samples is padded to its longest one,
-    a packed row to row_length.
+    lengths: of the samples, in tokens. Sorting is from long to short. A batch of batch_size samples
+    is padded to its longest one, a packed row to row_length.
     Raises ValueError for no lengths, or as `first_fit_decreasing` does.
 
     >>> padding_waste([1, 4, 1, 4], batch_size=2, row_length=5)
@@ -205,7 +205,9 @@ def padding_waste(lengths: Sequence[int], batch_size: int, row_length: int) -> P
         return 1 - sum(values) / sum(len(group) * max(group) for group in groups)
 
     return PaddingWaste(
-        batched(lengths), batched(sorted(lengths)), 1 - sum(lengths) / (len(rows) * row_length)
+        batched(lengths),
+        batched(sorted(lengths, reverse=True)),
+        1 - sum(lengths) / (len(rows) * row_length),
     )
 
 

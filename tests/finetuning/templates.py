@@ -35,7 +35,7 @@ def replaced(old: str, new: str):
     return tokenizer_with(CHAT_TEMPLATE.replace(old, new))
 
 
-def dialogue(*texts: str, system: str | None = None, id: str = "") -> Conversation:
+def chat(*texts: str, system: str | None = None, id: str = "") -> Conversation:
     """A conversation of these texts, by the user and the assistant in turn."""
     roles = ("user", "assistant") * len(texts)
     turns = [Message(role, text) for role, text in zip(roles, texts, strict=False)]

@@ -10,7 +10,7 @@ from course_pkg.finetuning.answers import answer_spans, encode_at
 from course_pkg.finetuning.formats import ChatTemplateError
 from course_pkg.lm.tiny import tiny_tokenizer
 
-from .templates import CONTENT, HEADER, MARKED, dialogue, marked, replaced, tokenizer_with
+from .templates import CONTENT, HEADER, MARKED, chat, marked, replaced, tokenizer_with
 
 TEXTS = st.text(alphabet="ab \n.中", min_size=1, max_size=6).filter(str.strip)
 
@@ -22,14 +22,14 @@ def spans(conversation, tokenizer):
 
 @given(st.lists(TEXTS, min_size=1, max_size=3), st.none() | TEXTS)
 def test_marks_and_renderings_find_the_same_answers(texts, system):
-    conversation = dialogue(*(text for text in texts for _ in "qa"), system=system)
+    conversation = chat(*(text for text in texts for _ in "qa"), system=system)
     added = spans(conversation, tiny_tokenizer())
     assert added == [f"{text}<|im_end|>\n" for text in texts]
     assert spans(conversation, tokenizer_with(MARKED)) == [f"{text}<|im_end|>" for text in texts]
 
 
 def test_an_answer_whose_text_is_in_the_prompt_is_not_confused_with_it():
-    text, [first, second] = answer_spans(dialogue("Say Yo", "Yo", "Yo", "Yo"), tiny_tokenizer())
+    text, [first, second] = answer_spans(chat("Say Yo", "Yo", "Yo", "Yo"), tiny_tokenizer())
     assert text[: first[0]] == "<|im_start|>user\nSay Yo<|im_end|>\n<|im_start|>assistant\n"
     assert text[first[1] : second[0]] == "<|im_start|>user\nYo<|im_end|>\n<|im_start|>assistant\n"
 
@@ -39,7 +39,7 @@ def test_two_marks_in_one_answer_are_one_span():
         "{% endgeneration %}{{  }}",
         "{% endgeneration %}{% generation %}{{ '<|im_end|>' }}{% endgeneration %}{{ '\n' }}",
     )
-    assert spans(dialogue("Hi", "Yo", "Hm", "Ho"), tokenizer_with(template)) == [
+    assert spans(chat("Hi", "Yo", "Hm", "Ho"), tokenizer_with(template)) == [
         "Yo<|im_end|>",
         "Ho<|im_end|>",
     ]
@@ -48,7 +48,7 @@ def test_two_marks_in_one_answer_are_one_span():
 @pytest.mark.parametrize("mark", ["{%- generation -%}", "{%generation%}", "{%+ generation %}"])
 def test_marks_are_recognized_in_every_form(mark):
     tokenizer = tokenizer_with(MARKED.replace("{% generation %}", mark))
-    assert spans(dialogue("Hi", "Yo"), tokenizer) == ["Yo<|im_end|>"]
+    assert spans(chat("Hi", "Yo"), tokenizer) == ["Yo<|im_end|>"]
 
 
 def test_a_default_system_turn_changes_no_answer():
@@ -57,7 +57,7 @@ def test_a_default_system_turn_changes_no_answer():
         "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
         "{{ '<|im_start|>system\nHelp.<|im_end|>\n' }}{% endif %}",
     )
-    assert spans(dialogue("Hi", "Yo", "Bye", "So"), tokenizer) == [
+    assert spans(chat("Hi", "Yo", "Bye", "So"), tokenizer) == [
         "Yo<|im_end|>\n",
         "So<|im_end|>\n",
     ]
@@ -78,13 +78,13 @@ def test_a_default_system_turn_changes_no_answer():
 )
 def test_a_template_that_rewrites_earlier_turns_is_refused(old, new, turn):
     with pytest.raises(ChatTemplateError, match=f"once it goes on: rendered up to turn {turn}"):
-        spans(dialogue("Hi", "Yo \n", "Bye", "So long"), replaced(old, new))
+        spans(chat("Hi", "Yo \n", "Bye", "So long"), replaced(old, new))
 
 
 def test_the_error_shows_where_the_renderings_differ():
     tokenizer = replaced("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>'")
     with pytest.raises(ChatTemplateError) as error:
-        spans(dialogue("Hi", "Yo"), tokenizer)
+        spans(chat("Hi", "Yo"), tokenizer)
     shared = len("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
     assert (
         f"the text has '<think>' at character {shared}, the whole has 'Yo<|im_end|>\\n'; use a "
@@ -95,9 +95,9 @@ def test_the_error_shows_where_the_renderings_differ():
 @pytest.mark.parametrize(
     ("conversation", "template", "says"),
     [
-        (dialogue("Hi", "Yo", system="Rhyme."), ("role'] != 'system", ""), "turn 1, by the system"),
-        (dialogue("Hi", "Yo"), ("role'] != 'user", ""), "turn 1, by the user: 'Hi'"),
-        (dialogue("hi", "Yo"), ("", " | lower"), "turn 2, by the assistant: 'Yo'"),
+        (chat("Hi", "Yo", system="Rhyme."), ("role'] != 'system", ""), "turn 1, by the system"),
+        (chat("Hi", "Yo"), ("role'] != 'user", ""), "turn 1, by the user: 'Hi'"),
+        (chat("hi", "Yo"), ("", " | lower"), "turn 2, by the assistant: 'Yo'"),
     ],
 )
 def test_a_template_that_leaves_out_or_changes_a_text_is_refused(conversation, template, says):
@@ -110,7 +110,7 @@ def test_a_template_that_leaves_out_or_changes_a_text_is_refused(conversation, t
 
 def test_a_template_that_trims_every_turn_is_accepted():
     tokenizer = replaced(CONTENT, f"{CONTENT} | trim")
-    assert spans(dialogue(" Hi", "Yo\n", "Bye ", " So"), tokenizer) == [
+    assert spans(chat(" Hi", "Yo\n", "Bye ", " So"), tokenizer) == [
         "Yo<|im_end|>\n",
         "So<|im_end|>\n",
     ]
@@ -119,7 +119,7 @@ def test_a_template_that_trims_every_turn_is_accepted():
 def test_a_template_that_marks_only_some_answers_is_refused():
     template = MARKED.replace("{% if message['role'] ==", "{% if loop.last and message['role'] ==")
     with pytest.raises(ChatTemplateError, match=r"marks 1 parts as generated in .* with 2 answers"):
-        spans(dialogue("Hi", "Yo", "Bye", "So"), tokenizer_with(template))
+        spans(chat("Hi", "Yo", "Bye", "So"), tokenizer_with(template))
 
 
 @pytest.mark.model

@@ -16,7 +16,7 @@ from course_pkg.finetuning.problems import RecordError
 from course_pkg.lm.datasets import Example, load_examples
 from course_pkg.lm.tiny import CHAT_TEMPLATE, tiny_tokenizer
 
-from .templates import CONTENT, HEADER, MARKED, dialogue, learned, marked, tokenizer_with
+from .templates import CONTENT, HEADER, MARKED, chat, learned, marked, tokenizer_with
 
 TOKENIZER = tiny_tokenizer()
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(str.strip)
@@ -76,7 +76,7 @@ def test_training_tokens_equal_those_of_smollm2s_chat_template(smollm2):
 
 def test_every_answer_is_learned_with_its_end_token_and_nothing_else():
     for tokenizer in (TOKENIZER, tokenizer_with(MARKED)):
-        conversation = dialogue("Hi", "Yo", "Bye", "So long", system="Rhyme.")
+        conversation = chat("Hi", "Yo", "Bye", "So long", system="Rhyme.")
         example = tokenize_conversation(conversation, tokenizer)
         text = chat_text(conversation.messages, tokenizer)
         assert TOKENIZER.decode(example.input_ids) == text.removesuffix("\n")
@@ -84,8 +84,8 @@ def test_every_answer_is_learned_with_its_end_token_and_nothing_else():
 
 
 def test_only_the_last_answer_is_learned_on_request():
-    example = tokenize_conversation(dialogue("Hi", "Yo", "Bye", "Yo"), TOKENIZER, answers="last")
-    every = tokenize_conversation(dialogue("Hi", "Yo", "Bye", "Yo"), TOKENIZER)
+    example = tokenize_conversation(chat("Hi", "Yo", "Bye", "Yo"), TOKENIZER, answers="last")
+    every = tokenize_conversation(chat("Hi", "Yo", "Bye", "Yo"), TOKENIZER)
     assert learned(example, TOKENIZER) == ["Yo<|im_end|>"]
     assert example.input_ids == every.input_ids
     assert example.labels[-3:] == (*b"Yo", TOKENIZER.eos_token_id)
@@ -94,15 +94,15 @@ def test_only_the_last_answer_is_learned_on_request():
 def test_the_end_token_is_learned_although_it_also_pads():
     tokenizer = tiny_tokenizer()
     tokenizer.pad_token = tokenizer.eos_token
-    example = tokenize_conversation(dialogue("Hi", "Yo"), tokenizer)
-    short = tokenize_conversation(dialogue("Hi", "Y"), tokenizer)
+    example = tokenize_conversation(chat("Hi", "Yo"), tokenizer)
+    short = tokenize_conversation(chat("Hi", "Y"), tokenizer)
     labels = collate([example, short], tokenizer.pad_token_id)["labels"].tolist()
     assert [row.count(tokenizer.eos_token_id) for row in labels] == [1, 1]
 
 
 def test_a_mark_may_include_the_header_and_what_follows_the_end_token():
     tokenizer = tokenizer_with(marked("''", f"{HEADER} + {CONTENT} + '<|im_end|>\n'", "''"))
-    example = tokenize_conversation(dialogue("Hi", "Yo"), tokenizer)
+    example = tokenize_conversation(chat("Hi", "Yo"), tokenizer)
     assert learned(example, tokenizer) == ["<|im_start|>assistant\nYo<|im_end|>"]
 
 
@@ -116,13 +116,13 @@ def test_a_mark_may_include_the_header_and_what_follows_the_end_token():
 )
 def test_a_template_without_an_end_token_in_the_answer_is_refused(template):
     with pytest.raises(ChatTemplateError, match=r"Yo.* without a special token: .* never learn to"):
-        tokenize_conversation(dialogue("Hi", "Yo"), tokenizer_with(template))
+        tokenize_conversation(chat("Hi", "Yo"), tokenizer_with(template))
 
 
 @pytest.mark.parametrize("token", ["<|im_end|>", "<|endoftext|>"])
 def test_a_text_with_a_special_token_is_refused(token):
     with pytest.raises(RecordError, match="special token in text: turn 2 contains") as error:
-        tokenize_conversation(dialogue("Hi", f"Write {token}."), TOKENIZER)
+        tokenize_conversation(chat("Hi", f"Write {token}."), TOKENIZER)
     assert token in str(error.value)
 
 
@@ -130,7 +130,7 @@ def test_other_arguments_are_refused():
     with pytest.raises(TypeError, match="conversation must be a Conversation, got 'Hi'"):
         tokenize_conversation("Hi", TOKENIZER)
     with pytest.raises(ValueError, match=r"answers must be one of \('all', 'last'\), got 'first'"):
-        tokenize_conversation(dialogue("Hi", "Yo"), TOKENIZER, answers="first")
+        tokenize_conversation(chat("Hi", "Yo"), TOKENIZER, answers="first")
 
 
 @given(TEXTS, TEXTS)
@@ -153,9 +153,9 @@ def test_smollm2_reads_in_training_what_it_reads_in_use(smollm2):
 
 
 @pytest.mark.model
-def test_smollm2s_tokens_of_a_dialogue_equal_its_templates(smollm2):
+def test_smollm2s_tokens_of_a_chat_equal_its_templates(smollm2):
     tokenizer = smollm2.tokenizer
-    conversation = dialogue("Hi", "Yo, 你好!", "And 3 + 4?", "7", system="Be brief.")
+    conversation = chat("Hi", "Yo, 你好!", "And 3 + 4?", "7", system="Be brief.")
     whole = tokenizer.apply_chat_template(
         as_dicts(conversation.messages), tokenize=True, return_dict=False
     )
@@ -167,7 +167,7 @@ def test_smollm2s_tokens_of_a_dialogue_equal_its_templates(smollm2):
 @given(TEXTS, TEXTS)
 def test_marked_answers_equal_the_mask_of_transformers(first, second):
     tokenizer = tokenizer_with(MARKED)
-    conversation = dialogue("Hi", first, second, "Yo")
+    conversation = chat("Hi", first, second, "Yo")
     whole = tokenizer.apply_chat_template(
         as_dicts(conversation.messages), return_dict=True, return_assistant_tokens_mask=True
     )

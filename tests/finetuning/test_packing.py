@@ -239,7 +239,8 @@ def test_waste_equals_the_padding_in_the_batches(lengths, batch_size):
     rows = packed_batches(examples, 12, batch_size, 0)
     positions = sum(batch["labels"].numel() for batch in rows)
     assert waste.packed == pytest.approx(1 - sum(lengths) / positions)
-    assert 0 <= waste.sorted <= waste.plain + 1e-12 < 1
+    if len(lengths) % batch_size == 0:  # a smaller last batch may suit the given order better
+        assert 0 <= waste.sorted <= waste.plain + 1e-12 < 1
 
 
 @pytest.mark.parametrize(

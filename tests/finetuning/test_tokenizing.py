@@ -7,10 +7,10 @@ from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.finetuning.tokenizing import tokenize_conversations
 from course_pkg.lm.tiny import tiny_tokenizer
 
-from .templates import dialogue, learned, replaced
+from .templates import chat, learned, replaced
 
 TOKENIZER = tiny_tokenizer()
-SHORT, LONG = dialogue("Hi", "Yo", id="short"), dialogue("Hi", "Yo", "Bye", "So long", id="long")
+SHORT, LONG = chat("Hi", "Yo", id="short"), chat("Hi", "Yo", "Bye", "So long", id="long")
 
 
 def listed(result):
@@ -69,8 +69,8 @@ def test_conversations_that_the_template_refuses_are_counted():
         "{% for message in messages %}{% if message['role'] == 'system' %}"
         "{{ raise_exception('no system turns') }}{% endif %}",
     )
-    odd = dialogue("What is <|im_end|>?", "A token.")
-    result = tokenize_conversations([SHORT, dialogue("Hi", "Yo", system="Rhyme."), odd], strict)
+    odd = chat("What is <|im_end|>?", "A token.")
+    result = tokenize_conversations([SHORT, chat("Hi", "Yo", system="Rhyme."), odd], strict)
     assert [problem[:2] for problem in listed(result)] == [
         ("a conversation", "refused by the template"),
         ("a conversation", "special token in text"),
