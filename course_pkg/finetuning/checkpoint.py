@@ -7,18 +7,19 @@ Chapter: adapters/lora-training.
 
 import os
 import pickle
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.files import atomic_file
 from course_pkg.finetuning.callback import Callback
 from course_pkg.finetuning.history import History
+from course_pkg.finetuning.optimization import Optimization
 
 FORMAT = 1
+FREE = ("progress", "checkpoint_every")  # settings that a resumed run may change
 
 
 def check_path(path: str | os.PathLike) -> None:
@@ -41,28 +42,23 @@ def check_path(path: str | os.PathLike) -> None:
 
 def save_checkpoint(
     path: str | os.PathLike,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
+    optimization: Optimization,
     history: History,
-    settings: dict,
-    callback_state: dict[str, Any] | None = None,
+    callback: Callback | None = None,
 ) -> None:
     """Write trainable weights, optimizer, gradient scale, random states and history, atomically.
 
-    settings: values that a resumed run must share. callback_state: None without a callback.
-    After a crash, the previous file is intact.
+    Whenever the process is killed, the file is the one before or the new one, never a part.
     """
     state = {
         "format": FORMAT,
-        "settings": settings,
-        "weights": {name: p.detach().cpu() for name, p in trainable_parameters(model).items()},
-        "optimizer": optimizer.state_dict(),
-        "scaler": scaler.state_dict(),
+        "settings": _settings(optimization),
+        "weights": {name: p.detach().cpu() for name, p in optimization.parameters.items()},
+        **optimization.state_dict(),
         "rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         "history": history.to_json(),
-        "callback": callback_state,
+        "callback": None if callback is None else callback.state_dict(),
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,19 +67,24 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: str | os.PathLike,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
-    settings: dict,
-    callback: Callback | None = None,
+    path: str | os.PathLike, optimization: Optimization, callback: Callback | None = None
 ) -> History:
     """Restore model, optimizer, scaler, random states and callback; return the history.
 
     Raises FileNotFoundError if there is no file, and ValueError if it is damaged or has other
     settings, trainable parameters or callback than this run. Nothing changes in these cases.
     """
-    path = Path(path)
+    state = _read(Path(path), optimization, callback)
+    _restore(state, optimization, callback)
+    optimization.load_state_dict(state)
+    torch.set_rng_state(state["rng"])
+    if len(state["cuda_rng"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda_rng"])
+    return History.from_json(state["history"])
+
+
+def _read(path: Path, optimization: Optimization, callback: Callback | None) -> dict[str, Any]:
+    """The content of a checkpoint of a run with the same settings, parameters and callback."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}")
     try:
@@ -96,12 +97,12 @@ def load_checkpoint(
         raise ValueError(
             f"{path} is damaged or not a checkpoint: use a file that train(checkpoint=...) wrote"
         ) from error
+    settings = _settings(optimization)
     changed = [key for key, value in settings.items() if state["settings"].get(key) != value]
     if changed:
         was = ", ".join(f"{k}={state['settings'].get(k)!r}, now {settings[k]!r}" for k in changed)
         raise ValueError(f"{path} is from a run with different settings: {was}")
-    parameters = trainable_parameters(model)
-    saved = state["weights"]
+    parameters, saved = optimization.parameters, state["weights"]
     different = sorted(parameters.keys() ^ saved.keys())
     different += [n for n in parameters if n in saved and parameters[n].shape != saved[n].shape]
     if different:
@@ -112,14 +113,19 @@ def load_checkpoint(
     if (state.get("callback") is None) is not (callback is None):
         had = "no callback" if callback is not None else "a callback"
         raise ValueError(f"{path} is from a run with {had}; resume it in the same way")
+    return state
+
+
+def _restore(state: dict[str, Any], optimization: Optimization, callback: Callback | None) -> None:
+    """Restore the weights, and the callback's state."""
     with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(saved[name])
+        for name, parameter in optimization.parameters.items():
+            parameter.copy_(state["weights"][name])
     if callback is not None:
         callback.load_state_dict(state["callback"])
-    optimizer.load_state_dict(state["optimizer"])
-    scaler.load_state_dict(state["scaler"])
-    torch.set_rng_state(state["rng"])
-    if len(state["cuda_rng"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda_rng"])
-    return History.from_json(state["history"])
+
+
+def _settings(optimization: Optimization) -> dict[str, Any]:
+    """The settings that a resumed run must share."""
+    settings = asdict(optimization.config)
+    return {name: value for name, value in settings.items() if name not in FREE}
