@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,6 +55,22 @@ def atomic_file(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Delete the new files of `atomic_file` that killed processes left beside a path.
+
+    Call it only while no process writes the path.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, ".a.0123456789abcdef.part").write_bytes(b"par")
+    ...     remove_unfinished(Path(folder, "a"))
+    ...     list(Path(folder).iterdir())
+    []
+    """
+    for left in path.parent.glob(f".{escape(path.name[:100])}.{'[0-9a-f]' * 16}.part"):
+        left.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes | str, mode: int | None = None) -> None:

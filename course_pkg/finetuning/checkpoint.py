@@ -13,17 +13,20 @@ from typing import Any
 
 import torch
 
-from course_pkg.files import atomic_file
+from course_pkg.files import atomic_file, remove_unfinished
 from course_pkg.finetuning.callback import Callback
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.optimization import Optimization
 
 FORMAT = 1
-FREE = ("progress", "checkpoint_every")  # settings that a resumed run may change
+# Settings that a resumed run may change.
+FREE = ("progress", "checkpoint_every", "patience", "min_improvement")
 
 
 def check_path(path: str | os.PathLike) -> None:
     """Make the folder of a new checkpoint; raise OSError now, not after the steps, if that fails.
+
+    What a killed run left of an unfinished checkpoint is removed.
 
     >>> check_path("/")
     Traceback (most recent call last):
@@ -38,6 +41,7 @@ def check_path(path: str | os.PathLike) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"the folder of the checkpoint {path} is not writable: give another")
+    remove_unfinished(path)
 
 
 def save_checkpoint(
@@ -81,6 +85,21 @@ def load_checkpoint(
     if len(state["cuda_rng"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda_rng"])
     return History.from_json(state["history"])
+
+
+def saved_step(
+    path: str | os.PathLike, optimization: Optimization, callback: Callback | None = None
+) -> int:
+    """The last step of the run that wrote a checkpoint. Raises as `load_checkpoint` does."""
+    state = _read(Path(path), optimization, callback)
+    return History.from_json(state["history"]).steps[-1].step
+
+
+def restore_weights(
+    path: str | os.PathLike, optimization: Optimization, callback: Callback | None = None
+) -> None:
+    """Restore the weights and the callback's state alone. Raises as `load_checkpoint` does."""
+    _restore(_read(Path(path), optimization, callback), optimization, callback)
 
 
 def _read(path: Path, optimization: Optimization, callback: Callback | None) -> dict[str, Any]:

@@ -11,17 +11,20 @@ from course_pkg.metrics.arguments import require_integer, require_number
 
 Schedule = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-COUNTS = ("steps", "accumulation", "warmup_steps", "seed", "evaluate_every", "checkpoint_every")
+COUNTS = ("steps", "accumulation", "warmup_steps", "seed", "evaluate_every", "checkpoint_every",
+          "patience")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The settings of a run; a resumed run must have the same.
+    """The settings of a run; a resumed run must have the same, but for those marked with *.
 
     steps: optimizer steps; accumulation: batches per step. warmup_steps, then schedule: see
     `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
     precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU. seed: for order and dropout.
-    evaluate_every, checkpoint_every: in steps; 0 means only after the last step.
+    evaluate_every, checkpoint_every*: in steps; 0 means only after the last step.
+    patience*: stop after so many evaluations without improvement; 0 means never. min_improvement*:
+    by how much a value must be lower to count as one. progress*: show a bar.
     Raises ValueError for a setting out of range, TypeError for one that is not a number.
 
     >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule
@@ -40,11 +43,14 @@ class TrainConfig:
     shuffle: bool = True
     evaluate_every: int = 0
     checkpoint_every: int = 0
+    patience: int = 0
+    min_improvement: float = 0.0
     progress: bool = True
 
     def __post_init__(self) -> None:
         bounds = {"steps": 1, "accumulation": 1, "warmup_steps": 0, "weight_decay": 0}
         bounds |= {"learning_rate": 0, "evaluate_every": 0, "checkpoint_every": 0}
+        bounds |= {"patience": 0, "min_improvement": 0}
         for name, least in bounds.items():
             if not least <= require_number(getattr(self, name), name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
@@ -52,6 +58,11 @@ class TrainConfig:
             require_integer(getattr(self, name), name, bounds.get(name, 0))
         if not require_number(self.max_grad_norm, "max_grad_norm") > 0:
             raise ValueError(f"max_grad_norm must be above 0 (or inf), got {self.max_grad_norm}")
+        if self.patience and not self.evaluate_every:
+            raise ValueError(
+                f"patience={self.patience} counts evaluations, and without evaluate_every there is "
+                "only one, after the last step; set evaluate_every to a number of steps"
+            )
         for name, choices in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")

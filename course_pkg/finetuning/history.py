@@ -5,6 +5,7 @@ Chapter: adapters/lora-training.
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,19 @@ class Evaluation:
     value: float
 
 
+def best_of(evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """The evaluation with the lowest value; NaN never is. None if there is none.
+
+    >>> best_of([Evaluation(10, 1.5), Evaluation(20, 1.2), Evaluation(30, 1.2)])
+    Evaluation(step=20, value=1.2)
+    """
+    numbers = [evaluation for evaluation in evaluations if not math.isnan(evaluation.value)]
+    return min(numbers, key=lambda evaluation: evaluation.value, default=None)
+
+
 @dataclass(frozen=True)
 class History:
-    """The record of a training run.
+    """The record of a training run; stopped_early: it ran out of patience before its last step.
 
     >>> history = History((StepRecord(1, 2.5, 1e-4, 0.7, 128, 0.2),), (Evaluation(1, 2.4),))
     >>> history.losses
@@ -48,6 +59,7 @@ class History:
 
     steps: tuple[StepRecord, ...] = field(default=())
     evaluations: tuple[Evaluation, ...] = field(default=())
+    stopped_early: bool = False
 
     @property
     def losses(self) -> list[float]:
@@ -61,6 +73,11 @@ class History:
             return math.nan
         return sum(r.tokens for r in self.steps) / sum(r.seconds for r in self.steps)
 
+    @property
+    def best(self) -> Evaluation | None:
+        """The evaluation with the lowest value, the first of them if several have it."""
+        return best_of(self.evaluations)
+
     def to_json(self) -> str:
         """The whole record as one JSON text."""
         return json.dumps(asdict(self))
@@ -71,13 +88,15 @@ class History:
         try:
             raw = json.loads(text)
             steps = tuple(StepRecord(**record) for record in raw["steps"])
-            return cls(steps, tuple(Evaluation(**record) for record in raw["evaluations"]))
+            evaluations = tuple(Evaluation(**record) for record in raw["evaluations"])
+            return cls(steps, evaluations, raw.get("stopped_early", False))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the text is not a training history: {error!r}") from error
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the training loss and the evaluations against the step; return the axes.
 
+        Marked are the best evaluation, if it isn't the last, and the end of a run stopped early.
         Raises ValueError if nothing was recorded.
         """
         if not self.steps:
@@ -90,6 +109,12 @@ class History:
         if self.evaluations:
             points = zip(*((e.step, e.value) for e in self.evaluations), strict=True)
             ax.plot(*points, "s--", color="#D55E00", markersize=5, label="evaluation")
+            if self.best not in (None, self.evaluations[-1]):
+                label = f"best: step {self.best.step}"
+                ax.plot(self.best.step, self.best.value, "*", color="black", ms=11, label=label)
+        if self.stopped_early:
+            end = self.steps[-1].step
+            ax.axvline(end, color="gray", linestyle=":", label=f"stopped at step {end}")
         ax.set_xlabel("step")
         ax.set_ylabel("loss (nats per token)")
         ax.legend()

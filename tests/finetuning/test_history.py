@@ -46,3 +46,20 @@ def test_the_plot_shows_both_curves_on_the_axes_it_is_given():
 
 def test_without_evaluations_there_is_one_curve():
     assert len(History(HISTORY.steps).plot().lines) == 1
+
+
+def test_the_plot_marks_the_best_evaluation_and_an_early_stop():
+    worse = Evaluation(4, 1.9)
+    last = StepRecord(4, 0.9, 1e-3, 0.5, 100, 0.25)
+    history = History((*HISTORY.steps, last), (*HISTORY.evaluations, worse), stopped_early=True)
+    assert history.best == Evaluation(3, 1.2)
+    assert History.from_json(history.to_json()) == history
+    star, end = history.plot().lines[2:]
+    assert (list(star.get_xdata()), list(star.get_ydata())) == ([3], [1.2])
+    assert list(end.get_xdata()) == [4, 4]
+    assert (star.get_label(), end.get_label()) == ("best: step 3", "stopped at step 4")
+    assert len(HISTORY.plot().lines) == 2, "nothing is marked if the last evaluation is the best"
+
+
+def test_a_record_from_before_early_stopping_is_read():
+    assert History.from_json('{"steps": [], "evaluations": []}') == History()

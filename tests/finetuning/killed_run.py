@@ -1,0 +1,123 @@
+"""A training run that dies while it writes its checkpoints: python killed_run.py FOLDER STRIDE.
+
+The Python lines of the writing are counted. For every STRIDE-th of them, a process trains in a
+folder of its own until it kills itself at this line; another one resumes there, or starts again if
+the first one has not finished a checkpoint. `results.pt` has what each of the latter returned,
+first that of an uninterrupted run.
+"""
+
+import os
+import pickle
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from course_pkg.adapters.injection import inject, trainable_parameters
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.evaluation import mean_loss
+from course_pkg.finetuning.trainer import train
+from course_pkg.lm.load import load
+
+WRITING = ("finetuning/checkpoint.py", "course_pkg/files.py", "torch/serialization.py:_save")
+CONFIG = TrainConfig(  # step 2 is the best, and step 3 the last
+    steps=5, learning_rate=0.3, evaluate_every=1, checkpoint_every=1, patience=1, progress=False
+)
+
+
+def data():
+    """Three batches to train on, and one for evaluation."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(97, 123, (4, 2, 9), generator=generator)
+    return [{"input_ids": each, "labels": each} for each in tokens]
+
+
+def run(folder):
+    """Train in a folder, from its last checkpoint if there is one; return what came out."""
+    model = load("tiny").model
+    inject(model, LoRAConfig(rank=2, target_modules=["q_proj"], dropout=0.1))
+    *batches, held_out = data()
+    last, best = folder / "last.pt", folder / "best.pt"
+    history = train(
+        model,
+        batches,
+        CONFIG,
+        evaluate=lambda model: mean_loss(model, [held_out]),
+        checkpoint=last,
+        best_checkpoint=best,
+        restore_best=True,
+        resume_from=last if last.exists() else None,
+    )
+    files = {path.name: torch.load(path)["weights"] for path in (last, best)}
+    return {
+        "losses": history.losses,
+        "evaluations": [(e.step, e.value) for e in history.evaluations],
+        "stopped_early": history.stopped_early,
+        "best": history.best.step,
+        "weights": {name: p.detach() for name, p in trainable_parameters(model).items()},
+        "files": files,
+        "names": sorted(path.name for path in folder.iterdir()),
+    }
+
+
+class Lines:
+    """Counts the lines of the writing, and kills the process at one of them."""
+
+    def __init__(self, last=None):
+        self.count, self.last = 0, last
+
+    def __call__(self, frame, event, argument):
+        place = frame.f_code.co_filename
+        if not (place.endswith(WRITING) or f"{place}:{frame.f_code.co_name}".endswith(WRITING)):
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count == self.last:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+
+def in_process(work):
+    """Call a function in a forked process, and return its result; None if it was killed."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(reading)
+        with open(writing, "wb") as file:
+            pickle.dump(work(), file)
+            file.flush()
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        content = file.read()
+    _, status = os.waitpid(child, 0)
+    assert content or os.WTERMSIG(status) == signal.SIGKILL, "the run failed"
+    return pickle.loads(content) if content else None
+
+
+def traced(folder, last=None):
+    """Train while lines are counted; return their number."""
+    lines = Lines(last)
+    sys.settrace(lines)
+    run(folder)
+    return lines.count
+
+
+def main(folder, stride):
+    """Kill and resume runs, and write what came out."""
+    for name in ("whole", "counted"):
+        (folder / name).mkdir()
+    results = [in_process(lambda: run(folder / "whole"))]
+    total = in_process(lambda: traced(folder / "counted"))
+    for moment in range(1, total, stride):
+        place = folder / str(moment)
+        place.mkdir()
+        assert in_process(lambda place=place, moment=moment: traced(place, moment)) is None
+        left = [path.name for path in place.iterdir()]
+        results.append(in_process(lambda place=place: run(place)) | {"left": left})
+    torch.save({"lines": total, "results": results}, folder / "results.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
