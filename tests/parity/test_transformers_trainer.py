@@ -1,0 +1,178 @@
+"""Our training loop compared with transformers' Trainer: same batches, losses and weights."""
+
+import copy
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import Trainer, TrainingArguments, get_scheduler
+
+from course_pkg.adapters.injection import adapter_layers, inject
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.finetuning.config import TrainConfig, learning_rate_at
+from course_pkg.finetuning.trainer import count_targets, train
+
+from .small_models import error, llama
+
+STEPS, PEAK = 10, 1e-2
+
+
+def make_batches(count=7):
+    """Batches whose answers have very different lengths."""
+    generator = torch.Generator().manual_seed(0)
+    batches = []
+    for number in range(count):
+        tokens = torch.randint(1, 32, (2, 6 + 3 * number), generator=generator)
+        labels = tokens.clone()
+        labels[:, : 4 + number] = -100
+        labels[0, 5 + number :] = -100  # one target: a short answer, then padding
+        batches.append({"input_ids": tokens, "labels": labels})
+    return batches
+
+
+def settings(**changes):
+    fixed = {"steps": STEPS, "learning_rate": PEAK, "warmup_steps": 3, "shuffle": False}
+    return TrainConfig(**fixed | {"progress": False} | changes)
+
+
+class Recorder(Trainer):
+    """A Trainer that takes ready batches in their order, and keeps each step's loss."""
+
+    def __init__(self, model, batches, config, folder):
+        arguments = TrainingArguments(
+            output_dir=folder,
+            max_steps=config.steps,
+            learning_rate=config.learning_rate,
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=config.accumulation,
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+            train_sampling_strategy="sequential",
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        optimizer = torch.optim.AdamW(
+            [p for p in model.parameters() if p.requires_grad],
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda done: learning_rate_at(done + 1, config) / config.learning_rate
+        )
+        super().__init__(
+            model,
+            arguments,
+            data_collator=lambda examples: examples[0],
+            train_dataset=batches,
+            optimizers=(optimizer, schedule),
+        )
+
+    def run(self):
+        """Train; return the loss, the norm and the rate of each step."""
+        self.train()
+        logged = [entry for entry in self.state.log_history if "loss" in entry]
+        return tuple(
+            [entry[key] for entry in logged] for key in ("loss", "grad_norm", "learning_rate")
+        )
+
+
+def recorded(history):
+    keys = ("loss", "grad_norm", "learning_rate")
+    return tuple([getattr(record, key) for record in history.steps] for key in keys)
+
+
+def assert_same(ours, theirs):
+    losses, norms, rates = zip(ours, theirs, strict=True)
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
+    assert rates[0] == pytest.approx(rates[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("accumulation", [1, 7])
+def test_ten_steps_of_full_fine_tuning_equal_trainers(tmp_path, schedule, accumulation):
+    ours, theirs = llama(), llama()
+    config = settings(schedule=schedule, accumulation=accumulation)
+    mine = recorded(train(ours, make_batches(), config))
+    assert_same(mine, Recorder(theirs, make_batches(), config, tmp_path).run())
+    assert mine[0][-1] < mine[0][0] - 0.1
+    for name, parameter in ours.named_parameters():
+        assert error(parameter, theirs.get_parameter(name)) < 1e-3, name
+
+
+def test_ten_steps_of_our_lora_equal_trainers_with_pefts(tmp_path):
+    ours, config = llama(), settings()
+    peft_model = get_peft_model(
+        llama(), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.0)
+    )
+    inject(ours, LoRAConfig(rank=4, alpha=8))
+    layers = {
+        name: (layer, peft_model.base_model.model.get_submodule(name))
+        for name, layer in adapter_layers(ours).items()
+    }
+    with torch.no_grad():
+        for layer, other in layers.values():
+            other.lora_A["default"].weight.copy_(layer.lora_A["default"])
+    mixed = copy.deepcopy(ours)
+    mine = recorded(train(ours, make_batches(), config))
+    assert_same(mine, Recorder(peft_model, make_batches(), config, tmp_path).run())
+    assert_same(mine, Recorder(mixed, make_batches(), config, tmp_path).run())
+    for layer, other in layers.values():
+        assert error(layer.lora_B["default"], other.lora_B["default"].weight) < 1e-3
+
+
+def test_trainer_and_we_weight_tokens_where_a_mean_of_means_is_wrong(tmp_path):
+    """Accumulating seven batches equals one large batch; older Trainers took the mean of means.
+
+    With `model_accepts_loss_kwargs = False`, Trainer still does: it divides each batch's mean by
+    the number of batches.
+    """
+    batches, config = make_batches(), settings(steps=1, accumulation=7)
+    counts = [count_targets(batch, shifted=True) for batch in batches]
+    assert max(counts) >= 5 * min(counts)
+    longest = max(batch["labels"].shape[1] for batch in batches)
+
+    def padded(name, value):
+        rows = [row for batch in batches for row in batch[name]]
+        return torch.stack([torch.cat([r, r.new_full((longest - len(r),), value)]) for r in rows])
+
+    large = {"input_ids": padded("input_ids", 0), "labels": padded("labels", -100)}
+    (expected,), (norm,), _ = recorded(train(llama(), [large], settings(steps=1)))
+    assert sum(counts) == count_targets(large, shifted=True)
+    ours = recorded(train(llama(), batches, config))
+    fixed = Recorder(llama(), batches, config, tmp_path)
+    older = Recorder(llama(), batches, config, tmp_path)
+    older.model_accepts_loss_kwargs = False
+    for losses, norms, _ in (ours, fixed.run()):
+        assert losses == pytest.approx([expected], abs=1e-5)
+        assert norms == pytest.approx([norm], rel=1e-4)
+    (loss,), (wrong,), _ = older.run()
+    assert abs(loss - expected) > 1e-3 and abs(wrong / norm - 1) > 0.1
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_our_schedule_is_theirs_without_its_first_step(schedule, warmup):
+    """With warm-up, transformers' first step has a rate of 0, so it trains nothing.
+
+    Our steps 1, 2, … are its 1, 2, … counted from 0, of a run that is one step longer.
+    """
+    config = settings(schedule=schedule, warmup_steps=warmup)
+    names = {"constant": "constant_with_warmup"}
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
+    theirs = get_scheduler(
+        names.get(schedule, schedule),
+        optimizer,
+        num_warmup_steps=max(warmup, 1),
+        num_training_steps=STEPS + 1,
+    )
+    rates = []
+    for _ in range(STEPS + 1):
+        rates.append(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert rates[0] == 0
+    assert rates[1:] == pytest.approx([learning_rate_at(s, config) for s in range(1, STEPS + 1)])
