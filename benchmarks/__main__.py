@@ -21,7 +21,7 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 PACKAGES = (
-    "torch", "transformers", "peft", "bitsandbytes", "numpy", "sacrebleu", "rouge_score",
+    "torch", "transformers", "peft", "trl", "bitsandbytes", "numpy", "sacrebleu", "rouge_score",
     "bert-score",
 )  # fmt: skip
 
