@@ -6,15 +6,15 @@ set, which no choice uses. A seed decides the adapter's starting values, which t
 are used, and their order.
 """
 
-import torch
 from torch import nn
 
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.callback import Callback
 from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.evaluation import mean_loss
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.masking import tokenize_example
-from course_pkg.finetuning.trainer import count_targets, train
+from course_pkg.finetuning.trainer import train
 from course_pkg.lm.datasets import load_examples
 from course_pkg.lm.load import load
 
@@ -58,18 +58,12 @@ class Task:
         )
         return train(self.model, data, config, callback=callback)
 
-    @torch.no_grad()
     def nll(self, split: str, count: int | None = None) -> float:
         """Mean negative log-likelihood per answer token of a split, in nats.
 
         count: use only this many answers.
         """
-        total, tokens = 0.0, 0
-        for batch in batches(self.splits[split][:count], 6, self.pad):
-            targets = count_targets(batch, shifted=True)
-            total += self.model(**batch).loss.item() * targets
-            tokens += targets
-        return total / tokens
+        return mean_loss(self.model, batches(self.splits[split][:count], 6, self.pad))
 
     def linear_layers(self) -> dict[str, nn.Linear]:
         """Name → layer of every linear layer that "all-linear" adapts: all but the output head."""
