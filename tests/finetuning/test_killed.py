@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
-SCRIPT = Path(__file__).with_name("killed_run.py")
+ROOT = Path(__file__).parents[2]
+SCRIPT = "tests.finetuning.killed_run"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "stride", [120, pytest.param(11, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])]
+    "stride", [170, pytest.param(11, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])]
 )
 def test_a_killed_run_resumes_bit_for_bit_with_both_files(tmp_path, stride):
-    subprocess.run([sys.executable, SCRIPT, tmp_path, str(stride)], check=True, cwd=Path.cwd())
+    subprocess.run([sys.executable, "-m", SCRIPT, tmp_path, str(stride)], check=True, cwd=ROOT)
     found = torch.load(tmp_path / "results.pt", weights_only=True)
     whole, *resumed = found["results"]
     assert (len(whole["losses"]), whole["best"], whole["stopped_early"]) == (3, 2, True)
-    assert len(resumed) == len(range(1, found["lines"], stride)) >= 8
+    assert len(resumed) == len(range(1, found["lines"], stride)) >= 6
     names = {name for run in resumed for name in run.pop("left")}
     assert {"last.pt", "best.pt"} <= names and any(name.endswith(".part") for name in names)
     for run in resumed:
