@@ -1,4 +1,6 @@
-"""A training run that dies while it writes its checkpoints: `python -m tests.finetuning.killed_run FOLDER STRIDE`.
+"""A training run that dies while it writes its checkpoints.
+
+    python -m tests.finetuning.killed_run FOLDER STRIDE
 
 The Python lines of the writing are counted. For every STRIDE-th of them, a process trains in a
 folder of its own until it kills itself at this line; another one resumes there, or starts again if
