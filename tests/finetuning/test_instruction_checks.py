@@ -77,7 +77,7 @@ def test_unmet_checks_come_in_their_order_and_none_means_all_are_met():
     assert unmet_checks("anything", []) == []
 
 
-@pytest.mark.parametrize("kind", set(KINDS) - {"excludes"})
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"excludes"}))
 def test_an_empty_answer_meets_no_check_but_that_a_word_is_absent(kind):
     value = next(value for name, value, *_ in CASES if name == kind)
     assert len(unmet_checks(" \n", [{"kind": kind, "value": value}])) == 1
