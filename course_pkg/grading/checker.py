@@ -28,7 +28,6 @@ from .contract.values import NotPlain
 from .contract.verdict import Verdict, lost
 
 EXPLAIN_WITHIN_S = 25.0  # to recognize mistakes, in all answers together
-JUDGE_WITHIN_S = 2.0  # to judge one answer without that
 
 
 def serve(sock: socket.socket, session: Session) -> None:
@@ -98,11 +97,12 @@ def judged(session: Session, name: str, until: float = math.inf) -> Verdict:
     """The verdict on a question. What goes wrong costs this question only, and is its reason.
 
     until: when to stop to recognize mistakes, on the monotonic clock. If that takes too long or
-    fails, the answer is judged without it.
+    fails, the answer is judged without it; an artifact is judged without it at once.
     """
-    reason = ""
+    reason, question = "", session.answers[name]
     left = max(0.5, min(until - time.monotonic(), EXPLAIN_WITHIN_S))
-    for explain, seconds in ((True, left), (False, JUDGE_WITHIN_S)):
+    attempts = ((True, left), (False, question.judging))[bool(question.artifact) :]
+    for explain, seconds in attempts:
         try:
             with time_limit(seconds):
                 verdict = session.verdict(name, explain)
@@ -112,4 +112,4 @@ def judged(session: Session, name: str, until: float = math.inf) -> Verdict:
             reason = f"your answer could not be judged within {seconds:g} s"
         except Exception as error:
             reason = f"your answer could not be judged ({type(error).__name__}: {error})"
-    return lost(session.answers[name], reason)
+    return lost(question, reason)

@@ -87,10 +87,10 @@ def size(value: Any) -> int:
     return 16
 
 
-def within_size(outcome: Any, expected: Any) -> dict[str, Any]:
+def within_size(outcome: Any, expected: Any, room: int = ROOM) -> dict[str, Any]:
     """An outcome with nothing but what is judged; a value that is far too large is an error.
 
-    expected: the right value of the case.
+    expected: the right value of the case. room: bytes that the value may have, in any case.
 
     >>> within_size({"value": "é" * 3_000_000}, "yes")["error"]
     'your answer is far too large: a text of about 6 MB was given; expected about 22 B'
@@ -102,7 +102,7 @@ def within_size(outcome: Any, expected: Any) -> dict[str, Any]:
             return {"error": message[:MAX_ERROR]}
         case {"value": given}:
             given_size, right_size = size(given), size(expected)
-            if given_size <= ROOM + 8 * right_size:
+            if given_size <= room + 8 * right_size:
                 return {"value": given}
             text = (
                 f"your answer is far too large: {describe_type(given)} of about "

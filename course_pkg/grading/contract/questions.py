@@ -13,8 +13,11 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from .values import MAX_BYTES
+
 DEADLINE_S = 60.0
 GPU = ("none", "optional", "required")
+JUDGING_S = 2.0
 
 
 class ChecksError(RuntimeError):
@@ -70,7 +73,9 @@ class Question:
     `given`, the case's name in the notebook. compare: the comparator, by default equal numbers;
     because: the reason for its tolerance. answer: the model answer's code. expected:
     the function of `cases.py` that gives the right value. deadline: seconds from the first look
-    at the inputs to the last answer that counts.
+    at the inputs to the last answer that counts. judging: seconds to judge an answer, without
+    recognizing mistakes. artifact: for files that the answer's program wrote, the bytes that they
+    may have; `call` reads them, once for all properties, and no input crosses.
     """
 
     name: str
@@ -84,6 +89,8 @@ class Question:
     because: str = ""
     expected: str = ""
     deadline: float = DEADLINE_S
+    judging: float = JUDGING_S
+    artifact: int = 0
 
     @property
     def points(self) -> int:
@@ -105,7 +112,8 @@ class Assignment:
 
     imports: libraries that answers need. masked: modules that would answer a question, which the
     grader hides from students. setup: the imports that every model answer may use. gpu: "none",
-    "optional" (answers use a GPU if there is one) or "required" (they wait for one).
+    "optional" (answers use a GPU if there is one) or "required" (they wait for one). models: the
+    cached models that the checker judges with.
     """
 
     name: str
@@ -114,6 +122,12 @@ class Assignment:
     masked: tuple[str, ...] = ()
     setup: str = ""
     gpu: str = "none"
+    models: tuple[str, ...] = ()
+
+    @property
+    def artifacts_s(self) -> float:
+        """The seconds that judging all artifacts may take."""
+        return sum(q.judging for q in self.questions.values() if q.artifact)
 
 
 def read_questions(name: str, path: Path) -> Assignment:
@@ -204,6 +218,12 @@ def _validate(q: Question) -> None:
             raise ChecksError(f"question {q.name}/{p.name}: what is constant is worth 1 point")
     if bool(q.variant) == bool(q.call):
         raise ChecksError(f"question {q.name}: expected either `call` or `variant`")
+    if not 0 <= q.artifact < MAX_BYTES or (q.artifact and not isinstance(q.call, str)):
+        size = f"{q.artifact} bytes, called by {q.call!r}"
+        kind = f"below {MAX_BYTES}, read by a function of student.py"
+        raise ChecksError(f"question {q.name}: an artifact of {size}; expected one {kind}")
+    if q.artifact and q.wrong:
+        raise ChecksError(f"question {q.name}: the wrong answers of an artifact are files: test it")
     if _has_tolerance([q.compare, *(p.compare for p in q.properties)]) and not q.because:
         raise ChecksError(f"question {q.name}: a tolerance needs a reason: add `because`")
     for wrong in q.wrong:

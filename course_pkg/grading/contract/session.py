@@ -17,7 +17,7 @@ from . import registry
 from .answer_key import AnswerKey, answer_key
 from .display import shorten
 from .draws import Case, draw_cases, draw_variant
-from .limits import within_size
+from .limits import ROOM, within_size
 from .seeds import PUBLIC_KEY, question_rng, same_name
 from .verdict import Verdict, is_unanswered, judge, lost
 
@@ -66,14 +66,17 @@ class Session:
         return draw_variant(self.answers, found, self.student)
 
     def inputs(self, name: str) -> list[Any]:
-        """The inputs of a question's cases, in order; every call starts the question's time."""
-        cases = self.cases(name)
+        """The inputs of a question's cases, in order; every call starts the question's time.
+
+        An artifact gets no inputs: it is made before its cases are drawn, and sent once.
+        """
+        inputs = [case.inputs for case in self._asked(name)]
         self._opened[name] = self.clock()
-        return [case.inputs for case in cases]
+        return inputs
 
     def unchanged(self, name: str) -> list[bool]:
         """For each case of a question, whether the answer must leave its arguments unchanged."""
-        return [case.unchanged for case in self.cases(name)]
+        return [case.unchanged for case in self._asked(name)]
 
     def record(self, name: str, outcomes: Any) -> None:
         """Keep an answer, if its inputs were looked at, it is complete, and it came in time."""
@@ -83,9 +86,15 @@ class Session:
         took = self.clock() - opened
         if took > question.deadline:
             self._late[name] = took
-        elif len(outcomes) == len(cases := self.cases(name)):
+        elif len(outcomes) == len(self._asked(name)):
+            cases = self.cases(name)
+            if question.artifact:
+                outcomes = outcomes * len(cases)
             pairs = zip(outcomes, cases, strict=True)
-            self._outcomes[name] = [within_size(given, case.expected) for given, case in pairs]
+            room = max(ROOM, 2 * question.artifact)  # of a file, names and structure count too
+            self._outcomes[name] = [
+                within_size(given, case.expected, room) for given, case in pairs
+            ]
             self._late.pop(name, None)
 
     def verdict(self, name: str, explain: bool = True) -> Verdict:
@@ -125,6 +134,10 @@ class Session:
             variant = self.variant(question.variant) if question.variant else None
             self._cases[name] = draw_cases(self.answers, question, rng, variant)
         return self._cases[name]
+
+    def _asked(self, name: str) -> list[Case]:
+        """The cases that the student's side is asked for."""
+        return [Case("", {}, None)] if self.answers[name].artifact else self.cases(name)
 
 
 def other_name(typed: str, student: str) -> str:

@@ -134,6 +134,8 @@ def _failure(question: Question, rows: list, failed: list[int]) -> Failure:
         return reason == NOT_RUN, len(encode(case.inputs))
 
     case, outcome, reason = rows[min(failed, key=order)]
+    if question.artifact:  # its files are not shown; the reason says what was measured
+        return Failure(str(reason))
     if reason in (UNANSWERED, INCOMPLETE):
         return Failure(reason, case.inputs)
     expected, given = _differing(case, outcome, reason)

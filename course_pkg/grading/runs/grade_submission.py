@@ -20,6 +20,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from course_pkg.files import readable_size
+from course_pkg.lm import smollm2
 from course_pkg.lm.cache import cache_root
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
@@ -39,7 +40,7 @@ from .runner_output import RunResult, read_all, read_runner_output
 
 PACKAGE = Path(__file__).resolve().parents[2]
 BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
-JUDGE_WITHIN_S = 60.0
+JUDGE_WITHIN_S = 60.0  # without artifacts
 SLOTS = 32  # submissions that can run at a time
 SO_PASSRIGHTS = 83
 MASKED = "raise ImportError('{name} is not available during grading: use your own code')\n"
@@ -68,8 +69,9 @@ class ForkServers:
         self._checked = registry.has_checks(assignment)
         if limits.sandboxed:
             if self._checked:
+                models = (cache_root() / name for name in registry.load(assignment).models)
                 self._checker_view = View(
-                    (*policy.python_folders(), registry.folder(assignment)),
+                    (*policy.python_folders(), registry.folder(assignment), *models),
                     hidden=(course.resolve(), PACKAGE.parent),
                 )
             self._student_view = student_view(assignment, course, limits.disk_bytes)
@@ -78,12 +80,15 @@ class ForkServers:
 
     def __enter__(self) -> "ForkServers":
         models: tuple[str, ...] = ()
+        if self._checked and registry.load(self.assignment).models:
+            smollm2.prepare()  # a checker can't write the cache
         student: list[str] = []
         if self._checked:
             models = MODELS if "torch" in registry.load(self.assignment).imports else ()
             student = [name for name in [registry.module_name(self.assignment, "student")] if name]
         private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-fork-"))
-        extra = {"PYTHONPATH": str(PACKAGE.parent), "TMPDIR": private}
+        places = {"PYTHONPATH": str(PACKAGE.parent), "COURSE_CACHE": str(cache_root())}
+        extra = {**places, "TMPDIR": private}
         env = policy.environment(extra | fork_server_environment(self._gpus))
         runner, checker = f"{notebook_runner.__name__}:run", "course_pkg.grading.checker:run"
         kernels = ForkServer(runner, (*models, *NOTEBOOKS, *student), env)
@@ -163,7 +168,8 @@ class ForkServers:
             with suppress(OSError):  # the checker judges now, even if the other end is still open
                 kernel_end.shutdown(socket.SHUT_RDWR)
             if checker is not None:
-                result.verdicts, why = read_all(verdicts.fileno(), MAX_RESULTS, JUDGE_WITHIN_S)
+                within_s = JUDGE_WITHIN_S + registry.load(self.assignment).artifacts_s
+                result.verdicts, why = read_all(verdicts.fileno(), MAX_RESULTS, within_s)
                 memory = "it used more than its memory" * checker.enforcer.out_of_memory()
                 result.no_verdicts = memory or why
         result.run_s = time.monotonic() - began - result.start_s

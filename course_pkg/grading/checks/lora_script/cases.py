@@ -1,0 +1,234 @@
+"""`lora-script`: the cases of its questions, and the right values.
+
+Chapter: exercises.
+"""
+
+import json
+from functools import partial
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_pkg.lm.tickets import draw_tickets
+from course_pkg.lm.tiny import tiny_model
+
+from ...contract.seeds import numpy_rng
+from . import student
+from .adapter_bars import (  # noqa: F401 (questions.toml names them)
+    adapter_expected,
+    adapter_format,
+    adapter_report,
+    adapter_task,
+    learned_format,
+    learned_task,
+    matching_report,
+)
+from .measuring import encode, read_records
+
+VOCABULARY = 6
+Inputs = dict[str, Any]
+
+
+def _file(rng: Random, size: int, fault: str = "") -> Inputs:
+    """A file of tickets, without or with lines of one kind of fault."""
+    examples = draw_tickets(3 + size, rng)
+    lines = [json.dumps(example) for example in examples]
+    if fault == "blank":
+        lines.insert(rng.randrange(len(lines)), rng.choice(["", "  "]))
+    if fault == "repeated":
+        lines.append(json.dumps(rng.choice(examples) | {"answer": "another"}))
+    if fault == "unanswered":  # and answered later
+        prompt = draw_tickets(1, rng)[0]["prompt"]
+        found = {"prompt": prompt, "answer": " "}, {"prompt": prompt}
+        lines += [json.dumps(record) for record in (*found, {"prompt": prompt, "answer": "late"})]
+    return {"text": "\n".join(lines) + "\n"}
+
+
+read_pairs, read_blank = _file, partial(_file, fault="blank")
+read_repeated, read_unanswered = (partial(_file, fault=f) for f in ("repeated", "unanswered"))
+
+
+def read_expected(inputs: Inputs) -> tuple[list[tuple[str, str]], int]:
+    return read_records(inputs["text"])
+
+
+def _chat(rng: Random, size: int) -> Inputs:
+    """A conversation of one turn, or of several, some with a system message."""
+    *earlier, last = draw_tickets(1 + size, rng)
+    messages = [{"role": "system", "content": "Ticket"}] * (size % 2)
+    for example in earlier:
+        messages.append({"role": "user", "content": example["prompt"]})
+        messages.append({"role": "assistant", "content": example["answer"]})
+    messages.append({"role": "user", "content": last["prompt"]})
+    return {"messages": messages, "answer": last["answer"]}
+
+
+encode_tokens = encode_prompt = encode_end = _chat
+
+
+def encode_expected(inputs: Inputs) -> Inputs:
+    """From two renderings of the chat template."""
+    ids, labels = encode(inputs["messages"], inputs["answer"], student.tokenizer())
+    return {"input_ids": ids, "labels": labels}
+
+
+def prompt_labels(expected: Inputs, given: Any) -> str | None:
+    """A comparator: as many labels as tokens, and those of the prompt and the answer's text."""
+    if not isinstance(given, dict) or len(given["labels"]) != len(given["input_ids"]):
+        return "expected as many labels as token ids"
+    end = len(expected["labels"]) - 1
+    return None if given["labels"][:end] == expected["labels"][:end] else "the labels differ"
+
+
+def end_label(expected: Inputs, given: Any) -> str | None:
+    """A comparator: the last token is the end token, and so is its label."""
+    last, right = ([found[n][-1:] for n in ("input_ids", "labels")] for found in (given, expected))
+    return None if last == right else f"the last token and its label are {last}; expected {right}"
+
+
+def _rows(rng: Random, size: int, pad: bool = False) -> Inputs:
+    """Rows of token ids and labels. pad: they end in the pad token, as if it were the end token."""
+    pad_token_id, rows = rng.randrange(50, 60), []
+    for length in rng.sample(range(2, 9), 3 + size):
+        ids = [rng.randrange(50) for _ in range(length - pad)] + [pad_token_id] * pad
+        rows.append((ids, [-100] * (length // 2) + ids[length // 2 :]))
+    return {"rows": rows, "pad_token_id": pad_token_id}
+
+
+collate_ids = collate_labels = _rows
+collate_mask = partial(_rows, pad=True)
+
+
+def collate_expected(inputs: Inputs) -> dict[str, Tensor]:
+    """Position by position."""
+    width = max(len(ids) for ids, _ in inputs["rows"])
+    shape = len(inputs["rows"]), width
+    fill = {"input_ids": inputs["pad_token_id"], "attention_mask": 0, "labels": -100}
+    found = {name: torch.full(shape, value) for name, value in fill.items()}
+    for row, (ids, labels) in enumerate(inputs["rows"]):
+        for at, values in enumerate(zip(ids, [1] * len(ids), labels, strict=True)):
+            for name, value in zip(fill, values, strict=True):
+                found[name][row, at] = value
+    return found
+
+
+def _lora(rng: Random, size: int, factor: float = 1.0) -> Inputs:
+    """A tiny Llama with its targets. factor: alpha divided by the rank."""
+    names = ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"]
+    rank, ids = rng.randint(2, 6), [[rng.randrange(256) for _ in range(5)]]
+    return {
+        "seed": rng.randrange(1000), "rank": rank, "alpha": factor * rank,
+        "targets": rng.sample(names, 2 + size % 2), "input_ids": torch.tensor(ids),
+    }  # fmt: skip
+
+
+lora_trained, lora_scaling = _lora, partial(_lora, factor=2.5)
+
+
+def lora_expected(inputs: Inputs) -> Inputs:
+    """From a Llama without adapters, and one whose weights are W + alpha / rank · BA."""
+    model, rank, shapes = tiny_model(inputs["seed"]), inputs["rank"], {}
+    with torch.no_grad():
+        before = model(input_ids=inputs["input_ids"]).logits
+        for name, module in model.named_modules():
+            if name.rpartition(".")[2] in inputs["targets"]:
+                out, in_ = module.weight.shape
+                sizes = {f"{name}.lora_A": (rank, in_), f"{name}.lora_B": (out, rank)}
+                A, B = (student.numbers(part, torch.Size(s)) for part, s in sizes.items())
+                module.weight += inputs["alpha"] / rank * B @ A
+                shapes |= {part: list(s) for part, s in sizes.items()}
+        after = model(input_ids=inputs["input_ids"]).logits
+    return {"trained": dict(sorted(shapes.items())), "before": before, "after": after}
+
+
+def _batch(rng: Random, rows: int, width: int, prompt: bool = True) -> dict[str, Tensor]:
+    """Random ids with labels; with a prompt, there is padding on the right too."""
+    ids = torch.tensor([[rng.randrange(VOCABULARY) for _ in range(width)] for _ in range(rows)])
+    mask, labels = torch.ones_like(ids), ids.clone()
+    for row in range(rows):
+        end = rng.randint(width // 2 + 2, width) if prompt else width
+        mask[row, end:] = 0
+        labels[row, end:] = labels[row, : rng.randint(2, width // 2 + 1) if prompt else 1] = -100
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def _normal(rng: Random, *shape: int) -> Tensor:
+    return torch.from_numpy(numpy_rng(rng).standard_normal(shape, dtype="float32"))
+
+
+def _scores(rng: Random, size: int, kind: str = "") -> Inputs:
+    """Logits and labels: of a row without a prompt, of several rows, or without any label."""
+    whole = kind == "shift"
+    labels = _batch(rng, 1 if whole else 2 + size, 5 + size, prompt=not whole)["labels"]
+    if kind == "none":  # the first token can't be predicted, so its label does not count
+        labels[:, 0], labels[:, 1:] = size, -100
+    return {"logits": 2 * _normal(rng, *labels.shape, VOCABULARY), "labels": labels}
+
+
+loss_ignored = _scores
+loss_shift, loss_none = (partial(_scores, kind=kind) for kind in ("shift", "none"))
+
+
+def loss_expected(inputs: Inputs) -> list[float]:
+    """Token by token, in double precision."""
+    logits, labels = inputs["logits"].double(), inputs["labels"]
+    costs = [
+        -logits[row, at - 1].log_softmax(-1)[labels[row, at]]
+        for row, at in (labels != -100).nonzero().tolist()
+        if at > 0
+    ]
+    return [float(sum(costs)), float(len(costs))]
+
+
+def _steps(rng: Random, size: int, count: int = 1) -> Inputs:
+    """Steps of micro-batches with different numbers of labels."""
+    found = [[_batch(rng, 1 + 2 * i, 5 + 2 * i) for i in range(2 + size)] for _ in range(count)]
+    table = _normal(rng, VOCABULARY, VOCABULARY)
+    return {"table": table, "rate": rng.choice([0.5, 1.0, 2.0]), "steps": found}
+
+
+step_mean = step_returned = _steps
+step_fresh = partial(_steps, count=2)
+
+
+def step_expected(inputs: Inputs) -> Inputs:
+    """The gradient of the mean over all micro-batches at once, in training mode."""
+    weights, returned = [inputs["table"]], []
+    for batches in inputs["steps"]:
+        table = weights[-1].clone().requires_grad_()
+        parts = [student.toy_loss(-table[b["input_ids"]], b["labels"]) for b in batches]
+        loss = sum(nll for nll, _ in parts) / sum(count for _, count in parts)
+        (gradient,) = torch.autograd.grad(loss, table)
+        weights.append((table - inputs["rate"] * gradient).detach())
+        returned.append(loss.item())
+    return {"returned": returned, "weights": weights[1:]}
+
+
+def _evaluation(rng: Random, size: int) -> Inputs:
+    """Batches of different sizes, in which the model predicts two rows of three to the end."""
+    table, found = _normal(rng, VOCABULARY, VOCABULARY), []
+    for number in range(2 + size):
+        batch = _batch(rng, 2 + number, 7)
+        for row, at in (batch["labels"] != -100).nonzero().tolist():
+            if row % 3 != 1:
+                ids = batch["input_ids"][row]
+                ids[at] = batch["labels"][row, at] = table[ids[at - 1]].argmax()
+        found.append(batch)
+    return {"table": table, "batches": found}
+
+
+evaluate_mean = evaluate_exact = evaluate_mode = _evaluation
+
+
+def evaluate_expected(inputs: Inputs) -> Inputs:
+    """Row by row."""
+    table, total, count, right = inputs["table"], 0.0, 0, []
+    for batch in inputs["batches"]:
+        for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
+            nll, tokens = student.toy_loss(table[ids[None]], labels[None])
+            total, count = total + nll.item(), count + int(tokens)
+            places = (labels != -100).nonzero().flatten()
+            right.append(bool((table[ids[places - 1]].argmax(-1) == labels[places]).all()))
+    return {"loss": total / count, "exact": sum(right) / len(right), "gradients": False}
