@@ -31,7 +31,7 @@ SENTENCES = (
 )
 ANSWER = "{family} > {city} | {train} | {seat}"
 SYSTEM = "Ticket"  # the system message: short, because a default one would cost 20 tokens
-SPLITS = {"train": (240, 0), "held-out": (24, 1)}  # examples, and the seed that draws them
+SPLITS = {"train": (240, 0), "held-out": (20, 1)}  # examples, and the seed that draws them
 
 
 def draw_tickets(count: int, rng: Random) -> list[dict[str, str]]:
@@ -58,7 +58,7 @@ def ticket_file(split: Literal["train", "held-out"]) -> str:
     """The text of a JSON Lines file: one example a line, the same at every call.
 
     "train" is as collected: besides 240 examples it has blank lines, lines that repeat a prompt,
-    and lines without an answer. "held-out" has 24 other examples, and nothing else. Raises
+    and lines without an answer. "held-out" has 20 other examples, and nothing else. Raises
     ValueError for another split.
 
     >>> ticket_file("held-out").splitlines()[0][:37]

@@ -12,6 +12,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
 from course_pkg.grading.contract.calling import outcome
 from course_pkg.grading.contract.questions import Question, WrongAnswer
@@ -39,6 +40,11 @@ def assignments() -> list[str]:
     return sorted(
         path.name for path in SOLUTIONS.iterdir() if (path / f"{path.name}.ipynb").exists()
     )
+
+
+def artifacts(assignment):
+    """The questions that are answered with files: the rounds of wrong answers leave them empty."""
+    return [q.name for q in registry.load(assignment).questions.values() if q.artifact]
 
 
 def wrong_cells(assignment: str) -> list[dict[str, tuple[WrongAnswer, str]]]:

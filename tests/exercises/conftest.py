@@ -16,6 +16,7 @@ from .assignments import (
     EXERCISES,
     SOLUTIONS,
     Course,
+    artifacts,
     assignments,
     notebook,
     with_answers,
@@ -60,6 +61,7 @@ def course_with_submissions(root, assignment, rounds):
     course.submit("stub", assignment, notebook(EXERCISES, assignment))
     for number, row in enumerate(rounds, start=1):
         answers = {name: code for name, (_, code) in row.items()}
+        answers |= dict.fromkeys(artifacts(assignment), "")  # one made with wrong answers is wrong
         nb = with_answers(notebook(SOLUTIONS, assignment), answers)
         course.submit(f"wrong-{number}", assignment, nbformat.from_dict(nb))
     return course

@@ -18,7 +18,7 @@ from offline import loaded_urls
 from course_pkg.grading.contract import registry
 from course_pkg.grading.results.states import State
 
-from .assignments import EXERCISES, ROOT, SOLUTIONS, notebook, places
+from .assignments import EXERCISES, ROOT, SOLUTIONS, artifacts, notebook, places
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,8 @@ def test_nbgrader_gives_the_solution_everything_the_stub_nothing_and_takes_the_e
         assert scores["stub"][name] == 0
         for number, row in enumerate(rounds, start=1):
             wrong = row.get(question.name)
-            loses = wrong[0].loses if wrong else ()
+            everything = [p.name for p in question.properties] if question.artifact else ()
+            loses = wrong[0].loses if wrong else everything
             left = sum(p.points for p in question.properties if p.name not in loses)
             assert scores[f"wrong-{number}"][name] == left, (question.name, wrong)
 
@@ -67,6 +68,8 @@ def test_course_grade_finds_the_same_on_other_cases_and_recognizes_the_wrong_ans
     }
     for number, row in enumerate(rounds, start=1):
         expected[f"wrong-{number}"] = {name: set(w.loses) for name, (w, _) in row.items()}
+        for name in artifacts(chain):
+            expected[f"wrong-{number}"][name] = {p.name for p in questions[name].properties}
     for student, losses in expected.items():
         record = graded_by_us[student]
         assert record.state == State.GRADED, (student, record.reason)
