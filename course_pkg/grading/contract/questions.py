@@ -113,7 +113,8 @@ class Assignment:
     imports: libraries that answers need. masked: modules that would answer a question, which the
     grader hides from students. setup: the imports that every model answer may use. gpu: "none",
     "optional" (answers use a GPU if there is one) or "required" (they wait for one). models: the
-    cached models that the checker judges with.
+    cached models that the checker judges with. cell_s: the seconds that a cell may take, if that
+    is more than the grader allows anyway, for a cell that trains.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Assignment:
     setup: str = ""
     gpu: str = "none"
     models: tuple[str, ...] = ()
+    cell_s: float = 0.0
 
     @property
     def artifacts_s(self) -> float:

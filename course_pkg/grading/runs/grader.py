@@ -13,6 +13,7 @@ from pathlib import Path
 
 from course_pkg.sandbox.probe import probe
 
+from ..contract import registry
 from ..feedback import class_report
 from ..gradebook.class_rows import class_rows
 from ..gradebook.gradebook import CourseGradebook
@@ -28,7 +29,7 @@ from .batch import Batch
 from .course_folder import require_assignment
 from .gpu_pool import gpu_pool
 from .grade_submission import ForkServers
-from .options import NoSandbox, Options
+from .options import NoSandbox, Options, RunLimits
 from .progress import ProgressDisplay
 
 
@@ -42,6 +43,7 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     the submissions wait.
     """
     require_assignment(course, assignment)
+    options = replace(options, limits=with_cells(options.limits, assignment))
     if options.limits.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
     roster = read_roster(options.roster) if options.roster else None
@@ -78,6 +80,17 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
         found = [records[number] for number in sorted(records)]
         class_report.write(course, assignment, class_rows(book, assignment, found))
     return found
+
+
+def with_cells(limits: RunLimits, assignment: str) -> RunLimits:
+    """The limits, with the longer time for a cell that the assignment may ask for.
+
+    >>> with_cells(RunLimits(), "lora-script").cell_timeout_s
+    240.0
+    """
+    asked = registry.load(assignment).cell_s if registry.has_checks(assignment) else 0.0
+    seconds = min(max(limits.cell_timeout_s, asked), limits.time_limit_s)
+    return replace(limits, cell_timeout_s=seconds)
 
 
 def with_lateness(

@@ -32,6 +32,7 @@ class Table(nn.Module):
     def __init__(self, table: Tensor) -> None:
         super().__init__()
         self.table, self.gradients = nn.Parameter(table.clone()), False
+        self.unused = nn.Parameter(torch.zeros(1))  # it never has a gradient
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **others: Any) -> Any:
         """(batch, tokens) -> logits (batch, tokens, vocabulary)."""
@@ -54,11 +55,18 @@ def encode(answer: Any, inputs: Values) -> Values:
 
 @lru_cache(maxsize=1)
 def tokenizer() -> Any:
-    """One that reads bytes, whose pad token is its end token, as in many models."""
+    """One that reads bytes. As in many models, its pad token is its end token, and it adds a token
+    in front of a text unless it is told not to.
+    """
+    from tokenizers.processors import TemplateProcessing
+
     from course_pkg.lm.tiny import tiny_tokenizer  # transformers takes seconds
 
     made = tiny_tokenizer()
-    made.pad_token = made.eos_token
+    made.pad_token, bos = made.eos_token, made.bos_token
+    made.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{bos} $A", special_tokens=[(bos, made.bos_token_id)]
+    )
     return made
 
 
