@@ -1,13 +1,27 @@
-"""Runs the notebook of `lora-script` as a student would, with a part of the script replaced."""
+"""Adapters for the tests of `lora-script`: trained by the notebook's script, or written at once.
+
+Both can be changed: the script in its text, an adapter in its files.
+"""
 
 import contextlib
 import io
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import torch
+from safetensors.torch import load, save
+
+from course_pkg.grading.checks.lora_script.adapter_files import expected_shapes
 from course_pkg.grading.contract.folder import read_folder
 
 from .assignments import SOLUTIONS, notebook
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+REPORT = "report.json"
+Files = dict[str, bytes]
+Change = Callable[[Files], Files]
 
 
 def run_script(folder: Path, *changes: tuple[str, str]) -> dict[str, bytes]:
@@ -28,3 +42,40 @@ def run_script(folder: Path, *changes: tuple[str, str]) -> dict[str, bytes]:
         return read_folder(names["folder"], most=10_000_000)
     finally:
         os.chdir(before)
+
+
+def plain_files() -> Files:
+    """The files of an adapter as asked for, with random numbers: it reads well and knows nothing."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        name: torch.randn(shape, generator=generator)
+        for name, shape in expected_shapes().items()
+    }
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["v_proj", "q_proj"]}
+    report = {"held_out_loss": 0.1, "exact_match": 1.0}
+    return {CONFIG: as_json(config), WEIGHTS: save(tensors), REPORT: as_json(report)}
+
+
+def as_json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def configured(**settings: object) -> Change:
+    """A change of the configuration."""
+    return lambda files: files | {CONFIG: as_json(json.loads(files[CONFIG]) | settings)}
+
+
+def reported(**numbers: object) -> Change:
+    """A change of the report."""
+    return lambda files: files | {REPORT: as_json(json.loads(files[REPORT]) | numbers)}
+
+
+def tensors(change: Callable[[str, torch.Tensor], dict[str, torch.Tensor]]) -> Change:
+    """A change of the tensors: change(name, tensor) gives the new ones by name."""
+
+    def changed(files: Files) -> Files:
+        found = load(files[WEIGHTS])
+        new = [item for name, tensor in found.items() for item in change(name, tensor).items()]
+        return files | {WEIGHTS: save({name: t.contiguous() for name, t in new})}
+
+    return changed

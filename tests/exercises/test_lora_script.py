@@ -1,166 +1,25 @@
-"""`lora-script`: the script's adapter earns every point; what is not an adapter earns none.
+"""`lora-script`: the script's adapter earns every point, and changed numbers lose the right ones.
 
-One training is shared by all tests here. The wrong adapters are changes of its files; those that
-take a training of their own are in test_lora_script_training.py.
+One training is shared by all tests here. Adapters that take a training of their own are in
+test_lora_script_training.py, and files that are no adapter in test_lora_script_files.py.
 """
 
-import json
-import struct
 from random import Random
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import load, save
 from torch.nn import functional as F
 
-from course_pkg.grading.checks.lora_script import adapter_bars, adapter_files, student
-from course_pkg.grading.checks.lora_script.adapter_files import Rejected, read_adapter
+from course_pkg.grading.checks.lora_script import adapter_bars, student
+from course_pkg.grading.checks.lora_script.adapter_files import read_adapter
 from course_pkg.grading.contract.session import Session
 from course_pkg.sandbox.policy import module_masks
 
 from .assignments import points_lost
-from .lora_script_run import run_script
+from .lora_script_run import CONFIG, Files, reported, run_script, tensors
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-REPORT = "report.json"
 PROPERTIES = {"format", "task", "report"}
-Files = dict[str, bytes]
-
-
-def plain_files() -> Files:
-    """The files of an adapter as asked for, with random numbers: it reads well and knows nothing."""
-    generator = torch.Generator().manual_seed(0)
-    tensors = {
-        name: torch.randn(shape, generator=generator)
-        for name, shape in adapter_files.expected_shapes().items()
-    }
-    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["v_proj", "q_proj"]}
-    report = {"held_out_loss": 0.1, "exact_match": 1.0}
-    return {CONFIG: as_json(config), WEIGHTS: save(tensors), REPORT: as_json(report)}
-
-
-def as_json(value: object) -> bytes:
-    return json.dumps(value).encode()
-
-
-def configured(**settings: object):
-    """A change of the configuration."""
-    return lambda files: files | {CONFIG: as_json(json.loads(files[CONFIG]) | settings)}
-
-
-def reported(**numbers: object):
-    """A change of the report."""
-    return lambda files: files | {REPORT: as_json(json.loads(files[REPORT]) | numbers)}
-
-
-def tensors(change):
-    """A change of the tensors: change(name, tensor) gives the new ones by name."""
-
-    def changed(files: Files) -> Files:
-        found = load(files[WEIGHTS])
-        new = [item for name, tensor in found.items() for item in change(name, tensor).items()]
-        return files | {WEIGHTS: save({name: t.contiguous() for name, t in new})}
-
-    return changed
-
-
-def only_first(value):
-    """A change of the first number of every tensor."""
-
-    def change(name, tensor):
-        tensor = tensor.clone()
-        tensor.view(-1)[0] = value
-        return {name: tensor}
-
-    return tensors(change)
-
-
-def added(**files: bytes):
-    """Further files; two underscores stand for a dot."""
-    return lambda old: old | {name.replace("__", "."): data for name, data in files.items()}
-
-
-def without(name: str):
-    return lambda files: {key: data for key, data in files.items() if key != name}
-
-
-def headed(length: int):
-    """A weights file that claims a header of this length."""
-    return lambda files: files | {WEIGHTS: struct.pack("<Q", length) + files[WEIGHTS][8:]}
-
-
-HOOK = {"base_model_class": "Model", "parent_library": "my_package.evil"}
-REJECTED = {
-    "a merge scale": (configured(lora_alpha=32), "alpha is 32; expected 16"),
-    "rsLoRA's scale": (configured(use_rslora=True), "use_rslora is True"),
-    "another rank": (configured(r=4), "rank is 4; expected 8"),
-    "other targets": (configured(target_modules=["q_proj"]), "target_modules is"),
-    "targets as a regex": (configured(target_modules=".*(q|v)_proj"), "target_modules is"),
-    "a trained head": (configured(modules_to_save=["lm_head"]), "modules_to_save is"),
-    "DoRA": (configured(use_dora=True), "rank is 8; expected 8|use_dora|DoRA"),
-    "another method": (configured(peft_type="IA3"), "not implemented"),
-    "no method": (lambda f: f | {CONFIG: b"{}"}, "peft_type=None"),
-    "ranks by module": (configured(rank_pattern={"v_proj": 64}), "rank_pattern"),
-    "a NaN as a setting": (configured(lora_alpha=float("nan")), "alpha"),
-    "code": (configured(auto_mapping=HOOK), "names code in auto_mapping"),
-    "a loader": (configured(loftq_config={"path": "/etc/passwd"}), "loftq_config"),
-    "another base": (configured(base_model_name_or_path="../../gpt2"), "base is '../../gpt2'"),
-    "no JSON": (lambda f: f | {CONFIG: b"\xff"}, "is not JSON"),
-    "deep JSON": (lambda f: f | {CONFIG: b"[" * 9_999}, "is not JSON"),
-    "a list": (lambda f: f | {CONFIG: b"[]"}, "is not a JSON object"),
-    "a long config": (lambda f: f | {CONFIG: b" " * 30_000}, "expected at most 20 kB"),
-    "the base": (tensors(lambda n, t: {n: t * ("lora_A" in n)}), "every lora_B is zero"),
-    "NaN": (only_first(float("nan")), "NaN or infinite"),
-    "infinity": (only_first(float("inf")), "NaN or infinite"),
-    "double precision": (tensors(lambda n, t: {n: t[:0].double()}), "has the shape"),
-    "whole numbers": (tensors(lambda n, t: {n: t.to(torch.int8)}), "dtype torch.int8"),
-    "other shapes": (tensors(lambda n, t: {n: t[:-1]}), "has the shape"),
-    "one layer less": (tensors(lambda n, t: {n: t} if ".29." not in n else {}), "has no 'base_model"),
-    "the base's weights": (
-        tensors(lambda n, t: {n: t, n.replace("lora_A", "base").replace("lora_B", "b"): t.new_ones(1)}),
-        "is not of the adapter",
-    ),
-    "too large": (tensors(lambda n, t: {n: t.double()}), "adapter_model.safetensors has 3.7 MB"),
-    "a huge header": (headed(2**40), "header of 1,099,511,627,776 bytes"),
-    "a header past the end": (headed(60_000_000), "header of 60,000,000 bytes"),
-    "a wrong header": (headed(77), "is damaged"),
-    "nothing": (lambda f: f | {WEIGHTS: b""}, "header of 0 bytes"),
-    "cut": (lambda f: f | {WEIGHTS: f[WEIGHTS][:-4]}, "is damaged"),
-    "a pickle": (added(adapter_model__bin=b"\x80\x04."), "is a pickle"),
-    "pickled state": (added(optimizer__pt=b""), "is a pickle"),
-    "code beside it": (added(modeling__py=b""), "'modeling.py' does not belong there"),
-    "no weights": (without(WEIGHTS), "there is no adapter_model.safetensors"),
-    "no config": (without(CONFIG), "there is no adapter_config.json"),
-    "no report": (without(REPORT), "there is no report.json"),
-    "no folder": (lambda f: list(f.values()), "not a folder of files"),
-    "texts": (lambda f: dict.fromkeys(f, "text"), "not a folder of files"),
-}
-
-
-@pytest.mark.parametrize("name", REJECTED)
-def test_what_is_not_the_adapter_asked_for_is_rejected_with_the_reason(name):
-    change, reason = REJECTED[name]
-    assert len(read_adapter(plain_files())) == 120
-    with pytest.raises(Rejected, match=reason.replace("(", r"\(")):
-        read_adapter(change(plain_files()))
-    for compare in (
-        adapter_bars.learned_format, adapter_bars.learned_task, adapter_bars.matching_report
-    ):  # fmt: skip
-        assert compare([], change(plain_files()))
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (reported(held_out_loss="0.1"), "no number 'held_out_loss'"),
-        (reported(exact_match=True), "no number 'exact_match'"),
-        (reported(held_out_loss=float("nan")), "held_out_loss is nan"),
-        (lambda files: files | {REPORT: b"{}"}, "no number 'held_out_loss'"),
-    ],
-)
-def test_a_report_without_its_numbers_is_rejected(change, reason):
-    assert reason in adapter_bars.matching_report([], change(plain_files()))
 
 
 @pytest.fixture(scope="module")
