@@ -1,0 +1,68 @@
+"""Resemblance by hand, and every similar pair against a comparison of all pairs."""
+
+import random
+from itertools import combinations
+
+import pytest
+
+from course_pkg.finetuning.near_duplicates import (
+    SimilarPair,
+    character_ngrams,
+    near_duplicates,
+    resemblance,
+)
+
+
+def test_the_resemblance_of_two_words_by_hand():
+    # abcd: abc, bcd; bcde: bcd, cde. One of three is shared.
+    assert resemblance("abcd", "bcde", size=3) == pytest.approx(1 / 3)
+
+
+def test_case_and_white_space_do_not_count_but_punctuation_does():
+    assert resemblance("Merge  the\nadapter", " merge the ADAPTER ") == 1
+    assert resemblance("Merge the adapter", "Merge the adapter.") < 1
+
+
+def test_a_short_or_empty_text_is_one_ngram():
+    assert character_ngrams("Yes") == {"yes"}
+    assert character_ngrams(" ") == {""}
+    assert resemblance("yes", "yes") == 1 and resemblance("yes", "no") == 0
+
+
+def test_chinese_texts_are_compared_by_characters():
+    # 5 characters: 两个低秩矩 and 个低秩矩阵, 两个低秩适 and 个低秩适配. None is shared.
+    assert resemblance("两个低秩矩阵", "两个低秩适配") == 0
+    assert resemblance("两个低秩矩阵", "两个低秩适配", size=2) == pytest.approx(3 / 7)
+
+
+def test_the_pairs_are_those_of_a_comparison_of_all_with_all():
+    rng = random.Random(0)
+    texts = ["".join(rng.choices("ab ", k=rng.randint(0, 14))) for _ in range(60)]
+    for threshold in (0, 0.3, 0.8):
+        expected = {
+            (i, j): resemblance(texts[i], texts[j], 3)
+            for i, j in combinations(range(60), 2)
+            if resemblance(texts[i], texts[j], 3) > threshold
+        }
+        found = near_duplicates(texts, threshold, size=3)
+        assert {(pair.first, pair.second): pair.resemblance for pair in found} == expected
+        values = [pair.resemblance for pair in found]
+        assert values == sorted(values, reverse=True)
+
+
+def test_a_pair_at_the_threshold_is_not_above_it():
+    assert near_duplicates(["abcd", "bcde"], threshold=1 / 3, size=3) == []
+    assert near_duplicates(["abcd", "bcde"], threshold=0.33, size=3) == [SimilarPair(0, 1, 1 / 3)]
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1, float("nan")])
+def test_a_threshold_outside_its_range_is_an_error(threshold):
+    with pytest.raises(ValueError, match="threshold must be at least 0 and below 1"):
+        near_duplicates(["a"], threshold)
+
+
+def test_other_arguments_are_checked():
+    with pytest.raises(TypeError, match="text must be a string"):
+        near_duplicates([3])
+    with pytest.raises(ValueError, match="size"):
+        near_duplicates(["a"], size=0)
