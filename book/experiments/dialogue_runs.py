@@ -64,15 +64,20 @@ class Dialogues(Task):
             return plain(messages) + "Assistant:"
         return chat_text(messages, self.tokenizer, generation_prompt=True)
 
-    def converse(self, conversation: Conversation) -> list[tuple[str, bool]]:
+    def converse(self, conversations: list[Conversation]) -> list[list[tuple[str, bool]]]:
         """The model's answers to all user turns, each after its own earlier answers."""
-        so_far, written = [], []
-        for message in conversation.messages:
-            if message.role != "assistant":
-                so_far.append(message)
-                continue
-            written += self.write([self.prompt(tuple(so_far), "template")])
-            so_far.append(Message("assistant", written[-1][0].strip() or "…"))
+        so_far: list[list[Message]] = [[] for _ in conversations]
+        written: list[list[tuple[str, bool]]] = [[] for _ in conversations]
+        for turn in range(max(len(each.answers) for each in conversations)):
+            open_ones = [at for at, each in enumerate(conversations) if turn < len(each.answers)]
+            for at in open_ones:
+                messages = conversations[at].messages
+                places = [k for k, each in enumerate(messages) if each.role == "assistant"]
+                so_far[at] += messages[places[turn - 1] + 1 if turn else 0 : places[turn]]
+            prompts = [self.prompt(tuple(so_far[at]), "template") for at in open_ones]
+            for at, answer in zip(open_ones, self.write(prompts), strict=True):
+                written[at].append(answer)
+                so_far[at].append(Message("assistant", answer[0].strip() or "…"))
         return written
 
 
@@ -90,7 +95,7 @@ def measure(task: Dialogues, key: dict) -> dict:
                 tokenize_conversation(each, task.tokenizer, answers=answers) for each in test
             ]
             result[f"{answers}_losses"] = task.losses(examples)
-        result["own"] = [task.converse(each) for each in test]
+        result["own"] = task.converse(test)
     task.restore()
     return result
 

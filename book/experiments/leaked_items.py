@@ -15,7 +15,7 @@ from course_pkg.finetuning.instruction_data import Instruction, load_instruction
 from course_pkg.finetuning.masking import tokenize_conversation
 
 LONGEST = 110  # tokens of an item, to save time
-TEST_ITEMS, TRAIN_ITEMS = 24, 48
+TEST_ITEMS, TRAIN_ITEMS = 16, 24
 EPOCHS, BATCH, SEED = 3, 4, 1
 STEPS = EPOCHS * (TRAIN_ITEMS + TEST_ITEMS // 2) // BATCH
 DATA = ("instructions/train.jsonl", "instructions/test.jsonl")
