@@ -58,10 +58,9 @@ def near_duplicates(
 ) -> list[SimilarPair]:
     """All pairs whose resemblance is above a threshold, the most similar first.
 
-    Texts with fewer characters than n-grams have are compared too, as one n-gram each. Sorted by
-    the number of n-grams, a text is compared only with those that can be similar enough: the shared
-    part is at most the smaller set over the larger. The time grows with the square of the number of
-    texts; for millions, libraries compare short hashes (MinHash) instead.
+    Sorted by the number of n-grams, a text is compared only with those that can be similar enough:
+    the shared part is at most the smaller set over the larger. The time still grows with the square
+    of the number of texts; for millions, libraries compare short hashes (MinHash) instead.
     Raises ValueError unless 0 <= threshold < 1; otherwise as `character_ngrams`.
 
     >>> near_duplicates(["Merge the adapter.", "Name a fruit.", "Merge the adapters."])
