@@ -4,7 +4,7 @@ A template may mark what the assistant generates, by `{% generation %}`. Otherwi
 is rendered turn by turn: an answer is what its turn adds. Nothing searches for the text of an
 answer, because the prompt may contain the same words.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/chat.
 """
 
 import re

@@ -3,7 +3,7 @@
 Every `Conversation` is valid: perhaps a system turn, then user and assistant in turn, and an answer
 at the end. `records` reads conversations from files, and `masking` turns them into tokens.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/instructions.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 The mean of the batches' means would give a token in a batch with few targets more weight than one
 in a batch with many.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 from collections.abc import Iterable, Mapping

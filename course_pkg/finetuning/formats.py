@@ -3,7 +3,7 @@
 The template adds the special tokens that mark turns. A model must see the same tokens in training
 and in use, so they always come from the tokenizer.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/chat.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ A check is a dictionary with a `kind` and a `value`, as in course_pkg/data/instr
 README.md of the data folder lists the kinds. A check says whether a text obeys one instruction;
 it does not say whether the text is true or well written.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/instructions.
 """
 
 import json

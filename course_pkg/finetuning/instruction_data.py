@@ -4,7 +4,7 @@ They are JSON lines in the folders instructions and dialogues of course_pkg/data
 describes them. The splits share no topic. This module only reads them; `instruction_checks` says
 whether a text follows an instruction.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/instructions.
 """
 
 import json

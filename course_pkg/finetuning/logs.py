@@ -2,7 +2,7 @@
 
 The course doesn't need it: a History has the same numbers, and a plot.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import os

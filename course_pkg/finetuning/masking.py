@@ -4,7 +4,7 @@ The labels equal the token ids where the model should learn: in each answer and 
 token. Elsewhere they are IGNORE_INDEX. A padding token that equals the end token changes nothing,
 because the labels depend on positions, not on ids.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The gradient of a step and its update: precision, token means, clipping and AdamW.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 The order follows from the seed and the number of the epoch, so a resumed run needs no saved state.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import itertools

@@ -4,7 +4,7 @@ Positions restart at each sample, and the attention mask hides the other samples
 losses and gradients equal those of separate rows. Without the mask, a sample attends to those
 before it, and the first token of a sample is a target of the sample before.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 from collections.abc import Sequence

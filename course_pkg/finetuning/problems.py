@@ -10,7 +10,7 @@ kinds of problem are:
 - of tokens: "special token in text", "refused by the template", "too long", "truncated",
   "no answer left".
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/instructions.
 """
 
 from collections import Counter

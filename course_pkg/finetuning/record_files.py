@@ -2,7 +2,7 @@
 
 A broken record does not hide the others: it comes out as a RecordError in place of its value.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/instructions.
 """
 
 import json

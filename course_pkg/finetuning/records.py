@@ -8,7 +8,7 @@
 Each may have `id` and `system`, the text of a system turn. An input follows its instruction after
 an empty line. A field that is null counts as absent; other fields are ignored.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/instructions.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The state of a training run between two steps: what is trained, and the record so far.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Both functions look at all evaluations so far, so a resumed run needs no other state.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Tokenize many conversations, and report those that are too long or can't be used.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/chat.
 """
 
 from collections.abc import Iterable, Sequence
