@@ -4,6 +4,7 @@ import re
 
 import figures
 import pytest
+from matplotlib.colors import to_hex
 
 from .support import ROOT
 
@@ -43,6 +44,22 @@ def test_gray_becomes_the_ink_of_the_page_and_colors_stay():
         '<svg><path style="stroke: currentColor; fill: #2f7ebc"/>'
         '<text fill="currentColor">a</text></svg>'
     )
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    sorted((ROOT / "book/_static/figures").glob("*.svg")),
+    ids=lambda drawing: drawing.stem,
+)
+def test_a_drawing_has_the_ink_of_the_page(drawing):
+    assert not GRAY.search(figures.with_page_ink(drawing.read_text("utf8")))
+
+
+def test_plots_use_only_grays_that_become_the_ink_of_the_page():
+    for page in CHAPTERS:
+        for cell in filter(PICTURE.search, CELL.findall(page.read_text("utf8"))):
+            for gray in re.findall(r"""["'](0\.\d\d?)["']""", cell):
+                assert figures.INK.fullmatch(to_hex(gray)), f"{page.name}: {gray}"
 
 
 @pytest.mark.slow
