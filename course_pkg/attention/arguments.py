@@ -102,3 +102,28 @@ def check_options(
         raise ValueError(
             f"key_mask is on {key_mask.device} and key on {key.device}: move them to one device"
         )
+
+
+def apply_hook(
+    hook: ScoreHook,
+    scores: torch.Tensor,
+    head: torch.Tensor,
+    query_position: torch.Tensor,
+    key_position: torch.Tensor,
+) -> torch.Tensor:
+    """The scores (batch, heads, queries, keys) changed by `hook`, of the same shape.
+
+    head: (heads, 1, 1); query_position: (queries, 1); key_position: (keys,), all int64. Raises
+    ValueError if the hook returns another shape. Chapter: flash-attention.
+
+    >>> scores, index = torch.tensor([[[[30.0]]]]), torch.zeros(1, 1, 1, dtype=torch.long)
+    >>> apply_hook(lambda s, *_: 20 * (s / 20).tanh(), scores, index, index[0], index[0, 0])
+    tensor([[[[18.1030]]]])
+    """
+    changed = hook(scores, head, query_position, key_position)
+    if changed.shape != scores.shape:
+        raise ValueError(
+            f"score_hook returned shape {tuple(changed.shape)} for scores of shape "
+            f"{tuple(scores.shape)}: it must return one score for each"
+        )
+    return changed

@@ -10,17 +10,7 @@ from course_pkg.attention.masks import visible
 from course_pkg.attention.philox import keep_mask
 from course_pkg.attention.plain import attention, attention_with_lse
 
-
-def tensors(batch, heads, kv_heads, queries, keys, head_dim=8, value_dim=None, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    shapes = (
-        (batch, heads, queries, head_dim),
-        (batch, kv_heads, keys, head_dim),
-        (batch, kv_heads, keys, value_dim or head_dim),
-    )
-    return [
-        torch.randn(s, generator=generator, dtype=torch.float64).requires_grad_() for s in shapes
-    ]
+from .examples import tensors
 
 
 def test_two_keys_by_hand():
