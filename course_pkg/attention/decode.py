@@ -1,0 +1,99 @@
+"""Flash-decoding: one query per sequence against a long cache, split over the keys.
+
+While text is generated, there is one query. Blocks of queries then give a GPU no parallel work, so
+the keys are split into parts that are processed independently. Each part yields an output and a
+log-sum-exp, and `merge` combines them exactly. Chapter: kv-cache.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from .arguments import check_options, check_tensors
+from .plain import attention_with_lse
+
+
+def decode_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    splits: int,
+    key_mask: torch.Tensor | None = None,
+    window: int | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Attention of the newest token to all keys, in `splits` parts: (batch, heads, 1, value_dim).
+
+    query: (batch, heads, 1, head_dim), at the position of the last key; key: (batch, kv_heads,
+    keys, head_dim); value: (batch, kv_heads, keys, value_dim). splits: at least 1; parts beyond the
+    number of keys are empty. window: only the last `window` keys are read. key_mask, scale: as in
+    `plain.attention`. A sequence without a visible key has output 0.
+    The parts are computed in at least float32 and rounded to the query's type after `merge`.
+    Raises ValueError or TypeError for arguments that don't fit. Source: Dao et al., "Flash-Decoding
+    for long-context inference" (2023). Chapter: kv-cache.
+
+    >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 5, 2)
+    >>> decode_attention(query, key, torch.arange(5.0).view(1, 1, 5, 1), splits=2).item()
+    2.0
+    """
+    check_tensors(query, key, value)
+    check_options(key, window=window, key_mask=key_mask)
+    if query.shape[2] != 1:
+        raise ValueError(
+            f"query has {query.shape[2]} tokens: decode_attention takes 1 per sequence; "
+            "use flash_attention for more"
+        )
+    if splits < 1:
+        raise ValueError(f"splits is {splits}: give at least 1")
+    keys = key.shape[2]
+    first = 0 if window is None else max(0, keys - window)
+    bounds = [first + (keys - first) * part // splits for part in range(splits + 1)]
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    results = []
+    for start, stop in pairwise(bounds):
+        part = (each[:, :, start:stop].to(dtype) for each in (key, value))
+        real = None if key_mask is None else key_mask[:, start:stop]
+        results.append(attention_with_lse(query.to(dtype), *part, scale=scale, key_mask=real))
+    output, _ = merge(*zip(*results, strict=True))
+    return output.to(query.dtype)
+
+
+def merge(
+    outputs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Combine attention over disjoint sets of keys into attention over their union.
+
+    outputs: one or more tensors (…, queries, value_dim); lses: the log-sum-exp of each, (…,
+    queries). Returns output and log-sum-exp of the union, in the types of the inputs. Part s has
+    weight exp(lse_s − lse), where exp(lse) = Σ_s exp(lse_s). A part with log-sum-exp −inf has no
+    keys and weight 0; if all parts are such, the output is 0 and the log-sum-exp −inf. The order of
+    the parts doesn't matter, and merged parts can be merged again. Gradients flow through both.
+    Raises ValueError if there is no part or if the shapes don't fit.
+    Source: Dao et al., "Flash-Decoding" (2023). Chapter: kv-cache.
+
+    >>> output, lse = merge([torch.tensor([[4.0]]), torch.tensor([[8.0]])],
+    ...                     [torch.tensor([3.0]).log(), torch.tensor([1.0]).log()])
+    >>> output, lse.exp()  # (3 · 4 + 1 · 8) / 4
+    (tensor([[5.]]), tensor([4.]))
+    """
+    if len(outputs) == 0 or len(outputs) != len(lses):
+        raise ValueError(
+            f"{len(outputs)} outputs and {len(lses)} lses: give as many of each, at least one"
+        )
+    for output, lse in zip(outputs, lses, strict=True):
+        if output.shape != outputs[0].shape or lse.shape != output.shape[:-1]:
+            raise ValueError(
+                f"a part has output {tuple(output.shape)} and lse {tuple(lse.shape)}, the first "
+                f"output is {tuple(outputs[0].shape)}: all outputs must have one shape, and an "
+                "lse that of its output without the last dimension"
+            )
+    parts, exponents = torch.stack(tuple(outputs)), torch.stack(tuple(lses))
+    maximum = exponents.detach().amax(0)
+    empty = maximum == -torch.inf
+    maximum = maximum.masked_fill(empty, 0)
+    weights = (exponents - maximum).exp()  # (parts, …, queries)
+    total = weights.sum(0).masked_fill(empty, 1)
+    merged = (parts * (weights / total)[..., None]).sum(0)
+    return merged.to(parts.dtype), (maximum + total.log()).masked_fill(empty, -torch.inf)
