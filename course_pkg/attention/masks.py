@@ -27,8 +27,8 @@ def visible(
     `causal` a query sees itself and the window − 1 keys before it. key_mask (batch, keys), bool:
     key_mask[batch, j], True for a real key. device: of the result; by default, that of key_mask,
     otherwise the CPU.
-    Source: flash-attn's README, section 2.1 (bottom-right alignment since version 2.1).
-    Chapter: flash-attention.
+    Source: flash-attn's README, "2.1: Change behavior of causal flag"; its window_size of
+    (window − 1, 0) is `window` with `causal`. Chapter: flash-attention.
 
     >>> visible(2, 4, causal=True)[0, 0].int()
     tensor([[1, 1, 1, 0],

@@ -23,7 +23,7 @@ def test_visible_follows_its_definition(queries, keys, causal, window):
 
 
 def test_causal_is_aligned_with_the_last_key_as_flash_attn_documents():
-    # The two examples of flash-attn's README, section 2.1.
+    # The two examples of flash-attn's README, "2.1: Change behavior of causal flag".
     assert visible(2, 5, causal=True)[0, 0].int().tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
     expected = [[0, 0], [0, 0], [0, 0], [1, 0], [1, 1]]
     assert visible(5, 2, causal=True)[0, 0].int().tolist() == expected
