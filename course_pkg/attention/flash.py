@@ -95,10 +95,11 @@ def flash_attention_with_lse(
         )
     batch, heads, queries, head_dim = query.shape
     tiling = Tiling(
-        batch, heads, key.shape[1], queries, key.shape[2],
-        head_dim**-0.5 if scale is None else scale, block_queries, block_keys, causal, window,
-        key_mask, score_hook, dropout, seed, torch.promote_types(query.dtype, torch.float32),
-        torch.is_grad_enabled(),
+        batch=batch, heads=heads, kv_heads=key.shape[1], queries=queries, keys=key.shape[2],
+        scale=head_dim**-0.5 if scale is None else scale, block_queries=block_queries,
+        block_keys=block_keys, causal=causal, window=window, key_mask=key_mask,
+        score_hook=score_hook, dropout=dropout, seed=seed,
+        dtype=torch.promote_types(query.dtype, torch.float32), trainable=torch.is_grad_enabled(),
     )  # fmt: skip
     return _Flash.apply(query, key, value, tiling, watch or _ignore)
 
@@ -112,7 +113,8 @@ class _Flash(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, tiling, watch):
-        output, lse = _forward(query, key, value, tiling, watch)
+        with torch.autocast(query.device.type, enabled=False):  # the tiles stay in tiling.dtype
+            output, lse = _forward(query, key, value, tiling, watch)
         ctx.save_for_backward(query, key, value, output, lse)
         ctx.tiling, ctx.watch = tiling, watch
         ctx.set_materialize_grads(False)
@@ -133,8 +135,9 @@ class _Flash(torch.autograd.Function):
         delta = (grad_output.to(lse.dtype) * output).sum(-1)
         if grad_lse is not None:
             delta -= grad_lse
-        gradients = _backward(query, key, value, grad_output, lse, delta, ctx.tiling, ctx.watch)
-        return *gradients, None, None
+        inputs = query, key, value, grad_output, lse, delta
+        with torch.autocast(query.device.type, enabled=False):
+            return *_backward(*inputs, ctx.tiling, ctx.watch), None, None
 
 
 def _forward(

@@ -276,6 +276,29 @@ def test_a_second_derivative_is_refused():
         torch.autograd.grad(flash_attention(*inputs).sum(), inputs, create_graph=True)
 
 
+def test_under_autocast_the_tiles_keep_their_precision():
+    inputs = [each.detach().bfloat16().requires_grad_() for each in tensors(1, 2, 2, 9, 9)]
+    expected = flash_attention(*inputs, causal=True)
+    grads = torch.autograd.grad(expected.sum(), inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = flash_attention(*inputs, causal=True)
+        assert torch.equal(output, expected)
+        assert all(map(torch.equal, torch.autograd.grad(output.sum(), inputs), grads))
+
+
+@pytest.mark.parametrize("function", [attention, flash_attention])
+def test_every_tensor_is_made_on_the_device_of_the_inputs(function):
+    inputs = tensors(2, 2, 1, 5, 6)
+    key_mask = torch.ones(2, 6, dtype=torch.bool)
+    key_mask[1, 3:] = False
+    with torch.device("meta"):  # a tensor made without a device would be here
+        output = function(
+            *inputs, causal=True, window=2, key_mask=key_mask, score_hook=alibi, dropout=0.1
+        )
+        gradients = torch.autograd.grad(output.sum(), inputs)
+    assert {each.device.type for each in (output, *gradients)} == {"cpu"}
+
+
 @pytest.mark.gpu
 def test_a_gpu_gives_what_the_cpu_gives():
     key_mask = torch.arange(70) < torch.tensor([[70], [50]])
