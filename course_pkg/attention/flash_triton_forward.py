@@ -1,0 +1,183 @@
+"""The forward pass of FlashAttention-2 as a Triton kernel.
+
+One program computes one tile of queries of one head: it loads the queries once, walks over the
+tiles of keys and values that they see, and keeps the running maximum, the running sum and the
+unnormalized output in registers (online softmax). It writes the output and each row's log-sum-exp,
+and never a score. Of a causal matrix it skips the tiles above the diagonal, and only tiles on the
+diagonal or at the end are masked.
+
+Exponentials are powers of two, because GPUs have an instruction for 2 ** x: exp(s) is computed as
+2 ** (s · log2(e)). Source: Dao (2023), FlashAttention-2, algorithm 1. Chapter: flash-attention.
+"""
+
+import torch
+
+from .triton_runtime import Rows, larger, plus, rows, tiles, tl, triton, tuning_key, worth_trying
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def sequence(starts, batch, tokens):
+    """First row and number of rows of a sequence; starts is None if sequences are not packed."""
+    if starts is None:
+        first = batch * 0
+    else:
+        first = tl.load(starts + batch)
+        tokens = tl.load(starts + batch + 1) - first
+    return first.to(tl.int64), tokens
+
+
+@triton.jit
+def tile(tensor, batch, head, row, BLOCK: tl.constexpr, PADDED_DIM: tl.constexpr):
+    """The addresses of BLOCK rows of one head, from `row` on: (BLOCK, PADDED_DIM)."""
+    first = tensor.pointer + (batch * tensor.batch + head * tensor.head + row * tensor.row)
+    return first + tl.arange(0, BLOCK)[:, None] * tensor.row + tl.arange(0, PADDED_DIM)[None, :]
+
+
+@triton.jit
+def visible_keys(first_query, queries, keys, CAUSAL: tl.constexpr, BLOCK_QUERIES: tl.constexpr):
+    """How many keys every query of a tile sees, and how many its last query sees."""
+    seen_by_all = keys
+    seen_by_last = keys
+    if CAUSAL:  # query i sees the keys up to i + keys − queries
+        seen_by_all = tl.minimum(tl.maximum(first_query + 1 + keys - queries, 0), keys)
+        seen_by_last = tl.minimum(tl.maximum(first_query + BLOCK_QUERIES + keys - queries, 0), keys)
+    return seen_by_all, seen_by_last
+
+
+@triton.jit
+def attend(
+    q, key_tile, value_tile, key_step, value_step, out, top, total, start, end, positions, keys,
+    scale, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, BLOCK_KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """The online softmax over the keys start … end − 1, in steps of BLOCK_KEYS."""
+    in_row = (tl.arange(0, PADDED_DIM) < HEAD_DIM)[None, :]
+    for first in tl.range(start, end, BLOCK_KEYS):
+        index = first + tl.arange(0, BLOCK_KEYS)
+        loaded = in_row & (index < keys)[:, None] if MASKED else in_row
+        k = tl.load(key_tile + tl.cast(first, tl.int64) * key_step, mask=loaded, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")  # (BLOCK_QUERIES, BLOCK_KEYS)
+        if MASKED:
+            seen = (index < keys)[None, :]
+            if CAUSAL:
+                seen = seen & (index[None, :] <= positions[:, None])
+            scores = tl.where(seen, scores, float("-inf"))
+
+        new_top = tl.maximum(top, tl.reduce(scores, 1, larger) * scale)
+        shift = new_top
+        if MASKED:  # a row that has seen no key yet: −inf − (−inf) would be NaN
+            shift = tl.where(new_top == float("-inf"), 0.0, new_top)
+        p = tl.exp2(scores * scale - shift[:, None])
+        rescale = tl.exp2(top - shift)
+        total = total * rescale + tl.reduce(p, 1, plus)
+        top = new_top
+
+        v = tl.load(value_tile + tl.cast(first, tl.int64) * value_step, mask=loaded, other=0.0)
+        out = tl.dot(p.to(v.dtype), v, out * rescale[:, None], input_precision="ieee")
+    return out, top, total
+
+
+@triton.autotune(
+    # Tiles of queries and keys, warps, stages of the pipeline that loads ahead.
+    configs=tiles(
+        (64, 32, 4, 2), (64, 64, 4, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2),
+        (128, 128, 8, 3), (128, 32, 4, 4),
+    ),
+    key=["tuning", "HEAD_DIM", "CAUSAL"],
+    prune_configs_by={"early_config_prune": worth_trying},
+)  # fmt: skip
+@triton.jit
+def forward_kernel(
+    query, key, value, output, lse, query_starts, key_starts, queries, keys, group, scale, tuning,
+    HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+    BLOCK_QUERIES: tl.constexpr, BLOCK_KEYS: tl.constexpr,
+):  # fmt: skip
+    """Output and log-sum-exp of one tile of queries. Grid: (tiles, heads, batch)."""
+    # The last tile sees the most keys if causal: start with it, so that the GPU ends evenly.
+    first_query = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_QUERIES
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    query_start, queries = sequence(query_starts, batch, queries)
+    key_start, keys = sequence(key_starts, batch, keys)
+    if first_query >= queries:  # a shorter sequence of a packed batch
+        return
+
+    row = query_start + first_query
+    index = first_query + tl.arange(0, BLOCK_QUERIES)
+    in_rows = (index < queries)[:, None] & (tl.arange(0, PADDED_DIM) < HEAD_DIM)[None, :]
+    query_tile = tile(query, batch, head, row, BLOCK_QUERIES, PADDED_DIM)
+    key_tile = tile(key, batch, head // group, key_start, BLOCK_KEYS, PADDED_DIM)
+    value_tile = tile(value, batch, head // group, key_start, BLOCK_KEYS, PADDED_DIM)
+
+    q = tl.load(query_tile, mask=in_rows, other=0.0)
+    out = tl.full((BLOCK_QUERIES, PADDED_DIM), 0.0, tl.float32)
+    top = tl.full((BLOCK_QUERIES,), float("-inf"), tl.float32)  # running maximum, times log2(e)
+    total = tl.full((BLOCK_QUERIES,), 0.0, tl.float32)  # running sum of 2 ** (score − top)
+    seen_by_all, seen_by_last = visible_keys(first_query, queries, keys, CAUSAL, BLOCK_QUERIES)
+    whole = seen_by_all // BLOCK_KEYS * BLOCK_KEYS  # tiles of keys before this need no mask
+    positions = index + keys - queries
+    out, top, total = attend(
+        q, key_tile, value_tile, key.row, value.row, out, top, total, 0, whole, positions, keys,
+        scale * LOG2_E, HEAD_DIM, PADDED_DIM, BLOCK_KEYS, CAUSAL, MASKED=False,
+    )  # fmt: skip
+    out, top, total = attend(
+        q, key_tile, value_tile, key.row, value.row, out, top, total, whole, seen_by_last,
+        positions, keys, scale * LOG2_E, HEAD_DIM, PADDED_DIM, BLOCK_KEYS, CAUSAL, MASKED=True,
+    )  # fmt: skip
+
+    total = tl.where(total == 0.0, 1.0, total)  # a row that sees no key: output 0, lse −∞
+    out = out / total[:, None]
+    output_tile = tile(output, batch, head, row, BLOCK_QUERIES, PADDED_DIM)
+    tl.store(output_tile, out.to(output.pointer.dtype.element_ty), mask=in_rows)
+    lse_row = lse.pointer + batch * lse.batch + head * lse.head + query_start + index
+    tl.store(lse_row, (top + tl.log2(total)) * LN_2, mask=index < queries)
+
+
+def forward(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    starts: tuple[torch.Tensor | None, torch.Tensor | None],
+    longest: tuple[int, int],
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run the kernel: the output, shaped like query, and the log-sum-exp in float32.
+
+    query, key, value: (batch, heads, tokens, head_dim), or packed (tokens, heads, head_dim);
+    starts: where the sequences of packed queries and keys start, or (None, None); longest: the
+    greatest number of queries and of keys in a sequence. The log-sum-exp is (batch, heads,
+    queries), or packed (heads, tokens). Chapter: flash-attention.
+    """
+    packed, head_dim = query.dim() == 3, query.shape[-1]
+    heads, kv_heads = query.shape[1], key.shape[1]
+    batch = len(starts[0]) - 1 if packed else query.shape[0]
+    output = torch.empty_like(query)
+    lse_shape = (heads, query.shape[0]) if packed else query.shape[:3]
+    lse = torch.empty(lse_shape, dtype=torch.float32, device=query.device)
+    if query.numel() == 0:  # a grid may not be empty
+        return output, lse
+
+    def grid(config: dict) -> tuple[int, int, int]:
+        return triton.cdiv(longest[0], config["BLOCK_QUERIES"]), heads, batch
+
+    forward_kernel[grid](
+        *map(rows, (query, key, value, output)), lse_rows(lse), *starts, *longest,
+        heads // kv_heads, scale, tuning_key(max(longest), query),
+        HEAD_DIM=head_dim, PADDED_DIM=max(16, triton.next_power_of_2(head_dim)), CAUSAL=causal,
+    )  # fmt: skip
+    return output, lse
+
+
+def lse_rows(lse: torch.Tensor) -> Rows:
+    """Where the numbers of a (batch, heads, queries) or packed (heads, tokens) tensor are.
+
+    Chapter: flash-attention.
+
+    >>> lse_rows(torch.empty(2, 3, 5))[1:]
+    (15, 5, 1)
+    """
+    return Rows(lse, lse.stride(0) if lse.dim() == 3 else 0, lse.stride(-2), 1)
