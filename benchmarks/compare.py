@@ -29,6 +29,15 @@ class Comparison:
         return self.ratio <= self.limit
 
 
+@dataclass(frozen=True)
+class NotMeasured:
+    """A comparison that this machine can't make; it is reported, and misses no limit."""
+
+    what: str
+    reason: str
+    holds: None = None
+
+
 def compare_times(
     what: str,
     ours: Callable[[], object],

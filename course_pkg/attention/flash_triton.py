@@ -6,6 +6,8 @@ grouped queries and packed batches; no window, dropout or score hook: see `flash
 Chapter: flash-attention.
 """
 
+from itertools import pairwise
+
 import torch
 
 from .arguments import check_tensors
@@ -38,11 +40,11 @@ def flash_attention_triton(
     Raises ImportError without triton, ValueError or TypeError for arguments that don't fit.
     Source: Dao (2023), FlashAttention-2. Chapter: flash-attention.
 
-    >>> query = torch.zeros(1, 1, 2, 4)
-    >>> value = torch.arange(8.0).view(1, 1, 2, 4)
-    >>> flash_attention_triton(query, query, value, causal=True)[0, 0]  # doctest: +SKIP
-    tensor([[0., 1., 2., 3.],
-            [2., 3., 4., 5.]])
+    >>> query = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
+    >>> flash_attention_triton(query, query, query)
+    Traceback (most recent call last):
+      ...
+    TypeError: query, key and value have type torch.float64: the kernels take float16, ...
     """
     check_tensors(query, key, value)
     _check(query, value, scale)
@@ -72,12 +74,11 @@ def flash_attention_packed(
     `flash_attention_triton`, and the same as flash-attn's flash_attn_varlen_func.
     Chapter: flash-attention.
 
-    >>> value, starts = torch.tensor([1.0, 3.0, 9.0]).view(3, 1, 1), torch.tensor([0, 2, 3])
-    >>> query = torch.zeros(3, 1, 1)
-    >>> output = flash_attention_packed(query, query, value, starts.int(), starts.int())
-    ... # doctest: +SKIP
-    >>> output.flatten()  # means of 1 and 3, and of 9  # doctest: +SKIP
-    tensor([2., 2., 9.])
+    >>> query, starts = torch.zeros(3, 1, 4), torch.tensor([0, 2, 9], dtype=torch.int32)
+    >>> flash_attention_packed(query, query, query, starts, starts)
+    Traceback (most recent call last):
+      ...
+    ValueError: query_starts is [0, 2, 9]: it must go from 0 to 3, the number of tokens, ...
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 3:
@@ -122,7 +123,9 @@ def _differentiable(query, key, value, starts, longest, scale, causal) -> torch.
     if INTERPRETED and query.dtype == torch.bfloat16:
         # The interpreter of triton 3.7 multiplies the bits of bfloat16 as if they were integers.
         inputs = (each.float() for each in inputs)
-    return _FlashAttention.apply(*inputs, starts, longest, scale, causal).to(query.dtype)
+    with torch.cuda.device_of(query):  # kernels start on the current GPU, or on none
+        output = _FlashAttention.apply(*inputs, starts, longest, scale, causal)
+    return output.to(query.dtype)
 
 
 def _with_adjacent_numbers(tensor: torch.Tensor) -> torch.Tensor:
@@ -176,7 +179,7 @@ def _check_starts(
 def _longest(name: str, starts: torch.Tensor, tensor: torch.Tensor) -> int:
     """The greatest length of a sequence; raise unless the starts go from 0 to the last token."""
     values, tokens = starts.tolist(), tensor.shape[0]
-    lengths = [end - start for start, end in zip(values, values[1:], strict=False)]
+    lengths = [end - start for start, end in pairwise(values)]
     if values[0] != 0 or values[-1] != tokens or min(lengths) < 0:
         raise ValueError(
             f"{name}_starts is {values}: it must go from 0 to {tokens}, the number of tokens, "

@@ -81,9 +81,8 @@ def attend(
 
 
 @triton.autotune(
-    # Tiles of queries and keys, warps, stages of the pipeline that loads ahead.
-    configs=tiles(
-        (64, 32, 4, 2), (64, 64, 4, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2),
+    configs=tiles(  # queries, keys, warps, stages
+        (32, 32, 4, 2), (64, 64, 4, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2),
         (128, 128, 8, 3), (128, 32, 4, 4),
     ),
     key=["tuning", "HEAD_DIM", "CAUSAL"],

@@ -90,10 +90,11 @@ def rows(tensor: torch.Tensor) -> Rows:
 
 
 def tiles(*shapes: tuple[int, int, int, int]) -> list:
-    """The configurations that the autotuner tries: only one, of 16 × 16, in the interpreter.
+    """The configurations of a kernel: only one, of 16 × 16, in the interpreter.
 
-    shapes: (queries, keys, warps, stages) of a tile. The first is also used, without trying the
-    others, for float32 and for short sequences. Chapter: flash-attention.
+    shapes: (queries, keys, warps, stages) of a tile, where stages is how many tiles the pipeline
+    holds that loads ahead. The first is for float32, the second for short sequences; the autotuner
+    chooses among the second and all that follow. Chapter: flash-attention.
     """
     return [
         triton.Config({"BLOCK_QUERIES": i, "BLOCK_KEYS": j}, num_warps=warps, num_stages=stages)
@@ -102,15 +103,17 @@ def tiles(*shapes: tuple[int, int, int, int]) -> list:
 
 
 def worth_trying(configs: list, arguments: dict, **_: object) -> list:
-    """The configurations to time: all for 16-bit numbers and over 512 tokens, else the first.
+    """The configurations to time: one for float32 or up to 512 tokens, otherwise several.
 
     arguments: the kernel's, with `tuning`, see `tuning_key`. Chapter: flash-attention.
 
-    >>> worth_trying(["small", "large"], {"tuning": (1024, 4)})
-    ['small']
+    >>> worth_trying(["float32", "short", "large"], {"tuning": (1024, 2)})
+    ['short', 'large']
     """
     tokens, size = arguments["tuning"]
-    return configs if size == 2 and tokens > 512 else configs[:1]
+    if size == 4:
+        return configs[:1]
+    return configs[1:] if tokens > 512 else configs[1:2]
 
 
 def tuning_key(tokens: int, tensor: torch.Tensor) -> tuple[int, int]:

@@ -22,5 +22,5 @@ def results(function, inputs, dtype, **options):
     output = function(*inputs, **options)
     generator = torch.Generator().manual_seed(7)
     grad = torch.randn(output.shape, generator=generator).bfloat16()  # exact in every type
-    gradients = torch.autograd.grad(output, inputs, grad.to(dtype))
+    gradients = torch.autograd.grad(output, inputs, grad.to(output))
     return [each.detach().double() for each in (output, *gradients)]
