@@ -48,8 +48,7 @@ def add_to_key_gradients(
         loaded = in_row & (i < queries)[:, None]
         q = tl.load(query_tile + tl.cast(first, tl.int64) * query_step, mask=loaded, other=0.0)
         scores = tl.dot(k, tl.trans(q), input_precision="ieee")  # (BLOCK_KEYS, BLOCK_QUERIES)
-        # A query past the end has lse = ∞ here, so its probabilities are 0.
-        lse = tl.load(lse_row + i, mask=i < queries, other=float("inf"))
+        lse = tl.load(lse_row + i, mask=i < queries, other=0.0)  # past the end, dO and D are 0 too
         p = tl.exp2(scores * (scale * LOG2_E) - (lse * LOG2_E)[None, :])
         if MASKED:
             p = tl.where(index[:, None] <= (i + keys - queries)[None, :], p, 0.0)
@@ -178,7 +177,7 @@ def query_gradients_kernel(
     do = tl.load(tile(grad_output, batch, head, row, BLOCK_QUERIES, PADDED_DIM), in_rows, 0.0)
     lse_row = lse.pointer + batch * lse.batch + head * lse.head + query_start + index
     sums_row = row_sums.pointer + batch * row_sums.batch + head * row_sums.head
-    row_lse = tl.load(lse_row, mask=index < queries, other=float("inf"))
+    row_lse = tl.load(lse_row, mask=index < queries, other=0.0)
     sums = tl.load(sums_row + query_start + index, mask=index < queries, other=0.0)
     key_tile = tile(key, batch, head // group, key_start, BLOCK_KEYS, PADDED_DIM)
     value_tile = tile(value, batch, head // group, key_start, BLOCK_KEYS, PADDED_DIM)

@@ -78,6 +78,12 @@ def test_output_and_gradients_equal_plain_attention(shape, head_dim, causal):
 
 
 @needs_triton
+@pytest.mark.parametrize("offset", [-1, 1, 14, 15])
+def test_the_diagonal_may_cross_tiles_anywhere(offset):
+    assert_as_exact_as_plain(tensors(1, 1, 1, 20, 20 + offset, 16), torch.float32, causal=True)
+
+
+@needs_triton
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_in_16_bits_the_error_is_that_of_plain_attention_in_16_bits(dtype):
     inputs = [each.detach().to(dtype) for each in tensors(1, 2, 1, 40, 40, 32)]
