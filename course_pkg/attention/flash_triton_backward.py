@@ -92,8 +92,8 @@ def key_gradients_kernel(
     dk = tl.full((BLOCK_KEYS, PADDED_DIM), 0.0, tl.float32)
     dv = tl.full((BLOCK_KEYS, PADDED_DIM), 0.0, tl.float32)
 
-    start = first_key * 0  # the first query that sees a key of this tile, in whole tiles
-    whole = first_key * 0  # from here on, every query sees every key of this tile
+    start = 0  # the first query that sees a key of this tile, in whole tiles
+    whole = 0  # from here on, every query sees every key of this tile
     if CAUSAL:
         start = tl.maximum(first_key + queries - keys, 0) // BLOCK_QUERIES * BLOCK_QUERIES
         last_sees = tl.maximum(first_key + BLOCK_KEYS - 1 + queries - keys, 0)

@@ -21,12 +21,11 @@ LN_2 = tl.constexpr(0.6931471805599453)
 @triton.jit
 def sequence(starts, batch, tokens):
     """First row and number of rows of a sequence; starts is None if sequences are not packed."""
-    if starts is None:
-        first = batch * 0
-    else:
+    first = 0
+    if starts is not None:
         first = tl.load(starts + batch)
         tokens = tl.load(starts + batch + 1) - first
-    return first.to(tl.int64), tokens
+    return tl.cast(first, tl.int64), tokens
 
 
 @triton.jit
