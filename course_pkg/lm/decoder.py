@@ -1,0 +1,295 @@
+"""A Llama-style decoder in one file: it runs Llama, Mistral and Qwen2 checkpoints, such as SmolLM2.
+
+A pass embeds the tokens, runs the layers, and scores every token of the vocabulary as the next one.
+A layer is attention and then a SwiGLU network; each reads a normalized copy of the vectors, and its
+result is added to them. Positions enter as rotations of queries and keys (RoPE).
+
+How tokens see each other is an argument. `attend(layer, query, key, value)` gets one layer's heads
+and returns what each query has read. The default, `causal_attend`, lets a token see itself and the
+tokens before it in the same call; a cache (`course_pkg.serving.kv_cache`) adds earlier calls.
+
+Shapes: "hidden" is the width of a vector; a layer has "heads" query heads of width "head_dim", and
+"kv_heads" key and value heads, each shared by heads / kv_heads query heads. Modules have the names
+of a checkpoint's tensors. Not here: reading files (`course_pkg.lm.checkpoint`), tokenizers,
+sampling, dropout.
+
+Sources: Llama 2 (Touvron et al. 2023), RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021),
+SwiGLU (Shazeer 2020), grouped queries (Ainslie et al. 2023). Chapter: kv-cache.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from course_pkg.lm.checkpoint import DecoderConfig, fitted, read_folder
+from course_pkg.lm.load import pick_device
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
+class Decoder(nn.Module):
+    """A decoder with random weights; `from_folder` and `from_transformers` give trained ones."""
+
+    def __init__(self, config: DecoderConfig):
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(
+        self,
+        ids: Tensor,
+        positions: Tensor | None = None,
+        attend: Attend | None = None,
+        last_only: bool = False,
+    ) -> Tensor:
+        """The logits of each next token, (batch, tokens, vocab); last_only: (batch, 1, vocab).
+
+        ids: (batch, tokens). positions: (tokens,) or (batch, tokens); None means 0, 1, 2, …, so
+        give `cache.positions(tokens)` if a cache holds earlier tokens. attend: a function of layer,
+        query (batch, heads, tokens, head_dim), key and value (batch, kv_heads, tokens, head_dim)
+        that returns the shape of the query; None means `causal_attend(config)`.
+        Raises ValueError if ids or positions have the wrong shape.
+        """
+        if positions is None:
+            positions = torch.arange(ids.shape[-1], device=ids.device)  # (tokens,)
+        if ids.dim() != 2 or positions.shape not in (ids.shape, ids.shape[1:]):
+            raise ValueError(
+                f"ids {tuple(ids.shape)}, positions {tuple(positions.shape)}: expected ids of "
+                "shape (batch, tokens) and positions of shape (tokens,) or (batch, tokens)"
+            )
+        attend = attend or causal_attend(self.config)
+        x = self.embed_tokens(ids)  # (batch, tokens, hidden)
+        cos, sin = rotation(self.config, positions.to(x.device), x.dtype)
+        for layer in self.layers:
+            x = layer(x, cos, sin, attend)
+        if last_only:
+            x = x[:, -1:]  # (batch, 1, hidden)
+        output = self.embed_tokens if self.config.tied else self.lm_head
+        return F.linear(self.norm(x), output.weight)  # (batch, tokens or 1, vocab)
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> "Decoder":
+        """The decoder in a folder with config.json and one or several .safetensors files.
+
+        device: None means the CPU, "auto" means a GPU if there is one. Raises ModelError if this
+        decoder cannot run the checkpoint, CorruptModelError if its files do not fit together.
+        """
+        config, tensors = read_folder(folder)
+        return cls._of(config, tensors).to(pick_device(device), dtype)
+
+    @classmethod
+    def from_transformers(cls, model: nn.Module) -> "Decoder":
+        """The decoder for a transformers model; it shares the model's tensors.
+
+        Raises ModelError unless it is a LlamaForCausalLM, MistralForCausalLM or Qwen2ForCausalLM,
+        TypeError if it is not of transformers.
+
+        >>> from course_pkg.lm.tiny import tiny_model
+        >>> Decoder.from_transformers(tiny_model())(torch.tensor([[1, 2, 3]])).shape
+        torch.Size([1, 3, 259])
+        """
+        if not hasattr(model, "config"):
+            raise TypeError(f"expected a transformers model, got {type(model).__name__}")
+        return cls._of(DecoderConfig.from_dict(model.config.to_dict()), model.state_dict())
+
+    @classmethod
+    def _of(cls, config: DecoderConfig, tensors: dict[str, Tensor]) -> "Decoder":
+        with torch.device("meta"):  # parameters without memory, replaced below
+            decoder = cls(config)
+        shapes = {name: parameter.shape for name, parameter in decoder.named_parameters()}
+        decoder.load_state_dict(fitted(tensors, shapes, config.tied), assign=True)
+        return decoder.eval()
+
+
+class Layer(nn.Module):
+    """Attention, then SwiGLU; each reads a normalized copy of x, and its result is added to x."""
+
+    def __init__(self, config: DecoderConfig, index: int):
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config, index)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = SwiGLU(config)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """x and the result: (batch, tokens, hidden)."""
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, attend)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Attention(nn.Module):
+    """The projections around `attend`, and the rotation of queries and keys."""
+
+    def __init__(self, config: DecoderConfig, layer: int):
+        super().__init__()
+        self.layer, self.head_dim = layer, config.head_dim
+        hidden = config.hidden_size
+        wide, narrow = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        self.q_proj = nn.Linear(hidden, wide, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(hidden, narrow, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(hidden, narrow, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(wide, hidden, bias=config.output_bias)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """x and the result: (batch, tokens, hidden)."""
+        query = self._split(self.q_proj(x))  # (batch, heads, tokens, head_dim)
+        key = self._split(self.k_proj(x))  # (batch, kv_heads, tokens, head_dim)
+        value = self._split(self.v_proj(x))  # (batch, kv_heads, tokens, head_dim)
+        read = attend(self.layer, rotate(query, cos, sin), rotate(key, cos, sin), value)
+        read = read.transpose(1, 2).flatten(2)  # (batch, tokens, heads * head_dim)
+        return self.o_proj(read)  # (batch, tokens, hidden)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (b, n, tokens, head_dim)
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x)), at each token by itself."""
+
+    def __init__(self, config: DecoderConfig):
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = nn.Linear(hidden, inner, bias=bias)
+        self.up_proj = nn.Linear(hidden, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, hidden, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x and the result: (batch, tokens, hidden)."""
+        inner = F.silu(self.gate_proj(x)) * self.up_proj(x)  # (batch, tokens, intermediate)
+        return self.down_proj(inner)  # (batch, tokens, hidden)
+
+
+class RMSNorm(nn.Module):
+    """x divided by its root mean square, computed in fp32 or better, times a learned weight."""
+
+    def __init__(self, size: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x and the result: (…, size)."""
+        precise = x.to(torch.promote_types(x.dtype, torch.float32))
+        mean_square = precise.square().mean(-1, keepdim=True)  # (…, 1)
+        return self.weight * (precise * torch.rsqrt(mean_square + self.eps)).to(x.dtype)
+
+
+def causal_attend(config: DecoderConfig, key_mask: Tensor | None = None) -> Attend:
+    """An `attend` in which a token sees itself and the tokens before it, within the layer's window.
+
+    key_mask: (batch, tokens), true at real tokens; padding is seen by nothing but itself, and its
+    own logits mean nothing. Uses torch's scaled_dot_product_attention.
+    """
+
+    def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        tokens, window = query.shape[2], config.window(layer)
+        if key_mask is None and (window is None or window >= tokens):
+            return F.scaled_dot_product_attention(
+                query, key, value, is_causal=True, enable_gqa=True
+            )
+        i = torch.arange(tokens, device=query.device)[:, None]  # (tokens, 1), queries
+        j = i.mT  # (1, tokens), keys
+        seen = (j <= i) & (j > i - (window or tokens))  # (tokens, tokens)
+        if key_mask is not None:
+            seen = seen & key_mask.bool()[:, None, None] | (i == j)  # (batch, 1, tokens, tokens)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=seen, enable_gqa=True)
+
+    return attend
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate each pair (x_i, x_{i + head_dim/2}) by its angle; a rotation keeps lengths.
+
+    x: (batch, heads, tokens, head_dim). The product of a rotated query and a rotated key depends
+    only on the distance between their positions.
+
+    >>> rotate(torch.tensor([1.0, 0.0]), torch.tensor([0.6]), torch.tensor([0.8]))
+    tensor([0.6000, 0.8000])
+    """
+    first, second = x.chunk(2, dim=-1)  # (batch, heads, tokens, head_dim/2) each
+    rotated = (first * cos - second * sin, second * cos + first * sin)
+    return torch.cat(rotated, dim=-1)  # (batch, heads, tokens, head_dim)
+
+
+def rotation(config: DecoderConfig, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """RoPE's cosines and sines, (batch or 1, 1, tokens, head_dim/2); positions as in `forward`.
+
+    Two types of scaling ("dynamic", "longrope") also depend on the longest position of the call.
+    """
+    length = 0
+    if config.rope["rope_type"] in ("dynamic", "longrope") and positions.numel():
+        length = int(positions.max()) + 1
+    frequencies, scale = rope_frequencies(config, length)
+    positions = torch.atleast_2d(positions)[:, None, :, None]  # (batch or 1, 1, tokens, 1)
+    angles = positions * frequencies.to(positions.device)  # (batch or 1, 1, tokens, head_dim/2)
+    return (angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype)
+
+
+def rope_frequencies(config: DecoderConfig, length: int = 0) -> tuple[Tensor, float]:
+    """The angle per position of each pair of dimensions, (head_dim/2,); a factor on cos and sin.
+
+    Pair i turns by theta ** (-2i / head_dim) per position. To reach beyond the `original` length of
+    the training, a scaling slows the pairs down: all alike (linear), by a larger theta (dynamic
+    NTK), only those that turn rarely within that length (llama3, yarn), or by a list (longrope).
+    length: the number of positions in use, for dynamic and longrope.
+    """
+    rope, dim = config.rope, config.head_dim
+    theta, original = rope["rope_theta"], rope["original_max_position_embeddings"]
+    exponents = torch.arange(0, dim, 2) / dim  # (head_dim/2,)
+    frequencies = 1 / theta**exponents  # (head_dim/2,)
+    factor = rope.get("factor") or config.max_positions / original
+    match rope["rope_type"]:
+        case "linear":
+            return frequencies / factor, 1.0
+        case "dynamic":
+            excess = max(length / config.max_positions, 1) - 1
+            theta *= (1 + factor * excess) ** (dim / (dim - 2))
+            return 1 / theta**exponents, 1.0
+        case "llama3":
+            low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+            turns = original * frequencies / (2 * math.pi)
+            kept = ((turns - low) / (high - low)).clamp(0, 1)  # 1: turns often, stays as it is
+            return frequencies * (kept + (1 - kept) / factor), 1.0
+        case "yarn":
+            kept = 1 - _yarn_ramp(rope, dim)
+            return frequencies * (kept + (1 - kept) / factor), _yarn_scale(rope, factor)
+        case "longrope":
+            slower = torch.tensor(rope["long_factor" if length > original else "short_factor"])
+            scale = math.sqrt(1 + math.log(max(factor, 1)) / math.log(original))
+            return frequencies / slower, rope.get("attention_factor") or scale
+    return frequencies, 1.0
+
+
+def _yarn_ramp(rope: dict, dim: int) -> Tensor:
+    """0 for pairs that turn beta_fast times or more, 1 for beta_slow or fewer: (head_dim/2,)."""
+    theta, original = rope["rope_theta"], rope["original_max_position_embeddings"]
+    turns = (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1)
+    first, last = (dim / 2 * math.log(original / (n * 2 * math.pi), theta) for n in turns)
+    if rope.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dim - 1)
+    return ((torch.arange(dim // 2) - first) / ((last - first) or 0.001)).clamp(0, 1)
+
+
+def _yarn_scale(rope: dict, factor: float) -> float:
+    """The factor on cos and sin: 0.1 ln(factor) + 1 unless the config says otherwise."""
+    if rope.get("attention_factor") is not None:
+        return rope["attention_factor"]
+    both = rope.get("mscale") and rope.get("mscale_all_dim")
+    over, under = (rope["mscale"], rope["mscale_all_dim"]) if both else (1, 0)
+    grow = math.log(max(factor, 1)) / 10
+    return (over * grow + 1) / (under * grow + 1)

@@ -1,0 +1,1 @@
+"""Serving: caches of keys and values, and generation with them."""

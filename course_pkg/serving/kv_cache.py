@@ -1,0 +1,218 @@
+"""KV caches: the keys and values of earlier tokens, kept so that a step computes only new ones.
+
+A cache is made for a decoder's config, and its `attend` is what the decoder calls in each layer:
+
+    cache = ContiguousCache(model.config)
+    logits = model(ids, cache.positions(ids.shape[1]), cache.attend)
+
+`ContiguousCache` grows; `StaticCache` has a capacity; `SlidingWindowCache` forgets what the model's
+windows no longer show. Each takes `eight_bit=True`. Use them under `torch.no_grad()`.
+
+Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes the rotation of all
+tokens when the text outgrows the original length; from then on, a cache and a recomputation differ,
+here as in transformers. Not here: blocks that requests share.
+Sources: Pope et al. (2022), section 3.3; DeepSeek-V2 (2024), section 2.1, for the latent cache.
+Chapter: kv-cache.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from course_pkg.attention import plain
+from course_pkg.lm.checkpoint import DecoderConfig
+from course_pkg.serving.kv_int8 import Int8
+from course_pkg.serving.kv_storage import Contiguous, Ring, Static, Storage
+
+
+class KVCache(ABC):
+    """The keys and values of all layers; a subclass says how a layer's are stored.
+
+    key_mask: (batch, tokens), false at the padding before the first token of each prompt; later
+    tokens are real. eight_bit: store int8 codes and one scale per token and head.
+    attention: a function with the signature of `course_pkg.attention.plain.attention`.
+    Raises ValueError if the padding is not on the left, or a prompt is all padding.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        *,
+        key_mask: Tensor | None = None,
+        eight_bit: bool = False,
+        attention: Callable[..., Tensor] = plain.attention,
+    ):
+        self.config, self.attention = config, attention
+        self.pads = None if key_mask is None else _left_pads(key_mask)  # (batch,)
+        new = [partial(self.new_storage, layer) for layer in range(config.layers)]
+        self.layers = [Int8(make) if eight_bit else make() for make in new]
+
+    @abstractmethod
+    def new_storage(self, layer: int) -> Storage:
+        """An empty storage for one layer."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have passed all layers, padding included."""
+        return min(storage.length for storage in self.layers)
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the cache's tensors."""
+        return sum(storage.bytes for storage in self.layers)
+
+    def positions(self, new: int) -> Tensor:
+        """The positions of the next `new` tokens: (new,), or (batch, new) if there is padding.
+
+        A prompt's first real token has position 0; its padding gets 0 too, which nothing sees.
+        """
+        index = torch.arange(self.tokens, self.tokens + new)  # (new,)
+        if self.pads is None:
+            return index
+        return (index.to(self.pads.device) - self.pads[:, None]).clamp(min=0)  # (batch, new)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Keep the new tokens' keys and values; let their queries attend to all that is kept.
+
+        query: (batch, heads, new, head_dim), and so the result; key, value: (batch, kv_heads, new,
+        head_dim). Raises ValueError if the shape does not fit the cache, or if it is full.
+        """
+        kept = self.layers[layer].append(key, value)
+        window = self.config.window(layer)
+        return self.attention(
+            query,
+            kept.key,
+            kept.value,
+            causal=query.shape[2] > 1,  # a single new token is the last: it sees all
+            window=window if window and window < len(kept.index) else None,
+            key_mask=None if self.pads is None else kept.index >= self.pads[:, None],
+        )
+
+    def truncate(self, tokens: int) -> None:
+        """Forget all but the first `tokens` tokens: a rejected guess, or all after a shared prefix.
+
+        Raises ValueError if there are fewer, or if a sliding window has overwritten tokens that the
+        next one would see; then nothing changes.
+        """
+        if not 0 <= tokens <= self.tokens:
+            raise ValueError(f"the cache holds {self.tokens} tokens, so it cannot keep {tokens}")
+        if not all(storage.can_truncate(tokens) for storage in self.layers):
+            raise ValueError(
+                f"token {tokens} would see tokens that the sliding window has overwritten: "
+                "reset the cache and compute them again, or use a ContiguousCache"
+            )
+        for storage in self.layers:
+            storage.truncate(tokens)
+
+    def reset(self) -> None:
+        """Forget all tokens; a key_mask still holds for those that come next."""
+        for storage in self.layers:
+            storage.truncate(0)
+
+
+class ContiguousCache(KVCache):
+    """Tensors that grow with every token; each growth copies them.
+
+    >>> from course_pkg.lm.decoder import Decoder
+    >>> from course_pkg.lm.tiny import tiny_model
+    >>> model = Decoder.from_transformers(tiny_model())
+    >>> cache = ContiguousCache(model.config)
+    >>> with torch.no_grad():
+    ...     logits = model(torch.tensor([[1, 2, 3]]), attend=cache.attend)
+    >>> cache.tokens, cache.positions(1), cache.bytes  # 2 · 2 layers · 2 heads · 16 · 3 tokens · 4
+    (3, tensor([3]), 1536)
+    """
+
+    def new_storage(self, layer: int) -> Storage:
+        """A growing tensor."""
+        return Contiguous()
+
+
+class StaticCache(KVCache):
+    """Tensors for `capacity` tokens, allocated once: each step has the same memory, and no copies.
+
+    Takes the options of KVCache. Raises ValueError if the capacity is not positive.
+    """
+
+    def __init__(self, config: DecoderConfig, capacity: int, **options):
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1 token, got {capacity}")
+        self.capacity = capacity
+        super().__init__(config, **options)
+
+    def new_storage(self, layer: int) -> Storage:
+        """Tensors of the whole capacity."""
+        return Static(self.capacity)
+
+
+class SlidingWindowCache(KVCache):
+    """Each layer with a window keeps only its last `window` tokens; the other layers keep all.
+
+    Takes the options of KVCache. Raises ValueError if no layer has a window.
+    """
+
+    def __init__(self, config: DecoderConfig, **options):
+        if not any(config.windows):
+            raise ValueError("no layer of this model has a sliding window: use a ContiguousCache")
+        super().__init__(config, **options)
+
+    def new_storage(self, layer: int) -> Storage:
+        """A ring for a layer with a window, a growing tensor for one without."""
+        window = self.config.window(layer)
+        return Contiguous() if window is None else Ring(window)
+
+
+def cache_bytes(
+    layers: int,
+    kv_heads: int,
+    head_dim: int,
+    tokens: int,
+    batch: int = 1,
+    bytes_per_value: float = 2,
+) -> int:
+    """The memory of keys and values: 2 · layers · kv_heads · head_dim · tokens · batch · bytes.
+
+    kv_heads: as many as query heads for multi-head attention (MHA), fewer for grouped queries
+    (GQA), 1 for multi-query (MQA). bytes_per_value: 2 in 16 bits; 1 + 4 / head_dim for 8 bits and
+    an fp32 scale per token and head.
+
+    >>> cache_bytes(layers=32, kv_heads=32, head_dim=128, tokens=4096) // 2**20  # Llama-2-7B: MHA
+    2048
+    """
+    return round(2 * layers * kv_heads * head_dim * tokens * batch * bytes_per_value)
+
+
+def latent_cache_bytes(
+    layers: int,
+    latent_dim: int,
+    rope_dim: int,
+    tokens: int,
+    batch: int = 1,
+    bytes_per_value: float = 2,
+) -> int:
+    """The memory of multi-head latent attention (MLA): one latent and one rotated key per token.
+
+    Keys and values of all heads are computed from the latent, latent_dim numbers; the part of the
+    key that RoPE rotates, rope_dim numbers, is shared by the heads.
+    Source: DeepSeek-V2 (2024), section 2.1.4 and table 1: (d_c + d_h^R) · l numbers per token.
+
+    >>> latent_cache_bytes(layers=60, latent_dim=512, rope_dim=64, tokens=1)  # DeepSeek-V2
+    69120
+    """
+    return round(layers * (latent_dim + rope_dim) * tokens * batch * bytes_per_value)
+
+
+def _left_pads(key_mask: Tensor) -> Tensor:
+    """How many positions of padding each row begins with, (batch,)."""
+    real = key_mask.bool()
+    pads = (~real).sum(1)  # (batch,)
+    left = torch.arange(real.shape[1], device=real.device) >= pads[:, None]  # (batch, tokens)
+    if real.dim() != 2 or not torch.equal(real, left) or not real.any(1).all():
+        raise ValueError(
+            "key_mask must be (batch, tokens), with false, then true, and at least one true in "
+            "each row: pad prompts on the left"
+        )
+    return pads

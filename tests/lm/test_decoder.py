@@ -1,0 +1,196 @@
+"""The decoder's parts by hand, its arguments, and what `attend` sees.
+
+Equality with transformers is tested in tests/parity/test_transformers_decoder.py.
+"""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from course_pkg.lm.checkpoint import DecoderConfig
+from course_pkg.lm.decoder import (
+    Decoder,
+    RMSNorm,
+    SwiGLU,
+    causal_attend,
+    rope_frequencies,
+    rotate,
+    rotation,
+)
+from course_pkg.lm.errors import ModelError
+from course_pkg.lm.tiny import tiny_model
+
+IDS = torch.tensor([[5, 6, 7, 8], [1, 2, 3, 4]])
+CONFIG = DecoderConfig.from_dict(
+    {"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "intermediate_size": 4,
+     "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model():
+    """The tiny model's decoder: 2 layers, 4 heads of 16, 2 kv heads."""
+    return Decoder.from_transformers(tiny_model()).requires_grad_(False)
+
+
+def with_rope(**settings):
+    return dataclasses.replace(CONFIG, rope=CONFIG.rope | settings)
+
+
+def test_rms_norm_by_hand():
+    norm = RMSNorm(2, eps=1.0)
+    norm.weight.data = torch.tensor([1.0, 10.0])
+    # The mean square of (1, 5) is 13; plus eps 14.
+    expected = torch.tensor([1 / math.sqrt(14), 50 / math.sqrt(14)])
+    assert torch.allclose(norm(torch.tensor([1.0, 5.0])), expected)
+
+
+def test_rms_norm_of_half_precision_is_computed_in_fp32():
+    # 300² overflows fp16, whose largest value is 65504.
+    assert RMSNorm(2, eps=0.0).half()(torch.full((2,), 300.0).half()).tolist() == [1.0, 1.0]
+
+
+def test_swiglu_by_hand():
+    mlp = SwiGLU(dataclasses.replace(CONFIG, hidden_size=1, intermediate_size=1))
+    for layer, weight in ((mlp.gate_proj, 2.0), (mlp.up_proj, 3.0), (mlp.down_proj, 5.0)):
+        layer.weight.data.fill_(weight)
+    # x = 1: silu(2) = 2 / (1 + e^-2); times 3, times 5.
+    assert mlp(torch.ones(1)).item() == pytest.approx(30 / (1 + math.exp(-2)))
+
+
+def test_frequencies_by_hand():
+    # head_dim 4, theta 100: 100^0 and 100^(-2/4).
+    frequencies, scale = rope_frequencies(with_rope(rope_theta=100.0))
+    assert frequencies.tolist() == pytest.approx([1.0, 0.1]) and scale == 1.0
+
+
+def test_llama3_keeps_fast_pairs_divides_slow_ones_and_mixes_between():
+    # Original length 20π: the pairs make 10 and 1 turns. With bounds 0.5 and 1.5, 10 turns are
+    # fast, and 1 turn is in the middle: half of 0.1 and half of 0.1 / 4. With 2 and 3, it is slow.
+    llama3 = {"rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0,
+              "original_max_position_embeddings": 20 * math.pi}  # fmt: skip
+    middle = with_rope(**llama3, low_freq_factor=0.5, high_freq_factor=1.5)
+    assert rope_frequencies(middle)[0].tolist() == pytest.approx([1.0, 0.0625])
+    slow = with_rope(**llama3, low_freq_factor=2, high_freq_factor=3)
+    assert rope_frequencies(slow)[0].tolist() == pytest.approx([1.0, 0.025])
+
+
+def test_dynamic_scaling_begins_beyond_the_trained_length():
+    # max_positions 64, head_dim 4: theta grows by (1 + 2 · (128/64 - 1)) ^ (4/2) = 9 at 128.
+    config = with_rope(rope_type="dynamic", factor=2.0, rope_theta=100.0)
+    assert rope_frequencies(config, 64)[0].tolist() == pytest.approx([1.0, 0.1])
+    assert rope_frequencies(config, 128)[0].tolist() == pytest.approx([1.0, 900**-0.5])
+
+
+def test_yarns_scale_grows_with_the_factor():
+    config = with_rope(rope_type="yarn", factor=math.e)
+    assert rope_frequencies(config)[1] == pytest.approx(1.1)  # 0.1 ln(e) + 1
+
+
+def test_rotation_depends_on_the_distance_only():
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 1, 1, 1, 4, generator=generator)
+
+    def score(query_position, key_position):
+        turned = (
+            rotate(x, *rotation(CONFIG, torch.tensor([position]), torch.float64))
+            for x, position in ((query.double(), query_position), (key.double(), key_position))
+        )
+        return math.prod(map(torch.flatten, turned)).sum().item()
+
+    assert score(9, 4) == pytest.approx(score(105, 100))
+    assert score(9, 4) != pytest.approx(score(9, 5))
+
+
+def test_a_token_sees_none_after_it_and_none_beyond_the_window(model):
+    windowed = Decoder.from_transformers(tiny_model()).requires_grad_(False)
+    windowed.config = dataclasses.replace(model.config, windows=(2, 2))
+    changed = IDS.clone()
+    changed[:, 1] += 100
+    for each, reach in ((model, 4), (windowed, 4)):
+        moved = (each(changed) - each(IDS)).abs().amax((0, 2)) > 1e-6
+        assert moved.tolist() == [index >= 1 and index < 1 + reach for index in range(4)]
+    # Two layers of window 2 reach two tokens further: token 0 reaches 1 and 2, not 3.
+    changed = IDS.clone()
+    changed[:, 0] += 100
+    moved = (windowed(changed) - windowed(IDS)).abs().amax((0, 2)) > 1e-6
+    assert moved.tolist() == [True, True, True, False]
+
+
+def test_padding_is_seen_by_no_other_token_and_gives_no_nan(model):
+    mask = torch.tensor([[False, False, True, True], [True] * 4])
+    positions = torch.tensor([[0, 0, 0, 1], [0, 1, 2, 3]])
+    logits = model(IDS, positions, causal_attend(model.config, mask))
+    assert logits.isfinite().all()
+    assert torch.allclose(logits[:1, 2:], model(IDS[:1, 2:]), atol=1e-5)
+    assert torch.allclose(logits[1:], model(IDS[1:]), atol=1e-5)
+
+
+def test_attend_is_called_once_in_each_layer_with_rotated_heads(model):
+    calls = []
+
+    def attend(layer, query, key, value):
+        calls.append((layer, query.shape, key.shape, value.shape))
+        return torch.zeros_like(query)
+
+    model(IDS, attend=attend)
+    narrow = torch.Size([2, 2, 4, 16])
+    assert calls == [(layer, torch.Size([2, 4, 4, 16]), narrow, narrow) for layer in range(2)]
+
+
+def test_last_only_gives_the_last_logits(model):
+    logits = model(IDS, last_only=True)
+    assert logits.shape == (2, 1, 259)
+    assert torch.allclose(logits, model(IDS)[:, -1:], atol=1e-6)
+
+
+def test_positions_may_be_shared_or_differ_between_rows(model):
+    order = torch.arange(4)
+    shared = model(IDS, order)
+    assert torch.equal(shared, model(IDS)) and torch.equal(shared, model(IDS, order.expand(2, 4)))
+    # RoPE is relative: the same shift of all positions changes nothing but rounding.
+    assert torch.allclose(shared, model(IDS, order + 7), atol=1e-5)
+    apart = model(IDS, torch.stack((order, 3 * order)))
+    assert torch.allclose(shared[0], apart[0], atol=1e-5)
+    assert not torch.allclose(shared[1], apart[1], atol=1e-3)
+
+
+def test_no_tokens_give_no_logits(model):
+    assert model(torch.empty(2, 0, dtype=torch.long)).shape == (2, 0, 259)
+
+
+@pytest.mark.parametrize(
+    ("ids", "positions"),
+    [(IDS[0], None), (IDS, torch.arange(3)), (IDS, torch.zeros(1, 4)), (IDS, torch.tensor(0))],
+)
+def test_ids_or_positions_of_the_wrong_shape(model, ids, positions):
+    with pytest.raises(ValueError, match=r"expected ids of shape \(batch, tokens\) and positions"):
+        model(ids, positions)
+
+
+def test_from_transformers_shares_tensors_and_refuses_other_models():
+    theirs = tiny_model()
+    ours = Decoder.from_transformers(theirs)
+    assert ours.embed_tokens.weight.data_ptr() == theirs.model.embed_tokens.weight.data_ptr()
+    with pytest.raises(TypeError, match="expected a transformers model, got Linear"):
+        Decoder.from_transformers(torch.nn.Linear(1, 1))
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    with pytest.raises(ModelError, match="model_type is 'gpt2'"):
+        Decoder.from_transformers(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=4, n_head=1)))
+
+
+def test_a_new_decoder_has_random_weights_on_the_cpu():
+    logits = Decoder(CONFIG)(torch.tensor([[1, 2]]))
+    assert logits.shape == (1, 2, 9) and logits.std() > 0
+
+
+def test_from_folder_converts_the_type(tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    half = Decoder.from_folder(tmp_path, dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+    assert not half.training and half(IDS).dtype == torch.bfloat16
+    with pytest.raises(ModelError, match='device "abacus"'):
+        Decoder.from_folder(tmp_path, device="abacus")

@@ -1,0 +1,220 @@
+"""The decoder's logits are those of transformers, on random models of each family and on SmolLM2.
+
+The tolerance is the project's, 1e-4 in fp32, relative to the largest logit where it exceeds 1.
+Both sides run the same operations in almost the same order, so that the typical error is 1e-6.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaForCausalLM
+
+from course_pkg.lm import smollm2 as smollm2_package
+from course_pkg.lm.checkpoint import DecoderConfig
+from course_pkg.lm.decoder import Decoder, causal_attend, rope_frequencies
+
+from .decoder_models import left_mask, pair, tokens
+
+HALF = 4  # half of the head_dim of the models here, 32 / 4 heads
+LONG = [1.0, 1.5, 2.0, 4.0]
+ROPE = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 2.5},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32,
+    },
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    "yarn-untruncated": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "truncate": False,
+        "beta_fast": 3.0,
+        "beta_slow": 0.5,
+    },
+    "yarn-mscale": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "mscale": 0.7,
+        "mscale_all_dim": 1.3,
+    },
+    "yarn-attention": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "attention_factor": 0.8,
+    },
+    "longrope": {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.1, 1.2, 1.3],
+        "long_factor": LONG,
+        "original_max_position_embeddings": 32,
+    },
+    "longrope-factor": {
+        "rope_type": "longrope",
+        "short_factor": [1.0] * HALF,
+        "long_factor": LONG,
+        "factor": 3.0,
+        "attention_factor": 1.2,
+        "original_max_position_embeddings": 32,
+    },
+}
+
+
+def assert_close(ours, theirs):
+    """Every logit within 1e-4, relative to the largest one if that exceeds 1."""
+    assert (ours - theirs).abs().max() <= 1e-4 * max(1.0, theirs.abs().max())
+
+
+@torch.no_grad()
+def assert_same_logits(ours, theirs, ids):
+    assert_close(ours(ids), theirs(ids).logits)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("rope", ROPE)
+def test_logits_with_each_scaling_of_rope(family, rope):
+    # 24 tokens are fewer and 90 more than each original length and max_position_embeddings
+    # (dynamic: 64). A new model for each, because transformers' dynamic scaling has a state.
+    for length in (24, 90):
+        scaling = ROPE[rope] | {"rope_theta": 500.0}
+        ours, theirs = pair(family, rope_parameters=scaling)
+        assert_same_logits(ours, theirs, tokens(2, length))
+
+
+def test_scalings_change_the_frequencies():
+    default = rope_frequencies(pair("llama")[0].config)[0]
+    for name in ROPE.keys() - {"default"}:
+        config = pair("llama", rope_parameters=dict(ROPE[name]))[0].config
+        assert not torch.allclose(rope_frequencies(config, length=90)[0], default), name
+
+
+@given(
+    heads=st.sampled_from([(1, 1), (4, 1), (4, 2), (4, 4), (6, 3)]),
+    head_dim=st.sampled_from([2, 6, 16]),
+    tied=st.booleans(),
+    biases=st.tuples(st.booleans(), st.booleans()),
+    eps=st.sampled_from([1e-6, 1e-2]),
+    length=st.integers(1, 20),
+)
+@settings(max_examples=20, deadline=None)
+def test_logits_of_any_llama(heads, head_dim, tied, biases, eps, length):
+    ours, theirs = pair(
+        "llama",
+        hidden_size=24,
+        num_attention_heads=heads[0],
+        num_key_value_heads=heads[1],
+        head_dim=head_dim,
+        tie_word_embeddings=tied,
+        attention_bias=biases[0],
+        mlp_bias=biases[1],
+        rms_norm_eps=eps,
+    )
+    assert_same_logits(ours, theirs, tokens(2, length))
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 64, None])
+def test_logits_of_mistral_with_a_window(window):
+    ours, theirs = pair("mistral", sliding_window=window)
+    assert ours.config.windows == (window,) * 3
+    assert_same_logits(ours, theirs, tokens(2, 17))
+
+
+@pytest.mark.parametrize(
+    ("given", "windows"),
+    [
+        ({}, (None, None, None)),
+        ({"sliding_window": 4, "max_window_layers": 0}, (None, None, None)),  # not switched on
+        ({"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}, (None, 4, 4)),
+        (
+            {
+                "use_sliding_window": True,
+                "sliding_window": 3,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            },
+            (3, None, 3),
+        ),
+    ],
+)
+def test_logits_of_qwen2_with_windows_in_some_layers(given, windows):
+    ours, theirs = pair("qwen2", **given, tie_word_embeddings=True)
+    assert ours.config.windows == windows
+    assert_same_logits(ours, theirs, tokens(2, 17))
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_left_padding_by_positions_and_mask(window):
+    ours, theirs = pair("mistral", sliding_window=window)
+    ids, mask = tokens(3, 12), left_mask(12, 7, 1, length=12)
+    positions = (mask.long().cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        padded = ours(ids, positions, causal_attend(ours.config, mask))
+        expected = theirs(ids, attention_mask=mask.long(), position_ids=positions).logits
+        assert_close(padded[mask], expected[mask])
+        for row, real in zip(range(3), (12, 7, 1), strict=True):
+            assert_close(padded[row, -real:], ours(ids[row : row + 1, -real:])[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_has_at_most_twice_the_error_of_transformers(dtype):
+    ours, theirs = pair("llama")
+    ours, ids = Decoder.from_transformers(theirs.to(dtype)), tokens(2, 20)
+    with torch.no_grad():
+        results = ours(ids).float(), theirs(ids).logits.float()
+        exact = ours.to(torch.float64)(ids)  # the same rounded weights
+    errors = [(result - exact).norm() / exact.norm() for result in results]
+    assert 0 < errors[0] <= 2 * errors[1]
+
+
+def test_gradients_are_those_of_transformers():
+    ours, theirs = pair("qwen2", tie_word_embeddings=True)
+    ours.load_state_dict({name: value.clone() for name, value in ours.state_dict().items()},
+                         assign=True)  # fmt: skip
+    ids = tokens(2, 9)
+    for output in (ours(ids), theirs(ids).logits):
+        output.logsumexp(-1).sum().backward()
+    reference = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        expected = reference[f"model.{name}"].grad
+        assert (parameter.grad - expected).norm() <= 1e-5 * expected.norm(), name
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("shard", ["50GB", "20KB"])
+def test_a_folder_that_save_pretrained_wrote(tmp_path, family, shard):
+    _, theirs = pair(family, rope_parameters=dict(ROPE["yarn"]), tie_word_embeddings=True)
+    theirs.save_pretrained(tmp_path, max_shard_size=shard)
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shard == "20KB")
+    assert_same_logits(Decoder.from_folder(tmp_path), theirs, tokens(2, 20))
+
+
+def test_old_config_files_mean_what_they_mean_in_transformers():
+    # As transformers 4 wrote them: rope_theta and rope_scaling, "type" for "rope_type".
+    sizes = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+             "num_attention_heads": 4, "max_position_embeddings": 64}  # fmt: skip
+    old = {"rope_theta": 300.0, "rope_scaling": {"type": "linear", "factor": 3.0}}
+    _, theirs = pair("llama", num_hidden_layers=1, num_key_value_heads=4)
+    theirs = LlamaForCausalLM(type(theirs.config)(**sizes, **old)).eval()
+    config = DecoderConfig.from_dict({"model_type": "llama"} | sizes | old)
+    assert config == Decoder.from_transformers(theirs).config
+    assert_same_logits(Decoder._of(config, theirs.state_dict()), theirs, tokens(1, 9))
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_smollm2s_logits(smollm2):
+    ours = Decoder.from_folder(smollm2_package.prepare())
+    text = "A cache stores keys and values. " * 12
+    ids = smollm2.tokenizer(text, return_tensors="pt").input_ids
+    with torch.no_grad():
+        expected = smollm2.model(ids).logits
+        assert (ours(ids) - expected).abs().max() <= 1e-4
+        assert (ours(ids, last_only=True) - expected[:, -1:]).abs().max() <= 1e-4
+    assert sum(p.numel() for p in ours.parameters()) == smollm2.model.num_parameters()

@@ -1,0 +1,229 @@
+"""Greedy generation with every cache is that of recomputing; positions, truncation, bytes, errors.
+
+Equality with transformers' generate is tested in tests/parity/test_transformers_kv_cache.py.
+"""
+
+import dataclasses
+
+import pytest
+import torch
+
+from course_pkg.attention import plain
+from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.tiny import tiny_model
+from course_pkg.serving.greedy import generate, recompute
+from course_pkg.serving.kv_cache import (
+    ContiguousCache,
+    SlidingWindowCache,
+    StaticCache,
+    cache_bytes,
+    latent_cache_bytes,
+)
+
+WINDOW = 4
+TOKEN_BYTES = 2 * 2 * 2 * 16 * 4  # keys and values, 2 layers, 2 kv heads of 16, fp32
+IDS = torch.randint(259, (2, 7), generator=torch.Generator().manual_seed(0))
+MASK = torch.tensor([[False] * 3 + [True] * 4, [True] * 7])
+
+
+def decoder(*windows):
+    """A tiny decoder with large weights, so that its tokens depend on the whole text."""
+    model = Decoder.from_transformers(tiny_model()).requires_grad_(False)
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            parameter.mul_(4)
+    if windows:
+        model.config = dataclasses.replace(model.config, windows=windows)
+    return model
+
+
+CASES = {  # windows of the two layers; a cache
+    "contiguous": ((None, None), ContiguousCache),
+    "contiguous, window": ((WINDOW, WINDOW), ContiguousCache),
+    "static": ((None, None), lambda config, **options: StaticCache(config, 30, **options)),
+    "static, window": ((WINDOW, None), lambda config, **o: StaticCache(config, 30, **o)),
+    "sliding": ((WINDOW, WINDOW), SlidingWindowCache),
+    "sliding, one layer": ((None, WINDOW), SlidingWindowCache),
+    "sliding, window of 1": ((1, 1), SlidingWindowCache),
+    "sliding, window of the prompt": ((7, 7), SlidingWindowCache),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("prompt", [1, 3, 7])
+def test_greedy_generation_is_that_of_recomputing(case, mask, prompt):
+    windows, make = CASES[case]
+    model, mask = decoder(*windows), None if mask is None else mask[:, -prompt:]
+    cache = make(model.config, key_mask=mask)
+    ids = IDS[:, -prompt:]
+    tokens = generate(model, ids, 15, cache)
+    assert tokens.tolist() == recompute(model, ids, 15, key_mask=mask).tolist()
+    assert cache.tokens == prompt + 15 - 1
+    assert len(set(tokens.flatten().tolist())) > 3  # not one token again and again
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("parts", [(3, 4), (1, 1, 5), (7,), (6, 1), (2, 2, 2, 1)])
+def test_a_prompt_in_parts_gives_the_logits_of_the_whole(case, mask, parts):
+    windows, make = CASES[case]
+    model = decoder(*windows)
+    cache, whole = make(model.config, key_mask=mask), ContiguousCache(model.config, key_mask=mask)
+    logits = [
+        model(part, cache.positions(part.shape[1]), cache.attend) for part in IDS.split(parts, 1)
+    ]
+    expected = model(IDS, whole.positions(7), whole.attend)
+    assert torch.allclose(torch.cat(logits, 1), expected, atol=1e-3)  # the logits are about 50
+
+
+def test_positions_continue_and_begin_after_the_padding():
+    config = decoder().config
+    cache = ContiguousCache(config, key_mask=MASK)
+    assert cache.positions(7).tolist() == [[0, 0, 0, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5, 6]]
+    generate(decoder(), IDS, 1, cache)
+    assert cache.positions(2).tolist() == [[4, 5], [7, 8]]
+    assert ContiguousCache(config).positions(3).tolist() == [0, 1, 2]
+
+
+def test_a_step_computes_one_query_against_all_keys():
+    seen = []
+
+    def watch(query, key, value, **options):
+        seen.append((query.shape[2], key.shape[2]))
+        return plain.attention(query, key, value, **options)
+
+    model = decoder()
+    generate(model, IDS, 3, ContiguousCache(model.config, attention=watch))
+    assert seen == [(7, 7)] * 2 + [(1, 8)] * 2 + [(1, 9)] * 2  # in both layers
+
+
+@pytest.mark.parametrize("case", ["contiguous", "static"])
+def test_after_truncation_another_continuation_is_as_if_it_came_first(case):
+    windows, make = CASES[case]
+    model = decoder(*windows)
+    cache = make(model.config)
+    generate(model, IDS, 5, cache)
+    cache.truncate(4)  # the first 4 tokens are a prefix that another prompt shares
+    other = torch.cat((IDS[:, :4], IDS[:, :3]), 1)
+    tokens = generate(model, other[:, 4:], 6, cache)
+    assert tokens.tolist() == recompute(model, other, 6).tolist()
+    cache.reset()
+    assert cache.tokens == 0
+    assert generate(model, IDS, 5, cache).tolist() == recompute(model, IDS, 5).tolist()
+
+
+def test_a_sliding_window_takes_back_one_token_and_no_more():
+    model = decoder(None, WINDOW)
+    cache = SlidingWindowCache(model.config)
+    tokens = generate(model, IDS, 6, cache)
+    cache.truncate(11)  # of 12
+    again = generate(model, tokens[:, 4:5], 2, cache)
+    assert again.tolist() == recompute(model, torch.cat((IDS, tokens[:, :5]), 1), 2).tolist()
+    with pytest.raises(ValueError, match="token 10 would see tokens that the sliding window has "
+                                         "overwritten: reset"):  # fmt: skip
+        cache.truncate(10)
+    assert [storage.length for storage in cache.layers] == [13, 13]  # unchanged
+    cache.reset()
+    assert generate(model, IDS, 6, cache).tolist() == tokens.tolist()
+
+
+@pytest.mark.parametrize("tokens", [-1, 8])
+def test_truncation_to_tokens_that_are_not_there(tokens):
+    model = decoder()
+    cache = ContiguousCache(model.config)
+    generate(model, IDS, 1, cache)
+    with pytest.raises(ValueError, match=f"holds 7 tokens, so it cannot keep {tokens}"):
+        cache.truncate(tokens)
+
+
+def test_a_failed_forward_pass_counts_no_token_and_truncation_repairs_it():
+    model = decoder()
+    cache = ContiguousCache(model.config)
+    generate(model, IDS, 1, cache)
+
+    def broken(layer, query, key, value):
+        if layer == 1:
+            raise RuntimeError("out of memory")
+        return cache.attend(layer, query, key, value)
+
+    with pytest.raises(RuntimeError):
+        model(IDS[:, :1], cache.positions(1), broken)
+    assert cache.tokens == 7
+    cache.truncate(7)
+    assert {storage.length for storage in cache.layers} == {7}
+
+
+def test_bytes_of_the_caches():
+    model = decoder(WINDOW, WINDOW)
+    grown, fixed = ContiguousCache(model.config), StaticCache(model.config, 50)
+    ring, small = SlidingWindowCache(model.config), ContiguousCache(model.config, eight_bit=True)
+    assert grown.bytes == fixed.bytes == ring.bytes == 0  # memory comes with the first tokens
+    for cache in (grown, fixed, ring, small):
+        generate(model, IDS, 4, cache)
+    assert grown.bytes == 2 * 10 * TOKEN_BYTES == cache_bytes(2, 2, 16, 10, 2, bytes_per_value=4)
+    assert fixed.bytes == 2 * 50 * TOKEN_BYTES
+    assert ring.bytes == 2 * WINDOW * TOKEN_BYTES
+    assert small.bytes == cache_bytes(2, 2, 16, 10, 2, bytes_per_value=1 + 4 / 16)
+
+
+def test_bytes_of_real_models():
+    # Llama-2-7B has 32 heads in 32 layers: half a MiB per token. Llama-3-8B has 8 kv heads: 1/8.
+    assert cache_bytes(32, 32, 128, tokens=1) == 2**19
+    assert cache_bytes(32, 8, 128, tokens=1) == 2**17
+    assert cache_bytes(32, 1, 128, tokens=4096, batch=8) == 2 * 32 * 128 * 4096 * 8 * 2
+    # DeepSeek-V2, table 1: MLA keeps as much as GQA with 2.25 groups: 9/2 · d_h · l numbers.
+    assert latent_cache_bytes(60, 512, 64, 1000, batch=3) == 9 * 128 * 60 * 1000 * 3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_eight_bits_move_the_logits_by_about_one_percent(case):
+    windows, make = CASES[case]
+    model = decoder(*windows)
+    results = []
+    for eight_bit in (False, True):
+        cache = make(model.config, eight_bit=eight_bit)
+        results.append(model(IDS, cache.positions(7), cache.attend))
+    exact, rounded = results
+    assert 0 < (rounded - exact).norm() <= 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        [[True, True, False]],  # on the right
+        [[False, True, False, True]],  # inside
+        [[True, True], [False, False]],  # no real token
+    ],
+)
+def test_padding_that_is_not_on_the_left(mask):
+    with pytest.raises(ValueError, match="pad prompts on the left"):
+        ContiguousCache(decoder().config, key_mask=torch.tensor(mask))
+
+
+def test_a_mask_that_is_no_matrix():
+    with pytest.raises(ValueError, match=r"key_mask must be \(batch, tokens\)"):
+        ContiguousCache(decoder().config, key_mask=torch.tensor([True]))
+
+
+def test_a_mask_for_another_batch():
+    model = decoder()
+    cache = ContiguousCache(model.config, key_mask=torch.ones(3, 7, dtype=torch.bool))
+    with pytest.raises(ValueError, match="key_mask"):
+        model(IDS, attend=cache.attend)
+
+
+def test_caches_that_make_no_sense():
+    config = decoder().config
+    with pytest.raises(ValueError, match="capacity must be at least 1 token, got 0"):
+        StaticCache(config, 0)
+    with pytest.raises(ValueError, match="no layer of this model has a sliding window"):
+        SlidingWindowCache(config)
+
+
+def test_a_full_static_cache():
+    model = decoder()
+    cache = StaticCache(model.config, 9)
+    with pytest.raises(ValueError, match="the cache is full: 9 of 9 tokens are used"):
+        generate(model, IDS, 4, cache)
+    assert cache.tokens == 9

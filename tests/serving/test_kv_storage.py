@@ -1,0 +1,182 @@
+"""Storages return what was appended, in their order, within their memory; and step back."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.serving.kv_int8 import Int8, dequantize, quantize
+from course_pkg.serving.kv_storage import Contiguous, Ring, Static
+
+WINDOW = 4
+SHAPE = (2, 3, 1, 2)  # batch, kv_heads, one token, head_dim
+BYTES = 2 * 2 * 3 * 2 * 4  # of one token: key and value, batch, heads, head_dim, fp32
+
+
+def token(index, like=SHAPE):
+    """A key whose numbers are the token's index, and a value whose numbers are 1000 more."""
+    return torch.full(like, float(index)), torch.full(like, 1000.0 + index)
+
+
+def append(storage, *indices):
+    """Append tokens; return the indices that the keys, the values and `index` report."""
+    keys, values = zip(*map(token, indices), strict=True)
+    kept = storage.append(torch.cat(keys, 2), torch.cat(values, 2))
+    assert kept.key.shape == kept.value.shape == (2, 3, len(kept.index), 2)
+    assert (kept.key == kept.index[:, None]).all() and (kept.value == kept.key + 1000).all()
+    return kept.index.tolist()
+
+
+@pytest.mark.parametrize("make", [Contiguous, lambda: Static(9)])
+def test_storages_that_keep_all_return_all_in_order(make):
+    storage = make()
+    assert append(storage, 0, 1, 2) == [0, 1, 2]
+    assert append(storage, 3) == [0, 1, 2, 3]
+    storage.truncate(2)
+    assert storage.length == 2
+    assert append(storage, 2, 3, 4) == [0, 1, 2, 3, 4]
+    storage.truncate(0)
+    assert storage.length == 0 and append(storage, 0) == [0]
+
+
+def test_a_contiguous_storage_has_the_memory_of_its_tokens():
+    storage = Contiguous()
+    assert storage.bytes == 0
+    append(storage, 0, 1, 2)
+    assert storage.bytes == 3 * BYTES
+    storage.truncate(1)
+    assert storage.bytes == BYTES
+    storage.truncate(0)
+    assert storage.bytes == 0
+
+
+def test_a_static_storage_has_all_its_memory_from_the_first_token_on():
+    storage = Static(5)
+    append(storage, 0)
+    held = storage.held[0].data_ptr()
+    assert storage.bytes == 5 * BYTES
+    append(storage, 1, 2, 3, 4)
+    assert storage.bytes == 5 * BYTES and storage.held[0].data_ptr() == held
+
+
+def test_a_full_static_storage_says_so_and_changes_nothing():
+    storage = Static(3)
+    append(storage, 0, 1)
+    with pytest.raises(ValueError, match="full: 2 of 3 tokens are used, and 2 more do not fit; "
+                                         "give a capacity of 4 or more, or truncate"):  # fmt: skip
+        append(storage, 2, 3)
+    assert append(storage, 2) == [0, 1, 2]
+
+
+def test_a_ring_overwrites_the_oldest_token():
+    storage = Ring(WINDOW)
+    assert append(storage, 0, 1, 2) == [0, 1, 2]
+    assert append(storage, 3) == [0, 1, 2, 3]
+    assert append(storage, 4) == [4, 1, 2, 3]  # slot 4 mod 4
+    assert append(storage, 5) == [4, 5, 2, 3]
+    assert storage.length == 6 and storage.bytes == WINDOW * BYTES
+
+
+def test_several_tokens_see_the_window_before_them_in_order():
+    storage = Ring(WINDOW)
+    assert append(storage, *range(7)) == list(range(7))  # a prompt longer than the window
+    assert append(storage, 7, 8) == [3, 4, 5, 6, 7, 8]
+    assert sorted(append(storage, 9)) == [6, 7, 8, 9]
+    assert append(storage, *range(10, 20)) == list(range(6, 20))
+    assert storage.bytes == WINDOW * BYTES
+
+
+@given(
+    st.integers(1, 5),
+    st.lists(st.one_of(st.integers(1, 7), st.tuples(st.integers(0, 12))), max_size=12),
+)
+def test_a_ring_shows_every_token_in_the_window_of_each_new_one(window, steps):
+    # A number appends that many tokens; a tuple truncates to that many if the ring allows it.
+    storage = Ring(window)
+    for step in steps:
+        start = storage.length
+        if isinstance(step, tuple):
+            if step[0] <= start and storage.can_truncate(step[0]):
+                storage.truncate(step[0])
+            continue
+        keys, values = zip(*map(token, range(start, start + step)), strict=True)
+        kept = storage.append(torch.cat(keys, 2), torch.cat(values, 2))
+        seen = {i for i in range(max(0, start - window + 1), start + step)}
+        shown = dict(zip(kept.index.tolist(), kept.key[0, 0, :, 0].tolist(), strict=True))
+        assert all(shown[index] == index for index in seen)
+        assert step > 1 or shown.keys() == seen  # a single query needs no mask
+        assert step == 1 or list(shown) == sorted(shown)
+
+
+def test_a_ring_can_step_back_to_any_token_until_it_overwrites_and_then_by_one():
+    storage = Ring(WINDOW)
+    append(storage, 0, 1, 2, 3)
+    assert all(storage.can_truncate(tokens) for tokens in range(5))
+    append(storage, 4, 5)
+    assert [storage.can_truncate(tokens) for tokens in range(7)] == [
+        True, False, False, False, False, True, True
+    ]  # fmt: skip
+    storage.truncate(5)
+    assert not storage.can_truncate(4)  # token 4 would see token 1, which token 5 overwrote
+    assert sorted(append(storage, 5)) == [2, 3, 4, 5]
+    storage.truncate(0)
+    assert append(storage, 0, 1) == [0, 1] and storage.can_truncate(1)
+
+
+@pytest.mark.parametrize("make", [Contiguous, lambda: Static(9), lambda: Ring(WINDOW)])
+@pytest.mark.parametrize("shape", [(1, 3, 1, 2), (2, 1, 1, 2), (2, 3, 1, 4)])
+def test_another_batch_or_model_is_refused(make, shape):
+    storage = make()
+    append(storage, 0)
+    with pytest.raises(ValueError, match=r"made for \(batch, kv_heads, head_dim\) = \(2, 3, 2\), "
+                                         r"got .*: make a new cache"):  # fmt: skip
+        storage.append(*token(1, shape))
+
+
+def test_quantization_by_hand():
+    # The largest absolute value, 2.54, is 127 steps of 0.02; -0.031 is -1.55 steps.
+    codes, scales = quantize(torch.tensor([[[2.54, -0.031, 0.009, 0.0]]]))
+    assert codes.tolist() == [[[127, -2, 0, 0]]] and codes.dtype == torch.int8
+    assert scales.shape == (1, 1, 1) and scales.item() == pytest.approx(0.02)
+    assert dequantize(codes, scales).flatten().tolist() == pytest.approx([2.54, -0.04, 0, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e4])
+def test_the_error_is_at_most_half_a_scale(dtype, factor):
+    x = (torch.randn(2, 3, 50, 8, generator=torch.Generator().manual_seed(0)) * factor).to(dtype)
+    codes, scales = quantize(x)
+    assert ((dequantize(codes, scales) - x.float()).abs() <= scales * 0.50001).all()
+
+
+def test_zeros_stay_zeros():
+    codes, scales = quantize(torch.zeros(1, 1, 2, 4))
+    assert not dequantize(codes, scales).any() and not scales.any()
+
+
+@pytest.mark.parametrize("make", [Contiguous, lambda: Static(9), lambda: Ring(WINDOW)])
+def test_eight_bits_in_any_storage(make):
+    exact, small = make(), Int8(make)
+    generator = torch.Generator().manual_seed(0)
+    for new in (3, 1, 1, 2):
+        key, value = torch.randn(2, 2, 3, new, 64, generator=generator).half()
+        kept, restored = exact.append(key, value), small.append(key, value)
+        assert torch.equal(kept.index, restored.index) and restored.key.dtype == torch.float16
+        for full, rounded in ((kept.key, restored.key), (kept.value, restored.value)):
+            limit = full.abs().amax(-1, keepdim=True).float() * (1 / 254 + 2**-11)
+            assert ((full.float() - rounded.float()).abs() <= limit).all()
+    assert small.length == exact.length == 7
+    assert small.bytes / exact.bytes == pytest.approx((64 + 4) / (64 * 2))
+    assert small.can_truncate(6) == exact.can_truncate(6)
+    small.truncate(6)
+    assert small.length == 6
+    assert small.append(*(tensor[:, :, :1] for tensor in (key, value))).index.max() == 6
+
+
+def test_eight_bits_do_not_depend_on_how_tokens_arrive():
+    key, value = torch.randn(2, 1, 2, 5, 8, generator=torch.Generator().manual_seed(0))
+    together, apart = Int8(Contiguous), Int8(Contiguous)
+    expected = together.append(key, value)
+    for index in range(5):
+        kept = apart.append(key[:, :, index : index + 1], value[:, :, index : index + 1])
+    assert torch.equal(kept.key, expected.key) and torch.equal(kept.value, expected.value)
