@@ -207,12 +207,13 @@ def latent_cache_bytes(
 
 def _left_pads(key_mask: Tensor) -> Tensor:
     """How many positions of padding each row begins with, (batch,)."""
-    real = key_mask.bool()
-    pads = (~real).sum(1)  # (batch,)
-    left = torch.arange(real.shape[1], device=real.device) >= pads[:, None]  # (batch, tokens)
-    if real.dim() != 2 or not torch.equal(real, left) or not real.any(1).all():
-        raise ValueError(
-            "key_mask must be (batch, tokens), with false, then true, and at least one true in "
-            "each row: pad prompts on the left"
-        )
-    return pads
+    if key_mask.dim() == 2:
+        real = key_mask.bool()
+        pads = (~real).sum(1)  # (batch,)
+        left = torch.arange(real.shape[1], device=real.device) >= pads[:, None]  # (batch, tokens)
+        if torch.equal(real, left) and real.any(1).all():
+            return pads
+    raise ValueError(
+        "key_mask must be (batch, tokens), each row first false, then at least once true: "
+        "pad prompts on the left"
+    )
