@@ -21,7 +21,7 @@ from torch import Tensor
 from course_pkg.lm.errors import CorruptModelError, ModelError
 
 FAMILIES = ("llama", "mistral", "qwen2")
-SIZES = (
+SIZES = (  # in the order of DecoderConfig's first fields
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "max_position_embeddings",
 )  # fmt: skip
@@ -80,7 +80,8 @@ class DecoderConfig:
         """
         family = given.get("model_type")
         _need(family in FAMILIES, f"model_type is {family!r}", f"one of {', '.join(FAMILIES)}")
-        for name in SIZES:
+        optional = [name for name in ("num_key_value_heads", "head_dim") if given.get(name)]
+        for name in (*SIZES, *optional):
             size = given.get(name)
             _need(isinstance(size, int) and size > 0, f"{name} is {size!r}", "a positive integer")
         act = given.get("hidden_act", "silu")

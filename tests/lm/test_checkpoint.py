@@ -72,6 +72,8 @@ def test_the_original_length_beside_the_rope_settings_has_priority():
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0, expected a positive integer"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu', expected silu"),
         ({"num_key_value_heads": 3}, "num_key_value_heads is 3, expected a divisor of 4"),
+        ({"num_key_value_heads": "2"}, "num_key_value_heads is '2', expected a positive integer"),
+        ({"head_dim": -2}, "head_dim is -2, expected a positive integer"),
         ({"head_dim": 5}, "head_dim is 5, expected an even number"),
         ({"rope_scaling": {"rope_type": "proportional"}}, "expected one rope_type for all layers"),
         (

@@ -128,6 +128,12 @@ def test_padding_is_seen_by_no_other_token_and_gives_no_nan(model):
     assert torch.allclose(logits[1:], model(IDS[1:]), atol=1e-5)
 
 
+def test_a_mask_for_another_shape(model):
+    attend = causal_attend(model.config, torch.ones(2, 3))
+    with pytest.raises(ValueError, match=r"key_mask is \(2, 3\), expected \(2, 4\)"):
+        model(IDS, attend=attend)
+
+
 def test_attend_is_called_once_in_each_layer_with_rotated_heads(model):
     calls = []
 

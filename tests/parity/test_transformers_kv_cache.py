@@ -1,12 +1,18 @@
 """Greedy generation with every cache gives the tokens of transformers' `generate`."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from course_pkg.lm import smollm2 as smollm2_package
 from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.greedy import generate, recompute
-from course_pkg.serving.kv_cache import ContiguousCache, SlidingWindowCache, StaticCache
+from course_pkg.serving.kv_cache import (
+    ContiguousCache,
+    SlidingWindowCache,
+    StaticCache,
+    cache_bytes,
+)
 
 from .decoder_models import left_mask, pair, tokens
 
@@ -29,12 +35,17 @@ def theirs_generate(model, ids, new_tokens, mask):
     return out[:, ids.shape[1] :].tolist()
 
 
-@pytest.mark.parametrize("family", MODELS)
-@pytest.mark.parametrize("cache", CACHES)
+COMBINATIONS = [  # a Llama has no window to slide
+    (family, cache)
+    for family in MODELS
+    for cache in CACHES
+    if (family, cache) != ("llama", "sliding")
+]
+
+
+@pytest.mark.parametrize(("family", "cache"), COMBINATIONS)
 @pytest.mark.parametrize("padded", [False, True])
 def test_tokens_are_those_of_transformers(family, cache, padded):
-    if (family, cache) == ("llama", "sliding"):
-        return  # a Llama has no window
     ours, theirs = pair(family, **MODELS[family])
     ids, mask = tokens(2, 10), left_mask(10, 4 if padded else 10, length=10)
     made = CACHES[cache](ours.config, key_mask=mask if padded else None)
@@ -57,12 +68,24 @@ def test_dynamic_scaling_makes_a_cache_differ_from_recomputing_also_in_transform
 @pytest.mark.model
 @pytest.mark.slow
 def test_smollm2_writes_what_transformers_writes(smollm2):
-    ours = Decoder.from_folder(smollm2_package.prepare())
+    ours = Decoder.from_transformers(smollm2.model)
     prompts = ["The capital of France is", "A cache stores the keys and values of tokens, so that"]
     batch = smollm2.tokenizer(prompts, padding=True, return_tensors="pt")
     ids, mask = batch.input_ids, batch.attention_mask
-    cache = StaticCache(ours.config, 40, key_mask=mask)
-    result = generate(ours, ids, 16, cache)
-    assert result.tolist() == theirs_generate(smollm2.model, ids, 16, mask)
-    assert result.tolist() == recompute(ours, ids, 16, key_mask=mask).tolist()
-    assert "Paris" in smollm2.tokenizer.decode(result[0])
+    expected = theirs_generate(smollm2.model, ids, 8, mask)
+    assert "Paris" in smollm2.tokenizer.decode(expected[0])
+    assert recompute(ours, ids, 8, key_mask=mask).tolist() == expected
+    for cache in (ContiguousCache, lambda config, **options: StaticCache(config, 40, **options)):
+        assert generate(ours, ids, 8, cache(ours.config, key_mask=mask)).tolist() == expected
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_smollm2_with_a_sliding_window_writes_what_recomputing_writes(smollm2):
+    ours = Decoder.from_transformers(smollm2.model)
+    ours.config = dataclasses.replace(ours.config, windows=(8,) * 30)
+    ids = smollm2.tokenizer("One, two, three, four, five, six,", return_tensors="pt").input_ids
+    assert ids.shape[1] > 8
+    cache = SlidingWindowCache(ours.config)
+    assert generate(ours, ids, 6, cache).tolist() == recompute(ours, ids, 6).tolist()
+    assert cache.bytes == cache_bytes(30, 3, 64, tokens=8, bytes_per_value=4)
