@@ -191,8 +191,8 @@ class RMSNorm(nn.Module):
 def causal_attend(config: DecoderConfig, key_mask: Tensor | None = None) -> Attend:
     """An `attend` in which a token sees itself and the tokens before it, within the layer's window.
 
-    key_mask: (batch, tokens), true at real tokens; padding is seen by nothing but itself, and its
-    own logits mean nothing. `attend` raises ValueError if the mask is for another shape of ids.
+    key_mask: (batch, tokens), true at real tokens; nothing sees padding, and the logits at padding
+    mean nothing. `attend` raises ValueError if the mask is for another shape of ids.
     """
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ def causal_attend(config: DecoderConfig, key_mask: Tensor | None = None) -> Atte
             if key_mask.shape != (query.shape[0], tokens):
                 expected = (query.shape[0], tokens)
                 raise ValueError(f"key_mask is {tuple(key_mask.shape)}, expected {expected}")
-            seen = seen & key_mask.bool()[:, None, None] | (i == j)  # (batch, 1, tokens, tokens)
+            seen = seen & key_mask.bool()[:, None, None]  # (batch, 1, tokens, tokens)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=seen, enable_gqa=True)
 
     return attend

@@ -62,7 +62,7 @@ def recompute(
     new = []
     for _ in range(new_tokens):
         attend = causal_attend(model.config, None if key_mask is None else real)
-        positions = (real.cumsum(1) - 1).clamp(min=0)  # (batch, tokens)
+        positions = real.cumsum(1) - 1  # (batch, tokens), 0 at the first real token
         logits = model(ids, positions, attend, last_only=True)
         new.append(_choose(logits, new, stop))  # (batch, 1)
         if _ended(new[-1], stop).all():

@@ -119,7 +119,7 @@ def test_a_token_sees_none_after_it_and_none_beyond_the_window(model):
     assert moved.tolist() == [True, True, True, False]
 
 
-def test_padding_is_seen_by_no_other_token_and_gives_no_nan(model):
+def test_padding_is_seen_by_no_token_and_gives_no_nan(model):
     mask = torch.tensor([[False, False, True, True], [True] * 4])
     positions = torch.tensor([[0, 0, 0, 1], [0, 1, 2, 3]])
     logits = model(IDS, positions, causal_attend(model.config, mask))

@@ -38,6 +38,14 @@ ROPE = {
         "beta_fast": 3.0,
         "beta_slow": 0.5,
     },
+    "yarn-step": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "truncate": False,
+        "beta_fast": 2.0,
+        "beta_slow": 2.0,
+    },
     "yarn-mscale": {
         "rope_type": "yarn",
         "factor": 4.0,
@@ -55,6 +63,13 @@ ROPE = {
         "rope_type": "longrope",
         "short_factor": [1.0, 1.1, 1.2, 1.3],
         "long_factor": LONG,
+        "original_max_position_embeddings": 32,
+    },
+    "longrope-shrunk": {
+        "rope_type": "longrope",
+        "short_factor": [1.0] * HALF,
+        "long_factor": LONG,
+        "factor": 0.5,
         "original_max_position_embeddings": 32,
     },
     "longrope-factor": {
@@ -81,9 +96,9 @@ def assert_same_logits(ours, theirs, ids):
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
 @pytest.mark.parametrize("rope", ROPE)
 def test_logits_with_each_scaling_of_rope(family, rope):
-    # 24 tokens are fewer and 90 more than each original length and max_position_embeddings
-    # (dynamic: 64). A new model for each, because transformers' dynamic scaling has a state.
-    for length in (24, 90):
+    # 32 tokens are the original length of longrope, 90 are more than all lengths that matter (the
+    # dynamic type: 64). A new model for each, because transformers' dynamic scaling has a state.
+    for length in (24, 32, 90):
         scaling = ROPE[rope] | {"rope_theta": 500.0}
         ours, theirs = pair(family, rope_parameters=scaling)
         assert_same_logits(ours, theirs, tokens(2, length))
