@@ -37,6 +37,7 @@ PHONE_FAULTS = """([smallest, formula]) => {
       + `${(e.ariaLabel ?? e.closest('[aria-label]')?.ariaLabel ?? '').slice(0, 60)}`),
   ];
 }"""
+THEME = "scheme => document.documentElement.dataset.theme === scheme"
 SMALLEST_TEXT = 7.5  # pixels, in figures on a phone
 FORMULA_SCALE = 0.7  # how far a displayed formula may shrink to fit a phone
 
@@ -54,6 +55,7 @@ def problems(browser, path: Path) -> list[str]:
     found = page.evaluate(FAULTS)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
+        page.wait_for_function(THEME, arg=scheme)  # the theme's script answers a little later
         found += [f"low contrast ({scheme}): {text}" for text in low_contrast(page)]
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})

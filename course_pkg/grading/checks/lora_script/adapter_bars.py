@@ -37,23 +37,29 @@ def adapter_expected(inputs: dict[str, Records]) -> Records:
     return inputs["records"]
 
 
-def _judged(compare: Callable[[Records, Any], str | None]) -> Callable[[Records, Any], str | None]:
-    """A comparator whose reason is why an adapter was rejected, if it was."""
+def _accepted(
+    compare: Callable[[Records, Any], str | None],
+) -> Callable[[Records, Any], str | None]:
+    """A comparator for an adapter that was accepted; why it was not is said by `learned_format`."""
 
     @wraps(compare)
     def judged(records: Records, files: Any) -> str | None:
         try:
-            return compare(records, files)
-        except Rejected as error:
-            return str(error)
+            read_adapter(files)
+        except Rejected:
+            return "the adapter was rejected: see above"
+        return compare(records, files)
 
     return judged
 
 
-@_judged
 def learned_format(records: Records, files: Any) -> str | None:
     """A comparator: the loss is below what any answer costs that ignores the prompt."""
-    loss = measure(read_adapter(files), records).loss
+    try:
+        weights = read_adapter(files)
+    except Rejected as error:
+        return str(error)
+    loss = measure(weights, records).loss
     if loss <= FORMAT_BAR:
         return None
     base = measure(None, records).loss
@@ -63,7 +69,7 @@ def learned_format(records: Records, files: Any) -> str | None:
     )
 
 
-@_judged
+@_accepted
 def learned_task(records: Records, files: Any) -> str | None:
     """A comparator: the loss is small, and many answers are right to the last token."""
     found = measure(read_adapter(files), records)
@@ -75,10 +81,14 @@ def learned_task(records: Records, files: Any) -> str | None:
     )
 
 
-@_judged
+@_accepted
 def matching_report(records: Records, files: Any) -> str | None:
     """A comparator: the report has the loss and the exact answers on the course's held-out file."""
-    weights, report = read_adapter(files), read_report(files)
+    weights = read_adapter(files)
+    try:
+        report = read_report(files)
+    except Rejected as error:
+        return str(error)
     held_out, _ = read_records(ticket_file("held-out"))
     found: Measured = measure(weights, held_out)
     if found.loss > FORMAT_BAR:

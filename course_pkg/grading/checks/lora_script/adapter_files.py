@@ -49,7 +49,7 @@ def read_adapter(files: Any) -> dict[str, Tensor]:
     """
     check_names(files)
     _check_config(_json(files, CONFIG_FILE))
-    return _tensors(files[WEIGHTS_FILE])
+    return _tensors(_read(files, WEIGHTS_FILE))
 
 
 def read_report(files: dict[str, bytes]) -> dict[str, float]:
@@ -65,23 +65,16 @@ def read_report(files: dict[str, bytes]) -> dict[str, float]:
 
 
 def check_names(files: Any) -> None:
-    """Raise Rejected unless the files are those of an adapter and a report, and small enough."""
+    """Raise Rejected unless the files are those of an adapter, with or without a report."""
     if not isinstance(files, dict) or not all(
         isinstance(name, str) and isinstance(data, bytes) for name, data in files.items()
     ):
         raise Rejected("the answer is not a folder of files")
     for name in files:
         if name.endswith(PICKLES):
-            raise Rejected(f"{name[:80]} is a pickle, which can run code: save as safetensors")
+            raise Rejected(f"{name[:80]} is a pickle, which can run code: leave it out")
         if name not in LIMITS:
             raise Rejected(f"{name[:80]!r} does not belong there; expected {', '.join(LIMITS)}")
-    for name in (CONFIG_FILE, WEIGHTS_FILE, REPORT_FILE):
-        if name not in files:
-            raise Rejected(f"there is no {name} in the folder")
-    for name, data in files.items():
-        if len(data) > LIMITS[name]:
-            size, most = readable_size(len(data)), readable_size(LIMITS[name])
-            raise Rejected(f"{name} has {size}; expected at most {most}")
 
 
 def expected_shapes() -> dict[str, tuple[int, int]]:
@@ -95,9 +88,19 @@ def expected_shapes() -> dict[str, tuple[int, int]]:
     return shapes
 
 
+def _read(files: dict[str, bytes], name: str) -> bytes:
+    if name not in files:
+        raise Rejected(f"there is no {name} in the folder")
+    if len(files[name]) > LIMITS[name]:
+        size, most = readable_size(len(files[name])), readable_size(LIMITS[name])
+        raise Rejected(f"{name} has {size}; expected at most {most}")
+    return files[name]
+
+
 def _json(files: dict[str, bytes], name: str) -> dict[str, Any]:
+    data = _read(files, name)
     try:
-        found = json.loads(files[name])
+        found = json.loads(data)
     except (ValueError, RecursionError):
         raise Rejected(f"{name} is not JSON") from None
     if not isinstance(found, dict):
@@ -115,9 +118,11 @@ def _check_config(raw: dict[str, Any]) -> None:
         config = from_peft({"peft_type": None} | raw)
     except (ValueError, TypeError) as error:
         raise Rejected(f"{CONFIG_FILE} {str(error)[:300]}") from None
+    if type(config) is not LoRAConfig:
+        raise Rejected(f"{CONFIG_FILE} is not that of plain LoRA: {type(config).__name__}")
     for name in ("rank", "alpha", "use_rslora", "target_modules", "modules_to_save"):
-        wanted, given = getattr(ASKED, name), getattr(config, name, None)
-        if type(config) is not LoRAConfig or given != wanted:
+        wanted, given = getattr(ASKED, name), getattr(config, name)
+        if given != wanted:
             raise Rejected(f"{CONFIG_FILE}: {name} is {str(given)[:80]}; expected {wanted}")
 
 
@@ -135,7 +140,8 @@ def _tensors(data: bytes) -> dict[str, Tensor]:
         raise Rejected(f"{WEIGHTS_FILE} holds {unexpected[0][:100]!r}, which is not of the adapter")
     if missing := sorted(set(wanted) - set(found)):
         raise Rejected(f"{WEIGHTS_FILE} has no {missing[0]!r}")
-    for name, tensor in found.items():
+    for name in wanted:
+        tensor = found[name]
         if tuple(tensor.shape) != wanted[name]:
             raise Rejected(f"{name} has the shape {tuple(tensor.shape)}; expected {wanted[name]}")
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):

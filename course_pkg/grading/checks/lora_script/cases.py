@@ -74,12 +74,28 @@ def encode_expected(inputs: Inputs) -> Inputs:
     return {"input_ids": ids, "labels": labels}
 
 
+def all_tokens(expected: Inputs, given: Any) -> str | None:
+    """A comparator: the token ids."""
+    return _difference("token ids", expected["input_ids"], given["input_ids"])
+
+
 def prompt_labels(expected: Inputs, given: Any) -> str | None:
     """A comparator: as many labels as tokens, and those of the prompt and the answer's text."""
-    if not isinstance(given, dict) or len(given["labels"]) != len(given["input_ids"]):
-        return "expected as many labels as token ids"
+    labels, tokens = len(given["labels"]), len(given["input_ids"])
+    if labels != tokens:
+        return f"there are {labels} labels for {tokens} token ids"
     end = len(expected["labels"]) - 1
-    return None if given["labels"][:end] == expected["labels"][:end] else "the labels differ"
+    return _difference("labels", expected["labels"][:end], given["labels"][:end])
+
+
+def _difference(what: str, expected: list[int], given: list[int]) -> str | None:
+    """Where two lists begin to differ, or None. They are too long to show whole."""
+    if given == expected:
+        return None
+    pairs = zip(given, expected, strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(given), len(expected)))
+    found, wanted = (str(ids[same : same + 4])[1:-1] or "nothing" for ids in (given, expected))
+    return f"the first {same} {what} are right; then come {found}, but expected {wanted}"
 
 
 def end_label(expected: Inputs, given: Any) -> str | None:
