@@ -97,7 +97,8 @@ def key_gradients_kernel(
     if CAUSAL:
         start = tl.maximum(first_key + queries - keys, 0) // BLOCK_QUERIES * BLOCK_QUERIES
         last_sees = tl.maximum(first_key + BLOCK_KEYS - 1 + queries - keys, 0)
-        whole = tl.minimum(tl.cdiv(last_sees, BLOCK_QUERIES) * BLOCK_QUERIES, queries)
+        blocks = (last_sees + BLOCK_QUERIES - 1) // BLOCK_QUERIES
+        whole = tl.minimum(blocks * BLOCK_QUERIES, queries)
     for member in range(group):  # the query heads that share this key head
         head = kv_head * group + member
         query_tile = tile(query, batch, head, query_start, BLOCK_QUERIES, PADDED_DIM)

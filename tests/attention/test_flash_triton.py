@@ -321,9 +321,16 @@ del os.environ["TRITON_INTERPRET"]
 import torch
 from course_pkg.attention.flash_triton import flash_attention_triton
 query = torch.zeros(1, 1, 2, 4)
-print(*flash_attention_triton(query, query, torch.arange(8.0).view(1, 1, 2, 4)).flatten().tolist())
+value = torch.arange(8.0).view(1, 1, 2, 4).requires_grad_()
+output = flash_attention_triton(query, query, value, causal=True)
+output.sum().backward()
+print(*output.flatten().tolist())
+print(*value.grad.flatten().tolist())
 """
-    assert python("-c", script, TRITON_INTERPRET="0") == ["2.0 3.0 4.0 5.0 2.0 3.0 4.0 5.0"]
+    assert python("-c", script, TRITON_INTERPRET="0") == [
+        "0.0 1.0 2.0 3.0 2.0 3.0 4.0 5.0",
+        "1.5 1.5 1.5 1.5 0.5 0.5 0.5 0.5",
+    ]
 
 
 @needs_triton
