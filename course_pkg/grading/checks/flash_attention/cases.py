@@ -1,0 +1,295 @@
+"""`flash-attention`: the cases of its questions, and the right values from `course_pkg.attention`.
+
+Chapter: exercises.
+"""
+
+import math
+from functools import partial
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_pkg.attention.cost import flash_cost, plain_cost
+from course_pkg.attention.decode import merge
+from course_pkg.attention.masks import tile_state
+from course_pkg.attention.plain import attention, attention_with_lse
+
+from ...contract.seeds import numpy_rng
+from . import student
+
+Inputs = dict[str, Any]
+STATES = "skip", "partial", "full"
+
+
+def by_hand(rng: Random | None) -> Inputs:
+    """Four scores, of which two after the first are a new maximum, and four values."""
+    if rng is None:
+        return {"scores": [1.0, 3.0, 2.0, 3.5], "values": [2, -1, 4, 1]}
+    scores, lower = [rng.randint(1, 20) / 10], rng.randint(1, 3)  # a maximum of 0 hides mistakes
+    for i in range(1, 4):
+        difference = rng.randint(3, 25) / 10
+        scores.append(round(max(scores) + (-difference if i == lower else difference), 1))
+    values = rng.sample([n for n in range(-9, 10) if n], 4)
+    return {"scores": scores, "values": values}
+
+
+def by_hand_maxima_expected(case: Inputs) -> list[float]:
+    """The running maximum."""
+    return [max(case["scores"][:n]) for n in range(1, 5)]
+
+
+def by_hand_factors_expected(case: Inputs) -> list[float]:
+    """exp(old maximum - new maximum) at the second, third and fourth score."""
+    maxima = by_hand_maxima_expected(case)
+    return [math.exp(maxima[i - 1] - maxima[i]) for i in range(1, 4)]
+
+
+def by_hand_sums_expected(case: Inputs) -> list[float]:
+    """The sum of exp(score - maximum so far), over the scores so far."""
+    maxima = by_hand_maxima_expected(case)
+    return [
+        sum(math.exp(score - maxima[n]) for score in case["scores"][: n + 1]) for n in range(4)
+    ]
+
+
+def by_hand_result_expected(case: Inputs) -> tuple[float, float]:
+    """The mean of the values with the weights of the softmax, and the log-sum-exp."""
+    weights = [math.exp(score) for score in case["scores"]]
+    products = [weight * value for weight, value in zip(weights, case["values"], strict=True)]
+    return sum(products) / sum(weights), math.log(sum(weights))
+
+
+def merge_expected(inputs: Inputs) -> Inputs:
+    """The parts as splits of one head; the rows of an empty part are set to 0 for the reference."""
+    lses = torch.stack([inputs["lse_a"], inputs["lse_b"]]).double()
+    outputs = torch.stack([inputs["output_a"], inputs["output_b"]]).double()
+    return student.described(merge(outputs.masked_fill(lses[..., None] == -torch.inf, 0), lses))
+
+
+def _parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> Inputs:
+    """Two partial results; `empty` names the parts that are empty in some rows, "ab" in the same."""
+    rows, draw = 2 + size, partial(numpy_rng(rng).standard_normal, dtype="float32")
+    inputs = {
+        "output_a": draw((rows, 2)), "lse_a": 2 * draw(rows) + shift,
+        "output_b": draw((rows, 2)), "lse_b": 2 * draw(rows) + shift,
+    }  # fmt: skip
+    row = rng.randrange(rows)
+    for part in empty:
+        inputs[f"lse_{part}"][row] = -math.inf
+        row = row if len(empty) > 1 else (row + 1) % rows
+    return inputs
+
+
+merge_output = merge_lse = _parts
+
+
+def merge_stable(rng: Random, size: int) -> Inputs:
+    """Log-sum-exps of which exp is infinite or 0 in float32."""
+    return _parts(rng, size, shift=rng.choice([-1, 1]) * rng.uniform(200, 900))
+
+
+def merge_one_empty(rng: Random, size: int) -> Inputs:
+    """One part has seen no key in some row."""
+    return _parts(rng, size, empty="ab"[size % 2])
+
+
+merge_both_empty = partial(_parts, empty="ab")
+
+
+def forward_expected(inputs: Inputs) -> Inputs:
+    """Plain attention in double precision; an answer in tiles makes no large tensor."""
+    q, k, v = (inputs[name].double()[None, None] for name in "qkv")
+    output, lse = attention_with_lse(q, k, v, causal=inputs["causal"])
+    return student.described((output[0, 0], lse[0, 0])) | {
+        "a tile of block_queries x block_keys scores": True,
+        "a tensor that is too large": False,
+        "a row of scores for all keys": False,
+    }
+
+
+def _head(
+    rng: Random, queries: int, keys: int, blocks: tuple[int, int], *,
+    causal: bool = False,
+) -> Inputs:  # fmt: skip
+    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
+    return {
+        "q": draw((queries, 4)), "k": draw((keys, 4)), "v": draw((keys, 3)),
+        "block_queries": blocks[0], "block_keys": blocks[1], "causal": causal,
+    }  # fmt: skip
+
+
+def forward_output(rng: Random, size: int) -> Inputs:
+    """Whole blocks; the first case has one tile."""
+    block = rng.randint(2, 3), rng.randint(2, 4)
+    return _head(rng, block[0] * max(1, size), block[1] * (1 + size), block)
+
+
+forward_lse = forward_output
+
+
+def forward_ragged(rng: Random, size: int) -> Inputs:
+    """The last blocks are shorter, or a block is larger than everything."""
+    queries, keys = rng.choice([5, 7]), rng.choice([5, 7, 9])
+    return _head(rng, queries, keys, [(2, 5 * keys), (10, 4), (3, 2)][size % 3])
+
+
+def forward_causal(rng: Random, size: int) -> Inputs:
+    """As many queries as keys, or fewer; whole blocks."""
+    return _head(rng, 4, 4 + 2 * size, (2, 2), causal=True)
+
+
+def forward_empty(rng: Random, size: int) -> Inputs:
+    """More queries than keys, so that the first ones see no key; whole blocks."""
+    return _head(rng, 6 + 2 * size, 4, (2, 2), causal=True)
+
+
+def forward_stable(rng: Random, size: int) -> Inputs:
+    """Scores in the hundreds, of which exp is infinite, or all below -100, where it is 0."""
+    inputs = _head(rng, 4, 6 + 2 * size, (2, 2))
+    inputs["q"][:, 0], inputs["k"][:, 0] = rng.uniform(25, 40), 16 * (-1) ** size
+    return inputs
+
+
+def forward_memory(rng: Random, size: int) -> Inputs:
+    """Whole blocks of more rows than the head has dimensions: their rows of scores are large."""
+    block_queries, block_keys = rng.randint(5, 7), rng.randint(5, 8)
+    queries, keys = block_queries * rng.randint(3, 4), block_keys * rng.randint(6, 8)
+    return _head(rng, queries, keys, (block_queries, block_keys), causal=size == 1)
+
+
+def tiles_expected(inputs: Inputs) -> str:
+    """skip, full or partial."""
+    i0, i1, j0, j1, queries, keys = inputs.values()
+    return tile_state(i0, i1, j0, j1, keys - queries, True, None)
+
+
+def _tile(rng: Random, shifted: bool, state: str = "", edge: int | None = None) -> Inputs:
+    """A tile in that state, off the edges; or one with its last or first query at an edge, 0 to 3."""
+    while True:
+        queries = rng.randint(24, 40)
+        keys = queries + (rng.choice([-1, 1]) * rng.randint(3, 12) if shifted else 0)
+        i0, j0 = rng.randrange(queries - 8), rng.randrange(keys - 8)
+        i1, j1 = i0 + rng.randint(2, 8), j0 + rng.randint(2, 8)
+        inputs = dict(zip(("i0", "i1", "j0", "j1"), (i0, i1, j0, j1), strict=True))
+        inputs |= {"queries": queries, "keys": keys}
+        ends = j0 - (i1 - 1) - (keys - queries), (j1 - 1) - i0 - (keys - queries)
+        if edge is None and tiles_expected(inputs) == state and not {*ends} & {0, 1}:
+            return inputs
+        if edge is not None and ends[edge // 2] == edge % 2:
+            return inputs
+
+
+def tiles_square(rng: Random, size: int) -> Inputs:
+    """As many queries as keys."""
+    return _tile(rng, False, rng.choice(STATES))
+
+
+def tiles_offset(rng: Random, size: int) -> Inputs:
+    """More or fewer keys than queries."""
+    return _tile(rng, True, rng.choice(STATES))
+
+
+def tiles_edge(rng: Random, size: int) -> Inputs:
+    """A corner of the tile is on the diagonal, or just above it."""
+    return _tile(rng, False, edge=rng.randrange(4))
+
+
+def moved_expected(inputs: Inputs) -> tuple[int, int]:
+    """Bytes of plain and of flash attention; lse has 4 bytes per row."""
+    queries, keys, head_dim, block, itemsize = inputs.values()
+    plain = plain_cost(queries, keys, head_dim)
+    flash = flash_cost(queries, keys, head_dim, block_queries=block, block_keys=keys)
+    return plain.moved * itemsize, (flash.moved - queries) * itemsize + 4 * queries
+
+
+def _sizes(rng: Random, size: int, *, ragged: bool = False) -> Inputs:
+    block = 16 * rng.randint(1, 8)
+    queries = block * rng.randint(2, 9) + ragged * rng.randint(1, block - 1)
+    keys, head_dim = 16 * rng.randint(8, 99), rng.choice([32, 64, 128])
+    return {
+        "queries": queries, "keys": keys, "head_dim": head_dim, "block_queries": block,
+        "itemsize": 1 + size % 2,
+    }  # fmt: skip
+
+
+moved_plain = moved_flash = _sizes
+moved_ragged = partial(_sizes, ragged=True)
+
+
+def backward_expected(inputs: Inputs) -> tuple[Tensor, ...]:
+    """The formulas of the task, in double precision."""
+    q, k, v, output, lse, d_output = (tensor.double() for tensor in inputs.values())
+    p = torch.exp(q @ k.T / math.sqrt(q.shape[1]) - lse[:, None])
+    delta = (d_output * output).sum(1)
+    ds = p * (d_output @ v.T - delta[:, None]) / math.sqrt(q.shape[1])
+    return p, p.T @ d_output, delta, ds @ k, ds.T @ q
+
+
+def _block(rng: Random, size: int) -> Inputs:
+    """A block of keys, and the results of a row that has other keys too."""
+    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
+    q, k, v, d_output = (
+        torch.from_numpy(draw(s)) for s in ((2 + size, 4), (6, 4), (6, 3), (2 + size, 3))
+    )
+    output, lse = attention_with_lse(q[None, None], k[None, None], v[None, None])
+    j = rng.randint(2, 4)
+    return {
+        "q": q, "k": k[:j], "v": v[:j], "output": output[0, 0], "lse": lse[0, 0],
+        "d_output": d_output,
+    }  # fmt: skip
+
+
+backward_p = backward_dv = backward_delta = backward_dq = backward_dk = _block
+
+
+def cache_expected(inputs: Inputs) -> Inputs:
+    """The rows of the whole causal attention, of the first tokens and of those after truncate."""
+
+    def whole(x: Tensor) -> Tensor:
+        x = x + inputs["positions"][: len(x)]
+        q, k, v = ((x @ inputs[name])[None, None] for name in ("w_q", "w_k", "w_v"))
+        return attention(q, k, v, causal=True)[0, 0]
+
+    outputs, sizes = list(whole(inputs["x"]).split(inputs["sizes"])), list(inputs["sizes"])
+    if (kept := inputs["kept"]) is not None:
+        both = torch.cat([inputs["x"][:kept], inputs["again"]])
+        outputs += whole(both)[kept:].split(1)
+        sizes += [1] * len(inputs["again"])
+    return {"the outputs of the steps": outputs, "tokens projected in each step": sizes}
+
+
+def _steps(rng: Random, sizes: list[int], kept: int | None = None) -> Inputs:
+    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
+    again = 0 if kept is None else 2
+    return {
+        "x": draw((sum(sizes), 3)), "w_q": draw((3, 4)), "w_k": draw((3, 4)),
+        "w_v": draw((3, 2)), "positions": draw((sum(sizes) + 4, 3)), "sizes": sizes,
+        "kept": kept, "again": draw((again, 3)),
+    }  # fmt: skip
+
+
+def cache_whole(rng: Random, size: int) -> Inputs:
+    """One step with all tokens."""
+    return _steps(rng, [2 + size])
+
+
+def cache_steps(rng: Random, size: int) -> Inputs:
+    """One token at a time."""
+    return _steps(rng, [1] * (2 + size))
+
+
+def cache_several(rng: Random, size: int) -> Inputs:
+    """Several tokens, and then several more."""
+    return _steps(rng, [1 + rng.randint(1, 2) for _ in range(2 + size)])
+
+
+def cache_once(rng: Random, size: int) -> Inputs:
+    """A prompt and further tokens."""
+    return _steps(rng, [2 + rng.randrange(4), *[1] * (1 + size)])
+
+
+def cache_truncate(rng: Random, size: int) -> Inputs:
+    """Three tokens or more, of which the first are kept, perhaps none."""
+    return _steps(rng, [1] * (4 + size), [1, 2, 0][size % 3])

@@ -1,0 +1,115 @@
+"""`flash-attention`, in the student's process: how some answers are called, and what is observed.
+
+It turns what an answer gives into plain values, and knows no right answer. `Sizes` watches the
+operations of torch; it sees nothing of an answer that computes with another library.
+
+Chapter: exercises.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.contract.comparators import wrong_type
+
+
+class Sizes(TorchDispatchMode):
+    """Keeps the shape of every tensor that an operation gives, and the names of the operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.shapes: set[tuple[bool, torch.Size]] = set()  # with whether it is floating-point
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.names.add(str(func))
+        found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.shapes |= {(tensor.is_floating_point(), tensor.shape) for tensor in found}
+        return result
+
+    def larger_than(self, numbers: int) -> bool:
+        """Whether a tensor held more numbers than that."""
+        return any(shape.numel() > numbers for _, shape in self.shapes)
+
+    def tile_of(self, rows: int, columns: int) -> bool:
+        """Whether a floating-point tensor had the size of a tile."""
+        return any(floating and shape.numel() == rows * columns for floating, shape in self.shapes)
+
+    def row_of(self, keys: int, *dims: int) -> bool:
+        """Whether a floating-point tensor had `keys` rows or columns, not as many others as `dims`."""
+        return any(
+            floating and keys in shape and shape.numel() // keys not in dims
+            for floating, shape in self.shapes
+        )
+
+
+def merge(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What `merge(output_a, lse_a, output_b, lse_b)` gives."""
+    return described(answer(*inputs.values()))
+
+
+def described(result: Any) -> dict[str, Any]:
+    """An output and its log-sum-exp; what is not finite is listed apart, so that it compares."""
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise WrongUse(wrong_type("a pair (output, lse)", result))
+    for given in result:
+        if not isinstance(given, Tensor):
+            raise WrongUse(wrong_type("a pair of tensors, of which one", given))
+    output, lse = result
+    empty, bad = lse == -torch.inf, ~torch.isfinite(output)
+    return {
+        "rows of the output with NaN or infinity": sorted({i for i, *_ in bad.nonzero().tolist()}),
+        "the output": output.masked_fill(bad, 0),
+        "the log-sum-exp": lse.masked_fill(empty, 0),
+        "indices where lse is -inf": empty.flatten().nonzero()[:, 0].tolist(),
+    }
+
+
+def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What `flash_forward(…)` gives, and which tensors it made."""
+    q, k, v = (inputs[name] for name in "qkv")
+    blocks = inputs["block_queries"], inputs["block_keys"]
+    with Sizes() as sizes:
+        result = answer(q, k, v, *blocks, inputs["causal"])
+    if any("scaled_dot_product" in name for name in sizes.names):
+        raise WrongUse("you called torch's own attention: compute the tiles yourself")
+    found = described(result)
+    allowed = max(*(t.numel() for t in (q, k, v)), len(q) * v.shape[1], blocks[0] * blocks[1])
+    return found | {
+        "a tile of block_queries x block_keys scores": sizes.tile_of(*blocks),
+        "a tensor that is too large": sizes.larger_than(allowed),
+        "a row of scores for all keys": sizes.row_of(len(k), q.shape[1], v.shape[1]),
+    }
+
+
+def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What a `CachedAttention` gives: steps of these sizes, `truncate`, then one token at a time."""
+    counts: list[int] = []
+
+    def project(x: Tensor) -> tuple[Tensor, ...]:
+        counts.append(len(x))
+        return tuple(x @ inputs[name] for name in ("w_q", "w_k", "w_v"))
+
+    layer = answer(project, inputs["positions"])
+    outputs, projected = [], []
+
+    def step(x: Tensor) -> None:
+        counts.clear()
+        outputs.append(layer.step(x))
+        if not isinstance(outputs[-1], Tensor):
+            raise WrongUse(wrong_type("a tensor from step", outputs[-1]))
+        projected.append(sum(counts))
+
+    sizes, kept = inputs["sizes"], inputs["kept"]
+    for x in inputs["x"].split(sizes):
+        step(x)
+    if kept is not None:
+        layer.truncate(kept)
+        for x in inputs["again"].split(1):
+            step(x)
+    return {"the outputs of the steps": outputs, "tokens projected in each step": projected}
