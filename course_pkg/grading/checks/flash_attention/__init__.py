@@ -1,1 +1,1 @@
-"""Checks of the assignment `flash-attention`: online softmax, tiles, bytes, backward, a KV cache."""
+"""Checks of the assignment `flash-attention`: softmax online, tiles, bytes, backward, KV cache."""

@@ -4,6 +4,7 @@ Chapter: exercises.
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -49,9 +50,7 @@ def by_hand_factors_expected(case: Inputs) -> list[float]:
 def by_hand_sums_expected(case: Inputs) -> list[float]:
     """The sum of exp(score - maximum so far), over the scores so far."""
     maxima = by_hand_maxima_expected(case)
-    return [
-        sum(math.exp(score - maxima[n]) for score in case["scores"][: n + 1]) for n in range(4)
-    ]
+    return [sum(math.exp(score - maxima[n]) for score in case["scores"][: n + 1]) for n in range(4)]
 
 
 def by_hand_result_expected(case: Inputs) -> tuple[float, float]:
@@ -69,7 +68,7 @@ def merge_expected(inputs: Inputs) -> Inputs:
 
 
 def _parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> Inputs:
-    """Two partial results; `empty` names the parts that are empty in some rows, "ab" in the same."""
+    """Two partial results; `empty` names the parts that are empty in a row, "ab" in the same one."""
     rows, draw = 2 + size, partial(numpy_rng(rng).standard_normal, dtype="float32")
     inputs = {
         "output_a": draw((rows, 2)), "lse_a": 2 * draw(rows) + shift,
@@ -110,13 +109,14 @@ def forward_expected(inputs: Inputs) -> Inputs:
 
 
 def _head(
-    rng: Random, queries: int, keys: int, blocks: tuple[int, int], *,
-    causal: bool = False,
+    rng: Random, queries: int, keys: int, blocks: Sequence[int], *,
+    causal: bool = False, watched: bool = False,
 ) -> Inputs:  # fmt: skip
     draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
     return {
         "q": draw((queries, 4)), "k": draw((keys, 4)), "v": draw((keys, 3)),
         "block_queries": blocks[0], "block_keys": blocks[1], "causal": causal,
+        "_watched": watched,
     }  # fmt: skip
 
 
@@ -153,10 +153,9 @@ def forward_stable(rng: Random, size: int) -> Inputs:
 
 
 def forward_memory(rng: Random, size: int) -> Inputs:
-    """Whole blocks of more rows than the head has dimensions: their rows of scores are large."""
-    block_queries, block_keys = rng.randint(5, 7), rng.randint(5, 8)
-    queries, keys = block_queries * rng.randint(3, 4), block_keys * rng.randint(6, 8)
-    return _head(rng, queries, keys, (block_queries, block_keys), causal=size == 1)
+    """Nine whole tiles, larger in both directions than a head has dimensions, and not square."""
+    blocks = rng.sample(range(5, 9), 2)
+    return _head(rng, 3 * blocks[0], 3 * blocks[1], blocks, causal=size == 1, watched=True)
 
 
 def tiles_expected(inputs: Inputs) -> str:
@@ -166,7 +165,7 @@ def tiles_expected(inputs: Inputs) -> str:
 
 
 def _tile(rng: Random, shifted: bool, state: str = "", edge: int | None = None) -> Inputs:
-    """A tile in that state, off the edges; or one with its last or first query at an edge, 0 to 3."""
+    """A tile in that state, off the edges; or at one of four edges: see `tiles_edge`."""
     while True:
         queries = rng.randint(24, 40)
         keys = queries + (rng.choice([-1, 1]) * rng.randint(3, 12) if shifted else 0)
@@ -192,7 +191,7 @@ def tiles_offset(rng: Random, size: int) -> Inputs:
 
 
 def tiles_edge(rng: Random, size: int) -> Inputs:
-    """A corner of the tile is on the diagonal, or just above it."""
+    """The last query and first key, or the first query and last key, are on the diagonal or beside it."""
     return _tile(rng, False, edge=rng.randrange(4))
 
 

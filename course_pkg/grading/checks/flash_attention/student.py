@@ -1,35 +1,36 @@
 """`flash-attention`, in the student's process: how some answers are called, and what is observed.
 
 It turns what an answer gives into plain values, and knows no right answer. `Sizes` watches the
-operations of torch; it sees nothing of an answer that computes with another library.
+functions of torch; it does not see what another library computes.
 
 Chapter: exercises.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.overrides import TorchFunctionMode
 
 from course_pkg.grading.contract.calling import WrongUse
 from course_pkg.grading.contract.comparators import wrong_type
 
 
-class Sizes(TorchDispatchMode):
-    """Keeps the shape of every tensor that an operation gives, and the names of the operations."""
+class Sizes(TorchFunctionMode):
+    """Keeps the shape of every tensor that a function gives, and the names of the functions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
         self.shapes: set[tuple[bool, torch.Size]] = set()  # with whether it is floating-point
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.names.add(str(func))
-        found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        self.shapes |= {(tensor.is_floating_point(), tensor.shape) for tensor in found}
+        self.names.add(getattr(func, "__name__", ""))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, Tensor):
+                self.shapes.add((tensor.is_floating_point(), tensor.shape))
         return result
 
     def larger_than(self, numbers: int) -> bool:
@@ -41,7 +42,7 @@ class Sizes(TorchDispatchMode):
         return any(floating and shape.numel() == rows * columns for floating, shape in self.shapes)
 
     def row_of(self, keys: int, *dims: int) -> bool:
-        """Whether a floating-point tensor had `keys` rows or columns, not as many others as `dims`."""
+        """Whether a floating-point tensor had `keys` rows or columns, and the others are not `dims`."""
         return any(
             floating and keys in shape and shape.numel() // keys not in dims
             for floating, shape in self.shapes
@@ -71,24 +72,25 @@ def described(result: Any) -> dict[str, Any]:
 
 
 def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    """What `flash_forward(…)` gives, and which tensors it made."""
+    """What `flash_forward(…)` gives and, in the cases about memory, which tensors it made."""
     q, k, v = (inputs[name] for name in "qkv")
-    blocks = inputs["block_queries"], inputs["block_keys"]
-    with Sizes() as sizes:
-        result = answer(q, k, v, *blocks, inputs["causal"])
-    if any("scaled_dot_product" in name for name in sizes.names):
+    rows, columns = inputs["block_queries"], inputs["block_keys"]
+    with Sizes() if inputs["_watched"] else nullcontext() as sizes:
+        found = described(answer(q, k, v, rows, columns, inputs["causal"]))
+    if sizes is None:
+        return found
+    if "scaled_dot_product_attention" in sizes.names:
         raise WrongUse("you called torch's own attention: compute the tiles yourself")
-    found = described(result)
-    allowed = max(*(t.numel() for t in (q, k, v)), len(q) * v.shape[1], blocks[0] * blocks[1])
+    allowed = max(*(t.numel() for t in (q, k, v)), len(q) * v.shape[1], rows * columns)
     return found | {
-        "a tile of block_queries x block_keys scores": sizes.tile_of(*blocks),
+        "a tile of block_queries x block_keys scores": sizes.tile_of(rows, columns),
         "a tensor that is too large": sizes.larger_than(allowed),
         "a row of scores for all keys": sizes.row_of(len(k), q.shape[1], v.shape[1]),
     }
 
 
 def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    """What a `CachedAttention` gives: steps of these sizes, `truncate`, then one token at a time."""
+    """What `CachedAttention` gives: steps of these sizes, `truncate`, then one token at a time."""
     counts: list[int] = []
 
     def project(x: Tensor) -> tuple[Tensor, ...]:
