@@ -1,0 +1,182 @@
+"""`flash-attention`: right answers that are not the model answer keep every point."""
+
+import math
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from course_pkg.attention.flash import flash_attention_with_lse
+from course_pkg.grading.check import variant
+from course_pkg.grading.checks.flash_attention import cases, student
+
+from .assignments import EXERCISES, SOLUTIONS, notebook, points_lost
+
+
+def merge_by_maximum(output_a, lse_a, output_b, lse_b):
+    """The larger log-sum-exp is subtracted, and empty rows are set at the end."""
+    largest = torch.maximum(lse_a, lse_b)
+    a, b = (torch.nan_to_num(lse - largest, nan=-math.inf).exp() for lse in (lse_a, lse_b))
+    total = a + b
+    output = (a[:, None] * output_a + b[:, None] * output_b) / total.clamp(min=1)[:, None]
+    return output, torch.where(total > 0, largest + total.log(), -math.inf)
+
+
+def forward_by_merging(q, k, v, block_queries, block_keys, causal):
+    """Keys outside, queries inside; the tiles are merged in double precision."""
+    q, k, v = q.double(), k.double(), v.double()
+    output, lse = torch.zeros(len(q), v.shape[1]).double(), torch.full((len(q),), -math.inf)
+    for j in range(0, len(k), block_keys):
+        for i in range(0, len(q), block_queries):
+            rows = slice(i, i + block_queries)
+            s = torch.einsum("id,jd->ij", q[rows], k[j : j + block_keys]) * q.shape[1] ** -0.5
+            if causal:
+                s += torch.full_like(s, -math.inf).triu(len(k) - len(q) + i - j + 1)
+            tile = torch.softmax(s, -1).nan_to_num(0) @ v[j : j + block_keys]
+            merged = merge_by_maximum(output[rows], lse[rows].double(), tile, s.logsumexp(-1))
+            output[rows], lse[rows] = merged[0], merged[1].float()
+    return output.float(), lse
+
+
+def forward_of_the_course(q, k, v, block_queries, block_keys, causal):
+    """The module that the page explains."""
+    blocks = {"block_queries": block_queries, "block_keys": block_keys}
+    heads = (tensor[None, None] for tensor in (q, k, v))
+    output, lse = flash_attention_with_lse(*heads, causal=causal, **blocks)
+    return output[0, 0], lse[0, 0]
+
+
+def tile_by_pairs(i0, i1, j0, j1, queries, keys):
+    """Every pair of a query and a key."""
+    seen = {j <= i + keys - queries for i in range(i0, i1) for j in range(j0, j1)}
+    return "partial" if len(seen) == 2 else "full" if seen.pop() else "skip"
+
+
+class Preallocated:
+    """A cache of a fixed size, which keeps its transposed keys, and a loop over new tokens."""
+
+    def __init__(self, project, positions):
+        self.project, self.positions, self.tokens = project, positions, 0
+        self.keys = self.values = None
+
+    def step(self, x):
+        n = self.tokens
+        q, k, v = self.project(x + self.positions[n : n + len(x)])
+        if self.keys is None:
+            self.keys = k.new_zeros(k.shape[1], len(self.positions))
+            self.values = v.new_zeros(len(self.positions), v.shape[1])
+        self.keys[:, n : n + len(x)], self.values[n : n + len(x)] = k.T, v
+        self.tokens += len(x)
+        rows = [(row @ self.keys[:, : n + i]) / q.shape[1] ** 0.5 for i, row in enumerate(q, 1)]
+        return torch.stack([row.softmax(0) @ self.values[: len(row)] for row in rows])
+
+    def truncate(self, tokens):
+        self.tokens = tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("merge", merge_by_maximum),
+        ("forward", forward_by_merging),
+        ("forward", forward_of_the_course),
+        ("tiles", tile_by_pairs),
+        ("cache", Preallocated),
+    ],
+)
+def test_another_right_answer_keeps_every_point(name, answer):
+    assert points_lost("flash-attention", name, answer) == 0
+
+
+def all_keys_at_once(q, k, v, block_queries, block_keys, causal):
+    """Blocks of queries, but each with all keys."""
+    blocks = range(0, len(q), block_queries)
+    parts = []
+    for i in blocks:
+        rows = q[i : i + block_queries]
+        s = rows @ k.T / math.sqrt(q.shape[1])
+        if causal:
+            s = s.masked_fill(torch.ones_like(s).triu(len(k) - len(q) + i + 1) > 0, -math.inf)
+        parts.append((s.softmax(1).nan_to_num(0) @ v, s.logsumexp(1)))
+    return tuple(map(torch.cat, zip(*parts, strict=True)))
+
+
+def with_a_full_mask(q, k, v, block_queries, block_keys, causal):
+    """Tiles of scores, but a mask for all of them."""
+    torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
+    return forward_by_merging(q, k, v, block_queries, block_keys, causal)
+
+
+def without_tiles(q, k, v, block_queries, block_keys, causal):
+    """Small tensors, but no scores."""
+    return torch.zeros(len(q), v.shape[1]), torch.zeros(len(q))
+
+
+def by_torch(q, k, v, block_queries, block_keys, causal):
+    """torch's own attention."""
+    mask = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q)) if causal else None
+    output = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return output.nan_to_num(0), (q @ k.T / math.sqrt(q.shape[1])).logsumexp(1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "points"),
+    [(all_keys_at_once, 3), (with_a_full_mask, 3), (by_torch, 3), (without_tiles, 10)],
+)
+def test_an_answer_that_does_not_work_tile_by_tile_loses_the_points_for_memory(answer, points):
+    assert points_lost("flash-attention", "forward", answer) == points
+
+
+def test_the_right_gradients_are_those_of_autograd_summed_over_blocks():
+    q, k, v, d_output = (torch.randn(n, 4).double() for n in (3, 5, 5, 3))
+    q, k, v = (tensor.requires_grad_() for tensor in (q, k, v))
+    scores = q @ k.T / 2
+    output, lse = scores.softmax(1) @ v, scores.logsumexp(1)
+    dq, dk, dv = torch.autograd.grad(output, (q, k, v), d_output)
+    names, parts = ("q", "k", "v", "output", "lse", "d_output"), []
+    for rows in (slice(0, 2), slice(2, 5)):
+        values = (q, k[rows], v[rows], output, lse, d_output)
+        parts.append(cases.backward_expected(dict(zip(names, values, strict=True))))
+    torch.testing.assert_close(parts[0][3] + parts[1][3], dq)
+    torch.testing.assert_close(torch.cat([parts[0][4], parts[1][4]]), dk)
+    torch.testing.assert_close(torch.cat([parts[0][1], parts[1][1]]), dv)
+
+
+def test_the_example_case_worked_by_hand():
+    case = variant("flash-attention/by-hand")
+    assert case == {"scores": [1.0, 3.0, 2.0, 3.5], "values": [2, -1, 4, 1]}
+    assert cases.by_hand_maxima_expected(case) == [1.0, 3.0, 3.0, 3.5]
+    assert cases.by_hand_factors_expected(case) == pytest.approx([0.1353, 1, 0.6065], abs=5e-5)
+    # 1; 0.1353 + 1; 1.1353 + 0.3679; 1.5032 · 0.6065 + 1
+    sums = [1, 1.1353, 1.5032, 1.9117]
+    assert cases.by_hand_sums_expected(case) == pytest.approx(sums, abs=5e-5)
+    # (2 · 0.0821 − 0.6065 + 4 · 0.2231 + 1) / 1.9117 and 3.5 + log 1.9117
+    assert cases.by_hand_result_expected(case) == pytest.approx((0.7586, 4.1480), abs=1e-4)
+
+
+def test_not_a_number_is_reported_by_its_rows():
+    output = torch.tensor([[0.0, 1.0], [math.nan, 1.0]])
+    found = student.described((output, torch.tensor([-math.inf, 2.0])))
+    assert found["rows of the output with NaN or infinity"] == [1]
+    assert found["indices where lse is -inf"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"), [(SOLUTIONS, ["right"] * 3), (EXERCISES, ["NotImplementedError"] * 3)]
+)
+def test_the_optional_kernel_runs_without_a_gpu(tmp_path, folder, expected):
+    if find_spec("triton") is None:
+        pytest.skip("triton is not installed")
+    program = tmp_path / "kernel.py"  # triton reads the source of a kernel
+    nb = notebook(folder, "flash-attention")
+    cells = [cell for cell in nb.cells if cell.cell_type == "code"][-3:]
+    program.write_text("\n".join(["import math", "import torch", *(c.source for c in cells)]))
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 3, done.stderr
+    for line, text in zip(lines, expected, strict=True):
+        assert text in line
