@@ -68,7 +68,7 @@ def merge_expected(inputs: Inputs) -> Inputs:
 
 
 def _parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> Inputs:
-    """Two partial results; `empty` names the parts that are empty in a row, "ab" in the same one."""
+    """Two partial results; `empty` names the parts that are empty in a row ("ab": in the same)."""
     rows, draw = 2 + size, partial(numpy_rng(rng).standard_normal, dtype="float32")
     inputs = {
         "output_a": draw((rows, 2)), "lse_a": 2 * draw(rows) + shift,
@@ -191,7 +191,7 @@ def tiles_offset(rng: Random, size: int) -> Inputs:
 
 
 def tiles_edge(rng: Random, size: int) -> Inputs:
-    """The last query and first key, or the first query and last key, are on the diagonal or beside it."""
+    """The lower left or the upper right corner is on the diagonal, or just above it."""
     return _tile(rng, False, edge=rng.randrange(4))
 
 

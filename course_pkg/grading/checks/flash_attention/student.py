@@ -42,7 +42,7 @@ class Sizes(TorchFunctionMode):
         return any(floating and shape.numel() == rows * columns for floating, shape in self.shapes)
 
     def row_of(self, keys: int, *dims: int) -> bool:
-        """Whether a floating-point tensor had `keys` rows or columns, and the others are not `dims`."""
+        """Whether a floating-point tensor had `keys` rows, and as columns none of `dims`."""
         return any(
             floating and keys in shape and shape.numel() // keys not in dims
             for floating, shape in self.shapes
