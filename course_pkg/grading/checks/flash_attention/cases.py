@@ -64,7 +64,8 @@ def merge_expected(inputs: Inputs) -> Inputs:
     """The parts as splits of one head; the rows of an empty part are set to 0 for the reference."""
     lses = torch.stack([inputs["lse_a"], inputs["lse_b"]]).double()
     outputs = torch.stack([inputs["output_a"], inputs["output_b"]]).double()
-    return student.described(merge(outputs.masked_fill(lses[..., None] == -torch.inf, 0), lses))
+    output, lse = merge(outputs.masked_fill(lses[..., None] == -torch.inf, 0), lses)
+    return student.described((output.float(), lse.float()))
 
 
 def _parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> Inputs:
@@ -101,7 +102,7 @@ def forward_expected(inputs: Inputs) -> Inputs:
     """Plain attention in double precision; an answer in tiles makes no large tensor."""
     q, k, v = (inputs[name].double()[None, None] for name in "qkv")
     output, lse = attention_with_lse(q, k, v, causal=inputs["causal"])
-    return student.described((output[0, 0], lse[0, 0])) | {
+    return student.described((output[0, 0].float(), lse[0, 0].float())) | {
         "a tile of block_queries x block_keys scores": True,
         "a tensor that is too large": False,
         "a row of scores for all keys": False,
@@ -217,13 +218,14 @@ moved_plain = moved_flash = _sizes
 moved_ragged = partial(_sizes, ragged=True)
 
 
-def backward_expected(inputs: Inputs) -> tuple[Tensor, ...]:
+def backward_expected(inputs: Inputs) -> dict[str, Tensor]:
     """The formulas of the task, in double precision."""
     q, k, v, output, lse, d_output = (tensor.double() for tensor in inputs.values())
     p = torch.exp(q @ k.T / math.sqrt(q.shape[1]) - lse[:, None])
     delta = (d_output * output).sum(1)
     ds = p * (d_output @ v.T - delta[:, None]) / math.sqrt(q.shape[1])
-    return p, p.T @ d_output, delta, ds @ k, ds.T @ q
+    found = {"p": p, "dv": p.T @ d_output, "delta": delta, "dq": ds @ k, "dk": ds.T @ q}
+    return {name: tensor.float() for name, tensor in found.items()}
 
 
 def _block(rng: Random, size: int) -> Inputs:

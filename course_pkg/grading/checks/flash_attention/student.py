@@ -89,6 +89,14 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def backward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What `backward_block(…)` gives, by name."""
+    names, found = ("p", "dv", "delta", "dq", "dk"), answer(*inputs.values())
+    if not isinstance(found, tuple | list) or len(found) != len(names):
+        raise WrongUse(wrong_type(f"a tuple ({', '.join(names)})", found))
+    return dict(zip(names, found, strict=True))
+
+
 def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `CachedAttention` gives: steps of these sizes, `truncate`, then one token at a time."""
     counts: list[int] = []
