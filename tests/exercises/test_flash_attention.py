@@ -13,7 +13,7 @@ from course_pkg.attention.flash import flash_attention_with_lse
 from course_pkg.grading.check import variant
 from course_pkg.grading.checks.flash_attention import cases, student
 
-from .assignments import EXERCISES, SOLUTIONS, notebook, points_lost
+from .assignments import SOLUTIONS, notebook, points_lost
 
 
 def merge_by_maximum(output_a, lse_a, output_b, lse_b):
@@ -152,19 +152,14 @@ def test_not_a_number_is_reported_by_its_rows():
     assert found["indices where lse is -inf"] == [0]
 
 
-@pytest.mark.parametrize(
-    ("folder", "expected"), [(SOLUTIONS, ["right"] * 3), (EXERCISES, ["NotImplementedError"] * 3)]
-)
-def test_the_optional_kernel_runs_without_a_gpu(tmp_path, folder, expected):
+def test_the_optional_kernel_runs_without_a_gpu(tmp_path):
     if find_spec("triton") is None:
         pytest.skip("triton is not installed")
+    nb = notebook(SOLUTIONS, "flash-attention")
+    cells = [cell.source for cell in nb.cells if cell.cell_type == "code"][-3:]
     program = tmp_path / "kernel.py"  # triton reads the source of a kernel
-    nb = notebook(folder, "flash-attention")
-    cells = [cell for cell in nb.cells if cell.cell_type == "code"][-3:]
-    program.write_text("\n".join(["import math", "import torch", *(c.source for c in cells)]))
+    program.write_text("\n".join(["import math", "import torch", *cells]))
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True)
     lines = done.stdout.splitlines()
-    assert done.returncode == 0 and len(lines) == 3, done.stderr
-    for line, text in zip(lines, expected, strict=True):
-        assert text in line
+    assert len(lines) == 3 and all(line.endswith(": right") for line in lines), done
