@@ -60,7 +60,7 @@ def described(result: Any) -> dict[str, Any]:
         raise WrongUse(wrong_type("a pair (output, lse)", result))
     for given in result:
         if not isinstance(given, Tensor):
-            raise WrongUse(wrong_type("a pair of tensors, of which one", given))
+            raise WrongUse(wrong_type("two tensors, output and lse", given))
     output, lse = result
     empty, bad = lse == -torch.inf, ~torch.isfinite(output)
     return {
