@@ -35,6 +35,7 @@ PLAN = [
     *({"what": "batch", "batch": b, "tokens": n} for n in (64, 512) for b in (1, 2, 4, 8, 16, 32)),
     *({"what": "window", "window": w} for w in (16, 32, 64, 128, 256)),
     *({"what": "gap", "gap": g} for g in (0, 2000, 4000, 7000, 16000, 32000)),
+    {"what": "machine", "size": 1024},
 ]
 
 
@@ -160,6 +161,18 @@ def window(task: Decoding, window: int) -> dict:
         "nll_all": task.losses(task.scored)[later].mean().item(),
         "nll_window": task.losses(task.scored, causal_attend(config))[later].mean().item(),
         "nll_with_start": task.losses(task.scored, with_start)[later].mean().item(),
+    }
+
+
+def machine(task: Decoding, size: int) -> dict:
+    """What the processor can do: a product of two matrices, and one of a large one and a vector."""
+    square, large = torch.randn(size, size), torch.randn(128 * size, size)
+    vector = torch.randn(size)
+    return {
+        "operations": 2 * size**3,
+        "product_seconds": least(lambda: square @ square, 9),
+        "bytes": large.nbytes,
+        "vector_seconds": least(lambda: large @ vector, 9),
     }
 
 
