@@ -2,7 +2,7 @@
 
 While text is generated, there is one query. Blocks of queries then give a GPU no parallel work, so
 the keys are split into parts that are processed independently. Each part yields an output and a
-log-sum-exp, and `merge` combines them exactly. Chapter: kv-cache.
+log-sum-exp, and `merge` combines them exactly. Chapter: serving/kv-cache.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def decode_attention(
     `plain.attention`. A sequence without a visible key has output 0.
     The parts are computed in at least float32 and rounded to the query's type after `merge`.
     Raises ValueError or TypeError for arguments that don't fit. Source: Dao et al., "Flash-Decoding
-    for long-context inference" (2023). Chapter: kv-cache.
+    for long-context inference" (2023). Chapter: serving/kv-cache.
 
     >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 5, 2)
     >>> decode_attention(query, key, torch.arange(5.0).view(1, 1, 5, 1), splits=2).item()
@@ -71,7 +71,7 @@ def merge(
     keys and weight 0; if all parts are such, the output is 0 and the log-sum-exp −inf. The order of
     the parts doesn't matter, and merged parts can be merged again. Gradients flow through both.
     Raises ValueError if there is no part or if the shapes don't fit.
-    Source: Dao et al., "Flash-Decoding" (2023). Chapter: kv-cache.
+    Source: Dao et al., "Flash-Decoding" (2023). Chapter: serving/kv-cache.
 
     >>> output, lse = merge([torch.tensor([[4.0]]), torch.tensor([[8.0]])],
     ...                     [torch.tensor([3.0]).log(), torch.tensor([1.0]).log()])

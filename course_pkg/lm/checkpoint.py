@@ -4,7 +4,7 @@
 `course_pkg.lm.decoder`, and `read_folder` adds the tensors. What the decoder lacks is refused:
 other architectures and activations, rotations of a part of a head, quantized weights.
 
-Chapter: kv-cache.
+Chapter: serving/kv-cache.
 """
 
 import json

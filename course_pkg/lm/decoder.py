@@ -14,7 +14,7 @@ of a checkpoint's tensors. Not here: reading files (`course_pkg.lm.checkpoint`),
 sampling, dropout.
 
 Sources: Llama 2 (Touvron et al. 2023), RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021),
-SwiGLU (Shazeer 2020), grouped queries (Ainslie et al. 2023). Chapter: kv-cache.
+SwiGLU (Shazeer 2020), grouped queries (Ainslie et al. 2023). Chapter: serving/kv-cache.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Without a cache, the step that follows n tokens computes all n again. With one, it computes only
 the newest. Not here: sampling, and requests that start and end at different times.
-Chapter: kv-cache.
+Chapter: serving/kv-cache.
 """
 
 from collections.abc import Collection

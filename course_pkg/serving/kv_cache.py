@@ -12,7 +12,7 @@ Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes
 tokens when the text outgrows the original length; from then on, a cache and a recomputation differ,
 here as in transformers. Not here: blocks that requests share.
 Sources: Pope et al. (2022), section 3.3; DeepSeek-V2 (2024), section 2.1, for the latent cache.
-Chapter: kv-cache.
+Chapter: serving/kv-cache.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
 """Keys and values in 8 bits: one scale per token and head, from its largest absolute value.
 
 A token's scale depends on no other token, so that nothing kept changes when tokens come, and every
-storage of `course_pkg.serving.kv_storage` can hold the codes. Chapter: kv-cache.
+storage of `course_pkg.serving.kv_storage` can hold the codes. Chapter: serving/kv-cache.
 """
 
 from collections.abc import Callable

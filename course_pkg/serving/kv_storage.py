@@ -8,7 +8,7 @@ it sees them all, and attention does not depend on the order of keys.
 
 A storage knows nothing of models, masks or padding, which `course_pkg.serving.kv_cache` adds.
 `course_pkg.serving.kv_int8` makes any storage one of 8 bits.
-Chapter: kv-cache.
+Chapter: serving/kv-cache.
 """
 
 from typing import NamedTuple, Protocol
