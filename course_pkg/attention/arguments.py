@@ -1,6 +1,6 @@
 """Checks of the arguments that every attention function of this folder takes.
 
-Chapter: flash-attention.
+Chapter: acceleration/flash-attention.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def check_tensors(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -
     query: (batch, heads, queries, head_dim); key: (batch, kv_heads, keys, head_dim);
     value: (batch, kv_heads, keys, value_dim), where heads is a multiple of kv_heads. Raises
     ValueError for shapes or devices that don't fit, TypeError for types that don't.
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> check_tensors(torch.ones(1, 4, 3, 8), torch.ones(1, 2, 5, 8), torch.ones(1, 2, 5, 8))
     >>> check_tensors(torch.ones(1, 4, 3, 8), torch.ones(1, 3, 5, 8), torch.ones(1, 3, 5, 8))
@@ -72,7 +72,7 @@ def check_options(
 
     window: at least 1, or None; key_mask: bool, (batch, keys), on the device of `key`, or None;
     dropout: in [0, 1). Raises ValueError for values and shapes, TypeError for types.
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> check_options(torch.ones(1, 2, 5, 8), window=0)
     Traceback (most recent call last):
@@ -114,7 +114,7 @@ def apply_hook(
     """The scores (batch, heads, queries, keys) changed by `hook`, of the same shape.
 
     head: (heads, 1, 1); query_position: (queries, 1); key_position: (keys,), all int64. Raises
-    ValueError if the hook returns another shape. Chapter: flash-attention.
+    ValueError if the hook returns another shape. Chapter: acceleration/flash-attention.
 
     >>> scores, index = torch.tensor([[[[30.0]]]]), torch.zeros(1, 1, 1, dtype=torch.long)
     >>> apply_hook(lambda s, *_: 20 * (s / 20).tanh(), scores, index, index[0], index[0, 0])

@@ -3,7 +3,7 @@
 The model of the papers: a small, fast memory beside the processor and a large, slow one. Every
 matrix product and every softmax of the plain program reads its inputs from slow memory and writes
 its result there. A fused tiled program moves blocks of the inputs and outputs only.
-Chapter: flash-attention.
+Chapter: acceleration/flash-attention.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Cost:
 
     operations: multiplications and additions of the matrix products, as is usual; exponentials:
     calls of exp for scores; loaded, stored: numbers read from slow memory and written to it; extra:
-    numbers in slow memory besides inputs and results. Chapter: flash-attention.
+    numbers in slow memory besides inputs and results. Chapter: acceleration/flash-attention.
 
     >>> cost = Cost(operations=4000, exponentials=10, loaded=60, stored=40, extra=0)
     >>> cost.moved, cost.intensity(bytes_per_number=2)
@@ -56,7 +56,8 @@ def plain_cost(
     backward: of the gradient instead of the output. Forward, the scores S and the probabilities P
     are written and read once each; backward, P is read twice, and dP and dS are written and read.
     Raises ValueError for sizes that don't fit.
-    Source: FlashAttention (Dao et al. 2022), algorithms 0 and 3. Chapter: flash-attention.
+    Source: FlashAttention (Dao et al. 2022), algorithms 0 and 3.
+    Chapter: acceleration/flash-attention.
 
     >>> plain_cost(1024, 1024, 64).operations  # 2 products · 2 · 1024² · 64
     268435456
@@ -96,7 +97,8 @@ def flash_cost(
     of queries that sees it, with five products for each tile instead of the plain program's four,
     because the scores are computed again. Extra memory: the log-sum-exp of each row, and backward
     also delta. The numbers are those that `watch` reports. Raises ValueError for sizes that don't
-    fit. Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2. Chapter: flash-attention.
+    fit. Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
+    Chapter: acceleration/flash-attention.
 
     >>> cost = flash_cost(1024, 1024, 64, block_queries=128, block_keys=128)
     >>> cost.operations == plain_cost(1024, 1024, 64).operations
@@ -139,7 +141,7 @@ def blocks_for(fast_memory: int, head_dim: int) -> tuple[int, int]:
     forward pass then loads 2 · (queries / block_queries) · keys · head_dim = 8 · queries · keys ·
     head_dim² / fast_memory numbers of keys and values in each head: the paper's Θ(N²d²/M).
     Raises ValueError if the memory can't hold a row. Source: FlashAttention (Dao et al. 2022),
-    algorithm 1 and theorem 2. Chapter: flash-attention.
+    algorithm 1 and theorem 2. Chapter: acceleration/flash-attention.
 
     >>> blocks_for(65536, 64)
     (256, 64)

@@ -4,7 +4,7 @@ No tensor has queries × keys elements. The forward pass keeps a running maximum
 output for a block of queries while it walks over blocks of keys; the backward pass recomputes the
 probabilities of a tile from the log-sum-exp of its rows. The order of the loops is that of
 FlashAttention-2. This module does not fuse operations: on a GPU each of them still writes its
-tile to slow memory. `flash_triton` contains fused kernels. Chapter: flash-attention.
+tile to slow memory. `flash_triton` contains fused kernels. Chapter: acceleration/flash-attention.
 """
 
 import torch
@@ -42,7 +42,7 @@ def flash_attention(
     In float32, the rounded log-sum-exp adds a relative error of |lse| · 2⁻²⁴ to the probabilities
     of a row in the backward pass, which matters only if a row has few other errors.
     Raises ValueError or TypeError for arguments that don't fit. Source: Dao, "FlashAttention-2"
-    (2023), algorithms 1 and 2. Chapter: flash-attention.
+    (2023), algorithms 1 and 2. Chapter: acceleration/flash-attention.
 
     >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
     >>> value = torch.arange(4.0).view(1, 1, 4, 1)
@@ -80,7 +80,8 @@ def flash_attention_with_lse(
     """The output of `flash_attention` and the log-sum-exp of every row of scores.
 
     The log-sum-exp has shape (batch, heads, queries), in float32 (float64 for float64 inputs), and
-    is −inf for a query that sees no key. Gradients flow through both. Chapter: flash-attention.
+    is −inf for a query that sees no key. Gradients flow through both.
+    Chapter: acceleration/flash-attention.
 
     >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
     >>> output, lse = flash_attention_with_lse(query, key, key, block_keys=3)

@@ -3,7 +3,7 @@
 `flash_triton_forward` and `flash_triton_backward` hold the kernels, `triton_runtime` how they run
 on a machine without a GPU (in Triton's interpreter, for learning and testing). Causal attention,
 grouped queries and packed batches; no window, dropout or score hook: see `flash`.
-Chapter: flash-attention.
+Chapter: acceleration/flash-attention.
 """
 
 from itertools import pairwise
@@ -38,7 +38,7 @@ def flash_attention_triton(
     multiply the values. For the backward pass it keeps the inputs, the output and one float32 for
     each query and head. The first call on a GPU with new sizes compiles and times several tiles.
     Raises ImportError without triton, ValueError or TypeError for arguments that don't fit.
-    Source: Dao (2023), FlashAttention-2. Chapter: flash-attention.
+    Source: Dao (2023), FlashAttention-2. Chapter: acceleration/flash-attention.
 
     >>> query = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
     >>> flash_attention_triton(query, query, query)
@@ -72,7 +72,7 @@ def flash_attention_packed(
     lengths of a sequence, or more. Without them the starts are checked and read, for which the CPU
     waits until the GPU is done. Output: (tokens, heads, head_dim). Otherwise as in
     `flash_attention_triton`, and the same as flash-attn's flash_attn_varlen_func.
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> query, starts = torch.zeros(3, 1, 4), torch.tensor([0, 2, 9], dtype=torch.int32)
     >>> flash_attention_packed(query, query, query, starts, starts)

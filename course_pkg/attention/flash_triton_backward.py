@@ -6,7 +6,7 @@ With P = exp(scale · Q Kᵀ − lse), recomputed tile by tile, and D = rowsum(d
 walks over the queries that see it, in every query head that shares the key head.
 `query_gradients_kernel` keeps a tile of dQ and walks over the keys. Scores are computed twice, but
 every gradient has one program that writes it: no atomic additions, and the same bits in each run.
-Source: Dao (2023), FlashAttention-2, algorithm 2. Chapter: flash-attention.
+Source: Dao (2023), FlashAttention-2, algorithm 2. Chapter: acceleration/flash-attention.
 """
 
 import torch
@@ -214,7 +214,7 @@ def backward(
     """Run the kernels: the gradients of query, key and value, with their shapes and types.
 
     output, lse: results of `forward`; grad_output: the gradient of output; the others as in
-    `forward`. Chapter: flash-attention.
+    `forward`. Chapter: acceleration/flash-attention.
     """
     packed, head_dim = query.dim() == 3, query.shape[-1]
     heads, kv_heads = query.shape[1], key.shape[1]

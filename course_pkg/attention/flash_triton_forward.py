@@ -7,7 +7,8 @@ and never a score. Of a causal matrix it skips the tiles above the diagonal, and
 diagonal or at the end are masked.
 
 Exponentials are powers of two, because GPUs have an instruction for 2 ** x: exp(s) is computed as
-2 ** (s · log2(e)). Source: Dao (2023), FlashAttention-2, algorithm 1. Chapter: flash-attention.
+2 ** (s · log2(e)). Source: Dao (2023), FlashAttention-2, algorithm 1.
+Chapter: acceleration/flash-attention.
 """
 
 import torch
@@ -148,7 +149,7 @@ def forward(
     query, key, value: (batch, heads, tokens, head_dim), or packed (tokens, heads, head_dim);
     starts: where the sequences of packed queries and keys start, or (None, None); longest: the
     greatest number of queries and of keys in a sequence. The log-sum-exp is (batch, heads,
-    queries), or packed (heads, tokens). Chapter: flash-attention.
+    queries), or packed (heads, tokens). Chapter: acceleration/flash-attention.
     """
     packed, head_dim = query.dim() == 3, query.shape[-1]
     heads, kv_heads = query.shape[1], key.shape[1]
@@ -173,7 +174,7 @@ def forward(
 def lse_rows(lse: torch.Tensor) -> Rows:
     """Where the numbers of a (batch, heads, queries) or packed (heads, tokens) tensor are.
 
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> lse_rows(torch.empty(2, 3, 5))[1:]
     (15, 5, 1)

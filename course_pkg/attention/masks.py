@@ -3,7 +3,7 @@
 With fewer queries than keys, the last query is aligned with the last key (bottom-right), because
 during generation the new tokens come last. Query i stands at position i + keys − queries.
 torch's `is_causal=True` aligns the first query with the first key instead (top-left).
-Chapter: flash-attention.
+Chapter: acceleration/flash-attention.
 """
 
 from typing import Literal
@@ -28,7 +28,7 @@ def visible(
     key_mask[batch, j], True for a real key. device: of the result; by default, that of key_mask,
     otherwise the CPU.
     Source: flash-attn's README, "2.1: Change behavior of causal flag"; its window_size of
-    (window − 1, 0) is `window` with `causal`. Chapter: flash-attention.
+    (window − 1, 0) is `window` with `causal`. Chapter: acceleration/flash-attention.
 
     >>> visible(2, 4, causal=True)[0, 0].int()
     tensor([[1, 1, 1, 0],
@@ -56,7 +56,7 @@ def band(
 
     query_positions: (queries,), already shifted by keys − queries; key_positions: (keys,). A slice
     of both gives the mask of one tile. Causal without a window is a triangle, with a window a band.
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> band(torch.tensor([5, 6]), torch.tensor([4, 5, 6]), causal=True, window=2).int()
     tensor([[1, 1, 0],
@@ -75,7 +75,7 @@ def tile_state(
     offset: keys − queries of the whole matrix. Needs no tensor: with d = j − i − offset, a pair is
     visible if d ≤ 0 (causal) and d > −window, and in a tile d takes every value between its
     smallest and its largest. Padding masks are not considered. An empty tile is skipped.
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> [tile_state(4, 8, j, j + 4, 0, True, None) for j in (0, 4, 8)]
     ['full', 'partial', 'skip']

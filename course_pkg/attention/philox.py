@@ -3,7 +3,7 @@
 An ordinary generator has a state, so its numbers depend on the order in which they are drawn.
 Philox encrypts a counter instead. The tiled backward pass can therefore repeat the mask of the
 forward pass tile by tile, in another order, without storing it.
-Chapter: flash-attention.
+Chapter: acceleration/flash-attention.
 """
 
 import torch
@@ -23,7 +23,7 @@ def philox4x32(
     Returns four int64 tensors with values in [0, 2³²). int64 is used because torch has no
     complete 32-bit unsigned arithmetic; a product that overflows keeps the right 64 bits.
     Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (2011), section 3.
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> zero = torch.zeros((), dtype=torch.int64)
     >>> [f"{word.item():08x}" for word in philox4x32((zero, zero, zero, zero), (0, 0))]
@@ -52,7 +52,7 @@ def keep_mask(
     sequence. The three are integer tensors that broadcast, with values in [0, 2³²). The result is
     bool, of the broadcast shape, and the same for an element in whatever tile it is computed.
     seed: in [0, 2⁶⁴). Raises ValueError if `p` is not in [0, 1) or the seed is out of range.
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> head, query, key = torch.tensor(0), torch.arange(4)[:, None], torch.arange(6)
     >>> whole = keep_mask(7, head, query, key, 0.5)

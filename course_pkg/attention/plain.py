@@ -1,7 +1,7 @@
 """Scaled dot-product attention as the formula states it, with the whole matrix of scores.
 
 It is the reference for `flash`, the triton kernels and the caches. It needs memory for
-queries × keys scores in every head. Chapter: flash-attention.
+queries × keys scores in every head. Chapter: acceleration/flash-attention.
 """
 
 import torch
@@ -42,7 +42,7 @@ def attention(
     compared with. For exact values, pass float64. The query is scaled before the product, so that
     float16 scores overflow later.
     Raises ValueError or TypeError for arguments that don't fit. Source: Vaswani et al. (2017),
-    equation 1. Chapter: flash-attention.
+    equation 1. Chapter: acceleration/flash-attention.
 
     >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
     >>> attention(query, key, torch.arange(4.0).view(1, 1, 4, 1)).item()  # a mean
@@ -69,7 +69,7 @@ def attention_with_lse(
 
     Takes the arguments of `attention`. The log-sum-exp is log Σ_j exp(score_ij), shape (batch,
     heads, queries), in float32 (float64 for float64 inputs), and −inf for a query that sees no key.
-    Gradients flow through both results. Chapter: flash-attention.
+    Gradients flow through both results. Chapter: acceleration/flash-attention.
 
     >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
     >>> output, lse = attention_with_lse(query, key, key)

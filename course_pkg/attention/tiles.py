@@ -2,7 +2,7 @@
 
 Both passes of `flash` use it, so that they see the same scores, masks and dropout. Heads that
 share a key head are stacked: with group = heads // kv_heads, a tile of `rows` queries is a tensor
-(batch, kv_heads, group · rows, …). Chapter: flash-attention.
+(batch, kv_heads, group · rows, …). Chapter: acceleration/flash-attention.
 """
 
 import math
@@ -30,7 +30,7 @@ class Step:
     queries, 1): maximum, the running maximum; rescale, the factor on earlier results; total, the
     running denominator. Of shape (batch, heads, queries, value_dim): output, the partial output
     before its division by `total`. A "store" has only the final output.
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> Step("skip", "forward", range(0, 4), range(4, 8)).loaded
     0
@@ -56,7 +56,7 @@ class Tiling:
     """The sizes and options of one call; see `flash.flash_attention` for what they mean.
 
     dtype: of the computation, float32 or float64. trainable: whether gradients are recorded, so
-    that a score hook with trainable tensors must be refused. Chapter: flash-attention.
+    that a score hook with trainable tensors must be refused. Chapter: acceleration/flash-attention.
 
     >>> tiling = Tiling(1, 1, 1, 5, 5, 1.0, block_queries=3, block_keys=2, causal=True)
     >>> [tiling.state(range(0, 3), columns) for columns in tiling.key_blocks()]
@@ -185,7 +185,7 @@ def exp_(exponents: torch.Tensor) -> torch.Tensor:
     """e to the power of every element, in place and through 2 to the power of x · log₂ e.
 
     On a CPU, torch's exp2 is several times as fast as its exp, above all for −inf; GPU kernels use
-    base 2 because the hardware computes it. Chapter: flash-attention.
+    base 2 because the hardware computes it. Chapter: acceleration/flash-attention.
 
     >>> exp_(torch.tensor([0.0, -torch.inf]))
     tensor([1., 0.])

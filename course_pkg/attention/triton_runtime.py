@@ -7,7 +7,7 @@ programs one after another in NumPy: thousands of times slower, with the same st
 matter whether other libraries have imported triton before.
 
 Where triton is not installed (macOS, Windows), stand-ins let the kernels be defined, and running
-one raises an error that says so. Chapter: flash-attention.
+one raises an error that says so. Chapter: acceleration/flash-attention.
 """
 
 import os
@@ -77,7 +77,7 @@ def rows(tensor: torch.Tensor) -> Rows:
 
     tensor: (batch, heads, tokens, head_dim), or packed (tokens, heads, head_dim), where a
     sequence is found by its first row and the step from batch to batch is 0. The numbers of
-    a row must be adjacent. Chapter: flash-attention.
+    a row must be adjacent. Chapter: acceleration/flash-attention.
 
     >>> rows(torch.empty(2, 3, 5, 8))[1:]
     (120, 40, 8)
@@ -94,7 +94,7 @@ def tiles(*shapes: tuple[int, int, int, int]) -> list:
 
     shapes: (queries, keys, warps, stages) of a tile, where stages is how many tiles the pipeline
     holds that loads ahead. The first is for float32, the second for short sequences; the autotuner
-    chooses among the second and all that follow. Chapter: flash-attention.
+    chooses among the second and all that follow. Chapter: acceleration/flash-attention.
     """
     return [
         triton.Config({"BLOCK_QUERIES": i, "BLOCK_KEYS": j}, num_warps=warps, num_stages=stages)
@@ -105,7 +105,7 @@ def tiles(*shapes: tuple[int, int, int, int]) -> list:
 def worth_trying(configs: list, arguments: dict, **_: object) -> list:
     """The configurations to time: one for float32 or up to 512 tokens, otherwise several.
 
-    arguments: the kernel's, with `tuning`, see `tuning_key`. Chapter: flash-attention.
+    arguments: the kernel's, with `tuning`, see `tuning_key`. Chapter: acceleration/flash-attention.
 
     >>> worth_trying(["float32", "short", "large"], {"tuning": (1024, 2)})
     ['short', 'large']
@@ -119,7 +119,7 @@ def worth_trying(configs: list, arguments: dict, **_: object) -> list:
 def tuning_key(tokens: int, tensor: torch.Tensor) -> tuple[int, int]:
     """What the autotuner tells apart: tokens, rounded up to a power of two, and bytes per number.
 
-    Chapter: flash-attention.
+    Chapter: acceleration/flash-attention.
 
     >>> tuning_key(1000, torch.empty(1))
     (1024, 4)
