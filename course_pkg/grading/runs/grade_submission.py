@@ -141,9 +141,7 @@ class ForkServers:
             view = gpu_view(self._student_view, gpu)
             kernel = SandboxedProcess(view, uids[0], self.limits.student(), f"{name}-student")
             stack.enter_context(kernel)
-            if gpu is not None:
-                on_gpu = GpuRun(gpu, self._gpus, self.limits.gpu_bytes, kernel)
-                stack.enter_context(on_gpu)
+            on_gpu = gpu and GpuRun(gpu, self._gpus, self.limits.gpu_bytes, kernel)
             if checker is not None:
                 ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
                 job = {"assignment": self.assignment, "student": student}
@@ -151,6 +149,8 @@ class ForkServers:
             stack.enter_context(self._can_be_stopped(*filter(None, (kernel, checker))))
             ends = [end.fileno() for end in (lines_in, kernel_end, packed)]
             kernel.start(self._kernels, self._job(place, gpu), ends)
+            if on_gpu is not None:
+                stack.enter_context(on_gpu)
             for mine in (verdicts_in, checker_end, lines_in):
                 mine.close()
             read_runner_output(result, lines.fileno(), self.limits, began)
@@ -162,7 +162,7 @@ class ForkServers:
                 )
             result.limits, result.peak_bytes = kernel.enforced_by, kernel.enforcer.peak_bytes()
             kernel.kill()
-            if gpu is not None:
+            if on_gpu is not None:
                 on_gpu.ended(result)
             lease.close()  # the next submission runs on the GPU while this one is judged
             with suppress(OSError):  # the checker judges now, even if the other end is still open
