@@ -4,8 +4,9 @@
     python book/experiments/kv_cache_cost.py --confirm  after an edit: run one short row again
 
 Run it with OMP_NUM_THREADS=1: times are seconds of processor time, which other programs on the same
-machine change less than the time on a clock. Every time is the least of several runs. The losses
-are nats per token of a text, the later half of it where the start is special.
+machine change less than the time on a clock. A step's time is the least of several runs; a
+generation runs once. The losses are nats per token of a text, the later half of it where the start
+is special.
 """
 
 import time
