@@ -77,6 +77,26 @@ class Preallocated:
         self.tokens = tokens
 
 
+class TokenByToken:
+    """A cache that projects each token as a vector."""
+
+    def __init__(self, project, positions):
+        self.project, self.positions, self.keys, self.values = project, positions, [], []
+
+    def step(self, x):
+        outputs = []
+        for token in x:
+            q, k, v = self.project(token + self.positions[len(self.keys)])
+            self.keys.append(k)
+            self.values.append(v)
+            weights = (torch.stack(self.keys) @ q / len(q) ** 0.5).softmax(0)
+            outputs.append(weights @ torch.stack(self.values))
+        return torch.stack(outputs)
+
+    def truncate(self, tokens):
+        self.keys, self.values = self.keys[:tokens], self.values[:tokens]
+
+
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
@@ -85,6 +105,7 @@ class Preallocated:
         ("forward", forward_of_the_course),
         ("tiles", tile_by_pairs),
         ("cache", Preallocated),
+        ("cache", TokenByToken),
     ],
 )
 def test_another_right_answer_keeps_every_point(name, answer):
@@ -143,6 +164,26 @@ def test_the_example_case_worked_by_hand():
     assert cases.by_hand_sums_expected(case) == pytest.approx(sums, abs=5e-5)
     # (2 · 0.0821 − 0.6065 + 4 · 0.2231 + 1) / 1.9117 and 3.5 + log 1.9117
     assert cases.by_hand_result_expected(case) == pytest.approx((0.7586, 4.1480), abs=1e-4)
+
+
+class InABatch(TokenByToken):
+    """A cache that projects all tokens again, as one batch."""
+
+    def step(self, x):
+        self.project((x + self.positions[: len(x)]).repeat(1, 1 + len(self.keys), 1))
+        return super().step(x)
+
+
+def test_tokens_that_are_projected_as_a_batch_are_counted():
+    assert points_lost("flash-attention", "cache", InABatch) == 1
+
+
+def test_a_report_names_the_shape_that_is_too_large():
+    with student.Sizes() as sizes:
+        torch.ones(2, 3) @ torch.ones(3, 5)
+    assert sizes.larger_than(15) == sizes.row_of(3, 2, 5) == "none"
+    assert sizes.larger_than(14) == "one of shape (3, 5); no more than 14 numbers are allowed"
+    assert sizes.row_of(5, 3) == "one of shape (2, 5)"
 
 
 def test_not_a_number_is_reported_by_its_rows():

@@ -33,20 +33,25 @@ class Sizes(TorchFunctionMode):
                 self.shapes.add((tensor.is_floating_point(), tensor.shape))
         return result
 
-    def larger_than(self, numbers: int) -> bool:
-        """Whether a tensor held more numbers than that."""
-        return any(shape.numel() > numbers for _, shape in self.shapes)
+    def larger_than(self, numbers: int) -> str:
+        """The shape of the largest tensor, if it held more numbers than that; else "none"."""
+        largest = max((shape for _, shape in self.shapes), key=torch.Size.numel, default=None)
+        if largest is None or largest.numel() <= numbers:
+            return "none"
+        return f"one of shape {tuple(largest)}; no more than {numbers} numbers are allowed"
 
     def tile_of(self, rows: int, columns: int) -> bool:
         """Whether a floating-point tensor had the size of a tile."""
         return any(floating and shape.numel() == rows * columns for floating, shape in self.shapes)
 
-    def row_of(self, keys: int, *dims: int) -> bool:
-        """Whether a floating-point tensor had `keys` rows, and as columns none of `dims`."""
-        return any(
-            floating and keys in shape and shape.numel() // keys not in dims
+    def row_of(self, keys: int, *dims: int) -> str:
+        """A floating-point shape with `keys` rows, and as columns none of `dims`; else "none"."""
+        found = sorted(
+            tuple(shape)
             for floating, shape in self.shapes
+            if floating and keys in shape and shape.numel() // keys not in dims
         )
+        return f"one of shape {found[0]}" if found else "none"
 
 
 def merge(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +107,7 @@ def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     counts: list[int] = []
 
     def project(x: Tensor) -> tuple[Tensor, ...]:
-        counts.append(len(x))
+        counts.append(x.shape[:-1].numel())  # also for one token as a vector, or for a batch
         return tuple(x @ inputs[name] for name in ("w_q", "w_k", "w_v"))
 
     layer = answer(project, inputs["positions"])
