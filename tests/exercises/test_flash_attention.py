@@ -123,6 +123,13 @@ def without_tiles(q, k, v, block_queries, block_keys, causal):
     return torch.zeros(len(q), v.shape[1]), torch.zeros(len(q))
 
 
+def with_an_empty_tile(q, k, v, block_queries, block_keys, causal):
+    """All scores at once where nobody looks, and a tensor of a tile's size."""
+    torch.zeros(block_queries, block_keys)
+    with torch._C.DisableTorchFunction():
+        return forward_by_merging(q, k, v, len(q), len(k), causal)
+
+
 def by_torch(q, k, v, block_queries, block_keys, causal):
     """torch's own attention."""
     mask = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q)) if causal else None
@@ -132,7 +139,7 @@ def by_torch(q, k, v, block_queries, block_keys, causal):
 
 @pytest.mark.parametrize(
     ("answer", "points"),
-    [(with_a_full_mask, 3), (by_torch, 3), (without_tiles, 10)],
+    [(with_a_full_mask, 3), (by_torch, 3), (without_tiles, 10), (with_an_empty_tile, 3)],
 )
 def test_an_answer_that_does_not_work_tile_by_tile_loses_the_points_for_memory(answer, points):
     assert points_lost("flash-attention", "forward", answer) == points

@@ -6,11 +6,13 @@ functions of torch; it does not see what another library computes.
 Chapter: exercises.
 """
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 from torch.overrides import TorchFunctionMode
 
 from course_pkg.grading.contract.calling import WrongUse
@@ -18,10 +20,14 @@ from course_pkg.grading.contract.comparators import wrong_type
 
 
 class Sizes(TorchFunctionMode):
-    """Keeps the shape of every tensor that a function gives, and the names of the functions."""
+    """Keeps the shape of every tensor that a function gives, and the names of the functions.
 
-    def __init__(self) -> None:
+    tile: rows and columns; tensors with as many numbers are copied.
+    """
+
+    def __init__(self, *tile: int) -> None:
         super().__init__()
+        self.tile, self.tiles = tile, []
         self.names: set[str] = set()
         self.shapes: set[tuple[bool, torch.Size]] = set()  # with whether it is floating-point
 
@@ -30,7 +36,10 @@ class Sizes(TorchFunctionMode):
         self.names.add(getattr(func, "__name__", ""))
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
-                self.shapes.add((tensor.is_floating_point(), tensor.shape))
+                floating = tensor.is_floating_point()
+                self.shapes.add((floating, tensor.shape))
+                if floating and tensor.numel() == math.prod(self.tile):
+                    self.tiles.append(tensor.detach().clone())
         return result
 
     def larger_than(self, numbers: int) -> str:
@@ -40,9 +49,20 @@ class Sizes(TorchFunctionMode):
             return "none"
         return f"one of shape {tuple(largest)}; no more than {numbers} numbers are allowed"
 
-    def tile_of(self, rows: int, columns: int) -> bool:
-        """Whether a floating-point tensor had the size of a tile."""
-        return any(floating and shape.numel() == rows * columns for floating, shape in self.shapes)
+    def not_computed(self, q: Tensor, k: Tensor, causal: bool) -> list[str]:
+        """The tiles without a mask whose scores, in any unit, were in no tensor."""
+        rows, columns = self.tile
+        found = [tile.reshape(rows, columns) for tile in self.tiles]
+        found += [tile.reshape(columns, rows).T for tile in self.tiles]
+        missing = []
+        for i in range(0, len(q), rows):
+            for j in range(0, len(k), columns):
+                masked = causal and j + columns > i + len(k) - len(q) + 1
+                scores = (q[i : i + rows] @ k[j : j + columns].T).flatten()
+                alike = (cosine_similarity(scores, t.flatten(), dim=0) > 0.999 for t in found)
+                if not masked and not any(alike):
+                    missing.append(f"queries {i}-{i + rows - 1}, keys {j}-{j + columns - 1}")
+        return missing
 
     def row_of(self, keys: int, *dims: int) -> str:
         """A floating-point shape with `keys` rows, and as columns none of `dims`; else "none"."""
@@ -80,7 +100,7 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `flash_forward(…)` gives and, in the cases about memory, which tensors it made."""
     q, k, v = (inputs[name] for name in "qkv")
     rows, columns = inputs["block_queries"], inputs["block_keys"]
-    with Sizes() if inputs["_watched"] else nullcontext() as sizes:
+    with Sizes(rows, columns) if inputs["_watched"] else nullcontext() as sizes:
         found = described(answer(q, k, v, rows, columns, inputs["causal"]))
     if sizes is None:
         return found
@@ -88,7 +108,7 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         raise WrongUse("you called torch's own attention: compute the tiles yourself")
     allowed = max(*(t.numel() for t in (q, k, v)), len(q) * v.shape[1], rows * columns)
     return found | {
-        "a tile of block_queries x block_keys scores": sizes.tile_of(rows, columns),
+        "tiles that were not computed": sizes.not_computed(q, k, inputs["causal"]),
         "a tensor that is too large": sizes.larger_than(allowed),
         "a row of scores for all keys": sizes.row_of(len(k), q.shape[1], v.shape[1]),
     }
