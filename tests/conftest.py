@@ -10,6 +10,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 from absl import logging as absl_logging
+from hypothesis import settings
 
 from course_pkg.lm.errors import ModelError
 
@@ -18,6 +19,10 @@ from .chromium import running
 # rouge-score imports absl, whose log handler closes its stream, which is pytest's, as soon as
 # nbgrader sets up logging.
 absl_logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
+
+# An example may take longer than hypothesis allows by default when the machine is busy.
+settings.register_profile("course", deadline=None)
+settings.load_profile("course")
 
 LEFT_OUT = pytest.StashKey[int]()
 

@@ -62,7 +62,7 @@ def by_definition(layer, x, names=None):
 shapes = st.tuples(st.integers(1, 33), st.integers(1, 33), st.integers(1, 40))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     shape=shapes,
     batch=st.lists(st.integers(0, 4), max_size=3),
@@ -88,7 +88,7 @@ def test_forward_equals_the_formula(shape, batch, dtype, bias, rslora, alpha, se
     assert (y.double() - reference).norm() <= TOLERANCE[dtype] * max(size, 1e-30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=shapes,
     dtype=st.sampled_from(FLOATS),

@@ -37,7 +37,7 @@ def test_tiled_attention_of_two_queries_and_three_keys_by_hand():
     st.integers(0, 30), st.booleans(), st.none() | st.integers(1, 35), st.integers(1, 35),
     st.integers(1, 35),
 )  # fmt: skip
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_formula_gives_what_the_tiled_code_reports(
     batch, heads, queries, keys, causal, window, block_queries, block_keys
 ):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.attention.decode import decode_attention, merge
@@ -17,7 +17,6 @@ from .examples import tensors
     st.integers(0, 40), st.integers(1, 50), st.none() | st.integers(1, 45), st.booleans(),
     st.sampled_from([(1, 1), (4, 2), (6, 1)]),
 )  # fmt: skip
-@settings(deadline=None)
 def test_any_number_of_parts_equals_the_whole(keys, splits, window, padded, heads):
     inputs = tensors(2, *heads, 1, keys)
     key_mask = None

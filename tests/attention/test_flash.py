@@ -51,7 +51,7 @@ def cases(draw):
 
 
 @given(cases())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_output_lse_and_gradients_equal_the_plain_ones(case):
     inputs, options, blocks = case
     plain = attention_with_lse(*inputs, **options)
@@ -66,7 +66,7 @@ def test_output_lse_and_gradients_equal_the_plain_ones(case):
 
 
 @given(cases(), st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_in_any_type_the_error_is_at_most_twice_and_for_gradients_three_times_the_plain_one(
     case, dtype
 ):

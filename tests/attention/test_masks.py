@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.attention.masks import tile_state, visible
@@ -12,7 +12,6 @@ WINDOWS = st.none() | st.integers(1, 12)
 
 
 @given(NUMBERS, NUMBERS, st.booleans(), WINDOWS)
-@settings(deadline=None)
 def test_visible_follows_its_definition(queries, keys, causal, window):
     seen = visible(queries, keys, causal=causal, window=window)
     assert seen.shape == (1, 1, queries, keys) and seen.dtype == torch.bool
@@ -43,7 +42,6 @@ def test_a_key_mask_hides_a_key_from_all_queries_of_its_sequence():
 
 
 @given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(-9, 9), st.booleans(), WINDOWS)
-@settings(deadline=None)
 def test_a_tiles_state_says_whether_none_all_or_some_of_it_is_visible(
     i0, height, j0, width, offset, causal, window
 ):

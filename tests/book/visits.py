@@ -37,7 +37,7 @@ PHONE_FAULTS = """([smallest, formula]) => {
       + `${(e.ariaLabel ?? e.closest('[aria-label]')?.ariaLabel ?? '').slice(0, 60)}`),
   ];
 }"""
-THEME = "scheme => document.documentElement.dataset.theme === scheme"
+THEME = "scheme => (document.documentElement.dataset.theme ?? scheme) === scheme"
 SMALLEST_TEXT = 7.5  # pixels, in figures on a phone
 FORMULA_SCALE = 0.7  # how far a displayed formula may shrink to fit a phone
 

@@ -210,13 +210,13 @@ def only_unreadable(data):
     nbformat.writes(book).encode()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(BOOKS | JSON)
 def test_any_json_is_read_or_raises_unreadable(book):
     only_unreadable(json.dumps(book).encode())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200), st.integers(0, len(RELEASE)), st.integers(0, 50))
 def test_any_bytes_are_read_or_raise_unreadable(noise, at, cut):
     only_unreadable(noise)
@@ -452,7 +452,7 @@ def test_cell_ids_never_clash_with_those_of_the_release():
     assert len(set(ids)) == len(ids)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(st.integers(0, 7), st.sampled_from(["", "other", "code", "raw"])), max_size=20

@@ -272,7 +272,7 @@ OUTPUTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(OUTPUTS | JSON, max_size=5) | JSON)
 def test_clean_takes_any_json_and_gives_valid_outputs(value):
     before = json.dumps(value)
@@ -544,7 +544,7 @@ def test_raw_cells_become_markdown_and_code_stays_unchanged():
     assert clean_cells([code]) == [code]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.sampled_from(

@@ -19,8 +19,8 @@ CASES = {case.name: case for case in load("stalls")}
 QUICK = {
     "binary", "checker-socket-through-itself", "daemon-double-fork", "daemon-that-holds-pipes",
     "descriptors-closed", "disk-home", "fork-bomb-shell", "infinite-loop", "input-call",
-    "interrupt-swallowed", "kill-everything", "markdown-table", "memory-bytes", "no-notebook",
-    "output-by-yes", "segfault", "ten-thousand-cells", "truncated",
+    "interrupt-swallowed", "kill-everything", "markdown-table", "memory-kept", "no-notebook",
+    "output-one-print", "segfault", "ten-thousand-cells", "truncated",
 }  # fmt: skip
 LIMIT_S, CELL_S, MEMORY_GB = 16.0, 5.0, 1.5
 pytestmark = [

@@ -131,7 +131,7 @@ def test_a_shallow_check_detects_a_truncated_file_but_not_a_flipped_bit(built):
     assert cache.inspect(built, "key", deep=False).state == "damaged"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data(), size=st.integers(1, 40))
 def test_the_digest_changes_with_any_bit_in_any_chunk(tmp_path_factory, data, size):
     path = tmp_path_factory.mktemp("digest") / "file"

@@ -119,7 +119,7 @@ def test_scalings_change_the_frequencies():
     eps=st.sampled_from([1e-6, 1e-2]),
     length=st.integers(1, 20),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_logits_of_any_llama(heads, head_dim, tied, biases, eps, length):
     ours, theirs = pair(
         "llama",

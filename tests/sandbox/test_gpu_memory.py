@@ -80,4 +80,4 @@ def test_what_cannot_be_measured_is_said_and_is_no_fault(known_before):
         if known_before:
             meter.wait()
     assert not memory.measured and not memory.too_much
-    assert memory.kept_bytes() == 0 and memory.peak_bytes is None
+    assert memory.kept_bytes() == 0 and not memory.peak_bytes

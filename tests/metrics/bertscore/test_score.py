@@ -58,7 +58,7 @@ def test_a_pad_never_wins_over_a_negative_cosine():
     assert torch.equal(pair_scores([opposite, longer])[:1], alone)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(sentences, sentences), min_size=1, max_size=4))
 def test_bounds_symmetry_and_order(pairs):
     encoder = shared()
@@ -77,7 +77,7 @@ def shared(kept=[]):  # noqa: B006 - hypothesis can't share a fixture between ex
     return kept[0]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(sentences.filter(bool), st.integers(0, 6))
 def test_a_copy_scores_1_on_every_layer(text, layer):
     found = values(bert_score([text], [text], shared(), layer=layer))

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.lm.datasets import load_examples, load_texts
@@ -17,7 +17,6 @@ sentences = st.lists(st.lists(st.sampled_from("abcd"), max_size=6), min_size=1, 
 
 
 @given(sentences, st.integers(1, 4), st.sampled_from(["add-k", "kneser-ney"]), st.data())
-@settings(deadline=None)
 def test_after_any_history_the_probabilities_sum_to_one(corpus, order, smoothing, data):
     model = NGramModel(corpus, order, smoothing=smoothing)
     history = data.draw(st.lists(st.sampled_from("abcdz"), max_size=5))
@@ -27,7 +26,6 @@ def test_after_any_history_the_probabilities_sum_to_one(corpus, order, smoothing
 
 
 @given(sentences, st.integers(1, 4))
-@settings(deadline=None)
 def test_unsmoothed_probabilities_sum_to_one_after_a_seen_history(corpus, order):
     model = NGramModel(corpus, order, smoothing="none")
     total = sum(model.probability(token, [START] * order) for token in model.vocabulary)

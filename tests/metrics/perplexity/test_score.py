@@ -56,7 +56,7 @@ def test_the_result_is_the_sum_of_its_texts(tiny_model):
         assert getattr(result, field) == getattr(total, field)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1),
     st.integers(1, 20),

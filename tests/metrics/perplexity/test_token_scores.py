@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, T5Config
@@ -210,7 +210,6 @@ def test_nothing_to_score_needs_no_forward_pass():
 
 
 @given(st.lists(st.integers(1, 200), max_size=40), st.integers(1, 9), st.integers(1, 500))
-@settings(deadline=None)
 def test_batches_contain_every_sequence_once_within_their_limits(lengths, batch_size, most_tokens):
     batches = plan_batches(lengths, batch_size, most_tokens)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
@@ -226,7 +225,6 @@ def cost(lengths, batches, pass_cost):
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=9), st.integers(0, 50))
-@settings(deadline=None)
 def test_no_other_division_of_the_sorted_sequences_costs_less(lengths, pass_cost):
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     best = cost(lengths, plan_batches(lengths, 16, 10**6, pass_cost), pass_cost)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.metrics.rouge.counts import (
@@ -29,7 +29,6 @@ def test_f_by_hand():
     assert f_measure(1, 0.5, beta=0.5) == pytest.approx(5 / 6)
 
 
-@settings(deadline=None)
 @given(shares, shares, betas)
 def test_f_is_between_precision_and_recall(p, r, beta):
     value = f_measure(p, r, beta)
@@ -37,7 +36,6 @@ def test_f_is_between_precision_and_recall(p, r, beta):
     assert value >= min(p, r) * (1 - 1e-12)
 
 
-@settings(deadline=None)
 @given(shares, shares)
 def test_f_is_symmetric_at_beta_one_and_not_otherwise(p, r):
     assert f_measure(p, r) == f_measure(r, p)
@@ -45,7 +43,6 @@ def test_f_is_symmetric_at_beta_one_and_not_otherwise(p, r):
         assert f_measure(p, r, beta=2) != f_measure(r, p, beta=2)
 
 
-@settings(deadline=None)
 @given(st.floats(0.01, 1), st.floats(0.01, 1))
 def test_the_limits_of_beta_are_precision_and_recall(p, r):
     assert f_measure(p, r, beta=0) == pytest.approx(p)
@@ -54,7 +51,6 @@ def test_the_limits_of_beta_are_precision_and_recall(p, r):
     assert f_measure(p, r, beta=1e6) == pytest.approx(r)
 
 
-@settings(deadline=None)
 @given(st.floats(0.05, 1), st.floats(0.05, 1))
 def test_recall_weighs_as_much_as_precision_if_r_is_beta_times_p(p, r):
     # ∂F/∂R = ∂F/∂P at β = R/P; the paper gives the inverse.
@@ -138,7 +134,6 @@ def test_the_perl_tool_rounds_before_it_computes_f():
     assert score_overlaps([Overlap(1, 2, 7)]).fmeasure == pytest.approx(2 / 9)
 
 
-@settings(deadline=None)
 @given(st.lists(overlaps, min_size=1, max_size=5), st.sampled_from(MULTI), st.sampled_from(MODES))
 def test_bounds_and_order_of_references(several, multi, mode):
     score = score_overlaps(several, multi=multi, mode=mode)
@@ -154,7 +149,6 @@ def test_bounds_and_order_of_references(several, multi, mode):
         assert backwards.fmeasure == pytest.approx(score.fmeasure)
 
 
-@settings(deadline=None)
 @given(overlaps, st.sampled_from(MULTI), st.sampled_from(MODES), st.integers(1, 4))
 def test_with_one_reference_or_copies_of_it_all_options_agree(overlap, multi, mode, copies):
     one = score_overlaps([overlap], multi="best", mode=mode)

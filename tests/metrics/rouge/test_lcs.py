@@ -49,13 +49,11 @@ def test_the_table_by_hand():
     assert lcs_table(["the", "cat"], ["cat", "the"]) == [[0, 0, 0], [0, 0, 1], [0, 1, 1]]
 
 
-@settings(deadline=None)
 @given(tokens, tokens)
 def test_the_length_is_the_tables_last_entry(x, y):
     assert lcs_length(x, y) == lcs_table(x, y)[-1][-1] == lcs_length(y, x)
 
 
-@settings(deadline=None)
 @given(tokens, tokens)
 def test_the_positions_equal_those_read_from_the_table(x, y):
     pairs = lcs_positions(x, y)
@@ -64,14 +62,12 @@ def test_the_positions_equal_those_read_from_the_table(x, y):
     assert len(pairs) == lcs_length(x, y)
 
 
-@settings(deadline=None)
 @given(tokens)
 def test_a_text_is_its_own_longest_common_subsequence(x):
     assert lcs_length(x, x) == len(x)
     assert lcs_positions(x, x) == [(i, i) for i in range(len(x))]
 
 
-@settings(deadline=None)
 @given(tokens, tokens, tokens)
 def test_adding_tokens_never_shortens_it(x, y, more):
     assert lcs_length(x, y) <= lcs_length(x + more, y) <= lcs_length(x, y) + len(more)
@@ -85,7 +81,6 @@ def test_lengths_near_byte_and_word_boundaries(length):
     assert lcs_positions(x, y) == read_from_table(x, y)
 
 
-@settings(deadline=None)
 @given(tokens, tokens)
 def test_rows_that_are_not_kept_are_computed_again(x, y):
     expected = lcs_positions(x, y)
@@ -94,7 +89,6 @@ def test_rows_that_are_not_kept_are_computed_again(x, y):
         assert lcs_positions(x, y) == expected
 
 
-@settings(deadline=None)
 @given(tokens, st.lists(tokens, max_size=4))
 def test_the_union_contains_the_positions_of_all_hypotheses(x, others):
     assert lcs_union(x, others) == {i for y in others for i, _ in lcs_positions(x, y)}
@@ -110,21 +104,19 @@ def test_masks_that_are_not_cached_are_computed_again(monkeypatch):
     assert lcs_length(x, y) == len(expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tokens, tokens, st.sampled_from([1.0, 1.2, 2, 3.5]))
 def test_the_weighted_length_is_the_weighted_tables_last_entry(x, y, weight):
     table, _ = wlcs_table(x, y, weight)
     assert wlcs_length(x, y, weight) == pytest.approx(table[-1][-1], rel=1e-9, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(tokens, tokens)
 def test_weight_one_gives_the_unweighted_length(x, y):
     assert wlcs_length(x, y, 1) == lcs_length(x, y)
     assert wlcs_positions(x, y, 1) == lcs_positions(x, y)
 
 
-@settings(deadline=None)
 @given(tokens, tokens, st.sampled_from([1.2, 2]))
 def test_the_weighted_length_is_the_sum_over_the_runs_on_the_path(x, y, weight):
     pairs = wlcs_positions(x, y, weight)

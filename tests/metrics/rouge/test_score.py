@@ -194,7 +194,7 @@ def test_n_and_weight_are_checked():
 
 @every_kind
 @every_mode
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(x=texts, references=st.lists(texts, min_size=1, max_size=3), data=st.data())
 def test_all_values_are_between_0_and_1(kind, mode, x, references, data):
     multi = data.draw(st.sampled_from(["best", "pooled", "average"]))
@@ -204,7 +204,6 @@ def test_all_values_are_between_0_and_1(kind, mode, x, references, data):
 
 
 @every_kind
-@settings(deadline=None)
 @given(x=texts, y=texts)
 def test_swapping_the_texts_swaps_precision_and_recall(kind, x, y):
     if kind in ("lsum", "w"):
@@ -215,7 +214,6 @@ def test_swapping_the_texts_swaps_precision_and_recall(kind, x, y):
 
 
 @every_kind
-@settings(deadline=None)
 @given(x=texts)
 def test_a_text_scores_one_against_itself(kind, x):
     minimum = 2 if kind in ("2", "s") else 1
@@ -226,7 +224,6 @@ def test_a_text_scores_one_against_itself(kind, x):
 
 
 @every_kind
-@settings(deadline=None)
 @given(x=texts, references=st.lists(texts, min_size=2, max_size=4), data=st.data())
 def test_the_order_of_references_does_not_matter(kind, x, references, data):
     shuffled = data.draw(st.permutations(references))
@@ -235,13 +232,11 @@ def test_the_order_of_references_does_not_matter(kind, x, references, data):
         assert one.fmeasure == pytest.approx(other.fmeasure)
 
 
-@settings(deadline=None)
 @given(x=words, y=words)
 def test_on_one_line_rouge_lsum_equals_rouge_l(x, y):
     assert rouge_lsum(x, y) == rouge_l(x, y)
 
 
-@settings(deadline=None)
 @given(x=texts, y=texts)
 def test_rouge_l_and_lsum_never_exceed_rouge_1(x, y):
     one = rouge_n(x, y)
@@ -250,13 +245,11 @@ def test_rouge_l_and_lsum_never_exceed_rouge_1(x, y):
         assert score.precision <= one.precision
 
 
-@settings(deadline=None)
 @given(x=words, y=words)
 def test_rouge_w_with_weight_one_equals_rouge_l(x, y):
     assert values(rouge_w(x, y, weight=1)) == pytest.approx(values(rouge_l(x, y)))
 
 
-@settings(deadline=None)
 @given(x=texts, y=texts, kind=st.sampled_from(sorted(ALL)))
 def test_the_modes_agree_to_five_digits_if_the_tool_follows_the_paper(x, y, kind):
     if kind in ("1", "2", "lsum", "s"):

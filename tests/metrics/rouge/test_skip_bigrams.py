@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.metrics.rouge import skip_bigrams as module
@@ -44,13 +44,11 @@ def test_the_skip_bigrams_of_a_sentence_by_hand():
     assert ("the", "on") not in skip_bigrams(sentence, 1)  # two words between them
 
 
-@settings(deadline=None)
 @given(st.integers(0, 40), gaps)
 def test_the_total_is_the_length_of_the_list(length, max_gap):
     assert skip_bigram_total(length, max_gap) == len(skip_bigrams(range(length), max_gap))
 
 
-@settings(deadline=None)
 @given(tokens, tokens, gaps)
 def test_matches_equal_those_of_the_lists(x, y, max_gap):
     assert skip_bigram_matches(x, y, max_gap) == by_listing(x, y, max_gap)
