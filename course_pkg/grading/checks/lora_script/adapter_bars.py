@@ -13,6 +13,8 @@ from functools import wraps
 from random import Random
 from typing import Any
 
+from torch import Tensor
+
 from course_pkg.lm.tickets import draw_tickets, ticket_file
 
 from .adapter_files import Rejected, read_adapter, read_report
@@ -21,7 +23,9 @@ from .measuring import Measured, measure, read_records
 FRESH = 12  # tickets for one property
 FORMAT_BAR, TASK_BAR, EXACT_BAR = 0.9, 0.3, 0.25
 LOSS_TOLERANCE, EXACT_TOLERANCE = 0.03, 0.05  # another processor, or a GPU in 16 bits
+SEEN_ABOVE = "the adapter was rejected: see above"
 Records = list[tuple[str, str]]
+Weights = dict[str, Tensor]
 
 
 def adapter_format(rng: Random, size: int) -> dict[str, Records]:
@@ -37,28 +41,33 @@ def adapter_expected(inputs: dict[str, Records]) -> Records:
     return inputs["records"]
 
 
-def _accepted(
-    compare: Callable[[Records, Any], str | None],
-) -> Callable[[Records, Any], str | None]:
-    """A comparator for an adapter that was accepted; why it was not is said by `learned_format`."""
+def _judged(
+    rejected: str = "",
+) -> Callable[
+    [Callable[[Records, Weights, Any], str | None]], Callable[[Records, Any], str | None]
+]:
+    """A comparator from one of an adapter's weights, which are read once.
 
-    @wraps(compare)
-    def judged(records: Records, files: Any) -> str | None:
-        try:
-            read_adapter(files)
-        except Rejected:
-            return "the adapter was rejected: see above"
-        return compare(records, files)
+    rejected: what is said of an adapter that is not accepted; "" means the reason.
+    """
 
-    return judged
+    def decorate(compare: Callable[[Records, Weights, Any], str | None]) -> Any:
+        @wraps(compare)
+        def judged(records: Records, files: Any) -> str | None:
+            try:
+                weights = read_adapter(files)
+            except Rejected as error:
+                return rejected or str(error)
+            return compare(records, weights, files)
+
+        return judged
+
+    return decorate
 
 
-def learned_format(records: Records, files: Any) -> str | None:
+@_judged()
+def learned_format(records: Records, weights: Weights, files: Any) -> str | None:
     """A comparator: the loss is below what any answer costs that ignores the prompt."""
-    try:
-        weights = read_adapter(files)
-    except Rejected as error:
-        return str(error)
     loss = measure(weights, records).loss
     if loss <= FORMAT_BAR:
         return None
@@ -69,10 +78,10 @@ def learned_format(records: Records, files: Any) -> str | None:
     )
 
 
-@_accepted
-def learned_task(records: Records, files: Any) -> str | None:
+@_judged(SEEN_ABOVE)
+def learned_task(records: Records, weights: Weights, files: Any) -> str | None:
     """A comparator: the loss is small, and many answers are right to the last token."""
-    found = measure(read_adapter(files), records)
+    found = measure(weights, records)
     if found.loss <= TASK_BAR and found.exact >= EXACT_BAR:
         return None
     return (
@@ -81,10 +90,9 @@ def learned_task(records: Records, files: Any) -> str | None:
     )
 
 
-@_accepted
-def matching_report(records: Records, files: Any) -> str | None:
+@_judged(SEEN_ABOVE)
+def matching_report(records: Records, weights: Weights, files: Any) -> str | None:
     """A comparator: the report has the loss and the exact answers on the course's held-out file."""
-    weights = read_adapter(files)
     try:
         report = read_report(files)
     except Rejected as error:
