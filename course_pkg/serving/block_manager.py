@@ -1,0 +1,246 @@
+"""The block manager: which blocks hold the keys and values of each sequence. It holds no tensors.
+
+A sequence's block table lists its blocks in the order of its tokens: token t is in slot
+t % block_size of block table[t // block_size]. Blocks are taken as tokens come, wherever they are
+free, so that at most the last block of a sequence is partly empty.
+
+Sequences share blocks in two ways. A new one whose first tokens were computed before gets those
+full blocks from the prefix cache. A forked one starts with all of its parent's blocks; the first of
+the two that writes into a block that both use gets a copy (copy-on-write).
+
+A block gets its hash when `append` makes room for its last token, which is before the engine
+computes it. Another sequence can so hit it in the same step: in each layer, the engine must write
+the keys and values of all tokens of the step before it reads any.
+
+Not here: what runs when (`scheduler`), blocks on the host (`swap_space`), keys and values
+(`course_pkg.attention.paged`). Sources: Kwon et al. (2023), "Efficient memory management for large
+language model serving with PagedAttention", section 4; prefix hashes as in vLLM.
+Chapter: paged-attention.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from course_pkg.serving.block_pool import Block, BlockPool, Content, OutOfBlocksError, block_hash
+from course_pkg.serving.sequence import Sequence
+
+Pairs = list[tuple[int, int]]  # (source, target) block numbers
+
+
+@dataclass(eq=False, slots=True)
+class _Table:
+    blocks: list[Block]
+    stored: int  # tokens
+
+
+class BlockManager:
+    """Block tables over a pool of `blocks` blocks of `block_size` tokens, numbered from 1.
+
+    prefix_cache: find earlier sequences' full blocks by their hash. watermark: the share of the
+    blocks, rounded, that stays free when a sequence is admitted, so that the running ones can grow.
+    Raises ValueError for sizes that make no sense.
+
+    >>> manager = BlockManager(blocks=10, block_size=16)
+    >>> first, second = Sequence("a", list(range(55))), Sequence("b", [*range(48), 7, 7])
+    >>> manager.allocate(first), manager.table(first)  # no hit; four blocks
+    (0, [1, 2, 3, 4])
+    >>> manager.allocate(second), manager.table(second)  # 48 tokens are there already
+    (48, [1, 2, 3, 5])
+    """
+
+    def __init__(
+        self,
+        blocks: int,
+        block_size: int,
+        *,
+        prefix_cache: bool = True,
+        watermark: float = 0.0,
+    ):
+        if blocks < 1 or block_size < 1 or not 0 <= watermark < 1:
+            raise ValueError(
+                f"blocks {blocks}, block_size {block_size}, watermark {watermark}: expected at "
+                "least 1, at least 1, and a fraction of at least 0 and below 1"
+            )
+        self.pool, self.block_size, self.prefix_cache = BlockPool(blocks), block_size, prefix_cache
+        self.reserve = round(watermark * blocks)
+        self._tables: dict[str, _Table] = {}
+
+    def table(self, sequence: Sequence) -> list[int]:
+        """The numbers of the sequence's blocks. Raises ValueError if it has none."""
+        return [block.number for block in self._get(sequence).blocks]
+
+    def slots(self, sequence: Sequence, start: int, count: int) -> list[int]:
+        """Where the tokens start … start + count − 1 are: block number · block_size + offset."""
+        table, size = self.table(sequence), self.block_size
+        return [table[t // size] * size + t % size for t in range(start, start + count)]
+
+    def stored(self, sequence: Sequence) -> int:
+        """How many of the sequence's tokens have a slot."""
+        table = self._tables.get(sequence.id)
+        return table.stored if table else 0
+
+    def blocks_for(self, tokens: int) -> int:
+        """The number of blocks that hold so many tokens."""
+        return -(-tokens // self.block_size)
+
+    def empty_slots(self) -> int:
+        """The waste: slots of used blocks that hold no token."""
+        tables = [table for table in self._tables.values() if table.blocks]
+        last = {t.blocks[-1]: len(t.blocks) * self.block_size - t.stored for t in tables}
+        return sum(last.values())
+
+    def can_allocate(self, sequence: Sequence, *, reserve: bool = True) -> bool:
+        """Whether all of the sequence's tokens fit, and the watermark's reserve stays free."""
+        hits = self._hits(sequence)
+        return self._left(hits, len(sequence.tokens)) >= (self.reserve if reserve else 0)
+
+    def allocate(self, sequence: Sequence, upto: int | None = None) -> int:
+        """Start a table with what the prefix cache has, then make room for the other tokens.
+
+        upto: make room for the first `upto` tokens only; 0 takes the hits alone, and `append` adds
+        chunks of the prompt. Returns the number of tokens that were hit. The last token is never
+        hit, because the logits after it are needed; if it ends a block, that block is computed.
+        Raises ValueError if the sequence has a table, OutOfBlocksError if blocks are lacking; then
+        nothing changes.
+        """
+        if sequence.id in self._tables:
+            raise ValueError(f"sequence {sequence.id!r} has blocks already: free it first")
+        hits = self._hits(sequence)
+        hit_tokens = len(hits) * self.block_size
+        upto = max(hit_tokens, len(sequence.tokens) if upto is None else upto)
+        lacking = -self._left(hits, upto)
+        if lacking > 0:
+            raise OutOfBlocksError(
+                f"{lacking} blocks are lacking for {upto} tokens of sequence {sequence.id!r}: "
+                "ask can_allocate first, and wait until others are freed"
+            )
+        for block in hits:
+            self.pool.share(block)
+        self._tables[sequence.id] = _Table(hits, hit_tokens)
+        self.append(sequence, upto - hit_tokens)
+        return hit_tokens
+
+    def can_append(self, sequence: Sequence, count: int) -> bool:
+        """Whether there are blocks for the sequence's next `count` tokens."""
+        return self._new_blocks(self._get(sequence), count) <= self.pool.free
+
+    def append(self, sequence: Sequence, count: int) -> Pairs:
+        """Make room for the next `count` of sequence.tokens; hash the blocks that become full.
+
+        Returns the block copies, (source, target), that must come before the tokens are written:
+        one if the last block is partly empty and shared, otherwise none. Raises ValueError if the
+        sequence has no table or fewer tokens, OutOfBlocksError if blocks are lacking; then nothing
+        changes.
+        """
+        table = self._get(sequence)
+        if not 0 <= count <= len(sequence.tokens) - table.stored:
+            raise ValueError(
+                f"sequence {sequence.id!r} has {len(sequence.tokens)} tokens and room for "
+                f"{table.stored}, so it cannot append {count}: add tokens to it first"
+            )
+        needed = self._new_blocks(table, count)
+        if needed > self.pool.free:
+            raise OutOfBlocksError(
+                f"sequence {sequence.id!r} needs {needed} more blocks, and {self.pool.free} of "
+                f"{len(self.pool.blocks)} are free: preempt another sequence, or wait"
+            )
+        copies = []
+        if count and self._shares_its_tail(table):
+            source = table.blocks[-1]
+            table.blocks[-1] = self.pool.take()
+            self.pool.release(source)
+            copies.append((source.number, table.blocks[-1].number))
+        new = self.blocks_for(table.stored + count) - len(table.blocks)
+        table.blocks += [self.pool.take() for _ in range(new)]
+        first, table.stored = table.stored // self.block_size, table.stored + count
+        full = table.stored // self.block_size
+        if self.prefix_cache:
+            for index, content in enumerate(self._contents(sequence, first, full), first):
+                self.pool.remember(table.blocks[index], content)
+        return copies
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Give the child the parent's table; both use its blocks.
+
+        Raises ValueError if the parent has no blocks, if the child has some already, or if its
+        first tokens are not those that the parent has stored.
+        """
+        table = self._get(parent)
+        stored = parent.tokens[: table.stored]
+        if child.id in self._tables or child.tokens[: table.stored] != stored:
+            raise ValueError(
+                f"sequence {child.id!r} cannot be forked from {parent.id!r}: it must be new and "
+                f"begin with the same {table.stored} tokens"
+            )
+        for block in table.blocks:
+            self.pool.share(block)
+        self._tables[child.id] = _Table(list(table.blocks), table.stored)
+
+    def free(self, sequence: Sequence) -> None:
+        """Give the sequence's blocks back, the last first, so that it is the first to be evicted.
+
+        Raises ValueError if it has none.
+        """
+        table = self._get(sequence)
+        del self._tables[sequence.id]
+        for block in reversed(table.blocks):
+            self.pool.release(block)
+
+    def forget_cache(self) -> None:
+        """Empty the prefix cache, because a step failed or the weights changed."""
+        self.pool.forget_all()
+
+    def _get(self, sequence: Sequence) -> _Table:
+        if sequence.id not in self._tables:
+            raise ValueError(
+                f"sequence {sequence.id!r} has no blocks: it was freed, or never allocated"
+            )
+        return self._tables[sequence.id]
+
+    def _left(self, hits: list[Block], tokens: int) -> int:
+        """How many blocks are free, less those that `tokens` tokens with these hits would take."""
+        free = self.pool.free - sum(block.users == 0 for block in hits)
+        return free - (self.blocks_for(tokens) - len(hits))
+
+    def _new_blocks(self, table: _Table, count: int) -> int:
+        """How many blocks the next `count` tokens take, with the copy of a shared one."""
+        copies = count > 0 and self._shares_its_tail(table)
+        return self.blocks_for(table.stored + count) - len(table.blocks) + copies
+
+    def _shares_its_tail(self, table: _Table) -> bool:
+        return table.stored % self.block_size > 0 and table.blocks[-1].users > 1
+
+    def _hashes(self, sequence: Sequence, blocks: int) -> list[bytes]:
+        """The hashes of at least the first `blocks` blocks; each is computed once."""
+        hashes, size = sequence.block_hashes, self.block_size
+        while len(hashes) < blocks:
+            parent = hashes[-1] if hashes else _root(sequence)
+            start = len(hashes) * size
+            hashes.append(block_hash(parent, sequence.tokens[start : start + size]))
+        return hashes
+
+    def _contents(self, sequence: Sequence, first: int, last: int) -> Iterator[Content]:
+        """What the full blocks first … last − 1 of the sequence hold."""
+        hashes, size = self._hashes(sequence, last), self.block_size
+        for index in range(first, last):
+            parent = hashes[index - 1] if index else _root(sequence)
+            tokens = tuple(sequence.tokens[index * size : (index + 1) * size])
+            yield Content(hashes[index], parent, tokens)
+
+    def _hits(self, sequence: Sequence) -> list[Block]:
+        """The longest cached prefix, without the last token."""
+        found = []
+        if self.prefix_cache and not sequence.prompt_logprobs:
+            full = (len(sequence.tokens) - 1) // self.block_size
+            for content in self._contents(sequence, 0, full):
+                block = self.pool.find(content)
+                if block is None:
+                    break
+                found.append(block)
+        return found
+
+
+def _root(sequence: Sequence) -> bytes:
+    """The parent of a first block: all that changes keys and values besides the tokens."""
+    return hashlib.sha256(sequence.cache_key.encode()).digest()

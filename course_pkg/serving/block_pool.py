@@ -1,0 +1,125 @@
+"""A pool of blocks: which are free, how many sequences use each, and what a cached block holds.
+
+A block that is free may still be cached: it keeps the keys and values of known tokens until it is
+taken for others. So the free list is also the list of what to evict, least recently used first.
+Chapter: paged-attention.
+"""
+
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class OutOfBlocksError(RuntimeError):
+    """More blocks were asked for than are free."""
+
+
+class Content(NamedTuple):
+    """A full block's hash, and what was hashed: the hash of the block before, and its tokens."""
+
+    hash: bytes
+    parent: bytes
+    tokens: tuple[int, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """users: how many sequences have it in their table. content: None unless it can be found."""
+
+    number: int
+    users: int = 0
+    content: Content | None = None
+
+
+def block_hash(parent: bytes, tokens: Tokens[int]) -> bytes:
+    """The SHA-256 hash of a full block: of its token ids, and of all before it through `parent`.
+
+    Keys and values depend on all earlier tokens, so equal tokens after different ones need
+    different hashes. Python's own `hash` is too weak here: it has 64 bits, hash(-1) == hash(-2),
+    and that of a string changes from process to process.
+
+    >>> first = block_hash(b"", [1, 2])
+    >>> block_hash(first, [3, 4]) == block_hash(b"", [3, 4])
+    False
+    """
+    return hashlib.sha256(parent + array("q", tokens).tobytes()).digest()
+
+
+class BlockPool:
+    """Blocks 1 … `blocks`; 0 is left for padding.
+
+    >>> pool = BlockPool(3)
+    >>> first, second = pool.take(), pool.take()
+    >>> pool.release(first)
+    >>> first.number, second.number, pool.free
+    (1, 2, 2)
+    """
+
+    def __init__(self, blocks: int):
+        self.blocks = [Block(number) for number in range(1, blocks + 1)]
+        self._free = OrderedDict((block.number, block) for block in self.blocks)
+        self._cached: dict[bytes, Block] = {}
+
+    @property
+    def free(self) -> int:
+        """How many blocks have no user; some of them may be cached."""
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        """How many blocks can be found by their hash, with a user or without."""
+        return len(self._cached)
+
+    def take(self) -> Block:
+        """A free block for one user: an empty one, or else the least recently used cached one.
+
+        Raises OutOfBlocksError if there is none.
+        """
+        if not self._free:
+            raise OutOfBlocksError(f"all {len(self.blocks)} blocks are in use")
+        _, block = self._free.popitem(last=False)
+        self._forget(block)
+        block.users = 1
+        return block
+
+    def share(self, block: Block) -> None:
+        """One user more; a cached free block leaves the free list."""
+        self._free.pop(block.number, None)
+        block.users += 1
+
+    def release(self, block: Block) -> None:
+        """One user fewer. The last one frees the block, and its content stays cached.
+
+        Raises RuntimeError if it has no user.
+        """
+        if block.users == 0:
+            raise RuntimeError(f"block {block.number} is freed twice")
+        block.users -= 1
+        if block.users == 0:
+            self._free[block.number] = block
+            # An empty block is taken first, a cached one after those that were freed before it.
+            self._free.move_to_end(block.number, last=block.content is not None)
+
+    def find(self, content: Content) -> Block | None:
+        """The cached block of this content. The hash finds it; all of the content decides."""
+        block = self._cached.get(content.hash)
+        return block if block is not None and block.content == content else None
+
+    def remember(self, block: Block, content: Content) -> None:
+        """Make a full block findable, unless another block has the hash already."""
+        if content.hash not in self._cached:
+            block.content = content
+            self._cached[content.hash] = block
+
+    def forget_all(self) -> None:
+        """Empty the cache: nothing is found until it is computed again."""
+        for block in self.blocks:
+            self._forget(block)
+
+    def _forget(self, block: Block) -> None:
+        if block.content is not None:
+            del self._cached[block.content.hash]
+            block.content = None

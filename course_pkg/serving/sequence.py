@@ -1,0 +1,78 @@
+"""A sequence: one prompt and the tokens generated after it, as block manager and scheduler see it.
+
+A request for several samples has one sequence per sample. Not here: text, sampling parameters and
+log-probabilities, which are the engine's. Chapter: paged-attention.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(eq=False)
+class Sequence:
+    """What was asked, and how far it is.
+
+    id: unique among the sequences of a scheduler. prompt: token ids, at least one. max_new_tokens:
+    at least 1; a generated token of `stop` ends the sequence earlier. priority: 0 is the most
+    urgent. cache_key: all that changes keys and values besides the tokens, such as the model and
+    the adapter; blocks are shared only under the same key, so give a new version of an adapter a
+    new key. prompt_logprobs: the engine needs the logits of every token of the prompt, so none may
+    come from the prefix cache. Raises ValueError for an empty prompt or no new tokens.
+
+    >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
+    >>> sequence.add(8), sequence.add(9)
+    (None, 'length')
+    >>> sequence.tokens, sequence.new_tokens
+    ([5, 6, 7, 8, 9], [8, 9])
+    """
+
+    id: str
+    prompt: list[int]
+    max_new_tokens: int = 16
+    stop: frozenset[int] = frozenset()
+    priority: int = 0
+    cache_key: str = ""
+    prompt_logprobs: bool = False
+
+    tokens: list[int] = field(init=False)  # the prompt, then the new tokens
+    finish_reason: Literal["length", "stop", "abort"] | None = field(init=False, default=None)
+    hit_tokens: int = field(init=False, default=0)  # from the cache, when it was last admitted
+    preemptions: int = field(init=False, default=0)
+    order: tuple[int, int] = field(init=False, default=(0, 0))  # the scheduler's: smaller is first
+    block_hashes: list[bytes] = field(init=False, default_factory=list)  # the block manager's
+
+    def __post_init__(self) -> None:
+        if not self.prompt or self.max_new_tokens < 1:
+            raise ValueError(
+                f"sequence {self.id!r} has {len(self.prompt)} prompt tokens and max_new_tokens "
+                f"{self.max_new_tokens}: give at least 1 of each"
+            )
+        self.tokens = list(self.prompt)
+
+    @property
+    def new_tokens(self) -> list[int]:
+        """The tokens generated so far."""
+        return self.tokens[len(self.prompt) :]
+
+    def add(self, token: int) -> Literal["length", "stop", "abort"] | None:
+        """Append a generated token; return the finish reason if it is the last."""
+        self.tokens.append(token)
+        if token in self.stop:
+            self.finish_reason = "stop"
+        elif len(self.tokens) == len(self.prompt) + self.max_new_tokens:
+            self.finish_reason = "length"
+        return self.finish_reason
+
+    def copy(self, id: str) -> "Sequence":
+        """A sequence of the same request with the same tokens so far."""
+        child = Sequence(
+            id,
+            self.prompt,
+            self.max_new_tokens,
+            self.stop,
+            self.priority,
+            self.cache_key,
+            self.prompt_logprobs,
+        )
+        child.tokens, child.block_hashes = list(self.tokens), list(self.block_hashes)
+        return child

@@ -1,0 +1,342 @@
+"""Block tables, the prefix cache and copy-on-write: scenarios to the block number, and errors."""
+
+import pytest
+
+from course_pkg.serving import block_manager as module
+from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.block_pool import BlockPool, Content, OutOfBlocksError, block_hash
+from course_pkg.serving.sequence import Sequence
+
+
+def users(manager, *numbers):
+    return [manager.pool.blocks[number - 1].users for number in numbers]
+
+
+def hashed(manager, *numbers):
+    return [manager.pool.blocks[number - 1].content is not None for number in numbers]
+
+
+def grow(manager, sequence, *tokens):
+    sequence.tokens += tokens
+    return manager.append(sequence, len(tokens))
+
+
+def test_a_shared_prefix_is_hit_while_its_sequence_lives_and_after():
+    manager = BlockManager(10, 16)
+    first = Sequence("first", list(range(55)))
+    assert manager.allocate(first) == 0
+    assert manager.table(first) == [1, 2, 3, 4]
+    assert hashed(manager, 1, 2, 3, 4) == [True, True, True, False]  # 4 holds 7 tokens
+    second = Sequence("second", [*range(48), *range(100, 107)])
+    assert manager.allocate(second) == 48
+    assert manager.table(second) == [1, 2, 3, 5]
+    assert users(manager, 1, 2, 3, 4, 5) == [2, 2, 2, 1, 1]
+    assert manager.pool.free == 5
+    manager.free(first)
+    assert users(manager, 1, 2, 3, 4, 5) == [1, 1, 1, 0, 1]
+    manager.free(second)
+    assert manager.pool.free == 10
+    third = Sequence("third", [*range(48), 200])
+    assert manager.allocate(third) == 48
+    assert manager.table(third)[:3] == [1, 2, 3]
+    manager.free(third)
+    fresh = Sequence("fresh", list(range(1000, 1160)))
+    assert manager.allocate(fresh) == 0
+    assert sorted(manager.table(fresh)) == list(range(1, 11))
+    assert manager.pool.free == 0
+
+
+def test_tokens_that_fit_take_no_block_and_a_block_that_fills_gets_a_hash():
+    manager = BlockManager(10, 16)
+    sequence = Sequence("a", list(range(55)))
+    manager.allocate(sequence)
+    assert grow(manager, sequence, *range(4)) == []  # 59 of 64
+    assert manager.table(sequence) == [1, 2, 3, 4] and hashed(manager, 4) == [False]
+    assert grow(manager, sequence, *range(19)) == []  # 78 = 4 · 16 + 14
+    assert manager.table(sequence) == [1, 2, 3, 4, 5] and hashed(manager, 4, 5) == [True, False]
+    # The block's hash covers generated tokens too: a prompt that repeats them hits it.
+    again = Sequence("b", sequence.tokens[:65])
+    assert manager.allocate(again) == 64
+
+
+def test_a_request_for_prompt_log_probabilities_takes_no_hits():
+    manager = BlockManager(10, 16)
+    manager.allocate(Sequence("a", list(range(55))))
+    sequence = Sequence("b", list(range(55)), prompt_logprobs=True)
+    assert manager.allocate(sequence) == 0
+    assert manager.table(sequence) == [5, 6, 7, 8]
+    assert hashed(manager, 5, 6, 7, 8) == [False] * 4  # blocks 1, 2, 3 have these hashes
+    assert manager.allocate(Sequence("c", [*range(16), 7])) == 16
+
+
+def test_a_fork_that_is_appended_to_copies_one_block():
+    manager = BlockManager(4, 4)
+    parent = Sequence("parent", [1, 2, 3])
+    manager.allocate(parent)
+    child = parent.copy("child")
+    manager.fork(parent, child)
+    assert manager.table(child) == manager.table(parent) == [1] and users(manager, 1) == [2]
+    assert grow(manager, child, 4) == [(1, 2)]
+    assert manager.table(child) == [2] and manager.table(parent) == [1]
+    assert users(manager, 1, 2) == [1, 1]
+    assert grow(manager, parent, 5) == []  # the parent is alone now: no copy
+    assert manager.table(parent) == [1]
+    # The two blocks are full, of different tokens: both are found.
+    assert manager.allocate(Sequence("c", [1, 2, 3, 4, 0])) == 4
+    assert manager.allocate(Sequence("d", [1, 2, 3, 5, 0])) == 4
+
+
+def test_a_fork_shares_full_blocks_for_good():
+    manager = BlockManager(6, 4)
+    parent = Sequence("parent", list(range(8)))
+    manager.allocate(parent)
+    children = [parent.copy(name) for name in "bc"]
+    for child in children:
+        manager.fork(parent, child)
+    for token, sequence in enumerate([parent, *children]):
+        assert grow(manager, sequence, token) == []  # the tail is full: nothing to copy
+    assert [manager.table(s) for s in (parent, *children)] == [[1, 2, 3], [1, 2, 4], [1, 2, 5]]
+    for sequence in (parent, children[1]):
+        manager.free(sequence)
+    assert users(manager, 1, 2, 3, 4, 5) == [1, 1, 0, 1, 0]
+
+
+def test_three_forks_of_a_partial_block_make_two_copies():
+    manager = BlockManager(6, 4)
+    sequences = [Sequence("a", [1, 2])]
+    manager.allocate(sequences[0])
+    for name in "bc":
+        sequences.append(sequences[0].copy(name))
+        manager.fork(sequences[0], sequences[-1])
+    assert [grow(manager, s, 3) for s in sequences] == [[(1, 2)], [(1, 3)], []]
+    assert [manager.table(s) for s in sequences] == [[2], [3], [1]]
+    assert manager.empty_slots() == 3
+
+
+@pytest.mark.parametrize(("length", "hit"), [(31, 16), (32, 16), (33, 32), (16, 0), (17, 16)])
+def test_a_prompt_that_is_cached_as_a_whole_still_computes_its_last_token(length, hit):
+    manager = BlockManager(10, 16)
+    manager.allocate(Sequence("a", list(range(48))))
+    assert manager.allocate(Sequence("b", list(range(length)))) == hit
+
+
+def test_equal_tokens_after_other_tokens_are_another_block():
+    manager = BlockManager(10, 4)
+    manager.allocate(Sequence("a", [1, 2, 3, 4, 5, 6, 7, 8]))
+    assert manager.allocate(Sequence("b", [5, 6, 7, 8, 9])) == 0
+    assert manager.allocate(Sequence("c", [0, 2, 3, 4, 5, 6, 7, 8, 9])) == 0
+
+
+def test_another_adapter_or_model_shares_nothing():
+    manager = BlockManager(10, 4)
+    prompt = [1, 2, 3, 4, 5]
+    manager.allocate(Sequence("a", prompt, cache_key="smollm2"))
+    assert manager.allocate(Sequence("b", prompt, cache_key="smollm2/pirate")) == 0
+    assert manager.allocate(Sequence("c", prompt, cache_key="smollm2/pirate")) == 4
+    assert manager.allocate(Sequence("d", prompt, cache_key="smollm2")) == 4
+
+
+def test_equal_hashes_of_other_tokens_are_no_hit(monkeypatch):
+    monkeypatch.setattr(module, "block_hash", lambda parent, tokens: b"always the same")
+    manager = BlockManager(10, 4)
+    manager.allocate(Sequence("a", [1, 2, 3, 4]))
+    assert manager.allocate(Sequence("b", [1, 2, 3, 5, 6])) == 0
+    assert manager.allocate(Sequence("c", [1, 2, 3, 4, 6])) == 4
+
+
+def test_token_ids_that_pythons_hash_confuses_are_told_apart():
+    assert hash((-1,)) == hash((-2,))
+    assert block_hash(b"", [-1]) != block_hash(b"", [-2])
+
+
+def test_without_a_prefix_cache_nothing_is_hit_or_hashed():
+    manager = BlockManager(10, 4, prefix_cache=False)
+    manager.allocate(Sequence("a", [1, 2, 3, 4, 5]))
+    assert manager.allocate(Sequence("b", [1, 2, 3, 4, 5])) == 0
+    assert manager.pool.cached == 0
+
+
+def test_a_forgotten_cache_gives_no_hits():
+    manager = BlockManager(10, 4)
+    first = Sequence("a", [1, 2, 3, 4, 5])
+    manager.allocate(first)
+    manager.forget_cache()
+    assert manager.allocate(Sequence("b", [1, 2, 3, 4, 5])) == 0
+    assert manager.table(first) == [1, 2]  # a running sequence keeps its blocks
+
+
+def test_the_least_recently_used_is_evicted_first_and_tails_before_heads():
+    manager = BlockManager(4, 4)
+    old, new = Sequence("old", list(range(8))), Sequence("new", list(range(50, 58)))
+    manager.allocate(old)
+    manager.allocate(new)
+    manager.free(old)
+    manager.free(new)  # free, the first to be evicted first: 2, 1, 4, 3
+    other = Sequence("other", [9])
+    manager.allocate(other)
+    assert manager.table(other) == [2]  # the tail of `old`; its head can still be hit
+    again = Sequence("again", [*range(8), 9])
+    assert manager.allocate(again) == 4
+    assert manager.table(again) == [1, 4, 3]
+
+
+def test_an_empty_free_block_is_taken_before_a_cached_one():
+    manager = BlockManager(3, 4)
+    sequence = Sequence("a", list(range(6)))  # block 1 is full, block 2 is not
+    manager.allocate(sequence)
+    manager.free(sequence)
+    other = Sequence("b", [7] * 6)
+    manager.allocate(other)
+    assert manager.table(other) == [2, 3] and hashed(manager, 1) == [True]
+
+
+def test_a_hit_on_a_free_block_uses_up_a_free_block():
+    manager = BlockManager(4, 4)
+    first = Sequence("a", list(range(8)))
+    manager.allocate(first)
+    manager.free(first)
+    manager.allocate(Sequence("b", [9] * 8))  # two blocks are left: those of `first`
+    long = Sequence("c", [*range(8), 10])  # two hits, and one block more
+    assert not manager.can_allocate(long)
+    with pytest.raises(OutOfBlocksError, match="1 blocks are lacking for 9 tokens of sequence 'c'"):
+        manager.allocate(long)
+    assert manager.pool.free == 2 and manager.stored(long) == 0
+    assert manager.can_allocate(Sequence("d", list(range(8))))  # one hit, and the last block
+
+
+def test_two_sequences_that_computed_the_same_block_keep_their_own():
+    manager = BlockManager(4, 4)
+    first, second = Sequence("a", [1, 2, 3, 4]), Sequence("b", [1, 2, 3, 4])
+    manager.allocate(first)
+    manager.allocate(second)
+    assert [manager.table(s) for s in (first, second)] == [[1], [2]]
+    assert hashed(manager, 1, 2) == [True, False]
+    manager.free(first)
+    manager.free(second)
+    assert manager.allocate(Sequence("c", [1, 2, 3, 4, 5])) == 4
+
+
+def test_the_watermark_keeps_blocks_free_when_a_sequence_is_admitted():
+    manager = BlockManager(10, 4, watermark=0.2)
+    sequence = Sequence("a", [1] * 33)  # 9 blocks
+    assert not manager.can_allocate(sequence)
+    assert manager.can_allocate(sequence, reserve=False)
+    assert manager.can_allocate(Sequence("b", [1] * 32))  # 8 blocks
+    manager.allocate(sequence)
+    assert manager.can_append(sequence, 3)  # those that run may use the reserve
+    sequence.tokens += [1] * 4
+    assert manager.can_append(sequence, 7) and not manager.can_append(sequence, 8)
+
+
+def test_a_prompt_in_chunks_has_only_the_blocks_and_hashes_of_its_chunks():
+    manager = BlockManager(10, 4)
+    long = Sequence("a", list(range(11)))
+    assert manager.allocate(long, upto=0) == 0 and manager.table(long) == []
+    manager.append(long, 6)
+    assert manager.table(long) == [1, 2] and manager.stored(long) == 6
+    # The second block is not computed to its end, so another prompt cannot use it.
+    assert manager.allocate(Sequence("b", list(range(10)))) == 4
+    manager.append(long, 5)
+    assert manager.table(long) == [1, 2, 5]
+    assert manager.allocate(Sequence("c", list(range(10)))) == 8
+
+
+def test_slots_and_waste():
+    manager = BlockManager(10, 4)
+    filler, sequence = Sequence("a", [1]), Sequence("b", [2] * 6)
+    manager.allocate(filler)
+    manager.allocate(sequence)  # blocks 2 and 3
+    assert manager.slots(sequence, 2, 4) == [10, 11, 12, 13]
+    assert manager.empty_slots() == 3 + 2
+    manager.free(filler)
+    assert manager.empty_slots() == 2
+
+
+def test_what_was_freed_or_never_allocated():
+    manager = BlockManager(4, 4)
+    sequence = Sequence("a", [1, 2, 3])
+    with pytest.raises(ValueError, match="sequence 'a' has no blocks: it was freed, or never"):
+        manager.free(sequence)
+    manager.allocate(sequence)
+    with pytest.raises(ValueError, match="sequence 'a' has blocks already: free it first"):
+        manager.allocate(sequence)
+    manager.free(sequence)
+    for action in (manager.free, manager.table, lambda s: manager.append(s, 0)):
+        with pytest.raises(ValueError, match="it was freed, or never allocated"):
+            action(sequence)
+    assert manager.pool.free == 4
+
+
+def test_a_block_that_is_freed_twice():
+    pool = BlockPool(2)
+    block = pool.take()
+    pool.release(block)
+    with pytest.raises(RuntimeError, match="block 1 is freed twice"):
+        pool.release(block)
+
+
+def test_a_pool_without_free_blocks():
+    pool = BlockPool(1)
+    pool.take()
+    with pytest.raises(OutOfBlocksError, match="all 1 blocks are in use"):
+        pool.take()
+
+
+def test_a_block_of_other_content_is_not_found():
+    pool = BlockPool(2)
+    content = Content(b"hash", b"parent", (1, 2))
+    block = pool.take()
+    pool.remember(block, content)
+    assert pool.find(content) is block
+    assert pool.find(content._replace(parent=b"other")) is None
+    assert pool.find(content._replace(tokens=(1, 3))) is None
+
+
+def test_appending_beyond_the_tokens_or_the_blocks():
+    manager = BlockManager(2, 4)
+    sequence = Sequence("a", [1, 2, 3])
+    manager.allocate(sequence)
+    with pytest.raises(ValueError, match="has 3 tokens and room for 3, so it cannot append 1: add"):
+        manager.append(sequence, 1)
+    sequence.tokens += [4] * 6
+    with pytest.raises(OutOfBlocksError, match="needs 2 more blocks, and 1 of 2 are free: preempt"):
+        manager.append(sequence, 6)
+    assert manager.table(sequence) == [1] and manager.stored(sequence) == 3
+
+
+def test_copying_needs_a_block_too():
+    manager = BlockManager(1, 4)
+    parent = Sequence("a", [1, 2])
+    manager.allocate(parent)
+    child = parent.copy("b")
+    manager.fork(parent, child)
+    child.tokens.append(3)
+    assert not manager.can_append(child, 1) and manager.can_append(child, 0)
+    manager.free(parent)
+    assert manager.can_append(child, 1)
+
+
+def test_a_child_that_is_not_the_parents():
+    manager = BlockManager(4, 4)
+    parent = Sequence("a", [1, 2])
+    manager.allocate(parent)
+    with pytest.raises(ValueError, match="'b' cannot be forked from 'a': it must be new and begin "
+                                         "with the same 2 tokens"):  # fmt: skip
+        manager.fork(parent, Sequence("b", [1, 3]))
+    with pytest.raises(ValueError, match="'a' cannot be forked from 'a': it must be new"):
+        manager.fork(parent, parent)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"blocks": 0}, {"block_size": 0}, {"watermark": 1.0}, {"watermark": -0.1}]
+)
+def test_sizes_that_make_no_sense(sizes):
+    with pytest.raises(ValueError, match="expected at least 1, at least 1, and a fraction"):
+        BlockManager(**({"blocks": 4, "block_size": 4} | sizes))
+
+
+@pytest.mark.parametrize(("prompt", "new"), [([], 1), ([1], 0)])
+def test_a_sequence_without_tokens(prompt, new):
+    with pytest.raises(ValueError, match=f"has {len(prompt)} prompt tokens and max_new_tokens "
+                                         f"{new}: give at least 1 of each"):  # fmt: skip
+        Sequence("a", prompt, new)
