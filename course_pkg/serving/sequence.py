@@ -36,7 +36,7 @@ class Sequence:
 
     tokens: list[int] = field(init=False)  # the prompt, then the new tokens
     finish_reason: Literal["length", "stop", "abort"] | None = field(init=False, default=None)
-    hit_tokens: int = field(init=False, default=0)  # from the cache, when it was last admitted
+    hit_tokens: int = field(init=False, default=0)  # from the cache, when it was first admitted
     preemptions: int = field(init=False, default=0)
     order: tuple[int, int] = field(init=False, default=(0, 0))  # the scheduler's: smaller is first
     block_hashes: list[bytes] = field(init=False, default_factory=list)  # the block manager's

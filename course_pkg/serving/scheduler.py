@@ -1,0 +1,249 @@
+"""The scheduler: which sequences the next step computes, and how many tokens of each. No tensors.
+
+Continuous batching: sequences join and leave between any two steps. A step has a budget of tokens,
+for whatever is not computed yet: one token of a sequence that generates, many of a prompt. A prompt
+that is larger than what is left of the budget is computed in chunks. Sequences that run come first,
+and each gets at least one token, so that a long prompt never stops those that generate.
+
+There is one order of all sequences. Its first ones are admitted first, and its last running one is
+preempted when blocks run out: its blocks are freed and it waits, to be computed again from its
+prompt and what it has generated, or they are swapped out to the host. Only sequences before it in
+the order can preempt it, and none overtakes it while it waits, so that nobody starves.
+
+The engine calls, in turn, `schedule()`, which gives a step, and `update(step, tokens)`:
+
+    1. copy the blocks of step.swap_out, step.swap_in and step.copies, in this order;
+    2. compute all tokens of step.scheduled, also of sequences that are aborted meanwhile;
+    3. choose a token for each entry that `samples`; maybe `fork`; update.
+
+Sources: Yu et al. (2022), "Orca"; Agrawal et al. (2024), "Sarathi-Serve", for chunks under a
+budget; vLLM V1, which has no phases of prefill and decode either. Chapter: continuous-batching.
+"""
+
+from bisect import insort
+from collections.abc import Mapping
+from operator import attrgetter
+
+from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.sequence import Sequence
+from course_pkg.serving.step import Scheduled, Step
+from course_pkg.serving.swap_space import SwapSpace
+
+_ORDER = attrgetter("order")
+
+
+class Scheduler:
+    """Continuous batching over a block manager.
+
+    token_budget: the tokens of a step, at least max_sequences. max_sequences: how many run at once.
+    swap_space: where preempted sequences go while it has room; without one, they are recomputed.
+    aging: a sequence of priority p stands in the order as if it had come p · aging steps later, so
+    that more urgent ones pass it for so long only.
+    Raises ValueError for numbers that make no sense.
+
+    >>> scheduler = Scheduler(BlockManager(10, 4), token_budget=6, max_sequences=4)
+    >>> scheduler.add(Sequence("a", [1] * 4))
+    >>> scheduler.add(Sequence("b", [2] * 5))
+    >>> step = scheduler.schedule()
+    >>> [(each.sequence.id, each.start, each.count, each.samples) for each in step.scheduled]
+    [('a', 0, 4, True), ('b', 0, 2, False)]
+    >>> scheduler.update(step, {"a": 7})
+    []
+    >>> [(each.sequence.id, each.start, each.count) for each in scheduler.schedule().scheduled]
+    [('a', 4, 1), ('b', 2, 3)]
+    """
+
+    def __init__(
+        self,
+        blocks: BlockManager,
+        token_budget: int,
+        max_sequences: int,
+        *,
+        swap_space: SwapSpace | None = None,
+        aging: int = 100,
+    ):
+        if max_sequences < 1 or token_budget < max_sequences or aging < 0:
+            raise ValueError(
+                f"max_sequences {max_sequences}, token_budget {token_budget}, aging {aging}: "
+                "expected at least 1, at least max_sequences (every running sequence gets a "
+                "token), and at least 0"
+            )
+        self.blocks, self.swap_space = blocks, swap_space
+        self.token_budget, self.max_sequences, self.aging = token_budget, max_sequences, aging
+        self.waiting: list[Sequence] = []  # both in order
+        self.running: list[Sequence] = []
+        self.steps = self._added = 0
+        self._alive: dict[str, Sequence] = {}
+        self._open: Step | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any sequence is waiting or running."""
+        return bool(self._alive)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence. Raises ValueError if its id is in use, or it could outgrow the pool."""
+        # The last new token is not stored, because nothing is computed from it.
+        most = self.blocks.blocks_for(len(sequence.prompt) + sequence.max_new_tokens - 1)
+        if most > len(self.blocks.pool.blocks):
+            raise ValueError(
+                f"sequence {sequence.id!r} has a prompt of {len(sequence.prompt)} tokens and "
+                f"max_new_tokens {sequence.max_new_tokens}: that is up to {most} blocks of "
+                f"{self.blocks.block_size}, and there are {len(self.blocks.pool.blocks)}; shorten "
+                "it, or give the engine more blocks"
+            )
+        self._enter(sequence, self.steps + sequence.priority * self.aging)
+        insort(self.waiting, sequence, key=_ORDER)
+
+    def abort(self, id: str) -> bool:
+        """End a sequence and free its blocks; false if it has ended already or never was."""
+        sequence = self._alive.get(id)
+        if sequence is not None:
+            sequence.finish_reason = "abort"
+            self._leave(sequence)
+        return sequence is not None
+
+    def schedule(self) -> Step:
+        """The next step; it has no entries if there is no work.
+
+        Raises RuntimeError if the last step was not updated.
+        """
+        if self._open is not None:
+            raise RuntimeError("the last step is not finished: call update(step, tokens) first")
+        self.steps += 1
+        step, budget, done = Step(), self.token_budget, 0
+        while done < len(self.running):
+            sequence = self.running[done]
+            behind = len(self.running) - done - 1  # each of them gets at least one token
+            count = min(self._uncomputed(sequence), budget - behind)
+            if self._make_room(sequence, count, step):
+                self._schedule(sequence, count, step)
+                budget, done = budget - count, done + 1
+        # A step that preempts admits nobody: blocks are scarce.
+        while budget and not step.preempted and (sequence := self._admit(step)):
+            count = min(self._uncomputed(sequence), budget)
+            self._schedule(sequence, count, step)
+            budget -= count
+        self._open = step
+        return step
+
+    def update(self, step: Step, tokens: Mapping[str, int]) -> list[Sequence]:
+        """Append the new token of each sequence that sampled; returns those that are finished.
+
+        tokens: by id; sequences aborted during the step need none. Raises ValueError for another
+        step, or if tokens are missing or not wanted; then nothing changes.
+        """
+        if step is not self._open:
+            raise ValueError("this is not the step that schedule() returned last")
+        wanted = {entry.sequence.id: entry.sequence for entry in step.scheduled if entry.samples}
+        alive = {id for id, sequence in wanted.items() if sequence.finish_reason is None}
+        if not alive <= tokens.keys() <= wanted.keys():
+            raise ValueError(
+                f"tokens for {sorted(tokens)}: expected one for each sequence that samples in "
+                f"this step and was not aborted, {sorted(alive)}"
+            )
+        self._open = None
+        finished = [wanted[id] for id in wanted if id in alive and wanted[id].add(tokens[id])]
+        for sequence in finished:
+            self._leave(sequence)
+        return finished
+
+    def fork(self, parent: Sequence, id: str, token: int) -> Sequence:
+        """A sequence that has all of the parent's tokens and then `token`; it shares its blocks.
+
+        Call it after a step in which the parent samples, and before `update`. If max_sequences run,
+        the child waits, and hits the parent's full blocks later. Raises ValueError if the parent
+        does not sample in the step, or if the id is in use.
+        """
+        entries = self._open.scheduled if self._open else []
+        samples = any(entry.sequence is parent and entry.samples for entry in entries)
+        if not samples or parent.finish_reason is not None:
+            raise ValueError(
+                f"sequence {parent.id!r} cannot be forked now: fork it after a step in which it "
+                "samples and before update()"
+            )
+        child = parent.copy(id)
+        self._enter(child, parent.order[0])
+        if len(self.running) < self.max_sequences:
+            self.blocks.fork(parent, child)
+            insort(self.running, child, key=_ORDER)
+        else:
+            insort(self.waiting, child, key=_ORDER)
+        if child.add(token):
+            self._leave(child)
+        return child
+
+    def fail(self) -> list[Sequence]:
+        """End all running sequences, because the step could not be computed; returns them.
+
+        What the step was to write may be missing, so the prefix cache is emptied, and what the step
+        swapped out is computed again. Waiting sequences are not affected otherwise.
+        """
+        failed, step, self._open = list(self.running), self._open, None
+        for sequence in failed:
+            self.abort(sequence.id)
+        for sequence in step.preempted if step else []:
+            if self.swap_space is not None and sequence in self.swap_space:
+                self.swap_space.drop(sequence)
+        self.blocks.forget_cache()
+        return failed
+
+    def _uncomputed(self, sequence: Sequence) -> int:
+        return len(sequence.tokens) - self.blocks.stored(sequence)
+
+    def _make_room(self, sequence: Sequence, count: int, step: Step) -> bool:
+        """Preempt from the end of the order until `count` tokens fit; false if it was itself."""
+        while not self.blocks.can_append(sequence, count):
+            last = self.running.pop()
+            if self.swap_space is not None and self.swap_space.has_room(last):
+                step.swap_out += self.swap_space.swap_out(last)
+            else:
+                self.blocks.free(last)
+            last.preemptions += 1
+            step.preempted.append(last)
+            insort(self.waiting, last, key=_ORDER)
+            if last is sequence:
+                return False
+        return True
+
+    def _schedule(self, sequence: Sequence, count: int, step: Step) -> None:
+        start = self.blocks.stored(sequence)
+        step.copies += self.blocks.append(sequence, count)
+        samples = start + count == len(sequence.tokens)
+        step.scheduled.append(Scheduled(sequence, start, count, samples))
+
+    def _admit(self, step: Step) -> Sequence | None:
+        """Move the first waiting sequence to the running ones, if it fits."""
+        if not self.waiting or len(self.running) == self.max_sequences:
+            return None
+        # The reserve is for those that run; without them, it would only keep this one waiting.
+        if not self.blocks.can_allocate(self.waiting[0], reserve=bool(self.running)):
+            return None
+        sequence = self.waiting.pop(0)
+        if self.swap_space is not None and sequence in self.swap_space:
+            step.swap_in += self.swap_space.swap_in(sequence)
+        else:
+            hit = self.blocks.allocate(sequence, 0)
+            if not sequence.preemptions:
+                sequence.hit_tokens = hit
+        insort(self.running, sequence, key=_ORDER)
+        return sequence
+
+    def _enter(self, sequence: Sequence, place: int) -> None:
+        if sequence.id in self._alive or sequence.finish_reason is not None:
+            raise ValueError(
+                f"sequence {sequence.id!r} is running, waiting or finished: give a new one a new id"
+            )
+        self._alive[sequence.id] = sequence
+        self._added += 1
+        sequence.order = (place, self._added)
+
+    def _leave(self, sequence: Sequence) -> None:
+        del self._alive[sequence.id]
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self.blocks.free(sequence)
+        else:
+            self.waiting.remove(sequence)
+            if self.swap_space is not None and sequence in self.swap_space:
+                self.swap_space.drop(sequence)

@@ -1,0 +1,76 @@
+"""Swap space: blocks in the host's memory, where preempted sequences wait with what they computed.
+
+Swapping trades a copy of a sequence's blocks, there and back, for computing its tokens again.
+Which is faster depends on the link to the host and on the length. Chapter: paged-attention.
+"""
+
+from course_pkg.serving.block_manager import BlockManager, Pairs
+from course_pkg.serving.block_pool import Block, BlockPool, OutOfBlocksError
+from course_pkg.serving.sequence import Sequence
+
+
+class SwapSpace:
+    """`blocks` blocks on the host, numbered from 1, for the sequences of a block manager.
+
+    >>> manager = BlockManager(blocks=4, block_size=2)
+    >>> space, sequence = SwapSpace(manager, 4), Sequence("a", [5, 6, 7])
+    >>> manager.allocate(sequence)
+    0
+    >>> space.swap_out(sequence)
+    [(1, 1), (2, 2)]
+    >>> space.swap_in(sequence)  # block 1 still has its tokens: only block 2 is copied back
+    [(2, 2)]
+    """
+
+    def __init__(self, manager: BlockManager, blocks: int):
+        if blocks < 1:
+            raise ValueError(f"the swap space has {blocks} blocks: give it at least 1, or leave it")
+        self.manager, self.pool = manager, BlockPool(blocks)
+        self._held: dict[str, tuple[list[Block], int]] = {}  # blocks and stored tokens
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence.id in self._held
+
+    def has_room(self, sequence: Sequence) -> bool:
+        """Whether the sequence's blocks fit."""
+        return len(self.manager.table(sequence)) <= self.pool.free
+
+    def swap_out(self, sequence: Sequence) -> Pairs:
+        """Free the sequence's blocks; returns (block, host block), to be copied before all else.
+
+        Raises ValueError if the sequence has no blocks, OutOfBlocksError if they don't fit.
+        """
+        table, stored = self.manager.table(sequence), self.manager.stored(sequence)
+        if not self.has_room(sequence):
+            raise OutOfBlocksError(
+                f"sequence {sequence.id!r} has {len(table)} blocks, and {self.pool.free} of "
+                f"{len(self.pool.blocks)} on the host are free: free it and compute it again"
+            )
+        held = [self.pool.take() for _ in table]
+        self._held[sequence.id] = held, stored
+        self.manager.free(sequence)
+        return [(number, block.number) for number, block in zip(table, held, strict=True)]
+
+    def swap_in(self, sequence: Sequence) -> Pairs:
+        """Allocate the sequence again; returns (host block, block), copied before they are read.
+
+        What the prefix cache still has is not copied. Raises ValueError if the sequence is not
+        here, OutOfBlocksError if the manager has too few blocks; then nothing changes.
+        """
+        held, stored = self._get(sequence)
+        hit = self.manager.allocate(sequence, stored) // self.manager.block_size
+        table = self.manager.table(sequence)
+        self.drop(sequence)
+        return [(held[i].number, table[i]) for i in range(hit, len(held))]
+
+    def drop(self, sequence: Sequence) -> None:
+        """Forget the sequence. Raises ValueError if it is not here."""
+        held, _ = self._get(sequence)
+        del self._held[sequence.id]
+        for block in held:
+            self.pool.release(block)
+
+    def _get(self, sequence: Sequence) -> tuple[list[Block], int]:
+        if sequence not in self:
+            raise ValueError(f"sequence {sequence.id!r} is not swapped out")
+        return self._held[sequence.id]

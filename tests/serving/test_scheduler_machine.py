@@ -1,0 +1,195 @@
+"""Random requests, forks and aborts: every output is as if its request were alone; nobody starves.
+
+The "model" is a rule for the next token from all tokens so far. Each step runs on a memory that
+stores what each slot stands for, so a read of a wrong slot fails at once.
+"""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.scheduler import Scheduler
+from course_pkg.serving.sequence import Sequence
+from course_pkg.serving.swap_space import SwapSpace
+
+from .memory import Memory, check_cache, check_pool
+
+STOP = 2
+
+
+def next_token(tokens):
+    return sum(i * token for i, token in enumerate(tokens, 1)) % 11 % 3
+
+
+def alone(sequence, new):
+    """The tokens that the sequence generates by itself, after `new`."""
+    tokens = [*sequence.prompt, *new]
+    while len(tokens) < len(sequence.prompt) + sequence.max_new_tokens and tokens[-1] != STOP:
+        tokens.append(next_token(tokens))
+    return tokens[len(sequence.prompt) :]
+
+
+class Serving(RuleBasedStateMachine):
+    """What an engine does with a scheduler, at random."""
+
+    @initialize(
+        blocks=st.integers(3, 12),
+        size=st.integers(1, 4),
+        most=st.integers(1, 4),
+        spare=st.integers(0, 6),
+        swap=st.integers(0, 5),
+        watermark=st.sampled_from([0.0, 0.3]),
+        cached=st.booleans(),
+    )
+    def start(self, blocks, size, most, spare, swap, watermark, cached):
+        manager = BlockManager(blocks, size, prefix_cache=cached, watermark=watermark)
+        space = SwapSpace(manager, swap) if swap else None
+        self.memory = Memory(manager)
+        self.queue = Scheduler(manager, most + spare, most, swap_space=space, aging=5)
+        self.capacity = blocks * size
+        self.alive, self.expected, self.count = {}, {}, 0
+
+    def name(self):
+        self.count += 1
+        return str(self.count)
+
+    @rule(
+        prompt=st.lists(st.integers(0, 1), min_size=1, max_size=10),
+        new=st.integers(1, 8),
+        priority=st.integers(0, 2),
+        key=st.sampled_from(["", "adapter"]),
+        logprobs=st.booleans(),
+    )
+    def arrive(self, prompt, new, priority, key, logprobs):
+        if len(prompt) + new - 1 <= self.capacity:
+            options = {"priority": priority, "cache_key": key, "prompt_logprobs": logprobs}
+            sequence = Sequence(self.name(), prompt, new, frozenset({STOP}), **options)
+            self.queue.add(sequence)
+            self.alive[sequence.id], self.expected[sequence.id] = sequence, alone(sequence, [])
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def abort(self, data):
+        id = data.draw(st.sampled_from(sorted(self.alive)))
+        assert self.queue.abort(id)
+        assert not self.queue.abort(id)
+        assert self.alive.pop(id).finish_reason == "abort"
+
+    @rule(data=st.data())
+    def step(self, data):
+        self.one_step(data)
+
+    def one_step(self, data=None):
+        queue, before = self.queue, list(self.queue.running)
+        step = queue.schedule()
+        scheduled = [entry.sequence for entry in step.scheduled]
+        assert step.tokens <= queue.token_budget and len(scheduled) <= queue.max_sequences
+        # What ran goes on by at least one token or was preempted, the last of the order first.
+        assert set(before) == set(scheduled) & set(before) | set(step.preempted)
+        assert all(entry.count >= 1 for entry in step.scheduled)
+        assert all(s.order < p.order for s in scheduled for p in step.preempted)
+        # Nobody overtakes: all that was admitted comes before all that waits.
+        admitted = [sequence for sequence in scheduled if sequence not in before]
+        assert all(a.order < w.order for a in admitted for w in queue.waiting)
+        assert not (admitted and step.preempted)
+        assert len(step.swap_out) == len(set(step.swap_out))
+        self.memory.run(step)
+        samples = [entry.sequence for entry in step.scheduled if entry.samples]
+        tokens = {sequence.id: next_token(sequence.tokens) for sequence in samples}
+        if data is not None and samples and data.draw(st.booleans()):
+            self.fork(data.draw(st.sampled_from(samples)))
+        for sequence in queue.update(step, tokens):
+            assert sequence.new_tokens == self.expected[sequence.id]
+            del self.alive[sequence.id]
+        return step
+
+    def fork(self, parent):
+        token = 1 - min(1, next_token(parent.tokens))  # not what the parent goes on with
+        child = self.queue.fork(parent, self.name(), token)
+        expected = alone(child, child.new_tokens)
+        if child.finish_reason:
+            assert child.new_tokens == expected
+        else:
+            self.alive[child.id], self.expected[child.id] = child, expected
+
+    @invariant()
+    def blocks_are_conserved(self):
+        if hasattr(self, "queue"):
+            queue = self.queue
+            check_pool(queue.blocks, queue.running)
+            check_cache(queue.blocks, self.memory)
+            assert queue.running == sorted(queue.running, key=lambda sequence: sequence.order)
+            assert set(queue.running) | set(queue.waiting) == set(self.alive.values())
+
+    def teardown(self):
+        """All that is left ends, in at most as many steps as there are tokens to compute."""
+        if hasattr(self, "queue"):
+            limit = sum(2 * (len(s.prompt) + s.max_new_tokens) ** 2 for s in self.alive.values())
+            for _ in range(limit):
+                if not self.queue.has_work:
+                    break
+                assert self.one_step().scheduled
+            assert not self.queue.has_work and not self.alive
+            assert self.queue.blocks.pool.free == len(self.queue.blocks.pool.blocks)
+            space = self.queue.swap_space
+            assert space is None or space.pool.free == len(space.pool.blocks)
+
+
+TestServing = Serving.TestCase
+TestServing.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+
+
+def under_load(priority, aging, arrivals, new, steps):
+    """In which step the only less urgent request begins and ends, while others keep coming."""
+    manager = BlockManager(8, 2)
+    queue = Scheduler(manager, token_budget=6, max_sequences=3, aging=aging)
+    low = Sequence("low", [1, 2, 3], 4, priority=priority)
+    queue.add(low)
+    began = None
+    for index in range(steps):
+        for i in range(arrivals):
+            queue.add(Sequence(f"{index}/{i}", [index, i, 0, 0], new))
+        step = queue.schedule()
+        queue.update(step, {entry.sequence.id: 1 for entry in step.scheduled if entry.samples})
+        if began is None and low in queue.running:
+            began = index
+        if low.finish_reason is not None:
+            return began, index
+    return began, None
+
+
+@given(st.integers(0, 3), st.integers(0, 6), st.integers(1, 3), st.integers(1, 6))
+@settings(deadline=None, max_examples=40)
+def test_under_endless_more_urgent_load_nobody_starves(priority, aging, arrivals, new):
+    # The requests that are before it come within its first priority · aging steps. Alone, one takes
+    # at most 1 step for its 4 tokens of prompt and `new` more; they can be preempted, and replay.
+    before = (priority * aging + 1) * arrivals
+    bound = (before + 1) * 2 * (new + 4)
+    _, ended = under_load(priority, aging, arrivals, new, steps=bound)
+    assert ended is not None
+
+
+def test_with_strict_priorities_it_does_starve():
+    assert under_load(priority=1, aging=10**9, arrivals=2, new=4, steps=300) == (None, None)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6)), min_size=1, max_size=12))
+@settings(deadline=None, max_examples=50)
+def test_equal_priorities_begin_in_the_order_of_arrival(sizes):
+    queue = Scheduler(BlockManager(8, 2), token_budget=5, max_sequences=3)
+    sequences = [Sequence(str(i), [i] * prompt, new) for i, (prompt, new) in enumerate(sizes)]
+    for sequence in sequences:
+        queue.add(sequence)
+    began = []
+    while queue.has_work:
+        step = queue.schedule()
+        began += [e.sequence for e in step.scheduled if e.sequence not in began]
+        queue.update(step, {entry.sequence.id: 1 for entry in step.scheduled if entry.samples})
+    assert began == sequences
