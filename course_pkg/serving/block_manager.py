@@ -231,7 +231,7 @@ class BlockManager:
     def _hits(self, sequence: Sequence) -> list[Block]:
         """The longest cached prefix, without the last token."""
         found = []
-        if self.prefix_cache and not sequence.prompt_logprobs:
+        if self.prefix_cache and sequence.takes_hits:
             full = (len(sequence.tokens) - 1) // self.block_size
             for content in self._contents(sequence, 0, full):
                 block = self.pool.find(content)

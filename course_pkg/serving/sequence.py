@@ -4,7 +4,7 @@ A request for several samples has one sequence per sample. Not here: text, sampl
 log-probabilities, which are the engine's. Chapter: paged-attention.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 
@@ -16,8 +16,9 @@ class Sequence:
     at least 1; a generated token of `stop` ends the sequence earlier. priority: 0 is the most
     urgent. cache_key: all that changes keys and values besides the tokens, such as the model and
     the adapter; blocks are shared only under the same key, so give a new version of an adapter a
-    new key. prompt_logprobs: the engine needs the logits of every token of the prompt, so none may
-    come from the prefix cache. Raises ValueError for an empty prompt or no new tokens.
+    new key. prompt_logprobs: the logits of all tokens of the prompt are wanted, so that none may
+    come from the prefix cache before the first new token.
+    Raises ValueError for an empty prompt or no new tokens.
 
     >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
     >>> sequence.add(8), sequence.add(9)
@@ -63,16 +64,13 @@ class Sequence:
             self.finish_reason = "length"
         return self.finish_reason
 
+    @property
+    def takes_hits(self) -> bool:
+        """Whether it may start with blocks that others have computed."""
+        return not self.prompt_logprobs or len(self.tokens) > len(self.prompt)
+
     def copy(self, id: str) -> "Sequence":
-        """A sequence of the same request with the same tokens so far."""
-        child = Sequence(
-            id,
-            self.prompt,
-            self.max_new_tokens,
-            self.stop,
-            self.priority,
-            self.cache_key,
-            self.prompt_logprobs,
-        )
+        """Another sample of the same request, with the same tokens so far."""
+        child = replace(self, id=id)
         child.tokens, child.block_hashes = list(self.tokens), list(self.block_hashes)
         return child

@@ -50,7 +50,7 @@ class Blocks(RuleBasedStateMachine):
         if self.manager.can_allocate(sequence):
             hit = self.manager.allocate(sequence, min(part, len(sequence.tokens)))
             assert hit < len(sequence.tokens) and hit % self.manager.block_size == 0
-            assert hit == 0 or (self.manager.prefix_cache and not sequence.prompt_logprobs)
+            assert hit == 0 or (self.manager.prefix_cache and sequence.takes_hits)
             stored = self.manager.stored(sequence)
             self.memory.write(sequence, hit, stored - hit)
             self.waiting.remove(sequence)

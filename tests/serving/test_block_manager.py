@@ -66,7 +66,10 @@ def test_a_request_for_prompt_log_probabilities_takes_no_hits():
     assert manager.allocate(sequence) == 0
     assert manager.table(sequence) == [5, 6, 7, 8]
     assert hashed(manager, 5, 6, 7, 8) == [False] * 4  # blocks 1, 2, 3 have these hashes
-    assert manager.allocate(Sequence("c", [*range(16), 7])) == 16
+    # Once it has a new token, it has the logits of its prompt: after a preemption it takes hits.
+    manager.free(sequence)
+    sequence.add(7)
+    assert manager.allocate(sequence) == 48
 
 
 def test_a_fork_that_is_appended_to_copies_one_block():
