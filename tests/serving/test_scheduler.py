@@ -154,6 +154,17 @@ def test_urgent_ones_come_first_and_the_least_urgent_is_preempted():
     assert step.preempted == [low, middle] and queue.waiting == [middle, low]
 
 
+def test_a_step_that_preempts_admits_nobody():
+    queue = scheduler(blocks=5, size=4, budget=20, most=2)
+    _, second = add(queue, fresh("a", 4), fresh("b", 16, new=3))
+    run(queue)  # one block, and four
+    add(queue, fresh("c", 4, priority=-1))
+    step = queue.schedule()
+    assert plan(step) == [("a", 4, 1)] and step.preempted == [second]  # three blocks are free now
+    queue.update(step, {"a": 1})
+    assert run(queue) == [("a", 5, 1), ("c", 0, 4)]
+
+
 def test_a_priority_lets_others_pass_for_so_many_steps_only():
     queue = scheduler(most=1, aging=3)
     add(queue, fresh("low", 1, new=1, priority=1))
