@@ -253,6 +253,28 @@ def test_a_sample_for_which_there_is_no_room_waits_and_hits_the_prompt():
     assert run(queue, memory=memory) == [("b", 4, 3)] and child.new_tokens == [8, 1]
 
 
+def test_a_sample_has_its_parents_place_in_the_order_and_follows_it():
+    queue = scheduler()
+    parent, other = add(queue, fresh("a", 3, priority=1), fresh("b", 3, priority=1))
+    (urgent,) = add(queue, fresh("c", 3))
+    step = queue.schedule()
+    child = queue.fork(parent, "d", 8)
+    assert queue.running == [urgent, parent, other, child]
+    queue.update(step, {"a": 7, "b": 7, "c": 7})
+
+
+def test_swapping_in_copies_only_what_the_pool_has_lost():
+    manager = BlockManager(4, 4)
+    space, sequence = SwapSpace(manager, 4), fresh("a", 11)
+    manager.allocate(sequence)
+    assert space.swap_out(sequence) == [(1, 1), (2, 2), (3, 3)]
+    # Free, in order: 3, which was not full, then 4, which is new, then the tail 2, then 1.
+    other = fresh("b", 12)
+    manager.allocate(other)
+    manager.free(other)  # free: 1, 2, 4, 3; the first still holds the tokens of a
+    assert space.swap_in(sequence) == [(2, 2), (3, 4)] and manager.table(sequence) == [1, 2, 4]
+
+
 def test_a_sample_can_end_with_its_first_token():
     queue = scheduler()
     (parent,) = add(queue, fresh("a", 6, stop=frozenset({9})))
