@@ -49,13 +49,15 @@ class Decoder(nn.Module):
         positions: Tensor | None = None,
         attend: Attend | None = None,
         last_only: bool = False,
+        rows: slice | Tensor = slice(None),
     ) -> Tensor:
         """The logits of each next token, (batch, tokens, vocab); last_only: (batch, 1, vocab).
 
         ids: (batch, tokens). positions: (tokens,) or (batch, tokens); None means 0, 1, 2, …, so
         give `cache.positions(tokens)` if a cache holds earlier tokens. attend: a function of layer,
         query (batch, heads, tokens, head_dim), key and value (batch, kv_heads, tokens, head_dim)
-        that returns the shape of the query; None means `causal_attend(config)`.
+        that returns the shape of the query; None means `causal_attend(config)`. rows: the tokens
+        whose next ones are scored, (rows,), to give (batch, rows, vocab); all by default.
         Raises ValueError if ids or positions have the wrong shape.
         """
         if positions is None:
@@ -70,10 +72,9 @@ class Decoder(nn.Module):
         cos, sin = rotation(self.config, positions.to(x.device), x.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
-        if last_only:
-            x = x[:, -1:]  # (batch, 1, hidden)
+        x = x[:, slice(-1, None) if last_only else rows]  # (batch, rows, hidden)
         output = self.embed_tokens if self.config.tied else self.lm_head
-        return F.linear(self.norm(x), output.weight)  # (batch, tokens or 1, vocab)
+        return F.linear(self.norm(x), output.weight)  # (batch, rows, vocab)
 
     @classmethod
     def from_folder(

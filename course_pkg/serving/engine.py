@@ -1,0 +1,249 @@
+"""The inference engine: requests in, text out, many at a time.
+
+    engine = Engine(model, tokenizer, blocks=256)
+    [request] = engine.generate(["The capital of France is"], SamplingParams(temperature=0))
+    request.completions[0].text
+
+A step schedules, computes, chooses and reports: `step` returns a Chunk for each sequence that got a
+token, and `add` and `abort` may come between any two steps. The parts: `scheduler` and
+`block_manager` decide without tensors; `model_runner` computes; `sampling` chooses; `text_stream`
+makes text. Not here: threads (call an engine from one only) and HTTP. Chapter: continuous-batching.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.lm.decoder import Decoder
+from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.model_runner import ModelRunner, block_bytes
+from course_pkg.serving.request import Request, SamplingParams
+from course_pkg.serving.sample import Chunk, Sample, report_prompt
+from course_pkg.serving.scheduler import Scheduler
+from course_pkg.serving.sequence import Sequence as Tokens
+from course_pkg.serving.step import Scheduled
+from course_pkg.serving.swap_space import SwapSpace
+
+Prompt = str | Sequence[int]
+
+
+class Engine:
+    """Continuous batching of a Llama-style model with a paged KV cache.
+
+    model: a Decoder, or a transformers model that it can run. Give either blocks, of block_size
+    tokens, or the memory_bytes for them. token_budget, max_sequences: as the Scheduler's. adapters:
+    by name, the folder of a LoRA adapter, or a model that has it active. swap_blocks: blocks on the
+    host for preempted sequences. Raises ValueError for sizes that make no sense, or a model whose
+    keys depend on other sequences' lengths (dynamic and longrope RoPE).
+
+    >>> from course_pkg.lm.load import load
+    >>> engine = Engine(*load("tiny"), blocks=8)
+    >>> [request] = engine.generate(["ab"], SamplingParams(max_tokens=3, temperature=0))
+    >>> len(request.completions[0].tokens), request.completions[0].finish_reason
+    (3, 'length')
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Tokenizer,
+        *,
+        blocks: int | None = None,
+        memory_bytes: int | None = None,
+        block_size: int = 16,
+        token_budget: int = 512,
+        max_sequences: int = 32,
+        adapters: Mapping[str, str | os.PathLike | nn.Module] | None = None,
+        swap_blocks: int = 0,
+        prefix_cache: bool = True,
+        watermark: float = 0.0,
+    ):
+        decoder = model if isinstance(model, Decoder) else Decoder.from_transformers(model)
+        self.config, self.tokenizer = decoder.config, tokenizer
+        if (rope := self.config.rope["rope_type"]) in ("dynamic", "longrope"):
+            raise ValueError(
+                f"the model's RoPE is {rope}, which depends on the longest sequence of a batch: "
+                "use transformers' generate"
+            )
+        if (blocks is None) == (memory_bytes is None):
+            raise ValueError(f"blocks {blocks}, memory_bytes {memory_bytes}: give one of the two")
+        if blocks is None:
+            blocks = memory_bytes // block_bytes(decoder, block_size) - 1  # one is for padding
+        manager = BlockManager(blocks, block_size, prefix_cache=prefix_cache, watermark=watermark)
+        swap = SwapSpace(manager, swap_blocks) if swap_blocks else None
+        self.scheduler = Scheduler(manager, token_budget, max_sequences, swap_space=swap)
+        self.adapters = tuple(adapters or ())
+        self.runner = ModelRunner(decoder, blocks, block_size, swap_blocks, adapters)
+        self.requests: dict[int, Request] = {}  # those that are not done
+        self._samples: dict[str, Sample] = {}  # by the id of their sequence
+        self._streams: dict[int, deque[Chunk]] = {}
+        self._added = 0
+        settings = getattr(model, "generation_config", None)
+        ends = tokenizer.eos_token_id if settings is None else settings.eos_token_id
+        self.eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        adapter: str | Sequence[str | None] | None = None,
+    ) -> list[Request]:
+        """Complete all prompts, texts or token ids, and return their requests in order.
+
+        params, adapter: one for all, or one for each. Raises what `add` raises; then, and if a step
+        fails, none of them goes on.
+        """
+        if isinstance(prompts, str):
+            raise TypeError("prompts is a string: give a list of prompts")
+        lists = [
+            list(given) if isinstance(given, list | tuple) else [given] * len(prompts)
+            for given in (params, adapter)
+        ]
+        if any(len(each) != len(prompts) for each in lists):
+            raise ValueError(
+                f"{len(prompts)} prompts, {len(lists[0])} params, {len(lists[1])} adapters: give "
+                "one for all prompts, or one for each"
+            )
+        requests: list[Request] = []
+        try:
+            for prompt, each, name in zip(prompts, *lists, strict=True):
+                requests.append(self.add(prompt, each, adapter=name))
+            while any(request.id in self.requests for request in requests):
+                self.step()
+        finally:
+            for request in requests:
+                self.abort(request)
+        return requests
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, adapter: str | None = None
+    ) -> Iterator[Chunk]:
+        """The chunks of one request as they come; closing the iterator aborts the request.
+
+        Several streams can take turns: each step works for all of them. Raises what `add` raises
+        when the first chunk is asked for.
+        """
+        request = self.add(prompt, params, adapter=adapter)
+        chunks = self._streams[request.id] = deque()
+        try:
+            while chunks or request.id in self.requests:
+                if not chunks:
+                    self.step()
+                while chunks:
+                    yield chunks.popleft()
+        finally:
+            self.abort(request)
+            del self._streams[request.id]
+
+    def add(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, adapter: str | None = None
+    ) -> Request:
+        """Queue a request, which later steps fill.
+
+        prompt: a text, or token ids. Raises ValueError if it is empty or too long, if a token is
+        unknown, or if there is no such adapter.
+        """
+        params = params or SamplingParams()
+        if adapter is not None and adapter not in self.adapters:
+            raise ValueError(f"there is no adapter {adapter!r}; there are {list(self.adapters)}")
+        ids = self.tokenizer(prompt).input_ids if isinstance(prompt, str) else list(prompt)
+        known = range(self.config.vocab_size)
+        if not ids or not all(type(t) is int and t in known for t in ids):
+            raise ValueError(
+                f"the prompt is {prompt!r:.80}: expected at least one token, and ids from 0 to "
+                f"{len(known) - 1}"
+            )
+        manager, limit = self.scheduler.blocks, self.config.max_positions
+        slots = len(manager.pool.blocks) * manager.block_size  # the last token needs none
+        most = params.max_tokens or max(1, min(limit, slots + 1) - len(ids))
+        if len(ids) + most > limit:
+            raise ValueError(
+                f"the prompt has {len(ids)} tokens, and max_tokens is {params.max_tokens}: the "
+                f"model takes {limit} together; shorten the prompt or ask for fewer"
+            )
+        self._added += 1
+        request = Request(self._added, ids, params, adapter)
+        sequence = Tokens(
+            f"{request.id}.0",
+            ids,
+            most,
+            frozenset() if params.ignore_eos else self.eos,
+            params.priority,
+            adapter or "",
+            params.prompt_logprobs is not None,
+        )
+        self.scheduler.add(sequence)
+        self.requests[request.id] = request
+        self._sample(request, 0).sequence = sequence
+        return request
+
+    def abort(self, request: Request, reason: str = "abort") -> bool:
+        """End all samples of a request and free its blocks; false if it is done already."""
+        for completion in request.completions:
+            id = f"{request.id}.{completion.index}"
+            self.scheduler.abort(id)
+            self._samples.pop(id, None)
+            completion.finish_reason = completion.finish_reason or reason
+        return self.requests.pop(request.id, None) is not None
+
+    def step(self) -> list[Chunk]:
+        """Compute one step for all requests; the tokens that it gave, none if there is no work.
+
+        If it fails, the requests that ran end with reason "error", and the error is raised.
+        """
+        step = self.scheduler.schedule()
+        try:
+            rows, logits = self.runner.run(step, self.scheduler.blocks)
+            drawn = self._draw(rows, logits)
+            sampled = (entry.sequence.id for entry in step.scheduled if entry.samples)
+            self.scheduler.update(step, {id: drawn[id][0] for id in sampled})
+        except BaseException:
+            for sequence in self.scheduler.fail():
+                if sequence.id in self._samples:
+                    self.abort(self._samples[sequence.id].request, "error")
+            raise
+        return [self._report(self._samples[id], *each) for id, each in drawn.items()]
+
+    def _draw(
+        self, rows: list[tuple[Scheduled, slice]], logits: Tensor
+    ) -> dict[str, tuple[int, Tensor]]:
+        """The next token of each sequence that samples, and its logits. Forks a request's first."""
+        best, drawn = logits.argmax(-1).tolist(), {}
+        for (sequence, start, _, samples), span in rows:
+            parent = self._samples[sequence.id]
+            request, group = parent.request, [parent]
+            if sequence.prompt_logprobs:
+                report_prompt(request, start, logits[span])
+            if not samples:
+                continue
+            if len(sequence.tokens) == len(request.prompt):
+                group += [self._sample(request, index) for index in range(1, request.params.n)]
+            row = span.stop - 1
+            for sample in group:
+                token = sample.choose(logits[row], best[row], sequence.tokens)
+                if sample is not parent:
+                    sample.sequence = self.scheduler.fork(sequence, sample.id, token)
+                drawn[sample.id] = token, logits[row]
+        return drawn
+
+    def _report(self, sample: Sample, token: int, logits: Tensor) -> Chunk:
+        chunk, request = sample.report(token, logits), sample.request
+        if sample.completion.index == 0:
+            request.hit_tokens = sample.sequence.hit_tokens
+        if chunk.completion.finish_reason:
+            self.scheduler.abort(sample.id)  # a stop string; others have ended there too
+            del self._samples[sample.id]
+            if request.done:
+                del self.requests[request.id]
+        if request.id in self._streams:
+            self._streams[request.id].append(chunk)
+        return chunk
+
+    def _sample(self, request: Request, index: int) -> Sample:
+        sample = Sample(request, index, self.tokenizer)
+        self._samples[sample.id] = sample
+        return sample

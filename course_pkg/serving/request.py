@@ -1,0 +1,131 @@
+"""Requests to the engine: what may be asked, and what has been generated so far.
+
+Chapter: continuous-batching.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+MOST_LOGPROBS = 20
+
+
+class LogProb(NamedTuple):
+    """A token's log-probability, and the most likely tokens with theirs, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def _real(value: Any, low: float, high: float = math.inf) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and low <= value <= high
+
+
+def _whole(value: Any, low: float, high: float = math.inf) -> bool:
+    return isinstance(value, int) and _real(value, low, high)
+
+
+_RULES = {
+    "max_tokens": (lambda v: v is None or _whole(v, 1), "an integer of at least 1, or None"),
+    "temperature": (lambda v: _real(v, 0), "a number of at least 0"),
+    "top_k": (lambda v: _whole(v, 0), "an integer of at least 0; 0 keeps all tokens"),
+    "top_p": (lambda v: _real(v, 0, 1) and v > 0, "a number above 0 and at most 1"),
+    "min_p": (lambda v: _real(v, 0, 1), "a number from 0 to 1"),
+    "repetition_penalty": (lambda v: _real(v, 0) and v > 0, "a number above 0; 1 changes nothing"),
+    "seed": (lambda v: v is None or _whole(v, -math.inf), "an integer, or None"),
+    "stop": (
+        lambda v: isinstance(v, tuple) and all(isinstance(s, str) and s for s in v),
+        "a string or a list of strings, none of them empty",
+    ),
+    "ignore_eos": (lambda v: isinstance(v, bool), "True or False"),
+    "n": (lambda v: _whole(v, 1), "an integer of at least 1"),
+    "priority": (lambda v: _whole(v, 0), "an integer of at least 0; 0 is the most urgent"),
+} | {
+    name: (
+        lambda v: v is None or _whole(v, 0, MOST_LOGPROBS),
+        f"an integer from 0 to {MOST_LOGPROBS}, or None",
+    )
+    for name in ("logprobs", "prompt_logprobs")
+}
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose tokens, and when to stop.
+
+    max_tokens: None means as many as fit. temperature: 0 takes the most likely token. top_k, top_p,
+    min_p, repetition_penalty: see `sampling.probabilities`. seed: makes a request repeatable. stop:
+    strings that end the text, which does not include them. ignore_eos: the model's end tokens don't
+    stop it. logprobs: the log-probability of each new token, with those of so many top ones;
+    prompt_logprobs: the same for the prompt's tokens. n: samples per prompt. priority: 0 is first.
+    Raises ValueError that names what is wrong.
+
+    >>> SamplingParams(top_p=1.5)
+    Traceback (most recent call last):
+    ...
+    ValueError: top_p is 1.5: expected a number above 0 and at most 1
+    """
+
+    max_tokens: int | None = 16
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: str | Sequence[str] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    n: int = 1
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        object.__setattr__(self, "stop", tuple(stop) if isinstance(stop, list) else stop)
+        for name, (fits, expected) in _RULES.items():
+            if not fits(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.80}: expected {expected}")
+
+
+@dataclass(eq=False)
+class Completion:
+    """One sample: its text, tokens and log-probabilities so far.
+
+    finish_reason: None while it grows; "stop" (an end token or a stop string), "length", "abort",
+    or "error". The tokens include those of the stop, the text does not.
+    """
+
+    index: int
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[LogProb] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+@dataclass(eq=False)
+class Request:
+    """A prompt's token ids, its parameters, and its samples, which the engine fills.
+
+    prompt_logprobs: one per prompt token if asked for; None for the first, which nothing precedes.
+    hit_tokens: how many of the prompt's tokens came from the prefix cache.
+    """
+
+    id: int
+    prompt: list[int]
+    params: SamplingParams
+    adapter: str | None = None
+    completions: list[Completion] = field(init=False)
+    prompt_logprobs: list[LogProb | None] = field(init=False, default_factory=list)
+    hit_tokens: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.completions = [Completion(index) for index in range(self.params.n)]
+
+    @property
+    def done(self) -> bool:
+        """Whether all samples have ended."""
+        return all(completion.finish_reason for completion in self.completions)

@@ -1,0 +1,384 @@
+"""The engine on the tiny model: the same tokens alone, in a batch, preempted, forked."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.load import load
+from course_pkg.serving.engine import Engine
+from course_pkg.serving.greedy import recompute
+from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import probabilities
+
+MODEL, TOKENIZER = load("tiny")
+DECODER = Decoder.from_transformers(MODEL)
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+
+
+def new_engine(blocks=64, model=MODEL, **options):
+    return Engine(model, TOKENIZER, **{"blocks": blocks, "block_size": 4} | options)
+
+
+def prompts(count, seed=0):
+    """Random prompts of 1 to 40 bytes."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(1, 41, (count,), generator=generator).tolist()
+    return [torch.randint(256, (size,), generator=generator).tolist() for size in sizes]
+
+
+def alone(prompt, new=12):
+    return recompute(DECODER, torch.tensor([prompt]), new)[0].tolist()
+
+
+def tokens(requests):
+    return [completion.tokens for request in requests for completion in request.completions]
+
+
+def check_empty(engine):
+    """No block, request, sample or stream is left."""
+    pool = engine.scheduler.blocks.pool
+    assert pool.free == len(pool.blocks) and not engine.scheduler.has_work
+    assert not engine.requests and not engine._samples and not engine._streams
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"block_size": 1, "blocks": 256},
+        {"token_budget": 8, "max_sequences": 8},  # chunks
+        {"blocks": 15, "token_budget": 64},  # preempts
+        {"blocks": 15, "token_budget": 64, "swap_blocks": 40},
+        {"prefix_cache": False, "max_sequences": 3},
+    ],
+)
+def test_greedy_tokens_are_those_of_each_prompt_alone(options):
+    engine, given = new_engine(**options), prompts(9)
+    found = engine.generate(given, GREEDY)
+    assert tokens(found) == [alone(prompt) for prompt in given]
+    assert {c.finish_reason for request in found for c in request.completions} == {"length"}
+    check_empty(engine)
+
+
+def test_the_small_pool_above_does_preempt():
+    engine, seen = new_engine(15, token_budget=64), 0
+    for prompt in prompts(9):
+        engine.add(prompt, GREEDY)
+    while engine.requests:
+        engine.step()
+        seen += sum(sequence.preemptions > 0 for sequence in engine.scheduler.waiting)
+    assert seen > 0
+
+
+def test_a_random_sample_survives_preemption_and_company():
+    params = SamplingParams(max_tokens=12, seed=5, ignore_eos=True, temperature=1.5, top_k=50)
+    given = prompts(9)
+    expected = [tokens(new_engine().generate([prompt], params))[0] for prompt in given]
+    assert tokens(new_engine(15).generate(given, params)) == expected
+    assert tokens(new_engine(15, swap_blocks=40).generate(given, params)) == expected
+    assert tokens(new_engine(token_budget=8, max_sequences=4).generate(given, params)) == expected
+
+
+def test_logits_hardly_depend_on_the_batch():
+    """Measured: 5e-7, because a matrix product of more rows may add up in another order."""
+    given, params = prompts(9), SamplingParams(temperature=0, max_tokens=8, logprobs=5)
+    together = new_engine().generate(given, params)
+    for prompt, request in zip(given, together, strict=True):
+        [single] = new_engine().generate([prompt], params)
+        pairs = zip(single.completions[0].logprobs, request.completions[0].logprobs, strict=True)
+        for one, other in pairs:
+            assert [t for t, _ in one.top] == [t for t, _ in other.top]
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
+
+
+def test_first_tokens_have_the_models_distribution():
+    params = SamplingParams(max_tokens=1, temperature=0.8, top_p=0.6, n=600, seed=3)
+    [request] = new_engine(700, model=sharp_model()).generate(["abc"], params)
+    with torch.no_grad():
+        logits = Decoder.from_transformers(sharp_model())(torch.tensor([[97, 98, 99]]))[0, -1]
+    expected = probabilities(logits, params) * params.n
+    counts = Counter(t for [t] in tokens([request]))
+    assert counts.keys() <= set(expected.nonzero().flatten().tolist())
+    often = [t for t in range(len(expected)) if expected[t] >= 5]
+    found = [counts[t] for t in often]
+    rest = params.n - sum(found), params.n - expected[often].sum().item()
+    observed, wanted = ([*found, rest[0]], [*expected[often].tolist(), rest[1]])
+    assert len(often) > 5 and chisquare(observed, wanted).pvalue > 0.01
+
+
+def sharp_model():
+    """The tiny model with three times its logits, so that some tokens are likely."""
+    model = load("tiny").model
+    with torch.no_grad():
+        model.model.norm.weight.mul_(3)
+    return model
+
+
+def test_samples_differ_repeat_with_their_seed_and_copy_on_write():
+    params = SamplingParams(n=4, seed=1, max_tokens=8, ignore_eos=True)
+    engine = new_engine()
+    engine.add([1, 2, 3, 4, 5], params)
+    engine.step()
+    assert len(engine.scheduler.running) == 4
+    tables = [engine.scheduler.blocks.table(s) for s in engine.scheduler.running]
+    assert tables == [[1, 2]] * 4
+    step = engine.scheduler.schedule()
+    assert len(step.copies) == 3  # the last one to write keeps the block
+    engine.scheduler.fail()
+    [once], [again] = (new_engine().generate([[1, 2, 3, 4, 5]], params) for _ in range(2))
+    assert tokens([once]) == tokens([again]) and len(set(map(tuple, tokens([once])))) == 4
+    # One sample alone is the first of four; they need not all run at once.
+    single = SamplingParams(seed=1, max_tokens=8, ignore_eos=True)
+    assert tokens(new_engine().generate([[1, 2, 3, 4, 5]], single)) == tokens([once])[:1]
+    narrow = new_engine(max_sequences=2, token_budget=2)
+    assert tokens(narrow.generate([[1, 2, 3, 4, 5]], params)) == tokens([once])
+    check_empty(narrow)
+
+
+def test_every_sample_of_a_prompt_continues_its_own_tokens():
+    params = SamplingParams(n=5, seed=2, max_tokens=9, ignore_eos=True, logprobs=0)
+    for options in ({}, {"blocks": 8}, {"blocks": 8, "swap_blocks": 9}, {"max_sequences": 2}):
+        [request] = new_engine(**options).generate([[7, 8, 9, 10, 11, 12]], params)
+        for completion in request.completions:
+            whole = [*request.prompt, *completion.tokens]
+            with torch.no_grad():
+                expected = DECODER(torch.tensor([whole]))[0].log_softmax(-1)  # (tokens, vocab)
+            expected = [expected[place - 1, whole[place]].item() for place in range(6, len(whole))]
+            found = [each.logprob for each in completion.logprobs]
+            assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_without_a_seed_requests_differ():
+    params = SamplingParams(max_tokens=8, ignore_eos=True)
+    found = new_engine().generate([[1, 2]] * 2, params)
+    assert tokens(found)[0] != tokens(found)[1]
+
+
+def test_log_probabilities_of_new_tokens_and_of_the_prompt():
+    params = SamplingParams(
+        max_tokens=6, logprobs=3, prompt_logprobs=2, temperature=0, ignore_eos=True
+    )
+    for options in ({}, {"token_budget": 4, "max_sequences": 4}, {"blocks": 14}):
+        engine = new_engine(**options)
+        given = prompts(3)
+        engine.generate(given, GREEDY)  # what is cached must not matter
+        for prompt, request in zip(given, engine.generate(given, params), strict=True):
+            whole = prompt + request.completions[0].tokens
+            with torch.no_grad():
+                expected = DECODER(torch.tensor([whole]))[0].log_softmax(-1)  # (tokens, vocab)
+            found = [*request.prompt_logprobs, *request.completions[0].logprobs]
+            assert len(found) == len(whole) and found[0] is None
+            for place in range(1, len(whole)):
+                each, row = found[place], expected[place - 1]
+                top = row.topk(2 if place < len(prompt) else 3)
+                assert each.token == whole[place]
+                assert each.logprob == pytest.approx(row[whole[place]].item(), abs=1e-5)
+                assert [t for t, _ in each.top] == top.indices.tolist()
+
+
+def with_text(text, **settings):
+    """An engine whose model says `text` after "?", one byte at a time: for stop strings."""
+    engine = new_engine()
+    said = text.encode()
+
+    def run(step, blocks):
+        rows, best = [], []
+        for entry in step.scheduled:
+            if entry.samples:
+                place = len(entry.sequence.tokens) - len(entry.sequence.prompt)
+                best.append(said[place] if place < len(said) else TOKENIZER.eos_token_id)
+                rows.append((entry, slice(len(best) - 1, len(best))))
+        return rows, torch.nn.functional.one_hot(torch.tensor(best), 259).float()
+
+    engine.runner.run = run
+    params = SamplingParams(temperature=0, **{"max_tokens": 50} | settings)
+    return engine, list(engine.stream("?", params))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "reason", "count"),
+    [
+        ({}, "né, end. Go", "stop", 13),  # 12 bytes and the end token
+        ({"max_tokens": 2}, "n\ufffd", "length", 2),
+        ({"stop": ["end"]}, "né, ", "stop", 8),
+        ({"stop": ["endless"]}, "né, end. Go", "stop", 13),
+        ({"stop": "é"}, "n", "stop", 3),
+        ({"stop": "end", "max_tokens": 8}, "né, ", "stop", 8),
+        ({"stop": "end", "max_tokens": 7}, "né, en", "length", 7),
+    ],
+)
+def test_text_ends_where_it_should(settings, text, reason, count):
+    engine, chunks = with_text("né, end. Go", **settings)
+    assert "".join(chunk.text for chunk in chunks) == text == chunks[-1].completion.text
+    assert chunks[-1].completion.finish_reason == reason
+    assert len(chunks) == len(chunks[-1].completion.tokens) == count
+    check_empty(engine)
+
+
+def test_streamed_text_comes_early():
+    _, chunks = with_text("ab end", stop="end.")
+    assert [chunk.text for chunk in chunks] == ["a", "b", " ", "", "", "", "end"]
+
+
+def test_a_stop_string_may_end_one_sample_and_leave_the_others():
+    engine, params = new_engine(), SamplingParams(n=8, seed=0, max_tokens=30, ignore_eos=True)
+    [request] = engine.generate([[1, 2]], params)
+    stop = TOKENIZER.decode(request.completions[3].tokens[:1])
+    stops = SamplingParams(n=8, seed=0, max_tokens=30, ignore_eos=True, stop=stop)
+    [again] = engine.generate([[1, 2]], stops)
+    for free, stopped in zip(request.completions, again.completions, strict=True):
+        assert stopped.text == free.text.split(stop)[0]
+        assert stopped.tokens == free.tokens[: len(stopped.tokens)]
+        assert stopped.finish_reason == ("stop" if stop in free.text else "length")
+    check_empty(engine)
+
+
+def test_several_streams_take_turns():
+    engine = new_engine()
+    first, second = (engine.stream(prompt, GREEDY) for prompt in ([1, 2], [3]))
+    pairs = list(zip(first, second, strict=True))
+    assert [pair[0].token for pair in pairs] == alone([1, 2])
+    assert [pair[1].token for pair in pairs] == alone([3])
+    check_empty(engine)
+
+
+def test_a_closed_stream_returns_its_blocks():
+    engine = new_engine()
+    for chunk in engine.stream([1, 2, 3], GREEDY):
+        request = chunk.request
+        break
+    assert request.completions[0].finish_reason == "abort"
+    assert len(request.completions[0].tokens) == 1
+    check_empty(engine)
+
+
+def test_aborting_some_of_many_changes_nothing_for_the_others():
+    engine, given = new_engine(30, token_budget=16, max_sequences=5), prompts(8)
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, n=2)
+    requests = [engine.add(prompt, params) for prompt in given]
+    for number in (0, 3, 7):
+        engine.step()
+        assert engine.abort(requests[number])
+        assert not engine.abort(requests[number])
+    while engine.requests:
+        engine.step()
+    for number, request in enumerate(requests):
+        reasons = [completion.finish_reason for completion in request.completions]
+        assert reasons == ["abort" if number in (0, 3, 7) else "length"] * 2
+        if number not in (0, 3, 7):
+            assert tokens([request]) == [alone(given[number])] * 2
+    check_empty(engine)
+
+
+def test_a_failed_step_ends_what_ran_and_the_engine_goes_on():
+    engine = new_engine(max_sequences=1)
+    running, waiting = engine.add([1, 2], GREEDY), engine.add([3], GREEDY)
+    engine.step()
+    run = engine.runner.run
+
+    def broken(step, blocks):
+        raise MemoryError("no memory")
+
+    engine.runner.run = broken
+    with pytest.raises(MemoryError):
+        engine.step()
+    assert running.done and running.completions[0].finish_reason == "error"
+    engine.runner.run = run
+    while engine.requests:
+        engine.step()
+    assert tokens([waiting]) == [alone([3])]
+    check_empty(engine)
+
+
+def test_an_interrupted_generate_leaves_nothing():
+    engine = new_engine()
+
+    def interrupted(step, blocks):
+        raise KeyboardInterrupt
+
+    engine.runner.run = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate(prompts(3), GREEDY)
+    check_empty(engine)
+
+
+def test_a_shared_prefix_is_hit_and_changes_nothing():
+    engine, head = new_engine(), list(range(22))
+    [first] = engine.generate([[*head, 50]], GREEDY)
+    [second] = engine.generate([[*head, 60, 61]], GREEDY)
+    assert (first.hit_tokens, second.hit_tokens) == (0, 20)
+    assert tokens([second]) == [alone([*head, 60, 61])]
+
+
+def test_max_tokens_none_means_all_that_fit():
+    [request] = new_engine(4).generate([[1] * 5], SamplingParams(max_tokens=None, ignore_eos=True))
+    assert len(request.completions[0].tokens) == 4 * 4 + 1 - 5
+
+
+def test_a_decoder_can_be_given_and_memory_in_bytes():
+    engine = new_engine(None, model=DECODER, memory_bytes=100_000)
+    # 2 (keys and values) · 2 layers · 2 heads · 16 · 4 tokens · 4 bytes = 2048 per block
+    assert len(engine.scheduler.blocks.pool.blocks) == 100_000 // 2048 - 1
+    held = sum(each.nbytes for cache in engine.runner.caches for each in cache)
+    assert held == 100_000 // 2048 * 2048
+    assert tokens(engine.generate([[1, 2, 3]], GREEDY)) == [alone([1, 2, 3])]
+
+
+def test_the_next_step_without_work_gives_nothing():
+    assert new_engine().step() == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ("", {}, "the prompt is '': expected at least one token"),
+        ([], {}, r"the prompt is \[\]: expected at least one token"),
+        ([1, 259], {}, "ids from 0 to 258"),
+        ([-1], {}, "ids from 0 to 258"),
+        ([1.0], {}, "ids from 0 to 258"),
+        ([True], {}, "ids from 0 to 258"),
+        ([1] * 2040, {"params": SamplingParams(max_tokens=9)}, "takes 2048 together; shorten"),
+        ([1] * 3000, {"params": SamplingParams(max_tokens=None)}, "takes 2048 together; shorten"),
+        ([1] * 300, {}, "there are 64; shorten it, or give the engine more blocks"),
+        ([1], {"adapter": "law"}, r"there is no adapter 'law'; there are \[\]"),
+    ],
+)
+def test_bad_requests_are_refused_and_leave_nothing(prompt, options, message):
+    engine = new_engine()
+    with pytest.raises(ValueError, match=message):
+        engine.add(prompt, **options)
+    check_empty(engine)
+
+
+def test_generate_refuses_what_it_cannot_pair():
+    engine = new_engine()
+    with pytest.raises(TypeError, match="give a list of prompts"):
+        engine.generate("abc")
+    with pytest.raises(ValueError, match="2 prompts, 3 params, 2 adapters"):
+        engine.generate([[1], [2]], [GREEDY] * 3)
+    with pytest.raises(ValueError, match="ids from 0 to 258"):
+        engine.generate([[1], [300]], GREEDY)
+    check_empty(engine)
+
+
+def test_parameters_may_differ_in_a_batch():
+    params = [GREEDY, SamplingParams(max_tokens=3, seed=1), SamplingParams(max_tokens=5, n=2)]
+    found = new_engine().generate([[1, 2]] * 3, params)
+    assert [len(request.completions) for request in found] == [1, 1, 2]
+    assert tokens(found)[0] == alone([1, 2]) and math.prod(map(len, tokens(found)[1:])) <= 75
+
+
+def test_bad_sizes_and_models_are_refused():
+    for sizes in ({"blocks": None}, {"memory_bytes": 10**6}):
+        with pytest.raises(ValueError, match="give one of the two"):
+            new_engine(**sizes)
+    with pytest.raises(ValueError, match="blocks -1"):
+        new_engine(None, memory_bytes=100)
+    model = load("tiny").model
+    model.config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    with pytest.raises(ValueError, match="RoPE is dynamic, which depends on the longest sequence"):
+        new_engine(model=model)

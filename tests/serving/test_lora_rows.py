@@ -1,0 +1,116 @@
+"""Several adapters in one batch: each row as from a model that has this adapter alone."""
+
+import pytest
+import torch
+
+from course_pkg.adapters.adapter_io import load_adapter, save_adapter
+from course_pkg.adapters.dora import DoRAConfig
+from course_pkg.adapters.injection import adapter_layers, inject
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.load import load
+from course_pkg.serving.engine import Engine
+from course_pkg.serving.request import SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
+CONFIGS = {
+    "attention": LoRAConfig(rank=4, target_modules=["q_proj", "v_proj"]),
+    "all": LoRAConfig(rank=2, alpha=8, use_rslora=True),
+    "one": LoRAConfig(rank=1, target_modules=r"model\.layers\.1\.mlp\.down_proj"),
+}
+
+
+def adapted(config, seed=0, name="default"):
+    """A tiny model with an adapter that changes its tokens."""
+    model, generator = load("tiny").model, torch.Generator().manual_seed(seed)
+    inject(model, config, name)
+    for layer in adapter_layers(model).values():
+        for weight in layer.lora_B.values():
+            weight.data.normal_(generator=generator)
+    return model
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for seed, (name, config) in enumerate(CONFIGS.items()):
+        save_adapter(adapted(config, seed), tmp_path / name)
+    return {name: tmp_path / name for name in CONFIGS}
+
+
+def expected(prompt, folder=None):
+    model = load("tiny").model
+    if folder is not None:
+        load_adapter(model, folder)
+    ids = torch.tensor([prompt])
+    given = {"attention_mask": torch.ones_like(ids), "pad_token_id": 256, "eos_token_id": None}
+    found = model.generate(ids, max_new_tokens=10, do_sample=False, **given)
+    return found[0, len(prompt) :].tolist()
+
+
+def tokens(requests):
+    return [request.completions[0].tokens for request in requests]
+
+
+def test_each_row_has_its_own_adapter(folders):
+    engine = Engine(*load("tiny"), blocks=60, adapters=folders)
+    prompts, names = [[9, 8, 7]] * 8 + [[5]] * 4, [*CONFIGS, None] * 3
+    found = engine.generate(prompts, GREEDY, adapter=names)
+    wanted = [expected(p, folders.get(name)) for p, name in zip(prompts, names, strict=True)]
+    assert tokens(found) == wanted and len({tuple(each) for each in wanted[:4]}) == 4
+    assert [request.adapter for request in found] == names
+
+
+def test_an_adapter_hits_only_its_own_blocks(folders):
+    engine = Engine(*load("tiny"), blocks=60, block_size=4, adapters=folders)
+    prompt = list(range(10))
+    for _ in range(2):
+        for name in ("all", "one", None):
+            [request] = engine.generate([prompt], GREEDY, adapter=name)
+            assert tokens([request]) == [expected(prompt, folders.get(name))]
+    hits = [
+        engine.generate([prompt], GREEDY, adapter=n)[0].hit_tokens for n in ("all", "attention")
+    ]
+    assert hits == [8, 0]
+
+
+def test_a_model_with_an_active_adapter_can_be_given(folders):
+    model = adapted(CONFIGS["all"], 1, "mine")
+    engine = Engine(*load("tiny"), blocks=60, adapters={"new": model, "all": folders["all"]})
+    new, same, base = tokens(engine.generate([[4, 5]] * 3, GREEDY, adapter=["new", "all", None]))
+    assert new == same == expected([4, 5], folders["all"]) and base == expected([4, 5])
+
+
+def test_the_given_model_stays_as_it_was(folders):
+    decoder = Decoder.from_transformers(load("tiny").model)
+    names = [name for name, _ in decoder.named_modules()]
+    grads = [parameter.requires_grad for parameter in decoder.parameters()]
+    engine = Engine(decoder, load("tiny").tokenizer, blocks=60, adapters=folders)
+    assert [name for name, _ in decoder.named_modules()] == names
+    assert [parameter.requires_grad for parameter in decoder.parameters()] == grads
+    shared = engine.runner.decoder.layers[0].mlp.up_proj.layer.base.weight
+    assert shared.data_ptr() == decoder.layers[0].mlp.up_proj.weight.data_ptr()
+
+
+def test_a_16_bit_base_keeps_its_type(folders):
+    model, tokenizer = load("tiny", dtype=torch.bfloat16)
+    engine = Engine(model, tokenizer, blocks=60, adapters=folders)
+    found = engine.generate([[4, 5]] * 2, GREEDY, adapter=["all", None])
+    assert [len(each) for each in tokens(found)] == [10, 10]
+    assert engine.runner.caches[0][0].dtype == torch.bfloat16
+
+
+def test_what_is_not_lora_on_linear_layers_is_refused(tmp_path):
+    dora = load("tiny").model
+    inject(dora, DoRAConfig(rank=2))
+    embedding = load("tiny").model
+    inject(embedding, LoRAConfig(rank=2, target_modules=["embed_tokens"]))
+    for model, kind in ((dora, "DoRAConfig"), (embedding, "LoRAConfig")):
+        with pytest.raises(ValueError, match=f"adapter 'x' is a {kind} .*: the engine takes LoRA"):
+            Engine(*load("tiny"), blocks=4, adapters={"x": model})
+    plain = load("tiny").model
+    with pytest.raises(ValueError, match="the model has no adapter"):
+        Engine(*load("tiny"), blocks=4, adapters={"x": plain})
+    with pytest.raises(FileNotFoundError, match="is not an adapter folder"):
+        Engine(*load("tiny"), blocks=4, adapters={"x": tmp_path})
+    with pytest.raises(ValueError, match="adapter name 'a b' is invalid"):
+        Engine(*load("tiny"), blocks=4, adapters={"a b": adapted(CONFIGS["one"])})

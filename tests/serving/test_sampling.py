@@ -1,0 +1,160 @@
+"""Sampling: filters by hand and against transformers', drawn tokens against their distribution."""
+
+import math
+import random
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers.generation.logits_process import (
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import FIRST_SORTED, choose, log_probability, probabilities
+
+HALVES = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()
+
+
+def kept(logits=HALVES, tokens=(), **settings):
+    return probabilities(logits, SamplingParams(**settings), tokens).tolist()
+
+
+def test_nothing_set_gives_the_softmax():
+    assert kept() == pytest.approx([0.5, 0.25, 0.125, 0.125])
+
+
+def test_each_filter_by_hand():
+    assert kept(temperature=0.5) == pytest.approx([16 / 22, 4 / 22, 1 / 22, 1 / 22])  # squares
+    assert kept(top_k=2) == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    assert kept(top_k=3) == pytest.approx([0.5, 0.25, 0.125, 0.125])  # a tie is kept
+    assert kept(top_p=0.5) == pytest.approx([1, 0, 0, 0])
+    assert kept(top_p=0.51) == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    assert sorted(kept(top_p=0.8)) == pytest.approx([0, 1 / 7, 2 / 7, 4 / 7])  # of a tie, one
+    assert kept(min_p=0.49) == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    assert kept(min_p=1.0) == pytest.approx([1, 0, 0, 0])
+
+
+def test_the_penalty_divides_positive_logits_and_multiplies_negative_ones_once_per_token():
+    scores = kept(torch.tensor([2.0, -1.0, 2.0]), tokens=[0, 1, 1, 0], repetition_penalty=2.0)
+    assert scores == pytest.approx(torch.tensor([1.0, -2.0, 2.0]).softmax(0).tolist())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_all_filters_together_are_transformers(seed):
+    rng = random.Random(seed)
+    vocab = rng.choice([5, 97, 3 * FIRST_SORTED])
+    logits = torch.randn(vocab, generator=torch.Generator().manual_seed(seed)) * rng.choice([1, 5])
+    tokens = [rng.randrange(vocab) for _ in range(9)]
+    settings = {
+        "temperature": rng.uniform(0.3, 2),
+        "top_k": rng.choice([1, 40, 2 * FIRST_SORTED]),
+        "top_p": rng.choice([0.3, 0.9, 0.999]),
+        "min_p": rng.choice([0.001, 0.05]),
+        "repetition_penalty": rng.choice([0.8, 1.3]),
+    }
+    scores = logits[None].double()
+    for process in (
+        RepetitionPenaltyLogitsProcessor(settings["repetition_penalty"]),
+        TemperatureLogitsWarper(settings["temperature"]),
+        TopKLogitsWarper(settings["top_k"]),
+        TopPLogitsWarper(settings["top_p"]),
+        MinPLogitsWarper(settings["min_p"]),
+    ):
+        scores = process(torch.tensor([tokens]), scores)
+    assert kept(logits, tokens, **settings) == pytest.approx(
+        scores[0].softmax(0).tolist(), abs=1e-6
+    )
+
+
+def test_a_flat_distribution_needs_more_than_the_tokens_that_are_sorted_first():
+    probability = kept(torch.zeros(4 * FIRST_SORTED), top_p=0.75)
+    assert sum(p > 0 for p in probability) == 3 * FIRST_SORTED
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.7, "top_k": 6}, {"top_p": 0.8}, {"min_p": 0.2}]
+)
+def test_tokens_are_drawn_with_their_probabilities(settings):
+    logits = torch.randn(10, generator=torch.Generator().manual_seed(1))
+    params = SamplingParams(**settings)
+    generator, draws = random.Random(2), 4000
+    counts = torch.zeros(10)
+    for _ in range(draws):
+        counts[choose(logits, params, [], generator)] += 1
+    expected = probabilities(logits, params)
+    possible = expected > 0
+    assert counts[~possible].sum() == 0
+    assert chisquare(counts[possible], draws * expected[possible]).pvalue > 0.01
+
+
+class Fixed:
+    """Stands in for random.Random."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def random(self):
+        return self.number
+
+
+def test_the_largest_and_smallest_random_numbers_give_tokens_that_are_possible():
+    logits = torch.tensor([-math.inf, 0.0, 1.0, -math.inf])
+    assert choose(logits, SamplingParams(), [], Fixed(0.0)) == 1
+    assert choose(logits, SamplingParams(), [], Fixed(math.nextafter(1, 0))) == 2
+
+
+def test_temperatures_near_zero_take_the_most_likely_token():
+    for temperature in (0, 1e-300, 1e-9):
+        params = SamplingParams(temperature=temperature)
+        assert choose(1000 * HALVES, params, [], random.Random(0)) == 0
+
+
+def test_at_temperature_zero_the_penalty_still_counts():
+    params = SamplingParams(temperature=0, repetition_penalty=2.0)
+    assert choose(torch.tensor([3.0, 2.0]), params, [0], random.Random(0)) == 1
+
+
+def test_nan_is_an_error():
+    with pytest.raises(ValueError, match="the logits have NaN"):
+        choose(torch.tensor([1.0, math.nan]), SamplingParams(), [], random.Random(0))
+
+
+def test_log_probabilities_are_the_models_own():
+    found = log_probability(HALVES, 2, top=2)
+    assert found.token == 2 and found.logprob == pytest.approx(math.log(0.125))
+    assert [token for token, _ in found.top] == [0, 1]
+    assert [value for _, value in found.top] == pytest.approx([math.log(0.5), math.log(0.25)])
+    assert log_probability(HALVES, 0, top=0).top == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("max_tokens", [0, -1, 1.5, True, "3"]),
+        ("temperature", [-0.1, math.nan, math.inf, "1", None, True]),
+        ("top_k", [-1, 1.0, None]),
+        ("top_p", [0, 1.01, math.nan]),
+        ("min_p", [-0.1, 1.1]),
+        ("repetition_penalty", [0, -1.0, math.inf]),
+        ("seed", [1.0, "a", True]),
+        ("stop", ["", [""], [1], 5, ["a", None]]),
+        ("ignore_eos", [1, None]),
+        ("logprobs", [-1, 21, True]),
+        ("prompt_logprobs", [-1, 21]),
+        ("n", [0, 1.0]),
+        ("priority", [-1]),
+    ],
+)
+def test_bad_parameters_are_named(name, wrong):
+    for value in wrong:
+        with pytest.raises(ValueError, match=f"^{name} is .*: expected "):
+            SamplingParams(**{name: value})
+
+
+def test_one_stop_string_may_stand_for_a_list():
+    assert SamplingParams(stop="a").stop == SamplingParams(stop=["a"]).stop == ("a",)
