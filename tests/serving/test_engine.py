@@ -1,6 +1,7 @@
 """The engine on the tiny model: the same tokens alone, in a batch, preempted, forked."""
 
 import math
+import random
 from collections import Counter
 
 import pytest
@@ -382,3 +383,58 @@ def test_bad_sizes_and_models_are_refused():
     model.config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     with pytest.raises(ValueError, match="RoPE is dynamic, which depends on the longest sequence"):
         new_engine(model=model)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_arrivals_aborts_and_steps(seed):
+    """Small pools, forks, stop strings, priorities: each greedy sample is as alone."""
+    rng, given = random.Random(seed), prompts(14, seed)
+    engine = new_engine(
+        rng.choice([16, 24]),
+        token_budget=rng.choice([5, 30]),
+        max_sequences=rng.choice([2, 5]),
+        swap_blocks=rng.choice([0, 12]),
+        watermark=rng.choice([0, 0.1]),
+    )
+    requests, aborted, chunks = [], set(), []
+    while given or engine.requests:
+        action = rng.random()
+        if given and action < 0.3:
+            params = SamplingParams(
+                temperature=0,
+                max_tokens=rng.randint(1, 16),
+                ignore_eos=True,
+                n=rng.choice([1, 1, 3]),
+                priority=rng.choice([0, 2]),
+                prompt_logprobs=rng.choice([None, 0]),
+                stop=rng.choice([(), "\x10"]),
+            )
+            requests.append(engine.add(given.pop(), params))
+        elif requests and action < 0.4:
+            request = rng.choice(requests)
+            aborted |= {request} if engine.abort(request) else set()
+        else:
+            chunks += engine.step()
+    check_empty(engine)
+    for request in requests:
+        expected = alone(request.prompt, request.params.max_tokens)
+        place = 1 + expected.index(16) if request.params.stop and 16 in expected else len(expected)
+        for completion in request.completions:
+            mine = [chunk for chunk in chunks if chunk.completion is completion]
+            assert [chunk.token for chunk in mine] == completion.tokens
+            assert "".join(chunk.text for chunk in mine) == completion.text
+            if request in aborted:
+                assert completion.tokens == expected[: len(completion.tokens)]
+            else:
+                assert completion.tokens == expected[:place]
+        if request.params.prompt_logprobs is not None and request not in aborted:
+            assert len(request.prompt_logprobs) == len(request.prompt)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_tokens_are_the_same():
+    given = prompts(9)
+    expected = [alone(prompt) for prompt in given]
+    for options in ({}, {"blocks": 15, "swap_blocks": 40}):
+        engine = new_engine(model=load("tiny", device="cuda").model, **options)
+        assert tokens(engine.generate(given, GREEDY)) == expected
