@@ -27,7 +27,7 @@ from course_pkg.serving.sequence import Sequence as Tokens
 from course_pkg.serving.step import Scheduled
 from course_pkg.serving.swap_space import SwapSpace
 
-Prompt = str | Sequence[int]
+Prompt = str | list[int]
 
 
 class Engine:
@@ -92,10 +92,9 @@ class Engine:
         *,
         adapter: str | Sequence[str | None] | None = None,
     ) -> list[Request]:
-        """Complete all prompts, texts or token ids, and return their requests in order.
+        """Complete all prompts, texts or lists of token ids; return their requests in order.
 
-        params, adapter: one for all, or one for each. Raises what `add` raises; then, and if a step
-        fails, none of them goes on.
+        params, adapter: one for all, or a list. If `add` or a step fails, none of them goes on.
         """
         if isinstance(prompts, str):
             raise TypeError("prompts is a string: give a list of prompts")
@@ -144,20 +143,22 @@ class Engine:
     ) -> Request:
         """Queue a request, which later steps fill.
 
-        prompt: a text, or token ids. Raises ValueError if it is empty or too long, if a token is
-        unknown, or if there is no such adapter.
+        prompt: a text, or a list of token ids. Raises ValueError if it is empty or too long, if a
+        token is unknown, or if there is no such adapter.
         """
         params = params or SamplingParams()
         if adapter is not None and adapter not in self.adapters:
             raise ValueError(f"there is no adapter {adapter!r}; there are {list(self.adapters)}")
-        ids = self.tokenizer(prompt).input_ids if isinstance(prompt, str) else list(prompt)
+        ids = list(prompt) if isinstance(prompt, list | tuple) else []
+        if isinstance(prompt, str):  # a lone surrogate is no character
+            ids = self.tokenizer(prompt.encode("utf-8", "replace").decode()).input_ids
         known = range(self.config.vocab_size)
         if not ids or not all(type(t) is int and t in known for t in ids):
             raise ValueError(
-                f"the prompt is {prompt!r:.80}: expected at least one token, and ids from 0 to "
-                f"{len(known) - 1}"
+                f"the prompt is {prompt!r:.80}: expected a text or a list of ids from 0 to "
+                f"{len(known) - 1}, at least one token"
             )
-        manager, limit = self.scheduler.blocks, self.config.max_positions
+        limit, manager = self.config.max_positions, self.scheduler.blocks
         slots = len(manager.pool.blocks) * manager.block_size  # the last token needs none
         most = params.max_tokens or max(1, min(limit, slots + 1) - len(ids))
         if len(ids) + most > limit:
@@ -184,8 +185,7 @@ class Engine:
     def abort(self, request: Request, reason: str = "abort") -> bool:
         """End all samples of a request and free its blocks; false if it is done already."""
         for completion in request.completions:
-            id = f"{request.id}.{completion.index}"
-            self.scheduler.abort(id)
+            self.scheduler.abort(id := f"{request.id}.{completion.index}")
             self._samples.pop(id, None)
             completion.finish_reason = completion.finish_reason or reason
         return self.requests.pop(request.id, None) is not None

@@ -34,9 +34,8 @@ def choose(
     total = cumulative[-1].item()
     if math.isnan(total):
         raise ValueError("the logits have NaN: the model or its adapter is damaged or overflows")
-    # The first token whose cumulative probability exceeds the number, which must be below all.
-    drawn = min(generator.random() * total, math.nextafter(total, 0))
-    return int(torch.searchsorted(cumulative, drawn, right=True))
+    # The first token whose cumulative probability exceeds the number, which is below the total.
+    return int(torch.searchsorted(cumulative, generator.random() * total, right=True))
 
 
 def probabilities(logits: Tensor, params: SamplingParams, tokens: Sequence[int] = ()) -> Tensor:

@@ -43,7 +43,9 @@ class TextStream:
         return text
 
     def _decode(self) -> str:
-        return self.tokenizer.decode(self._tokens, skip_special_tokens=True)
+        return self.tokenizer.decode(
+            self._tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
 
     def _until_stop(self, text: str) -> str:
         """Give out the new text without a stop string, or what may become one."""

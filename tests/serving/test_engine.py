@@ -1,5 +1,6 @@
 """The engine on the tiny model: the same tokens alone, in a batch, preempted, forked."""
 
+import dataclasses
 import math
 import random
 from collections import Counter
@@ -336,12 +337,14 @@ def test_the_next_step_without_work_gives_nothing():
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
-        ("", {}, "the prompt is '': expected at least one token"),
-        ([], {}, r"the prompt is \[\]: expected at least one token"),
+        ("", {}, "the prompt is '': expected a text or a list"),
+        ([], {}, r"the prompt is \[\]: expected a text or a list"),
         ([1, 259], {}, "ids from 0 to 258"),
         ([-1], {}, "ids from 0 to 258"),
         ([1.0], {}, "ids from 0 to 258"),
         ([True], {}, "ids from 0 to 258"),
+        (None, {}, "the prompt is None: expected a text or a list"),
+        ({1: 2}, {}, "expected a text or a list"),
         ([1] * 2040, {"params": SamplingParams(max_tokens=9)}, "takes 2048 together; shorten"),
         ([1] * 3000, {"params": SamplingParams(max_tokens=None)}, "takes 2048 together; shorten"),
         ([1] * 300, {}, "there are 64; shorten it, or give the engine more blocks"),
@@ -353,6 +356,29 @@ def test_bad_requests_are_refused_and_leave_nothing(prompt, options, message):
     with pytest.raises(ValueError, match=message):
         engine.add(prompt, **options)
     check_empty(engine)
+
+
+def test_a_lone_surrogate_becomes_a_question_mark():
+    assert new_engine().add("a\ud800").prompt == [97, 63]
+
+
+def test_each_layer_has_its_window():
+    windows = dataclasses.replace(DECODER.config, windows=(3, None))
+    model = Decoder(windows)
+    model.load_state_dict(DECODER.state_dict())
+    engine, given = new_engine(20, model=model, token_budget=8, max_sequences=4), prompts(5)
+    expected = [recompute(model, torch.tensor([prompt]), 12)[0].tolist() for prompt in given]
+    assert tokens(engine.generate(given, GREEDY)) == expected
+    assert expected != [alone(prompt) for prompt in given]
+
+
+def test_urgent_requests_come_first():
+    engine = new_engine(max_sequences=1)
+    late = engine.add([1], SamplingParams(max_tokens=2, priority=1))
+    soon = engine.add([2], SamplingParams(max_tokens=2))
+    while not soon.done:
+        engine.step()
+    assert not late.completions[0].tokens
 
 
 def test_generate_refuses_what_it_cannot_pair():

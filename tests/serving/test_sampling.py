@@ -108,6 +108,15 @@ def test_the_largest_and_smallest_random_numbers_give_tokens_that_are_possible()
     assert choose(logits, SamplingParams(), [], Fixed(math.nextafter(1, 0))) == 2
 
 
+@pytest.mark.parametrize("number", [0.0, math.nextafter(1, 0)])
+def test_no_rounding_leads_past_the_tokens_that_are_possible(number):
+    generator, params = torch.Generator().manual_seed(0), SamplingParams(top_k=90)
+    for _ in range(200):
+        logits = torch.randn(101, generator=generator)
+        token = choose(logits, params, [], Fixed(number))
+        assert token < 101 and probabilities(logits, params)[token] > 0
+
+
 def test_temperatures_near_zero_take_the_most_likely_token():
     for temperature in (0, 1e-300, 1e-9):
         params = SamplingParams(temperature=temperature)

@@ -47,6 +47,7 @@ def test_a_possible_beginning_of_a_stop_string_is_held_back():
 
 def test_of_several_stop_strings_the_first_in_the_text_counts():
     assert "".join(pieces("one two", ["two", "e"])) == "on"
+    assert "".join(pieces("xab", ["b", "ab"])) == "".join(pieces("xab", ["ab", "b"])) == "x"
     assert "".join(pieces("x\n\ny", ["\n\n", "\n\ny"])) == "x"
 
 
