@@ -77,7 +77,7 @@ def with_adapters(
 
 def _load(decoder: Decoder, folder: str | os.PathLike, name: str) -> None:
     config = read_config(Path(folder))
-    if type(config) is LoRAConfig and not config.modules_to_save:
+    if type(config) is LoRAConfig:
         load_adapter(_Checkpoint(decoder), folder, name)
         if all(type(layer) is LoRALinear for layer in adapter_layers(decoder).values()):
             return

@@ -67,8 +67,7 @@ class ModelRunner:
             ids += sequence.tokens[start : start + count]
             positions += range(start, start + count)
             slots += blocks.slots(sequence, start, count)
-            prompt = sequence.prompt_logprobs and start < len(sequence.prompt)
-            needed = count if prompt else int(samples)
+            needed = count if sequence.prompt_logprobs else int(samples)
             rows.append(slice(len(wanted), len(wanted) + needed))
             wanted += range(first + count - needed, first + count)
         ids, positions, slots, wanted = (

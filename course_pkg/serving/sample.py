@@ -51,7 +51,7 @@ class Sample:
         reason = self.sequence.finish_reason
         if reason != "stop":  # the text has no end token
             text = self.text.add(token)
-        if reason and not self.text.stopped:
+        if reason:
             text += self.text.finish()
         completion.text += text
         completion.finish_reason = "stop" if self.text.stopped else reason

@@ -182,9 +182,10 @@ def test_log_probabilities_of_new_tokens_and_of_the_prompt():
                 assert [t for t, _ in each.top] == top.indices.tolist()
 
 
-def with_text(text, **settings):
+def with_text(text, eos=TOKENIZER.eos_token_id, **settings):
     """An engine whose model says `text` after "?", one byte at a time: for stop strings."""
     engine = new_engine()
+    engine.eos = frozenset([eos])
     said = text.encode()
 
     def run(step, blocks):
@@ -205,6 +206,8 @@ def with_text(text, **settings):
     ("settings", "text", "reason", "count"),
     [
         ({}, "né, end. Go", "stop", 13),  # 12 bytes and the end token
+        ({"eos": ord("G")}, "né, end. ", "stop", 11),  # also an end token that is a character
+        ({"eos": ord("G"), "ignore_eos": True, "max_tokens": 12}, "né, end. Go", "length", 12),
         ({"max_tokens": 2}, "n\ufffd", "length", 2),
         ({"stop": ["end"]}, "né, ", "stop", 8),
         ({"stop": ["endless"]}, "né, end. Go", "stop", 13),

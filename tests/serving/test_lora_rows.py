@@ -60,6 +60,14 @@ def test_each_row_has_its_own_adapter(folders):
     assert [request.adapter for request in found] == names
 
 
+def test_a_step_has_one_slice_of_rows_per_adapter(folders):
+    engine = Engine(*load("tiny"), blocks=60, adapters=folders)
+    for prompt, name in (([1, 2], "one"), ([3], None), ([4, 5, 6], "one"), ([7], "all")):
+        engine.add(prompt, GREEDY, adapter=name)
+    engine.step()
+    assert engine.runner.groups == [("", slice(0, 1)), ("all", slice(1, 2)), ("one", slice(2, 7))]
+
+
 def test_an_adapter_hits_only_its_own_blocks(folders):
     engine = Engine(*load("tiny"), blocks=60, block_size=4, adapters=folders)
     prompt = list(range(10))
@@ -104,7 +112,11 @@ def test_what_is_not_lora_on_linear_layers_is_refused(tmp_path):
     inject(dora, DoRAConfig(rank=2))
     embedding = load("tiny").model
     inject(embedding, LoRAConfig(rank=2, target_modules=["embed_tokens"]))
-    for model, kind in ((dora, "DoRAConfig"), (embedding, "LoRAConfig")):
+    whole = LoRAConfig(rank=2, target_modules=["q_proj"], modules_to_save=["norm"])
+    saved = load("tiny").model
+    inject(saved, whole)
+    refused = (dora, "DoRAConfig"), (embedding, "LoRAConfig"), (saved, "LoRAConfig")
+    for model, kind in refused:
         with pytest.raises(ValueError, match=f"adapter 'x' is a {kind} .*: the engine takes LoRA"):
             Engine(*load("tiny"), blocks=4, adapters={"x": model})
     plain = load("tiny").model
