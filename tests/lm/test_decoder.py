@@ -152,6 +152,11 @@ def test_last_only_gives_the_last_logits(model):
     assert torch.allclose(logits, model(IDS)[:, -1:], atol=1e-6)
 
 
+def test_rows_gives_the_logits_of_these_tokens(model):
+    rows = torch.tensor([2, 0])
+    assert torch.allclose(model(IDS, rows=rows), model(IDS)[:, rows], atol=1e-6)
+
+
 def test_positions_may_be_shared_or_differ_between_rows(model):
     order = torch.arange(4)
     shared = model(IDS, order)

@@ -319,6 +319,19 @@ def test_a_shared_prefix_is_hit_and_changes_nothing():
     assert tokens([second]) == [alone([*head, 60, 61])]
 
 
+def test_samples_that_wait_do_not_count_as_hits():
+    params = SamplingParams(n=3, seed=0, max_tokens=5, ignore_eos=True)
+    [request] = new_engine(max_sequences=1).generate([list(range(9))], params)
+    assert request.hit_tokens == 0
+
+
+def test_a_preempted_prompt_gets_its_log_probabilities_once():
+    engine, given = new_engine(15, token_budget=64, prefix_cache=False), prompts(9)
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, prompt_logprobs=0)
+    for prompt, request in zip(given, engine.generate(given, params), strict=True):
+        assert [each.token for each in request.prompt_logprobs[1:]] == prompt[1:]
+
+
 def test_max_tokens_none_means_all_that_fit():
     [request] = new_engine(4).generate([[1] * 5], SamplingParams(max_tokens=None, ignore_eos=True))
     assert len(request.completions[0].tokens) == 4 * 4 + 1 - 5
