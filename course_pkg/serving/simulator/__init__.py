@@ -1,0 +1,1 @@
+"""A discrete-event simulator of an LLM server: iteration times, workloads, policies, statistics."""

@@ -1,0 +1,164 @@
+"""The simulation: iteration after iteration, what a policy runs and when its tokens appear.
+
+A server runs iterations one after another. Before each, the policy chooses which requests take part
+and with how many tokens; the cost model says how long that takes; then every request that has read
+its whole prompt has one more token. Requests that arrive meanwhile are seen at the end. Nothing is
+random here: randomness is in the requests.
+
+Not here: several servers, prefix caches, requests that are canceled. Chapter: scheduling.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from course_pkg.serving.simulator.cost import CostModel
+from course_pkg.serving.simulator.jobs import Chunk, Job, Policy, Preemptive
+from course_pkg.serving.simulator.memory import KVMemory
+from course_pkg.serving.simulator.workload import Request
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration: its time in seconds, and (request, tokens) of every member."""
+
+    start: float
+    end: float
+    batch: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What happened to each request, in the order given: arrays of shape (requests,), in seconds.
+
+    first_token, last_token: when they were computed. finished: when the request left the server.
+    alone: how long it takes with the server for itself. busy, stalled: the server's seconds in
+    iterations, and waiting for KV memory before one. iterations: their number. swapped: tokens
+    moved between the memories. trace: every iteration, if it was asked for.
+    """
+
+    arrival: np.ndarray
+    prompt: np.ndarray
+    output: np.ndarray
+    first_token: np.ndarray
+    last_token: np.ndarray
+    finished: np.ndarray
+    alone: np.ndarray
+    busy: float
+    stalled: float
+    iterations: int
+    swapped: int
+    trace: tuple[Iteration, ...] = field(repr=False, default=())
+
+
+def simulate(
+    requests: Sequence[Request],
+    policy: Policy,
+    cost: CostModel,
+    *,
+    memory: KVMemory | None = None,
+    trace: bool = False,
+) -> Simulation:
+    """Serve all requests, in any order of arrival, until the last one has finished.
+
+    memory: limits keys and values; None means that there is room for all. Takes about 1 µs per
+    request and iteration. Raises ValueError without requests, for a request that the memory cannot
+    hold, or for memory with a policy that doesn't preempt. Chapter: scheduling.
+
+    >>> from course_pkg.serving.simulator.policies import ContinuousBatching
+    >>> two = [Request(0.0, prompt=4, output=3), Request(0.5, prompt=4, output=1)]
+    >>> result = simulate(two, ContinuousBatching(max_batch=8), CostModel(base=1.0))
+    >>> result.first_token.tolist(), result.finished.tolist()
+    ([1.0, 2.0], [3.0, 2.0])
+    """
+    policy, memory = copy.deepcopy(policy), copy.deepcopy(memory)
+    jobs = [Job(i, r.arrival, r.prompt, r.output) for i, r in enumerate(requests)]
+    _check(jobs, policy, memory)
+    coming = sorted(jobs, key=lambda job: job.arrival)[::-1]  # the next one is the last
+    now, busy, stalled, iterations, left, recorded = 0.0, 0.0, 0.0, 0, len(jobs), []
+    while left:
+        while coming and coming[-1].arrival <= now:
+            policy.add(coming.pop())
+        batch, start = policy.next_batch(now), now
+        if not batch:
+            now = max(now, min(coming[-1].arrival if coming else math.inf, policy.wake()))
+            if now == math.inf:
+                raise RuntimeError(f"{type(policy).__name__} runs nothing, but {left} jobs wait")
+            continue
+        if memory:
+            batch, start = memory.admit(batch, policy, now)
+            stalled += start - now
+        seconds = _seconds(batch, cost)
+        now = start + seconds
+        busy, iterations = busy + seconds, iterations + 1
+        if memory:
+            memory.overlap(policy, start, now)
+        for job, tokens, _ in batch:
+            if job.read < job.prompt:
+                job.read = min(job.read + tokens, job.prompt)
+                if job.read < job.prompt:
+                    continue
+                job.first_token = now
+            if job.produced < job.output:  # rows that are only padding go on
+                job.produced += 1
+                job.last_token = now
+        if trace:
+            members = tuple((job.index, tokens) for job, tokens, _ in batch)
+            recorded.append(Iteration(start, now, members))
+        while coming and coming[-1].arrival <= now:
+            policy.add(coming.pop())
+        for job in policy.ran(batch, seconds, now):
+            job.finished, left = now, left - 1
+            if memory:
+                memory.release(job)
+    names = ("arrival", "prompt", "output", "first_token", "last_token", "finished")
+    columns = {name: np.array([getattr(job, name) for job in jobs]) for name in names}
+    return Simulation(
+        **columns,
+        alone=cost.alone(columns["prompt"], columns["output"]),
+        busy=busy,
+        stalled=stalled,
+        iterations=iterations,
+        swapped=memory.moved if memory else 0,
+        trace=tuple(recorded),
+    )
+
+
+def _seconds(batch: list[Chunk], cost: CostModel) -> float:
+    """As `CostModel.seconds`, without a `Work` in between."""
+    prompt = pairs = sequences = context = 0
+    for job, tokens, before in batch:
+        if job.produced:
+            sequences += 1
+            context += before + 1
+        else:
+            prompt += tokens
+            pairs += tokens * before + tokens * (tokens + 1) // 2
+    return (
+        cost.base
+        + cost.prompt * prompt
+        + cost.pairs * pairs
+        + cost.sequences * sequences
+        + cost.context * context
+    )
+
+
+def _check(jobs: list[Job], policy: Policy, memory: KVMemory | None) -> None:
+    if not jobs:
+        raise ValueError("there are no requests: give at least one")
+    if memory is None:
+        return
+    if not isinstance(policy, Preemptive):
+        raise ValueError(
+            f"{type(policy).__name__} doesn't preempt, so memory cannot be limited: leave out "
+            "`memory`, or take ContinuousBatching, MLFQ or SkipJoinMLFQ"
+        )
+    for job in jobs:
+        if job.prompt + job.output > memory.capacity:
+            raise ValueError(
+                f"request {job.index} needs {job.prompt + job.output} tokens of KV memory, and "
+                f"the capacity is {memory.capacity}: enlarge it, or shorten the request"
+            )

@@ -1,0 +1,181 @@
+"""Policies without feedback: one by one, static and continuous batching, shortest first.
+
+`RunToCompletion`, `StaticBatching` and `ContinuousBatching` serve in order of arrival.
+`ShortestPromptFirst` uses what a server knows, the prompt's length. `SRPT` also uses what nobody
+knows, the answer's length: an oracle to compare with.
+
+Sources: Orca (Yu et al. 2022) for iteration-level (continuous) batching; Sarathi-Serve (Agrawal et
+al. 2024) for chunked prefill; Schrage 1968 for SRPT. Chapter: continuous-batching.
+"""
+
+import heapq
+from collections import deque
+
+from course_pkg.serving.simulator.cost import CostModel
+from course_pkg.serving.simulator.jobs import Chunk, Job, Policy, Preemptive
+
+
+class StaticBatching(Policy):
+    """Batches that stay together until the longest answer is complete, in order of arrival.
+
+    size: the most requests in a batch. max_wait: an idle server starts when a batch is full or the
+    first request has waited for so many seconds; 0 starts with whatever is there; more than 0 is
+    also called dynamic batching. Prompts are padded to the longest, and a row whose answer is
+    complete goes on as padding. All answers are returned at the end. Raises ValueError if size is
+    below 1 or max_wait negative or infinite.
+    """
+
+    def __init__(self, size: int, max_wait: float = 0.0):
+        _at_least_one(size=size)
+        if not 0 <= max_wait < float("inf"):
+            raise ValueError(f"max_wait is {max_wait}: give finite seconds, at least 0")
+        self.size, self.max_wait = size, max_wait
+        self.queue: deque[Job] = deque()
+        self.group: list[Job] = []
+        self.steps = 0  # iterations of the group so far
+
+    def add(self, job: Job) -> None:
+        """To the end of the queue."""
+        self.queue.append(job)
+
+    def wake(self) -> float:
+        """When the first in the queue has waited long enough."""
+        return self.queue[0].arrival + self.max_wait if self.queue else float("inf")
+
+    def next_batch(self, now: float) -> list[Chunk]:
+        """The group, or a new one."""
+        if not self.group:
+            if len(self.queue) < self.size and now < self.wake():
+                return []
+            self.group = [self.queue.popleft() for _ in range(min(self.size, len(self.queue)))]
+            self.steps = 0
+        width = max(job.prompt for job in self.group)
+        if self.steps == 0:
+            return [(job, width, 0) for job in self.group]
+        return [(job, 1, width + self.steps - 1) for job in self.group]
+
+    def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
+        """All of the group, when the last is done."""
+        self.steps += 1
+        if not all(job.done for job in self.group):
+            return []
+        leaving, self.group = self.group, []
+        return leaving
+
+
+class ContinuousBatching(Preemptive):
+    """A request joins at the next iteration if a place is free, and leaves at its last token.
+
+    max_batch: the most requests at a time. token_budget: the most tokens of an iteration; then
+    sequences that decode come first, and prompts are read in chunks. None reads a prompt at once.
+    Raises ValueError if max_batch is below 1, or the budget below max_batch.
+    """
+
+    def __init__(self, max_batch: int, token_budget: int | None = None):
+        _at_least_one(max_batch=max_batch)
+        if token_budget is not None and token_budget < max_batch:
+            raise ValueError(
+                f"token_budget is {token_budget}, and max_batch {max_batch}: give at least one "
+                "token per request"
+            )
+        self.max_batch, self.token_budget = max_batch, token_budget
+        self.queue: deque[Job] = deque()
+        self.running: list[Job] = []
+
+    def add(self, job: Job) -> None:
+        """To the end of the queue."""
+        self.queue.append(job)
+
+    def next_batch(self, now: float) -> list[Chunk]:
+        """All that run, and the first of the queue where there is room."""
+        while self.queue and len(self.running) < self.max_batch:
+            self.running.append(self._pop())
+        if self.token_budget is None:
+            return [job.chunk() for job in self.running]
+        decoding = [job.chunk() for job in self.running if job.produced]
+        room = self.token_budget - len(decoding)
+        chunks = []
+        for job in self.running:
+            if not job.produced and room:
+                tokens = min(job.prompt - job.read, room)
+                chunks.append((job, tokens, job.read))
+                room -= tokens
+        return decoding + chunks
+
+    def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
+        """Those that are done."""
+        leaving = super().ran(batch, seconds, now)
+        if leaving:
+            self.running = [job for job in self.running if not job.done]
+        return leaving
+
+    def put_back(self, jobs: list[Job]) -> None:
+        """They keep their places."""
+
+    def waiting(self, now: float) -> list[Job]:
+        """Those that run, by age."""
+        return self.running
+
+    def _pop(self) -> Job:
+        return self.queue.popleft()
+
+
+class RunToCompletion(ContinuousBatching):
+    """One request at a time, in order of arrival: a plain queue."""
+
+    def __init__(self):
+        super().__init__(max_batch=1)
+
+
+class ShortestPromptFirst(ContinuousBatching):
+    """Continuous batching in which the shortest prompt joins first; nothing is interrupted."""
+
+    def __init__(self, max_batch: int):
+        super().__init__(max_batch)
+        self.queue: list[tuple[int, int, Job]] = []
+
+    def add(self, job: Job) -> None:
+        """By its prompt, then by age."""
+        heapq.heappush(self.queue, (job.prompt, job.index, job))
+
+    def _pop(self) -> Job:
+        return heapq.heappop(self.queue)[-1]
+
+
+class SRPT(Policy):
+    """Shortest remaining processing time: an oracle that knows how long each answer will be.
+
+    At every iteration it runs the jobs with the least time left, as if each were alone. With
+    max_batch 1 and free preemption at any moment, no policy has a lower mean completion time.
+    """
+
+    def __init__(self, max_batch: int, cost: CostModel):
+        _at_least_one(max_batch=max_batch)
+        self.max_batch, self.cost = max_batch, cost
+        self.heap: list[tuple[float, int, Job]] = []
+
+    def add(self, job: Job) -> None:
+        """By the time left."""
+        heapq.heappush(self.heap, (self._left(job), job.index, job))
+
+    def next_batch(self, now: float) -> list[Chunk]:
+        """The jobs with the least time left."""
+        number = min(self.max_batch, len(self.heap))
+        return [heapq.heappop(self.heap)[-1].chunk() for _ in range(number)]
+
+    def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
+        """Those that are done; the others wait with less time left."""
+        for job, _, _ in batch:
+            if not job.done:
+                self.add(job)
+        return super().ran(batch, seconds, now)
+
+    def _left(self, job: Job) -> float:
+        whole = self.cost.alone(job.prompt, job.output)
+        return whole - (self.cost.alone(job.prompt, job.produced) if job.produced else 0.0)
+
+
+def _at_least_one(**values: int) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} is {value!r}: give an integer of at least 1")

@@ -1,0 +1,177 @@
+"""What users feel and what operators pay: latencies, tails, goodput, fairness, and intervals.
+
+One simulation is one draw from a random workload. So draw several (seeds), compute the figure of
+each, and give an interval; compare policies on the same seeds, by their differences.
+
+Sources: vLLM (Kwon et al. 2023) for normalized latency; DistServe (Zhong et al. 2024) for goodput;
+Jain, Chiu and Hawe 1984 for fairness. Chapter: scheduling.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from course_pkg.serving.simulator.loop import Simulation
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean and percentiles, in seconds; of an empty sample, NaN."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Spread":
+        """Of a sample, leaving out NaN; percentiles are interpolated.
+
+        >>> Spread.of(np.arange(101.0))
+        Spread(mean=50.0, p50=50.0, p95=95.0, p99=99.0)
+        """
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return cls(math.nan, math.nan, math.nan, math.nan)
+        return cls(float(values.mean()), *np.percentile(values, [50, 95, 99]).tolist())
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A simulation in figures.
+
+    completion: from arrival until the request leaves. normalized: that, per token of the answer.
+    first_token: from arrival to the first token. per_token: between tokens, from the first to the
+    last, of answers with at least two. throughput: tokens of answers per second, from the first
+    arrival until the last request leaves; requests: the same, of requests. fairness: Jain's index
+    of time alone / completion time. busy: the share of that time in which iterations run.
+    """
+
+    completion: Spread
+    normalized: Spread
+    first_token: Spread
+    per_token: Spread
+    throughput: float
+    requests: float
+    fairness: float
+    busy: float
+
+
+def summarize(result: Simulation) -> Summary:
+    """All figures of a simulation, from its first request to its last.
+
+    >>> from course_pkg.serving.simulator.cost import CostModel
+    >>> from course_pkg.serving.simulator.loop import simulate
+    >>> from course_pkg.serving.simulator.policies import RunToCompletion
+    >>> from course_pkg.serving.simulator.workload import requests
+    >>> result = simulate(requests([0, 0], [5, 5], [4, 1]), RunToCompletion(), CostModel(base=1.0))
+    >>> summary = summarize(result)
+    >>> summary.completion.mean, summary.normalized.mean, summary.throughput  # 4 and 5 seconds
+    (4.5, 3.0, 1.0)
+    """
+    completion = result.finished - result.arrival
+    span = _span(result)
+    return Summary(
+        completion=Spread.of(completion),
+        normalized=Spread.of(completion / result.output),
+        first_token=Spread.of(result.first_token - result.arrival),
+        per_token=Spread.of(per_token(result)),
+        throughput=float(result.output.sum() / span),
+        requests=len(completion) / span,
+        fairness=jain(result.alone / completion),
+        busy=result.busy / span,
+    )
+
+
+def per_token(result: Simulation) -> np.ndarray:
+    """Mean seconds between a request's tokens, (requests,); NaN for answers of one token."""
+    steps = np.where(result.output > 1, result.output - 1, np.nan)
+    return (result.last_token - result.first_token) / steps
+
+
+def goodput(
+    result: Simulation,
+    *,
+    completion: float = math.inf,
+    normalized: float = math.inf,
+    first_token: float = math.inf,
+    between_tokens: float = math.inf,
+) -> float:
+    """Requests per second that meet every target given, in seconds; see `Summary`.
+
+    Raises ValueError without a target. A server's capacity is the highest rate of arrivals at which
+    a share of requests, such as 0.9, meets the targets.
+    """
+    if min(completion, normalized, first_token, between_tokens) == math.inf:
+        raise ValueError("there is no target: give at least one, in seconds")
+    took = result.finished - result.arrival
+    met = (took <= completion) & (took / result.output <= normalized)
+    met &= result.first_token - result.arrival <= first_token
+    met &= ~(per_token(result) > between_tokens)  # an answer of one token has no gap to be late
+    return float(met.sum() / _span(result))
+
+
+def jain(values: np.ndarray) -> float:
+    """Jain's index (Σx)² / (n Σx²) of non-negative values: 1 if all are equal, 1/n if one has all.
+
+    Raises ValueError if there are no values, one is negative, or all are 0.
+
+    >>> jain(np.array([1.0, 1.0, 0.0, 0.0]))
+    0.5
+    """
+    values = np.asarray(values, float)
+    if not len(values) or np.any(values < 0) or not np.any(values > 0):
+        raise ValueError(f"got {values}: give values of at least 0, one of them positive")
+    return float(values.sum() ** 2 / (len(values) * np.square(values).sum()))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the bounds of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap(
+    values: Sequence[float], *, level: float = 0.95, samples: int = 2000, seed: int = 0
+) -> Interval:
+    """The mean of independent values, such as one per seed, with a percentile bootstrap interval.
+
+    To compare policies, give the differences by seed. With few values the interval is too short:
+    with 10 it covers about 90% instead of 95%. Raises ValueError for fewer than 5 values.
+
+    >>> interval = bootstrap([3.0, 5.0, 4.0, 6.0, 2.0])
+    >>> interval.mean, 2 < interval.low < 4 < interval.high < 6
+    (4.0, True)
+    """
+    values = np.asarray(values, float)
+    if len(values) < 5:
+        raise ValueError(f"got {len(values)} values: give at least 5, better 20")
+    picks = np.random.default_rng(seed).integers(len(values), size=(samples, len(values)))
+    tail = (1 - level) / 2
+    low, high = np.quantile(values[picks].mean(axis=1), [tail, 1 - tail]).tolist()
+    return Interval(float(values.mean()), low, high)
+
+
+def batch_means(series: Sequence[float], batches: int = 20) -> np.ndarray:
+    """Means of consecutive parts of one long run, (batches,): nearly independent, for `bootstrap`.
+
+    Successive requests share a queue, so their times are correlated, and an interval that ignores
+    this is too short. Leave out the start of the run, when the server is still empty. Values beyond
+    the last whole part are left out. Raises ValueError if a part would be empty.
+
+    >>> batch_means([1, 3, 5, 7, 9], batches=2).tolist()
+    [2.0, 6.0]
+    """
+    size = len(series) // batches
+    if size < 1:
+        raise ValueError(f"{len(series)} values don't make {batches} batches: give more values")
+    return np.asarray(series[: size * batches], float).reshape(batches, size).mean(axis=1)
+
+
+def _span(result: Simulation) -> float:
+    return float(result.finished.max() - result.arrival.min())
