@@ -115,10 +115,10 @@ def profile(points: Sequence[tuple[Work, float]]) -> Fit:
     points: work and its seconds, at least 5. The sum of squared relative errors is least, so that
     short iterations count as much as long ones. Of the 31 sets of rates that may be positive, the
     best is taken whose least-squares solution has no negative rate; this is exact. Raises
-    ValueError for too few points, or times that are not positive.
+    ValueError for points that are too few or too similar, or times that are not positive.
 
     >>> truth = CostModel(base=0.05, prompt=0.01, sequences=0.002, context=1e-5)
-    >>> works = [Work.of([p], [c] * n) for p in (1, 9) for c in (8, 64) for n in (1, 5)]
+    >>> works = [Work.of([p], [c] * n) for p in (1, 9, 40) for c in (8, 64) for n in (1, 5)]
     >>> fit = profile([(work, truth.seconds(work)) for work in works])
     >>> round(fit.model.prompt, 6), fit.error < 1e-6
     (0.01, True)
@@ -131,8 +131,12 @@ def profile(points: Sequence[tuple[Work, float]]) -> Fit:
     if not np.all((seconds > 0) & np.isfinite(seconds)):
         raise ValueError(f"times of iterations must be positive and finite, got {min(seconds)}")
     weighted = counts / seconds[:, None]  # times the rates, these shall all be 1
-    scale = np.abs(weighted).max(axis=0)
-    scale[scale == 0] = 1.0
+    scale = weighted.max(axis=0)
+    if not scale.all() or np.linalg.matrix_rank(weighted / scale) < rates:
+        raise ValueError(
+            f"these {len(points)} points cannot tell the {rates} rates apart: vary prompts, "
+            "sequences and contexts independently of each other"
+        )
     best, least = np.zeros(rates), math.inf
     for size in range(1, rates + 1):
         for kept in map(list, combinations(range(rates), size)):
@@ -155,12 +159,13 @@ def recorded() -> Fit:
     return profile(recorded_points())
 
 
-def recorded_points() -> list[tuple[Work, float]]:
+@cache
+def recorded_points() -> tuple[tuple[Work, float], ...]:
     """The measured iterations of the record `iteration_times`, with their seconds."""
-    return [
+    return tuple(
         (
             Work.of(row["prompts"], [row["context"]] * row["sequences"]),
             row["iteration_seconds"],
         )
         for row in load_experiment("iteration_times").rows
-    ]
+    )

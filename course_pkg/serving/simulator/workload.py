@@ -66,8 +66,8 @@ def gamma(rate: float, number: int, variation: float, generator: Generator) -> n
 
     >>> times = gamma(2.0, 4000, 0.1, np.random.default_rng(0))
     >>> gaps = np.diff(times)
-    >>> print(f"{gaps.mean():.2f} {gaps.std():.3f}")
-    0.50 0.050
+    >>> print(f"{gaps.mean():.2f} {gaps.std():.2f}")
+    0.50 0.05
     """
     _positive(rate=rate, variation=variation)
     shape = 1 / variation**2

@@ -1,0 +1,94 @@
+"""The cost model: what it counts, how it is fitted, and the recorded profile."""
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+
+from course_pkg.serving.simulator.cost import CostModel, Work, profile, recorded, recorded_points
+
+MODEL = CostModel(base=0.05, prompt=3e-3, pairs=1e-6, sequences=4e-3, context=7e-6)
+WORKS = [Work.of([p], [c] * n) for p in (1, 9, 40) for c, n in ((5, 1), (5, 7), (90, 1), (90, 7))]
+
+
+def test_work_counts_what_attention_sees():
+    work = Work.of(prompts=[2, 3], contexts=[10, 20, 30])
+    # pairs: 1 + 2 and 1 + 2 + 3
+    assert work == Work(prompt=5, pairs=9, sequences=3, context=60)
+
+
+def test_an_iteration_is_the_sum_of_its_parts():
+    model = CostModel(base=1, prompt=10, pairs=100, sequences=1000, context=10000)
+    assert model.seconds(Work.of([2], [3])) == 1 + 20 + 300 + 1000 + 30000
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(1, 1), (7, 1), (1, 6), (33, 20)])
+def test_a_request_alone_takes_its_iterations(prompt, output):
+    steps = [Work.of(contexts=[prompt + k]) for k in range(1, output)]
+    iterations = [MODEL.first_iteration(prompt), *map(MODEL.seconds, steps)]
+    assert MODEL.alone(prompt, output) == pytest.approx(sum(iterations))
+
+
+def test_a_fit_finds_the_rates_that_made_the_times():
+    fit = profile([(work, MODEL.seconds(work)) for work in WORKS])
+    for name in ("base", "prompt", "pairs", "sequences", "context"):
+        assert getattr(fit.model, name) == pytest.approx(getattr(MODEL, name), rel=1e-6)
+    assert fit.worst < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_rate_is_negative_and_the_fit_is_scipys(seed):
+    """With large noise, plain least squares would give negative rates."""
+    noise = np.random.default_rng(seed).uniform(0.3, 3, len(WORKS))
+    points = [(work, MODEL.seconds(work) * f) for work, f in zip(WORKS, noise, strict=True)]
+    fit = profile(points)
+    model = fit.model
+    rates = np.array([model.base, model.prompt, model.pairs, model.sequences, model.context])
+    counts = [(1, w.prompt, w.pairs, w.sequences, w.context) for w, _ in points]
+    weighted = np.array(counts) / np.array([s for _, s in points])[:, None]
+    scale = weighted.max(axis=0)
+    expected, _ = nnls(weighted / scale, np.ones(len(points)))
+    np.testing.assert_allclose(rates * scale, expected, atol=1e-9)
+    errors = np.abs(weighted / scale @ expected - 1)  # |predicted / measured − 1|
+    assert (fit.error, fit.worst) == pytest.approx((errors.mean(), errors.max()))
+
+
+def test_bad_points_and_rates_are_refused():
+    with pytest.raises(ValueError, match=r"got 4 points: measure at least 5"):
+        profile([(Work(), 1.0)] * 4)
+    with pytest.raises(ValueError, match=r"positive and finite, got 0\.0"):
+        profile([(work, 1.0) for work in WORKS] + [(Work(), 0.0)])
+    with pytest.raises(ValueError, match="cannot tell the 5 rates apart: vary prompts, sequences"):
+        profile([(Work.of(contexts=[c] * n), 1.0) for c in (1, 2, 3) for n in (1, 2)])
+    for rates in ({"base": -1.0}, {"base": float("inf")}, {}):
+        with pytest.raises(ValueError, match="finite and at least 0, and one of them is positive"):
+            CostModel(**rates)
+
+
+# ---------------------------------------------------------------- the record
+
+
+def test_the_linear_model_fits_smollm2():
+    fit = recorded()
+    assert fit.error < 0.1 and fit.worst < 0.3
+    assert len(recorded_points()) == 28
+    assert fit.model.base > 5 * fit.model.sequences  # a batch shares the reading of the weights
+
+
+def measured(**counts) -> float:
+    return next(
+        seconds
+        for work, seconds in recorded_points()
+        if all(getattr(work, name) == count for name, count in counts.items())
+    )
+
+
+def test_a_token_of_a_long_context_takes_longer_in_a_batch():
+    """Decoding is not independent of the length: 16 sequences that see 32 keys each, and 512."""
+    short = measured(prompt=0, sequences=16, context=16 * 32)
+    assert measured(prompt=0, sequences=16, context=16 * 512) > 1.2 * short
+
+
+def test_an_iteration_depends_on_the_batch_and_not_only_on_a_request():
+    assert measured(prompt=0, sequences=32, context=32 * 32) > 3 * measured(
+        prompt=0, sequences=1, context=32
+    )

@@ -1,0 +1,148 @@
+"""KV memory by hand, and what must hold for any workload."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.serving.simulator.cost import CostModel
+from course_pkg.serving.simulator.loop import simulate
+from course_pkg.serving.simulator.memory import KVMemory
+from course_pkg.serving.simulator.mlfq import MLFQ, SkipJoinMLFQ
+from course_pkg.serving.simulator.policies import ContinuousBatching
+from course_pkg.serving.simulator.workload import Request
+
+SECOND = CostModel(base=1.0)
+FOUR = [Request(0.0, 4, 2), Request(0.0, 4, 2), Request(1.5, 4, 1)]  # 4 to 6 tokens each
+
+
+def test_reactive_swapping_makes_the_gpu_wait():
+    """Room for 7 tokens, 8 of which move per second: A's 4 go out and come back, 0.5 s each."""
+    two = [Request(0.0, 4, 2), Request(0.0, 4, 1)]
+    result = simulate(two, MLFQ(1, 1.0), SECOND, memory=KVMemory(7, 8.0), trace=True)
+    assert [(it.start, it.end) for it in result.trace] == [(0, 1), (1.5, 2.5), (3, 4)]
+    assert (result.stalled, result.swapped, result.busy) == (1.0, 8, 3.0)
+
+
+def test_with_proactive_swapping_a_new_job_finds_room():
+    reactive = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=KVMemory(11, 8.0))
+    # At 2, A and B hold 8 of 11 tokens: B goes out until 2.5, when C runs. A runs at 3.5, needs
+    # one more token, and there is room. B comes back from 4.5 to 5.
+    assert reactive.finished.tolist() == [4.5, 6.0, 3.5]
+    memory = KVMemory(11, 8.0, proactive=True, reserve=4)
+    proactive = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=memory)
+    # While B runs, 3 tokens are free, one less than the reserve: A goes out, so C runs at 2. While
+    # C runs, B goes out. At 3, A comes back in 0.5 s, and B from 4.5 to 5.
+    assert proactive.finished.tolist() == [4.5, 6.0, 3.0]
+
+
+def test_with_proactive_swapping_a_job_comes_back_in_time():
+    """Room for 12: C's 4 tokens fill it; the reserve of 3 sends B out while C runs.
+
+    While A runs, B comes back: A needs 5, B 4, and 3 stay free. So nothing waits at all.
+    """
+    memory = KVMemory(12, 8.0, proactive=True, reserve=3)
+    result = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=memory)
+    assert result.finished.tolist() == [4, 5, 3]
+    assert (result.stalled, result.swapped) == (0.0, 8)
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "finished", "stalled", "swapped"),
+    [
+        (2.0, [4, 7, 3], 2.0, 8),  # B goes out from 2 to 4, and then comes back until 6
+        (1.6, [4, 5, 3], 0.0, 4),  # it would be out at 4.5: at 4 it is still there, and stays
+    ],
+)
+def test_a_slow_link_is_too_late_or_not_needed(bandwidth, finished, stalled, swapped):
+    memory = KVMemory(12, bandwidth, proactive=True, reserve=3)
+    result = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=memory)
+    assert result.finished.tolist() == finished
+    assert (result.stalled, result.swapped) == (stalled, swapped)
+
+
+def test_the_last_of_a_batch_is_put_aside_if_it_outgrows_the_memory():
+    """First come, first served, in 10 tokens: A and B need 4 + 4, 5 + 5, and then 6 + 6."""
+    two = [Request(0.0, 4, 4), Request(0.0, 4, 4)]
+    result = simulate(two, ContinuousBatching(2), SECOND, memory=KVMemory(10, 10.0), trace=True)
+    assert [len(it.batch) for it in result.trace] == [2, 2, 1, 1, 1, 1]
+    # B's 5 tokens go out in 0.5 s before the third iteration, and come back after the fourth
+    assert [it.start for it in result.trace] == [0, 1, 2.5, 3.5, 5.0, 6.0]
+    assert result.finished.tolist() == [4.5, 7.0]
+
+
+def test_nobody_overtakes_a_request_that_lacks_memory():
+    """B does not fit beside A; C would, but came later."""
+    three = [Request(0.0, 6, 3), Request(0.0, 5, 1), Request(0.0, 1, 1)]
+    result = simulate(three, ContinuousBatching(3), SECOND, memory=KVMemory(10, 1.0))
+    assert result.finished.tolist() == [3, 4, 4]
+    assert result.swapped == 0
+
+
+class Checked(KVMemory):
+    """It checks itself at each iteration."""
+
+    def admit(self, batch, policy, now):
+        batch, start = super().admit(batch, policy, now)
+        assert batch and start >= now
+        self.check()
+        for job, tokens, before in batch:
+            assert self.gpu[job] == before + tokens
+            assert job not in self.leaving and job not in self.coming
+        return batch, start
+
+    def overlap(self, policy, start, end):
+        super().overlap(policy, start, end)
+        self.check()
+        assert not self.running & (self.leaving.keys() | self.host.keys())
+
+    def check(self):
+        assert 0 <= self.free <= self.capacity
+        assert not self.gpu.keys() & self.host.keys()
+        assert self.leaving.keys() | self.coming.keys() <= self.gpu.keys()
+
+
+REQUESTS = st.lists(
+    st.builds(Request, st.integers(0, 12).map(float), st.integers(1, 9), st.integers(1, 9)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(REQUESTS, st.integers(1, 3), st.sampled_from([0.5, 7.0, 1e6]), st.booleans())
+def test_memory_holds_what_it_can_and_every_request_finishes(served, size, bandwidth, proactive):
+    for policy in (
+        ContinuousBatching(size),
+        ContinuousBatching(size, token_budget=size + 2),
+        MLFQ(size, 1.0, starvation=6.0),
+        SkipJoinMLFQ(size, 1.0, cost=CostModel(base=0.5, prompt=0.5)),
+    ):
+        memory = Checked(20, bandwidth, proactive=proactive, reserve=5 if proactive else 0)
+        result = simulate(served, policy, SECOND, memory=memory)
+        assert np.all(result.finished >= result.arrival + result.output)
+        assert result.finished.max() >= (result.busy + result.stalled) * (1 - 1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(REQUESTS, st.booleans())
+def test_enough_memory_changes_nothing(served, proactive):
+    enough = KVMemory(sum(r.prompt + r.output for r in served), 1.0, proactive=proactive)
+    policy = SkipJoinMLFQ(2, 1.0, cost=SECOND, starvation=4.0)
+    limited = simulate(served, policy, SECOND, memory=enough, trace=True)
+    assert limited.trace == simulate(served, policy, SECOND, trace=True).trace
+    assert (limited.swapped, limited.stalled) == (0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: KVMemory(0, 1.0), "capacity is 0, bandwidth 1.0: give tokens"),
+        (lambda: KVMemory(5, 0.0), r"capacity is 5, bandwidth 0\.0"),
+        (lambda: KVMemory(5, 1.0, reserve=2), "only proactive swapping keeps a reserve"),
+        (lambda: KVMemory(5, 1.0, proactive=True, reserve=5), "reserve is 5: give tokens"),
+    ],
+)
+def test_impossible_memory_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,208 @@
+"""Feedback queues by hand, when skip-join helps, and when feedback hurts."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.serving.simulator.cost import CostModel, recorded
+from course_pkg.serving.simulator.jobs import Job
+from course_pkg.serving.simulator.loop import simulate
+from course_pkg.serving.simulator.mlfq import MLFQ, SkipJoinMLFQ
+from course_pkg.serving.simulator.policies import SRPT, ContinuousBatching, RunToCompletion
+from course_pkg.serving.simulator.statistics import bootstrap, summarize
+from course_pkg.serving.simulator.workload import (
+    Request,
+    bimodal,
+    gamma,
+    lognormal,
+    poisson,
+    requests,
+)
+
+SECOND = CostModel(base=1.0)
+TOKENS = CostModel(prompt=1.0, sequences=1.0)  # a second for each token that is computed
+
+
+def order(result) -> str:
+    """Which requests ran in each iteration, as letters."""
+    return " ".join("".join("ABCDEFGH"[i] for i, _ in it.batch) for it in result.trace)
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def test_a_job_sinks_when_its_quantum_is_used_up():
+    three = [Request(0.0, 1, 4), Request(0.0, 1, 1), Request(2.0, 1, 2)]
+    result = simulate(three, MLFQ(1, 1.0), SECOND, trace=True)
+    # A sinks at 1; B is done; C comes at 2 and sinks at 3, behind A; A's two seconds in the second
+    # queue end at 5, so C runs; A ends in the third.
+    assert order(result) == "A B C A A C A"
+    assert result.finished.tolist() == [7, 2, 6]
+
+
+def test_a_job_with_quantum_left_keeps_its_place():
+    two = [Request(0.0, 1, 3), Request(0.0, 1, 3)]
+    assert order(simulate(two, MLFQ(1, 3.0), SECOND, trace=True)) == "A A A B B B"
+    assert order(simulate(two, MLFQ(1, 2.0), SECOND, trace=True)) == "A A B B A B"
+
+
+def test_a_new_job_interrupts_after_the_iteration():
+    two = [Request(0.0, 1, 5), Request(2.5, 1, 1)]
+    result = simulate(two, MLFQ(1, 1.0), SECOND, trace=True)
+    assert order(result) == "A A A B A A"
+
+
+def test_the_lowest_queue_is_served_in_turns():
+    two = [Request(0.0, 1, 4), Request(0.0, 1, 4)]
+    result = simulate(two, MLFQ(1, 1.0, levels=2), SECOND, trace=True)
+    assert order(result) == "A B A A B B A B"  # quanta of 1 s, then turns of 2 s
+
+
+def test_a_batch_is_filled_from_the_highest_queue_down_and_all_are_charged():
+    four = [Request(0.0, 1, 2), Request(0.0, 1, 2), Request(0.0, 1, 2), Request(1.0, 1, 1)]
+    result = simulate(four, MLFQ(2, 1.0), SECOND, trace=True)
+    # A and B sink together; C and the new D go first, and C sinks behind them
+    assert order(result) == "AB CD AB C"
+
+
+def test_skip_join_lets_short_prompts_pass_a_long_one():
+    three = [Request(0.0, 5, 2), Request(0.0, 1, 1), Request(0.0, 1, 1)]
+    first_come = simulate(three, RunToCompletion(), TOKENS)
+    plain = simulate(three, MLFQ(1, 1.0), TOKENS, trace=True)
+    skip = simulate(three, SkipJoinMLFQ(1, 1.0, cost=TOKENS), TOKENS, trace=True)
+    best = simulate(three, SRPT(1, TOKENS), TOKENS)
+    # In plain MLFQ, A's five seconds of prompt block B and C, although the quantum is one second.
+    assert first_come.finished.tolist() == [6, 7, 8]
+    assert order(plain) == "A B C A" and plain.finished.tolist() == [8, 6, 7]
+    # A's five seconds fit the fourth queue, of eight.
+    assert order(skip) == "B C A A" and skip.finished.tolist() == [8, 1, 2]
+    assert best.finished.tolist() == [8, 1, 2]
+
+
+def test_skip_join_only_changes_where_a_job_starts():
+    """If all first iterations fit the first quantum, the two schedules are the same."""
+    generator = np.random.default_rng(0)
+    outputs = generator.integers(1, 40, 200)
+    served = requests(poisson(0.1, 200, generator), np.ones(200, int), outputs)
+    plain = simulate(served, MLFQ(2, 1.0), TOKENS, trace=True)
+    skip = simulate(served, SkipJoinMLFQ(2, 1.0, cost=TOKENS), TOKENS, trace=True)
+    assert plain.trace == skip.trace
+
+
+@given(st.integers(1, 3000), st.floats(0.01, 1.0))
+def test_the_first_queue_that_fits_is_joined(prompt, quantum):
+    cost = CostModel(base=0.05, prompt=0.003)
+    policy = SkipJoinMLFQ(1, quantum, cost=cost, levels=8)
+    level, first = policy.join(Job(0, 0.0, prompt, 1)), cost.first_iteration(prompt)
+    assert level == 7 or quantum * 2**level >= first * (1 - 1e-8)
+    assert level == 0 or quantum * 2 ** (level - 1) < first
+
+
+def test_rounding_does_not_move_a_job_to_another_queue():
+    """As floats, 0.1 three times is more than 0.3, and eight times is less than 0.8."""
+    policy = SkipJoinMLFQ(1, 0.3, cost=CostModel(base=0.1 + 0.1 + 0.1))
+    assert policy.join(Job(0, 0.0, 1, 1)) == 0
+    two = [Request(0.0, 1, 9), Request(0.0, 1, 1)]
+    result = simulate(two, MLFQ(1, 0.8), CostModel(base=0.1), trace=True)
+    assert order(result) == "A A A A A A A A B A"
+
+
+# ---------------------------------------------------------------- starvation
+
+STREAM = [Request(0.0, 1, 3)] + [Request(float(t), 1, 1) for t in range(1, 21)]
+
+
+def test_without_promotion_a_long_job_waits_for_the_end_of_the_stream():
+    assert simulate(STREAM, MLFQ(1, 1.0), SECOND).finished[0] == 23
+
+
+def test_a_starving_job_is_promoted_behind_the_highest_queue():
+    result = simulate(STREAM, MLFQ(1, 1.0, starvation=3.0), SECOND, trace=True)
+    # It runs until 1, is promoted at 4, behind the job that came at 4, and runs at 5. It sinks
+    # at 6, is promoted at 9, behind those that came at 8 and 9, and runs at 11.
+    assert [it.start for it in result.trace if it.batch[0][0] == 0] == [0, 5, 11]
+    assert result.finished[0] == 12
+
+
+def test_a_job_that_joined_low_and_never_ran_is_promoted_too():
+    long = [Request(0.0, 9, 1)] + [Request(float(t), 1, 1) for t in range(30)]
+    skip = SkipJoinMLFQ(1, 1.0, cost=TOKENS)
+    assert simulate(long, skip, TOKENS).finished[0] == 39
+    skip = SkipJoinMLFQ(1, 1.0, cost=TOKENS, starvation=5.0)
+    # promoted at 5, behind the job that comes at 5, which runs first
+    assert simulate(long, skip, TOKENS).first_token[0] == 6 + 9
+
+
+def test_promotion_does_not_cost_a_job_of_the_highest_queue_its_place():
+    crowd = [Request(0.0, 1, 1)] * 6
+    result = simulate(crowd, MLFQ(1, 1.0, starvation=2.0), SECOND)
+    assert result.finished.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+# ---------------------------------------------------------------- who wins
+
+
+def test_feedback_loses_if_all_jobs_are_equal():
+    """Ten equal jobs: one by one they end at 4, 8, …, 40 s; with feedback, all wait for all."""
+    equal = [Request(0.0, 1, 4)] * 10
+    one_by_one = summarize(simulate(equal, RunToCompletion(), SECOND)).completion
+    feedback = summarize(simulate(equal, MLFQ(1, 1.0), SECOND)).completion
+    assert one_by_one.mean == 22
+    # quanta of 1 and 2, and the last second: they end at 31, …, 40
+    assert feedback.mean == 35.5 and feedback.p99 <= one_by_one.p99 + 0.5
+
+
+def compared(seeds: int, rate: float, draw, policies: dict, cost: CostModel, number: int = 400):
+    """The mean completion time of each policy, by seed, on the same requests."""
+    times = {name: [] for name in policies}
+    for seed in range(seeds):
+        generator = np.random.default_rng(seed)
+        served = requests(gamma(rate, number, 1.0, generator), *draw(generator, number))
+        for name, policy in policies.items():
+            result = simulate(served, policy, cost)
+            times[name].append(float(np.mean(result.finished - result.arrival)))
+    return {name: np.array(values) for name, values in times.items()}
+
+
+def test_feedback_helps_if_few_long_answers_hold_up_many_short_ones():
+    cost = recorded().model
+    quantum = cost.first_iteration(1)
+    policies = {"fcfs": ContinuousBatching(4), "mlfq": MLFQ(4, quantum), "srpt": SRPT(4, cost)}
+    times = compared(
+        6,
+        1.0,
+        lambda g, n: (np.full(n, 16), bimodal(8, 400, 0.1, n, g)),
+        policies,
+        cost,
+    )
+    assert bootstrap(times["fcfs"] - times["mlfq"]).low > 0
+    assert bootstrap(times["mlfq"] - times["srpt"]).low > 0
+
+
+def test_skip_join_helps_where_long_prompts_hold_up_short_ones():
+    """The first iteration of 768 tokens takes more than 40 times the first quantum."""
+    cost = recorded().model
+    quantum = cost.first_iteration(1)
+    assert cost.first_iteration(768) > 40 * quantum
+    policies = {"mlfq": MLFQ(4, quantum), "skip": SkipJoinMLFQ(4, quantum, cost=cost)}
+    times = compared(
+        6,
+        1.0,
+        lambda g, n: (bimodal(16, 768, 0.2, n, g), lognormal(8, 0.5, n, g, most=50)),
+        policies,
+        cost,
+    )
+    assert bootstrap(times["mlfq"] - times["skip"]).low > 0
+
+
+def test_the_estimate_of_the_next_run_is_that_of_fastserve():
+    """Two jobs in queue 1, one in queue 2, two in queue 3, quanta 1, 2, 4 s, batches of 2."""
+    policy = MLFQ(2, 1.0, levels=3, starvation=100.0)
+    jobs = [Job(i, 0.0, 1, 9) for i in range(5)]
+    for job, level in zip(jobs, (2, 0, 1, 0, 2), strict=True):
+        job.level = level
+        policy.queues[level][job.index] = job
+    # Queue 2 waits for two jobs to use 1 s: 2/2. Queue 3 for them to use 1 + 2 s, and one to
+    # use 2 s: (2 · 3 + 2)/2 = 4. The last job was promised promotion 3.5 s from now.
+    jobs[4].waits_since = -46.5
+    assert [job.index for job in policy.waiting(now=50.0)] == [1, 3, 2, 4, 0]

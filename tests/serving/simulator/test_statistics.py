@@ -1,0 +1,123 @@
+"""Figures of a simulation, by hand, and intervals that cover what they should."""
+
+import math
+
+import numpy as np
+import pytest
+
+from course_pkg.serving.simulator.cost import CostModel
+from course_pkg.serving.simulator.loop import simulate
+from course_pkg.serving.simulator.policies import ContinuousBatching, RunToCompletion
+from course_pkg.serving.simulator.statistics import (
+    Spread,
+    batch_means,
+    bootstrap,
+    goodput,
+    jain,
+    per_token,
+    summarize,
+)
+from course_pkg.serving.simulator.workload import Request
+
+# One after the other: 1–5 s, 5–6 s and 10–12 s.
+RESULT = simulate(
+    [Request(1.0, 9, 4), Request(2.0, 9, 1), Request(10.0, 9, 2)],
+    RunToCompletion(),
+    CostModel(base=1.0),
+)
+
+
+def test_a_summary_by_hand():
+    summary = summarize(RESULT)
+    assert summary.completion.mean == (4 + 4 + 2) / 3
+    assert summary.normalized.mean == (4 / 4 + 4 / 1 + 2 / 2) / 3
+    assert summary.first_token.mean == (1 + 4 + 1) / 3
+    assert summary.per_token.mean == 1.0  # of two requests: the other has one token
+    assert summary.throughput == 7 / 11  # tokens, from 1 s to 12 s
+    assert summary.requests == 3 / 11
+    assert summary.busy == 7 / 11
+    # alone / completion: 1, 1/4, 1
+    assert summary.fairness == pytest.approx(2.25**2 / (3 * 2.0625))
+
+
+def test_an_answer_of_one_token_has_no_time_per_token():
+    assert per_token(RESULT)[0] == 1.0 and math.isnan(per_token(RESULT)[1])
+    alone = simulate([Request(0.0, 1, 1)], ContinuousBatching(1), CostModel(base=1.0))
+    assert math.isnan(summarize(alone).per_token.p99)
+
+
+def test_percentiles_are_numpys_without_missing_values():
+    values = np.random.default_rng(0).exponential(size=100)
+    spread = Spread.of(np.append(values, np.nan))
+    assert spread.mean == pytest.approx(values.mean())
+    assert [spread.p50, spread.p95, spread.p99] == np.percentile(values, [50, 95, 99]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("targets", "met"),
+    [
+        ({"completion": 4.0}, 3),
+        ({"completion": 3.9}, 1),
+        ({"normalized": 1.0}, 2),
+        ({"first_token": 1.0}, 2),
+        ({"between_tokens": 1.0}, 3),
+        ({"between_tokens": 0.9}, 1),
+        ({"completion": 3.0, "first_token": 1.0}, 1),
+    ],
+)
+def test_goodput_counts_requests_that_meet_every_target(targets, met):
+    assert goodput(RESULT, **targets) == met / 11
+
+
+def test_goodput_needs_a_target():
+    with pytest.raises(ValueError, match="there is no target: give at least one"):
+        goodput(RESULT)
+
+
+@pytest.mark.parametrize(
+    ("values", "index"), [([3, 3, 3], 1.0), ([1, 0, 0, 0], 0.25), ([1, 2, 3], 36 / 42)]
+)
+def test_jains_index(values, index):
+    assert jain(np.array(values)) == pytest.approx(index)
+
+
+@pytest.mark.parametrize("values", [[], [0.0, 0.0], [1.0, -1.0]])
+def test_jains_index_of_nothing_is_refused(values):
+    with pytest.raises(ValueError, match="give values of at least 0, one of them positive"):
+        jain(np.array(values))
+
+
+def coverage(number: int, tries: int = 400) -> float:
+    """How often the interval of so many normal values contains their true mean, 0."""
+    drawn = np.random.default_rng(0).normal(size=(tries, number))
+    intervals = [bootstrap(values, samples=500, seed=i) for i, values in enumerate(drawn)]
+    return float(np.mean([each.low <= 0 <= each.high for each in intervals]))
+
+
+def test_the_interval_covers_about_what_its_documentation_says():
+    assert 0.86 < coverage(10) < 0.93
+    assert coverage(10) < coverage(40) < 0.97
+
+
+def test_the_interval_repeats_and_widens_with_its_level():
+    values = np.random.default_rng(1).exponential(size=30)
+    assert bootstrap(values) == bootstrap(values)
+    wide, narrow = bootstrap(values, level=0.99), bootstrap(values, level=0.8)
+    assert wide.low < narrow.low < narrow.mean < narrow.high < wide.high
+
+
+def test_batch_means_make_up_for_correlation():
+    """Means of 200 correlated values vary more than if these were independent."""
+    noise = np.random.default_rng(0).normal(size=20000)
+    series = np.convolve(noise, np.ones(50), mode="valid")[:19800]
+    means = batch_means(series, batches=99)
+    assert means.mean() == pytest.approx(series.mean())
+    independent = series.std() / math.sqrt(200)
+    assert means.std() > 4 * independent  # in theory sqrt(50) times for long batches
+
+
+def test_too_few_values_are_refused():
+    with pytest.raises(ValueError, match="got 4 values: give at least 5"):
+        bootstrap([1.0] * 4)
+    with pytest.raises(ValueError, match="3 values don't make 5 batches: give more values"):
+        batch_means([1, 2, 3], batches=5)
