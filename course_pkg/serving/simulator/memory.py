@@ -89,7 +89,6 @@ class KVMemory:
         """Start transfers during an iteration; one that is not complete goes on after it."""
         if not self.proactive:
             return
-        self._settle(start)
         lacking = self.reserve - self.free - sum(self.gpu[job] for job in self.leaving)
         if lacking > 0:
             staying = self.running | self.leaving.keys() | self.coming.keys()

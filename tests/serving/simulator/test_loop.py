@@ -90,6 +90,12 @@ def test_a_token_budget_reads_prompts_in_chunks_beside_decoding():
     assert result.first_token.tolist() == [1, 3]
 
 
+def test_a_prompt_that_fills_the_budget_leaves_none_for_the_next():
+    two = [Request(0.0, 5, 1), Request(0.0, 2, 1)]
+    result = simulate(two, ContinuousBatching(2, token_budget=4), SECOND, trace=True)
+    assert members(result) == [[(0, 4)], [(0, 1), (1, 2)]]
+
+
 def test_chunks_of_a_prompt_see_as_many_pairs_as_the_whole():
     cost = CostModel(pairs=1.0)
     whole = simulate([Request(0.0, 10, 1)], ContinuousBatching(1), cost)
@@ -103,6 +109,8 @@ def test_the_shortest_prompt_joins_first_but_interrupts_nobody():
     assert simulate(THREE, ShortestPromptFirst(1), SECOND).finished.tolist() == [6, 1, 3]
     late = [Request(0.0, 9, 3), Request(0.5, 1, 1)]
     assert simulate(late, ShortestPromptFirst(1), SECOND).finished.tolist() == [3, 4]
+    equal = [Request(0.0, 2, 1)] * 3
+    assert simulate(equal, ShortestPromptFirst(1), SECOND).finished.tolist() == [1, 2, 3]
 
 
 def test_srpt_interrupts_for_a_shorter_rest():

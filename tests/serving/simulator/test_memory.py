@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.serving.simulator.cost import CostModel
+from course_pkg.serving.simulator.jobs import Job
 from course_pkg.serving.simulator.loop import simulate
 from course_pkg.serving.simulator.memory import KVMemory
 from course_pkg.serving.simulator.mlfq import MLFQ, SkipJoinMLFQ
@@ -59,6 +60,56 @@ def test_a_slow_link_is_too_late_or_not_needed(bandwidth, finished, stalled, swa
     result = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=memory)
     assert result.finished.tolist() == finished
     assert (result.stalled, result.swapped) == (stalled, swapped)
+
+
+def test_several_jobs_leave_one_after_another():
+    """C's prompt of 9 needs the room of A and B: 8 tokens, at 8 per second."""
+    three = [Request(0.0, 4, 2), Request(0.0, 4, 2), Request(0.0, 9, 1)]
+    result = simulate(three, MLFQ(1, 1.0), SECOND, memory=KVMemory(12, 8.0), trace=True)
+    assert [it.start for it in result.trace] == [0, 1, 3, 4.5, 6]
+
+
+def test_a_job_that_is_on_its_way_is_waited_for():
+    """4 tokens take 1.25 s. While D runs, C leaves until 4.25: enough, so nobody else does.
+
+    A ends at 5 and B at 6. C has been on its way since 5, and arrives at 6.25.
+    """
+    four = [Request(0.0, 4, 2), Request(0.0, 4, 2), Request(0.0, 4, 2), Request(0.0, 1, 2)]
+    memory = KVMemory(16, 3.2, proactive=True, reserve=4)
+    result = simulate(four, MLFQ(1, 1.0), SECOND, memory=memory)
+    assert result.finished.tolist() == [5, 6, 7.25, 8.25]
+    assert (result.stalled, result.swapped) == (0.25, 8)
+
+
+class Waiting:
+    """A policy with a list of jobs, the first of which runs first."""
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+
+    def waiting(self, now):
+        return self.jobs
+
+
+def test_a_transfer_starts_when_the_link_is_free():
+    """4 tokens take 2 s. 8 more are to be free: C leaves at once, and B when C has left."""
+    a, b, c = (Job(i, 0.0, 4, 9) for i in range(3))
+    memory, policy = KVMemory(16, 2.0, proactive=True, reserve=12), Waiting([a, b, c])
+    memory.gpu = {a: 4, b: 4, c: 4}
+    memory.overlap(policy, 0.0, 1.0)
+    assert memory.leaving == {c: 2.0}
+    memory.overlap(policy, 1.0, 3.0)
+    assert memory.leaving == {c: 2.0, b: 4.0}
+
+
+def test_the_first_to_run_comes_back_first():
+    a, b = (Job(i, 0.0, 4, 9) for i in range(2))
+    memory, policy = KVMemory(16, 2.0, proactive=True, reserve=1), Waiting([b, a])
+    memory.host = {a: 4, b: 4}
+    memory.overlap(policy, 0.0, 1.0)
+    assert memory.coming == {b: 2.0}
+    memory.overlap(policy, 1.0, 3.0)
+    assert memory.coming == {b: 2.0, a: 4.0}
 
 
 def test_the_last_of_a_batch_is_put_aside_if_it_outgrows_the_memory():

@@ -1,6 +1,7 @@
 """Feedback queues by hand, when skip-join helps, and when feedback hurts."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,19 @@ def test_a_batch_is_filled_from_the_highest_queue_down_and_all_are_charged():
     result = simulate(four, MLFQ(2, 1.0), SECOND, trace=True)
     # A and B sink together; C and the new D go first, and C sinks behind them
     assert order(result) == "AB CD AB C"
+
+
+def test_jobs_that_keep_their_places_keep_their_order():
+    three = [Request(0.0, 1, 4), Request(0.0, 1, 4), Request(2.0, 1, 1)]
+    # A and B sink at 1, and have a second left when C takes one of their places
+    result = simulate(three, MLFQ(2, 1.0), SECOND, trace=True)
+    assert order(result) == "AB AB CA BA B"
+
+
+def test_a_job_that_comes_as_another_sinks_goes_before_it():
+    two = [Request(0.0, 1, 3), Request(1.0, 2, 1)]
+    result = simulate(two, SkipJoinMLFQ(1, 1.0, cost=TOKENS), TOKENS, trace=True)
+    assert order(result) == "A B A A"
 
 
 def test_skip_join_lets_short_prompts_pass_a_long_one():
@@ -134,9 +148,18 @@ def test_a_job_that_joined_low_and_never_ran_is_promoted_too():
 
 
 def test_promotion_does_not_cost_a_job_of_the_highest_queue_its_place():
-    crowd = [Request(0.0, 1, 1)] * 6
+    crowd = [Request(0.0, 1, 1)] * 4 + [Request(2.0, 1, 1)]
     result = simulate(crowd, MLFQ(1, 1.0, starvation=2.0), SECOND)
-    assert result.finished.tolist() == [1, 2, 3, 4, 5, 6]
+    assert result.finished.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_promotion_gives_a_new_quantum():
+    """Quanta 2 and 4: A uses 2, then 3 of 4, and after its promotion 2 again."""
+    served = [Request(0.0, 1, 10)] + [Request(float(t), 1, 1) for t in range(5, 20)]
+    result = simulate(served, MLFQ(1, 2.0, starvation=3.0), SECOND, trace=True)
+    # promoted at 8, behind the job that comes at 8
+    starts = [it.start for it in result.trace if it.batch[0][0] == 0]
+    assert starts[:8] == [0, 1, 2, 3, 4, 9, 10, starts[7]] and starts[7] > 11
 
 
 # ---------------------------------------------------------------- who wins
@@ -195,14 +218,15 @@ def test_skip_join_helps_where_long_prompts_hold_up_short_ones():
     assert bootstrap(times["mlfq"] - times["skip"]).low > 0
 
 
-def test_the_estimate_of_the_next_run_is_that_of_fastserve():
-    """Two jobs in queue 1, one in queue 2, two in queue 3, quanta 1, 2, 4 s, batches of 2."""
+@pytest.mark.parametrize(("promotion", "last"), [(3.5, [4, 0]), (5.0, [0, 4])])
+def test_the_estimate_of_the_next_run_is_that_of_fastserve(promotion, last):
+    """Two jobs in queue 1, one in queue 2, two in queue 3; quanta 1, 2, 4 s; batches of 2."""
     policy = MLFQ(2, 1.0, levels=3, starvation=100.0)
     jobs = [Job(i, 0.0, 1, 9) for i in range(5)]
     for job, level in zip(jobs, (2, 0, 1, 0, 2), strict=True):
         job.level = level
         policy.queues[level][job.index] = job
-    # Queue 2 waits for two jobs to use 1 s: 2/2. Queue 3 for them to use 1 + 2 s, and one to
-    # use 2 s: (2 · 3 + 2)/2 = 4. The last job was promised promotion 3.5 s from now.
-    jobs[4].waits_since = -46.5
-    assert [job.index for job in policy.waiting(now=50.0)] == [1, 3, 2, 4, 0]
+    # Queue 2 waits until two jobs have used 1 s: 2/2. Queue 3 waits until these have used 1 + 2 s
+    # and another 2 s: (2 · 3 + 2)/2 = 4. The last job may be promoted sooner than that.
+    jobs[4].waits_since = 50 - 100 + promotion
+    assert [job.index for job in policy.waiting(now=50.0)] == [1, 3, 2, *last]
