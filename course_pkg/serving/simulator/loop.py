@@ -64,7 +64,7 @@ def simulate(
 ) -> Simulation:
     """Serve all requests, in any order of arrival, until the last one has finished.
 
-    memory: limits keys and values; None means that there is room for all. Takes about 1 µs per
+    memory: limits keys and values; None means that there is room for all. Takes 1 to 2 µs per
     request and iteration. Raises ValueError without requests, for a request that the memory cannot
     hold, or for memory with a policy that doesn't preempt. Chapter: scheduling.
 

@@ -102,6 +102,19 @@ def test_a_transfer_starts_when_the_link_is_free():
     assert memory.leaving == {c: 2.0, b: 4.0}
 
 
+@pytest.mark.parametrize(
+    ("way", "start"),
+    [("leaving", 3.0), ("coming", 2.0)],  # until it has left; at once, as it is whole on the host
+)
+def test_room_that_a_transfer_holds_is_taken_without_another(way, start):
+    a, b, c = (Job(i, 0.0, 4, 9) for i in range(3))
+    memory, policy = KVMemory(10, 2.0, proactive=True), Waiting([a, b])
+    memory.gpu = {a: 4, b: 4}
+    getattr(memory, way)[b] = 3.0
+    assert memory.admit([(c, 4, 0)], policy, now=2.0) == ([(c, 4, 0)], start)
+    assert (memory.gpu, memory.host, memory.moved) == ({a: 4, c: 4}, {b: 4}, 0)
+
+
 def test_the_first_to_run_comes_back_first():
     a, b = (Job(i, 0.0, 4, 9) for i in range(2))
     memory, policy = KVMemory(16, 2.0, proactive=True, reserve=1), Waiting([b, a])
