@@ -104,6 +104,22 @@ def check_options(
         )
 
 
+def check_block_sizes(block_queries: int, block_keys: int) -> None:
+    """Raise ValueError unless a tile has at least one query and one key.
+
+    Chapter: acceleration/flash-attention.
+
+    >>> check_block_sizes(64, 0)
+    Traceback (most recent call last):
+      ...
+    ValueError: block_queries is 64 and block_keys 0: give at least 1
+    """
+    if block_queries < 1 or block_keys < 1:
+        raise ValueError(
+            f"block_queries is {block_queries} and block_keys {block_keys}: give at least 1"
+        )
+
+
 def apply_hook(
     hook: ScoreHook,
     scores: torch.Tensor,

@@ -8,6 +8,7 @@ Chapter: acceleration/flash-attention.
 
 from dataclasses import dataclass
 
+from .arguments import check_block_sizes
 from .masks import tile_state
 
 
@@ -107,10 +108,7 @@ def flash_cost(
     0.265
     """
     kv_heads = _check(queries, keys, head_dim, batch, heads, kv_heads)
-    if block_queries < 1 or block_keys < 1:
-        raise ValueError(
-            f"block_queries is {block_queries} and block_keys {block_keys}: give at least 1"
-        )
+    check_block_sizes(block_queries, block_keys)
     pairs = rows_read = columns_read = 0
     for i0 in range(0, queries, block_queries):
         i1 = min(i0 + block_queries, queries)

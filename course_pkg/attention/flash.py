@@ -9,7 +9,7 @@ tile to slow memory. `flash_triton` contains fused kernels. Chapter: acceleratio
 
 import torch
 
-from .arguments import ScoreHook, check_options, check_tensors
+from .arguments import ScoreHook, check_block_sizes, check_options, check_tensors
 from .tiles import Step, Tiling, Watch, exp_
 
 BLOCK_QUERIES, BLOCK_KEYS = 256, 512  # the fastest of those tried on a CPU with 1 MiB of L2 cache
@@ -90,10 +90,7 @@ def flash_attention_with_lse(
     """
     check_tensors(query, key, value)
     check_options(key, window=window, key_mask=key_mask, dropout=dropout)
-    if block_queries < 1 or block_keys < 1:
-        raise ValueError(
-            f"block_queries is {block_queries} and block_keys {block_keys}: give at least 1"
-        )
+    check_block_sizes(block_queries, block_keys)
     batch, heads, queries, head_dim = query.shape
     tiling = Tiling(
         batch=batch, heads=heads, kv_heads=key.shape[1], queries=queries, keys=key.shape[2],

@@ -67,6 +67,19 @@ def band(
     return seen if window is None else seen & (ahead > -window)
 
 
+def additive(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """0 where visible and −inf where not, in `seen`'s shape, to be added to scores of this dtype.
+
+    On a CPU, adding it is much faster than `masked_fill` with a mask that broadcasts.
+    Chapter: acceleration/flash-attention.
+
+    >>> additive(torch.tensor([True, False]), torch.float32)
+    tensor([0., -inf])
+    """
+    hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+    return hidden.masked_fill_(~seen, -torch.inf)
+
+
 def tile_state(
     i0: int, i1: int, j0: int, j1: int, offset: int, causal: bool, window: int | None
 ) -> Literal["skip", "full", "partial"]:

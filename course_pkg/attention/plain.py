@@ -7,7 +7,7 @@ queries × keys scores in every head. Chapter: acceleration/flash-attention.
 import torch
 
 from .arguments import ScoreHook, apply_hook, check_options, check_tensors
-from .masks import visible
+from .masks import additive, visible
 from .philox import keep_mask
 
 
@@ -117,9 +117,7 @@ def _scores(
     seen = visible(
         queries, keys, causal=causal, window=window, key_mask=key_mask, device=query.device
     )
-    # Adding 0 or −inf is much faster on a CPU than masked_fill with a mask that broadcasts.
-    hidden = torch.zeros(seen.shape, dtype=scores.dtype, device=scores.device)
-    scores = scores + hidden.masked_fill_(~seen, -torch.inf)
+    scores = scores + additive(seen, scores.dtype)
     if score_hook is None:
         empty = ~seen.any(-1, keepdim=True)
     else:  # the hook too may have set a whole row to −inf
