@@ -3,8 +3,11 @@
 import ast
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = "course_pkg"
 LONGEST = 250  # lines of a module
 LONGER = {"course_pkg/lm/decoder.py": 300}  # a whole model in one file
+ENGINE = ("attention.paged", "serving.block_*", "serving.engine", "serving.lora_rows")
+ENGINE += ("serving.model_runner", "serving.request", "serving.sampl*", "serving.scheduler")
+ENGINE += ("serving.sequence", "serving.step", "serving.swap_space", "serving.text_stream")
+ENGINE_CODE = 1500  # lines of code: an engine that can be read in an evening
 HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "typer", "rich")
 
 # A module may import from its own folder and from lower layers. If its folder has several layers,
@@ -107,6 +114,30 @@ def test_modules_are_short():
     lines = {str(p.relative_to(ROOT)): len(p.read_text("utf-8").splitlines())
              for p in modules(ROOT).values()}  # fmt: skip
     assert {p: count for p, count in lines.items() if count > LONGER.get(p, LONGEST)} == {}
+
+
+def code_lines(text: str) -> int:
+    """The lines of a module that have code: no comment, docstring or empty line."""
+    notes = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    found = [token for token in tokenize.generate_tokens(StringIO(text).readline)
+             if token.type not in (*notes, tokenize.ENDMARKER)]  # fmt: skip
+    lines = {line for token in found for line in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= set(range(node.lineno, node.end_lineno + 1))
+    return len(lines)
+
+
+def test_lines_of_code_are_counted_without_comments_and_docstrings():
+    assert code_lines('"""Doc.\n\nMore."""\n\nx = (\n    1,  # one\n)\n# note\n') == 3
+    assert code_lines('def f():\n    """Doc."""\n    return """a\nb"""\n') == 3
+
+
+def test_the_engine_is_short():
+    files = [path for name, path in modules(ROOT).items()
+             if any(fnmatch(name, f"{PACKAGE}.{part}") for part in ENGINE)]  # fmt: skip
+    assert len(files) == 14
+    assert sum(code_lines(path.read_text("utf-8")) for path in files) <= ENGINE_CODE
 
 
 def test_imports_go_down():
