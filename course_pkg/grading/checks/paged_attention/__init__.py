@@ -1,0 +1,1 @@
+"""Checks of the assignment `paged-attention`: block tables, copy-on-write, attention, prefix hits."""

@@ -1,0 +1,105 @@
+"""`paged-attention`, in the student's process: how some answers are called, and what they change.
+
+A pool crosses as plain values. An answer gets it as an object, and what it looks like afterwards is
+what is judged. Nothing here knows a right answer. Chapter: exercises.
+"""
+
+import hashlib
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.contract.comparators import wrong_type
+
+POOL = {"block_size": int, "free": list, "users": list, "tables": dict, "tokens": dict}
+CACHED = {"cached": dict}
+Values = dict[str, Any]
+
+
+def on_pool(answer: Any, inputs: Values) -> Values:
+    """What an answer returns for a pool and the other inputs, and the pool afterwards."""
+    fields = {name: kind for name, kind in (POOL | CACHED).items() if name in inputs}
+    pool = SimpleNamespace(**{name: inputs[name] for name in fields})
+    arguments = [value for name, value in inputs.items() if name not in fields]
+    returned = answer(pool, *arguments)
+    for name, kind in fields.items():
+        if not isinstance(value := getattr(pool, name, None), kind):
+            raise WrongUse(wrong_type(f"a {kind.__name__} in pool.{name}", value))
+    return described(returned, **{name: getattr(pool, name) for name in fields})
+
+
+def described(returned: Any, **pool: Any) -> Values:
+    """What was returned, and a pool, in a form that does not depend on the order in a dict."""
+    if isinstance(returned, list | tuple):
+        returned = [list(pair) if isinstance(pair, tuple) else pair for pair in returned]
+    tables, free = dict(sorted(pool["tables"].items())), pool["free"]
+    same = [
+        [one, two]
+        for one in tables
+        for two in tables
+        if one < two and tables[one] is tables[two]
+    ]
+    found = {
+        "what it returned": returned,
+        "pool.tables": tables,
+        "pool.tokens": dict(sorted(pool["tokens"].items())),
+        "pool.free": free,
+        "pool.free, sorted": sorted(free),
+        "pool.users": pool["users"],
+        "sequences with the same list as table": same,
+    }
+    if "cached" in pool:
+        found["pool.cached"] = dict(sorted(pool["cached"].items()))
+    return found
+
+
+def free(answer: Any, inputs: Values) -> Values:
+    """As `on_pool`; for a sequence that has no blocks, a KeyError is what it returns."""
+
+    def caught(pool: SimpleNamespace, name: str) -> Any:
+        known = name in pool.tables
+        try:
+            return answer(pool, name)
+        except KeyError:
+            if known:
+                raise
+            return "KeyError"
+
+    return on_pool(caught, inputs)
+
+
+def write(answer: Any, inputs: Values) -> Values:
+    """The cache after `write(cache, new, slots)`."""
+    answer(inputs["cache"], inputs["new"], inputs["slots"])
+    return {"the cache": inputs["cache"]}
+
+
+def attention(answer: Any, inputs: Values) -> Values:
+    """What `paged_attention(…)` gives; what is not finite is listed apart, so that it compares."""
+    output = answer(*inputs.values())
+    if not isinstance(output, Tensor):
+        raise WrongUse(wrong_type("a tensor", output))
+    return finite(output)
+
+
+def finite(output: Tensor) -> Values:
+    """The rows of an output that are not finite, and the other entries."""
+    bad = ~torch.isfinite(output)
+    rows = sorted({row for row, *_ in bad.nonzero().tolist()})
+    return {"heads with NaN or infinity": rows, "the output": output.masked_fill(bad, 0)}
+
+
+def hash_block(parent: Any, tokens: Any) -> str:
+    """A short hash of a parent and tokens."""
+    return hashlib.sha256(repr((parent, list(tokens))).encode()).hexdigest()[:8]
+
+
+def hashes(answer: Any, inputs: Values) -> Values:
+    """What `block_hashes(tokens, block_size, adapter, hash_block)` gives."""
+    found = answer(*inputs.values(), hash_block)
+    if not isinstance(found, list | tuple):
+        raise WrongUse(wrong_type("a list of hashes", found))
+    return {"the number of hashes": len(found), "the hashes": list(found)}
