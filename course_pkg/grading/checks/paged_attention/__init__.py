@@ -1,1 +1,1 @@
-"""Checks of the assignment `paged-attention`: block tables, copy-on-write, attention, prefix hits."""
+"""Checks of the assignment `paged-attention`: tables, copy-on-write, attention, prefix hits."""

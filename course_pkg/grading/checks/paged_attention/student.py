@@ -15,34 +15,26 @@ from course_pkg.grading.contract.calling import WrongUse
 from course_pkg.grading.contract.comparators import wrong_type
 
 POOL = {"block_size": int, "free": list, "users": list, "tables": dict, "tokens": dict}
-CACHED = {"cached": dict}
 Values = dict[str, Any]
 
 
 def on_pool(answer: Any, inputs: Values) -> Values:
     """What an answer returns for a pool and the other inputs, and the pool afterwards."""
-    fields = {name: kind for name, kind in (POOL | CACHED).items() if name in inputs}
-    pool = SimpleNamespace(**{name: inputs[name] for name in fields})
-    arguments = [value for name, value in inputs.items() if name not in fields]
-    returned = answer(pool, *arguments)
-    for name, kind in fields.items():
+    pool = SimpleNamespace(**{name: inputs[name] for name in POOL})
+    returned = answer(pool, *(value for name, value in inputs.items() if name not in POOL))
+    for name, kind in POOL.items():
         if not isinstance(value := getattr(pool, name, None), kind):
             raise WrongUse(wrong_type(f"a {kind.__name__} in pool.{name}", value))
-    return described(returned, **{name: getattr(pool, name) for name in fields})
+    return described(returned, vars(pool))
 
 
-def described(returned: Any, **pool: Any) -> Values:
+def described(returned: Any, pool: Values) -> Values:
     """What was returned, and a pool, in a form that does not depend on the order in a dict."""
     if isinstance(returned, list | tuple):
         returned = [list(pair) if isinstance(pair, tuple) else pair for pair in returned]
     tables, free = dict(sorted(pool["tables"].items())), pool["free"]
-    same = [
-        [one, two]
-        for one in tables
-        for two in tables
-        if one < two and tables[one] is tables[two]
-    ]
-    found = {
+    same = [[a, b] for a in tables for b in tables if a < b and tables[a] is tables[b]]
+    return {
         "what it returned": returned,
         "pool.tables": tables,
         "pool.tokens": dict(sorted(pool["tokens"].items())),
@@ -51,9 +43,6 @@ def described(returned: Any, **pool: Any) -> Values:
         "pool.users": pool["users"],
         "sequences with the same list as table": same,
     }
-    if "cached" in pool:
-        found["pool.cached"] = dict(sorted(pool["cached"].items()))
-    return found
 
 
 def free(answer: Any, inputs: Values) -> Values:
@@ -72,8 +61,8 @@ def free(answer: Any, inputs: Values) -> Values:
 
 
 def write(answer: Any, inputs: Values) -> Values:
-    """The cache after `write(cache, new, slots)`."""
-    answer(inputs["cache"], inputs["new"], inputs["slots"])
+    """The cache after `write(cache, new, table, start)`."""
+    answer(*inputs.values())
     return {"the cache": inputs["cache"]}
 
 
