@@ -79,17 +79,6 @@ def attention_by_tokens(q, key_cache, value_cache, table, length):
     return torch.stack(rows).float()
 
 
-def hits_by_slices(tokens, block_size, hashes, cached):
-    """The hits before the last token, by slices of the tokens."""
-    hits = []
-    for index, key in enumerate(hashes):
-        block, stored = cached.get(key, (None, None))
-        if stored != tokens[index * block_size :][:block_size]:
-            break
-        hits.append(block)
-    return hits[: (len(tokens) - 1) // block_size]
-
-
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
@@ -98,7 +87,6 @@ def hits_by_slices(tokens, block_size, hashes, cached):
         ("copy-on-write", copy_by_positions),
         ("write", write_by_slots),
         ("attention", attention_by_tokens),
-        ("find-hits", hits_by_slices),
     ],
 )
 def test_another_right_answer_keeps_every_point(name, answer):
