@@ -3,7 +3,7 @@
 Chapter: acceleration/flash-attention.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -117,6 +117,63 @@ def check_block_sizes(block_queries: int, block_keys: int) -> None:
     if block_queries < 1 or block_keys < 1:
         raise ValueError(
             f"block_queries is {block_queries} and block_keys {block_keys}: give at least 1"
+        )
+
+
+def check_paged_batch(
+    cache: tuple[torch.Tensor, torch.Tensor],
+    tables: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    query_starts: Sequence[int],
+    window: int | None,
+) -> None:
+    """Raise ValueError unless tables, lengths and starts describe sequences in this cache.
+
+    The arguments are those of `paged.PagedBatch`. Chapter: acceleration/paged-attention.
+
+    >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
+    >>> check_paged_batch(cache, [[3, 9]], [3], [0, 1], None)
+    Traceback (most recent call last):
+      ...
+    ValueError: sequence 0: blocks [3, 9], the cache has 0 … 3
+    """
+    if cache[0].dim() != 4 or cache[0].shape != cache[1].shape:
+        shapes = tuple(cache[0].shape), tuple(cache[1].shape)
+        raise ValueError(f"{shapes} for a cache: expected (blocks, kv_heads, block_size, head_dim)")
+    check_options(cache[0], window=window)
+    if not len(tables) == len(lengths) == len(query_starts) - 1 or query_starts[0] != 0:
+        raise ValueError(
+            f"{len(tables)} tables, {len(lengths)} lengths and query_starts {list(query_starts)}: "
+            "expected as many tables as lengths, and one start more, beginning with 0"
+        )
+    total, _, size, _ = cache[0].shape
+    for index, (table, length) in enumerate(zip(tables, lengths, strict=True)):
+        queries = query_starts[index + 1] - query_starts[index]
+        used = table[: -(-length // size)]
+        if not 1 <= queries <= length <= len(used) * size:
+            raise ValueError(
+                f"sequence {index} has {queries} queries, length {length} and {len(table)} blocks "
+                f"of {size}: expected at least 1 query, at most as many as tokens, and enough "
+                "blocks for them"
+            )
+        if not all(0 <= block < total for block in used):
+            raise ValueError(
+                f"sequence {index}: blocks {list(used)}, the cache has 0 … {total - 1}"
+            )
+
+
+def check_packed_query(query: torch.Tensor, tokens: int, cache_shape: Sequence[int]) -> None:
+    """Raise ValueError unless query is (tokens, heads, head_dim) and fits the cache.
+
+    cache_shape: (blocks, kv_heads, block_size, head_dim). Chapter: acceleration/paged-attention.
+
+    >>> check_packed_query(torch.zeros(3, 4, 8), 3, (9, 2, 16, 8))
+    """
+    kv_heads, head_dim = cache_shape[1], cache_shape[3]
+    if query.shape[::2] != (tokens, head_dim) or query.shape[1] % kv_heads:
+        raise ValueError(
+            f"query {tuple(query.shape)} for {tokens} tokens and a cache {tuple(cache_shape)}: "
+            f"expected (tokens, heads, head_dim), where heads is a multiple of {kv_heads}"
         )
 
 

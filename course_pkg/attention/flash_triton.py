@@ -135,16 +135,6 @@ def _with_adjacent_numbers(tensor: torch.Tensor) -> torch.Tensor:
 
 def _check(query: torch.Tensor, value: torch.Tensor, scale: float | None) -> None:
     """Raise unless the kernels can run on these tensors, which are known to fit together."""
-    if query.dtype not in TYPES:
-        raise TypeError(
-            f"query, key and value have type {query.dtype}: the kernels take float16, bfloat16 "
-            "or float32; convert them, or use course_pkg.attention.flash"
-        )
-    if query.shape[-1] > LARGEST_HEAD_DIM:
-        raise ValueError(
-            f"head_dim is {query.shape[-1]}: the kernels take at most {LARGEST_HEAD_DIM}, because "
-            "larger tiles don't fit into registers; use course_pkg.attention.flash"
-        )
     if value.shape[-1] != query.shape[-1]:
         raise ValueError(
             f"value has head_dim {value.shape[-1]} and query {query.shape[-1]}: the kernels take "
@@ -152,6 +142,30 @@ def _check(query: torch.Tensor, value: torch.Tensor, scale: float | None) -> Non
         )
     if scale is not None and not scale > 0:
         raise ValueError(f"scale is {scale}: the kernels take only a scale above 0")
+    check_kernel_input(query, "query, key and value", "course_pkg.attention.flash")
+
+
+def check_kernel_input(query: torch.Tensor, names: str, instead: str) -> None:
+    """Raise unless the kernels take the type, head_dim and device of `query`.
+
+    names: what the message calls the tensors; instead: what computes the same.
+    Raises TypeError or ValueError. Chapter: acceleration/flash-attention.
+
+    >>> check_kernel_input(torch.zeros(1, 1, 2, 160), "query", "course_pkg.attention.flash")
+    Traceback (most recent call last):
+      ...
+    ValueError: head_dim is 160: the kernels take at most 128, ...
+    """
+    if query.dtype not in TYPES:
+        raise TypeError(
+            f"{names} have type {query.dtype}: the kernels take float16, bfloat16 or float32; "
+            f"convert them, or use {instead}"
+        )
+    if query.shape[-1] > LARGEST_HEAD_DIM:
+        raise ValueError(
+            f"head_dim is {query.shape[-1]}: the kernels take at most {LARGEST_HEAD_DIM}, because "
+            f"larger tiles don't fit into registers; use {instead}"
+        )
     if not INTERPRETED and not query.is_cuda:
         raise ValueError(
             f"query is on {query.device}, and the kernels were compiled for the GPU: move the "

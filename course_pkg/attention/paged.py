@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .arguments import check_options
+from .arguments import check_packed_query, check_paged_batch
 
 Cache = tuple[Tensor, Tensor]  # keys and values of one layer
 
@@ -128,7 +128,7 @@ class PagedBatch:
         *,
         window: int | None = None,
     ):
-        _check_batch(cache, tables, lengths, query_starts, window)
+        check_paged_batch(cache, tables, lengths, query_starts, window)
         self.tokens, self.shape, size = query_starts[-1], cache[0].shape, cache[0].shape[2]
         members = []
         bounds = pairwise(query_starts)
@@ -151,13 +151,8 @@ class PagedBatch:
 
         Raises ValueError if the query does not fit the cache or the batch.
         """
-        heads, kv_heads = query.shape[1], self.shape[1]
-        if query.shape[::2] != (self.tokens, self.shape[3]) or heads % kv_heads:
-            raise ValueError(
-                f"query {tuple(query.shape)} for {self.tokens} tokens and a cache "
-                f"{tuple(self.shape)}: expected (tokens, heads, head_dim), where heads is a "
-                f"multiple of {kv_heads}"
-            )
+        check_packed_query(query, self.tokens, self.shape)
+        kv_heads = self.shape[1]
         output = torch.empty_like(query)
         for group in self.groups:
             sequences, _, _, keys = group.seen.shape
@@ -216,35 +211,3 @@ def _group(members: list[_Member], cache: Cache, window: int | None) -> _Group:
         seen=seen[:, None],
         gathered=tuple(t.new_empty(blocks.numel(), size * head_dim) for t in cache),
     )
-
-
-def _check_batch(
-    cache: Cache,
-    tables: Sequence[Sequence[int]],
-    lengths: Sequence[int],
-    query_starts: Sequence[int],
-    window: int | None,
-) -> None:
-    if cache[0].dim() != 4 or cache[0].shape != cache[1].shape:
-        shapes = tuple(cache[0].shape), tuple(cache[1].shape)
-        raise ValueError(f"{shapes} for a cache: expected (blocks, kv_heads, block_size, head_dim)")
-    check_options(cache[0], window=window)
-    if not len(tables) == len(lengths) == len(query_starts) - 1 or query_starts[0] != 0:
-        raise ValueError(
-            f"{len(tables)} tables, {len(lengths)} lengths and query_starts {list(query_starts)}: "
-            "expected as many tables as lengths, and one start more, beginning with 0"
-        )
-    total, _, size, _ = cache[0].shape
-    for index, (table, length) in enumerate(zip(tables, lengths, strict=True)):
-        queries = query_starts[index + 1] - query_starts[index]
-        used = table[: -(-length // size)]
-        if not 1 <= queries <= length <= len(used) * size:
-            raise ValueError(
-                f"sequence {index} has {queries} queries, length {length} and {len(table)} blocks "
-                f"of {size}: expected at least 1 query, at most as many as tokens, and enough "
-                "blocks for them"
-            )
-        if not all(0 <= block < total for block in used):
-            raise ValueError(
-                f"sequence {index}: blocks {list(used)}, the cache has 0 … {total - 1}"
-            )

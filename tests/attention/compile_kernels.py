@@ -15,6 +15,7 @@ from course_pkg.attention.flash_triton_backward import (
     row_sums_kernel,
 )
 from course_pkg.attention.flash_triton_forward import forward_kernel
+from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
 from course_pkg.attention.triton_runtime import Rows
 
 KERNELS = (forward_kernel, row_sums_kernel, key_gradients_kernel, query_gradients_kernel)
@@ -39,25 +40,51 @@ def compile_kernel(
         "key_starts": "*i32",
     }
     types |= dict.fromkeys(("queries", "keys", "group"), "i32")
+    types |= dict.fromkeys(("lse", "row_sums"), Rows("*fp32", "i32", "i32", "constexpr"))
+    return lower(function, capability, constants, types, dtype)
+
+
+def lower(function, capability: int, constants: dict, types: dict, dtype: str) -> str:
+    """PTX of a kernel, whose arguments have constants, types, or are Rows of `dtype`."""
     signature, divisible, fixed = {}, {}, {}
     for i, name in enumerate(function.arg_names):
         if name in constants:
             signature[name], fixed[(i,)] = "constexpr", constants[name]
-        elif name in types:
-            signature[name] = types[name]
-        elif name in ("lse", "row_sums"):
-            signature[name], fixed[(i, 3)] = Rows("*fp32", "i32", "i32", "constexpr"), 1
-        else:
-            signature[name] = Rows(f"*{dtype}", "i32", "i32", "i32")
+            continue
+        rows = Rows(f"*{dtype}", "i32", "i32", "i32")
+        signature[name] = types.get(name, rows)
+        if name not in types:
             divisible |= {(i, field): [["tt.divisibility", 16]] for field in range(4)}
+        elif "constexpr" in signature[name]:  # the numbers of a log-sum-exp are adjacent
+            fixed[(i, 3)] = 1
     source = ASTSource(function, signature, fixed, divisible)
     target = GPUTarget("cuda", capability, 32)
     return triton.compile(source, target=target, options={"num_warps": 4}).asm["ptx"]
 
 
+def compile_paged(kernel, capability: int, *, rows: int, split: bool, window: int | None) -> str:
+    """PTX of a kernel of paged attention, bfloat16; split: the output is parts in float32."""
+    parts, lse = Rows("*fp32", "i32", "i32", "i32"), Rows("*fp32", "i32", "i32", "constexpr")
+    types = dict.fromkeys(("parts", "part_keys"), "i32") | {"scale": "fp32"}
+    types |= dict.fromkeys(("spans", "blocks"), "*i32") | {"partial": parts}
+    constants = {"GROUP": 4, "BLOCK_SIZE": 16, "HEAD_DIM": 80, "PADDED_DIM": 128, "KEYS": 64}
+    constants |= {"WINDOW": window, "ROWS": rows}
+    if kernel is merge_kernel:
+        types["lse"] = lse
+    elif split:
+        types |= {"lse": lse, "output": parts}
+    else:
+        constants["lse"] = None
+    return lower(kernel, capability, constants, types, "bf16")
+
+
 CASES = (
     (90, {"dtype": "bf16", "head_dim": 64, "block": 64, "packed": False, "one": False}),
     (80, {"dtype": "fp16", "head_dim": 24, "block": 32, "packed": True, "one": True}),
+)
+PAGED_CASES = (
+    (90, {"rows": 64, "split": False, "window": None}),
+    (80, {"rows": 16, "split": True, "window": 4096}),
 )
 
 
@@ -68,6 +95,11 @@ def main() -> None:
             ptx = compile_kernel(kernel, capability, **options)
             used = [short for text, short in INSTRUCTIONS.items() if text in ptx]
             print(name, capability, *used)
+    for kernel in (paged_kernel, merge_kernel):
+        for capability, options in PAGED_CASES:
+            ptx = compile_paged(kernel, capability, **options)
+            used = [short for text, short in INSTRUCTIONS.items() if text in ptx]
+            print(kernel.__name__, capability, *used)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,206 @@
+"""Paged attention on a GPU: kernels that read keys and values where their blocks are.
+
+`paged` copies the blocks of each sequence together before it computes; the kernels of
+`paged_triton_kernels` copy nothing. `paged_batch` chooses between the two. Sequences that generate
+have one query, too few for many programs: their keys are split into parts of PART_KEYS. A part's
+size is fixed, so that a sequence's result does not depend on the others.
+
+On a machine without a GPU the kernels run in Triton's interpreter, for learning and testing. Not
+here: gradients. Chapter: acceleration/paged-attention.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .arguments import check_packed_query, check_paged_batch
+from .flash_triton import LARGEST_HEAD_DIM, TYPES, check_kernel_input
+from .flash_triton_forward import lse_rows
+from .paged import Cache, PagedBatch
+from .paged_triton_kernels import merge_kernel, paged_kernel
+from .triton_runtime import INSTALLED, INTERPRETED, MISSING, rows, triton
+
+PART_KEYS = 512  # keys that a program reads of a sequence that generates
+
+
+def paged_attention_triton(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    tables: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    query_starts: Sequence[int],
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """The same as `paged.paged_attention`, by the kernels: (tokens, heads, head_dim).
+
+    The tensors are float16, bfloat16 or float32, with head_dim up to 128; otherwise the arguments
+    are the same. Scores and sums are float32; probabilities are rounded to the type of the inputs
+    before they multiply the values. For several layers, build a `TritonBatch` once.
+    Raises ImportError without triton, ValueError or TypeError for what does not fit.
+    Source: Kwon et al. (2023), "PagedAttention", section 4.3.
+
+    >>> cache = torch.zeros(2, 1, 4, 160), torch.zeros(2, 1, 4, 160)
+    >>> paged_attention_triton(torch.zeros(1, 1, 160), *cache, [[1]], [3], [0, 1])
+    Traceback (most recent call last):
+      ...
+    ValueError: head_dim is 160: the kernels take at most 128, ...
+    """
+    cache = key_cache, value_cache
+    batch = TritonBatch(cache, tables, lengths, query_starts, window=window)
+    return batch.attend(query, cache, scale=scale)
+
+
+def paged_batch(
+    cache: Cache,
+    tables: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    query_starts: Sequence[int],
+    *,
+    window: int | None = None,
+) -> "PagedBatch | TritonBatch":
+    """The batch for this cache: of kernels on a GPU, of `paged` on a CPU or if they don't take it.
+
+    The arguments are those of both.
+
+    >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
+    >>> type(paged_batch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])).__name__
+    'PagedBatch'
+    """
+    kind = TritonBatch if runs_kernels(cache[0]) else PagedBatch
+    return kind(cache, tables, lengths, query_starts, window=window)
+
+
+def runs_kernels(cache: Tensor) -> bool:
+    """Whether the kernels are compiled for the device, type and head_dim of a cache.
+
+    >>> runs_kernels(torch.zeros(4, 1, 2, 8))
+    False
+    """
+    taken = cache.dtype in TYPES and cache.shape[-1] <= LARGEST_HEAD_DIM
+    return INSTALLED and not INTERPRETED and cache.is_cuda and taken
+
+
+class _Group(NamedTuple):
+    """Sequences of one launch: those that generate, or those with several queries."""
+
+    spans: Tensor  # int32, (sequences, 4): first token, queries, length, first entry of its table
+    queries: int  # the most of a sequence
+    keys: int  # the most that a query sees
+
+
+class TritonBatch:
+    """What the kernels need to know of one step, for all layers that have the same window.
+
+    The arguments and the method are those of `paged.PagedBatch`.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        tables: Sequence[Sequence[int]],
+        lengths: Sequence[int],
+        query_starts: Sequence[int],
+        *,
+        window: int | None = None,
+    ):
+        check_paged_batch(cache, tables, lengths, query_starts, window)
+        self.tokens, self.shape, self.window = query_starts[-1], cache[0].shape, window
+        device, size = cache[0].device, self.shape[2]
+        used = [table[: -(-n // size)] for table, n in zip(tables, lengths, strict=True)]
+        blocks = [block for table in used for block in table]
+        self.blocks = torch.tensor(blocks, dtype=torch.int32, device=device)
+        entries = list(accumulate(map(len, used), initial=0))[:-1]
+        bounds = pairwise(query_starts)
+        spans = [
+            (start, stop - start, length, entry)
+            for (start, stop), length, entry in zip(bounds, lengths, entries, strict=True)
+        ]
+        generating = [span for span in spans if span[1] == 1]
+        reading = [span for span in spans if span[1] > 1]
+        self.groups = []
+        for members in filter(None, (generating, reading)):
+            keys = max(length for _, _, length, _ in members)
+            if window is not None and members is generating:
+                keys = min(keys, window)
+            self.groups.append(
+                _Group(
+                    torch.tensor(members, dtype=torch.int32, device=device),
+                    max(queries for _, queries, _, _ in members),
+                    keys,
+                )
+            )
+
+    @torch.no_grad()
+    def attend(self, query: Tensor, cache: Cache, *, scale: float | None = None) -> Tensor:
+        """Attention in one layer: query and the result are (tokens, heads, head_dim).
+
+        Raises ValueError or TypeError if the query does not fit the cache, the batch or the
+        kernels, ImportError without triton.
+        """
+        check_packed_query(query, self.tokens, self.shape)
+        self._check_tensors(query, cache)
+        output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        scale = self.shape[3] ** -0.5 if scale is None else scale
+        if INTERPRETED and query.dtype == torch.bfloat16:
+            # The interpreter of triton 3.7 multiplies the bits of bfloat16 as if integers.
+            query, cache = query.float(), tuple(each.float() for each in cache)
+        query = query if query.stride(-1) == 1 else query.contiguous()
+        with torch.cuda.device_of(query):  # kernels start on the current GPU, or on none
+            for group in self.groups:
+                self._launch(group, query, cache, output, scale)
+        return output
+
+    def _launch(
+        self, group: _Group, query: Tensor, cache: Cache, output: Tensor, scale: float
+    ) -> None:
+        _, kv_heads, block_size, head_dim = self.shape
+        heads, sequences, single = query.shape[1], len(group.spans), group.queries == 1
+        sizes = {"HEAD_DIM": head_dim, "PADDED_DIM": max(16, triton.next_power_of_2(head_dim))}
+        sizes["WINDOW"] = self.window
+        tile = _tile(group.queries * heads // kv_heads, query)
+        tiles = triton.cdiv(group.queries * heads // kv_heads, tile["ROWS"])
+        parts = triton.cdiv(group.keys, PART_KEYS) if single else 1
+        target, lse, keys = output, None, PART_KEYS if single else group.keys
+        if parts > 1:
+            target = query.new_empty((parts, heads, sequences, head_dim), dtype=torch.float32)
+            lse = query.new_empty((parts, heads, sequences), dtype=torch.float32)
+        logs = None if lse is None else lse_rows(lse)
+        paged_kernel[tiles * parts, kv_heads, sequences](
+            *map(rows, (query, *cache, target)), logs, group.spans, self.blocks, parts, keys,
+            scale, GROUP=heads // kv_heads, BLOCK_SIZE=block_size, **sizes, **tile,
+        )  # fmt: skip
+        if parts > 1:
+            merge_kernel[sequences, heads](
+                rows(target), logs, rows(output), group.spans, keys, **sizes
+            )
+
+    def _check_tensors(self, query: Tensor, cache: Cache) -> None:
+        if not INSTALLED:
+            raise ImportError(MISSING)
+        check_kernel_input(query, "query and cache", "course_pkg.attention.paged")
+        for tensor in cache:
+            if tensor.dtype != query.dtype or tensor.device != query.device:
+                raise TypeError(
+                    f"query is {query.dtype} on {query.device}, a cache {tensor.dtype} on "
+                    f"{tensor.device}: give all of one type on one device"
+                )
+            if tensor.shape != self.shape or tensor.stride(3) != 1:
+                raise ValueError(
+                    f"a cache {tuple(tensor.shape)} with strides {tensor.stride()} for a batch of "
+                    f"{tuple(self.shape)}: give this shape, and the numbers of a slot adjacent"
+                )
+
+
+def _tile(most: int, query: Tensor) -> dict[str, int]:
+    """Rows and keys of a tile, for sequences of at most `most` rows, and how it is computed."""
+    if INTERPRETED:
+        return {"ROWS": 16, "KEYS": 16}
+    largest = 32 if query.dtype == torch.float32 else 64
+    several = {"ROWS": min(largest, max(16, triton.next_power_of_2(most))), "KEYS": largest}
+    return several | {"num_warps": 4, "num_stages": 2}
