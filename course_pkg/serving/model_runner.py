@@ -11,7 +11,8 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from course_pkg.attention.paged import PagedBatch, copy_blocks, write
+from course_pkg.attention.paged import copy_blocks, write
+from course_pkg.attention.paged_triton import paged_batch
 from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.kv_cache import cache_bytes
@@ -77,7 +78,7 @@ class ModelRunner:
         tables = [blocks.table(entry.sequence) for entry in entries]
         lengths = [entry.start + entry.count for entry in entries]
         windows = {
-            window: PagedBatch(self.caches[0], tables, lengths, starts, window=window)
+            window: paged_batch(self.caches[0], tables, lengths, starts, window=window)
             for window in set(self.decoder.config.windows)
         }
 

@@ -1,4 +1,6 @@
-"""Compile every Triton kernel for GPUs that need not be here: python -m …, with TRITON_INTERPRET=0.
+"""Compile the Triton kernels for GPUs that need not be here, with TRITON_INTERPRET=0.
+
+python -m tests.attention.compile_kernels flash, or paged.
 
 Prints a line for each: kernel, compute capability, and the tensor-core instruction that it uses.
 """
@@ -88,19 +90,18 @@ PAGED_CASES = (
 )
 
 
-def main() -> None:
-    for kernel in KERNELS:
+def main(which: str) -> None:
+    kernels, cases, compiled = {
+        "flash": (KERNELS, CASES, compile_kernel),
+        "paged": ((paged_kernel, merge_kernel), PAGED_CASES, compile_paged),
+    }[which]
+    for kernel in kernels:
         name = getattr(kernel, "base_fn", kernel).__name__
-        for capability, options in CASES:
-            ptx = compile_kernel(kernel, capability, **options)
+        for capability, options in cases:
+            ptx = compiled(kernel, capability, **options)
             used = [short for text, short in INSTRUCTIONS.items() if text in ptx]
             print(name, capability, *used)
-    for kernel in (paged_kernel, merge_kernel):
-        for capability, options in PAGED_CASES:
-            ptx = compile_paged(kernel, capability, **options)
-            used = [short for text, short in INSTRUCTIONS.items() if text in ptx]
-            print(kernel.__name__, capability, *used)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1])
