@@ -11,7 +11,7 @@ keys up to position length − n + i (causal).
 
 Sequences with equally many queries and about equally many blocks are computed together. Their
 blocks are copied into one buffer, which a GPU kernel avoids. Not here: gradients.
-Chapter: paged-attention.
+Chapter: acceleration/paged-attention.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ the keys and values of all tokens of the step before it reads any.
 Not here: what runs when (`scheduler`), blocks on the host (`swap_space`), keys and values
 (`course_pkg.attention.paged`). Sources: Kwon et al. (2023), "Efficient memory management for large
 language model serving with PagedAttention", section 4; prefix hashes as in vLLM.
-Chapter: paged-attention.
+Chapter: acceleration/paged-attention.
 """
 
 import hashlib

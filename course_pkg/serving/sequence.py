@@ -1,7 +1,7 @@
 """A sequence: one prompt and the tokens generated after it, as block manager and scheduler see it.
 
 A request for several samples has one sequence per sample. Not here: text, sampling parameters and
-log-probabilities, which are the engine's. Chapter: paged-attention.
+log-probabilities, which are the engine's. Chapter: acceleration/paged-attention.
 """
 
 from dataclasses import dataclass, field, replace

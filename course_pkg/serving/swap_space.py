@@ -1,7 +1,8 @@
 """Swap space: blocks in the host's memory, where preempted sequences wait with what they computed.
 
 Swapping trades a copy of a sequence's blocks, there and back, for computing its tokens again.
-Which is faster depends on the link to the host and on the length. Chapter: paged-attention.
+Which is faster depends on the link to the host and on the length.
+Chapter: acceleration/paged-attention.
 """
 
 from course_pkg.serving.block_manager import BlockManager, Pairs
