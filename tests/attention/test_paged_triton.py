@@ -107,6 +107,16 @@ def test_slots_that_no_query_sees_are_not_read(filler):
 
 
 @needs_triton
+@pytest.mark.parametrize(("tile", "window"), [((64, 16), 1), ((64, 16), None), ((16, 64), 3)])
+def test_the_shape_of_tiles_changes_nothing(tile, window, monkeypatch):
+    sizes = dict(zip(("ROWS", "KEYS"), tile, strict=True))
+    monkeypatch.setattr(paged_triton, "_tile", lambda *given: sizes)
+    query, cache, layout, dense = example([(70, 70), (40, 21), (33, 1)])
+    result = paged_attention_triton(query, *cache, *layout, window=window)
+    assert_equals_dense(result, dense, window=window)
+
+
+@needs_triton
 def test_a_table_may_be_longer_than_its_sequence():
     query, cache, (tables, lengths, starts), dense = example([(9, 2), (3, 1)])
     longer = [[*table, 999] for table in tables]
