@@ -31,10 +31,13 @@ def measure() -> list[Comparison]:
     engine = Engine(
         model, tiny_tokenizer(), blocks=2048, block_size=BLOCK_SIZE, token_budget=BUDGET
     )
+    page = 32
+    pages = PROMPTS * -(-(LONGEST + NEW) // page)  # for all prompts at once
+    sizes = ContinuousBatchingConfig(page_size=page, num_blocks=pages, max_batch_tokens=BUDGET)
     ways: dict[str, Callable[[list[list[int]]], object]] = {
         "generate, one by one": one_by_one(model),
         "generate, one batch": static_batch(model),
-        "generate_batch": continuous_batch(model),
+        "generate_batch": continuous_batch(model, sizes),
     }
     limits = dict(zip(ways, (1 / 4, 1 / 1.3, 1 / 1.1), strict=True))
 
@@ -60,13 +63,15 @@ def measure() -> list[Comparison]:
     return [*rows, waste(engine, prompts), first_token(engine, model.config.vocab_size)]
 
 
-def mixed_prompts(vocab: int) -> list[list[int]]:
-    """Random tokens; the lengths are lognormal around 48, from 16 to LONGEST."""
+def mixed_prompts(
+    vocab: int, count: int = PROMPTS, typical: int = 48, longest: int = LONGEST
+) -> list[list[int]]:
+    """Random tokens; the lengths are lognormal around `typical`, from 16 to `longest`."""
     generator = torch.Generator().manual_seed(0)
-    lengths = 48 * (0.8 * torch.randn(PROMPTS, generator=generator)).exp()
+    lengths = typical * (0.8 * torch.randn(count, generator=generator)).exp()
     return [
         torch.randint(vocab, (length,), generator=generator).tolist()
-        for length in lengths.int().clamp(16, LONGEST).tolist()
+        for length in lengths.int().clamp(16, longest).tolist()
     ]
 
 
@@ -78,15 +83,15 @@ def timed(run: Callable[[list[list[int]]], object], prompts: list[list[int]]) ->
     return clock() - started
 
 
-def one_by_one(model: nn.Module) -> Callable[[list[list[int]]], object]:
+def one_by_one(model: nn.Module, new: int = NEW) -> Callable[[list[list[int]]], object]:
     """transformers' generate for one prompt after another."""
-    batch = static_batch(model)
+    batch = static_batch(model, new)
     return lambda prompts: [batch([prompt]) for prompt in prompts]
 
 
-def static_batch(model: nn.Module) -> Callable[[list[list[int]]], object]:
+def static_batch(model: nn.Module, new: int = NEW) -> Callable[[list[list[int]]], object]:
     """transformers' generate for all prompts, padded on the left to the longest."""
-    settings = {"do_sample": False, "max_new_tokens": NEW, "eos_token_id": None, "pad_token_id": 0}
+    settings = {"do_sample": False, "max_new_tokens": new, "eos_token_id": None, "pad_token_id": 0}
 
     def run(prompts: list[list[int]]) -> None:
         longest = max(map(len, prompts))
@@ -97,20 +102,19 @@ def static_batch(model: nn.Module) -> Callable[[list[list[int]]], object]:
     return run
 
 
-def continuous_batch(model: nn.Module) -> Callable[[list[list[int]]], object]:
-    """transformers' generate_batch, with pages for all prompts at once."""
-    page = 32
-    pages = PROMPTS * -(-(LONGEST + NEW) // page)
-    sizes = ContinuousBatchingConfig(page_size=page, num_blocks=pages, max_batch_tokens=BUDGET)
+def continuous_batch(
+    model: nn.Module, sizes: ContinuousBatchingConfig, new: int = NEW
+) -> Callable[[list[list[int]]], object]:
+    """transformers' generate_batch."""
     settings = GenerationConfig(
-        max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=0
+        max_new_tokens=new, do_sample=False, eos_token_id=-1, pad_token_id=0
     )
 
     def run(prompts: list[list[int]]) -> None:
         found = model.generate_batch(
             prompts, generation_config=settings, continuous_batching_config=sizes
         )
-        if [len(each.generated_tokens) for each in found.values()] != [NEW] * len(prompts):
+        if [len(each.generated_tokens) for each in found.values()] != [new] * len(prompts):
             raise RuntimeError("generate_batch did not generate all tokens")
 
     return run
