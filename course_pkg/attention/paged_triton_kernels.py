@@ -114,7 +114,7 @@ def paged_kernel(
         out_row = sequence + index
         lse_row = part * lse.batch + query_head * lse.head + out_row
         tl.store(lse.pointer + lse_row, top + tl.log2(total), mask=row < queries * GROUP)
-    output_rows = part * output.batch + query_head * output.head + out_row * output.row
+    output_rows = part.to(tl.int64) * output.batch + query_head * output.head + out_row * output.row
     out = (out / total[:, None]).to(output.pointer.dtype.element_ty)
     tl.store(output.pointer + output_rows[:, None] + dims, out, mask=in_rows)
 

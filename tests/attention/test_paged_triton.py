@@ -1,6 +1,8 @@
 """The kernels of paged attention: in the interpreter on a CPU; the same tests and more on a GPU."""
 
+import importlib
 import math
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import course_pkg.attention
 from course_pkg.attention import paged_triton
 from course_pkg.attention.decode import merge
 from course_pkg.attention.flash_triton_forward import lse_rows
@@ -249,6 +252,30 @@ def test_without_triton_attention_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(paged_triton, "INSTALLED", False)
     with pytest.raises(ImportError, match="triton is not installed: it exists for Linux"):
         paged_attention_triton(torch.zeros(1, 4, 8), CACHE, CACHE, *LAYOUT)
+
+
+def test_without_triton_a_step_is_computed_by_torch(monkeypatch):
+    for name in ("paged_triton", "paged_triton_kernels", "flash_triton", "flash_triton_forward",
+                 "flash_triton_backward", "triton_runtime"):  # fmt: skip
+        module = importlib.import_module(f"course_pkg.attention.{name}")
+        monkeypatch.setattr(course_pkg.attention, name, module)  # restores it afterwards
+        monkeypatch.delitem(sys.modules, module.__name__)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    module = importlib.import_module("course_pkg.attention.paged_triton")
+    assert not module.INSTALLED
+    assert isinstance(module.paged_batch((CACHE, CACHE), *LAYOUT), PagedBatch)
+
+
+@pytest.mark.parametrize(
+    ("most", "dtype", "expected"),
+    [(4, "bfloat16", (16, 64)), (18, "float16", (32, 64)), (2048, "float16", (64, 64)),
+     (1, "float32", (16, 32)), (2048, "float32", (32, 32))],
+)  # fmt: skip
+def test_on_a_gpu_a_tile_has_room_for_the_heads_of_a_query(most, dtype, expected, monkeypatch):
+    monkeypatch.setattr(paged_triton, "INTERPRETED", False)
+    monkeypatch.setattr(paged_triton.triton, "next_power_of_2", lambda n: 1 << (n - 1).bit_length())
+    tile = paged_triton._tile(most, torch.empty(0, dtype=getattr(torch, dtype)))
+    assert (tile["ROWS"], tile["KEYS"]) == expected
 
 
 @pytest.mark.parametrize(
