@@ -148,7 +148,7 @@ class TritonBatch:
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         scale = self.shape[3] ** -0.5 if scale is None else scale
         if INTERPRETED and query.dtype == torch.bfloat16:
-            # The interpreter of triton 3.7 multiplies the bits of bfloat16 as if integers.
+            # The interpreter of triton 3.7 multiplies bfloat16 as if its bits were integers.
             query, cache = query.float(), tuple(each.float() for each in cache)
         query = query if query.stride(-1) == 1 else query.contiguous()
         with torch.cuda.device_of(query):  # kernels start on the current GPU, or on none
@@ -163,8 +163,9 @@ class TritonBatch:
         heads, sequences, single = query.shape[1], len(group.spans), group.queries == 1
         sizes = {"HEAD_DIM": head_dim, "PADDED_DIM": max(16, triton.next_power_of_2(head_dim))}
         sizes["WINDOW"] = self.window
-        tile = _tile(group.queries * heads // kv_heads, query)
-        tiles = triton.cdiv(group.queries * heads // kv_heads, tile["ROWS"])
+        most = group.queries * heads // kv_heads  # rows of a sequence
+        tile = _tile(most, query)
+        tiles = triton.cdiv(most, tile["ROWS"])
         parts = triton.cdiv(group.keys, PART_KEYS) if single else 1
         target, lse, keys = output, None, PART_KEYS if single else group.keys
         if parts > 1:
