@@ -30,9 +30,9 @@ BLOCKS, BUDGET, SLOTS = 1024, 256, 16
 MEAN = 24  # new tokens
 REQUESTS, ALONE = 32, 16  # how many are served together, and one by one
 SHOWN = {  # the timelines: seconds, prompt tokens, new tokens
-    "arrivals": (0.0, 0.0, 0.1, 0.4, 0.7, 0.9, 1.3, 1.6),
-    "prompts": (24, 16, 40, 64, 24, 32, 16, 48),
-    "new": (12, 30, 8, 14, 22, 6, 16, 10),
+    "arrivals": [0.0, 0.0, 0.1, 0.4, 0.7, 0.9, 1.3, 1.6],
+    "prompts": [24, 16, 40, 64, 24, 32, 16, 48],
+    "new": [12, 30, 8, 14, 22, 6, 16, 10],
     "slots": 4,
     "wait": 0.25,
 }
