@@ -7,7 +7,8 @@
 A step schedules, computes, chooses and reports: `step` returns a Chunk for each sequence that got a
 token, and `add` and `abort` may come between any two steps. The parts: `scheduler` and
 `block_manager` decide without tensors; `model_runner` computes; `sampling` chooses; `text_stream`
-makes text. Not here: threads (call an engine from one only) and HTTP. Chapter: continuous-batching.
+makes text. Not here: threads (call an engine from one only) and HTTP.
+Chapter: serving/continuous-batching.
 """
 
 import os

@@ -3,7 +3,8 @@
 The base computes all rows at once. The rows are sorted by adapter, so that each adapter adds its
 two thin products to one slice of them. Methods that change the base's own output, such as DoRA, are
 not here: merge such an adapter into a model of its own.
-Sources: Chen et al. (2023), "Punica"; Sheng et al. (2023), "S-LoRA". Chapter: continuous-batching.
+Sources: Chen et al. (2023), "Punica"; Sheng et al. (2023), "S-LoRA".
+Chapter: serving/continuous-batching.
 """
 
 import os

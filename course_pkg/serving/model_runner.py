@@ -2,7 +2,8 @@
 
 All tokens of a step, of prompts and of sequences that generate, are one packed row (1, tokens) for
 the decoder. They meet only in attention, where each sequence reads the blocks of its own table.
-Not here: what a step contains (`scheduler`), the choice of tokens. Chapter: continuous-batching.
+Not here: what a step contains (`scheduler`), the choice of tokens.
+Chapter: serving/continuous-batching.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Requests to the engine: what may be asked, and what has been generated so far.
 
-Chapter: continuous-batching.
+Chapter: serving/continuous-batching.
 """
 
 import math

@@ -1,6 +1,6 @@
 """A sample that the engine is generating: its random numbers, its text, and what it reports.
 
-Chapter: continuous-batching.
+Chapter: serving/continuous-batching.
 """
 
 import random

@@ -2,7 +2,7 @@
 
 The order is that of transformers: repetition penalty, temperature, top-k, top-p, min-p.
 Sources: Keskar et al. (2019), CTRL, for the penalty; Holtzman et al. (2020) for top-p; Nguyen et
-al. (2024) for min-p. Chapter: continuous-batching.
+al. (2024) for min-p. Chapter: serving/continuous-batching.
 """
 
 import math

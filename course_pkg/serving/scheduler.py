@@ -17,7 +17,8 @@ The engine calls, in turn, `schedule()`, which gives a step, and `update(step, t
     3. choose a token for each entry that `samples`; maybe `fork`; update.
 
 Sources: Yu et al. (2022), "Orca"; Agrawal et al. (2024), "Sarathi-Serve", for chunks under a
-budget; vLLM V1, which has no phases of prefill and decode either. Chapter: continuous-batching.
+budget; vLLM V1, which has no phases of prefill and decode either.
+Chapter: serving/continuous-batching.
 """
 
 from bisect import insort

@@ -1,6 +1,6 @@
 """A step: what the scheduler decides, and the engine computes in one forward pass.
 
-Chapter: continuous-batching.
+Chapter: serving/continuous-batching.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,8 @@
 """Text from tokens, one at a time: it is given out only when no later token can change it.
 
 Two things are held back: an incomplete character, because the bytes of one may be split over
-several tokens, and text that may be the beginning of a stop string. Chapter: continuous-batching.
+several tokens, and text that may be the beginning of a stop string.
+Chapter: serving/continuous-batching.
 """
 
 from collections.abc import Sequence

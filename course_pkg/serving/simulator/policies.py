@@ -5,7 +5,7 @@
 knows, the answer's length: an oracle to compare with.
 
 Sources: Orca (Yu et al. 2022) for iteration-level (continuous) batching; Sarathi-Serve (Agrawal et
-al. 2024) for chunked prefill; Schrage 1968 for SRPT. Chapter: continuous-batching.
+al. 2024) for chunked prefill; Schrage 1968 for SRPT. Chapter: serving/continuous-batching.
 """
 
 import heapq
