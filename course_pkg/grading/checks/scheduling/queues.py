@@ -74,11 +74,11 @@ def _jobs(
     step = rng.randint(2, 5)
     quantum = step + rng.randint(1, step)
     jobs, now = [], rng.randint(1, 9) if late == "idle" else 0
-    for _ in range(3 + size % 3):
+    for _ in range(3 + size % 3 + starves):
         first = rng.randint(step + 1, quantum * long)
         jobs.append((now, first, rng.randint(2, 12)))
         if late == "busy":
-            now += rng.choice([0, step, first, first + 2 * step])
+            now += rng.choice([step, first + 2 * step] if starves else [0, step, first])
         elif late == "idle":
             now += rng.randint(200, 400)
     starvation = rng.randint(4, 9) * step if starves else NEVER
