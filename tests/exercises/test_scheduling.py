@@ -170,15 +170,13 @@ def test_another_right_answer_keeps_every_point(name, answer):
 def test_a_difference_of_steps_names_the_sequence():
     right = {"a": 1, "b": 4}, ["c"]
     assert cases.step_difference(right, right) is None
-    assert cases.step_difference(right, ({"a": 1, "b": 5}, ["c"])) == (
-        "sequence 'b' gets 4 tokens, but 5 was given"
-    )
-    assert cases.step_difference(right, ({"b": 4, "a": True}, ["c"])) == (
-        "sequence 'a' gets 1 tokens, but True was given"
-    )
-    assert cases.step_difference(right, (*right[:1], [])) == (
-        "the preempted sequences are ['c'], but [] was given"
-    )
+    for given, reason in [
+        (({"a": 1, "b": 5}, ["c"]), "tokens of 'b': expected 4, but 5 was given"),
+        (({"b": 4, "a": True}, ["c"]), "tokens of 'a': expected 1, but True was given"),
+        (({"b": 4, "a": 1, "d": 2}, ["c"]), "tokens of 'd': expected 0, but 2 was given"),
+        ((right[0], []), "preempted: expected ['c'], but [] was given"),
+    ]:
+        assert cases.step_difference(right, given) == reason
     for given in ({"a": 1}, None, ([("a", 1)], [])):
         assert cases.step_difference(right, given).startswith("expected a pair (dict of tokens")
 

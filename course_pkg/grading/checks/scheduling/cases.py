@@ -159,13 +159,13 @@ def _values(rng: Random, number: int, p: int) -> Inputs:
 
 def percentile_between(rng: Random, size: int) -> Inputs:
     """p percent of the number is a little more than a whole number."""
-    pairs = [(n, p) for n in range(11, 20) for p in range(40, 99) if 0 < n * p % 100 < n * p / 101]
+    pairs = [(n, p) for n in range(7, 13) for p in range(40, 99) if 0 < n * p % 100 < n * p / 101]
     return _values(rng, *rng.choice(pairs))
 
 
 def percentile_whole(rng: Random, size: int) -> Inputs:
-    """p percent of the number is a whole number."""
-    return _values(rng, 20, rng.choice([5, 25, 50, 75, 90, 95]))
+    """p percent of the number is a whole number, also if p / 100 is rounded."""
+    return _values(rng, 10 + size % 2 * 2, rng.choice([25, 50, 75] if size % 2 else [10, 50, 90]))
 
 
 def percentile_few(rng: Random, size: int) -> Inputs:

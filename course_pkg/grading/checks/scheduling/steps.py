@@ -50,9 +50,9 @@ def step_difference(expected: tuple[Inputs, list[str]], given: Any) -> str | Non
     for name in {**expected[0], **pair[0]}:
         right, other = expected[0].get(name, 0), pair[0].get(name, 0)
         if type(other) is not int or other != right:
-            return f"sequence {name!r} gets {right} tokens, but {other!r} was given"
+            return f"tokens of {name!r}: expected {right}, but {other!r} was given"
     if (preempted := list(pair[1])) != expected[1]:
-        return f"the preempted sequences are {expected[1]}, but {preempted} was given"
+        return f"preempted: expected {expected[1]}, but {preempted} was given"
     return None
 
 
