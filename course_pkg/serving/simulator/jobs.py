@@ -2,7 +2,7 @@
 
 A job is a request with its state. Before each iteration, `next_batch` answers with chunks: jobs,
 each with the tokens to compute for it. After it, `ran` answers with the jobs that leave.
-Chapter: scheduling.
+Chapter: serving/scheduling.
 """
 
 import math

@@ -5,7 +5,7 @@ and with how many tokens; the cost model says how long that takes; then every re
 its whole prompt has one more token. Requests that arrive meanwhile are seen at the end. Nothing is
 random here: randomness is in the requests.
 
-Not here: several servers, prefix caches, requests that are canceled. Chapter: scheduling.
+Not here: several servers, prefix caches, requests that are canceled. Chapter: serving/scheduling.
 """
 
 import copy
@@ -66,7 +66,7 @@ def simulate(
 
     memory: limits keys and values; None means that there is room for all. Takes 1 to 2 µs per
     request and iteration. Raises ValueError without requests, for a request that the memory cannot
-    hold, or for memory with a policy that doesn't preempt. Chapter: scheduling.
+    hold, or for memory with a policy that doesn't preempt. Chapter: serving/scheduling.
 
     >>> from course_pkg.serving.simulator.policies import ContinuousBatching
     >>> two = [Request(0.0, prompt=4, output=3), Request(0.5, prompt=4, output=1)]

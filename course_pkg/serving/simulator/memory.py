@@ -7,7 +7,7 @@ some room is free for new ones, and jobs that will run soon come back early.
 
 A job moves as a whole, over a link with a bandwidth in each direction. Not here: recomputing
 instead of moving, and blocks. Source: FastServe (Wu et al. 2023, arXiv 2305.05920), on proactive
-management of key-value caches. Chapter: scheduling.
+management of key-value caches. Chapter: serving/scheduling.
 """
 
 from course_pkg.serving.simulator.jobs import Chunk, Job, Preemptive

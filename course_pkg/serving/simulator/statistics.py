@@ -4,7 +4,7 @@ One simulation is one draw from a random workload. So draw several (seeds), comp
 each, and give an interval; compare policies on the same seeds, by their differences.
 
 Sources: vLLM (Kwon et al. 2023) for normalized latency; DistServe (Zhong et al. 2024) for goodput;
-Jain, Chiu and Hawe 1984 for fairness. Chapter: scheduling.
+Jain, Chiu and Hawe 1984 for fairness. Chapter: serving/scheduling.
 """
 
 import math

@@ -4,7 +4,7 @@ Real traffic has bursts, and lengths with a long tail. Arrivals: Poisson (indepe
 Gamma (gaps with a chosen coefficient of variation), on-off (bursts and silence). Lengths:
 lognormal, Zipf (bounded power law), bimodal. Each takes a generator, so a seed fixes everything.
 
-Sources: FastServe (Wu et al. 2023) for Gamma arrivals in experiments. Chapter: scheduling.
+Sources: FastServe (Wu et al. 2023) for Gamma arrivals in experiments. Chapter: serving/scheduling.
 """
 
 import math
