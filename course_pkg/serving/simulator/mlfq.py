@@ -118,18 +118,19 @@ class MLFQ(Preemptive):
         return sorted(times, key=times.get)
 
     def _promote(self, now: float) -> None:
+        """Promote the jobs that starve, in the order in which they began to."""
         while self.alarms and self.alarms[0][0] <= now:
-            _, _, job = heapq.heappop(self.alarms)
+            alarm, _, job = heapq.heappop(self.alarms)
             if job.done:
                 continue
-            starves = job.waits_since + self.starvation <= now
-            if starves and job.level:
-                del self.queues[job.level][job.index]
-                job.level, job.used = 0, 0.0
-                self.queues[0][job.index] = job
-            if starves:
-                job.waits_since = now
-            heapq.heappush(self.alarms, (job.waits_since + self.starvation, job.index, job))
+            due = job.waits_since + self.starvation
+            if due == alarm:
+                if job.level:
+                    del self.queues[job.level][job.index]
+                    job.level, job.used = 0, 0.0
+                    self.queues[0][job.index] = job
+                job.waits_since, due = now, now + self.starvation
+            heapq.heappush(self.alarms, (due, job.index, job))  # it may have run since
 
 
 class SkipJoinMLFQ(MLFQ):

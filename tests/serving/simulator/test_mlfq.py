@@ -138,6 +138,18 @@ def test_a_starving_job_is_promoted_behind_the_highest_queue():
     assert result.finished[0] == 12
 
 
+def test_of_several_starving_jobs_the_one_that_waits_longest_is_promoted_first():
+    a, b = Job(0, 0.0, prompt=1, output=9), Job(1, 1.0, prompt=1, output=9)
+    policy = MLFQ(1, 1.0, starvation=3.0)
+    policy.add(b)
+    policy.ran(policy.next_batch(1.0), 1.0, 2.0)  # b waits since 2
+    policy.add(a)
+    policy.ran(policy.next_batch(2.0), 1.0, 3.0)  # a waits since 3, and came before b
+    assert [job.level for job in (a, b)] == [1, 1]
+    [(first, *_)] = policy.next_batch(7.0)
+    assert first is b and a.level == 0
+
+
 def test_a_job_that_joined_low_and_never_ran_is_promoted_too():
     long = [Request(0.0, 9, 1)] + [Request(float(t), 1, 1) for t in range(30)]
     skip = SkipJoinMLFQ(1, 1.0, cost=TOKENS)
