@@ -1,4 +1,4 @@
-"""The `course` command. The commands about a class are in `cli_class`.
+"""The `course` command. The commands about a class are in `cli_class`, `serve` is in `cli_serve`.
 
 Each function only parses options and prints; the module that it imports does the work.
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from course_pkg import cli_class
+from course_pkg import cli_class, cli_serve
 from course_pkg.exits import NEEDS_A_LOOK, NO_SANDBOX, Commands
 
 app = typer.Typer(
@@ -215,6 +215,7 @@ def sample_class(
     typer.echo(f"grades: {into}/results/<assignment>/grades.csv   feedback: {into}/feedback")
 
 
+app.command()(cli_serve.serve)
 app.command()(cli_class.results)
 app.command()(cli_class.export_grades)
 app.command()(cli_class.extend)

@@ -67,6 +67,7 @@ def explained(error: BaseException) -> tuple[int, str | None]:
 
 def _requests() -> tuple[type[BaseException], ...]:
     """Errors in what was asked for, or in the files that it needs."""
+    from course_pkg.deployment.errors import ServeError
     from course_pkg.grading.contract.questions import ChecksError
     from course_pkg.grading.contract.registry import UnknownQuestion
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
@@ -77,7 +78,7 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.lm.errors import ModelError
 
     return (ChecksError, GradebookError, GradingFolderError, ModelError, ReleaseError, RosterError,
-            SourceError, UnknownQuestion)  # fmt: skip
+            ServeError, SourceError, UnknownQuestion)  # fmt: skip
 
 
 def _failures() -> tuple[type[BaseException], ...]:

@@ -40,7 +40,7 @@ LAYERS = {
     "metrics": 2,
     "finetuning": 3,
     "serving": 3,
-    "deployment": 3,
+    "deployment": 3.5,
     "evaluation": 3,
     "grading.contract": 4.0,
     "grading.checks": 4.1,
@@ -57,6 +57,7 @@ LAYERS = {
     "bundle": 4.6,
     "exits": 4.9,
     "cli_class": 4.95,
+    "cli_serve": 4.95,
     "cli": 5,
     "__main__": 6,
 }

@@ -1,0 +1,53 @@
+"""The command `course serve`: a model and adapters behind an HTTP server with OpenAI's API.
+
+Chapter: deployment/server.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    model: Annotated[str, typer.Option(help="A model's name, hub id or folder.")] = "smollm2-135m",
+    adapter: Annotated[
+        list[str] | None, typer.Option(help="name=folder of a LoRA adapter; repeatable.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Any but this machine's own needs a key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8000,
+    key_file: Annotated[
+        Path | None, typer.Option(help="Holds the API key [default: COURSE_API_KEY, if set]")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Such as cuda, or auto [default: cpu]")] = None,
+    cache_memory: Annotated[float, typer.Option(min=0.001, help="GB for keys and values.")] = 1.0,
+    max_running: Annotated[int, typer.Option(min=1, help="Sequences computed at once.")] = 32,
+    max_waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait.")] = 64,
+    max_prompt: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a prompt [default: the model's limit]")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="New tokens of a sample.")] = 4096,
+    request_seconds: Annotated[float, typer.Option(min=1, help="For a whole answer.")] = 600,
+    shutdown_seconds: Annotated[float, typer.Option(min=0.1, help="To finish requests.")] = 30,
+) -> None:
+    """Serve a model and adapters with OpenAI's API: completions, chat, models.
+
+    Each adapter is a model by its own name. Exit code 0 after SIGTERM or Ctrl-C, when the running
+    requests are finished; 2 if it cannot start as asked.
+    """
+    from course_pkg.deployment import command
+    from course_pkg.deployment.limits import Limits
+
+    limits = Limits(
+        prompt_tokens=max_prompt,
+        max_tokens=max_tokens,
+        waiting=max_waiting,
+        request_seconds=request_seconds,
+        shutdown_seconds=shutdown_seconds,
+    )
+    command.serve(
+        model, adapter or (), host=host, port=port, key_file=key_file, device=device,
+        cache_gb=cache_memory, running=max_running, limits=limits,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Deployment: an HTTP server with OpenAI's API around the inference engine."""

@@ -1,0 +1,161 @@
+"""The application: the paths of OpenAI's API, from checked requests to responses.
+
+    app = create_app(Engine(*load("tiny"), blocks=64), "tiny")
+
+POST /v1/completions and /v1/chat/completions, GET /v1/models, and for those who watch the server
+/health (it works), /ready (it takes requests) and /metrics. There is no page of documentation,
+because FastAPI's loads scripts from elsewhere. Chapter: deployment/server.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from course_pkg.deployment.engine_thread import Call
+from course_pkg.deployment.errors import ApiError
+from course_pkg.deployment.guard import Gate, Guard
+from course_pkg.deployment.limits import Limits
+from course_pkg.deployment.metrics import Metrics
+from course_pkg.deployment.responses import DONE, ChatAnswer, TextAnswer, event
+from course_pkg.deployment.schemas import ChatRequest, CompletionRequest, GenerationRequest, explain
+from course_pkg.deployment.service import Service
+from course_pkg.serving.engine import Engine
+
+
+def create_app(
+    engine: Engine, model: str, *, limits: Limits | None = None, key: str | None = None
+) -> FastAPI:
+    """An ASGI application that serves an engine, which from now on belongs to it.
+
+    model: the base's name; each adapter is a model by its own. key: what clients must send.
+    app.state has the gate, which `close` uses, and the service.
+
+    >>> from course_pkg.lm.load import load
+    >>> app = create_app(Engine(*load("tiny"), blocks=8), "tiny")
+    >>> [each["id"] for each in app.state.service.models()]
+    ['tiny']
+    """
+    limits = limits or Limits()
+    service = Service(engine, model, limits)
+    gate = Gate(engine.scheduler.max_sequences + limits.waiting)
+    metrics = Metrics(engine, lambda: gate.open)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.thread.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.gate, app.state.service = gate, service
+    app.add_middleware(Guard, gate=gate, limits=limits, metrics=metrics, key=key)
+
+    def started(request: Request, call: Call, model: str) -> None:
+        def finish() -> None:
+            service.thread.close(call)
+            metrics.finished(model, call)
+            prompt = sum(map(len, call.prompts))
+            request.scope["summary"] = f"{model}: {prompt} + {call.tokens} tokens"
+
+        request.scope["cleanup"].callback(finish)
+
+    @app.post("/v1/completions")
+    async def complete(body: CompletionRequest, request: Request) -> Response:
+        call = await service.complete(body)
+        started(request, call, body.model)
+        echo = await service.echo(body, call)
+        return await respond(body, TextAnswer(call, body.model, service.texts, echo))
+
+    @app.post("/v1/chat/completions")
+    async def chat(body: ChatRequest, request: Request) -> Response:
+        call = await service.chat(body)
+        started(request, call, body.model)
+        return await respond(body, ChatAnswer(call, body.model, service.texts))
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": service.models()}
+
+    @app.get("/v1/models/{name:path}")
+    async def model_by_name(name: str) -> dict[str, Any]:
+        for each in service.models():
+            if each["id"] == name:
+                return each
+        raise ApiError(404, f"there is no model {name!r:.80}", code="model_not_found")
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        alive = service.thread.alive
+        return JSONResponse({"status": "ok" if alive else "failed"}, 200 if alive else 503)
+
+    @app.get("/ready")
+    async def ready() -> JSONResponse:
+        open_ = service.thread.alive and not gate.closing
+        return JSONResponse({"status": "ready" if open_ else "closing"}, 200 if open_ else 503)
+
+    @app.get("/metrics")
+    async def read_metrics() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    add_error_handlers(app)
+    return app
+
+
+async def respond(body: GenerationRequest, answer: TextAnswer) -> Response:
+    """The whole answer, or a stream of events."""
+    if not body.stream:
+        pieces = [piece async for some in answer.call for piece in some]
+        return JSONResponse(answer.whole(pieces))
+    usage = body.stream_options is not None and body.stream_options.include_usage
+    return StreamingResponse(
+        _events(answer, usage),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(answer: TextAnswer, usage: bool) -> AsyncIterator[bytes]:
+    try:
+        async for pieces in answer.call:
+            yield answer.events(pieces, usage)
+    except ApiError as error:  # the status has been sent
+        yield event(error.body)
+        return
+    if usage:
+        yield answer.usage_event()
+    yield DONE
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Answer every error in the form of OpenAI's API."""
+
+    def response(error: ApiError) -> Response:
+        # In ASCII: the message may repeat halves of surrogate pairs.
+        return Response(json.dumps(error.body), error.status, error.headers, "application/json")
+
+    async def api(_: Request, error: ApiError) -> Response:
+        return response(error)
+
+    async def validation(_: Request, error: RequestValidationError) -> Response:
+        return response(explain(error.errors()))
+
+    async def http(status: int, message: str, _: Request, error: Exception) -> Response:
+        return response(ApiError(status, message, headers=getattr(error, "headers", None)))
+
+    app.add_exception_handler(ApiError, api)
+    app.add_exception_handler(RequestValidationError, validation)
+    for status, message in (
+        (400, "the body cannot be read as JSON"),
+        (404, "there is no such path"),
+        (405, "this path does not take this method"),
+    ):
+        app.add_exception_handler(status, partial(http, status, message))
+    app.add_exception_handler(Exception, partial(http, 500, "the server failed"))

@@ -1,0 +1,61 @@
+"""Errors: what a client gets, in the form of OpenAI's API, and why a server does not start.
+
+The official clients choose the class of the exception that they raise by the status, and show the
+message; programs look at the code. Chapter: deployment/server.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ServeError(RuntimeError):
+    """The server cannot start as it was asked to; the message is one line and says how to fix it.
+
+    >>> str(ServeError("port 80 is taken"))
+    'port 80 is taken'
+    """
+
+
+class ApiError(Exception):
+    """A request is refused or fails. status: HTTP's. code: for programs. param: the field.
+
+    >>> ApiError(404, "there is no model 'x'", code="model_not_found", param="model").body
+    {'error': {'message': "there is no model 'x'", 'type': 'invalid_request_error', 'param': \
+'model', 'code': 'model_not_found'}}
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ):
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON object of the response, or of an event in a stream."""
+        kinds = {429: "rate_limit_error"} | dict.fromkeys(range(500, 600), "server_error")
+        kind = kinds.get(self.status, "invalid_request_error")
+        return {
+            "error": {
+                "message": self.message,
+                "type": kind,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """A request that is wrong in itself, so that repeating it is useless: status 400.
+
+    >>> invalid("n is 0: expected at least 1", "n").status
+    400
+    """
+    return ApiError(400, message, code=code, param=param)

@@ -1,0 +1,200 @@
+"""The guard: what every request passes before the application reads it, and after it.
+
+In this order: the host's name and the key, whether the server takes requests, whether there is a
+place, and a body of limited size that comes in limited time. Then the application runs, until it
+has answered or the client has gone. At the end, one line of the log and the metrics: without the
+query, the prompt or the key. Chapter: deployment/server.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from course_pkg.deployment.errors import ApiError
+from course_pkg.deployment.limits import Limits
+from course_pkg.deployment.metrics import Metrics
+
+Scope = MutableMapping[str, Any]
+OPEN_PATHS = ("/health", "/ready")  # for whatever watches the server, without a key
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+GONE = 499  # nginx's number for a client that did not wait
+access_log = logging.getLogger("course_pkg.access")
+
+
+class Gate:
+    """Who may come in: places for `places` requests at once, until it is closed."""
+
+    def __init__(self, places: int):
+        self.places, self.open, self.closing = places, 0, False
+        self._seconds = 1.0  # that a request takes, the recent ones counting more
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place for one request. Raises ApiError 503 after closing, 429 if there is none."""
+        if self.closing:
+            raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
+        if self.open >= self.places:
+            seconds = min(60, math.ceil(self._seconds / self.places))
+            raise ApiError(
+                429,
+                f"{self.open} requests are running or waiting, which is all that this server "
+                f"takes; try again in {seconds} s",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": str(seconds)},
+            )
+        self.open += 1
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.open -= 1
+            self._seconds += 0.1 * (time.monotonic() - start - self._seconds)
+
+
+class Guard:
+    """ASGI middleware. key: what clients must send; None lets all requests from this host in.
+
+    Without a key, a request must name a local host: a web page elsewhere whose name was made to
+    point here (DNS rebinding) names its own.
+    """
+
+    def __init__(
+        self, app: Callable, *, gate: Gate, limits: Limits, metrics: Metrics, key: str | None
+    ):
+        self.app, self.gate, self.limits, self.metrics = app, gate, limits, metrics
+        self.key = None if key is None else key.encode()
+
+    async def __call__(self, scope: Scope, receive: Callable, send: Callable) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, answer = time.monotonic(), _Answer(send)
+        try:
+            self._admit(scope)
+            if scope["method"] == "POST":
+                with self.gate.place(), ExitStack() as scope["cleanup"]:
+                    body = await self._body(scope, receive)
+                    await self._run(scope, body, receive, answer)
+            else:
+                await self.app(scope, receive, answer)
+        except ApiError as error:
+            await send_error(error, answer)
+        except _ClientGone:
+            answer.status = GONE
+        except Exception:
+            answer.status = answer.status or 500  # which the middleware above answers
+            raise
+        finally:
+            self._record(scope, answer.status, time.monotonic() - start)
+
+    def _admit(self, scope: Scope) -> None:
+        if scope["path"] in OPEN_PATHS:
+            return
+        if self.key is None:
+            host = _header(scope, b"host").decode("latin-1").lower()
+            if host.removesuffix(f":{scope['server'][1]}") not in LOCAL_HOSTS:
+                raise ApiError(403, "without a key, this server answers local host names only")
+            return
+        scheme, _, given = _header(scope, b"authorization").partition(b" ")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self.key):
+            raise ApiError(
+                401,
+                "the API key is missing or wrong: send it as `Authorization: Bearer <key>`",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    async def _body(self, scope: Scope, receive: Callable) -> bytes:
+        limit, body, more = self.limits.body_bytes, bytearray(), True
+        if int(_header(scope, b"content-length") or 0) > limit:  # h11 has checked that it is one
+            raise _too_large(limit)
+        try:
+            async with asyncio.timeout(self.limits.read_seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _ClientGone
+                    body += message["body"]
+                    if len(body) > limit:  # the length may be unknown before
+                        raise _too_large(limit)
+                    more = message["more_body"]
+        except TimeoutError:
+            seconds = self.limits.read_seconds
+            message = f"the body did not arrive within {seconds:g} s"
+            raise ApiError(408, message, headers={"Connection": "close"}) from None
+        return bytes(body)
+
+    async def _run(self, scope: Scope, body: bytes, receive: Callable, answer: "_Answer") -> None:
+        """Run the application until it has answered, or cancel it once the client has gone."""
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def replay() -> dict[str, Any]:
+            for message in messages:
+                return message
+            return await asyncio.get_running_loop().create_future()  # the end is waited for here
+
+        work = asyncio.ensure_future(self.app(scope, replay, answer))
+        gone = asyncio.ensure_future(receive())  # after the body, only a disconnect can come
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.complete and not work.done():
+                work.cancel()
+            await asyncio.wait({work})
+        finally:
+            work.cancel()
+            gone.cancel()
+        if work.cancelled():
+            raise _ClientGone
+        work.result()
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        # A path that is not the server's may hold anything.
+        route = getattr(scope.get("route"), "path", None)
+        path = route or (scope["path"] if scope["path"] in OPEN_PATHS else "other")
+        client = scope["client"][0] if scope["client"] else "-"
+        access_log.info(
+            "%s %s %s %s %.3f s %s", client, scope["method"], path, status, seconds,
+            scope.get("summary", ""),
+        )  # fmt: skip
+        self.metrics.http.labels(path, status).inc()
+
+
+class _ClientGone(Exception):
+    """Nobody reads the answer."""
+
+
+class _Answer:
+    """Sends, and remembers the status and whether all is sent."""
+
+    def __init__(self, send: Callable):
+        self.send, self.status, self.complete = send, None, False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        self.status = message.get("status", self.status)
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        self.complete = self.complete or last
+        await self.send(message)
+
+
+async def send_error(error: ApiError, send: Callable) -> None:
+    """Send an error as an ASGI response."""
+    body = json.dumps(error.body).encode()
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    listed = [(k.lower().encode(), v.encode()) for k, v in (headers | error.headers).items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": listed})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, f"the body is larger than {limit} bytes", code="request_too_large")

@@ -1,0 +1,69 @@
+"""Metrics: what the server counts and measures, in the text format of Prometheus.
+
+Labels have few values (the served models, the server's own paths), because each value is a time
+series that is kept for ever. Chapter: deployment/server.
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from course_pkg.deployment.engine_thread import Call
+from course_pkg.serving.engine import Engine
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
+class Metrics:
+    """Counters, times, and the engine's state when they are read. open_requests: asked then."""
+
+    def __init__(self, engine: Engine, open_requests: Callable[[], int]):
+        self.registry = CollectorRegistry()
+        self.http = Counter(
+            "course_http_requests", "Responses.", ["path", "status"], registry=self.registry
+        )
+        self.prompt_tokens = self._by_model(Counter, "prompt_tokens", "Tokens of prompts.")
+        self.cached_tokens = self._by_model(
+            Counter, "prompt_tokens_cached", "Those that came from the prefix cache."
+        )
+        self.new_tokens = self._by_model(Counter, "generation_tokens", "Generated tokens.")
+        self.first_token = self._by_model(
+            Histogram, "time_to_first_token_seconds", "From the request on.", buckets=SECONDS
+        )
+        self.per_token = self._by_model(
+            Histogram, "time_per_output_token_seconds", "After the first.", buckets=TOKEN_SECONDS
+        )
+        self.duration = self._by_model(
+            Histogram, "request_duration_seconds", "From the request to the end.", buckets=SECONDS
+        )
+        scheduler = engine.scheduler
+        pool = scheduler.blocks.pool
+        self._gauge("requests_open", "Requests in the server.", open_requests)
+        self._gauge("sequences_running", "In a step.", lambda: len(scheduler.running))
+        self._gauge("sequences_waiting", "For a step.", lambda: len(scheduler.waiting))
+        self._gauge("kv_blocks", "Blocks of the KV cache.", lambda: len(pool.blocks))
+        self._gauge("kv_blocks_free", "Those without a user.", lambda: pool.free)
+
+    def finished(self, model: str, call: Call) -> None:
+        """Count a call that is over, whether it ended well or not."""
+        self.prompt_tokens.labels(model).inc(sum(map(len, call.prompts)))
+        self.cached_tokens.labels(model).inc(sum(each.hit_tokens for each in call.requests))
+        self.new_tokens.labels(model).inc(call.tokens)
+        if not call.tokens:
+            return
+        self.first_token.labels(model).observe(call.first - call.started)
+        self.duration.labels(model).observe(call.last - call.started)
+        samples = len(call.prompts) * call.params.n
+        if (later := call.tokens / samples - 1) > 0:  # the samples grow side by side
+            self.per_token.labels(model).observe((call.last - call.first) / later)
+
+    def text(self) -> bytes:
+        """All of them, for Prometheus to read."""
+        return generate_latest(self.registry)
+
+    def _by_model(self, kind: type, name: str, about: str, **options):
+        return kind(f"course_{name}", about, ["model"], registry=self.registry, **options)
+
+    def _gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
+        Gauge(f"course_{name}", about, registry=self.registry).set_function(value)

@@ -1,0 +1,185 @@
+"""Responses: what the engine generated, in the objects of OpenAI's API, whole or as events.
+
+A stream is server-sent events: lines `data: {…}` with an empty line after each, the last one
+`data: [DONE]`. Chapter: deployment/server.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.deployment.engine_thread import Call, Piece
+from course_pkg.lm.tiny import byte_symbols
+from course_pkg.serving.request import LogProb
+from course_pkg.serving.text_stream import REPLACEMENT
+
+LEAST_LOGPROB = -9999.0  # JSON has no infinity
+DONE = b"data: [DONE]\n\n"
+
+
+class TokenTexts:
+    """The text and the bytes of single tokens; some tokens are parts of a character.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> texts = TokenTexts(tiny_tokenizer())
+    >>> texts(65), texts(195)
+    (('A', b'A'), ('bytes:\\\\xc3', b'\\xc3'))
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer, self.special = tokenizer, frozenset(tokenizer.all_special_ids)
+        self._bytes = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
+        self._cached = lru_cache(65536)(self._find)
+
+    def __call__(self, token: int) -> tuple[str, bytes]:
+        """Its text, or "bytes:\\x…" if its bytes are no text; and its bytes."""
+        return self._cached(token)
+
+    def _find(self, token: int) -> tuple[str, bytes]:
+        text = self.tokenizer.decode([token], clean_up_tokenization_spaces=False)
+        if REPLACEMENT not in text:
+            return text, text.encode()
+        symbols = self.tokenizer.convert_ids_to_tokens(token)
+        if symbols.startswith("<0x"):  # SentencePiece's byte tokens
+            raw = bytes([int(symbols[3:-1], 16)])
+        else:
+            raw = bytes(self._bytes.get(symbol, 0xFF) for symbol in symbols)
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw), raw
+
+
+class TextAnswer:
+    """The objects of one response of /v1/completions, as `Call` gives the pieces.
+
+    echo: the text of each prompt, to begin its choices with.
+    """
+
+    kind = chunk_kind = "text_completion"
+    prefix = "cmpl-"
+
+    def __init__(self, call: Call, model: str, texts: TokenTexts, echo: Sequence[str] = ()):
+        self.call, self.texts, self.echo = call, texts, echo
+        self.common = {
+            "id": self.prefix + uuid.uuid4().hex,
+            "object": self.kind,
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._offsets: dict[int, int] = {}  # characters so far of the choices that have begun
+
+    def whole(self, pieces: list[Piece]) -> dict[str, Any]:
+        """The response that is not streamed, from all pieces."""
+        choices: dict[int, list[Piece]] = {}
+        for piece in pieces:
+            choices.setdefault(piece.index, []).append(piece)
+        listed = [self._choice(choices[index], False) for index in sorted(choices)]
+        return {**self.common, "choices": listed, "usage": self.usage()}
+
+    def events(self, pieces: list[Piece], include_usage: bool) -> bytes:
+        """The events of a stream for pieces that have come."""
+        head = {**self.common, "object": self.chunk_kind}
+        usage = {"usage": None} if include_usage else {}
+        return b"".join(
+            event({**head, "choices": [self._choice([piece], True)], **usage}) for piece in pieces
+        )
+
+    def usage_event(self) -> bytes:
+        """The event with the numbers of tokens, after all others."""
+        head = {**self.common, "object": self.chunk_kind}
+        return event({**head, "choices": [], "usage": self.usage()})
+
+    def usage(self) -> dict[str, Any]:
+        """The numbers of tokens. Those of the prefix cache did not have to be computed."""
+        prompt, new = sum(map(len, self.call.prompts)), self.call.tokens
+        cached = sum(request.hit_tokens for request in self.call.requests)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": new,
+            "total_tokens": prompt + new,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+    def _choice(self, pieces: list[Piece], delta: bool) -> dict[str, Any]:
+        index = pieces[0].index
+        first = index not in self._offsets
+        self._offsets.setdefault(index, 0)
+        found = [piece.logprob for piece in pieces]
+        text = "".join(piece.text for piece in pieces)
+        if first and self.echo:
+            number = index // self.call.params.n
+            text = self.echo[number] + text
+            found = self.call.requests[number].prompt_logprobs + found
+        asked = self.call.params.logprobs is not None
+        return {
+            "index": index,
+            **self._content(text, first, delta),
+            "logprobs": self._logprobs(index, found) if asked else None,
+            "finish_reason": pieces[-1].finish_reason,
+        }
+
+    def _content(self, text: str, first: bool, delta: bool) -> dict[str, Any]:
+        return {"text": text}
+
+    def _logprobs(self, index: int, found: list[LogProb | None]) -> dict[str, Any]:
+        """Four lists in parallel. The first token of a prompt has no log-probability."""
+        tokens, offsets, tops = [], [], []
+        ids = self.call.prompts[index // self.call.params.n]
+        for logprob in found:
+            text, raw = self.texts(ids[0] if logprob is None else logprob.token)
+            tokens.append(text)
+            # Where its text starts. Bytes 0x80 to 0xBF continue the character before them.
+            started = sum(byte & 0xC0 != 0x80 for byte in raw)
+            offsets.append(self._offsets[index] - (raw[:1] != b"" and raw[0] & 0xC0 == 0x80))
+            self._offsets[index] += started
+            if logprob is None:
+                tops.append(None)
+                continue
+            top = {self.texts(id)[0]: _finite(value) for id, value in logprob.top}
+            tops.append({text: _finite(logprob.logprob)} | top)
+        return {
+            "tokens": tokens,
+            "token_logprobs": [each and _finite(each.logprob) for each in found],
+            "top_logprobs": tops,
+            "text_offset": offsets,
+        }
+
+
+class ChatAnswer(TextAnswer):
+    """The objects of one response of /v1/chat/completions."""
+
+    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
+    prefix = "chatcmpl-"
+
+    def _content(self, text: str, first: bool, delta: bool) -> dict[str, Any]:
+        role = {"role": "assistant"} if first else {}
+        return {"delta" if delta else "message": {**role, "content": text}}
+
+    def _logprobs(self, index: int, found: list[LogProb | None]) -> dict[str, Any]:
+        def entry(token: int, value: float) -> dict[str, Any]:
+            text, raw = self.texts(token)
+            return {"token": text, "logprob": _finite(value), "bytes": list(raw)}
+
+        return {
+            "content": [
+                entry(token, value) | {"top_logprobs": [entry(*each) for each in top]}
+                for token, value, top in found
+            ]
+        }
+
+
+def event(data: dict[str, Any]) -> bytes:
+    """A server-sent event.
+
+    >>> event({"text": "é"})
+    b'data: {"text":"\\xc3\\xa9"}\\n\\n'
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return f"data: {text}\n\n".encode()
+
+
+def _finite(logprob: float) -> float:
+    return logprob if logprob > LEAST_LOGPROB else LEAST_LOGPROB  # also for NaN

@@ -1,0 +1,222 @@
+"""Schemas: the fields of a request, as OpenAI's API names them, and what they mean to the engine.
+
+Types are strict ("5" is no number), and a field that this server does not have is refused: a client
+that asks for a JSON schema or for tools must not get an answer that ignores them. Fields at values
+that change nothing are accepted, because client libraries send them, and `user` is, which has no
+meaning here. Ranges are checked by SamplingParams. Chapter: deployment/server.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+from course_pkg.deployment.errors import ApiError, invalid
+from course_pkg.serving.request import MOST_LOGPROBS, SamplingParams
+
+MOST_STOPS, LONGEST_STOP = 16, 256  # each new token is compared with all beginnings of them
+Prompt = str | list[int]
+
+# Fields that the engine's SamplingParams has too, under the same names.
+SAMPLING = (
+    "temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty",
+    "ignore_eos",
+)  # fmt: skip
+
+# Values that ask for nothing; other values of these fields are refused.
+NEUTRAL: dict[str, Sequence[Any]] = {
+    "best_of": (1,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "suffix": ("",),
+    "response_format": ({"type": "text"},),
+    "store": (False,),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "modalities": (["text"],),
+}
+
+
+def _asked(data: Any) -> Any:
+    """The fields of an object that ask for something: null counts as absent."""
+    if not isinstance(data, dict):
+        return data
+
+    def neutral(name: str, value: Any) -> bool:
+        values = (each for each in NEUTRAL.get(name, ()) if isinstance(each, bool) is flag(value))
+        return value is None or value in values
+
+    def flag(value: Any) -> bool:  # 0 == False, but only one of them is a number
+        return isinstance(value, bool)
+
+    return {name: value for name, value in data.items() if not neutral(name, value)}
+
+
+class Fields(BaseModel):
+    """An object of a request: strict types, no unknown fields, null for the default."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    _without_nulls = model_validator(mode="before")(staticmethod(_asked))
+
+
+class StreamOptions(Fields):
+    """include_usage: a last event has the numbers of tokens."""
+
+    include_usage: bool = False
+
+
+class GenerationRequest(Fields):
+    """What both kinds of requests have. top_k … ignore_eos are not in OpenAI's API."""
+
+    model: str
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    n: int = 1
+    stop: list[str] = []
+    seed: int | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    ignore_eos: bool = False
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _stops(cls, value: Any) -> Any:
+        strings = [value] if isinstance(value, str) else value
+        fits = isinstance(strings, list) and len(strings) <= MOST_STOPS
+        if not fits or not all(isinstance(s, str) and 0 < len(s) <= LONGEST_STOP for s in strings):
+            raise ValueError(
+                f"expected a string or a list of at most {MOST_STOPS} strings, each of 1 to "
+                f"{LONGEST_STOP} characters"
+            )
+        return strings
+
+    @model_validator(mode="after")
+    def _check_stream_options(self) -> "GenerationRequest":
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options is given, but stream is false")
+        return self
+
+    def params(self, max_tokens: int) -> SamplingParams:
+        """The engine's parameters. Raises ApiError (400) for a value that is out of range."""
+        given = {name: getattr(self, name) for name in SAMPLING} | self.reported
+        try:
+            return SamplingParams(max_tokens=max_tokens, **given)
+        except ValueError as error:
+            raise invalid(str(error), param=str(error).split(" is ")[0]) from None
+
+    @property
+    def reported(self) -> dict[str, int | None]:
+        """Which log-probabilities the engine is asked for: none."""
+        return {}
+
+
+class CompletionRequest(GenerationRequest):
+    """POST /v1/completions: continue a text, or several."""
+
+    prompt: Any
+    max_tokens: int | None = 16
+    echo: bool = False
+    logprobs: int | None = None
+
+    @field_validator("prompt")
+    @classmethod
+    def _prompts(cls, value: Any) -> list[Prompt]:
+        def ids(each: Any) -> bool:
+            return isinstance(each, list) and all(type(token) is int for token in each)
+
+        several = [value] if isinstance(value, str) or (value and ids(value)) else value
+        if not isinstance(several, list) or not several:
+            several = [None]
+        if not all(isinstance(each, str) for each in several) and not all(map(ids, several)):
+            raise ValueError("expected a text, a list of texts, token ids, or lists of token ids")
+        return several
+
+    @property
+    def reported(self) -> dict[str, int | None]:
+        """Of the new tokens, and with echo also of the prompt's."""
+        return {"logprobs": self.logprobs, "prompt_logprobs": self.logprobs if self.echo else None}
+
+
+class TextPart(Fields):
+    """A part of a message; this server reads text only."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(Fields):
+    """One turn: a text, or a list of texts that are joined."""
+
+    role: str
+    content: list[TextPart]
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> Any:
+        if not isinstance(value, str | list):
+            raise ValueError("expected a text, or a list of parts with texts")
+        return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+    @property
+    def text(self) -> str:
+        """The whole content."""
+        return "".join(part.text for part in self.content)
+
+
+class ChatRequest(GenerationRequest):
+    """POST /v1/chat/completions: answer a conversation."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> "ChatRequest":
+        if self.top_logprobs is not None:
+            if not self.logprobs:
+                raise ValueError("top_logprobs is given, but logprobs is false")
+            if not 0 <= self.top_logprobs <= MOST_LOGPROBS:
+                raise ValueError(f"top_logprobs must be from 0 to {MOST_LOGPROBS}")
+        if self.max_completion_tokens is not None:
+            if self.max_tokens not in (None, self.max_completion_tokens):
+                raise ValueError("max_tokens and max_completion_tokens differ: give one of them")
+            self.max_tokens = self.max_completion_tokens
+        return self
+
+    @property
+    def reported(self) -> dict[str, int | None]:
+        """Of the new tokens, with the top ones."""
+        return {"logprobs": (self.top_logprobs or 0) if self.logprobs else None}
+
+
+def explain(errors: Sequence[dict[str, Any]]) -> ApiError:
+    """The first of pydantic's errors about a body, as an ApiError (400).
+
+    >>> explain([{"type": "missing", "loc": ("body", "model"), "msg": "", "input": {}}]).message
+    'model is missing'
+    """
+    error = errors[0]
+    path = ".".join(str(part) for part in error["loc"][1:])
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "json_invalid":
+        reason = error["ctx"]["error"]
+        return invalid(f"the body is not valid JSON: {reason} at character {path}")
+    if not path and error["type"] != "value_error":
+        return invalid("the body must be a JSON object, with Content-Type: application/json")
+    if error["type"] == "extra_forbidden":
+        known = "does not support" if path in NEUTRAL else "has no field"
+        return invalid(f"this server {known} {path!r:.80}; remove it", path[:80])
+    if error["type"] == "missing":
+        return invalid(f"{path} is missing", path)
+    if error["type"] != "value_error":
+        message += f", got {error['input']!r:.80}"
+    return invalid(f"{path}: {message}" if path else message, path or None)

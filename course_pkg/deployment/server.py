@@ -1,0 +1,184 @@
+"""The server: uvicorn with connections that cannot be held open, and an end in good order.
+
+uvicorn limits neither how long a client takes to send a request nor how long it leaves an answer
+unread. When it stops, it refuses new connections at once; here, new requests get a clear 503 until
+the running ones are finished. Chapter: deployment/server.
+"""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import socket
+import time
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from course_pkg.deployment.errors import ApiError, ServeError
+from course_pkg.deployment.limits import Limits
+
+SEND_BUFFER = 1 << 16  # bytes in the kernel for each connection; by default it grows to megabytes
+HEADER_BYTES = 1 << 14
+log = logging.getLogger(__name__)
+
+
+class Connection(H11Protocol):
+    """A connection with time limits for what the client sends and for what it reads."""
+
+    def __init__(self, *args: Any, limits: Limits, **options: Any):
+        super().__init__(*args, **options)
+        self.limits = limits
+        self._reading: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._state: Any = None  # of the request that arrives
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Accept, or refuse if there are too many."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # `send` waits until the kernel has all
+        if len(self.connections) > self.limits.connections:
+            transport.write(_TOO_MANY)
+            transport.close()
+        self._time_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on with the request; restart the clock after its headers, and stop it at its end."""
+        super().data_received(data)
+        self._time_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clocks."""
+        super().connection_lost(exc)
+        for timer in (self._reading, self._writing):
+            if timer is not None:
+                timer.cancel()
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more: the client must read within the limit."""
+        super().pause_writing()
+        self._time_reader(None)
+
+    def resume_writing(self) -> None:
+        """All is sent."""
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+
+    def _time_request(self) -> None:
+        state = self.conn.their_state
+        idle = state is h11.IDLE and self._state is not None and not self.conn.trailing_data[0]
+        if state is not self._state or idle:
+            self._state = state
+            if self._reading is not None:
+                self._reading.cancel()
+            # Between two requests, uvicorn's own clock runs.
+            if state in (h11.IDLE, h11.SEND_BODY) and not idle:
+                # The guard answers a body that is late; this ends a connection without an answer.
+                seconds = self.limits.read_seconds + (state is h11.SEND_BODY)
+                self._reading = self.loop.call_later(seconds, self.transport.abort)
+
+    def _time_reader(self, unsent: int | None) -> None:
+        left = self.transport.get_write_buffer_size()
+        if unsent is not None and left >= unsent:
+            self.transport.abort()
+            return
+        seconds = self.limits.write_seconds
+        self._writing = self.loop.call_later(seconds, self._time_reader, left)
+
+
+class Server(uvicorn.Server):
+    """Serves an application of `create_app` until SIGTERM or SIGINT, then finishes its requests.
+
+    A second signal, or the limit on the time, ends the requests that still run.
+    """
+
+    def __init__(self, app: FastAPI, limits: Limits):
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=partial(Connection, limits=limits),
+                ws="none",
+                lifespan="on",
+                loop="asyncio",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                h11_max_incomplete_event_size=HEADER_BYTES,
+                timeout_graceful_shutdown=5,  # to send what is left
+            )
+        )
+        self.gate, self.service, self.limits = app.state.gate, app.state.service, limits
+        self._end = float("inf")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take no more requests; with the second signal, end the others too."""
+        self.close(0 if self.gate.closing else self.limits.shutdown_seconds)
+
+    def close(self, seconds: float) -> None:
+        """Take no more requests, and stop once all are finished, or after so many seconds."""
+        self.gate.closing, self._end = True, time.monotonic() + seconds
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to stop; uvicorn asks ten times a second."""
+        late = time.monotonic() >= self._end
+        if late and self.gate.open:
+            log.warning("%d requests are ended before they are finished", self.gate.open)
+            await self.service.stop()
+        return await super().on_tick(counter) or (
+            self.gate.closing and (late or not self.gate.open)
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at the address, to listen on later. Raises ServeError if it is not available.
+
+    >>> with bind("127.0.0.1", 0) as bound:
+    ...     bound.getsockname()[0]
+    '127.0.0.1'
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
+        bound.bind(address)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ServeError(
+            f"{host} port {port} is not available ({reason}): choose another with --port, or "
+            "--port 0 for any"
+        ) from None
+    return bound
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach the address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _too_many() -> bytes:
+    body = json.dumps(ApiError(503, "the server has too many open connections").body).encode()
+    head = (
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\nRetry-After: 1\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+_TOO_MANY = _too_many()

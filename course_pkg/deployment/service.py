@@ -1,0 +1,142 @@
+"""The service: what a checked request means, from its model and its texts to a call of the engine.
+
+Texts are encoded in a thread of their own, with a tokenizer of their own: a long one takes long
+enough to hold up the event loop, and the engine's tokenizer belongs to the engine's thread.
+Chapter: deployment/server.
+"""
+
+import asyncio
+import copy
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from course_pkg.deployment.engine_thread import Call, EngineThread
+from course_pkg.deployment.errors import ApiError, invalid
+from course_pkg.deployment.limits import Limits
+from course_pkg.deployment.responses import TokenTexts
+from course_pkg.deployment.schemas import ChatRequest, CompletionRequest, GenerationRequest
+from course_pkg.finetuning.conversations import Message
+from course_pkg.finetuning.formats import chat_text
+from course_pkg.serving.engine import Engine
+
+
+class Service:
+    """An engine under a model's name, with its adapters as further models."""
+
+    def __init__(self, engine: Engine, model: str, limits: Limits):
+        self.engine, self.limits = engine, limits
+        self.adapters = {model: None} | {name: name for name in engine.adapters}
+        self.thread = EngineThread(engine, limits.backlog)
+        self.created = int(time.time())
+        self.texts = TokenTexts(copy.deepcopy(engine.tokenizer))
+        self._tokenizer = copy.deepcopy(engine.tokenizer)
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        blocks = engine.scheduler.blocks
+        slots = len(blocks.pool.blocks) * blocks.block_size
+        # A prompt and its new tokens; the last one needs no slot in the cache.
+        self._room = min(engine.config.max_positions, slots + 1)
+
+    def models(self) -> list[dict[str, Any]]:
+        """The served models; an adapter names its base as the parent."""
+        base = next(iter(self.adapters))
+        common = {"object": "model", "created": self.created, "owned_by": "course_pkg"}
+        return [
+            {"id": name, **common, "parent": base if adapter else None}
+            for name, adapter in self.adapters.items()
+        ]
+
+    async def complete(self, body: CompletionRequest) -> Call:
+        """Start to continue one or several texts."""
+        self._check(body, len(body.prompt))
+
+        def encode() -> list[list[int]]:
+            return [self._encode(e) if isinstance(e, str) else e for e in body.prompt]
+
+        return await self._start(body, "prompt", encode)
+
+    async def chat(self, body: ChatRequest) -> Call:
+        """Start to answer a conversation, which the chat template writes as one text."""
+        self._check(body, 1)
+
+        def encode() -> list[list[int]]:
+            if not body.messages:
+                raise ValueError("there are none: give at least one")
+            turns = [Message(message.role, message.text) for message in body.messages]
+            text = chat_text(turns, self._tokenizer, generation_prompt=True)
+            # The template has written the special tokens.
+            return [self._encode(text, add_special_tokens=False)]
+
+        return await self._start(body, "messages", encode)
+
+    async def echo(self, body: CompletionRequest, call: Call) -> list[str]:
+        """The texts of the prompts, if the request wants them repeated."""
+
+        def decode() -> list[str]:
+            return [
+                each if isinstance(each, str) else self._tokenizer.decode(each)
+                for each in body.prompt
+            ]
+
+        return await self._in_thread(decode) if body.echo else []
+
+    async def stop(self) -> None:
+        """End all calls and both threads."""
+        self._encoder.shutdown(wait=False, cancel_futures=True)
+        await self.thread.stop()
+
+    def _check(self, body: GenerationRequest, prompts: int) -> None:
+        """What can be said before any text is encoded."""
+        if body.model not in self.adapters:
+            raise ApiError(
+                404,
+                f"there is no model {body.model!r:.80}; there are {list(self.adapters)}",
+                code="model_not_found",
+                param="model",
+            )
+        if prompts * body.n > self.limits.choices:
+            raise invalid(
+                f"{prompts} prompts with n = {body.n}: this server generates at most "
+                f"{self.limits.choices} samples for a request",
+                "n",
+            )
+        if (body.max_tokens or 0) > self.limits.max_tokens:
+            raise invalid(
+                f"max_tokens is {body.max_tokens}: this server generates at most "
+                f"{self.limits.max_tokens}",
+                "max_tokens",
+            )
+
+    def _encode(self, text: str, **options: bool) -> list[int]:
+        text.encode()  # raises ValueError for a lone surrogate, which is no character
+        return self._tokenizer(text, verbose=False, **options).input_ids
+
+    async def _start(
+        self, body: GenerationRequest, field: str, encode: Callable[[], list[list[int]]]
+    ) -> Call:
+        try:
+            prompts = await self._in_thread(encode)
+        except ValueError as error:
+            raise invalid(f"{field}: {error}", field) from None
+        longest = max(map(len, prompts))
+        limit = min(self.limits.prompt_tokens or self._room, self._room - 1)
+        room = self._room - longest
+        if longest > limit or (body.max_tokens or 0) > room:
+            raise invalid(
+                f"the prompt has {longest} tokens, and max_tokens is {body.max_tokens}: this "
+                f"server takes prompts of at most {limit} tokens, and {self._room} tokens of "
+                "prompt and answer together",
+                field,
+                "context_length_exceeded",
+            )
+        most = min(room, self.limits.max_tokens) if body.max_tokens is None else body.max_tokens
+        call = Call(prompts, body.params(most), self.adapters[body.model])
+        call.deadline = asyncio.get_running_loop().time() + self.limits.request_seconds
+        if not self.thread.alive:
+            raise ApiError(503, "the engine has stopped")
+        await self.thread.submit(call)
+        return call
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._encoder, work)
