@@ -1,0 +1,109 @@
+"""A server of the tiny model in this process, on a free port of this machine."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import openai
+
+from course_pkg.deployment.app import create_app
+from course_pkg.deployment.limits import Limits
+from course_pkg.deployment.server import Server, bind
+from course_pkg.lm.load import load
+from course_pkg.serving.engine import Engine
+
+MODEL = load("tiny")
+
+
+def tiny_engine(**options):
+    return Engine(*MODEL, **{"blocks": 512, "block_size": 8} | options)
+
+
+def wait_until(holds, seconds=20.0):
+    """Wait for something that another thread does; fail if it takes too long."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.005)
+
+
+class Live:
+    """A running server, and ways to reach it."""
+
+    def __init__(self, engine, app, server, port):
+        self.engine, self.app, self.server, self.port = engine, app, server, port
+        self.gate = app.state.gate
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def client(self, kind=openai.OpenAI, key="unused", **options):
+        return kind(base_url=self.url, api_key=key, **{"max_retries": 0, "timeout": 60} | options)
+
+    @property
+    def free(self):
+        return self.engine.scheduler.blocks.pool.free
+
+    @property
+    def is_empty(self):
+        """Nothing runs, waits or holds a block."""
+        engine = self.engine
+        left = self.gate.open or engine.requests or engine._samples or engine.scheduler.has_work
+        thread = self.app.state.service.thread
+        return (
+            not left and not thread._calls and self.free == len(engine.scheduler.blocks.pool.blocks)
+        )
+
+    def connect(self, receive_buffer=None):
+        raw = socket.socket()
+        if receive_buffer:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        raw.settimeout(20)
+        raw.connect(("127.0.0.1", self.port))
+        return raw
+
+    def post(self, path, body, headers=()):
+        """The status and the JSON for a body that may be wrong, sent as it is."""
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+        lines += headers or ["Content-Type: application/json"]
+        lines += [f"Content-Length: {len(body)}", "", ""]
+        with self.connect() as raw:
+            raw.sendall("\r\n".join(lines).encode() + body)
+            return parse(read_all(raw))
+
+
+def read_all(raw):
+    parts = []
+    while part := raw.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def parse(response):
+    """The status and the JSON of a response."""
+    head, _, body = response.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+@contextmanager
+def serving(engine=None, *, model="tiny", key=None, **limits):
+    """A Live server; at the end it stops, and must be empty."""
+    engine, limits = engine or tiny_engine(), Limits(**limits)
+    app = create_app(engine, model, limits=limits, key=key)
+    server = Server(app, limits)
+    with bind("127.0.0.1", 0) as bound:
+        live = Live(engine, app, server, bound.getsockname()[1])
+        thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
+        thread.start()
+        wait_until(lambda: server.started)
+        try:
+            yield live
+            wait_until(lambda: live.is_empty)
+        finally:
+            server.close(0)
+            thread.join(20)
+            assert not thread.is_alive()

@@ -1,0 +1,390 @@
+"""The API as OpenAI's own client sees it, over loopback."""
+
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.adapters.adapter_io import save_adapter
+from course_pkg.adapters.injection import inject
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.deployment.schemas import NEUTRAL, CompletionRequest
+from course_pkg.finetuning.formats import chat_prompt
+from course_pkg.lm.load import load
+from course_pkg.serving.request import SamplingParams
+
+from .live import MODEL, serving, tiny_engine
+
+GREEDY = {"temperature": 0, "max_tokens": 12, "extra_body": {"ignore_eos": True}}
+
+
+def expected(prompt, adapter=None, engine=None, **params):
+    """What an engine of its own generates."""
+    params = {"temperature": 0, "max_tokens": 12, "ignore_eos": True} | params
+    engine = engine or tiny_engine()
+    return engine.generate([prompt], SamplingParams(**params), adapter=adapter)[0]
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    """The folder of a LoRA adapter that changes what the tiny model generates."""
+    model, _ = load("tiny")
+    inject(model, LoRAConfig(rank=4, alpha=64))
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.fill_(0.05)
+    folder = tmp_path_factory.mktemp("poet")
+    save_adapter(model, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def live(adapter):
+    with serving(tiny_engine(adapters={"poet": adapter})) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(live):
+    return live.client()
+
+
+def test_a_completion_is_what_the_engine_generates(client):
+    answer = client.completions.create(model="tiny", prompt="The sea", **GREEDY)
+    wanted = expected("The sea").completions[0]
+    [choice] = answer.choices
+    assert (choice.text, choice.finish_reason, choice.logprobs) == (wanted.text, "length", None)
+    assert (answer.object, answer.model) == ("text_completion", "tiny")
+    usage = answer.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (7, 12, 19)
+
+
+def test_a_chat_answer_continues_the_templates_text(client):
+    message = {"role": "user", "content": "Hi"}
+    answer = client.chat.completions.create(model="tiny", messages=[message], **GREEDY)
+    wanted = expected(chat_prompt("Hi", MODEL.tokenizer)).completions[0]
+    assert answer.choices[0].message.content == wanted.text
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.object == "chat.completion" and answer.choices[0].finish_reason == "length"
+    parts = [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]
+    again = client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": parts}], **GREEDY
+    )
+    assert again.choices == answer.choices
+    # The message of an answer goes into the next request as it is, with its fields that are null.
+    history = [message, answer.choices[0].message.model_dump(), message]
+    if answer.choices[0].message.content.strip():
+        assert client.chat.completions.create(model="tiny", messages=history, **GREEDY).choices
+
+
+def test_streams_have_the_same_text_and_the_usage_at_the_end(client):
+    messages = [{"role": "user", "content": "Hi"}]
+    whole = client.chat.completions.create(model="tiny", messages=messages, **GREEDY)
+    stream = client.chat.completions.create(
+        model="tiny", messages=messages, stream=True, stream_options={"include_usage": True},
+        **GREEDY,
+    )  # fmt: skip
+    events = list(stream)
+    assert {event.object for event in events} == {"chat.completion.chunk"}
+    assert len({event.id for event in events}) == 1
+    parts = [event.choices[0] for event in events[:-1]]
+    assert [part.delta.role for part in parts] == ["assistant"] + [None] * 11
+    assert "".join(part.delta.content for part in parts) == whole.choices[0].message.content
+    assert [part.finish_reason for part in parts] == [None] * 11 + ["length"]
+    assert events[-1].choices == [] and all(event.usage is None for event in events[:-1])
+    counts = {"prompt_tokens", "completion_tokens", "total_tokens"}
+    assert events[-1].usage.model_dump(include=counts) == whole.usage.model_dump(include=counts)
+    texts = client.completions.create(model="tiny", prompt="Hi", stream=True, **GREEDY)
+    assert "".join(e.choices[0].text for e in texts) == expected("Hi").completions[0].text
+
+
+def test_adapters_are_models(client, live, adapter):
+    models = list(client.models.list())
+    assert [(model.id, model.parent) for model in models] == [("tiny", None), ("poet", "tiny")]
+    assert client.models.retrieve("poet").id == "poet"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("poets")
+    own = tiny_engine(adapters={"poet": adapter})
+    texts = [
+        client.completions.create(model=name, prompt="The sea", **GREEDY).choices[0].text
+        for name in ("tiny", "poet")
+    ]
+    wanted = [expected("The sea", name, own).completions[0].text for name in (None, "poet")]
+    assert texts == wanted and texts[0] != texts[1]
+
+
+def test_several_prompts_and_samples_are_numbered_in_order(client):
+    answer = client.completions.create(
+        model="tiny", prompt=["ab", "cd"], n=2, seed=3, max_tokens=5, temperature=1.0,
+        extra_body={"ignore_eos": True},
+    )  # fmt: skip
+    wanted = [
+        completion.text
+        for prompt in ("ab", "cd")
+        for completion in expected(prompt, n=2, seed=3, max_tokens=5, temperature=1.0).completions
+    ]
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert [choice.text for choice in answer.choices] == wanted
+    assert answer.usage.prompt_tokens == 4 and answer.usage.completion_tokens == 20
+    parts = {}
+    for event in client.completions.create(
+        model="tiny", prompt=["ab", "cd"], n=2, seed=3, max_tokens=5, temperature=1.0, stream=True,
+        extra_body={"ignore_eos": True},
+    ):  # fmt: skip
+        [choice] = event.choices
+        parts[choice.index] = parts.get(choice.index, "") + choice.text
+    assert [parts[index] for index in range(4)] == wanted
+
+
+def test_token_ids_are_a_prompt(client):
+    for prompt, count in (([65, 66], 1), ([[65, 66], [67]], 2)):
+        answer = client.completions.create(model="tiny", prompt=prompt, **GREEDY)
+        assert len(answer.choices) == count
+        assert answer.choices[0].text == expected([65, 66]).completions[0].text
+
+
+def test_stop_strings_seed_and_sampling_reach_the_engine(client):
+    text = expected("The sea").completions[0].text
+    stop = text[4:6]
+    answer = client.completions.create(model="tiny", prompt="The sea", stop=stop, **GREEDY)
+    assert answer.choices[0].text == text[: text.index(stop)]
+    assert answer.choices[0].finish_reason == "stop"
+    given = {"temperature": 1.3, "top_p": 0.8, "seed": 7, "max_tokens": 9}
+    more = {"top_k": 40, "min_p": 0.01, "repetition_penalty": 1.2, "ignore_eos": True}
+    answer = client.completions.create(model="tiny", prompt="The sea", extra_body=more, **given)
+    assert answer.choices[0].text == expected("The sea", **given, **more).completions[0].text
+
+
+def test_log_probabilities_of_a_completion_with_echo(client):
+    answer = client.completions.create(
+        model="tiny", prompt="aé", logprobs=2, echo=True, max_tokens=2, temperature=0,
+        extra_body={"ignore_eos": True},
+    )  # fmt: skip
+    wanted = expected("aé", max_tokens=2, logprobs=2, prompt_logprobs=2)
+    found = answer.choices[0].logprobs
+    assert answer.choices[0].text == "aé" + wanted.completions[0].text
+    assert found.tokens[:3] == ["a", "bytes:\\xc3", "bytes:\\xa9"]
+    assert found.text_offset[:3] == [0, 1, 1]
+    values = [each.logprob for each in wanted.prompt_logprobs[1:] + wanted.completions[0].logprobs]
+    assert found.token_logprobs[0] is None and found.top_logprobs[0] is None
+    assert found.token_logprobs[1:] == pytest.approx(values, abs=1e-5)
+    assert all(2 <= len(top) <= 3 for top in found.top_logprobs[1:])
+    assert all(top[t] == v for top, t, v in zip(
+        found.top_logprobs[1:], found.tokens[1:], found.token_logprobs[1:], strict=True
+    ))  # fmt: skip
+    events = client.completions.create(
+        model="tiny", prompt="aé", logprobs=2, echo=True, max_tokens=2, temperature=0, stream=True,
+        extra_body={"ignore_eos": True},
+    )  # fmt: skip
+    choices = [event.choices[0] for event in events]
+    assert "".join(choice.text for choice in choices) == answer.choices[0].text
+    assert [o for c in choices for o in c.logprobs.text_offset] == found.text_offset
+    assert [t for c in choices for t in c.logprobs.tokens] == found.tokens
+
+
+def test_log_probabilities_of_a_chat(client):
+    answer = client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "Hi"}], logprobs=True, top_logprobs=3,
+        **GREEDY,
+    )  # fmt: skip
+    wanted = expected(chat_prompt("Hi", MODEL.tokenizer), logprobs=3).completions[0]
+    content = answer.choices[0].logprobs.content
+    assert [entry.logprob for entry in content] == pytest.approx(
+        [each.logprob for each in wanted.logprobs], abs=1e-5
+    )
+    assert [entry.bytes for entry in content] == [[token] for token in wanted.tokens]
+    assert all(len(entry.top_logprobs) == 3 for entry in content)
+    assert all(entry.top_logprobs[0].logprob == entry.logprob for entry in content)  # greedy
+
+
+def test_the_prefix_cache_is_seen_in_the_usage(client):
+    prompt = list(range(100, 140))  # five blocks of 8; the last token is always computed
+    first, second = (
+        client.completions.create(model="tiny", prompt=prompt, **GREEDY).usage for _ in range(2)
+    )
+    assert first.prompt_tokens_details.cached_tokens == 0
+    assert second.prompt_tokens_details.cached_tokens == 32
+
+
+WRONG = [
+    (b"{", None, "not valid JSON"),
+    (b'{"a": "\xff"}', None, "cannot be read"),
+    (b"[" * 100_000, None, "cannot be read"),
+    (b"", None, "must be a JSON object"),
+    (b"[]", None, "must be a JSON object"),
+    ({"model": "tiny"}, "prompt", "prompt is missing"),
+    ({"prompt": "a"}, "model", "model is missing"),
+    ({"model": 5, "prompt": "a"}, "model", "string"),
+    *(
+        ({"model": "tiny", "prompt": prompt}, "prompt", "expected a text, a list of texts")
+        for prompt in (5, [], {}, [None], ["a", 5], [[5], 5], [True], [5.0])
+    ),
+    ({"model": "tiny", "prompt": None}, "prompt", "missing"),
+    ({"model": "tiny", "prompt": ""}, None, "at least one token"),
+    ({"model": "tiny", "prompt": [259]}, None, "0 to 258"),
+    ({"model": "tiny", "prompt": "\ud800"}, "prompt", "surrogates not allowed"),
+    *(
+        ({"model": "tiny", "prompt": "a", name: value}, name, message)
+        for name, value, message in (
+            ("temperature", "1", "number"),
+            ("temperature", -1, "at least 0"),
+            ("temperature", True, "number"),
+            ("temperature", float("nan"), "at least 0"),
+            ("top_p", 0, "above 0"),
+            ("top_p", [1], "number"),
+            ("max_tokens", 0, "at least 1"),
+            ("max_tokens", 1.5, "integer"),
+            ("max_tokens", float("inf"), "integer"),
+            ("max_tokens", 10**9, "at most 4096"),
+            ("n", 0, "at least 1"),
+            ("n", 17, "at most 16 samples"),
+            ("n", "2", "integer"),
+            ("seed", 1.5, "integer"),
+            ("stop", [""], "1 to 256 characters"),
+            ("stop", ["a"] * 17, "at most 16 strings"),
+            ("stop", 5, "expected a string"),
+            ("stream", "yes", "boolean"),
+            ("logprobs", 21, "0 to 20"),
+            ("logprobs", True, "integer"),
+            ("top_k", -1, "at least 0"),
+            ("repetition_penalty", 0, "above 0"),
+            ("best_of", 2, "does not support"),
+            ("presence_penalty", 0.5, "does not support"),
+            ("presence_penalty", False, "does not support"),
+            ("logit_bias", {"5": 100}, "does not support"),
+            ("suffix", "x", "does not support"),
+            ("tools", [{}], "does not support"),
+            ("max_token", 5, "has no field"),
+            ("messages", [], "has no field"),
+            ("priority", 0, "has no field"),
+        )
+    ),
+    ({"model": "tiny", "prompt": "a", "stream_options": {}}, None, "stream is false"),
+    (
+        {"model": "tiny", "prompt": "a", "stream": True, "stream_options": {"x": 1}},
+        "stream_options.x",
+        "has no field",
+    ),
+    ({"model": "tiny", "prompt": [65] * 2048}, "prompt", "at most 2047 tokens"),
+    ({"model": "tiny", "prompt": [65] * 2040, "max_tokens": 9}, "prompt", "2048 tokens of"),
+    ({"model": "tiny", "prompt": ["a"] * 17}, "n", "17 prompts"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "param", "message"), WRONG)
+def test_a_wrong_completion_request_is_told_what_is_wrong(live, body, param, message):
+    status, answer = live.post("/v1/completions", body)
+    error = answer["error"]
+    assert status == 400 and message in error["message"], answer
+    assert (error["param"], error["type"]) == (param, "invalid_request_error")
+
+
+WRONG_CHATS = [
+    ({}, "messages", "messages is missing"),
+    ({"messages": "Hi"}, "messages", "list"),
+    ({"messages": []}, "messages", "at least one"),
+    ({"messages": ["Hi"]}, "messages.0", "dictionary"),
+    ({"messages": [{"role": "user"}]}, "messages.0.content", "missing"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content", "expected a text"),
+    ({"messages": [{"role": "user", "content": " "}]}, "messages", "blank text"),
+    ({"messages": [{"role": "user", "content": "\udfff"}]}, "messages", "surrogate"),
+    ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages", "unknown role"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]},
+        "messages.0.content.0.type",
+        "'text'",
+    ),
+    ({"messages": [{"role": "user", "content": "Hi", "tool_calls": [1]}]},
+     "messages.0.tool_calls", "has no field"),
+    ({"top_logprobs": 2}, None, "logprobs is false"),
+    ({"logprobs": True, "top_logprobs": 21}, None, "from 0 to 20"),
+    ({"logprobs": 2}, "logprobs", "boolean"),
+    ({"max_tokens": 5, "max_completion_tokens": 6}, None, "differ"),
+    ({"max_completion_tokens": 0}, "max_tokens", "at least 1"),
+    ({"response_format": {"type": "json_object"}}, "response_format", "does not support"),
+    ({"prompt": "a"}, "prompt", "has no field"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "param", "message"), WRONG_CHATS)
+def test_a_wrong_chat_request_is_told_what_is_wrong(live, fields, param, message):
+    messages = {} if "messages" in fields or not fields else {
+        "messages": [{"role": "user", "content": "Hi"}]
+    }  # fmt: skip
+    status, answer = live.post("/v1/chat/completions", {"model": "tiny"} | messages | fields)
+    assert status == 400 and message in answer["error"]["message"], answer
+    assert answer["error"]["param"] == param
+
+
+def test_fields_that_ask_for_nothing_are_accepted(client):
+    answer = client.completions.create(
+        model="tiny", prompt="a", best_of=1, presence_penalty=0.0, frequency_penalty=0,
+        logit_bias={}, suffix=None, user="me", max_tokens=1,
+    )  # fmt: skip
+    assert len(answer.choices) == 1
+    client.chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "Hi"}], tools=[], tool_choice="none",
+        response_format={"type": "text"}, store=False, max_completion_tokens=1,
+    )  # fmt: skip
+
+
+def test_the_client_raises_the_class_for_each_status(client, live):
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.completions.create(model="tiny", prompt="a", temperature=-1)
+    assert wrong.value.param == "temperature"
+    with pytest.raises(openai.BadRequestError) as long:
+        client.completions.create(model="tiny", prompt="a" * 3000)
+    assert long.value.code == "context_length_exceeded"
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.completions.create(model="gpt-4", prompt="a")
+    assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError):
+        client.embeddings.create(model="tiny", input="a")
+
+
+def test_only_json_is_read(live):
+    """A web page may send text/plain to any address without asking."""
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 1}
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        status, answer = live.post("/v1/completions", body, [f"Content-Type: {kind}"])
+        assert status == 400 and "Content-Type: application/json" in answer["error"]["message"]
+
+
+def test_a_model_without_a_chat_template_says_so():
+    engine = tiny_engine()
+    engine.tokenizer = load("tiny").tokenizer
+    engine.tokenizer.chat_template = None
+    with serving(engine) as live, pytest.raises(openai.BadRequestError, match="no chat template"):
+        live.client().chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "Hi"}]
+        )
+
+
+def test_long_answers_end_at_the_servers_limit():
+    with serving(max_tokens=20, prompt_tokens=30) as live:
+        client = live.client()
+        answer = client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "a"}],
+            extra_body={"ignore_eos": True},
+        )  # fmt: skip
+        assert answer.usage.completion_tokens == 20
+        with pytest.raises(openai.BadRequestError, match="at most 20"):
+            client.completions.create(model="tiny", prompt="a", max_tokens=21)
+        with pytest.raises(openai.BadRequestError, match="at most 30 tokens"):
+            client.completions.create(model="tiny", prompt="a" * 31)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=5), v, max_size=3),
+    max_leaves=6,
+)
+FIELDS = [*CompletionRequest.model_fields, *NEUTRAL, "nonsense"]
+
+
+@settings(max_examples=60)
+@given(VALUES, st.sampled_from([field for field in FIELDS if field != "stream"]))
+def test_no_value_of_any_field_fails_the_server(live, value, name):
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 1} | {name: value}
+    status, _ = live.post("/v1/completions", body)
+    assert status in (200, 400, 404)

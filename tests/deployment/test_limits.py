@@ -1,0 +1,358 @@
+"""Many clients, impatient ones, slow ones and large ones: the engine survives, nothing is left."""
+
+import asyncio
+import gc
+import http.client
+import json
+import logging
+import time
+
+import openai
+import psutil
+import pytest
+
+from course_pkg.deployment.limits import Limits
+from course_pkg.serving.request import SamplingParams
+
+from .live import parse, read_all, serving, tiny_engine, wait_until
+
+LONG = {"max_tokens": 1500, "temperature": 0, "extra_body": {"ignore_eos": True}}
+KEY = "a-key-of-at-least-16-characters"
+
+
+def request(path="/v1/completions", length=None, headers=()):
+    """The head of a request; its body follows."""
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    lines += [f"Content-Length: {length}"] if length is not None else []
+    return "\r\n".join([*lines, *headers, "", ""]).encode()
+
+
+def body(**fields):
+    return json.dumps({"model": "tiny", "prompt": "a", **fields}).encode()
+
+
+def test_64_streams_at_once_give_what_each_prompt_gives_alone():
+    prompts = [f"prompt {index}" * (1 + index % 3) for index in range(64)]
+    params = SamplingParams(max_tokens=10, temperature=0, ignore_eos=True)
+    wanted = [r.completions[0].text for r in tiny_engine().generate(prompts, params)]
+
+    async def one(client, prompt):
+        stream = await client.completions.create(
+            model="tiny", prompt=prompt, max_tokens=10, temperature=0, stream=True,
+            extra_body={"ignore_eos": True},
+        )  # fmt: skip
+        return "".join([event.choices[0].text async for event in stream])
+
+    async def all_of_them(live):
+        async with live.client(openai.AsyncOpenAI) as client:
+            return await asyncio.gather(*(one(client, prompt) for prompt in prompts))
+
+    with serving(tiny_engine(max_sequences=16)) as live:
+        assert asyncio.run(all_of_them(live)) == wanted
+
+
+def test_clients_that_go_away_free_their_blocks():
+    with serving() as live:
+        free, client = live.free, live.client()
+        for path in (client.completions, client.chat.completions):
+            asked = {"prompt": "a"} if path is client.completions else {
+                "messages": [{"role": "user", "content": "a"}]
+            }  # fmt: skip
+            stream = path.create(model="tiny", stream=True, **asked, **LONG)
+            next(iter(stream))
+            assert live.free < free
+            stream.close()
+            wait_until(lambda: live.is_empty)
+        impatient = live.client(timeout=0.3)  # it waits for a whole answer, and gives up
+        with pytest.raises(openai.APITimeoutError):
+            impatient.completions.create(model="tiny", prompt="a", n=4, **LONG)
+        wait_until(lambda: live.is_empty)
+        with live.connect() as raw:  # it goes while it sends
+            raw.sendall(request(length=1000) + b"{")
+            wait_until(lambda: live.gate.open == 1)
+        wait_until(lambda: live.is_empty)
+        assert live.free == free
+
+
+def test_a_full_server_says_when_to_come_again():
+    with serving(tiny_engine(max_sequences=2), waiting=1) as live:
+        client = live.client()
+        streams = [
+            client.completions.create(model="tiny", prompt="a", stream=True, **LONG)
+            for _ in range(3)
+        ]
+        with pytest.raises(openai.RateLimitError) as full:
+            client.completions.create(model="tiny", prompt="a", max_tokens=1)
+        assert int(full.value.response.headers["retry-after"]) >= 1
+        assert full.value.code == "rate_limit_exceeded"
+        assert client.models.list().data  # what needs no engine is answered
+        for stream in streams:
+            stream.close()
+        wait_until(lambda: live.is_empty)
+        # The client waits as it is told, and comes again.
+        assert live.client(max_retries=2).completions.create(model="tiny", prompt="a").choices
+
+
+def test_a_key_is_needed_for_everything_but_health():
+    with serving(key=KEY) as live:
+        for key in ("wrong", KEY + "x", KEY[:-1], KEY.upper()):
+            with pytest.raises(openai.AuthenticationError) as refused:
+                live.client(key=key).models.list()
+            assert refused.value.code == "invalid_api_key" and KEY not in str(refused.value)
+        assert live.client(key=KEY).models.list().data
+        for headers in ([], ["Authorization: Bearer"], [f"Authorization: Basic {KEY}"],
+                        ["Authorization: Bearer \xff\xfe"]):  # fmt: skip
+            status, answer = live.post("/v1/completions", b"{", headers)
+            assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+        for path, status in {"/health": 200, "/ready": 200, "/metrics": 401, "/x": 401}.items():
+            connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=10)
+            connection.request("GET", path, headers={"Host": "anything.example"})
+            assert connection.getresponse().status == status
+            connection.close()
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "localhost:1", "", "::1"])
+def test_without_a_key_other_names_of_this_machine_are_refused(host):
+    with serving() as live, live.connect() as raw:
+        raw.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n".format(port=live.port).encode())
+        raw.sendall(b"Connection: close\r\n\r\n")
+        status, answer = parse(read_all(raw))
+        assert status == 403 and "local host names" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]"])
+def test_local_names_are_accepted(name):
+    with serving() as live, live.connect() as raw:
+        raw.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {name}\r\n".format(port=live.port).encode())
+        raw.sendall(b"Connection: close\r\n\r\n")
+        assert parse(read_all(raw))[0] == 200
+
+
+def test_large_bodies_are_refused_before_they_are_read():
+    with serving(body_bytes=10_000) as live:
+        client = live.client()
+        with pytest.raises(openai.APIStatusError) as large:
+            client.completions.create(model="tiny", prompt="a" * 20_000_000)
+        assert large.value.status_code == 413 and large.value.code == "request_too_large"
+        connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=20)
+        chunks = (b"a" * 50_000 for _ in range(100))  # without a length
+        connection.request(
+            "POST", "/v1/completions", chunks, {"Content-Type": "application/json"},
+            encode_chunked=True,
+        )  # fmt: skip
+        assert connection.getresponse().status == 413
+        connection.close()
+        assert client.completions.create(model="tiny", prompt="a").choices
+
+
+def test_large_headers_are_refused():
+    with serving() as live, live.connect() as raw:
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 60_000 + b"\r\n\r\n")
+        assert read_all(raw).startswith(b"HTTP/1.1 400")
+
+
+def test_slow_senders_are_cut_off():
+    with serving(read_seconds=0.4) as live:
+        silent, head, late, discarded = (live.connect() for _ in range(4))
+        head.sendall(b"POST /v1/completions HTTP/1.1\r\nHost:")
+        late.sendall(request(length=100) + b"{")
+        discarded.sendall(request(length=10**9) + b"{")
+        assert silent.recv(1000) == head.recv(1000) == b""
+        status, answer = parse(read_all(late))
+        assert status == 408 and "0.4 s" in answer["error"]["message"]
+        assert discarded.recv(65536).startswith(b"HTTP/1.1 413")
+        end = time.monotonic() + 10
+        with pytest.raises(OSError):  # it goes on to send, a byte at a time
+            while time.monotonic() < end:
+                discarded.sendall(b"a")
+                time.sleep(0.05)
+        for raw in (silent, head, late, discarded):
+            raw.close()
+        with live.connect() as raw:  # two requests on one connection, with a pause
+            for pause in (0.3, 0.3, 0):
+                raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert raw.recv(1000).startswith(b"HTTP/1.1 200")
+                time.sleep(pause)
+
+
+def test_a_request_on_one_connection_may_take_longer_than_sending_it():
+    with serving(read_seconds=0.2) as live, live.connect() as raw:
+        text = body(max_tokens=400, ignore_eos=True, n=4)
+        raw.sendall(request(length=len(text), headers=["Connection: close"]) + text)
+        status, answer = parse(read_all(raw))
+        assert status == 200 and answer["usage"]["completion_tokens"] == 1600
+
+
+def test_too_many_connections_are_refused():
+    with serving(connections=5) as live:
+        held = [live.connect() for _ in range(5)]
+        wait_until(lambda: len(live.server.server_state.connections) == 5)
+        with live.connect() as raw:
+            status, answer = parse(read_all(raw))
+            assert status == 503 and "connections" in answer["error"]["message"]
+        for raw in held:
+            raw.close()
+        wait_until(lambda: not live.server.server_state.connections)
+        assert live.client().models.list().data
+
+
+def test_a_reader_that_is_behind_loses_its_request_and_nobody_else():
+    with serving(backlog=100, write_seconds=1.0) as live:
+        text = body(**{"max_tokens": 1900, "logprobs": 20, "stream": True, "ignore_eos": True})
+        with live.connect(receive_buffer=4096) as slow:
+            slow.sendall(request(length=len(text)) + text)
+            wait_until(lambda: live.gate.open == 1)
+            other = live.client().completions.create(model="tiny", prompt="b", **LONG)
+            assert other.usage.completion_tokens == 1500
+            wait_until(lambda: live.is_empty)  # aborted, though it still does not read
+            wait_until(lambda: not live.server.server_state.connections, 30)  # and cut off
+            with pytest.raises(OSError):
+                read_all(slow)
+
+
+def test_a_slow_reader_that_keeps_up_gets_everything():
+    with serving(write_seconds=1.0) as live, live.connect(receive_buffer=4096) as slow:
+        text = body(max_tokens=300, logprobs=20, stream=True, ignore_eos=True)
+        slow.sendall(request(length=len(text), headers=["Connection: close"]) + text)
+        received = b""
+        while part := slow.recv(20_000):
+            received += part
+            time.sleep(0.002)
+        assert received.rstrip().endswith(b"0") and b"[DONE]" in received
+        assert received.count(b'"text_completion"') == 300
+
+
+def test_an_answer_that_takes_too_long_ends_with_an_error():
+    with serving(request_seconds=0.2) as live:
+        client = live.client()
+        with pytest.raises(openai.APIStatusError) as late:
+            client.completions.create(model="tiny", prompt="a", n=4, **LONG)
+        assert late.value.status_code == 504
+        stream = client.completions.create(model="tiny", prompt="a", n=4, stream=True, **LONG)
+        with pytest.raises(openai.APIError, match="too long"):
+            list(stream)
+
+
+def test_a_step_that_fails_ends_its_requests_and_the_engine_goes_on(monkeypatch):
+    with serving() as live:
+        client, run = live.client(), live.engine.runner.run
+        stream = client.completions.create(model="tiny", prompt="a", stream=True, **LONG)
+        next(iter(stream))
+
+        def fail(*_):
+            live.engine.runner.run = run
+            raise RuntimeError("out of memory")
+
+        live.engine.runner.run = fail
+        with pytest.raises(openai.APIError, match="the engine failed"):
+            list(stream)
+        wait_until(lambda: live.is_empty)
+        live.engine.runner.run = fail
+        with pytest.raises(openai.InternalServerError, match="the engine failed"):
+            client.completions.create(model="tiny", prompt="a")
+        schedule, live.engine.scheduler.schedule = live.engine.scheduler.schedule, fail
+        with pytest.raises(openai.InternalServerError):  # it would fail for ever
+            client.completions.create(model="tiny", prompt="a")
+        live.engine.scheduler.schedule = schedule
+        assert client.completions.create(model="tiny", prompt="a").choices
+
+
+def test_a_request_that_the_engine_cannot_add_leaves_nothing(monkeypatch):
+    with serving() as live:
+        client, add = live.client(), live.engine.add
+        count = iter(range(10))
+
+        def second_fails(*args, **options):
+            if next(count) == 1:
+                raise RuntimeError("broken")
+            return add(*args, **options)
+
+        monkeypatch.setattr(live.engine, "add", second_fails)
+        with pytest.raises(openai.InternalServerError):
+            client.completions.create(model="tiny", prompt=["a", "b"], **LONG)
+        wait_until(lambda: live.is_empty)
+
+
+def test_the_log_and_the_metrics_have_counts_and_no_texts(caplog):
+    with serving(key=KEY) as live, caplog.at_level(logging.DEBUG):
+        client = live.client(key=KEY)
+        client.completions.create(
+            model="tiny", prompt="SECRET", max_tokens=4, extra_body={"ignore_eos": True}
+        )
+        with pytest.raises(openai.NotFoundError):
+            client.get("/SECRET?key=SECRET", cast_to=object)
+        with pytest.raises(openai.BadRequestError):
+            client.completions.create(model="tiny", prompt="SECRET", temperature=-1)
+        wait_until(lambda: "tiny: 6 + 4 tokens" in caplog.text)
+        ours = [r.getMessage() for r in caplog.records if r.name.startswith("course_pkg")]
+        assert not any("SECRET" in line or KEY in line for line in ours) and len(ours) == 3
+        text = client.get("/metrics", cast_to=str)
+        for line in (
+            'course_http_requests_total{path="/v1/completions",status="200"} 1.0',
+            'course_http_requests_total{path="/v1/completions",status="400"} 1.0',
+            'course_http_requests_total{path="other",status="404"} 1.0',
+            'course_prompt_tokens_total{model="tiny"} 6.0',
+            'course_generation_tokens_total{model="tiny"} 4.0',
+            'course_time_to_first_token_seconds_count{model="tiny"} 1.0',
+            'course_time_per_output_token_seconds_count{model="tiny"} 1.0',
+            "course_requests_open 0.0",
+            "course_sequences_running 0.0",
+            "course_kv_blocks 512.0",
+            "course_kv_blocks_free 512.0",
+        ):
+            assert f"\n{line}\n" in text, line
+
+
+def many_requests(count):
+    """The growth of memory in MB between the first fifth of the requests and the last."""
+    memory = psutil.Process().memory_info
+
+    async def one(client, index):
+        streamed = index % 3 == 0
+        answer = await client.completions.create(
+            model="tiny", prompt=f"{index} " * 20, max_tokens=8, stream=streamed, logprobs=1,
+        )  # fmt: skip
+        if streamed:
+            async for _ in answer:
+                if index % 2:
+                    await answer.close()  # in the middle
+                    break
+
+    async def rounds(live, first, last):
+        async with live.client(openai.AsyncOpenAI) as client:
+            for start in range(first, last, 32):
+                await asyncio.gather(*(one(client, i) for i in range(start, start + 32)))
+
+    with serving() as live:
+        asyncio.run(rounds(live, 0, count // 5))
+        gc.collect()
+        before = memory().rss
+        asyncio.run(rounds(live, count // 5, count))
+        wait_until(lambda: live.is_empty)
+        gc.collect()
+        return (memory().rss - before) / 1e6
+
+
+def test_requests_leave_no_memory_behind():
+    assert many_requests(160) < 15
+
+
+@pytest.mark.exhaustive
+def test_a_thousand_requests_leave_no_memory_behind():
+    assert many_requests(1600) < 15
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("max_tokens", 0, "above 0"),
+        ("waiting", -1, "at least 0"),
+        ("choices", 1.5, "whole number"),
+        ("read_seconds", "5", "expected a number"),
+        ("write_seconds", float("nan"), "above 0"),
+        ("prompt_tokens", True, "expected a number"),
+    ],
+)
+def test_limits_must_make_sense(field, value, message):
+    with pytest.raises(ValueError, match=f"{field} is .*{message}"):
+        Limits(**{field: value})
