@@ -147,8 +147,11 @@ def test_large_bodies_are_refused_before_they_are_read():
 
 def test_large_headers_are_refused():
     with serving() as live, live.connect() as raw:
-        raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 60_000 + b"\r\n\r\n")
-        assert read_all(raw).startswith(b"HTTP/1.1 400")
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000)
+        try:
+            assert read_all(raw).startswith(b"HTTP/1.1 400")
+        except ConnectionResetError:  # before the answer, because not all was read
+            assert live.client().models.list().data
 
 
 def test_slow_senders_are_cut_off():
@@ -171,7 +174,9 @@ def test_slow_senders_are_cut_off():
         with live.connect() as raw:  # two requests on one connection, with a pause
             for pause in (0.3, 0.3, 0):
                 raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                assert raw.recv(1000).startswith(b"HTTP/1.1 200")
+                received = b""
+                while not received.endswith(b'"ok"}'):
+                    received += raw.recv(1000)
                 time.sleep(pause)
 
 
@@ -197,17 +202,17 @@ def test_too_many_connections_are_refused():
 
 
 def test_a_reader_that_is_behind_loses_its_request_and_nobody_else():
-    with serving(backlog=100, write_seconds=1.0) as live:
-        text = body(**{"max_tokens": 1900, "logprobs": 20, "stream": True, "ignore_eos": True})
+    with serving(backlog=50, write_seconds=0.5) as live:
+        text = body(**{"max_tokens": 1000, "logprobs": 20, "stream": True, "ignore_eos": True})
         with live.connect(receive_buffer=4096) as slow:
             slow.sendall(request(length=len(text)) + text)
             wait_until(lambda: live.gate.open == 1)
-            other = live.client().completions.create(model="tiny", prompt="b", **LONG)
-            assert other.usage.completion_tokens == 1500
+            short = LONG | {"max_tokens": 300}
+            other = live.client().completions.create(model="tiny", prompt="b", **short)
+            assert other.usage.completion_tokens == 300
             wait_until(lambda: live.is_empty)  # aborted, though it still does not read
             wait_until(lambda: not live.server.server_state.connections, 30)  # and cut off
-            with pytest.raises(OSError):
-                read_all(slow)
+            assert b"[DONE]" not in read_all(slow)  # what the kernel had, then the end
 
 
 def test_a_slow_reader_that_keeps_up_gets_everything():
@@ -286,7 +291,10 @@ def test_the_log_and_the_metrics_have_counts_and_no_texts(caplog):
         wait_until(lambda: "tiny: 6 + 4 tokens" in caplog.text)
         ours = [r.getMessage() for r in caplog.records if r.name.startswith("course_pkg")]
         assert not any("SECRET" in line or KEY in line for line in ours) and len(ours) == 3
-        text = client.get("/metrics", cast_to=str)
+        connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=10)
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {KEY}"})
+        text = connection.getresponse().read().decode()
+        connection.close()
         for line in (
             'course_http_requests_total{path="/v1/completions",status="200"} 1.0',
             'course_http_requests_total{path="/v1/completions",status="400"} 1.0',

@@ -1,0 +1,169 @@
+"""`course serve` as a process: why it does not start, and how it ends."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx
+import openai
+import pytest
+from typer.testing import CliRunner
+
+from course_pkg.adapters.adapter_io import save_adapter
+from course_pkg.adapters.injection import inject
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.cli import app
+from course_pkg.deployment.command import model_name, read_key
+from course_pkg.deployment.errors import ServeError
+from course_pkg.lm.load import load
+
+from .live import serving
+
+KEY = "a-key-of-at-least-16-characters"
+
+
+def refusal(*arguments, monkeypatch=None):
+    """What a server that cannot start prints."""
+    result = CliRunner().invoke(app, ["serve", "--model", "tiny", *map(str, arguments)])
+    assert result.exit_code == 2, result.output
+    [line] = result.output.splitlines()
+    return line
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch):
+    monkeypatch.delenv("COURSE_API_KEY", raising=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.5", "example.org"])
+def test_other_addresses_need_a_key(host):
+    assert "set COURSE_API_KEY or give --key-file" in refusal("--host", host)
+
+
+def test_a_taken_port_is_named():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert f"127.0.0.1 port {port} is not available" in refusal("--port", port)
+
+
+def test_an_unknown_model_is_named():
+    assert 'there is no model "tinny"' in refusal("--model", "tinny")
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    assert "no config.json" in refusal("--model", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["poet"], "expected name=folder"),
+        (["=x"], "a name has 1 to 64"),
+        (["a b=x"], "a name has 1 to 64"),
+        (["tiny=x"], "the name tiny is taken"),
+        (["a=x", "a=y"], "the name a is taken"),
+        (["a=/nowhere"], "there is no folder /nowhere"),
+    ],
+)
+def test_a_wrong_adapter_is_named(given, message):
+    arguments = [part for each in given for part in ("--adapter", each)]
+    assert message in refusal("--port", 0, *arguments)
+
+
+def adapter(folder, **config):
+    model, _ = load("tiny")
+    inject(model, LoRAConfig(rank=4, alpha=8, **config))
+    save_adapter(model, folder)
+    return folder
+
+
+def test_an_adapter_that_does_not_fit_is_named(tmp_path):
+    folder = adapter(tmp_path)
+    config = folder / "adapter_config.json"
+    config.write_text(config.read_text().replace("q_proj", "query_projection"))
+    line = refusal("--port", 0, "--adapter", f"poet={folder}")
+    assert f"{folder} does not fit" in line
+    (folder / "adapter_model.safetensors").unlink()
+    assert "no adapter_model.safetensors" in refusal("--port", 0, "--adapter", f"poet={folder}")
+
+
+def test_keys_are_read_from_a_file_or_the_environment(tmp_path, monkeypatch):
+    assert read_key(None) is None
+    monkeypatch.setenv("COURSE_API_KEY", KEY)
+    assert read_key(None) == KEY
+    file = tmp_path / "key"
+    file.write_text("another-key-that-is-long\n")
+    assert read_key(file) == "another-key-that-is-long"
+    for wrong in ("", "short", "x" * 16 + " y", "é" * 16):
+        file.write_text(wrong)
+        with pytest.raises(ServeError, match="at least 16 characters"):
+            read_key(file)
+    with pytest.raises(ServeError, match="cannot be read"):
+        read_key(tmp_path / "missing")
+
+
+def test_a_models_name_has_no_path(tmp_path):
+    assert model_name(str(tmp_path / "my-model")) == "my-model"
+    assert model_name("owner/model") == "owner/model"
+
+
+@contextmanager
+def process(*arguments, **environment):
+    """A server in a process, and its address."""
+    command = [sys.executable, "-m", "course_pkg", "serve", "--model", "tiny", "--port", "0"]
+    running = subprocess.Popen(
+        [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+    )  # fmt: skip
+    try:
+        line = running.stdout.readline()
+        yield running, re.search(r"http://\S+/v1", line)[0], line
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
+    folder = adapter(tmp_path)
+    with process("--adapter", f"poet={folder}", COURSE_API_KEY=KEY) as (server, url, line):
+        assert line.startswith("serving tiny, poet on http://127.0.0.1:") and KEY not in line
+        client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
+        more = {"extra_body": {"ignore_eos": True}}
+        stream = client.completions.create(
+            model="poet", prompt="a", max_tokens=1500, stream=True, **more
+        )
+        events = iter(stream)
+        next(events)
+        server.send_signal(signal.SIGTERM)
+        root = url.removesuffix("/v1")
+        while httpx.get(f"{root}/ready").status_code != 503:
+            next(events)
+        assert httpx.get(f"{root}/health").status_code == 200
+        with pytest.raises(openai.InternalServerError, match="shutting down") as refused:
+            client.completions.create(model="poet", prompt="a")
+        assert refused.value.status_code == 503
+        assert "retry-after" in refused.value.response.headers
+        rest = list(events)
+        assert rest[-1].choices[0].finish_reason == "length"
+        client.close()
+        assert server.wait(10) == 0
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_what_runs_too_long_is_ended(signals):
+    with serving(shutdown_seconds=0.3 if signals == 1 else 60) as live:
+        stream = live.client().completions.create(
+            model="tiny", prompt="a", max_tokens=2000, n=8, stream=True,
+            extra_body={"ignore_eos": True},
+        )  # fmt: skip
+        next(iter(stream))
+        for _ in range(signals):
+            live.server.handle_exit(signal.SIGTERM, None)
+        with pytest.raises(openai.APIError, match="the server stops"):
+            list(stream)
