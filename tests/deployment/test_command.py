@@ -136,15 +136,15 @@ def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
         client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
         more = {"extra_body": {"ignore_eos": True}}
         stream = client.completions.create(
-            model="poet", prompt="a", max_tokens=1500, stream=True, **more
+            model="poet", prompt="a", max_tokens=700, stream=True, **more
         )
         events = iter(stream)
         next(events)
         server.send_signal(signal.SIGTERM)
-        root = url.removesuffix("/v1")
-        while httpx.get(f"{root}/ready").status_code != 503:
-            next(events)
-        assert httpx.get(f"{root}/health").status_code == 200
+        with httpx.Client(base_url=url.removesuffix("v1")) as http:
+            while http.get("ready").status_code != 503:
+                next(events)
+            assert http.get("health").status_code == 200
         with pytest.raises(openai.InternalServerError, match="shutting down") as refused:
             client.completions.create(model="poet", prompt="a")
         assert refused.value.status_code == 503
