@@ -146,13 +146,12 @@ class Guard:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.complete and not work.done():
                 work.cancel()
-            await asyncio.wait({work})
+                await asyncio.wait({work})
+                raise _ClientGone
+            await work
         finally:
             work.cancel()
             gone.cancel()
-        if work.cancelled():
-            raise _ClientGone
-        work.result()
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         # A path that is not the server's may hold anything.

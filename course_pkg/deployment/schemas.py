@@ -7,13 +7,14 @@ meaning here. Ranges are checked by SamplingParams. Chapter: deployment/server.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, field_validator, model_validator
 
 from course_pkg.deployment.errors import ApiError, invalid
 from course_pkg.serving.request import MOST_LOGPROBS, SamplingParams
 
+MOST_FIELDS = 100
 MOST_STOPS, LONGEST_STOP = 16, 256  # each new token is compared with all beginnings of them
 Prompt = str | list[int]
 
@@ -43,6 +44,8 @@ def _asked(data: Any) -> Any:
     """The fields of an object that ask for something: null counts as absent."""
     if not isinstance(data, dict):
         return data
+    if len(data) > MOST_FIELDS:
+        raise ValueError(f"an object has {len(data)} fields")
 
     def neutral(name: str, value: Any) -> bool:
         values = (each for each in NEUTRAL.get(name, ()) if isinstance(each, bool) is flag(value))
@@ -156,7 +159,7 @@ class ChatMessage(Fields):
     """One turn: a text, or a list of texts that are joined."""
 
     role: str
-    content: list[TextPart]
+    content: Annotated[list[TextPart], FailFast()]
 
     @field_validator("content", mode="before")
     @classmethod
@@ -174,7 +177,8 @@ class ChatMessage(Fields):
 class ChatRequest(GenerationRequest):
     """POST /v1/chat/completions: answer a conversation."""
 
-    messages: list[ChatMessage]
+    # Without FailFast, a body of 1 MB with 500,000 wrong messages takes 2 s to describe.
+    messages: Annotated[list[ChatMessage], FailFast()]
     max_completion_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: int | None = None

@@ -36,7 +36,7 @@ class Connection(H11Protocol):
         self.limits = limits
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
-        self._state: Any = None  # of the request that arrives
+        self._arriving: Any = None  # which part of a request, in h11's words
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Accept, or refuse if there are too many."""
@@ -45,12 +45,14 @@ class Connection(H11Protocol):
         if len(self.connections) > self.limits.connections:
             transport.write(_TOO_MANY)
             transport.close()
-        self._time_request()
+        self._time_request(h11.IDLE)
 
     def data_received(self, data: bytes) -> None:
         """Go on with the request; restart the clock after its headers, and stop it at its end."""
         super().data_received(data)
-        self._time_request()
+        state = self.conn.their_state
+        begun = state is h11.SEND_BODY or (state is h11.IDLE and self.conn.trailing_data[0])
+        self._time_request(state if begun else None)  # between requests, uvicorn's clock runs
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
@@ -70,18 +72,16 @@ class Connection(H11Protocol):
         if self._writing is not None:
             self._writing.cancel()
 
-    def _time_request(self) -> None:
-        state = self.conn.their_state
-        idle = state is h11.IDLE and self._state is not None and not self.conn.trailing_data[0]
-        if state is not self._state or idle:
-            self._state = state
-            if self._reading is not None:
-                self._reading.cancel()
-            # Between two requests, uvicorn's own clock runs.
-            if state in (h11.IDLE, h11.SEND_BODY) and not idle:
-                # The guard answers a body that is late; this ends a connection without an answer.
-                seconds = self.limits.read_seconds + (state is h11.SEND_BODY)
-                self._reading = self.loop.call_later(seconds, self.transport.abort)
+    def _time_request(self, arriving: Any) -> None:
+        if arriving is self._arriving:
+            return
+        self._arriving = arriving
+        if self._reading is not None:
+            self._reading.cancel()
+        if arriving is not None:
+            # The guard answers a body that is late; this ends a connection without an answer.
+            seconds = self.limits.read_seconds + (arriving is h11.SEND_BODY)
+            self._reading = self.loop.call_later(seconds, self.transport.abort)
 
     def _time_reader(self, unsent: int | None) -> None:
         left = self.transport.get_write_buffer_size()

@@ -1,0 +1,138 @@
+"""The two sides of the engine's thread: cancellation, backlog, deadlines, the end."""
+
+import asyncio
+
+import pytest
+
+from course_pkg.deployment.engine_thread import Call, EngineThread, Piece
+from course_pkg.deployment.errors import ApiError
+from course_pkg.serving.request import SamplingParams
+
+from .live import tiny_engine, wait_until
+
+LONG = SamplingParams(max_tokens=1000, temperature=0, ignore_eos=True)
+
+
+def call(prompts=((65, 66),), params=LONG):
+    return Call([list(prompt) for prompt in prompts], params, None)
+
+
+def run(scenario, engine=None, backlog=10_000):
+    """Run a scenario with a thread; at the end nothing is left in the engine."""
+    engine = engine or tiny_engine()
+
+    async def main():
+        thread = EngineThread(engine, backlog)
+        thread.start()
+        try:
+            return await scenario(thread)
+        finally:
+            await thread.stop()
+            assert not thread.alive and not engine.requests and not engine.scheduler.has_work
+
+    return asyncio.run(main())
+
+
+def test_a_submission_that_is_given_up_is_aborted():
+    engine, seen = tiny_engine(), []
+    add = engine.add
+
+    def slow_add(*args, **options):
+        seen.append(add(*args, **options))
+        wait_until(lambda: seen[1:])  # until the submission is given up
+        return seen[0]
+
+    engine.add = slow_add
+
+    async def scenario(thread):
+        task = asyncio.ensure_future(thread.submit(call()))
+        while not seen:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        seen.append("given up")
+        while engine.requests:
+            await asyncio.sleep(0.001)
+
+    run(scenario, engine)
+
+
+def test_the_end_of_the_thread_ends_its_calls():
+    async def scenario(thread):
+        running = call()
+        await thread.submit(running)
+        await anext(running)
+        await thread.stop()
+        with pytest.raises(ApiError, match="the server stops"):
+            async for _ in running:
+                pass
+
+    run(scenario)
+
+
+def test_if_one_prompt_is_refused_none_runs():
+    async def scenario(thread):
+        with pytest.raises(ApiError, match="0 to 258") as refused:
+            await thread.submit(call([[65], [999]]))
+        assert refused.value.status == 400
+        while thread.engine.requests:
+            await asyncio.sleep(0.001)
+
+    run(scenario)
+
+
+def test_pieces_of_all_samples_come_in_order():
+    async def scenario(thread):
+        params = SamplingParams(max_tokens=7, n=2, seed=1, ignore_eos=True, logprobs=1)
+        asked = call([[65], [66]], params)
+        await thread.submit(asked)
+        pieces = [piece async for some in asked for piece in some]
+        thread.close(asked)  # after the end, it does nothing
+        return pieces, asked
+
+    pieces, asked = run(scenario)
+    for index in range(4):
+        own = [piece for piece in pieces if piece.index == index]
+        completion = asked.requests[index // 2].completions[index % 2]
+        assert "".join(piece.text for piece in own) == completion.text
+        assert [piece.logprob for piece in own] == completion.logprobs
+        assert [piece.finish_reason for piece in own] == [None] * 6 + ["length"]
+    assert asked.tokens == 28 and asked.done
+
+
+def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():
+    async def scenario(thread):
+        unread = call()
+        await thread.submit(unread)
+        while not unread.done:
+            await asyncio.sleep(0.001)
+        while thread.engine.requests:
+            await asyncio.sleep(0.001)
+        with pytest.raises(ApiError, match="more than 20 tokens behind"):
+            await anext(unread)
+        return unread.tokens
+
+    assert 20 < run(scenario, backlog=20) < 60
+
+
+def test_pieces_that_came_before_an_error_are_not_given_after_it():
+    async def scenario():
+        failed = call()
+        failed.put([Piece(0, "a", None, None)], 5)
+        failed.fail(ApiError(500, "broken"))
+        failed.fail(ApiError(500, "again"))
+        with pytest.raises(ApiError, match="broken"):
+            await anext(failed)
+
+    asyncio.run(scenario())
+
+
+def test_an_error_after_the_end_changes_nothing():
+    async def scenario():
+        done = call()
+        done.put([Piece(0, "a", None, "stop")], 5)
+        done.fail(ApiError(500, "too late"))
+        assert [piece.text for some in [each async for each in done] for piece in some] == ["a"]
+
+    asyncio.run(scenario())

@@ -1,0 +1,83 @@
+"""The fields of requests: the engine's under the same names, strict, and cheap to refuse."""
+
+import dataclasses
+import time
+
+import pytest
+from pydantic import ValidationError
+
+from course_pkg.deployment.schemas import (
+    NEUTRAL,
+    SAMPLING,
+    ChatRequest,
+    CompletionRequest,
+    GenerationRequest,
+    explain,
+)
+from course_pkg.serving.request import SamplingParams
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+TEXT = {"model": "m", "prompt": "a"}
+
+
+def test_sampling_fields_are_the_engines():
+    """All but those that mean something else here, and priority, which a client must not choose."""
+    ours = {field.name: field.default for field in dataclasses.fields(SamplingParams)}
+    rest = {"max_tokens", "logprobs", "prompt_logprobs", "priority"}
+    assert set(SAMPLING) == ours.keys() - rest
+    schema = GenerationRequest.model_fields
+    defaults = {name: schema[name].default for name in SAMPLING if name != "stop"}
+    assert defaults == {name: ours[name] for name in defaults}
+    body = CompletionRequest(model="m", prompt="a")
+    assert body.params(16) == SamplingParams()
+    given = {
+        "temperature": 0.5, "top_p": 0.9, "n": 2, "stop": ["x"], "seed": 3, "top_k": 4,
+        "min_p": 0.1, "repetition_penalty": 1.1, "ignore_eos": True,
+    }  # fmt: skip
+    assert given.keys() == set(SAMPLING)
+    assert CompletionRequest(**TEXT, **given).params(9) == SamplingParams(max_tokens=9, **given)
+    assert ChatRequest(**CHAT, **given).params(9) == SamplingParams(max_tokens=9, **given)
+
+
+@pytest.mark.parametrize(
+    ("fields", "logprobs"),
+    [({}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 5}, 5)],
+)
+def test_log_probabilities_of_a_chat(fields, logprobs):
+    params = ChatRequest(**CHAT, **fields).params(5)
+    assert (params.logprobs, params.prompt_logprobs) == (logprobs, None)
+
+
+@pytest.mark.parametrize(("echo", "prompt_logprobs"), [(False, None), (True, 3)])
+def test_log_probabilities_of_a_completion(echo, prompt_logprobs):
+    params = CompletionRequest(**TEXT, logprobs=3, echo=echo).params(5)
+    assert (params.logprobs, params.prompt_logprobs) == (3, prompt_logprobs)
+
+
+def test_null_is_the_default_everywhere():
+    nulls = dict.fromkeys([*CompletionRequest.model_fields, *NEUTRAL])
+    assert CompletionRequest.model_validate(nulls | TEXT) == CompletionRequest(**TEXT)
+
+
+def test_neutral_values_are_of_the_right_type():
+    """0 == False and 1 == True, but only one of them is a number."""
+    for field, value in {"best_of": True, "presence_penalty": False, "store": 0}.items():
+        with pytest.raises(ValidationError):
+            CompletionRequest.model_validate(TEXT | {field: value})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [0] * 500_000},
+        {"messages": [{"role": "user", "content": [0] * 5000}] * 100},
+        {f"field{index}": 1 for index in range(100_000)},
+    ],
+)
+def test_a_large_wrong_request_is_refused_quickly(fields):
+    start = time.process_time()
+    with pytest.raises(ValidationError) as wrong:
+        ChatRequest.model_validate(CHAT | fields)
+    error = explain([{**each, "loc": ("body", *each["loc"])} for each in wrong.value.errors()])
+    assert error.status == 400 and len(error.message) < 300
+    assert time.process_time() - start < 0.2
