@@ -80,4 +80,4 @@ def test_a_large_wrong_request_is_refused_quickly(fields):
         ChatRequest.model_validate(CHAT | fields)
     error = explain([{**each, "loc": ("body", *each["loc"])} for each in wrong.value.errors()])
     assert error.status == 400 and len(error.message) < 300
-    assert time.process_time() - start < 0.2
+    assert time.process_time() - start < 0.5

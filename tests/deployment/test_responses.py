@@ -1,0 +1,81 @@
+"""The objects of responses: tokens that are no text, offsets, numbers that JSON cannot hold."""
+
+import json
+import math
+
+import pytest
+
+from course_pkg.deployment.engine_thread import Call, Piece
+from course_pkg.deployment.responses import ChatAnswer, TextAnswer, TokenTexts
+from course_pkg.lm.load import load
+from course_pkg.serving.request import LogProb, SamplingParams
+
+TOKENIZER = load("tiny").tokenizer
+TEXTS = TokenTexts(TOKENIZER)
+
+
+def answer(kind, tokens, logprobs=1, **options):
+    call = Call([[65]], SamplingParams(logprobs=logprobs), None)
+    pieces = [
+        Piece(0, "x", LogProb(token, value, ((token, value),)), None) for token, value in tokens
+    ]
+    return kind(call, "m", TEXTS, **options), pieces
+
+
+def test_bytes_of_tokens_join_to_the_text():
+    text = "aé中🌊"
+    assert b"".join(TEXTS(token)[1] for token in text.encode()).decode() == text
+    assert TEXTS(0xF0) == ("bytes:\\xf0", b"\xf0")
+    assert TEXTS(TOKENIZER.eos_token_id) == ("<|im_end|>", b"<|im_end|>")
+
+
+class SentencePiece:
+    """What TokenTexts asks of a tokenizer with byte tokens such as Llama 2's."""
+
+    all_special_ids = ()
+
+    def decode(self, ids, **_):
+        return {5: "the"}.get(ids[0], "\ufffd")
+
+    def convert_ids_to_tokens(self, token):
+        return f"<0x{token:02X}>"
+
+
+def test_byte_tokens_of_sentencepiece():
+    texts = TokenTexts(SentencePiece())
+    assert texts(5) == ("the", b"the") and texts(0xE4) == ("bytes:\\xe4", b"\xe4")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_offsets_are_those_of_characters(streamed):
+    """é takes bytes 195 and 169; both tokens begin at the character that they are part of."""
+    made, pieces = answer(TextAnswer, [(97, -1.0), (195, -1.0), (169, -1.0), (98, -1.0)])
+    if streamed:
+        events = made.events(pieces, False).split(b"\n\n")[:-1]
+        parts = [json.loads(e.removeprefix(b"data: "))["choices"][0]["logprobs"] for e in events]
+        found = [offset for part in parts for offset in part["text_offset"]]
+    else:
+        found = made.whole(pieces)["choices"][0]["logprobs"]["text_offset"]
+    assert found == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.nan, -1e30])
+@pytest.mark.parametrize("kind", [TextAnswer, ChatAnswer])
+def test_log_probabilities_that_json_cannot_hold(kind, value):
+    made, pieces = answer(kind, [(97, value)])
+    assert json.dumps(made.whole(pieces), allow_nan=False).count("-9999.0") == 2
+    assert b"-9999.0" in answer(kind, [(97, value)])[0].events(pieces, False)
+
+
+def test_the_chosen_token_is_listed_first_even_if_others_are_likelier():
+    made, _ = answer(TextAnswer, [])
+    piece = Piece(0, "b", LogProb(98, -3.0, ((97, -0.1),)), "stop")
+    [choice] = made.whole([piece])["choices"]
+    assert list(choice["logprobs"]["top_logprobs"][0].items()) == [("b", -3.0), ("a", -0.1)]
+
+
+def test_text_of_other_scripts_is_sent_as_it_is():
+    made, _ = answer(ChatAnswer, [], logprobs=None)
+    event = made.events([Piece(0, "中\n\n", None, None)], True)
+    assert event.count(b"\n\n") == 1 and "中".encode() in event  # JSON writes a line break as \n
+    assert json.loads(event[6:])["usage"] is None
