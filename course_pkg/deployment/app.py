@@ -91,15 +91,16 @@ def create_app(
                 return each
         raise ApiError(404, f"there is no model {name!r:.80}", code="model_not_found")
 
+    def state(good: bool) -> Response:
+        return JSONResponse({"status": "ok" if good else "unavailable"}, 200 if good else 503)
+
     @app.get("/health")
-    async def health() -> JSONResponse:
-        alive = service.thread.alive
-        return JSONResponse({"status": "ok" if alive else "failed"}, 200 if alive else 503)
+    async def health() -> Response:
+        return state(service.thread.alive)
 
     @app.get("/ready")
-    async def ready() -> JSONResponse:
-        open_ = service.thread.alive and not gate.closing
-        return JSONResponse({"status": "ready" if open_ else "closing"}, 200 if open_ else 503)
+    async def ready() -> Response:
+        return state(service.thread.alive and not gate.closing)
 
     @app.get("/metrics")
     async def read_metrics() -> Response:

@@ -80,17 +80,20 @@ class Call:
         return self
 
     async def __anext__(self) -> list[Piece]:
-        while not self._pieces:
-            if self.error is not None:
-                raise self.error
-            if not self._open:
-                raise StopAsyncIteration
-            self._change.clear()
-            try:
-                async with asyncio.timeout_at(self.deadline):
+        late = False
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                while not self._pieces and not self.done:
+                    self._change.clear()
                     await self._change.wait()
-            except TimeoutError:
-                self.fail(ApiError(504, "the answer took too long", code="timeout"))
+        except TimeoutError:
+            late = True
+        if late or asyncio.get_running_loop().time() > self.deadline:
+            self.fail(ApiError(504, "the answer took too long", code="timeout"))
+        if self.error is not None:
+            raise self.error
+        if not self._pieces:
+            raise StopAsyncIteration
         pieces = list(self._pieces)
         self._pieces.clear()
         return pieces

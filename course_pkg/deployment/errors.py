@@ -42,14 +42,8 @@ class ApiError(Exception):
         """The JSON object of the response, or of an event in a stream."""
         kinds = {429: "rate_limit_error"} | dict.fromkeys(range(500, 600), "server_error")
         kind = kinds.get(self.status, "invalid_request_error")
-        return {
-            "error": {
-                "message": self.message,
-                "type": kind,
-                "param": self.param,
-                "code": self.code,
-            }
-        }
+        common = {"message": self.message, "type": kind}
+        return {"error": {**common, "param": self.param, "code": self.code}}
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:

@@ -39,14 +39,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            least = 0 if field.name == "waiting" else None
+            name, value = field.name, getattr(self, field.name)
+            kind = float if isinstance(field.default, float) else int
             if value is None and field.default is None:
                 continue
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                raise ValueError(f"{field.name} is {value!r}: expected a number")
-            if isinstance(field.default, int) and not isinstance(value, int):
-                raise ValueError(f"{field.name} is {value!r}: expected a whole number")
-            if not (value >= 0 if least == 0 else value > 0):
-                expected = "at least 0" if least == 0 else "above 0"
-                raise ValueError(f"{field.name} is {value!r}: expected a number {expected}")
+            if not isinstance(value, int | kind) or isinstance(value, bool):
+                expected = "a number" if kind is float else "a whole number"
+                raise ValueError(f"{name} is {value!r}: expected {expected}")
+            if not (value > 0 or (name == "waiting" and value == 0)):
+                raise ValueError(f"{name} is {value!r}: expected a number above 0")

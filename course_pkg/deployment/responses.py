@@ -81,16 +81,16 @@ class TextAnswer:
 
     def events(self, pieces: list[Piece], include_usage: bool) -> bytes:
         """The events of a stream for pieces that have come."""
-        head = {**self.common, "object": self.chunk_kind}
         usage = {"usage": None} if include_usage else {}
-        return b"".join(
-            event({**head, "choices": [self._choice([piece], True)], **usage}) for piece in pieces
-        )
+        choices = ([self._choice([piece], True)] for piece in pieces)
+        return b"".join(self._event({"choices": each, **usage}) for each in choices)
 
     def usage_event(self) -> bytes:
         """The event with the numbers of tokens, after all others."""
-        head = {**self.common, "object": self.chunk_kind}
-        return event({**head, "choices": [], "usage": self.usage()})
+        return self._event({"choices": [], "usage": self.usage()})
+
+    def _event(self, data: dict[str, Any]) -> bytes:
+        return event({**self.common, "object": self.chunk_kind, **data})
 
     def usage(self) -> dict[str, Any]:
         """The numbers of tokens. Those of the prefix cache did not have to be computed."""

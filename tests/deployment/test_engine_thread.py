@@ -136,3 +136,17 @@ def test_an_error_after_the_end_changes_nothing():
         assert [piece.text for some in [each async for each in done] for piece in some] == ["a"]
 
     asyncio.run(scenario())
+
+
+def test_the_deadline_holds_also_if_pieces_always_wait():
+    async def scenario():
+        late = call()
+        late.deadline = asyncio.get_running_loop().time() + 0.05
+        with pytest.raises(ApiError, match="too long") as error:
+            while True:
+                late.put([Piece(0, "a", None, None)], 5)
+                assert len(await anext(late)) == 1
+                await asyncio.sleep(0.001)
+        assert error.value.status == 504
+
+    asyncio.run(scenario())

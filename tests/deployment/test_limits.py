@@ -354,11 +354,12 @@ def test_a_thousand_requests_leave_no_memory_behind():
     ("field", "value", "message"),
     [
         ("max_tokens", 0, "above 0"),
-        ("waiting", -1, "at least 0"),
+        ("waiting", -1, "above 0"),
         ("choices", 1.5, "whole number"),
         ("read_seconds", "5", "expected a number"),
+        ("connections", True, "a whole number"),
         ("write_seconds", float("nan"), "above 0"),
-        ("prompt_tokens", True, "expected a number"),
+        ("prompt_tokens", True, "a whole number"),
     ],
 )
 def test_limits_must_make_sense(field, value, message):
