@@ -172,13 +172,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _too_many() -> bytes:
-    body = json.dumps(ApiError(503, "the server has too many open connections").body).encode()
-    head = (
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\nRetry-After: 1\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-_TOO_MANY = _too_many()
+_FULL = json.dumps(ApiError(503, "the server has too many open connections").body)
+_TOO_MANY = (
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+    f"Connection: close\r\n\r\n{_FULL}"
+).encode()

@@ -1,5 +1,6 @@
 """A server of the tiny model in this process, on a free port of this machine."""
 
+import http.client
 import json
 import socket
 import threading
@@ -64,6 +65,14 @@ class Live:
         raw.settimeout(20)
         raw.connect(("127.0.0.1", self.port))
         return raw
+
+    def get(self, path, headers=()):
+        """The text at a path."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.request("GET", path, headers=dict(headers))
+        text = connection.getresponse().read().decode()
+        connection.close()
+        return text
 
     def post(self, path, body, headers=()):
         """The status and the JSON for a body that may be wrong, sent as it is."""

@@ -56,6 +56,7 @@ def test_a_submission_that_is_given_up_is_aborted():
             await asyncio.sleep(0.001)
 
     run(scenario, engine)
+    assert seen[0].completions[0].finish_reason == "abort"
 
 
 def test_the_end_of_the_thread_ends_its_calls():
@@ -111,6 +112,7 @@ def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():
             await asyncio.sleep(0.001)
         with pytest.raises(ApiError, match="more than 20 tokens behind"):
             await anext(unread)
+        assert unread.requests[0].completions[0].finish_reason == "abort"
         return unread.tokens
 
     assert 20 < run(scenario, backlog=20) < 60

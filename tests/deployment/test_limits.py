@@ -5,6 +5,7 @@ import gc
 import http.client
 import json
 import logging
+import re
 import time
 
 import openai
@@ -67,6 +68,9 @@ def test_clients_that_go_away_free_their_blocks():
         with pytest.raises(openai.APITimeoutError):
             impatient.completions.create(model="tiny", prompt="a", n=4, **LONG)
         wait_until(lambda: live.is_empty)
+        text = live.get("/metrics")
+        tokens = float(re.search(r"course_generation_tokens_total\S+ (\S+)", text)[1])
+        assert tokens < 4500  # of 9000
         with live.connect() as raw:  # it goes while it sends
             raw.sendall(request(length=1000) + b"{")
             wait_until(lambda: live.gate.open == 1)
@@ -215,6 +219,14 @@ def test_a_reader_that_is_behind_loses_its_request_and_nobody_else():
             assert b"[DONE]" not in read_all(slow)  # what the kernel had, then the end
 
 
+def test_no_answer_is_left_to_a_buffer_without_a_clock():
+    """By default up to 64 KB may wait unsent for ever, in a connection that seems to be done."""
+    with serving() as live, live.connect():
+        wait_until(lambda: live.server.server_state.connections)
+        [connection] = live.server.server_state.connections
+        assert connection.transport.get_write_buffer_limits() == (0, 0)
+
+
 def test_a_slow_reader_that_keeps_up_gets_everything():
     with serving(write_seconds=1.0) as live, live.connect(receive_buffer=4096) as slow:
         text = body(max_tokens=300, logprobs=20, stream=True, ignore_eos=True)
@@ -291,10 +303,7 @@ def test_the_log_and_the_metrics_have_counts_and_no_texts(caplog):
         wait_until(lambda: "tiny: 6 + 4 tokens" in caplog.text)
         ours = [r.getMessage() for r in caplog.records if r.name.startswith("course_pkg")]
         assert not any("SECRET" in line or KEY in line for line in ours) and len(ours) == 3
-        connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=10)
-        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {KEY}"})
-        text = connection.getresponse().read().decode()
-        connection.close()
+        text = live.get("/metrics", {"Authorization": f"Bearer {KEY}"})
         for line in (
             'course_http_requests_total{path="/v1/completions",status="200"} 1.0',
             'course_http_requests_total{path="/v1/completions",status="400"} 1.0',
