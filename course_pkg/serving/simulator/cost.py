@@ -6,7 +6,8 @@ to all earlier ones. So time = base + a · prompt tokens + b · prompt pairs + c
 d · context, where a pair is a token and a key that it sees. Fitted to SmolLM2 on a processor; a
 processor or GPU with other limits (a kink where it becomes compute-bound) needs another model.
 
-Sources: Orca (Yu et al. 2022) for iterations as the unit of scheduling. Chapter: serving/scheduling.
+Source: Orca (Yu et al. 2022), for iterations as the unit of scheduling.
+Chapter: serving/scheduling.
 """
 
 import math
