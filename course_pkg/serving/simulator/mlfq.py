@@ -11,8 +11,8 @@ is known, and with it the time of the first iteration. So in skip-join MLFQ a jo
 queue whose quantum is at least that long. How batches are chosen is the same in both.
 
 Source: FastServe (Wu et al. 2023, arXiv 2305.05920), algorithm 1. There the first quantum is the
-shortest iteration, and the ratio 2; choices that it leaves open are named below. Chapter:
-scheduling.
+shortest iteration, and the ratio 2; choices that it leaves open are named below.
+Chapter: serving/scheduling.
 """
 
 import heapq
