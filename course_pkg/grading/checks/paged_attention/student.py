@@ -41,6 +41,7 @@ def described(returned: Any, pool: Values) -> Values:
         "pool.free": free,
         "pool.free, sorted": sorted(free),
         "pool.users": pool["users"],
+        "sequences with a table": list(tables),
         "sequences with the same list as table": same,
     }
 
