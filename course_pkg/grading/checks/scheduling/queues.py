@@ -29,7 +29,9 @@ def _first(rng: Random, size: int, kind: str = "longer") -> Inputs:
     quantum, queues = rng.randint(4, 20), rng.randint(4, 6)
     level = rng.randint(1, queues - 2) if size else queues - 1
     first = {
-        "longer": rng.randint(2**level // 2 * quantum + 1, 2**level * quantum - 1),
+        "longer": rng.randint(
+            2**level // 2 * quantum + 1, 2**level * quantum - (1 if size else quantum)
+        ),
         "short": rng.randint(1, quantum - 1),
         "exact": quantum * 2**level,
         "beyond": quantum * 2 ** (queues - 1 + size) + rng.randint(1, 9),

@@ -117,13 +117,26 @@ def step_fits(rng: Random, size: int) -> Inputs:
     return _state(rng, left, prompts, block=block, full=full, free=free, budget=budget)
 
 
+def _large(rng: Random, behind: int, more: int) -> Inputs:
+    """The second sequence needs 7 blocks, and lacks `more` than what the last one gives back."""
+    left = [1, 7 * (block := rng.choice([4, 8])), *[1] * behind]
+    inputs = _state(rng, left, [rng.randint(1, 4)], block=block, full=True)
+    name, tokens, computed = inputs["running"].pop()
+    spare = rng.randint(1, block - 1) if behind > 1 else 0  # slots of its last block
+    inputs["running"].append((name, tokens - spare, computed - spare))
+    return inputs | {"free_blocks": 8 - computed // block - more}
+
+
 def step_preempt(rng: Random, size: int) -> Inputs:
-    """Blocks end before the last one; a small prompt waits."""
-    left = [1, 1 if size % 2 == 0 else rng.randint(9, 30), *[1] * rng.randint(1, 2), 1]
-    needs = -rng.randint(2, 3 if left[1] == 1 else 4)
-    return _state(rng, left, [rng.randint(1, 4)], full=True, free=needs)
+    """Blocks end before the last one; two have to go, or nobody; a small prompt waits."""
+    if size % 4 in (1, 2):
+        return _large(rng, 3, size % 4 - 1)
+    free = -rng.randint(2, 3) if size % 4 == 0 else 0  # 0: exactly enough
+    return _state(rng, [1] * rng.randint(4, 5), [rng.randint(1, 4)], full=True, free=free)
 
 
 def step_itself(rng: Random, size: int) -> Inputs:
-    """Only the last one lacks a block."""
+    """Only the last one lacks a block; or the one before it lacks more than the last one has."""
+    if size == 2:
+        return _large(rng, 1, 1)
     return _state(rng, [1] * (2 + size), [rng.randint(1, 4)], full=True, free=-1)
