@@ -130,7 +130,7 @@ async def serve(engine: Engine, waiting: int, sent: list[float], prompts: list[l
 
 
 async def watch(gate: Gate) -> float:
-    """Requests in the server, summed over time, until it is cancelled."""
+    """Requests in the server, summed over time, until it is canceled."""
     loop, total = asyncio.get_running_loop(), 0.0
     last = loop.time()
     try:
