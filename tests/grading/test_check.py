@@ -217,7 +217,7 @@ def test_every_assignment_has_a_source():
     assert assignments() == sorted(p.name for p in folder.iterdir() if p.is_dir())
 
 
-def test_questions_that_pass_no_arrays_run_without_numpy_and_torch():
+def test_questions_that_pass_no_arrays_load_no_library_that_only_others_need():
     import subprocess
 
     code = """
@@ -237,4 +237,5 @@ for name in assignments():
         print(name, *{"numpy", "torch"} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["bleu", "rouge"], done.stderr
+    # The simulator, which judges `scheduling`, needs numpy itself.
+    assert done.stdout.splitlines() == ["bleu", "rouge", "scheduling numpy"], done.stderr
