@@ -9,7 +9,7 @@ meaning here. Ranges are checked by SamplingParams. Chapter: deployment/server.
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator, model_validator
 
 from course_pkg.deployment.errors import ApiError, invalid
 from course_pkg.serving.request import MOST_LOGPROBS, SamplingParams
@@ -17,6 +17,9 @@ from course_pkg.serving.request import MOST_LOGPROBS, SamplingParams
 MOST_FIELDS = 100
 MOST_STOPS, LONGEST_STOP = 16, 256  # each new token is compared with all beginnings of them
 Prompt = str | list[int]
+Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]  # as large as OpenAI's seeds
+# Beyond these, logits overflow, and the step that computes them fails for all its requests.
+Penalty = Annotated[float, Field(ge=0.01, le=100)]
 
 # Fields that the engine's SamplingParams has too, under the same names.
 SAMPLING = (
@@ -75,18 +78,18 @@ class GenerationRequest(Fields):
     """What both kinds of requests have. top_k … ignore_eos are not in OpenAI's API."""
 
     model: str
-    max_tokens: int | None = None
+    max_tokens: Whole | None = None
     temperature: float = 1.0
     top_p: float = 1.0
-    n: int = 1
+    n: Whole = 1
     stop: list[str] = []
-    seed: int | None = None
+    seed: Whole | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
-    top_k: int = 0
+    top_k: Whole = 0
     min_p: float = 0.0
-    repetition_penalty: float = 1.0
+    repetition_penalty: Penalty = 1.0
     ignore_eos: bool = False
 
     @field_validator("stop", mode="before")
@@ -125,9 +128,9 @@ class CompletionRequest(GenerationRequest):
     """POST /v1/completions: continue a text, or several."""
 
     prompt: Any
-    max_tokens: int | None = 16
+    max_tokens: Whole | None = 16
     echo: bool = False
-    logprobs: int | None = None
+    logprobs: Whole | None = None
 
     @field_validator("prompt")
     @classmethod
@@ -179,9 +182,9 @@ class ChatRequest(GenerationRequest):
 
     # Without FailFast, a body of 1 MB with 500,000 wrong messages takes 2 s to describe.
     messages: Annotated[list[ChatMessage], FailFast()]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Whole | None = None
     logprobs: bool = False
-    top_logprobs: int | None = None
+    top_logprobs: Whole | None = None
 
     @model_validator(mode="after")
     def _check_pairs(self) -> "ChatRequest":
