@@ -77,6 +77,7 @@ class Guard:
             return
         start, answer = time.monotonic(), _Answer(send)
         try:
+            _check_framing(scope)
             self._admit(scope)
             if scope["method"] == "POST":
                 with self.gate.place(), ExitStack() as scope["cleanup"]:
@@ -189,6 +190,13 @@ async def send_error(error: ApiError, send: Callable) -> None:
     listed = [(k.lower().encode(), v.encode()) for k, v in (headers | error.headers).items()]
     await send({"type": "http.response.start", "status": error.status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
+
+
+def _check_framing(scope: Scope) -> None:
+    """Refuse two answers to where the body ends: a proxy in front may believe the other one."""
+    if _header(scope, b"content-length") and _header(scope, b"transfer-encoding"):
+        message = "the request has both Content-Length and Transfer-Encoding: send one of them"
+        raise ApiError(400, message, headers={"Connection": "close"})
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

@@ -149,6 +149,17 @@ def test_large_bodies_are_refused_before_they_are_read():
         assert client.completions.create(model="tiny", prompt="a").choices
 
 
+def test_a_body_with_two_ends_is_refused_and_nothing_after_it_is_read():
+    with serving() as live, live.connect() as raw:
+        raw.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        status, answer = parse(read_all(raw))
+        assert status == 400 and "both Content-Length and" in answer["error"]["message"]
+
+
 def test_large_headers_are_refused():
     with serving() as live, live.connect() as raw:
         raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000)
