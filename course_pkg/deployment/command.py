@@ -113,6 +113,9 @@ def load_engine(
     model: str, adapters: dict[str, Path], device: str | None, cache_gb: float, running: int
 ) -> Engine:
     """The engine with its model and adapters. Raises ModelError and ServeError."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    if device in (None, "cpu") and cache_gb > memory:
+        raise ServeError(f"--cache-memory {cache_gb:g}: this machine has {memory:.0f} GB of memory")
     loaded = load(model, device=device)
     for name, folder in adapters.items():
         if not folder.is_dir():
@@ -125,5 +128,5 @@ def load_engine(
             max_sequences=running,
             adapters=adapters,
         )
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, RuntimeError) as error:  # such as no memory
         raise ServeError(f"{model} cannot be served with this: {error}") from None

@@ -137,7 +137,9 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at the address, to listen on later. Raises ServeError if it is not available.
+    """A socket that listens at the address. Raises ServeError if it is not available.
+
+    Clients that connect before the server runs wait for it.
 
     >>> with bind("127.0.0.1", 0) as bound:
     ...     bound.getsockname()[0]
@@ -151,6 +153,7 @@ def bind(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
         bound.bind(address)
+        bound.listen()  # or another server could still take the port
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ServeError(

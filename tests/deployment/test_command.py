@@ -19,6 +19,7 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.cli import app
 from course_pkg.deployment.command import model_name, read_key
 from course_pkg.deployment.errors import ServeError
+from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
 
 from .live import serving
@@ -50,6 +51,23 @@ def test_a_taken_port_is_named():
         other.listen()
         port = other.getsockname()[1]
         assert f"127.0.0.1 port {port} is not available" in refusal("--port", port)
+
+
+def test_a_port_is_taken_as_soon_as_it_is_bound():
+    with bind("127.0.0.1", 0) as first:  # its model is still loading
+        assert "is not available" in refusal("--port", first.getsockname()[1])
+
+
+def test_a_cache_larger_than_the_memory_is_refused():
+    assert "this machine has" in refusal("--cache-memory", 1e9)
+
+
+def test_a_cache_that_cannot_be_allocated_is_named(monkeypatch):
+    def engine(*_, **__):
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr("course_pkg.deployment.command.Engine", engine)
+    assert "can't allocate memory" in refusal("--port", 0)
 
 
 def test_an_unknown_model_is_named():
