@@ -250,7 +250,7 @@ WRONG = [
             ("repetition_penalty", 0, "or equal to 0.01"),
             ("repetition_penalty", 1e-40, "or equal to 0.01"),  # logits would overflow
             ("repetition_penalty", 1e40, "or equal to 100"),
-            ("repetition_penalty", float("nan"), "or equal to 0.01"),
+            ("repetition_penalty", float("nan"), "got nan"),
             ("seed", 10**4000, "less than 9223372036854775808"),
             ("top_k", -(10**4000), "equal to -9223372036854775808"),
             ("best_of", 2, "does not support"),
