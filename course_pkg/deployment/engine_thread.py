@@ -194,6 +194,8 @@ class EngineThread:
             del self._calls[id]
         if news:
             self._tell(self._deliver, news)
+        failed = {call for call in self._calls.values() if any(r.error for r in call.requests)}
+        self._end(list(failed), "the model gave no valid next token for this request")
 
     def _end(self, calls: list[Call], reason: str) -> None:
         for call in calls:

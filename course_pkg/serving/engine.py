@@ -21,8 +21,8 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.model_runner import ModelRunner, block_bytes
-from course_pkg.serving.request import Request, SamplingParams
-from course_pkg.serving.sample import Chunk, Sample, report_prompt
+from course_pkg.serving.request import Request, SamplingParams, one_each
+from course_pkg.serving.sample import Chunk, Sample, end_tokens, report_prompt
 from course_pkg.serving.scheduler import Scheduler
 from course_pkg.serving.sequence import Sequence as Tokens
 from course_pkg.serving.step import Scheduled
@@ -82,9 +82,7 @@ class Engine:
         self._samples: dict[str, Sample] = {}  # by the id of their sequence
         self._streams: dict[int, deque[Chunk]] = {}
         self._added = 0
-        settings = getattr(model, "generation_config", None)
-        ends = tokenizer.eos_token_id if settings is None else settings.eos_token_id
-        self.eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
+        self.eos = end_tokens(model, tokenizer)
 
     def generate(
         self,
@@ -99,21 +97,15 @@ class Engine:
         """
         if isinstance(prompts, str):
             raise TypeError("prompts is a string: give a list of prompts")
-        lists = [
-            list(given) if isinstance(given, list | tuple) else [given] * len(prompts)
-            for given in (params, adapter)
-        ]
-        if any(len(each) != len(prompts) for each in lists):
-            raise ValueError(
-                f"{len(prompts)} prompts, {len(lists[0])} params, {len(lists[1])} adapters: give "
-                "one for all prompts, or one for each"
-            )
+        given = zip(prompts, one_each(params, prompts), one_each(adapter, prompts), strict=True)
         requests: list[Request] = []
         try:
-            for prompt, each, name in zip(prompts, *lists, strict=True):
+            for prompt, each, name in given:
                 requests.append(self.add(prompt, each, adapter=name))
             while any(request.id in self.requests for request in requests):
                 self.step()
+                for error in filter(None, (request.error for request in requests)):
+                    raise error
         finally:
             for request in requests:
                 self.abort(request)
@@ -133,8 +125,9 @@ class Engine:
             while chunks or request.id in self.requests:
                 if not chunks:
                     self.step()
-                while chunks:
-                    yield chunks.popleft()
+                yield from (chunks.popleft() for _ in range(len(chunks)))
+            if request.error:
+                raise request.error
         finally:
             self.abort(request)
             del self._streams[request.id]
@@ -194,20 +187,21 @@ class Engine:
     def step(self) -> list[Chunk]:
         """Compute one step for all requests; the tokens that it gave, none if there is no work.
 
-        If it fails, the requests that ran end with reason "error", and the error is raised.
+        A request whose next token can't be chosen (NaN) ends alone, with reason "error" and its
+        `error`. If the step fails, all that ran end so, and the error is raised.
         """
         step = self.scheduler.schedule()
         try:
             rows, logits = self.runner.run(step, self.scheduler.blocks)
             drawn = self._draw(rows, logits)
-            sampled = (entry.sequence.id for entry in step.scheduled if entry.samples)
+            sampled = {e.sequence.id for e in step.scheduled if e.samples} & drawn.keys()
             self.scheduler.update(step, {id: drawn[id][0] for id in sampled})
         except BaseException:
             for sequence in self.scheduler.fail():
                 if sequence.id in self._samples:
                     self.abort(self._samples[sequence.id].request, "error")
             raise
-        return [self._report(self._samples[id], *each) for id, each in drawn.items()]
+        return [self._report(self._samples[id], *drawn[id]) for id in drawn if id in self._samples]
 
     def _draw(
         self, rows: list[tuple[Scheduled, slice]], logits: Tensor
@@ -215,7 +209,8 @@ class Engine:
         """The next token of each sequence that samples, and its logits. Forks a request's first."""
         best, drawn = logits.argmax(-1).tolist(), {}
         for (sequence, start, _, samples), span in rows:
-            parent = self._samples[sequence.id]
+            if (parent := self._samples.get(sequence.id)) is None:
+                continue  # another sample of its request has failed
             request, group = parent.request, [parent]
             if sequence.prompt_logprobs:
                 report_prompt(request, start, logits[span])
@@ -224,8 +219,13 @@ class Engine:
             if len(sequence.tokens) == len(request.prompt):
                 group += [self._sample(request, index) for index in range(1, request.params.n)]
             row = span.stop - 1
-            for sample in group:
-                token = sample.choose(logits[row], best[row], sequence.tokens)
+            try:
+                tokens = [each.choose(logits[row], best[row], sequence.tokens) for each in group]
+            except ValueError as error:
+                request.error = error
+                self.abort(request, "error")
+                continue
+            for sample, token in zip(group, tokens, strict=True):
                 if sample is not parent:
                     sample.sequence = self.scheduler.fork(sequence, sample.id, token)
                 drawn[sample.id] = token, logits[row]

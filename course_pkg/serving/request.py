@@ -4,6 +4,7 @@ Chapter: serving/continuous-batching.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,9 +20,9 @@ class LogProb(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
-def _real(value: Any, low: float, high: float = math.inf) -> bool:
+def _real(value: Any, low: float, high: float = sys.float_info.max) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and low <= value <= high
+    return number and low <= value <= high
 
 
 def _whole(value: Any, low: float, high: float = math.inf) -> bool:
@@ -111,7 +112,8 @@ class Request:
     """A prompt's token ids, its parameters, and its samples, which the engine fills.
 
     prompt_logprobs: one per prompt token if asked for; None for the first, which nothing precedes.
-    hit_tokens: how many of the prompt's tokens came from the prefix cache.
+    hit_tokens: how many of the prompt's tokens came from the prefix cache. error: why its samples
+    ended with reason "error", if the fault was its own.
     """
 
     id: int
@@ -121,6 +123,7 @@ class Request:
     completions: list[Completion] = field(init=False)
     prompt_logprobs: list[LogProb | None] = field(init=False, default_factory=list)
     hit_tokens: int = field(init=False, default=0)
+    error: ValueError | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.completions = [Completion(index) for index in range(self.params.n)]
@@ -129,3 +132,20 @@ class Request:
     def done(self) -> bool:
         """Whether all samples have ended."""
         return all(completion.finish_reason for completion in self.completions)
+
+
+def one_each(given: Any, prompts: Sequence) -> list:
+    """A list with one for each prompt, from such a list or from one for all.
+
+    Raises ValueError for a list of another length.
+
+    >>> one_each("poet", ["a", "b"])
+    ['poet', 'poet']
+    """
+    each = list(given) if isinstance(given, list | tuple) else [given] * len(prompts)
+    if len(each) != len(prompts):
+        raise ValueError(
+            f"{len(prompts)} prompts, and a list of {len(each)} params or adapters: give one for "
+            "all prompts, or one for each"
+        )
+    return each

@@ -6,7 +6,7 @@ Chapter: serving/continuous-batching.
 import random
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.serving.request import Completion, Request
@@ -68,3 +68,10 @@ def report_prompt(request: Request, start: int, logits: Tensor) -> None:
     for place, row in enumerate(logits, start + 1):
         if place == len(found) < len(prompt):
             found.append(log_probability(row, prompt[place], request.params.prompt_logprobs))
+
+
+def end_tokens(model: nn.Module, tokenizer: Tokenizer) -> frozenset[int]:
+    """The tokens that end a text: those of the model's generation config, or the tokenizer's."""
+    settings = getattr(model, "generation_config", None)
+    ends = tokenizer.eos_token_id if settings is None else settings.eos_token_id
+    return frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])

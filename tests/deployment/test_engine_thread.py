@@ -102,6 +102,22 @@ def test_pieces_of_all_samples_come_in_order():
     assert asked.tokens == 28 and asked.done
 
 
+def test_a_call_whose_next_token_is_not_a_number_ends_alone():
+    async def scenario(thread):
+        other = call([[65]], SamplingParams(max_tokens=9, ignore_eos=True))
+        overflows = SamplingParams(max_tokens=9, repetition_penalty=1e-40)
+        damaged = call([[66], [66, 67]], overflows)
+        await thread.submit(other)
+        await thread.submit(damaged)
+        with pytest.raises(ApiError, match="no valid next token") as failed:
+            async for _ in damaged:
+                pass
+        assert failed.value.status == 500
+        return [piece async for some in other for piece in some]
+
+    assert len(run(scenario)) == 9
+
+
 def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():
     async def scenario(thread):
         unread = call()

@@ -279,6 +279,57 @@ def test_aborting_some_of_many_changes_nothing_for_the_others():
     check_empty(engine)
 
 
+def spoil(engine, prompts):
+    """Make the logits of requests with these prompts NaN, as a damaged adapter would."""
+    run = engine.runner.run
+
+    def spoiled(step, blocks):
+        rows, logits = run(step, blocks)
+        logits = logits.clone()
+        for entry, span in rows:
+            if entry.sequence.prompt in prompts:
+                logits[span] = math.nan
+        return rows, logits
+
+    engine.runner.run = spoiled
+
+
+def test_a_request_whose_logits_are_nan_ends_alone():
+    engine, drawn = new_engine(), SamplingParams(max_tokens=4, n=3, seed=0)
+    spoil(engine, [[1, 2]])
+    other = engine.add([3], GREEDY)
+    damaged = engine.add([1, 2], drawn)
+    while engine.requests:
+        engine.step()
+    assert [each.finish_reason for each in damaged.completions] == ["error"] * 3
+    assert "the logits have NaN" in str(damaged.error) and other.error is None
+    assert tokens([other]) == [alone([3])]
+    check_empty(engine)
+
+
+def test_samples_that_run_end_with_the_one_that_fails():
+    engine, run = new_engine(), SamplingParams(max_tokens=9, n=3, seed=0)
+    damaged, other = engine.add([1, 2], run), engine.add([3], GREEDY)
+    engine.step()
+    assert [len(each.tokens) for each in damaged.completions] == [1, 1, 1]
+    spoil(engine, [[1, 2]])
+    while engine.requests:
+        engine.step()
+    assert [each.finish_reason for each in damaged.completions] == ["error"] * 3
+    assert tokens([other]) == [alone([3])]
+    check_empty(engine)
+
+
+def test_generate_and_stream_raise_what_made_a_request_fail():
+    engine = new_engine()
+    spoil(engine, [[1, 2]])
+    with pytest.raises(ValueError, match="the logits have NaN"):
+        engine.generate([[3], [1, 2]], SamplingParams(max_tokens=4))
+    with pytest.raises(ValueError, match="the logits have NaN"):
+        list(engine.stream([1, 2], SamplingParams(max_tokens=4)))
+    check_empty(engine)
+
+
 def test_a_failed_step_ends_what_ran_and_the_engine_goes_on():
     engine = new_engine(max_sequences=1)
     running, waiting = engine.add([1, 2], GREEDY), engine.add([3], GREEDY)
@@ -401,7 +452,7 @@ def test_generate_refuses_what_it_cannot_pair():
     engine = new_engine()
     with pytest.raises(TypeError, match="give a list of prompts"):
         engine.generate("abc")
-    with pytest.raises(ValueError, match="2 prompts, 3 params, 2 adapters"):
+    with pytest.raises(ValueError, match="2 prompts, and a list of 3 params or adapters"):
         engine.generate([[1], [2]], [GREEDY] * 3)
     with pytest.raises(ValueError, match="ids from 0 to 258"):
         engine.generate([[1], [300]], GREEDY)

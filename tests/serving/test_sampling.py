@@ -145,7 +145,7 @@ def test_log_probabilities_are_the_models_own():
     ("name", "wrong"),
     [
         ("max_tokens", [0, -1, 1.5, True, "3"]),
-        ("temperature", [-0.1, math.nan, math.inf, "1", None, True]),
+        ("temperature", [-0.1, math.nan, math.inf, 10**400, "1", None, True]),
         ("top_k", [-1, 1.0, None]),
         ("top_p", [0, 1.01, math.nan]),
         ("min_p", [-0.1, 1.1]),
@@ -163,6 +163,10 @@ def test_bad_parameters_are_named(name, wrong):
     for value in wrong:
         with pytest.raises(ValueError, match=f"^{name} is .*: expected "):
             SamplingParams(**{name: value})
+
+
+def test_a_whole_number_may_be_of_any_size():
+    assert SamplingParams(seed=-(10**400), top_k=10**400).top_k == 10**400
 
 
 def test_one_stop_string_may_stand_for_a_list():
