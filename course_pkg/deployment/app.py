@@ -7,6 +7,7 @@ POST /v1/completions and /v1/chat/completions, GET /v1/models, and for those who
 because FastAPI's loads scripts from elsewhere. Chapter: deployment/server.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -114,7 +115,8 @@ async def respond(body: GenerationRequest, answer: TextAnswer) -> Response:
     """The whole answer, or a stream of events."""
     if not body.stream:
         pieces = [piece async for some in answer.call for piece in some]
-        return JSONResponse(answer.whole(pieces))
+        # Log-probabilities of thousands of tokens take seconds.
+        return await asyncio.to_thread(lambda: JSONResponse(answer.whole(pieces)))
     usage = body.stream_options is not None and body.stream_options.include_usage
     return StreamingResponse(
         _events(answer, usage),

@@ -33,6 +33,7 @@ class Service:
         self.texts = TokenTexts(copy.deepcopy(engine.tokenizer))
         self._tokenizer = copy.deepcopy(engine.tokenizer)
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        self._stopping = False
         blocks = engine.scheduler.blocks
         slots = len(blocks.pool.blocks) * blocks.block_size
         # A prompt and its new tokens; the last one needs no slot in the cache.
@@ -82,8 +83,9 @@ class Service:
         return await self._in_thread(decode) if body.echo else []
 
     async def stop(self) -> None:
-        """End all calls and both threads."""
-        self._encoder.shutdown(wait=False, cancel_futures=True)
+        """End all calls and both threads. Texts that wait to be encoded are refused with 503."""
+        self._stopping = True
+        self._encoder.shutdown(wait=False)
         await self.thread.stop()
 
     def _check(self, body: GenerationRequest, prompts: int) -> None:
@@ -133,10 +135,18 @@ class Service:
         most = min(room, self.limits.max_tokens) if body.max_tokens is None else body.max_tokens
         call = Call(prompts, body.params(most), self.adapters[body.model])
         call.deadline = asyncio.get_running_loop().time() + self.limits.request_seconds
-        if not self.thread.alive:
-            raise ApiError(503, "the engine has stopped")
-        await self.thread.submit(call)
+        self._check_running()
+        await self.thread.submit(call)  # at once, so that a stop comes after it
         return call
 
+    def _check_running(self) -> None:
+        if self._stopping or not self.thread.alive:
+            raise ApiError(503, "the engine has stopped")
+
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._encoder, work)
+        def unless_stopped() -> Any:
+            self._check_running()  # again, because it may have waited
+            return work()
+
+        self._check_running()
+        return await asyncio.get_running_loop().run_in_executor(self._encoder, unless_stopped)

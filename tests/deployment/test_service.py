@@ -1,0 +1,77 @@
+"""The service: what becomes of requests that arrive while it stops, and where answers are built."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from course_pkg.deployment.app import respond
+from course_pkg.deployment.errors import ApiError
+from course_pkg.deployment.limits import Limits
+from course_pkg.deployment.schemas import CompletionRequest
+from course_pkg.deployment.service import Service
+
+from .live import tiny_engine
+
+BODY = CompletionRequest(model="tiny", prompt="a", max_tokens=500, ignore_eos=True)
+
+
+def test_requests_whose_texts_are_encoded_while_it_stops_get_503(monkeypatch):
+    engine = tiny_engine()
+    service = Service(engine, "tiny", Limits())
+    encoding, stepping, stopped = (threading.Event() for _ in range(3))
+    encode, step = service._encode, engine.step
+
+    def slow_encode(text):
+        encoding.set()
+        stopped.wait(5)
+        return encode(text)
+
+    def slow_step():  # until all texts are encoded, so the thread is still alive then
+        stepping.set()
+        stopped.wait(5)
+        return step()
+
+    async def scenario():
+        service.thread.start()
+        await service.complete(BODY)
+        monkeypatch.setattr(engine, "step", slow_step)
+        await asyncio.to_thread(stepping.wait, 5)
+        monkeypatch.setattr(service, "_encode", slow_encode)
+        tasks = [asyncio.ensure_future(service.complete(BODY)) for _ in range(2)]
+        await asyncio.to_thread(encoding.wait, 5)  # the second one waits for the first
+        stopping = asyncio.ensure_future(service.stop())
+        await asyncio.sleep(0.01)
+        stopped.set()
+        tasks.append(asyncio.ensure_future(service.complete(BODY)))
+        _, late = await asyncio.wait(tasks, timeout=5)
+        for task in late:
+            task.cancel()
+        await stopping
+        assert not late and not engine.requests
+        for task in tasks:
+            with pytest.raises(ApiError) as refused:
+                task.result()
+            assert refused.value.status == 503
+
+    asyncio.run(scenario())
+
+
+def test_a_whole_answer_is_built_outside_the_event_loop():
+    """With log-probabilities of thousands of tokens, it takes seconds."""
+    threads = []
+
+    async def pieces():
+        yield ["piece"]
+
+    def whole(pieces):
+        threads.append(threading.current_thread())
+        return {"pieces": pieces}
+
+    async def scenario():
+        response = await respond(BODY, SimpleNamespace(call=pieces(), whole=whole))
+        assert response.body == b'{"pieces":["piece"]}'
+        assert threads != [threading.current_thread()]
+
+    asyncio.run(scenario())
