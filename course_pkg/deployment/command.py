@@ -13,8 +13,9 @@ from pathlib import Path
 
 from course_pkg.deployment.app import create_app
 from course_pkg.deployment.errors import ServeError
+from course_pkg.deployment.guard import is_loopback
 from course_pkg.deployment.limits import Limits
-from course_pkg.deployment.server import Server, bind, is_loopback
+from course_pkg.deployment.server import Server, bind
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 

@@ -8,9 +8,11 @@ query, the prompt or the key. Chapter: deployment/server.
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import logging
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
@@ -22,7 +24,6 @@ from course_pkg.deployment.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
 OPEN_PATHS = ("/health", "/ready")  # for whatever watches the server, without a key
-LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 GONE = 499  # nginx's number for a client that did not wait
 access_log = logging.getLogger("course_pkg.access")
 
@@ -100,7 +101,8 @@ class Guard:
             return
         if self.key is None:
             host = _header(scope, b"host").decode("latin-1").lower()
-            if host.removesuffix(f":{scope['server'][1]}") not in LOCAL_HOSTS:
+            name = re.sub(r":\d+$", "", host)  # any port: a tunnel may have another
+            if not is_loopback(re.sub(r"^\[(.*)\]$", r"\1", name)):
                 raise ApiError(403, "without a key, this server answers local host names only")
             return
         scheme, _, given = _header(scope, b"authorization").partition(b" ")
@@ -133,7 +135,10 @@ class Guard:
         return bytes(body)
 
     async def _run(self, scope: Scope, body: bytes, receive: Callable, answer: "_Answer") -> None:
-        """Run the application until it has answered, or cancel it once the client has gone."""
+        """Run the application until it has answered; cancel it if the client goes or is too slow.
+
+        The application limits the time of what it computes; here, writing it counts, too.
+        """
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def replay() -> dict[str, Any]:
@@ -144,10 +149,13 @@ class Guard:
         work = asyncio.ensure_future(self.app(scope, replay, answer))
         gone = asyncio.ensure_future(receive())  # after the body, only a disconnect can come
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            seconds = self.limits.request_seconds + self.limits.write_seconds
+            await asyncio.wait({work, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not answer.complete and not work.done():
                 work.cancel()
                 await asyncio.wait({work})
+                if answer.status is None and not gone.done():
+                    raise ApiError(504, "the answer took too long", code="timeout")
                 raise _ClientGone
             await work
         finally:
@@ -167,7 +175,7 @@ class Guard:
 
 
 class _ClientGone(Exception):
-    """Nobody reads the answer."""
+    """Nobody reads the answer, or not in time."""
 
 
 class _Answer:
@@ -190,6 +198,18 @@ async def send_error(error: ApiError, send: Callable) -> None:
     listed = [(k.lower().encode(), v.encode()) for k, v in (headers | error.headers).items()]
     await send({"type": "http.response.start", "status": error.status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach the address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _check_framing(scope: Scope) -> None:

@@ -6,7 +6,6 @@ the running ones are finished. Chapter: deployment/server.
 """
 
 import asyncio
-import ipaddress
 import json
 import logging
 import socket
@@ -161,18 +160,6 @@ def bind(host: str, port: int) -> socket.socket:
             "--port 0 for any"
         ) from None
     return bound
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach the address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
-    (True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 _FULL = json.dumps(ApiError(503, "the server has too many open connections").body)

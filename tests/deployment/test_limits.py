@@ -12,7 +12,9 @@ import openai
 import psutil
 import pytest
 
+from course_pkg.deployment.guard import Gate, Guard
 from course_pkg.deployment.limits import Limits
+from course_pkg.deployment.metrics import Metrics
 from course_pkg.serving.request import SamplingParams
 
 from .live import parse, read_all, serving, tiny_engine, wait_until
@@ -115,7 +117,7 @@ def test_a_key_is_needed_for_everything_but_health():
             connection.close()
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "localhost:1", "", "::1"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "10.0.0.1", "", "::1"])
 def test_without_a_key_other_names_of_this_machine_are_refused(host):
     with serving() as live, live.connect() as raw:
         raw.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n".format(port=live.port).encode())
@@ -124,8 +126,12 @@ def test_without_a_key_other_names_of_this_machine_are_refused(host):
         assert status == 403 and "local host names" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("name", ["localhost", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]"])
+@pytest.mark.parametrize(
+    "name",
+    ["localhost", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]", "127.0.0.2", "localhost:1"],
+)
 def test_local_names_are_accepted(name):
+    """With any port: a tunnel, as of `ssh -L`, may have another than the server."""
     with serving() as live, live.connect() as raw:
         raw.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {name}\r\n".format(port=live.port).encode())
         raw.sendall(b"Connection: close\r\n\r\n")
@@ -236,6 +242,40 @@ def test_no_answer_is_left_to_a_buffer_without_a_clock():
         wait_until(lambda: live.server.server_state.connections)
         [connection] = live.server.server_state.connections
         assert connection.transport.get_write_buffer_limits() == (0, 0)
+
+
+def test_an_answer_that_is_never_read_to_its_end_gives_its_place_back():
+    """A reader that always takes a little passes the limit on the time without a byte."""
+
+    async def app(scope, receive, send):
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.Event().wait()
+
+    async def scenario():
+        gate, limits = Gate(1), Limits(request_seconds=0.05, write_seconds=0.05)
+        metrics = Metrics(tiny_engine(), lambda: gate.open)
+        guard = Guard(app, gate=gate, limits=limits, metrics=metrics, key=None)
+        for path, status in {"/begun": 200, "/silent": 504}.items():
+            body = iter([{"type": "http.request", "body": b"", "more_body": False}])
+            sent = []
+
+            async def receive(body=body):
+                for message in body:
+                    return message
+                return await asyncio.Event().wait()
+
+            async def send(message, sent=sent):
+                sent.append(message)
+
+            scope = {
+                "type": "http", "method": "POST", "path": path, "server": ("127.0.0.1", 1),
+                "client": None, "headers": [(b"host", b"localhost")],
+            }  # fmt: skip
+            await asyncio.wait_for(guard(scope, receive, send), 5)
+            assert gate.open == 0 and sent[0]["status"] == status
+
+    asyncio.run(scenario())
 
 
 def test_a_slow_reader_that_keeps_up_gets_everything():
