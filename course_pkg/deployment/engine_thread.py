@@ -105,6 +105,7 @@ class EngineThread:
     def __init__(self, engine: Engine, backlog: int):
         self.engine, self.backlog = engine, backlog
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ended: ApiError | None = None  # why it takes no more calls
         self._calls: dict[int, Call] = {}  # by the id of each of its engine requests; the thread's
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -143,8 +144,17 @@ class EngineThread:
         try:
             while (command := self._next()) is not None:
                 command()
+            self._ended = ApiError(503, "the server stops")
         finally:
-            self._end(list(self._calls.values()), "the server stops")
+            self._finish()
+
+    def _finish(self) -> None:
+        """End all calls, and refuse those that have come meanwhile."""
+        self._ended = self._ended or ApiError(500, "the engine failed")
+        self._end(list(self._calls.values()), self._ended)
+        while not self._commands.empty():
+            if (command := self._commands.get()) is not None:
+                command()
 
     def _next(self) -> Callable[[], None] | None:
         try:
@@ -153,9 +163,9 @@ class EngineThread:
             return self._step
 
     def _add(self, call: Call, answer: asyncio.Future) -> None:
-        error = None
+        error = self._ended
         try:
-            for prompt in call.prompts:
+            for prompt in call.prompts if error is None else ():
                 request = self.engine.add(prompt, call.params, adapter=call.adapter)
                 call.requests.append(request)
                 self._calls[request.id] = call
@@ -181,7 +191,8 @@ class EngineThread:
             calls = set(self._calls.values())
             ended = [call for call in calls if any(request.done for request in call.requests)]
             # If none ended, the next step would fail in the same way.
-            self._end(ended or list(calls), "the engine failed while it computed this request")
+            error = ApiError(500, "the engine failed while it computed this request")
+            self._end(ended or list(calls), error)
             return
         news: dict[Call, list[Piece]] = {}
         for request, completion, _, text in chunks:
@@ -195,12 +206,13 @@ class EngineThread:
         if news:
             self._tell(self._deliver, news)
         failed = {call for call in self._calls.values() if any(r.error for r in call.requests)}
-        self._end(list(failed), "the model gave no valid next token for this request")
+        error = ApiError(500, "the model gave no valid next token for this request")
+        self._end(list(failed), error)
 
-    def _end(self, calls: list[Call], reason: str) -> None:
+    def _end(self, calls: list[Call], error: ApiError) -> None:
         for call in calls:
             self._abort(call)
-            self._tell(call.fail, ApiError(500, reason))
+            self._tell(call.fail, error)
 
     def _tell(self, function: Callable, *arguments: object) -> None:
         """Call a function in the event loop."""

@@ -1,6 +1,7 @@
 """The two sides of the engine's thread: cancellation, backlog, deadlines, the end."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -65,9 +66,28 @@ def test_the_end_of_the_thread_ends_its_calls():
         await thread.submit(running)
         await anext(running)
         await thread.stop()
-        with pytest.raises(ApiError, match="the server stops"):
+        with pytest.raises(ApiError, match="the server stops") as stopped:
             async for _ in running:
                 pass
+        assert stopped.value.status == 503
+
+    run(scenario)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_if_the_thread_dies_of_a_bug_nobody_waits_for_it():
+    async def scenario(thread):
+        running = call()
+        await thread.submit(running)
+        await anext(running)
+        thread._commands.put(lambda: time.sleep(0.2))
+        thread._commands.put(lambda: 1 / 0)
+        with pytest.raises(ApiError, match="the engine failed"):
+            await thread.submit(call())
+        with pytest.raises(ApiError, match="the engine failed") as failed:
+            async for _ in running:
+                pass
+        assert failed.value.status == 500
 
     run(scenario)
 
