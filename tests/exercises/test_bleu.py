@@ -40,6 +40,12 @@ def test_the_closest_of_two_references_is_longer_and_the_other_one_shorter(key):
         assert min(lengths) < c < max(lengths) and max(lengths) - c < c - min(lengths)
 
 
+def test_four_words_in_a_row_match_one_of_two_references(key):
+    counts, score = key["by-hand/clipping"], key["by-hand/two-references"]
+    for case in variants(key, "two-references"):
+        assert key.expected(counts, case)[3][0] > 0 < key.expected(score, case)[2]
+
+
 def test_wrong_numbers_by_hand_differ_from_the_right_one_and_from_each_other(key):
     for question in key.assignment.questions.values():
         for case in variants(key, question.variant) if question.variant else ():

@@ -49,7 +49,10 @@ def one_reference(rng: Random | None) -> dict:
 
 
 def two_references(rng: Random | None) -> dict:
-    """A candidate that repeats itself; the closest reference is longer, the other one shorter."""
+    """A candidate that repeats itself; the closest reference is longer, the other one shorter.
+
+    Four words in a row match, or BLEU without smoothing would be 0 whatever the penalty is.
+    """
     if rng is None:
         references = ["there is a black cat on the mat", "the cat likes the mat"]
         return {"candidate": "the cat the cat on the mat", "references": references}
@@ -63,6 +66,8 @@ def two_references(rng: Random | None) -> dict:
     r = len(candidate) + rng.randint(1, min(2, len(candidate) - len(other) - 1))
     adjectives = rng.sample(ADJECTIVES, rng.randint(1, 2))
     closest = ["there", "is", "a", *adjectives, *tail, *TAIL][:r]
+    if closest[3 + len(adjectives) :][:4] != tail[:4]:
+        return two_references(rng)
     return {
         "candidate": " ".join(candidate),
         "references": rng.sample([" ".join(closest), " ".join(other)], 2),
