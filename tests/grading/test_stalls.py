@@ -22,7 +22,7 @@ QUICK = {
     "interrupt-swallowed", "kill-everything", "markdown-table", "memory-kept", "no-notebook",
     "output-one-print", "segfault", "ten-thousand-cells", "truncated",
 }  # fmt: skip
-LIMIT_S, CELL_S, MEMORY_GB = 16.0, 5.0, 1.5
+LIMIT_S, CELL_S, MEMORY_GB = 24.0, 8.0, 0.8
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
