@@ -19,7 +19,7 @@ from course_pkg.sandbox.probe import probe
 ROOT = Path(__file__).parents[1]
 ASSIGNMENT = "lora-math"
 STUDENTS = 40
-LIMIT = 1 / 8  # at least eight times the submissions per minute
+LIMIT = 1 / 12  # at least twelve times the submissions per minute
 
 
 def measure() -> list[Comparison]:

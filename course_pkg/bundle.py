@@ -7,6 +7,7 @@ Chapter: appendix/for-instructors.
 """
 
 import os
+import re
 import subprocess
 import tarfile
 import zipfile
@@ -24,6 +25,7 @@ SHOWN = frozenset({
 })  # fmt: skip
 BUILT = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 ANSWERS = (b"### BEGIN SOLUTION", b"### BEGIN HIDDEN TESTS", b"=== BEGIN MARK SCHEME")
+PASSWORD = re.compile(rb"""://[^\s/@:"']*:[^\s/@"']+@""")
 SUFFIXES = (".tar.gz", ".tgz", ".zip")
 
 
@@ -31,8 +33,8 @@ def bundle(course: Path, into: Path) -> int:
     """Write the students' archive; the number of files in it.
 
     into: a .tar.gz, .tgz or .zip, replaced whole; its name is that of the folder inside. Raises
-    ReleaseError for another suffix, if the folder is no course's, if nothing is released, and if
-    exercises/ shows an answer.
+    ReleaseError for another suffix, if the folder is no course's, if nothing is released, if
+    exercises/ shows an answer, and if nbgrader_config.py shows the password of a database.
     """
     require_course(course)
     suffix = next((s for s in SUFFIXES if into.name.endswith(s) and into.name != s), None)
@@ -46,6 +48,10 @@ def bundle(course: Path, into: Path) -> int:
         shown = [text.decode() for text in ANSWERS if text in (course / name).read_bytes()]
         if shown:
             raise ReleaseError(f"{name} has {shown[0]!r}: delete it, and run `make release`")
+    if PASSWORD.search((course / "nbgrader_config.py").read_bytes()):
+        raise ReleaseError(
+            "nbgrader_config.py shows a password to students: move it from db_url to ~/.pgpass"
+        )
     top = PurePosixPath(into.name.removesuffix(suffix))
     with atomic_file(into, 0o644) as out:
         if suffix == ".zip":

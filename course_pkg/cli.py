@@ -140,7 +140,7 @@ def grade(
     ] = Path("submitted"),
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, max=32, help="Submissions to grade at once [default: cores + 1]"),
+        typer.Option(min=1, max=32, help="Submissions to grade at once [default: cores + 2]"),
     ] = None,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds per submission.")] = 600,
     cell_timeout: Annotated[float, typer.Option(min=1, help="Seconds per cell.")] = 120,
@@ -168,6 +168,12 @@ def grade(
     unsafe_no_sandbox: Annotated[
         bool, typer.Option("--unsafe-no-sandbox", help="Run submissions with YOUR permissions.")
     ] = False,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Run them on a Dask cluster: tls://HOST:PORT.")
+    ] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="PEM file, for tls://.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file, for tls://.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file, for tls://.")] = None,
 ) -> None:
     """Grade an assignment's submissions, each in a separate sandbox.
 
@@ -187,6 +193,7 @@ def grade(
     options = command.options(
         submitted, jobs, time_limit, cell_timeout, memory, student or (), regrade,
         unsafe_no_sandbox, layout, roster, gpu_jobs, gpu_memory,
+        command.cluster(scheduler, tls_ca, tls_cert, tls_key),
     )  # fmt: skip
     raise typer.Exit(command.run(Path.cwd(), assignment, options))
 

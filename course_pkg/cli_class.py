@@ -144,7 +144,7 @@ def remove_student(
         students.require_known(book, student, assignment)
         files = students.traces(course, student, assignment)
         what = f"the submission to {assignment}" if assignment else "everything"
-        typer.echo(f"{what} of {student} in gradebook.db and results/{', and:' if files else ''}")
+        typer.echo(f"{what} of {student} in the gradebook and results/{', and:' if files else ''}")
         for path in files:
             typer.echo(f"  {path.relative_to(course)}")
         if not yes:
@@ -165,13 +165,13 @@ def _rows(book: "CourseGradebook", assignment: str) -> "list[Row]":
 
     if "/" in assignment or assignment.startswith("."):
         raise GradebookError(f"{assignment!r} is not the name of an assignment")
-    rows = class_rows(book, assignment)
     folder = book.course / class_report.folder(assignment)
-    if not any(row.record or row.points for row in rows) and not folder.exists():
+    if not folder.exists() and not any(
+        row.record or row.points for row in class_rows(book, assignment)
+    ):
         require_assignment(book.course, assignment)
         raise GradebookError(f"nothing has been graded for {assignment!r}")
-    class_report.write(book.course, assignment, rows)
-    return rows
+    return class_report.write(book.course, assignment, class_rows(book, assignment))
 
 
 @contextmanager

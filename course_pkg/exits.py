@@ -68,6 +68,7 @@ def explained(error: BaseException) -> tuple[int, str | None]:
 def _requests() -> tuple[type[BaseException], ...]:
     """Errors in what was asked for, or in the files that it needs."""
     from course_pkg.deployment.errors import ServeError
+    from course_pkg.grading.cluster.address import AddressError
     from course_pkg.grading.contract.questions import ChecksError
     from course_pkg.grading.contract.registry import UnknownQuestion
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
@@ -77,13 +78,14 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.grading.submissions.roster import RosterError
     from course_pkg.lm.errors import ModelError
 
-    return (ChecksError, GradebookError, GradingFolderError, ModelError, ReleaseError, RosterError,
-            ServeError, SourceError, UnknownQuestion)  # fmt: skip
+    return (AddressError, ChecksError, GradebookError, GradingFolderError, ModelError, ReleaseError,
+            RosterError, ServeError, SourceError, UnknownQuestion)  # fmt: skip
 
 
 def _failures() -> tuple[type[BaseException], ...]:
     """Errors of the machine, or of a program that was started."""
+    from course_pkg.grading.runs.executor import ExecutorLost
     from course_pkg.grading.runs.sample_class import GradingFailed
     from course_pkg.sandbox.namespaces import SandboxFailed
 
-    return GradingFailed, OSError, SandboxFailed
+    return ExecutorLost, GradingFailed, OSError, SandboxFailed

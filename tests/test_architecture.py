@@ -52,6 +52,7 @@ LAYERS = {
     "grading.feedback": 4.3,
     "grading.gradebook": 4.4,
     "grading.runs": 4.5,
+    "grading.cluster": 4.5,
     "grading": 4.0,
     "doctor": 4,
     "bundle": 4.6,

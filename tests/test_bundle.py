@@ -13,7 +13,7 @@ from course_pkg.cli import app
 from course_pkg.grading.gradebook.release import ReleaseError
 
 ROOT = Path(__file__).parents[1]
-INSTRUCTORS = {".ci", ".github", "runner", "solutions", "tests"}
+INSTRUCTORS = {".ci", ".github", "deploy", "runner", "solutions", "tests"}
 SHARED = ["Makefile", "course_pkg/checks.py", "exercises/a/a.ipynb", "nbgrader_config.py"]
 PRIVATE = ["solutions/a/a.ipynb", "tests/t.py", "submitted/ada/a/a.ipynb", "autograded/x",
            "feedback/x", "results/a/index.html", ".grading/secret", "gradebook.db", "grades.csv",
@@ -64,6 +64,24 @@ def test_an_answer_in_the_exercises_stops_it(course, tmp_path, answer):
     with pytest.raises(ReleaseError, match=answer):
         bundle(course, tmp_path / "llm.zip")
     assert not (tmp_path / "llm.zip").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "stops"),
+    [
+        ("postgresql+psycopg://grader:sesame@db.example/course", True),
+        ("postgresql+psycopg://grader@db.example:5432/course", False),
+        ("sqlite:////srv/course/gradebook.db", False),
+    ],
+)
+def test_the_password_of_a_database_stops_it(course, tmp_path, url, stops):
+    (course / "nbgrader_config.py").write_text(f'c.CourseDirectory.db_url = "{url}"\n')
+    if not stops:
+        assert bundle(course, tmp_path / "x.zip") == len(SHARED)
+        return
+    with pytest.raises(ReleaseError, match=r"shows a password to students: move it .*pgpass"):
+        bundle(course, tmp_path / "x.zip")
+    assert not (tmp_path / "x.zip").exists()
 
 
 def test_every_file_of_the_repository_is_for_students_or_for_instructors():

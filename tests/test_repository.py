@@ -194,8 +194,9 @@ def test_imported_packages_are_declared_and_declared_packages_are_pinned():
                 if owners and not owners & declared():
                     undeclared.setdefault(top, path.relative_to(ROOT).as_posix())
     assert undeclared == {}
-    gpu = requirements((ROOT / "requirements-gpu.txt").read_text("utf-8"))
-    assert declared() <= locked().keys() | {canonicalize_name(line.name) for line in gpu}
+    files = [ROOT / "requirements-gpu.txt", ROOT / "deploy" / "requirements.txt"]
+    optional = [line for file in files for line in requirements(file.read_text("utf-8"))]
+    assert declared() <= locked().keys() | {canonicalize_name(line.name) for line in optional}
 
 
 def test_pins_are_no_older_than_what_the_package_declares():

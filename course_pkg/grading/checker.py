@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from .contract import registry
+from .contract.answer_key import answer_key
 from .contract.limits import OutOfTime, time_limit
 from .contract.protocol import receive, send
 from .contract.questions import ChecksError
@@ -73,6 +74,12 @@ def as_json(verdicts: list[Verdict]) -> str:
         row = {"question": verdict.question.name, "failures": failures, "late_s": verdict.late_s}
         rows.append(row)
     return json.dumps(rows)
+
+
+def prepare(assignment: str) -> None:
+    """Load what every session with an assignment needs, and depends on no student."""
+    answer_key(assignment)
+    registry.draws_hash(assignment)
 
 
 def run(job: dict[str, Any], descriptors: list[int]) -> None:

@@ -10,6 +10,7 @@ Chapter: appendix/threat-model.
 
 import errno
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from typing import Any
 from . import fork_process
 from .failures import why_not_started
 from .fork_process import MAX_MESSAGE
+from .huge_pages import MALLOC
 from .limits import ResourceLimits
 from .namespaces import SandboxFailed
 
@@ -36,10 +38,11 @@ class ForkServer:
     """The client side of a fork server; several threads may use it.
 
     target: "module:function", which children run as `function(job, descriptors)`. preload: modules
-    to import once, for all children. env: all environment variables of the server. forked_by: a
-    server that forks this one, so that it has that server's modules and environment too; it ends
-    with that server, and neither forks the other's children. The server starts at once, or when
-    `forked_by` has imported its modules; `ready` waits for it.
+    to import once, for all children; "module:function:argument" also calls a function. env: all
+    environment variables of the server. forked_by: a server that forks this one, so that it has
+    that server's modules and environment too; it ends with that server, and neither forks the
+    other's children. The server starts at once, or when `forked_by` has imported its modules;
+    `ready` waits for it.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class ForkServer:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", fork_process.__name__,
                      str(theirs.fileno()), target, *preload],
-                    env=env,
+                    env={**(os.environ if env is None else env), **MALLOC},
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

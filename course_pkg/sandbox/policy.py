@@ -28,6 +28,8 @@ OF_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
 PRIVATE = ("pip.conf", "etc/pip.conf", "uv.toml", ".netrc", ".pypirc", ".env", ".git")
 INSIDE_UID = 1000  # in a user namespace; root gives every sandbox its own id instead
 NAMESPACES = ("pid", "net", "ipc", "uts")
+# Their owner may write to some of these even without capabilities, so they become read-only.
+PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure")
 
 Argument = str | bytes  # bytes: the content of a file that is passed as a descriptor
 
@@ -77,8 +79,7 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     line += _accounts(INSIDE_UID if uid is None else uid)
     line += ["--proc", "/proc"]
-    # Their owner may write to some of these even without capabilities, so they become read-only.
-    for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure"):
+    for name in PROC:
         line += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     if uid is None:  # bubblewrap's own process has none, and belongs to the student's user
         line += ["--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]

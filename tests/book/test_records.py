@@ -74,12 +74,18 @@ def test_a_record_says_how_it_came_about(name):
 ALWAYS = "lora_rank"  # its short row runs in every `make test`, those of the others in test-all
 
 
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """When the short row of a record can run."""
+    found = [] if name == ALWAYS else [pytest.mark.exhaustive]
+    if name == "grading_scale":
+        groups, why = Path("/sys/fs/cgroup/cpuacct"), "no control groups that count seconds"
+        found += [pytest.mark.needs_root, pytest.mark.skipif(not groups.is_dir(), reason=why)]
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n == ALWAYS else pytest.mark.exhaustive) for n in NAMES],
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in NAMES])
 def test_the_short_row_comes_out_again_as_recorded(name):
     script = Script(name)
     row = recording.timed(script.prepare(), script.probe, script.measure)

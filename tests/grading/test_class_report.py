@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from course_pkg.grading.feedback.class_report import COLUMNS, late_note, write
+from course_pkg.grading.feedback import class_report, pages
+from course_pkg.grading.feedback.class_report import COLUMNS, late_note
 from course_pkg.grading.feedback.class_report import folder as results_folder
 from course_pkg.grading.feedback.pages import histogram
 from course_pkg.grading.feedback.row import Row
@@ -21,7 +22,14 @@ from tests.chromium import Tab, low_contrast
 
 from .recorded import ASSIGNMENT, HOSTILE, questions, record, unreadable, wrong
 
+SCRIPT = (pages.TEMPLATES / "class.js").read_text("utf-8")
 UNSAFE = "NONE: --unsafe-no-sandbox"
+
+
+def write(course, assignment, rows):
+    """Write the report; its folder."""
+    class_report.write(course, assignment, rows)
+    return course / results_folder(assignment)
 
 
 def table(folder):
@@ -76,6 +84,16 @@ def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
     text = page(folder, "ada")
     assert "21.5 <small>of 28 points" in text
     assert "21 automatic, +3 by hand, −2.5 late penalty." in text
+
+
+def test_the_command_names_ten_late_students(tmp_path):
+    folder = tmp_path / results_folder(ASSIGNMENT)
+    folder.mkdir(parents=True)
+    rows = "".join(f"s{number:02},{number}\n" for number in range(14))
+    (folder / "grades.csv").write_text("student,late_hours\n" + rows)
+    note = late_note(tmp_path, ASSIGNMENT)
+    assert note.startswith("s01 (1 h), s02 (2 h)")
+    assert note.endswith("s10 (10 h), and 3 more, see grades.csv")
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
@@ -152,9 +170,12 @@ def test_student_text_is_never_html_and_pages_have_no_active_content(tmp_path):
         questions=questions({"forward": wrong(HOSTILE, given=HOSTILE, inputs=HOSTILE)}),
     )
     folder = write(tmp_path, ASSIGNMENT, [row(rec)])
+    assert "<script" not in page(folder, student)
     for text in (page(folder, student), (folder / "index.html").read_text()):
         found = Tags(text).found
-        assert {tag for tag, _ in found}.isdisjoint({"script", "img", "link", "iframe", "object"})
+        assert {tag for tag, _ in found}.isdisjoint({"img", "link", "iframe", "object"})
+        scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+        assert scripts == [SCRIPT] * (text.count("<script") and 1)
         for _, attributes in found:
             assert not any(name.startswith("on") or name in ("src", "style") for name in attributes)
             assert re.fullmatch(r"[\w%.@+~-]+\.html", attributes.get("href") or "x.html")

@@ -1,10 +1,12 @@
 """Which stored records a run of `course grade` uses, and what it does if it can't write."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from course_pkg.grading.runs.batch import Batch
+from course_pkg.grading.runs.executor import ExecutorLost
 from course_pkg.grading.runs.writing import Graded, Writer
 
 from .recorded import record
@@ -49,3 +51,42 @@ def test_a_full_disk_ends_the_run_and_keeps_the_earlier_score(what):
         failing(28).write(one, Graded(record("ada")))
     assert written == [record("ada")] * (what == "store")  # no failure of 0 points
     assert "could not be written" in failing(5).write(one, Graded(record("ada"))).reason
+
+
+def test_a_run_holds_no_more_submissions_than_its_executor_has_room_for():
+    """Of 200; and when nothing can be run any longer, it ends, and writes nothing for the rest."""
+    now, most, written, stopped = [], [], [], []
+
+    class Executor:
+        def ready(self):
+            pass
+
+        def room(self):
+            return 3 if len(written) < 20 else 7
+
+        def stop(self):
+            stopped.append(True)
+
+    def graded(submission):
+        now.append(submission)
+        most.append(len(now))
+        time.sleep(0.001)
+        now.remove(submission)
+        if submission == 150:
+            raise ExecutorLost("the scheduler is gone")
+        return submission
+
+    batch = SimpleNamespace(executor=Executor(), _grade=graded)
+    batch.writer = SimpleNamespace(write=lambda submission, _: written.append(submission))
+    show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)
+    waiting = [(number, Numbered(number)) for number in range(200)]
+    with pytest.raises(ExecutorLost):
+        list(Batch.run(batch, waiting, show))
+    assert max(most[:10]) <= 3 and max(most) <= 7 and stopped == [True]
+    assert 140 < len(written) <= 157 and 150 not in written
+
+
+class Numbered(int):
+    """A submission that is a number."""
+
+    student = "ada"

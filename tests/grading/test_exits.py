@@ -148,7 +148,7 @@ def test_progress_shows_before_the_sandboxes_start(course, monkeypatch):
     path = course / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    monkeypatch.setattr(f"{RUNS}grader.ForkServers", starting)
+    monkeypatch.setattr(f"{RUNS}executor.ForkServers", starting)
     done = run("grade")
     assert (done.exit_code, done.stderr) == (4, "error: no memory\n")
     assert done.stdout == "1 submission; starting the sandboxes\n"

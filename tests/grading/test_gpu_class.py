@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from course_pkg.cli import app
 from course_pkg.grading.gradebook.gradebook import CourseGradebook
 from course_pkg.grading.results.states import State
-from course_pkg.grading.runs import gpu_pool, gpu_run, grader
+from course_pkg.grading.runs import executor, gpu_pool, gpu_run, grader
 from course_pkg.grading.runs.options import Options, RunLimits
 from course_pkg.grading.runs.progress import ProgressDisplay, summary
 from course_pkg.grading.runs.writing import EARLIER, KEPT
@@ -171,7 +171,7 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     school.path("cut").write_text('{"cells"')
     monkeypatch, started = school.patch, []
     with monkeypatch.context() as patch:
-        patch.setattr(grader, "ForkServers", lambda *_: pytest.fail("a sandbox was started"))
+        patch.setattr(executor, "ForkServers", lambda *_: pytest.fail("a sandbox was started"))
         found = school.grade()
     states = {student: record.state for student, record in found.items()}
     assert states == {"ada": State.WAITING, "ben": State.WAITING, "cut": State.UNREADABLE}
@@ -198,14 +198,14 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     os.utime(school.path("ada"))
     school.due(SUBMITTED + 3600)
     school.gpus(1)
-    run = grader.ForkServers.run_submission
+    run = executor.ForkServers.run_submission
 
     def recording(servers, student, *rest):
         started.append(student)
         return run(servers, student, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(grader.ForkServers, "run_submission", recording)
+        patch.setattr(executor.ForkServers, "run_submission", recording)
         found = school.grade()
     assert sorted(started) == ["", "ada", "ben"]  # the trial, and those that waited
     assert {found[s].state for s in ("ada", "ben")} == {State.GRADED}

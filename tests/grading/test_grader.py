@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.grading.gradebook.gradebook import CourseGradebook
+from course_pkg.grading.results.records import without_words
 from course_pkg.grading.results.states import State
-from course_pkg.grading.runs import grader
+from course_pkg.grading.runs import executor, grader
 from course_pkg.grading.runs.batch import NO_SANDBOX, Batch
 from course_pkg.grading.runs.options import Options, RunLimits
 from course_pkg.grading.runs.sample_class import answered, named
@@ -71,7 +72,7 @@ class Class:
         options = Options(self.root / "submitted", limits=limits)
         (submission,) = collect(options.submitted, ASSIGNMENT, [student])
         with CourseGradebook(self.root) as book:
-            return Batch(self.root, ASSIGNMENT, options, book, servers=None).known(submission)
+            return Batch(self.root, ASSIGNMENT, options, book, executor=None).known(submission)
 
     def scores(self) -> dict[str, float]:
         """The scores in nbgrader's gradebook."""
@@ -225,7 +226,7 @@ def test_a_changed_record_is_reported_and_not_graded_again(school):
 @sandbox
 @pytest.mark.slow
 def test_changed_limits_or_a_lost_gradebook_cause_grading_again(school):
-    assert school.known("ada", LIMITS) == school.first["ada"]
+    assert without_words(school.known("ada", LIMITS)) == school.first["ada"]
     assert school.known("ada", RunLimits(cell_timeout_s=16)) is None
     (school.root / "gradebook.db").rename(school.root / "lost.db")
     assert school.known("ada", LIMITS) is None
@@ -239,7 +240,7 @@ def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypa
 
     An answer that came too late is not such a failure: it is a state, and the run names it.
     """
-    run = grader.ForkServers.run_submission
+    run = executor.ForkServers.run_submission
 
     def failing(servers, student, *rest):
         if student == "stu":
@@ -252,12 +253,12 @@ def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypa
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(grader.ForkServers, "run_submission", failing)
+        patch.setattr(executor.ForkServers, "run_submission", failing)
         records = school.grade(limits=LIMITS, regrade=True, students=("half", "int", "stu"))
     late = records.pop("half")
     assert (late.state, grader.exit_code([late])) == (State.ANSWER_LATE, 1)
     assert "arrived after 65 s; the limit is 60 s" in late.reason and late.score == 21
-    assert school.known("half", LIMITS) == late
+    assert without_words(school.known("half", LIMITS)) == late
     assert {r.state for r in records.values()} == {State.GRADING_ERROR}
     assert "the disk is on fire" in records["stu"].reason and records["int"].score == 0
     assert grader.exit_code(list(records.values())) == 4

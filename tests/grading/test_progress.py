@@ -8,7 +8,14 @@ import pytest
 from rich.console import Console
 
 from course_pkg.grading.results.states import State
-from course_pkg.grading.runs.progress import LAST, RUNNING, ProgressDisplay, print_summary, summary
+from course_pkg.grading.runs.progress import (
+    LAST,
+    MOST_ODD,
+    RUNNING,
+    ProgressDisplay,
+    print_summary,
+    summary,
+)
 
 from .recorded import HOSTILE, questions, record, unreadable, wrong
 
@@ -142,3 +149,86 @@ def test_the_rate_counts_only_submissions_of_this_run(capsys):
     out = capsys.readouterr().out
     assert "2 (1 graded before): 2 graded" in out and "1.0 per minute" in out
     assert "none" in printed(summary([], 0.0))
+
+
+class Clock:
+    """A clock that shows what a test says."""
+
+    def __init__(self):
+        self.now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def played(show, clock, durations, jobs):
+    """Run submissions of these seconds, some at a time; at each end, (seconds left, estimate)."""
+    waiting = [(f"s{number:04}", took) for number, took in enumerate(durations)][::-1]
+    running, estimates = [], []
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            student, took = waiting.pop()
+            show.started(student)
+            running.append((clock.now + took, student))
+        running.sort()
+        clock.now, student = running.pop(0)
+        show.finished(record(student))
+        estimates.append((clock.now, show._left.seconds(
+            len(waiting), [clock.now - began for began in show._running.values()])))  # fmt: skip
+    return [(clock.now - at, left) for at, left in estimates]
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 32])
+def test_the_time_left_is_right_for_submissions_that_take_the_same_time(jobs):
+    clock = Clock()
+    with ProgressDisplay(piped(), clock) as show:
+        show.expect(320)
+        for left, estimate in played(show, clock, [30.0] * 320, jobs)[:-1]:
+            assert estimate == pytest.approx(left, rel=0.1, abs=31)
+
+
+@pytest.mark.parametrize("jobs", [2, 16])
+def test_the_time_left_counts_the_slow_ones(jobs):
+    clock = Clock()
+    durations = [240.0 if number % 20 == 7 else 10.0 + number % 11 for number in range(1_000)]
+    with ProgressDisplay(piped(), clock) as show:
+        show.expect(1_000)
+        for left, estimate in played(show, clock, durations, jobs)[300:900]:
+            assert abs(estimate - left) < 0.15 * left + 240  # a slow one may be the last
+
+
+def test_in_a_pipe_the_time_left_is_printed_once_a_minute():
+    console, clock = piped(), Clock()
+    with ProgressDisplay(console, clock) as show:
+        show.expect(100)
+        for number in range(10):
+            show.finished(record(f"b{number}"))  # graded before: they say nothing about the time
+        played(show, clock, [20.0] * 90, 2)
+    said = [line for line in console.file.getvalue().splitlines() if " done; " in line]
+    assert said[0] == "15 of 100 done; about 14 min left"
+    assert said[-1] == "93 of 100 done; about 1 min left" and len(said) == 14
+
+
+def test_the_live_table_shows_the_time_left_and_nothing_at_the_end():
+    clock = Clock()
+    with ProgressDisplay(terminal(), clock) as show:
+        show.expect(7)
+        show.started("ada")
+        assert "left" not in printed(show._table())
+        clock.now += 600
+        show.finished(record("ada"))
+        assert "about 1 h left" in printed(show._table())
+        show.started("ben")
+        clock.now += 300
+        assert "about 55 min left" in printed(show._table())
+        show.finished(record("ben"))
+        for name in "cdefg":
+            show.finished(record(name))
+        assert "left" not in printed(show._table())
+
+
+def test_the_summary_of_a_large_class_lists_some_that_need_a_look():
+    records = [unreadable(f"s{number:04}") for number in range(MOST_ODD + 1_234)]
+    text = printed(summary(records, 1.0))
+    assert text.count("breaks off") == MOST_ODD and "and 1,234 more" in text
+    assert "the class's page lists them all" in text

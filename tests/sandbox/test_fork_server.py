@@ -47,6 +47,31 @@ result = [name in sys.modules for name in ("random", "wave")]
                 assert answers.read().startswith(has)
 
 
+def test_a_server_calls_what_its_preload_says_before_it_forks():
+    code = "import logging\nresult = 'prepared' in logging.root.manager.loggerDict"
+    with ForkServer(
+        "tests.sandbox.inside:run", ["logging:getLogger:prepared"], ENVIRONMENT
+    ) as server:
+        server.ready()
+        assert answer(server, code) == "true"
+
+
+def test_children_collect_garbage_though_the_server_imported_without():
+    code = "import gc\nresult = [gc.isenabled(), gc.get_freeze_count() > 1000]"
+    with ForkServer("tests.sandbox.inside:run", ["random"], ENVIRONMENT) as server:
+        server.ready()
+        assert answer(server, code) == "[true, true]"
+
+
+def answer(server: ForkServer, code: str) -> str:
+    """What a child without a sandbox answers."""
+    out, into = os.pipe()
+    with os.fdopen(out) as answers:
+        server.fork({"code": code}, [into], **NO_SANDBOX)
+        os.close(into)
+        return answers.read().strip()
+
+
 @pytest.mark.parametrize(
     ("first", "second", "says"),
     [

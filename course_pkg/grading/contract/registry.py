@@ -1,6 +1,7 @@
 """Finds an assignment's checks: `questions.toml`, `cases.py` and `student.py`.
 
 They are in `checks/<assignment>/`; dashes in an assignment's name are underscores in its folder's.
+A worker of a cluster may have received those of an assignment that its own package lacks.
 The questions are read without importing anything. `cases` is never imported on the student's side
 of the sandbox; `student` is, where an assignment has one.
 
@@ -11,8 +12,9 @@ import ast
 import functools
 import hashlib
 import importlib
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,7 @@ from typing import Any
 from .questions import Assignment, read_questions
 
 CHECKS = Path(__file__).parents[1] / "checks"
+RECEIVED = "COURSE_CHECKS"  # the environment variable that names a worker's folder of more checks
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -37,7 +40,8 @@ def assignments() -> list[str]:
     >>> "lora-math" in assignments()
     True
     """
-    return sorted(p.parent.name.replace("_", "-") for p in CHECKS.glob("*/questions.toml"))
+    found = {path.parent.name for root in _roots() for path in root.glob("*/questions.toml")}
+    return sorted(name.replace("_", "-") for name in found)
 
 
 def has_checks(assignment: str) -> bool:
@@ -86,11 +90,17 @@ def _read(assignment: str, path: Path, _changed: int) -> Assignment:
 
 def folder(assignment: str) -> Path:
     """The folder of an assignment's checks. Raises UnknownQuestion."""
-    path = CHECKS / assignment.replace("-", "_")
-    if not _NAME.fullmatch(assignment) or not (path / "questions.toml").is_file():
-        known = ", ".join(assignments())
-        raise UnknownQuestion(f"no assignment is called {assignment!r}; there are: {known}")
-    return path
+    for root in _roots() if _NAME.fullmatch(assignment) else ():
+        path = root / assignment.replace("-", "_")
+        if (path / "questions.toml").is_file():
+            return path
+    known = ", ".join(assignments())
+    raise UnknownQuestion(f"no assignment is called {assignment!r}; there are: {known}")
+
+
+def _roots() -> tuple[Path, ...]:
+    received = os.environ.get(RECEIVED)
+    return (CHECKS, Path(received)) if received else (CHECKS,)
 
 
 def module_name(assignment: str, part: str) -> str:
@@ -124,17 +134,24 @@ def draws_hash(assignment: str) -> str:
     Comments, docstrings and the texts of `questions.toml` are not part of it, so that fixing a
     typo in a hint does not give every student new cases.
     """
-    trees = [ast.parse(p.read_text("utf-8")) for p in sorted(folder(assignment).glob("*.py"))]
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        kinds = ast.Module | ast.FunctionDef | ast.ClassDef
-        if isinstance(node, kinds) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
+    texts = tuple(p.read_text("utf-8") for p in sorted(folder(assignment).glob("*.py")))
     draws = [
         (q.name, p.name, p.draw, p.cases)
         for q in load(assignment).questions.values()
         for p in q.properties
     ]
-    return hashlib.sha256(f"{[_structure(tree) for tree in trees]}{draws}".encode()).hexdigest()
+    return _draws_hash(texts, str(draws))
+
+
+@functools.lru_cache(maxsize=16)
+def _draws_hash(texts: tuple[str, ...], draws: str) -> str:
+    trees = [ast.parse(text) for text in texts]
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        kinds = ast.Module | ast.FunctionDef | ast.ClassDef
+        if isinstance(node, kinds) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    structures = [_structure(tree) for tree in trees]
+    return hashlib.sha256(f"{structures}{draws}".encode()).hexdigest()
 
 
 def _structure(node: Any) -> Any:
@@ -147,9 +164,24 @@ def _structure(node: Any) -> Any:
 
 def checks_hash(assignment: str) -> str:
     """SHA-256 of the names and contents of all files of an assignment's checks."""
-    digest, root = hashlib.sha256(), folder(assignment)
-    for path in sorted([*root.rglob("*.py"), *root.rglob("*.toml")]):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+    return hash_of_checks(checks_files(assignment))
+
+
+def checks_files(assignment: str) -> dict[str, bytes]:
+    """All files of an assignment's checks: their contents by relative path."""
+    root = folder(assignment)
+    paths = sorted([*root.rglob("*.py"), *root.rglob("*.toml")])
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+def hash_of_checks(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of the names and contents of these files, in this order.
+
+    >>> hash_of_checks({"a": b""}) == hash_of_checks({"b": b""})
+    False
+    """
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()

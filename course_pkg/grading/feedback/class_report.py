@@ -7,15 +7,17 @@ Chapter: appendix/for-instructors.
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from course_pkg.files import write_atomically
 
 from ..contract.display import one_line
+from ..results.records import without_words
 from ..results.score_statistics import score_statistics
 from ..results.store import file_stem
-from . import pages
+from . import class_page, pages
 from .row import Row, points_by_student
 
 COLUMNS = ("student", "first_name", "last_name", "assignment", "state",
@@ -35,26 +37,31 @@ def folder(assignment: str) -> Path:
     return Path("results") / assignment
 
 
-def write(course: Path, assignment: str, rows: Sequence[Row]) -> Path:
+def write(course: Path, assignment: str, rows: Iterable[Row]) -> list[Row]:
     """Write grades.csv, index.html and a page for each record; remove the pages of other students.
 
-    rows: of the whole class, from `class_rows`. Returns the folder.
+    rows: of the whole class, from `class_rows`. A student's page that would not change is not
+    written again. Returns the rows, their records as `without_words` gives them.
     """
     into = course / folder(assignment)
     into.mkdir(parents=True, exist_ok=True)
-    write_atomically(into / "grades.csv", grades_csv(assignment, rows), MODE)
-    records = [row.record for row in rows if row.record is not None]
-    stats = score_statistics(records, points_by_student(rows))
-    made = {"index.html": pages.index(assignment, rows, stats)}
+    kept, names = [], {"index.html"}
     for row in rows:
         if row.record is not None:
-            made[f"{file_stem(row.student)}.html"] = pages.student(row)
-    for name, page in made.items():
-        write_atomically(into / name, page, MODE)
+            path = into / f"{file_stem(row.student)}.html"
+            names.add(path.name)
+            if pages.fingerprint_in(path) != (fingerprint := pages.fingerprint(row)):
+                write_atomically(path, pages.student(row, fingerprint), MODE)
+            row = replace(row, record=without_words(row.record))
+        kept.append(row)
+    write_atomically(into / "grades.csv", grades_csv(assignment, kept), MODE)
+    records = [row.record for row in kept if row.record is not None]
+    stats = score_statistics(records, points_by_student(kept))
+    write_atomically(into / "index.html", class_page.index(assignment, kept, stats), MODE)
     for path in into.glob("*.html"):
-        if path.name not in made and path.is_file() and pages.is_generated(path):
+        if path.name not in names and path.is_file() and pages.is_generated(path):
             path.unlink()
-    return into
+    return kept
 
 
 def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
@@ -85,10 +92,12 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
 
 
 def late_note(course: Path, assignment: str) -> str:
-    """Who is late by the report's table, and by how much; "" if nobody is."""
+    """Who is late by the report's table, and by how much, 10 by name; "" if nobody is."""
     with open(course / folder(assignment) / "grades.csv", newline="", encoding="utf-8") as file:
         late = [r for r in csv.DictReader(file) if r["late_hours"] not in ("", "0", "0.0")]
-    return ", ".join(f"{row['student']} ({float(row['late_hours']):g} h)" for row in late)
+    named = [f"{row['student']} ({float(row['late_hours']):g} h)" for row in late[:10]]
+    others = [f"and {len(late) - 10} more, see grades.csv"] if len(late) > 10 else []
+    return ", ".join(named + others)
 
 
 def inert(text: str) -> str:

@@ -1,7 +1,7 @@
-"""The HTML pages in `results`: one for each student, and the index of the class.
+"""The HTML pages in `results`: the one for each student, and what `class_page` shares with it.
 
-Each page is one file without scripts or external resources, and its Content-Security-Policy
-forbids both. Jinja escapes every text.
+Each page is one file without external resources, and its Content-Security-Policy forbids them. It
+forbids scripts too, but for the one of the class's page. Jinja escapes every text.
 
 Chapter: appendix/for-instructors.
 """
@@ -10,6 +10,7 @@ import base64
 import functools
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..contract.display import one_line
 from ..contract.stored import details
 from ..results.records import Record
-from ..results.score_statistics import Statistics
-from ..results.states import State
-from ..results.store import file_stem
+from ..results.store import code_hash, file_stem
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parents[2] / "data" / "grading"
 GENERATOR = '<meta name="generator" content="course grade">'
+FINGERPRINT_BYTES = 74
+_FINGERPRINT = re.compile(rb"<!-- ([0-9a-f]{64}) -->\n")
 BINS = 12
 WIDTH, HEIGHT, FLOOR = 600, 105, 125  # of the histogram's area, and its baseline
 
@@ -50,12 +51,15 @@ class Bin:
         return self.x + self.width / 2
 
 
-def student(row: "Row") -> str:
-    """The page of a student who has a record: the score, and the reason for every lost point."""
+def student(row: "Row", mark: str = "") -> str:
+    """The page of a student who has a record: the score, and the reason for every lost point.
+
+    mark: from `fingerprint`; it is written at the end, so that an incomplete page has none.
+    """
     record = row.record
     title = f"{record.assignment}: {one_line(record.student)}"
     questions = () if row.waits else record.questions  # nothing was judged, so nothing is lost
-    return _render(
+    page = render(
         "student",
         title=title,
         row=row,
@@ -63,29 +67,28 @@ def student(row: "Row") -> str:
         questions=questions,
         unsafe=is_unsafe(record),
     )
+    return f"{page}\n<!-- {mark} -->\n" if mark else page
 
 
-def index(assignment: str, rows: Sequence["Row"], stats: Statistics | None) -> str:
-    """The index of the class: statistics, questions, students."""
-    records = [row.record for row in rows if row.record is not None]
-    scores = [
-        row.score
-        for row in rows
-        if row.record and row.record.state != State.REFUSED and row.score is not None
-    ]  # as in the statistics
-    return _render(
-        "index",
-        title=f"{assignment}: results",
-        assignment=assignment,
-        rows=rows,
-        submissions=sum(row.state != "no-submission" for row in rows),
-        to_mark=sum(bool(row.points and row.points.to_mark and not row.waits) for row in rows),
-        waiting=sum(row.waits for row in rows),
-        stats=stats,
-        bins=histogram(scores, stats.most) if stats else [],
-        unsafe=sum(map(is_unsafe, records)),
-        unprotected="; ".join(sorted({r.unprotected for r in records} - {""})),
-    )
+def fingerprint(row: "Row") -> str:
+    """SHA-256 of all that a student's page depends on, the package included.
+
+    >>> from .row import Person, Row
+    >>> fingerprint(Row(Person("ada"), None, None)) == fingerprint(Row(Person("b"), None, None))
+    False
+    """
+    return hashlib.sha256(f"{_templates_hash()} {row!r}".encode("utf-8", "replace")).hexdigest()
+
+
+def fingerprint_in(path: Path) -> str:
+    """The fingerprint at the end of a page; "" if there is no such page, or it is incomplete."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-min(FINGERPRINT_BYTES, file.seek(0, 2)), 2)
+            found = _FINGERPRINT.fullmatch(file.read())
+    except OSError:
+        return ""
+    return found[1].decode() if found else ""
 
 
 def histogram(scores: Sequence[float], most: float) -> list[Bin]:
@@ -115,14 +118,26 @@ def is_unsafe(record: Record) -> bool:
     return record.sandbox.startswith("NONE")
 
 
+def _policy_hash(text: str) -> str:
+    """How a Content-Security-Policy names a script or style in the page itself."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
 def is_generated(path: Path) -> bool:
     """Whether a file is a page that the grader wrote."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return GENERATOR in file.read(2_000)
 
 
-def _render(name: str, **values: Any) -> str:
-    return _environment().get_template(f"{name}.html.j2").render(**values)
+def render(name: str, **values: Any) -> str:
+    """A page of those templates; a page without a script needs no `script`."""
+    return _environment().get_template(f"{name}.html.j2").render(**{"script": "", **values})
+
+
+@functools.cache
+def _templates_hash() -> str:
+    files = [path.read_bytes() for path in sorted(TEMPLATES.iterdir()) if path.is_file()]
+    return hashlib.sha256(code_hash().encode() + b"".join(files)).hexdigest()
 
 
 @functools.cache
@@ -137,11 +152,9 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = (TEMPLATES / "style.css").read_text("utf-8")
-    digest = hashlib.sha256(style.encode()).digest()
     environment.globals |= {
-        "style": Markup(style),
-        "style_hash": base64.b64encode(digest).decode(),
+        "style": Markup((TEMPLATES / "style.css").read_text("utf-8")),
+        "policy_hash": _policy_hash,
         "details": details,
         "file": file_stem,
     }

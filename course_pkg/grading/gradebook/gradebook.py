@@ -40,7 +40,7 @@ class CourseGradebook:
         self._folders = self._nbgrader.folders
         self.penalty_plugin = self._nbgrader.penalties.plugin_inst
         self._released: dict[str, NotebookNode] = {}
-        self.nbgrader_book = opened(self._folders)
+        self.nbgrader_book, self._lock = opened(self._folders)
 
     def __enter__(self) -> "CourseGradebook":
         return self
@@ -52,6 +52,13 @@ class CourseGradebook:
         trace: TracebackType | None,
     ) -> None:
         self.nbgrader_book.close()
+        self._lock.close()
+
+    @contextmanager
+    def grading(self, assignment: str) -> Iterator[None]:
+        """A block that grades an assignment. Raises GradebookError if another machine does."""
+        with explained(self._lock.fix), self._lock.grading(self._folders.course_id, assignment):
+            yield
 
     def ensure_assignment(self, assignment: str) -> NotebookNode:
         """The released notebook; released again first if the gradebook has other cells.
@@ -59,18 +66,19 @@ class CourseGradebook:
         Raises ReleaseError if nbgrader can't release, or exercises/ was changed by hand, and
         GradebookError if the two still differ. Call it before anything reads exercises/.
         """
-        with explained():
-            if self._differs(assignment) is not None:
-                self.nbgrader_book.db.rollback()  # release writes to the same database
-                folders = self._folders.source_directory, self._folders.release_directory
-                release_assignment(self.course, assignment, *folders)
-                self._released.clear()
-                if (differs := self._differs(assignment)) is not None:
-                    raise GradebookError(
-                        f"gradebook.db and {folders[1]}/{assignment} differ ({differs}): restore "
-                        f"{folders[1]}/{assignment}, or release it again"
-                    )
-            self.nbgrader_book.db.rollback()
+        with self.reading():  # and no longer: release writes to the same database
+            differs = self._differs(assignment)
+        if differs is not None:
+            folders = self._folders.source_directory, self._folders.release_directory
+            release_assignment(self.course, assignment, *folders)
+            self._released.clear()
+            with self.reading():
+                differs = self._differs(assignment)
+            if differs is not None:
+                raise GradebookError(
+                    f"the gradebook and {folders[1]}/{assignment} differ ({differs}): restore "
+                    f"{folders[1]}/{assignment}, or release it again"
+                )
         return self.released(assignment)
 
     def released(self, assignment: str) -> NotebookNode:
@@ -83,11 +91,9 @@ class CourseGradebook:
 
     def locked_sources(self, assignment: str) -> dict[str, str]:
         """The sources of the locked cells by grade id, with hidden tests and mark schemes."""
-        with explained():
+        with self.reading():
             cells = self.nbgrader_book.find_notebook(assignment, assignment).source_cells
-            sources = {cell.name: cell.source for cell in cells if cell.locked}
-            self.nbgrader_book.db.rollback()
-        return sources
+            return {cell.name: cell.source for cell in cells if cell.locked}
 
     def write(
         self,
@@ -120,7 +126,7 @@ class CourseGradebook:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A block whose changes are all kept, or none of them. Raises GradebookError."""
-        with explained():
+        with explained(self._lock.fix), self._lock.alone():
             try:
                 yield
                 self.nbgrader_book.db.commit()
@@ -131,7 +137,7 @@ class CourseGradebook:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """A block that only reads. Raises GradebookError."""
-        with explained():
+        with explained(self._lock.fix), self._lock.alone():
             try:
                 yield
             finally:

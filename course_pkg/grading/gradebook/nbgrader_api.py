@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..submissions.roster import Person
+from .indexes import ensure_indexes
 from .release import program_path
+from .server_lock import FileLock, Held, ServerLock
 
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from nbgrader.preprocessors import AssignLatePenalties
 
 BUSY_S = 30  # seconds to wait for another program that writes to the gradebook
-FIX = "back up gradebook.db, close other programs that use it, and try `nbgrader db upgrade`"
+SERVER = "postgresql"
 
 
 class GradebookError(RuntimeError):
@@ -72,15 +74,51 @@ def configured(course: Path) -> Nbgrader:
     return Nbgrader(folders, mode, penalties)
 
 
-def opened(folders: "CourseDirectory") -> "Gradebook":
-    """The course's gradebook, created if it does not exist. Raises GradebookError."""
+def opened(folders: "CourseDirectory") -> "tuple[Gradebook, FileLock | ServerLock]":
+    """The course's gradebook, created if it does not exist, and its lock. Raises GradebookError."""
     from nbgrader.api import Gradebook
 
     url = folders.db_url
-    if url.startswith("sqlite:") and "?" not in url:
+    lock = _server_lock(url) if is_server(url) else FileLock()
+    if not is_server(url) and "?" not in url:
         url += f"?timeout={BUSY_S}"
-    with explained(), _programs():
-        return Gradebook(url, folders.course_id)
+    try:
+        with explained(lock.fix), _programs(), lock.alone():  # two would both create the tables
+            book = Gradebook(url, folders.course_id)
+            ensure_indexes(book)
+            lock.watch(book.db)
+            return book, lock
+    except BaseException:
+        lock.close()
+        raise
+
+
+def is_server(url: str) -> bool:
+    """Whether a db_url is that of a PostgreSQL server. Raises GradebookError if it is of no kind.
+
+    >>> is_server("sqlite:///gradebook.db"), is_server("postgresql+psycopg://host/course")
+    (False, True)
+    """
+    kind = url.partition(":")[0].partition("+")[0]
+    if kind not in ("sqlite", SERVER):
+        raise GradebookError(
+            f"db_url in nbgrader_config.py starts with {kind!r}; expected sqlite:///PATH or "
+            "postgresql+psycopg://USER@HOST/DATABASE"
+        )
+    return kind == SERVER
+
+
+def _server_lock(url: str) -> ServerLock:
+    from sqlalchemy import create_engine
+
+    try:
+        with explained(ServerLock.fix):
+            return ServerLock(create_engine(url))
+    except ImportError as error:
+        raise GradebookError(
+            f"db_url in nbgrader_config.py needs a package that is missing ({error}): "
+            "`pip install 'psycopg[binary]'`, and write postgresql+psycopg://"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -98,7 +136,7 @@ def _programs() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explained() -> Iterator[None]:
+def explained(fix: str) -> Iterator[None]:
     """Turn database errors into GradebookError, which says what to do, a full disk into OSError."""
     from nbgrader.api import InvalidEntry
     from sqlalchemy.exc import SQLAlchemyError
@@ -107,13 +145,14 @@ def explained() -> Iterator[None]:
     before, log.disabled = log.disabled, True  # nbgrader prints tracebacks there
     try:
         yield
+    except Held as error:
+        raise GradebookError(str(error)) from None
     except (SQLAlchemyError, InvalidEntry) as error:
         if "disk is full" in str(error):
             full = errno.ENOSPC
             raise OSError(full, "the disk is full, so it was not changed", "gradebook.db") from None
-        raise GradebookError(
-            f"the gradebook can't be used ({error.__cause__ or error}): {FIX}"
-        ) from None
+        why = " ".join(str(error.__cause__ or error).split())
+        raise GradebookError(f"the gradebook can't be used ({why}): {fix}") from None
     finally:
         log.disabled = before
 

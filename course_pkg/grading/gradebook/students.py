@@ -82,16 +82,17 @@ def remove_student(
     store = Store(book.course, secret(book.course))
     known = [name for name in store.assignments(assignment) if store.path(name, student).exists()]
     files = traces(book.course, student, assignment)
-    try:
-        submissions = inner.student_submissions(student)
-        known += [s.name for s in submissions if assignment in (None, s.name)]
-        if assignment is None:
-            inner.remove_student(student)
-        elif assignment in known:
-            inner.remove_submission(assignment, student)
-    except MissingEntry:
-        if not files:
-            raise GradebookError(f"no student is called {student!r}") from None
+    with book.transaction():
+        try:
+            submissions = inner.student_submissions(student)
+            known += [s.name for s in submissions if assignment in (None, s.name)]
+            if assignment is None:
+                inner.remove_student(student)
+            elif assignment in known:
+                inner.remove_submission(assignment, student)
+        except MissingEntry:
+            if not files:
+                raise GradebookError(f"no student is called {student!r}") from None
     for path in files:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

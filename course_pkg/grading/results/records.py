@@ -6,16 +6,18 @@ accepts only verdicts that fit the questions of the assignment.
 Chapter: appendix/for-instructors.
 """
 
+import functools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..contract.display import one_line
 from ..contract.questions import Question
 from ..contract.recognition import says
 from ..contract.stored import FailureRecord, QuestionRecord, explanations, question_record
+from ..contract.verdict import UNANSWERED
 from .states import State
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
@@ -69,6 +71,39 @@ class Record:
     def max_score(self) -> float:
         """All automatic points of the assignment."""
         return math.fsum(question.points for question in self.questions)
+
+
+def without_words(record: Record) -> Record:
+    """The record, without what its lost properties say in the student's words; notes stay.
+
+    This is what is kept of a whole class in memory: records without words share their questions.
+    `with_words` is the other way.
+    """
+    return replace(record, questions=tuple(_without_words(q) for q in record.questions))
+
+
+def with_words(record: Record, stored: Record | None) -> Record:
+    """A record with the words of the stored one, if that is of the same grading."""
+    if stored is None or stored.graded_at != record.graded_at:
+        return record
+    if without_words(stored).questions != without_words(record).questions:
+        return record
+    return replace(record, questions=stored.questions)
+
+
+@functools.lru_cache(maxsize=2**12)  # questions that are alike, of many records
+def _without_words(question: QuestionRecord) -> QuestionRecord:
+    properties = []
+    for p in question.properties:
+        if p.failure is not None and p.failure.reason != UNANSWERED:
+            p = replace(p, failure=FailureRecord("", note=p.failure.note))
+        properties.append(p)
+    return _shared(replace(question, properties=tuple(properties)))
+
+
+@functools.lru_cache(maxsize=2**12)
+def _shared(question: QuestionRecord) -> QuestionRecord:
+    return question
 
 
 def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:

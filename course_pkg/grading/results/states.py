@@ -26,6 +26,7 @@ class State(StrEnum):
     REFUSED = "refused"
     RECORD_CHANGED = "record-changed"
     GRADING_ERROR = "grading-error"
+    WORKERS_LOST = "workers-lost"
     WAITING = "waiting: needs a GPU"
 
     @property
@@ -36,7 +37,8 @@ class State(StrEnum):
     @property
     def has_score(self) -> bool:
         """Whether the score says something about the student's work."""
-        return self not in (State.RECORD_CHANGED, State.GRADING_ERROR, State.WAITING)
+        none = (State.RECORD_CHANGED, State.GRADING_ERROR, State.WORKERS_LOST, State.WAITING)
+        return self not in none
 
 
 _MEANINGS = {
@@ -51,5 +53,6 @@ _MEANINGS = {
     State.REFUSED: "the submission was not accepted; nothing was run",
     State.RECORD_CHANGED: "the stored record was changed by somebody else; nothing was graded",
     State.GRADING_ERROR: "the grader failed, which is not the student's fault: grade it again",
+    State.WORKERS_LOST: "three workers of the cluster ended while they graded it: see its reason",
     State.WAITING: "it has no score yet: run `course grade` again on a machine with a GPU",
 }

@@ -119,6 +119,9 @@ class Store:
         names = []
         for path in sorted((self._folder / assignment).glob("*.json")):
             name = path.stem
+            if _PLAIN.fullmatch(name) and name not in _TAKEN:
+                names.append(name)  # only one id gives this name, so there is no need to read it
+                continue
             with suppress(OSError, ValueError, KeyError, TypeError):
                 found = str(json.loads(path.read_bytes()[:MAX_RECORD])["record"]["student"])
                 name = found if file_stem(found) == path.stem else name

@@ -17,8 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from nbformat import NotebookNode
-
 from course_pkg.files import readable_size
 from course_pkg.lm import smollm2
 from course_pkg.lm.cache import cache_root
@@ -32,10 +30,10 @@ from course_pkg.sandbox.process import SandboxedProcess
 from ..contract import registry
 from ..results.records import MAX_RESULTS
 from ..results.states import State
-from . import notebook_runner
 from .gpu_pool import GpuPool
 from .gpu_run import GpuRun, fork_server_environment, gpu_environment, gpu_view
 from .options import RunLimits
+from .preload import DEBUGGER, MODELS, NOTEBOOKS, QUIET_DEBUGGER
 from .runner_output import RunResult, read_all, read_runner_output
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -44,11 +42,6 @@ JUDGE_WITHIN_S = 60.0  # without artifacts
 SLOTS = 32  # submissions that can run at a time
 SO_PASSRIGHTS = 83
 MASKED = "raise ImportError('{name} is not available during grading: use your own code')\n"
-MODELS = ("torch", "transformers.generation.utils", "transformers.models.auto.modeling_auto",
-          "transformers.models.auto.tokenization_auto", "course_pkg.lm.load",
-          "transformers.models.llama.modeling_llama", "course_pkg.lm.tiny")  # fmt: skip
-NOTEBOOKS = ("IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.backend_inline",
-             "course_pkg.grading.check")  # fmt: skip
 
 
 class ForkServers:
@@ -87,15 +80,17 @@ class ForkServers:
             models = MODELS if "torch" in registry.load(self.assignment).imports else ()
             student = [name for name in [registry.module_name(self.assignment, "student")] if name]
         private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-fork-"))
-        places = {"PYTHONPATH": str(PACKAGE.parent), "COURSE_CACHE": str(cache_root())}
-        extra = {**places, "TMPDIR": private}
+        extra = {**_known_places(), **QUIET_DEBUGGER, "TMPDIR": private}
         env = policy.environment(extra | fork_server_environment(self._gpus))
-        runner, checker = f"{notebook_runner.__name__}:run", "course_pkg.grading.checker:run"
+        runner, checker = (
+            "course_pkg.grading.runs.notebook_runner:run",
+            "course_pkg.grading.checker:run",
+        )
         kernels = ForkServer(runner, (*models, *NOTEBOOKS, *student), env)
         self._kernels = self._stack.enter_context(kernels)
         if self._checked:
-            cases = registry.module_name(self.assignment, "cases")
-            checkers = ForkServer(checker, [cases], forked_by=self._kernels)
+            prepare = f"course_pkg.grading.checker:prepare:{self.assignment}"
+            checkers = ForkServer(checker, [prepare], forked_by=self._kernels)
             self._checkers = self._stack.enter_context(checkers)
         return self
 
@@ -108,13 +103,11 @@ class ForkServers:
             if server is not None:
                 server.ready()
 
-    def run_submission(
-        self, student: str, key: bytes, notebook: NotebookNode, files: dict[str, bytes], slot: int
-    ) -> RunResult:
+    def run_submission(self, student: str, key: bytes, packed: bytes, slot: int) -> RunResult:
         """Run one submission. slot: a number that no other running submission has, 0 to 31.
 
-        key: from `submission_key`. Waits for a GPU if the assignment uses one. Raises SandboxFailed
-        if the grader fails, NoGpu if a GPU is required and there is none.
+        key, packed: from `submission_key` and `packed.pack`. Waits for a GPU if it uses
+        one. Raises SandboxFailed if the grader fails, NoGpu if one is required and there is none.
         """
         if not 0 <= slot < SLOTS:
             raise ValueError(f"slot {slot}; expected 0 to {SLOTS - 1}")
@@ -131,7 +124,7 @@ class ForkServers:
             verdicts, verdicts_in = _pipe(stack)
             lines, lines_in = _pipe(stack)
             secret = stack.enter_context(memory_file(key.hex().encode()))
-            packed = stack.enter_context(memory_file(notebook_runner.pack(notebook, files)))
+            content = stack.enter_context(memory_file(packed))
             checker = None
             if self._checkers is not None:
                 checker = SandboxedProcess(
@@ -147,7 +140,7 @@ class ForkServers:
                 job = {"assignment": self.assignment, "student": student}
                 checker.start(self._checkers, job, ends)
             stack.enter_context(self._can_be_stopped(*filter(None, (kernel, checker))))
-            ends = [end.fileno() for end in (lines_in, kernel_end, packed)]
+            ends = [end.fileno() for end in (lines_in, kernel_end, content)]
             kernel.start(self._kernels, self._job(place, gpu), ends)
             if on_gpu is not None:
                 stack.enter_context(on_gpu)
@@ -205,8 +198,7 @@ class ForkServers:
             result.state, result.reason = State.GRADING_ERROR, "the machine ran short of memory"
 
     def _job(self, place: str, gpu: Gpu | None) -> dict[str, Any]:
-        extra = {"PYTHONPATH": str(PACKAGE.parent), "COURSE_CACHE": str(cache_root())}
-        extra |= gpu_environment(gpu, self.limits.gpu_bytes)
+        extra = _known_places() | DEBUGGER | gpu_environment(gpu, self.limits.gpu_bytes)
         return {
             "work": f"{place}/home/student/work",
             "runtime": f"{place}/tmp/.runtime",
@@ -243,8 +235,14 @@ def _place(sandboxed: bool) -> Iterator[str]:
         yield root
 
 
+def _known_places() -> dict[str, str]:
+    """Environment variables that say where the package, the models and received checks are."""
+    received = os.environ.get(registry.RECEIVED)
+    found = {"PYTHONPATH": str(PACKAGE.parent), "COURSE_CACHE": str(cache_root())}
+    return found | ({registry.RECEIVED: received} if received else {})
+
+
 def _pipe(stack: ExitStack) -> tuple[Any, Any]:
     out, into = os.pipe()
-    return stack.enter_context(os.fdopen(out, "rb", 0)), stack.enter_context(
-        os.fdopen(into, "wb", 0)
-    )
+    both = os.fdopen(out, "rb", 0), os.fdopen(into, "wb", 0)
+    return tuple(map(stack.enter_context, both))

@@ -7,7 +7,7 @@ same submissions grades nothing.
 Chapter: appendix/for-instructors.
 """
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,15 +20,14 @@ from ..gradebook.gradebook import CourseGradebook
 from ..gradebook.lateness import late_without_time
 from ..gradebook.students import save_roster, students
 from ..results.keys import course_lock
-from ..results.records import Record
+from ..results.records import Record, without_words
 from ..results.states import State
 from ..submissions.collect import collect
 from ..submissions.roster import read_roster
 from ..submissions.submission import Submission
 from .batch import Batch
 from .course_folder import require_assignment
-from .gpu_pool import gpu_pool
-from .grade_submission import ForkServers
+from .executor import Executor, LocalExecutor
 from .options import NoSandbox, Options, RunLimits
 from .progress import ProgressDisplay
 
@@ -36,6 +35,7 @@ from .progress import ProgressDisplay
 def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay) -> list[Record]:
     """Grade every submission to an assignment; the records, sorted by the students' ids.
 
+    The records are those of `without_words`; the stored ones have everything.
     course: the folder that holds nbgrader_config.py, exercises/ and solutions/. Raises NoSandbox,
     UnknownQuestion for the assignment and SourceError for the submissions, before it writes
     anything; GradingFolderError, GradebookError or ReleaseError for the course's own files; never
@@ -49,14 +49,11 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     roster = read_roster(options.roster) if options.roster else None
     everyone = collect(options.submitted, assignment, layout=options.layout)  # writes nothing
     show.expect(len(set(options.students)) or len(everyone))
-    gpus = gpu_pool(assignment, options.gpu_jobs)
-    all_wait = gpus is not None and gpus.required and not gpus
     with (
         course_lock(course, f"course grade {assignment}"),
-        nullcontext()
-        if all_wait
-        else ForkServers(assignment, course, options.limits, gpus) as servers,
+        executor(course, assignment, options, show) as runs,
         CourseGradebook(course) as book,
+        book.grading(assignment),
     ):
         known_students = students(book) if roster is None else roster
         chosen = collect(
@@ -64,7 +61,7 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
         )
         if options.roster:
             save_roster(book, roster)
-        batch = Batch(course, assignment, options, book, servers, gpus)
+        batch = Batch(course, assignment, options, book, runs)
         chosen = with_lateness(book, assignment, chosen)
         records, waiting = {}, []
         for number, submission in enumerate(chosen):
@@ -73,13 +70,25 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
                 waiting.append((number, submission))
             else:
                 batch.writer.update_time(submission)
-                records[number] = known
+                records[number] = without_words(known)
                 show.finished(known)
         for number, record in batch.run(waiting, show):
-            records[number] = record
+            records[number] = without_words(record)
         found = [records[number] for number in sorted(records)]
         class_report.write(course, assignment, class_rows(book, assignment, found))
     return found
+
+
+def executor(
+    course: Path, assignment: str, options: Options, show: ProgressDisplay
+) -> AbstractContextManager[Executor]:
+    """Where the submissions run: on the cluster of `options`, else on this machine."""
+    if options.scheduler is None:
+        jobs = options.jobs
+        return LocalExecutor(assignment, course, options.limits, jobs, options.gpu_jobs)
+    from ..cluster.executor import ClusterExecutor
+
+    return ClusterExecutor(assignment, options.limits, options.scheduler, show.note)
 
 
 def with_cells(limits: RunLimits, assignment: str) -> RunLimits:

@@ -9,17 +9,14 @@ Chapter: appendix/threat-model.
 """
 
 import asyncio
-import io
 import json
 import os
 import signal
 import sys
 import time
-import zipfile
 from contextlib import suppress
 from typing import Any
 
-import nbformat
 from ipykernel.kernelapp import IPKernelApp
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
@@ -28,8 +25,9 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from ..check import CHECKER_FD
+from .packed import unpack
 
-GRACE_S = 1.0  # seconds for a cell to stop after an interrupt
+GRACE_S = 5.0  # for a cell to stop after an interrupt, on a machine with much else to do
 START_WITHIN_S = 30
 
 
@@ -139,31 +137,12 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(job["environment"])
     for folder in (job["work"], job["runtime"]):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-    notebook = _unpack(submission, job["work"])
+    notebook = unpack(submission, job["work"])
     environment = {**job["environment"], CHECKER_FD: str(checker)}
     waiting = _fork_kernel(environment, job["work"], out)
     os.close(checker)  # only the kernel keeps it
     with os.fdopen(out, "w", buffering=1, closefd=False) as lines:
         asyncio.run(_execute(notebook, waiting, job, lines))
-
-
-def _unpack(submission: int, work: str) -> Any:
-    """The submitted notebook; the student's other files go to the working folder."""
-    with os.fdopen(submission, "rb") as source, zipfile.ZipFile(source) as archive:
-        first, *others = archive.infolist()
-        for member in others:
-            archive.extract(member, work)
-        return nbformat.reads(archive.read(first).decode(), as_version=4)
-
-
-def pack(notebook: Any, files: dict[str, bytes]) -> bytes:
-    """The submission as `run` expects it: a zip with the notebook first, then the files."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("/notebook"), nbformat.writes(notebook))
-        for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
-    return buffer.getvalue()
 
 
 async def _execute(

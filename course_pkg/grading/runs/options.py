@@ -46,13 +46,27 @@ class RunLimits:
 
 
 @dataclass(frozen=True)
+class Scheduler:
+    """The scheduler of a cluster. address: such as tls://10.0.0.5:8786.
+
+    ca, certificate, key: for TLS, the texts of the PEM files; "" for none.
+    """
+
+    address: str
+    ca: str = ""
+    certificate: str = field(default="", repr=False)  # its file may hold the key, too
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
 class Options:
     """How to grade.
 
     submitted: the folder or zip of submissions. jobs: submissions to run at a time, 1 to 32.
     students: grade only these; empty for all. regrade: also grade what has been graded already.
     layout: of the submissions, one of `layouts.LAYOUTS`. roster: a CSV file of the class.
-    gpu_jobs: GPUs to use at most, one submission on each; None for all.
+    gpu_jobs: GPUs to use at most, one submission on each; None for all. scheduler: of the cluster
+    that runs the submissions; None for this machine, for which jobs and gpu_jobs are.
     """
 
     submitted: Path
@@ -63,3 +77,4 @@ class Options:
     layout: str = "auto"
     roster: Path | None = None
     gpu_jobs: int | None = None
+    scheduler: Scheduler | None = None

@@ -10,7 +10,7 @@ import statistics
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich import box
@@ -25,22 +25,30 @@ from ..feedback.pages import is_unsafe
 from ..results.records import Record
 from ..results.score_statistics import score_statistics
 from ..results.states import State
+from .time_left import TimeLeft, in_words
 
 LAST = 12  # finished submissions in the table
 CONTINUE = "Run the same command on a machine with a GPU, in this folder or in a copy of it."
 RUNNING = 16  # running submissions in the table
+SAID_EVERY_S = 60  # in a pipe, how much is done and the time left
+MOST_ODD = 200  # submissions in the summary
 
 
 class ProgressDisplay:
     """Shows submissions as they start and finish. Use as a context manager.
 
-    console: where to print; standard output by default.
+    console: where to print; standard output by default. clock: gives seconds, for tests.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.console = console or Console()
         self.graded = 0  # submissions graded in this run, not before
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = self._said = clock()
+        self._done, self._total = 0, 0
+        self._left = TimeLeft()
         self._running: dict[str, float] = {}
         self._last: deque[tuple[Record, float | None]] = deque(maxlen=LAST)
         self._lock = threading.Lock()
@@ -49,9 +57,10 @@ class ProgressDisplay:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
             expand=True,
         )
-        self._task = self._progress.add_task("", total=None, rate="")
+        self._task = self._progress.add_task("", total=None, rate="", left="")
         self._live: Live | None = None
         if self.console.is_terminal:
             self._live = Live(
@@ -61,6 +70,7 @@ class ProgressDisplay:
 
     def expect(self, total: int) -> None:
         """Say how many submissions there are, before the slow part of the start."""
+        self._total = total
         self._progress.update(self._task, total=total, rate="starting the sandboxes")
         if self._live is None:
             what = f"{total} submission{'s' * (total != 1)}"
@@ -69,20 +79,32 @@ class ProgressDisplay:
     def started(self, student: str) -> None:
         """A submission has started to run."""
         with self._lock:
-            self._running[student] = time.monotonic()
+            self._running[student] = self._clock()
 
     def finished(self, record: Record) -> None:
         """A submission has its record; if it never started, it was graded before."""
+        now = self._clock()
         with self._lock:
-            began = self._running.pop(record.student, None)
-            took = None if began is None else time.monotonic() - began
-            self.graded += took is not None
+            at_once, began = len(self._running), self._running.pop(record.student, None)
+            took = None if began is None else now - began
+            self._done += 1
+            if took is not None:
+                self.graded += 1
+                self._left.finished(took, at_once)
             self._last.append((record, took))
-            minutes = max(time.monotonic() - self._began, 1e-9) / 60
+            minutes = max(now - self._began, 1e-9) / 60
             rate = f"{self.graded / minutes:.1f} per minute"
             self._progress.update(self._task, advance=1, rate=rate)
+            left = self._time_left(now)
         if self._live is None:
             self.console.print(_line(record, took), soft_wrap=True)
+            if left and now - self._said >= SAID_EVERY_S:
+                self._said = now
+                self.console.print(Text(f"{self._done} of {self._total} done; {left}"))
+
+    def note(self, text: str) -> None:
+        """Print a line about the run itself. Any thread may call it."""
+        self.console.print(Text(one_line(text, 2_000), "yellow"), soft_wrap=True)
 
     def close(self) -> None:
         """Stop updating; the last state of the table stays on the terminal."""
@@ -107,11 +129,12 @@ class ProgressDisplay:
             table.add_column(name, justify=justify, no_wrap=True)
         table.add_column("score", justify="right", no_wrap=True)
         table.add_column("seconds", justify="right", no_wrap=True)
+        now = self._clock()
         with self._lock:
             finished, running = list(self._last), list(self._running.items())
+            self._progress.update(self._task, left=self._time_left(now))
         for record, took in finished:
             table.add_row(_name(record.student), _state(record), _score(record), _seconds(took))
-        now = time.monotonic()
         for student, began in running[:RUNNING]:
             table.add_row(
                 _name(student), Text("running", "cyan"), "", Text(f"{now - began:.0f}", "dim")
@@ -119,6 +142,13 @@ class ProgressDisplay:
         if len(running) > RUNNING:
             table.add_row(f"and {len(running) - RUNNING} more", Text("running", "cyan"), "", "")
         return Group(table, self._progress)
+
+    def _time_left(self, now: float) -> str:
+        """In words; "" while nothing is known, and when all is done."""
+        running = [now - began for began in self._running.values()]
+        waiting = self._total - self._done - len(running)
+        left = self._left.seconds(max(0, waiting), running)
+        return f"about {in_words(left)} left" if left and waiting + len(running) > 0 else ""
 
 
 def print_summary(records: Sequence[Record], seconds: float, graded: int | None = None) -> None:
@@ -174,8 +204,12 @@ def _needs_a_look(records: Sequence[Record]) -> Table:
     table.add_column("state", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for record in sorted(records, key=lambda r: (r.state == State.GRADED, r.student)):
+    found = sorted(records, key=lambda r: (r.state == State.GRADED, r.student))
+    for record in found[:MOST_ODD]:
         table.add_row(_name(record.student), _state(record), _score(record), Text(_why(record)))
+    if len(found) > MOST_ODD:
+        more = f"and {len(found) - MOST_ODD:,} more"
+        table.add_row(Text(more), "", "", Text("the class's page lists them all"))
     return table
 
 

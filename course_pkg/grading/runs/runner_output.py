@@ -74,7 +74,7 @@ def read_runner_output(result: RunResult, descriptor: int, limits: RunLimits, be
         unfinished.append(first)
         for part in others:
             line, unfinished = b"".join(unfinished), [part]
-            if _is_last(result, _parsed(line), late, limits, began):
+            if _is_last(result, parsed(line), late, limits, began):
                 return
 
 
@@ -89,10 +89,7 @@ def _is_last(
             result.state = State.GRADING_ERROR
             result.reason = f"the sandbox could not be entered: {why[:300]}"
             return True
-        case {"cell": int(index), "outputs": list(outputs)} if 0 <= index < MAX_CELLS:
-            result.outputs[index] = outputs
-            if line.get("ended") is False:
-                result.unfinished.add(index)
+        case {"cell": index} if read_cell(result, line):
             if line.get("late") is True and len(late) < 100:
                 late.append(index)
                 result.state, result.reason = State.CELL_TIMED_OUT, _late(late, limits)
@@ -112,14 +109,39 @@ def _is_last(
     return False
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
-    if sum(map(line.count, (b",", b"[", b"{"))) > MAX_VALUES:
+def read_cell(result: RunResult, line: dict[str, Any]) -> bool:
+    """Take the outputs of one cell from a line; whether it has the form of such a line.
+
+    >>> read_cell(RunResult(), {"cell": -1, "outputs": []})
+    False
+    """
+    match line:
+        case {"cell": int(index), "outputs": list(outputs)} if 0 <= index < MAX_CELLS:
+            result.outputs[index] = outputs
+            if line.get("ended") is False:
+                result.unfinished.add(index)
+            return True
+    return False
+
+
+def parsed(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line; {} for anything else, and for one of too many values."""
+    if values(line) > MAX_VALUES:
         return {}
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def values(line: bytes) -> int:
+    """At least as many as the JSON values in a line, less one; commas in texts count, too.
+
+    >>> values(b'{"a": [1, 2]}')
+    3
+    """
+    return sum(map(line.count, (b",", b"[", b"{")))
 
 
 def _ended_early(result: RunResult) -> None:

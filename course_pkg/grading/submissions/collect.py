@@ -10,7 +10,6 @@ Chapter: appendix/for-instructors.
 
 import unicodedata
 import zipfile
-from collections import Counter
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -85,8 +84,13 @@ def _open(source: Path, assignment: str) -> Folder | Zip:
 def _submissions(
     tree: Folder | Zip, found: list[Found], assignment: str, layout: str, roster: Roster | None
 ) -> Iterator[Submission]:
-    ids = {one.path: _identity(one, found, layout, roster) for one in found if not one.skipped}
-    counts = Counter(_folded(name) for name, _, _ in ids.values())
+    numbers: dict[str, set[str]] = {}  # in Moodle or Canvas, of the people of one name
+    for one in found:
+        numbers.setdefault(_folded(one.name), set()).add(one.lms_id)
+    ids = {one.path: _identity(one, numbers, layout, roster) for one in found if not one.skipped}
+    alike: dict[str, list[str]] = {}
+    for name, _, _ in ids.values():
+        alike.setdefault(_folded(name), []).append(name)
     taken = {name for name, _, _ in ids.values()}
     for one in found:
         path, late, trusted = shown("/".join(one.path)), one.late, False
@@ -101,8 +105,8 @@ def _submissions(
         wrong = one.wrong or unknown
         if not valid_student(student):
             student, wrong = shown(name), wrong or f"{shown(name)} can't be a student's id"
-        elif counts[_folded(name)] > 1:
-            wrong = _alike(name, [n for n, _, _ in ids.values() if _folded(n) == _folded(name)])
+        elif len(same := alike[_folded(name)]) > 1:
+            wrong = _alike(name, same)
             student = name if student in taken else student
         when = None
         if person and person.submitted_at:
@@ -116,7 +120,7 @@ def _submissions(
 
 
 def _identity(
-    one: Found, found: list[Found], layout: str, roster: Roster | None
+    one: Found, numbers: dict[str, set[str]], layout: str, roster: Roster | None
 ) -> tuple[str, Person | None, str | None]:
     """The id of the student, who that is, and why nobody is known by that name."""
     person = roster.find(one.name, one.lms_id) if roster else None
@@ -127,8 +131,7 @@ def _identity(
         return name, None, roster.unknown(one.name, one.lms_id)
     if layout in ("nbgrader", "flat"):
         return one.name, None, None
-    same = [o for o in found if _folded(o.name) == _folded(one.name)]
-    others = [o for o in same if o.lms_id != one.lms_id]
+    others = numbers[_folded(one.name)] - {one.lms_id}
     name = f"{one.name} {one.lms_id}" if others else one.name
     first, _, last = one.name.rpartition(" ")
     return name, Person(name, first, last, lms_id=one.lms_id), None

@@ -163,12 +163,13 @@ def _nested(tree: Folder | Zip, at: Parts, assignment: str) -> Found:
 
 def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found]:
     folders, files, texts = {}, [], []
+    is_folder = tree.children(base)
     for name in sorted(names):
         match, at = MOODLE.fullmatch(name), (*base, name)
         one = Found(match["name"], at, (("", at),), lms_id=match["id"])
         if match["plugin"] != "file":
             texts.append(replace(one, places=()))
-        elif tree.children(base)[name]:
+        elif is_folder[name]:
             folders[match["id"]] = one
         else:
             files.append(replace(one, places=((match["file"], at),)))

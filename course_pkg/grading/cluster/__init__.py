@@ -1,0 +1,1 @@
+"""Grading on a cluster: the submissions run on the workers of a Dask scheduler."""

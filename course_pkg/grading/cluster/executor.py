@@ -1,0 +1,222 @@
+"""Runs submissions on a cluster: the command's end. Imports no Dask.
+
+The course's secret, the gradebook and the records stay in this process; a gateway of its own
+(`gateway`) talks to the scheduler. What waits is bounded in number and in bytes, so that neither
+the command nor the scheduler ever holds a whole class.
+
+Chapter: appendix/for-instructors.
+"""
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import asdict
+
+from course_pkg.sandbox.fork_server import START_WITHIN_S
+
+from ..contract import registry
+from ..contract.display import one_line
+from ..results.states import State
+from ..runs import gpu_pool
+from ..runs.executor import ExecutorLost
+from ..runs.gpu_pool import NoGpu
+from ..runs.grade_submission import JUDGE_WITHIN_S
+from ..runs.options import RunLimits, Scheduler
+from ..runs.runner_output import RunResult
+from . import frames, messages
+from .gateway_process import GatewayProcess
+from .placement import MOST_LOST
+
+MOST_BYTES = 256 * 2**20  # of submissions that were sent and have no result yet
+SAY_AFTER_S = 5.0
+CONNECT_S = 20.0  # for the scheduler to answer
+GRACE_S = 5.0  # for better workers, if those that are there can't be used
+AGAIN = "run the same command again to continue"
+TOOK_DOWN = (
+    f"{MOST_LOST} workers of the cluster ended while they ran it, the last one while it ran "
+    "nothing else; to try again: --regrade --student ID"
+)
+
+
+class ClusterExecutor:
+    """Runs submissions on the workers of a scheduler. A context manager.
+
+    note: called, in any thread, with what an instructor should know during the run.
+    """
+
+    def __init__(
+        self,
+        assignment: str,
+        limits: RunLimits,
+        scheduler: Scheduler,
+        note: Callable[[str], None],
+    ) -> None:
+        self._scheduler, self._note, self._limits = scheduler, note, limits
+        self._need = gpu_pool.gpu_need(assignment)
+        self._work = messages.work_of(assignment, limits)
+        self._files = registry.checks_files(assignment) if self._work.checks else {}
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Future[frames.Frame]] = {}
+        self._changed = threading.Condition()
+        self._room = self._bytes = 0
+        self._why_lost = ""
+        self._sending = threading.Lock()
+
+    def __enter__(self) -> "ClusterExecutor":
+        self._gateway = GatewayProcess()
+        asked = messages.Preparation(self._work)
+        files = {name: content.decode() for name, content in self._files.items()}
+        tls = asdict(self._scheduler)
+        start = {
+            "address": tls.pop("address"),
+            "tls": tls if tls["ca"] else None,
+            "run": self._work.run,
+            "need": self._need,
+            "connect_s": CONNECT_S,
+            "reply_s": reply_within_s(self._work.assignment, self._limits),
+            "grace_s": GRACE_S,
+            "asked": messages.preparation_bytes(asked).decode(),
+            "with_files": messages.preparation_bytes(
+                messages.Preparation(self._work, files)
+            ).decode(),
+        }
+        self._send(frames.Frame(frames.START, 0, json.dumps(start).encode()))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gateway.end()
+        self._reader.join()
+        self._gateway.close()
+
+    def ready(self) -> None:
+        """Wait until a worker can run submissions. Raises ExecutorLost if none will."""
+        said = False
+        with self._changed:
+            while not self._room and not self._why_lost:
+                if not self._changed.wait(SAY_AFTER_S) and not said:
+                    said = True
+                    self._note(f"waiting for a worker of {self._scheduler.address} to be ready")
+        self._require_running()
+
+    def room(self) -> int:
+        """A quarter more submissions than the workers run at a time: the next ones wait there."""
+        return max(1, self._room + self._room // 4 + 1)
+
+    def run_submission(self, student: str, key: bytes, packed: bytes) -> RunResult:
+        """Run one submission on some worker.
+
+        Raises NoGpu, ExecutorLost, ValueError if a worker's reply is not what a run can give, and
+        RuntimeError with the worker's reason if its grader failed.
+        """
+        task = messages.task_bytes(messages.Task(self._work, student, key, packed))
+        with self._in_flight(len(task)):
+            frame = self._answer(task)
+        if frame.kind == frames.GIVEN_UP:
+            return RunResult(State.WORKERS_LOST, TOOK_DOWN)
+        if frame.kind == frames.NO_GPU:
+            raise NoGpu(_text(frame))
+        reply = messages.read_reply(frame.body, self._limits)
+        if reply.result is None:
+            raise RuntimeError(f"a worker could not run it: {reply.why}")
+        return reply.result
+
+    def stop(self) -> None:
+        """End every running submission at once; the workers are told when the gateway closes."""
+        self._lose("the run was interrupted")
+
+    @contextmanager
+    def _in_flight(self, size: int) -> Iterator[None]:
+        """Wait until so many bytes may be sent; a submission that is larger goes alone."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._bytes or self._bytes + size <= MOST_BYTES or self._why_lost
+            )
+            self._bytes += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._bytes -= size
+                self._changed.notify_all()
+
+    def _answer(self, task: bytes) -> frames.Frame:
+        number, answer = next(self._numbers), Future[frames.Frame]()
+        with self._changed:
+            self._require_running()
+            self._waiting[number] = answer
+        try:
+            self._send(frames.Frame(frames.SUBMIT, number, task))
+            return answer.result()
+        finally:
+            with self._changed:
+                self._waiting.pop(number, None)
+
+    def _require_running(self) -> None:
+        if self._why_lost:
+            raise ExecutorLost(f"{self._scheduler.address}: {self._why_lost}; {AGAIN}")
+
+    def _send(self, frame: frames.Frame) -> None:
+        try:
+            with self._sending:
+                self._gateway.sock.sendall(frames.to_bytes(frame))
+        except OSError as error:
+            self._lose(f"the gateway to the cluster has ended ({error})")
+
+    def _read(self) -> None:
+        """In a thread of its own: take what the gateway sends, until its end."""
+        texts = (frames.NO_GPU, frames.NOTE, frames.LOST)
+        most = dict.fromkeys(texts, frames.MAX_NOTE) | {frames.GIVEN_UP: 0, frames.ROOM: 0}
+        most[frames.REPLY] = messages.most_bytes(self._limits)
+        try:
+            while not self._why_lost:
+                self._take(frames.receive(self._gateway.sock, most))
+        except (EOFError, OSError):
+            said = self._gateway.last_words()
+            self._lose(one_line(f"the gateway to the cluster has ended: {said}", 800))
+        except ValueError as error:
+            self._lose(f"the gateway to the cluster can't be understood ({error})")
+
+    def _take(self, frame: frames.Frame) -> None:
+        if frame.kind == frames.NOTE:
+            self._note(_text(frame))
+        elif frame.kind == frames.LOST:
+            self._lose(_text(frame))
+        elif frame.kind == frames.ROOM:
+            with self._changed:
+                self._room = min(frame.number, 2**16)
+                self._changed.notify_all()
+        else:
+            with self._changed:
+                answer = self._waiting.pop(frame.number, None)
+            if answer is not None:
+                answer.set_result(frame)
+
+    def _lose(self, why: str) -> None:
+        """End all that waits: nothing can be run any longer."""
+        with self._changed:
+            self._why_lost = self._why_lost or why
+            waiting, self._waiting = list(self._waiting.values()), {}
+            self._changed.notify_all()
+        for answer in waiting:
+            answer.set_exception(ExecutorLost(f"{self._scheduler.address}: {why}; {AGAIN}"))
+
+
+def reply_within_s(assignment: str, limits: RunLimits) -> float:
+    """How long a worker may take for a submission before it is refused.
+
+    Twice what the limits allow, as another run's submission may be ahead of it on that worker.
+
+    >>> reply_within_s("bleu", RunLimits())
+    1800.0
+    """
+    artifacts_s = registry.load(assignment).artifacts_s if registry.has_checks(assignment) else 0.0
+    return 2 * (limits.time_limit_s + JUDGE_WITHIN_S + artifacts_s + 2 * START_WITHIN_S)
+
+
+def _text(frame: frames.Frame) -> str:
+    return one_line(frame.body.decode(errors="replace"), frames.MAX_NOTE)

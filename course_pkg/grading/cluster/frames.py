@@ -1,0 +1,68 @@
+"""Frames between the command and its gateway to the cluster: a kind, a number, and bytes.
+
+The gateway talks to machines that are not trusted, so the command accepts a frame only up to the
+size that its kind may have.
+
+Chapter: appendix/threat-model.
+"""
+
+import socket
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+HEAD = struct.Struct("!cIQ")
+# From the command.
+START, SUBMIT = b"s", b"t"
+# From the gateway: room for so many submissions; a reply; a submission that took down too many
+# workers; one that needs a GPU; a note for the instructor; the end of all.
+ROOM, REPLY, GIVEN_UP, NO_GPU, NOTE, LOST = b"r", b"a", b"k", b"g", b"n", b"l"
+MAX_NOTE = 4_000
+
+
+class Frame(NamedTuple):
+    """One frame. number: of a submission; for ROOM, how many."""
+
+    kind: bytes
+    number: int = 0
+    body: bytes = b""
+
+
+def said(kind: bytes, text: str, number: int = 0) -> Frame:
+    """A frame with a text, which is cut if it is too long.
+
+    >>> said(NOTE, "hello").body
+    b'hello'
+    """
+    return Frame(kind, number, text.encode(errors="replace")[:MAX_NOTE])
+
+
+def to_bytes(frame: Frame) -> bytes:
+    """The whole frame.
+
+    >>> len(to_bytes(Frame(ROOM, 8)))
+    13
+    """
+    return HEAD.pack(frame.kind, frame.number, len(frame.body)) + frame.body
+
+
+def receive(sock: socket.socket, most: Mapping[bytes, int]) -> Frame:
+    """The next frame. most: the bytes that each kind's body may have.
+
+    Raises EOFError at the end, ValueError for an unknown kind or a body that is too large.
+    """
+    kind, number, size = HEAD.unpack(_exactly(sock, HEAD.size))
+    if size > most.get(kind, -1):
+        raise ValueError(f"a frame {kind!r} of {size:,} bytes; expected at most {most.get(kind)}")
+    return Frame(kind, number, _exactly(sock, size))
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = sock.recv(min(size, 2**20))
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,207 @@
+"""Which worker runs which submission. Bookkeeping alone: it knows no Dask, and does no work.
+
+A submission is placed on one worker. If that worker ends, it goes to another one. After two lost
+workers it runs alone, so that the third tells whether it was this submission; then it is given up.
+Nobody else is, whoever ran beside it.
+
+Chapter: appendix/threat-model.
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MOST_LOST = 3  # workers that a submission may take down
+MOST_FAILED = 3  # workers on which one submission fails, and submissions that fail on one worker
+FAILS = f"its grader failed on {MOST_FAILED} submissions in a row that others could run"
+
+
+@dataclass
+class Worker:
+    """One worker. room: submissions at a time; 0 until it is known that it can run some.
+
+    gpus, instance: as for Found. refused: why it gets no submission, "" if it may.
+    """
+
+    name: str
+    gpus: float = 0.0
+    instance: str = ""
+    room: int = 0
+    refused: str = ""
+    running: set[int] = field(default_factory=set)
+    alone: bool = False  # whether what it runs must be the only one
+    open: bool = True  # whether it takes more
+    failed: int = 0  # submissions in a row on which its grader failed, and another one's did not
+    failure: str = ""  # why it failed last
+
+
+@dataclass(frozen=True)
+class Found:
+    """A worker as the scheduler describes it.
+
+    gpus: its resource GPU. instance: tells it from another one that has got the same address.
+    running: whether it takes new tasks, and is not paused or about to end.
+    """
+
+    name: str
+    gpus: float = 0.0
+    instance: str = ""
+    running: bool = True
+
+
+class Placement:
+    """The workers, and the submissions that wait or run, by number.
+
+    need: whether the assignment needs a GPU: "none", "optional" or "required". If it can use one
+    and a worker has some, only workers with GPUs get submissions.
+    """
+
+    def __init__(self, need: str) -> None:
+        self._need = need
+        self.workers: dict[str, Worker] = {}
+        self._waiting: deque[int] = deque()
+        self._lost: Counter[int] = Counter()
+        self._failed_on: dict[int, set[str]] = {}  # number -> instances of workers
+
+    def update(self, found: Mapping[str, Found]) -> tuple[list[str], list[int]]:
+        """Compare with what the scheduler lists, by address: who is new, and what was lost.
+
+        What was lost waits again, but for what has lost too many workers: see `given_up`.
+        """
+        lost: list[int] = []
+        for address, worker in list(self.workers.items()):
+            if address not in found or found[address].instance != worker.instance:
+                lost += sorted(self.workers.pop(address).running)
+        for number in lost:
+            self._lost[number] += 1
+            if self._lost[number] < MOST_LOST:
+                self._waiting.appendleft(number)
+        new = [address for address in found if address not in self.workers]
+        for address in new:
+            one = found[address]
+            self.workers[address] = Worker(one.name, one.gpus, one.instance)
+        for address, one in found.items():
+            self.workers[address].open = one.running
+        return new, lost
+
+    def given_up(self, number: int) -> bool:
+        """Whether a submission has taken down too many workers."""
+        return self._lost[number] >= MOST_LOST
+
+    def add(self, number: int) -> None:
+        """A new submission waits."""
+        self._waiting.append(number)
+
+    def done(self, number: int) -> None:
+        """A submission has ended, or is no longer wanted."""
+        for worker in self.workers.values():
+            if number in worker.running:
+                worker.running.discard(number)
+                worker.alone = False
+        if number in self._waiting:
+            self._waiting.remove(number)
+        del self._lost[number]
+        self._failed_on.pop(number, None)
+
+    def again(self, number: int) -> None:
+        """A submission did not run, through no fault of its own: it waits again, first."""
+        lost, failed_on = self._lost[number], self._failed_on.get(number, set())
+        self.done(number)
+        self._lost[number], self._failed_on[number] = lost, failed_on
+        self._waiting.appendleft(number)
+
+    def silent(self, number: int) -> None:
+        """A worker did not reply in time: as if it had ended."""
+        self.again(number)
+        self._lost[number] += 1
+        if self.given_up(number):
+            self._waiting.remove(number)
+
+    def failed(self, number: int, address: str, why: str) -> bool:
+        """A worker's grader failed on a submission: whether that waits for another worker."""
+        tried, worker = self._failed_on.setdefault(number, set()), self.workers[address]
+        tried.add(worker.instance)
+        worker.failure = why
+        if len(tried) >= MOST_FAILED or all(w.instance in tried for w in self._usable().values()):
+            return False
+        self.again(number)
+        return True
+
+    def ran(self, number: int, address: str) -> dict[str, str]:
+        """A worker ran a submission: who failed on too many that others ran, by address, and why.
+
+        What fails everywhere is nobody's fault but its own.
+        """
+        self.workers[address].failed = 0
+        blamed, failed_on = {}, self._failed_on.get(number, ())
+        for other, worker in self.workers.items():
+            if worker.instance in failed_on:
+                worker.failed += 1
+                if worker.failed >= MOST_FAILED:
+                    blamed[other] = f"{FAILS} ({worker.failure})"
+        return blamed
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether submissions get GPUs."""
+        if self._need == "optional":
+            return any(w.gpus and w.room for w in self.workers.values())
+        return self._need == "required"
+
+    def no_gpu(self) -> bool:
+        """Whether submissions need a GPU, and no worker has one, though there are workers."""
+        some = any(worker.gpus and not worker.refused for worker in self.workers.values())
+        return self._need == "required" and bool(self.workers) and not some
+
+    def wants(self, address: str) -> bool:
+        """Whether a worker may get submissions, once it is known that it can run them."""
+        return self._need != "required" or self.workers[address].gpus > 0
+
+    def uses_gpu(self, address: str) -> bool:
+        """Whether submissions on a worker get its GPUs."""
+        return self._need != "none" and self.workers[address].gpus > 0
+
+    def room(self) -> int:
+        """How many submissions run at a time on all workers together."""
+        return sum(worker.room for worker in self._usable().values())
+
+    def place(self) -> list[tuple[int, str]]:
+        """Place what waits, where there is room; the numbers with the addresses of their workers.
+
+        What must run alone gets a worker that runs nothing, and only while nothing else waits.
+        What failed on a worker goes to another one, if there is one.
+        """
+        placed = []
+        normal = [n for n in self._waiting if self._lost[n] < MOST_LOST - 1]
+        alone = deque(n for n in self._waiting if self._lost[n] == MOST_LOST - 1)
+        usable = self._usable()
+        for number in list(normal):
+            free = {
+                a: w for a, w in usable.items() if not w.alone and len(w.running) < w.room * w.open
+            }
+            if not free:
+                break
+            failed_on = self._failed_on.get(number, set())
+            if any(w.instance not in failed_on for w in usable.values()):
+                free = {a: w for a, w in free.items() if w.instance not in failed_on}
+            if free:
+                address = max(free, key=lambda a: free[a].room - len(free[a].running))
+                placed.append((number, address))
+                usable[address].running.add(number)
+                normal.remove(number)
+        idle = [a for a, w in usable.items() if w.open and not w.running] if not normal else []
+        for address in idle[: len(alone)]:
+            placed.append((alone[0], address))
+            usable[address].running.add(alone.popleft())
+            usable[address].alone = True
+        self._waiting = deque([*normal, *alone])
+        return placed
+
+    def refusals(self) -> list[str]:
+        """Why each worker is refused, if all of them are."""
+        reasons = [f"{w.name}: {w.refused}" for w in self.workers.values() if w.refused]
+        return reasons if len(reasons) == len(self.workers) else []
+
+    def _usable(self) -> dict[str, Worker]:
+        fit = {a: w for a, w in self.workers.items() if w.room and not w.refused}
+        return {a: w for a, w in fit.items() if w.gpus} if self.on_gpus else fit
