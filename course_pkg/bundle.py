@@ -25,7 +25,7 @@ SHOWN = frozenset({
 })  # fmt: skip
 BUILT = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 ANSWERS = (b"### BEGIN SOLUTION", b"### BEGIN HIDDEN TESTS", b"=== BEGIN MARK SCHEME")
-PASSWORD = re.compile(rb"""://[^\s/@:"']*:[^\s/@"']+@""")
+PASSWORD = re.compile(rb"""://([^\s/@:"']*:[^\s/@"']+@|[^\s"']*[?&]password=)""")
 SUFFIXES = (".tar.gz", ".tgz", ".zip")
 
 

@@ -169,18 +169,20 @@ def grade(
         bool, typer.Option("--unsafe-no-sandbox", help="Run submissions with YOUR permissions.")
     ] = False,
     scheduler: Annotated[
-        str | None, typer.Option(help="Run them on a Dask cluster: tls://HOST:PORT.")
+        str | None, typer.Option(help="Run submissions on a Dask cluster: tls://HOST:PORT.")
     ] = None,
-    tls_ca: Annotated[Path | None, typer.Option(help="PEM file, for tls://.")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM file, for tls://.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file, for tls://.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="Certificate of the cluster's authority (PEM).")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Your certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
 ) -> None:
     """Grade an assignment's submissions, each in a separate sandbox.
 
     Run this in the course's folder. Exit code 0: every submission is graded. 1: every submission
     was processed; look at those that the summary names, and at those that wait for a GPU. 2: the
     arguments or files are not usable. 3: this machine can't sandbox submissions, so none was run.
-    4: the grader failed on at least one submission; run the command again. 130: interrupted; run
+    4: the grader, the machine or the cluster failed; run the command again. 130: interrupted; run
     the command again to continue.
     """
     from course_pkg.grading.runs import command

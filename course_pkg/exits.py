@@ -58,10 +58,10 @@ def explained(error: BaseException) -> tuple[int, str | None]:
 
     if isinstance(error, NoSandbox):
         return NO_SANDBOX, f"no sandbox: {error}\n{INSTALL}"
-    if isinstance(error, _requests()):
-        return REQUEST, f"error: {error}"
     if isinstance(error, _failures()):
         return FAILED, f"error: {error}"
+    if isinstance(error, _requests()):
+        return REQUEST, f"error: {error}"
     return FAILED, None
 
 
@@ -84,8 +84,9 @@ def _requests() -> tuple[type[BaseException], ...]:
 
 def _failures() -> tuple[type[BaseException], ...]:
     """Errors of the machine, or of a program that was started."""
+    from course_pkg.grading.gradebook.nbgrader_api import GradebookLost
     from course_pkg.grading.runs.executor import ExecutorLost
     from course_pkg.grading.runs.sample_class import GradingFailed
     from course_pkg.sandbox.namespaces import SandboxFailed
 
-    return ExecutorLost, GradingFailed, OSError, SandboxFailed
+    return ExecutorLost, GradebookLost, GradingFailed, OSError, SandboxFailed

@@ -71,6 +71,7 @@ def test_an_answer_in_the_exercises_stops_it(course, tmp_path, answer):
     [
         ("postgresql+psycopg://grader:sesame@db.example/course", True),
         ("postgresql+psycopg://grader@db.example:5432/course", False),
+        ("postgresql+psycopg://db.example/course?user=grader&password=sesame", True),
         ("sqlite:////srv/course/gradebook.db", False),
     ],
 )

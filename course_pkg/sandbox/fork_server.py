@@ -29,6 +29,7 @@ from .fork_process import MAX_MESSAGE
 from .huge_pages import MALLOC
 from .limits import ResourceLimits
 from .namespaces import SandboxFailed
+from .waiting import hung_up
 
 START_WITHIN_S = 120.0
 SEND_WITHIN_S = 60.0
@@ -152,6 +153,10 @@ class ForkServer:
                 if error.errno != errno.ETOOMANYREFS or time.monotonic() > until:
                     raise
                 time.sleep(0.05)
+
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._socket.fileno() >= 0 and not hung_up(self._socket.fileno())
 
     def close(self) -> None:
         """End the fork server, and wait for it if none forked it. May be called again."""

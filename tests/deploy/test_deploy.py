@@ -1,8 +1,10 @@
 """The set-ups under deploy/: certificates that work, scripts and manifests without mistakes."""
 
 import os
+import pwd
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,10 +13,11 @@ import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
 from course_pkg.grading.cluster.address import scheduler_of
-from course_pkg.grading.submissions.roster import read_roster
+from course_pkg.grading.submissions.roster import Person, read_roster
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+ME = pwd.getpwuid(os.getuid()).pw_name
 SCRIPTS = ["ssh_cluster.py", "slurm_cluster.py"]
 
 
@@ -173,28 +176,53 @@ def test_a_worker_has_four_gb_for_each_submission_at_once(in_a_pod):
 
 @pytest.fixture
 def inbound(tmp_path) -> Path:
-    """An exchange's inbound folder: ada submitted twice, ben once, and another assignment too."""
+    """An exchange's inbound folder: this user submitted twice, and another assignment too."""
     for name in (
-        "ada+bleu+2026-03-01 10:00:00.000000 UTC+one",
-        "ada+bleu+2026-03-02 10:00:00.000000 UTC+two",
-        "ben+bleu+2026-03-01 11:00:00.000000 UTC",
-        "ben+rouge+2026-03-01 11:00:00.000000 UTC+three",
+        f"{ME}+bleu+2026-03-01 10:00:00.000000 UTC+one",
+        f"{ME}+bleu+2026-03-02 10:00:00.000000 UTC+two",
+        f"{ME}+rouge+2026-03-03 11:00:00.000000 UTC+three",
         "notes",
     ):
         (tmp_path / "inbound" / name).mkdir(parents=True)
     return tmp_path / "inbound"
 
 
-def test_the_roster_of_an_exchange_has_times_that_a_student_cannot_set(inbound, tmp_path):
+def people_of(inbound: Path) -> list[Person]:
+    """Who is in the roster of an exchange; and nobody was left out."""
+    made = run(sys.executable, DEPLOY / "exchange_roster.py", inbound, "bleu")
+    assert (made.returncode, made.stderr) == (0, "")
+    (inbound.parent / "roster.csv").write_text(made.stdout)
+    return read_roster(inbound.parent / "roster.csv").people
+
+
+def test_the_roster_of_an_exchange_has_times_that_a_student_cannot_set(inbound):
     for path in inbound.iterdir():
         os.utime(path, (1_700_000_000, 1_700_000_000))
+    (person,) = people_of(inbound)
+    last = (inbound / f"{ME}+bleu+2026-03-02 10:00:00.000000 UTC+two").stat().st_ctime
+    assert person.id == ME and abs(person.submitted_at.timestamp() - last) <= 1
+
+
+def test_a_notebook_that_is_changed_in_its_place_has_the_time_of_the_change(inbound):
+    folder = inbound / f"{ME}+bleu+2026-03-02 10:00:00.000000 UTC+two"
+    (folder / "bleu.ipynb").write_text("early")
+    time.sleep(1.1)
+    (folder / "bleu.ipynb").write_text("later")
+    os.utime(folder / "bleu.ipynb", (1_700_000_000, 1_700_000_000))
+    (person,) = people_of(inbound)
+    changed = (folder / "bleu.ipynb").stat().st_ctime
+    assert changed - folder.stat().st_ctime > 1
+    assert abs(person.submitted_at.timestamp() - changed) <= 1
+
+
+def test_a_submission_in_somebody_elses_name_and_a_link_are_left_out_and_named(inbound):
+    (inbound / "ada+bleu+2099-03-02 10:00:00.000000 UTC+four").mkdir()
+    link = inbound / f"{ME}+bleu+2099-03-02 10:00:00.000000 UTC+five"
+    link.symlink_to(inbound / "notes")
     made = run(sys.executable, DEPLOY / "exchange_roster.py", inbound, "bleu")
-    assert made.returncode == 0, made.stderr
-    (tmp_path / "roster.csv").write_text(made.stdout)
-    people = read_roster(tmp_path / "roster.csv").people
-    assert [person.id for person in people] == ["ada", "ben"]
-    last = (inbound / "ada+bleu+2026-03-02 10:00:00.000000 UTC+two").stat().st_ctime
-    assert abs(people[0].submitted_at.timestamp() - last) < 1
+    assert made.returncode == 0 and [line.partition(",")[0] for line in made.stdout.split()] == [
+        "id", ME]  # fmt: skip
+    assert f"belongs to {ME}, not to ada" in made.stderr and "five: not a folder" in made.stderr
 
 
 @pytest.mark.parametrize(

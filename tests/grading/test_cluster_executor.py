@@ -1,16 +1,19 @@
 """The command's end of a cluster: what waits is bounded, and nothing it is sent can surprise it."""
 
 import json
+import os
 import platform
 import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
-from course_pkg.grading.cluster import executor, frames
+from course_pkg.grading.cluster import executor, frames, gateway_process
 from course_pkg.grading.cluster.frames import Frame, receive, said, to_bytes
 from course_pkg.grading.cluster.gateway_process import PACKAGE, gateway_command
 from course_pkg.grading.cluster.messages import Reply, read_request, reply_bytes
@@ -22,6 +25,8 @@ from course_pkg.grading.runs.runner_output import RunResult
 from course_pkg.sandbox import seccomp
 from course_pkg.sandbox.namespaces import memory_file
 from course_pkg.sandbox.probe import probe
+
+from .test_interrupted import is_running
 
 LIMITS = RunLimits()
 ANY = {frames.START: 2**30, frames.SUBMIT: 2**30}
@@ -162,6 +167,54 @@ def test_a_gateway_that_ends_or_sends_anything_else_ends_the_run(runs, gateway, 
         runs.ready()
     with pytest.raises(ExecutorLost, match=why):
         run(runs).result(5)
+
+
+def test_a_gateway_that_says_nothing_any_more_ends_the_run(gateway, monkeypatch):
+    monkeypatch.setattr(executor, "SILENT_S", 0.5)
+    at = Scheduler("tcp://127.0.0.1:1")
+    with executor.ClusterExecutor("bleu", LIMITS, at, print) as runs, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
+        for _ in range(8):
+            gateway.send(Frame(frames.ALIVE))
+            time.sleep(0.1)
+        assert not future.done()
+        with pytest.raises(ExecutorLost, match=r"has said nothing for 0.5 s"):
+            future.result(5)
+
+
+def test_an_error_while_it_is_read_ends_the_run(runs, gateway, monkeypatch):
+    future = run(runs)
+    monkeypatch.setattr(runs, "_take", lambda _: bytes(2**60))
+    gateway.send(Frame(frames.ALIVE), Frame(frames.ALIVE))
+    with pytest.raises(ExecutorLost, match="can't be understood"):
+        future.result(5)
+
+
+@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+def test_a_gateway_that_hangs_is_killed_with_all_its_processes(monkeypatch):
+    monkeypatch.setattr(gateway_process, "END_WITHIN_S", 0.2)
+    process = gateway_process.GatewayProcess()
+    found, until = [], time.monotonic() + 20
+    while not any(one.name().startswith("python") for one in found):
+        assert time.monotonic() < until
+        found = psutil.Process(process._process.pid).children(recursive=True)
+    for one in found:
+        one.suspend()
+    process.end()
+    assert process.sock.recv(1) == b""  # nobody waits for it
+    psutil.wait_procs(found, 5)
+    assert not any(is_running(one) for one in found)
+    process.close()
+
+
+@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+def test_the_last_words_are_short_however_much_it_wrote():
+    process = gateway_process.GatewayProcess()
+    os.ftruncate(process._errors.fileno(), 2**42)
+    os.pwrite(process._errors.fileno(), b"the end", 2**42)
+    assert process.last_words().strip("\0") == "the end"
+    process.end()
+    process.close()
 
 
 def test_a_reply_that_no_run_can_give_costs_that_submission_only(runs, gateway):

@@ -143,12 +143,25 @@ def test_lines_that_are_no_cells_are_ignored_as_those_of_a_sandbox():
         assert read_reply(line + b"\n" + changed(), LIMITS).result == RunResult()
 
 
-def test_a_reply_says_whether_the_grader_failed():
-    assert Reply("failed", "no space").failure == "no space"
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_reply_says_whether_the_grader_failed(checked):
+    assert Reply("failed", "no space").failure(checked) == "no space"
     failed = RunResult(State.GRADING_ERROR, "the machine ran short of memory")
-    assert Reply("result", result=failed).failure == "the machine ran short of memory"
-    assert not Reply("result", result=RunResult(State.KERNEL_DIED)).failure
-    assert not Reply("unfit", "old").failure
+    assert Reply("result", result=failed).failure(checked) == "the machine ran short of memory"
+    died = RunResult(State.KERNEL_DIED, verdicts=b"[]")
+    assert not Reply("result", result=died).failure(checked)
+    assert not Reply("unfit", "old").failure(checked)
+
+
+def test_a_checker_that_wrote_nothing_is_a_failure_if_there_is_one():
+    late = Reply("result", result=RunResult(no_verdicts="it took longer than 60 s"))
+    assert (late.failure(True), late.failure(False)) == ("it took longer than 60 s", "")
+    assert Reply("result", result=RunResult()).failure(True) == "its checker wrote no results"
+
+
+def test_a_long_reason_with_many_commas_can_be_read():
+    why = ", ".join(map(str, range(200)))
+    assert read_reply(reply_bytes(Reply("failed", why), LIMITS), LIMITS).why == why
 
 
 def test_words_of_a_worker_can_not_move_the_cursor():

@@ -200,7 +200,7 @@ def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, monkeypatch)
         while warm._users != number + 1:
             pass
         if number == 0:
-            warm.stop("two")
+            warm.stop("three")
             assert not Sandboxes.made[0].stopped
     warm.stop("one")
     assert not Sandboxes.made[0].stopped
@@ -216,5 +216,35 @@ def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, monkeypatch)
     hold.set()
     thread.join()
     assert Sandboxes.made[0].stopped
-    ask(submission())
+    ask(submission(work=replace(WORK, run="another run")))
     assert [one.ended for one in Sandboxes.made] == [True, False]
+
+
+def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, monkeypatch):
+    hold, replies = threading.Event(), []
+    monkeypatch.setattr(Sandboxes, "hold", hold)
+    waits = submission(work=replace(work_of("rouge", LIMITS), run="two"))
+    first = threading.Thread(target=ask, args=(submission(),))
+    second = threading.Thread(target=lambda: replies.append(ask(waits)))
+    first.start()
+    while not warm._users:
+        pass
+    second.start()
+    while not warm._waiting:
+        pass
+    warm.stop("two")
+    second.join(5)
+    assert [(reply.kind, reply.why) for reply in replies] == [
+        ("failed", "SandboxFailed: the run was interrupted")
+    ]
+    hold.set()
+    first.join()
+    assert [one.arguments[0] for one in Sandboxes.made] == ["bleu"]
+
+
+def test_a_package_that_was_changed_under_a_running_worker_is_refused(warm, monkeypatch):
+    assert ask(Preparation(WORK)).kind == "fit"
+    monkeypatch.setattr(worker, "current_code_hash", lambda: "0" * 64)
+    assert ask(submission()).kind == "result"  # by the processes that it has
+    reply = ask(submission(work=replace(WORK, limits=RunLimits(time_limit_s=5))))
+    assert reply.kind == "unfit" and "has changed since it was started: start" in reply.why

@@ -29,6 +29,19 @@ def test_submissions_are_spread_and_wait_when_all_workers_are_busy():
     assert [number for number, _ in made.place()] == [4]
 
 
+def test_what_must_run_alone_is_counted_while_it_waits():
+    made, found = placement("a", "b", "c", room=2)
+    made.add(1)
+    for _ in range(2):
+        ((_, address),) = made.place()
+        del found[address]
+        made.update(found)
+    made.workers["c"].open = False
+    assert made.place() == [] and made.waiting_alone() == 1
+    made.workers["c"].open = True
+    assert made.place() == [(1, "c")] and made.waiting_alone() == 0
+
+
 def test_what_a_lost_worker_ran_goes_to_another_one_before_the_rest():
     made, found = placement("a", "b", room=1)
     for number in (1, 2, 3):

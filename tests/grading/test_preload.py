@@ -1,12 +1,18 @@
-"""What the fork server imports for the kernels leaves a process that can be forked."""
+"""What the fork server imports for the kernels leaves a process that can be forked.
+
+What is prepared before it starts can be seen in the sandboxes.
+"""
 
 import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from course_pkg.grading.contract import registry
+from course_pkg.grading.runs import grade_submission
+from course_pkg.grading.runs.options import RunLimits
 from course_pkg.grading.runs.preload import DEBUGGER, NOTEBOOKS, QUIET_DEBUGGER
 
 ROOT = Path(__file__).parents[2]
@@ -59,3 +65,18 @@ def test_a_stored_hash_of_the_draws_follows_the_files(tmp_path, monkeypatch):
     cases = tmp_path / "bleu" / "cases.py"
     cases.write_text(cases.read_text() + "\n\nMORE = 1\n")
     assert registry.draws_hash("bleu") != first
+
+
+def test_a_model_that_the_first_run_prepares_is_in_its_sandboxes(tmp_path, monkeypatch):
+    cache, course = tmp_path / "cache", tmp_path / "course"
+
+    def prepare() -> None:
+        (cache / "smollm2-135m").mkdir(parents=True)
+        (cache / "smollm2-135m" / "manifest.json").touch()
+
+    monkeypatch.setenv("COURSE_CACHE", str(cache))
+    monkeypatch.setattr(grade_submission.smollm2, "prepare", prepare)
+    monkeypatch.setattr(grade_submission, "ForkServer", lambda *_, **__: nullcontext())
+    with grade_submission.ForkServers("lora-script", course, RunLimits()) as servers:
+        for view in (servers._student_view, servers._checker_view):
+            assert cache / "smollm2-135m" in view.readable

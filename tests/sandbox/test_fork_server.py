@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -163,6 +164,18 @@ def test_a_server_ends_when_its_client_closes_the_socket():
         server.ready()
         server._socket.close()
         assert server._process.wait(10) == 0
+
+
+def test_a_server_and_one_that_it_forked_say_whether_they_are_alive():
+    with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as server:
+        with ForkServer("tests.sandbox.inside:run", (), forked_by=server) as other:
+            other.ready()
+            assert server.alive() and other.alive()
+            server._process.kill()
+            until = time.monotonic() + 10
+            while server.alive() or other.alive():
+                assert time.monotonic() < until
+        assert not other.alive()
 
 
 ORPHAN = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.runs.grade_submission import student_view
+from course_pkg.grading.runs.views import student_view
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.policy import View, bubblewrap_command
 from course_pkg.sandbox.probe import probe

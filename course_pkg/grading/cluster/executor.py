@@ -33,11 +33,13 @@ from .placement import MOST_LOST
 MOST_BYTES = 256 * 2**20  # of submissions that were sent and have no result yet
 SAY_AFTER_S = 5.0
 CONNECT_S = 20.0  # for the scheduler to answer
+SILENT_S = 120.0  # without a word from the gateway, which has two for each second
+READ_AT_ONCE = 2  # replies: reading a large one takes ten times its size in memory
 GRACE_S = 5.0  # for better workers, if those that are there can't be used
 AGAIN = "run the same command again to continue"
 TOOK_DOWN = (
     f"{MOST_LOST} workers of the cluster ended while they ran it, the last one while it ran "
-    "nothing else; to try again: --regrade --student ID"
+    "nothing else; to try again: --regrade --student ID, with the same --scheduler"
 )
 
 
@@ -64,6 +66,7 @@ class ClusterExecutor:
         self._room = self._bytes = 0
         self._why_lost = ""
         self._sending = threading.Lock()
+        self._reading = threading.BoundedSemaphore(READ_AT_ONCE)
 
     def __enter__(self) -> "ClusterExecutor":
         self._gateway = GatewayProcess()
@@ -120,7 +123,8 @@ class ClusterExecutor:
             return RunResult(State.WORKERS_LOST, TOOK_DOWN)
         if frame.kind == frames.NO_GPU:
             raise NoGpu(_text(frame))
-        reply = messages.read_reply(frame.body, self._limits)
+        with self._reading:
+            reply = messages.read_reply(frame.body, self._limits)
         if reply.result is None:
             raise RuntimeError(f"a worker could not run it: {reply.why}")
         return reply.result
@@ -170,15 +174,19 @@ class ClusterExecutor:
     def _read(self) -> None:
         """In a thread of its own: take what the gateway sends, until its end."""
         texts = (frames.NO_GPU, frames.NOTE, frames.LOST)
-        most = dict.fromkeys(texts, frames.MAX_NOTE) | {frames.GIVEN_UP: 0, frames.ROOM: 0}
+        most = dict.fromkeys(texts, frames.MAX_NOTE)
+        most |= dict.fromkeys((frames.GIVEN_UP, frames.ROOM, frames.ALIVE), 0)
         most[frames.REPLY] = messages.most_bytes(self._limits)
         try:
+            self._gateway.sock.settimeout(SILENT_S)  # a worker's reply may make it hang
             while not self._why_lost:
                 self._take(frames.receive(self._gateway.sock, most))
+        except TimeoutError:
+            self._lose(f"the gateway to the cluster has said nothing for {SILENT_S:g} s")
         except (EOFError, OSError):
             said = self._gateway.last_words()
             self._lose(one_line(f"the gateway to the cluster has ended: {said}", 800))
-        except ValueError as error:
+        except Exception as error:  # of any kind, or what waits would wait without end
             self._lose(f"the gateway to the cluster can't be understood ({error})")
 
     def _take(self, frame: frames.Frame) -> None:
@@ -190,7 +198,7 @@ class ClusterExecutor:
             with self._changed:
                 self._room = min(frame.number, 2**16)
                 self._changed.notify_all()
-        else:
+        elif frame.kind != frames.ALIVE:
             with self._changed:
                 answer = self._waiting.pop(frame.number, None)
             if answer is not None:

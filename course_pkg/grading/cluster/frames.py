@@ -15,8 +15,8 @@ HEAD = struct.Struct("!cIQ")
 # From the command.
 START, SUBMIT = b"s", b"t"
 # From the gateway: room for so many submissions; a reply; a submission that took down too many
-# workers; one that needs a GPU; a note for the instructor; the end of all.
-ROOM, REPLY, GIVEN_UP, NO_GPU, NOTE, LOST = b"r", b"a", b"k", b"g", b"n", b"l"
+# workers; one that needs a GPU; a note for the instructor; the end of all; that it still runs.
+ROOM, REPLY, GIVEN_UP, NO_GPU, NOTE, LOST, ALIVE = b"r", b"a", b"k", b"g", b"n", b"l", b"h"
 MAX_NOTE = 4_000
 
 

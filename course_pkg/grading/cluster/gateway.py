@@ -1,6 +1,7 @@
 """Sends submissions to the workers that suit them, and follows workers as they come and go.
 
-It runs in the process of `gateway_main`, as all of Dask does. `placement` decides who runs what.
+It runs in the process of `gateway_main`, as all of Dask does (`dask_client`). `placement` decides
+who runs what.
 
 Chapter: appendix/threat-model.
 """
@@ -10,34 +11,37 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from distributed import Client
-
 from ..contract.display import one_line
-from . import frames, worker
+from . import frames
 from .address import why_open
+from .dask_client import DaskClient, Disconnected
 from .messages import MAX_WORDS, Reply, read_reply, read_request, reply_bytes
-from .placement import Found, Placement
+from .placement import Placement
 
 POLL_S = 0.5
-ANSWER_S = 30.0  # for the scheduler
+AGAIN_S = 2.0  # before a submission or worker is tried again whose connection ended
 NONE_LEFT_S = 10.0  # without a worker that can run anything: then it is said
 NONE_LEFT = "no worker of the cluster is left that can run submissions: waiting for one"
+ROOM_TO_WAIT = 64  # submissions at a time that learn that there is no GPU
 NO_WORKER_HAS_ONE = "no worker of the cluster has a GPU (a Dask resource: `--resources GPU=1`)"
 
 
 class Gateway:
     """One run's connection to a cluster. start: what `ClusterExecutor` sends first."""
 
-    def __init__(self, client: Client, writer: asyncio.StreamWriter, start: dict[str, Any]) -> None:
-        self._client, self._writer = client, writer
+    def __init__(
+        self, dask: DaskClient, writer: asyncio.StreamWriter, start: dict[str, Any]
+    ) -> None:
+        self._dask, self._writer = dask, writer
         self._asked, self._files = start["asked"].encode(), start["with_files"].encode()
-        self._limits, self._run = read_request(self._asked).work.limits, start["run"]
+        work = read_request(self._asked).work
+        self._limits, self._checked = work.limits, bool(work.checks)
         self._placement, self._grace_s = Placement(start["need"]), start["grace_s"]
         self._reply_s = start["reply_s"]
         self._payloads: dict[int, bytes] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
         self._preparing: dict[str, asyncio.Task[None]] = {}
-        self._keys, self._room, self._no_gpu = 0, -1, NO_WORKER_HAS_ONE
+        self._room, self._no_gpu, self._broken = -1, NO_WORKER_HAS_ONE, ""
         self._bad_since: float | None = None
         self._able, self._said_none = time.monotonic(), False
 
@@ -50,22 +54,14 @@ class Gateway:
     async def watch(self) -> str:
         """Follow the workers as they come and go, until nothing can be run; the reason."""
         while True:
-            if self._client.status != "running":
-                return "the scheduler is gone"
             try:
-                asked = self._client.scheduler.identity(n_workers=-1)
-                listed = await asyncio.wait_for(asked, ANSWER_S)
+                scheduler, found = await self._dask.workers()
             except (OSError, TimeoutError) as error:
+                if await self._dask.connects_again():
+                    continue
                 return f"the scheduler does not answer ({type(error).__name__}: {error})"
-            if why := why_open(listed["address"]):
+            if why := why_open(scheduler):
                 return f"the scheduler is refused: {why}"
-            found = {
-                address: Found(
-                    str(w["name"]), float(w["resources"].get("GPU", 0)), w["local_directory"],
-                    w["status"] == "running",
-                )
-                for address, w in listed["workers"].items()
-            }  # fmt: skip
             new, lost = self._placement.update(found)
             for number in lost:
                 self._attempts.pop(number).cancel()
@@ -77,25 +73,21 @@ class Gateway:
                     self._prepare(address)
             self._place()
             self._say_if_none_is_left()
-            if why := self._unusable():
+            if why := self._broken or self._unusable():
                 return why
+            self._send(frames.Frame(frames.ALIVE))
             await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
         """Cancel what runs, also in the workers."""
         for task in (*self._attempts.values(), *self._preparing.values()):
             task.cancel()
-        with suppress(Exception):
-            if self._attempts:
-                busy = [a for a, w in self._placement.workers.items() if w.running]
-                await self._client.run(worker.stop, self._run, workers=busy, on_error="ignore")
-        with suppress(Exception):
-            await self._client.close(timeout=2)
+        await self._dask.close([a for a, w in self._placement.workers.items() if w.running])
 
     def _unusable(self) -> str:
         """Why all workers are refused, once that has lasted; sends on what needs a GPU."""
         refusals, no_gpu = self._placement.refusals(), self._placement.no_gpu()
-        if not refusals and not no_gpu:
+        if self._placement.left or not (refusals or no_gpu):
             self._bad_since = None
             return ""
         self._bad_since = self._bad_since or time.monotonic()
@@ -103,7 +95,7 @@ class Gateway:
             return ""
         if refusals:
             return f"no worker of the cluster can grade: {'; '.join(refusals)}"
-        self._tell_room(1)
+        self._tell_room(ROOM_TO_WAIT)
         for number in self._payloads.keys() - self._attempts.keys():
             self._answer(frames.said(frames.NO_GPU, self._no_gpu, number))
         return ""
@@ -128,32 +120,44 @@ class Gateway:
     def _place(self) -> None:
         for number, address in self._placement.place():
             task = asyncio.create_task(self._attempt(number, address))
+            task.add_done_callback(self._ended)
             self._attempts[number] = task
         if room := self._placement.room():
-            self._tell_room(room)
+            self._tell_room(room + self._placement.waiting_alone())
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """An error that nobody expects ends the run, or something would wait without end."""
+        with suppress(asyncio.CancelledError):
+            if (error := task.exception()) is not None:
+                self._broken = f"the gateway failed ({type(error).__name__}: {error})"
 
     async def _attempt(self, number: int, address: str) -> None:
         """Run a submission on a worker; `watch` cancels this if the worker ends."""
         instance, reply = self._placement.workers[address].instance, None
+        gpu = self._placement.uses_gpu(address)
         try:
-            body = await asyncio.wait_for(self._ask(address, self._payloads[number]), self._reply_s)
+            asked = self._dask.reply(address, self._payloads[number], gpu)
+            body = await asyncio.wait_for(asked, self._reply_s)
             reply = read_reply(body, self._limits)
         except TimeoutError:
             self._refuse(address, f"it did not reply to a submission within {self._reply_s:g} s")
         except Exception as error:
-            if await self._is_gone(address, instance):
-                return  # `watch` places it again
+            if isinstance(error, Disconnected) or await self._dask.is_gone(address, instance):
+                await asyncio.sleep(AGAIN_S)  # `watch` may place it elsewhere meanwhile
+                self._try_again(number)
+                return
             why = one_line(f"a task failed ({type(error).__name__}: {error})", MAX_WORDS)
             reply = Reply("failed", why)
             body = reply_bytes(reply, self._limits)
         if self._attempts.get(number) is not asyncio.current_task():
             return
+        failure = "" if reply is None else reply.failure(self._checked)
         del self._attempts[number]
         if reply is None:
             self._placement.silent(number)
             self._give_up(number)
-        elif reply.failure:
-            if not self._placement.failed(number, address, reply.failure):
+        elif failure:
+            if not self._placement.failed(number, address, failure):
                 self._answer(frames.Frame(frames.REPLY, number, body))
         elif reply.kind == "result":
             for blamed, why in self._placement.ran(number, address).items():
@@ -164,22 +168,35 @@ class Gateway:
             self._placement.again(number)
         self._place()
 
+    def _try_again(self, number: int) -> None:
+        """Place the submission of this task again, unless that was done already."""
+        if self._attempts.get(number) is asyncio.current_task():
+            del self._attempts[number]
+            self._placement.again(number)
+            self._place()
+
     def _prepare(self, address: str) -> None:
         earlier = self._preparing.get(address)  # of another worker that had the address
         if earlier not in (None, asyncio.current_task()):
             earlier.cancel()
-        self._preparing[address] = asyncio.create_task(self._prepared(address))
+        task = self._preparing[address] = asyncio.create_task(self._prepared(address))
+        task.add_done_callback(self._ended)
 
     async def _prepared(self, address: str) -> None:
         """Ask a worker whether it can run submissions, and send it the checks if it needs them."""
         known = self._placement.workers[address]
         try:
-            reply = read_reply(await self._ask(address, self._asked), self._limits)
-            if reply.kind == "lacks":
-                reply = read_reply(await self._ask(address, self._files), self._limits)
+            reply = await asyncio.wait_for(self._how_prepared(address), self._reply_s)
+        except TimeoutError:
+            self._refuse(address, f"it was not ready within {self._reply_s:g} s")
+            return
         except Exception as error:
-            if not await self._is_gone(address, known.instance):
-                self._refuse(address, f"it can't run the grader ({type(error).__name__}: {error})")
+            if isinstance(error, Disconnected) or await self._dask.is_gone(address, known.instance):
+                await asyncio.sleep(AGAIN_S)
+                if self._placement.workers.get(address) is known:
+                    self._prepare(address)
+                return
+            self._refuse(address, f"it can't run the grader ({type(error).__name__}: {error})")
             return
         if reply.kind == "fit":
             most = max(1, int(known.gpus)) if self._placement.uses_gpu(address) else reply.room
@@ -187,6 +204,14 @@ class Gateway:
             self._place()
         else:
             self._not_fit(address, reply.kind, reply.why)
+
+    async def _how_prepared(self, address: str) -> Reply:
+        gpu = self._placement.uses_gpu(address)
+        for asked in (self._asked, self._files):
+            reply = read_reply(await self._dask.reply(address, asked, gpu), self._limits)
+            if reply.kind != "lacks":
+                break
+        return reply
 
     def _not_fit(self, address: str, kind: str, why: str) -> None:
         """A worker can't run submissions, or can't with a GPU."""
@@ -205,36 +230,11 @@ class Gateway:
     def _refuse(self, address: str, why: str) -> None:
         known = self._placement.workers.get(address)
         if known is not None and not known.refused:
-            known.refused, known.room = why, 0
+            self._placement.refuse(address, why)
+            if known.gpus:
+                self._no_gpu = f"worker {known.name}, which has a GPU, is refused: {why}"
             text = f"worker {known.name} at {address} is refused: {why}"
             self._send(frames.said(frames.NOTE, text))
-
-    async def _ask(self, address: str, payload: bytes) -> bytes:
-        """The bytes that a worker replies; waits without end if it is gone."""
-        self._keys += 1
-        gpu = self._placement.uses_gpu(address)
-        future = self._client.submit(
-            worker.handle, payload, gpu, key=f"course-{self._run}-{self._keys}",
-            workers=[address], allow_other_workers=False, pure=False,
-            resources={"GPU": 1} if gpu else None,
-        )  # fmt: skip
-        try:
-            body = await future
-        finally:
-            if not future.done():
-                with suppress(Exception):
-                    await self._client.cancel([future], force=True)
-            future.release()
-        if not isinstance(body, bytes):
-            raise TypeError(f"the reply is of type {type(body).__name__}")
-        return body
-
-    async def _is_gone(self, address: str, instance: str) -> bool:
-        """Whether the scheduler no longer lists a worker; another may have got its address."""
-        with suppress(Exception):
-            listed = (await self._client.scheduler.identity(n_workers=-1))["workers"]
-            return address not in listed or listed[address]["local_directory"] != instance
-        return True
 
     def _answer(self, frame: frames.Frame) -> None:
         """The last word on a submission."""

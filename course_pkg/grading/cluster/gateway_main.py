@@ -22,11 +22,13 @@ from distributed import Client
 from distributed.security import Security
 
 from . import frames
+from .dask_client import DaskClient
 from .gateway import Gateway
 
 END_S = 5.0
 UID = 0x6FFF_FFFF  # owns nothing: no account, container or sandbox has this id
 CERTIFICATES = "--tls-ca is the authority's, --tls-cert and --tls-key are yours and its key"
+FILE = 64 * 2**20  # bytes of a file, such as the one that standard error goes to
 MEMORY = 8 * 2**30  # bytes of address space: a reply can't fill the machine
 
 
@@ -57,7 +59,7 @@ async def _serve(sock: socket.socket) -> None:
         why = f"no scheduler answers ({type(error).__name__}: {error}); is one there, {how}?"
         await _say_lost(writer, why)
         return
-    gateway = Gateway(client, writer, start)
+    gateway = Gateway(DaskClient(client, start["run"]), writer, start)
     watching = asyncio.create_task(gateway.watch())
     reading = asyncio.create_task(_read(reader, first, gateway))
     await asyncio.wait({watching, reading}, return_when="FIRST_COMPLETED")
@@ -107,6 +109,7 @@ def main(descriptor: int) -> None:
     """The gateway's process. descriptor: its end of the socket to the command."""
     warnings.simplefilter("ignore")  # such as of large tasks
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
     _leave_root()
     with socket.socket(fileno=descriptor) as sock:
         asyncio.run(_serve(sock))

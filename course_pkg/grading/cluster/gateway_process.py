@@ -9,6 +9,7 @@ Chapter: appendix/threat-model.
 
 import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ MODULE = "course_pkg.grading.cluster.gateway_main"
 ETC = ("hosts", "nsswitch.conf", "host.conf", "gai.conf", "passwd", "group", "dask", "ld.so.cache",
        "localtime", "ssl/openssl.cnf")  # fmt: skip
 DISK = 64 * 2**20  # bytes that it may write
-LAST_WORDS = 600  # characters of what it wrote before it died
+LAST_WORDS = 600  # bytes of what it wrote before it died
 END_WITHIN_S = 10.0
 
 
@@ -82,12 +83,14 @@ class GatewayProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=passed,
+                start_new_session=True,  # Ctrl-C is for the command, which then ends it
             )
 
     def last_words(self) -> str:
         """The end of what it wrote to its standard error."""
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace").strip()[-LAST_WORDS:]
+        size = os.fstat(self._errors.fileno()).st_size
+        end = os.pread(self._errors.fileno(), LAST_WORDS, max(0, size - LAST_WORDS))
+        return end.decode(errors="replace").strip()
 
     def end(self) -> None:
         """End it: at the end of its socket it cancels what runs, for which it has some seconds."""
@@ -96,8 +99,18 @@ class GatewayProcess:
         try:
             self._process.wait(END_WITHIN_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._kill()
+        with suppress(OSError):  # a process of it that is left may keep its end open
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def _kill(self) -> None:
+        """Kill it, with all of its namespace: the first process there is bubblewrap's child."""
+        pid = self._process.pid
+        with suppress(OSError):
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
         """Close the files, after `end`."""

@@ -31,6 +31,7 @@ ENDS = {
     State.TOO_MUCH_OUTPUT, State.GRADING_ERROR,
 }  # fmt: skip
 MAX_LINES = 10_000  # of a reply: a line for each cell (a notebook has fewer), and the last one
+MAX_COMMAS = 20_000  # in the last line, most of them in its texts
 TEXTS = ("state", "reason", "no_verdicts", "limits", "gpu")
 SECONDS = ("start_s", "run_s")
 BYTES = ("peak_bytes", "gpu_peak_bytes")
@@ -83,11 +84,15 @@ class Reply:
     room: int = 0
     result: RunResult | None = None
 
-    @property
-    def failure(self) -> str:
-        """Why the grader failed on a submission, as it may not on another worker; "" if not."""
+    def failure(self, checked: bool) -> str:
+        """Why the grader failed on a submission, as it may not on another worker; "" if not.
+
+        checked: whether a checker judges the assignment.
+        """
         if self.result is not None and self.result.state == State.GRADING_ERROR:
             return self.result.reason or self.result.state
+        if self.result is not None and checked and not self.result.verdicts:
+            return self.result.no_verdicts or "its checker wrote no results"
         return (self.why or "it failed") if self.kind == "failed" else ""
 
 
@@ -188,7 +193,8 @@ def read_reply(data: bytes, limits: RunLimits) -> Reply:
         raise ValueError(f"a reply of {len(data):,} bytes; expected at most {most:,}")
     _require(data.count(b"\n") < MAX_LINES, "the number of lines")
     *cells, last = data.split(b"\n")
-    _require(len(last) < 2 * MAX_RESULTS and values(last) < 100, "the size of the last line")
+    short = len(last) < 2 * MAX_RESULTS and values(last) < MAX_COMMAS
+    _require(short, "the size of the last line")
     _require(sum(map(values, cells)) <= most_values(limits), "the number of values")
     row = strict_json(last)
     _require(isinstance(row, dict) and {"kind", "why", "room"} <= row.keys(), "the last line")

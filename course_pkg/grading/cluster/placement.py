@@ -59,6 +59,7 @@ class Placement:
     def __init__(self, need: str) -> None:
         self._need = need
         self.workers: dict[str, Worker] = {}
+        self.left = False  # whether all that could run submissions have ended, and may come back
         self._waiting: deque[int] = deque()
         self._lost: Counter[int] = Counter()
         self._failed_on: dict[int, set[str]] = {}  # number -> instances of workers
@@ -71,6 +72,7 @@ class Placement:
         lost: list[int] = []
         for address, worker in list(self.workers.items()):
             if address not in found or found[address].instance != worker.instance:
+                self.left = self.left or worker.room > 0
                 lost += sorted(self.workers.pop(address).running)
         for number in lost:
             self._lost[number] += 1
@@ -83,6 +85,11 @@ class Placement:
         for address, one in found.items():
             self.workers[address].open = one.running
         return new, lost
+
+    def refuse(self, address: str, why: str) -> None:
+        """A worker gets no more submissions."""
+        self.workers[address].refused, self.workers[address].room = why, 0
+        self.left = False  # if all are refused, waiting for another one does not help
 
     def given_up(self, number: int) -> bool:
         """Whether a submission has taken down too many workers."""
@@ -165,6 +172,10 @@ class Placement:
         """How many submissions run at a time on all workers together."""
         return sum(worker.room for worker in self._usable().values())
 
+    def waiting_alone(self) -> int:
+        """How many submissions wait to run alone."""
+        return sum(self._lost[number] == MOST_LOST - 1 for number in self._waiting)
+
     def place(self) -> list[tuple[int, str]]:
         """Place what waits, where there is room; the numbers with the addresses of their workers.
 
@@ -175,6 +186,7 @@ class Placement:
         normal = [n for n in self._waiting if self._lost[n] < MOST_LOST - 1]
         alone = deque(n for n in self._waiting if self._lost[n] == MOST_LOST - 1)
         usable = self._usable()
+        self.left = self.left and not usable
         for number in list(normal):
             free = {
                 a: w for a, w in usable.items() if not w.alone and len(w.running) < w.room * w.open

@@ -25,7 +25,7 @@ from course_pkg.sandbox.probe import probe
 from .. import checks
 from ..contract import registry
 from ..contract.display import one_line
-from ..results.store import code_hash
+from ..results.store import code_hash, current_code_hash
 from ..runs.executor import LocalExecutor
 from ..runs.gpu_pool import NoGpu
 from ..runs.grade_submission import SLOTS
@@ -52,6 +52,7 @@ class Warm:
         self._made_for: tuple[object, ...] = ()
         self._executor: LocalExecutor | None = None
         self._runs: dict[str, int] = {}  # run -> its submissions in this process
+        self._stopped: set[str] = set()  # runs
         self._received: dict[str, tempfile.TemporaryDirectory[str]] = {}  # checks by their hash
         # A fork server ends with the thread that has started it.
         self._owner = ThreadPoolExecutor(1, "course-fork-servers")
@@ -61,9 +62,10 @@ class Warm:
         """The executor for the work, ready. Raises what `LocalExecutor.ready` raises."""
         wanted = (work.assignment, work.checks, work.limits, gpu, jobs)
         with self._changed:
-            self._wait_for_turn(wanted)
+            self._wait_for_turn(wanted, work.run)
             if self._made_for != wanted:
                 self.close()
+                _require_unchanged(work)
                 self._show_checks(work)
                 args = work.assignment, hidden, work.limits, jobs, None if gpu else 0
                 self._executor = self._owner.submit(_made, *args).result()
@@ -83,10 +85,13 @@ class Warm:
                 self._runs[work.run] -= 1
                 self._changed.notify_all()
 
-    def _wait_for_turn(self, wanted: tuple[object, ...]) -> None:
+    def _wait_for_turn(self, wanted: tuple[object, ...], run: str) -> None:
+        """Wait, with the lock held. Raises SandboxFailed if the run is stopped meanwhile."""
         mine = [wanted]
 
         def my_turn() -> bool:
+            if run in self._stopped:
+                return True
             before = itertools.takewhile(lambda other: other is not mine, self._waiting)
             fits = not self._users or self._made_for == wanted
             return fits and all(other == mine for other in before)
@@ -97,10 +102,14 @@ class Warm:
         finally:
             self._waiting[:] = [other for other in self._waiting if other is not mine]
             self._changed.notify_all()
+        if run in self._stopped:
+            raise SandboxFailed("the run was interrupted")
 
     def stop(self, run: str) -> None:
         """End the submissions of a run, unless another run has some here at the same time."""
         with self._changed:
+            self._stopped.add(run)
+            self._changed.notify_all()
             if self._executor is None or not 0 < self._users == self._runs.get(run, 0):
                 return
             self._made_for, executor = (), self._executor  # it can't be used again
@@ -212,7 +221,14 @@ def _require_same(work: Work) -> None:
     if code_hash() != work.code:
         raise Unfit(
             f"it has {version()}; expected {work.version}: install the same package and "
-            "libraries there, from the same requirements.txt, under the same Python"
+            "libraries there, from the same requirements.txt, under the same Python, and start the "
+            "worker again"
         )
     if not (state := probe()).ok:
         raise NoSandbox(state)
+
+
+def _require_unchanged(work: Work) -> None:
+    """Raise Unfit if fork servers that start now would import other code than this process has."""
+    if current_code_hash() != work.code:
+        raise Unfit("its package has changed since it was started: start the worker again")

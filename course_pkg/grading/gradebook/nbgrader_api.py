@@ -33,6 +33,10 @@ class GradebookError(RuntimeError):
     """The gradebook can't be used as it is; the message says why, and how to fix it."""
 
 
+class GradebookLost(GradebookError):
+    """The connection to the gradebook's server has ended: the same command may continue."""
+
+
 @dataclass(frozen=True)
 class Nbgrader:
     """nbgrader's configuration. mode: permissions of files in autograded/."""
@@ -85,8 +89,8 @@ def opened(folders: "CourseDirectory") -> "tuple[Gradebook, FileLock | ServerLoc
     try:
         with explained(lock.fix), _programs(), lock.alone():  # two would both create the tables
             book = Gradebook(url, folders.course_id)
-            ensure_indexes(book)
             lock.watch(book.db)
+            ensure_indexes(book)
             return book, lock
     except BaseException:
         lock.close()
@@ -139,7 +143,7 @@ def _programs() -> Iterator[None]:
 def explained(fix: str) -> Iterator[None]:
     """Turn database errors into GradebookError, which says what to do, a full disk into OSError."""
     from nbgrader.api import InvalidEntry
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     log = logging.getLogger("tornado.application")
     before, log.disabled = log.disabled, True  # nbgrader prints tracebacks there
@@ -152,7 +156,9 @@ def explained(fix: str) -> Iterator[None]:
             full = errno.ENOSPC
             raise OSError(full, "the disk is full, so it was not changed", "gradebook.db") from None
         why = " ".join(str(error.__cause__ or error).split())
-        raise GradebookError(f"the gradebook can't be used ({why}): {fix}") from None
+        lost = isinstance(error, DBAPIError) and error.connection_invalidated
+        kind = GradebookLost if lost else GradebookError
+        raise kind(f"the gradebook can't be used ({why}): {fix}") from None
     finally:
         log.disabled = before
 

@@ -38,11 +38,16 @@ _TAKEN = {"index", "grades"}  # other files in the same folder
 
 @functools.cache
 def code_hash() -> str:
+    """`current_code_hash` as it was when this process first asked for it."""
+    return current_code_hash()
+
+
+def current_code_hash() -> str:
     """SHA-256 of the package's sources and the versions that a score depends on.
 
     The checks of assignments are left out, as they have a hash of their own. So are local labels
     of versions: a machine with the CUDA build of torch continues what one with the CPU build began.
-    The first call takes some milliseconds, later ones nothing.
+    It takes some milliseconds.
     """
     parts = [f"{name} {version(name).partition('+')[0]}" for name in LIBRARIES]
     parts.append(f"python {platform.python_version()}")

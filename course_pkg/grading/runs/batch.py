@@ -121,7 +121,8 @@ class Batch:
             stack.push(lambda kind, *_: self.executor.stop() if kind else None)
             while left or running:
                 start_others()
-                for future in wait(running, return_when="FIRST_COMPLETED").done:
+                # Looks again every second: workers that join make room for more.
+                for future in wait(running, timeout=1.0, return_when="FIRST_COMPLETED").done:
                     number, submission = running.pop(future)
                     start_others()  # they run while this one is written
                     record = self.writer.write(submission, future.result())

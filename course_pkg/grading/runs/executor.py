@@ -90,9 +90,9 @@ class LocalExecutor:
         if self._gpus is not None and self._gpus.required:
             return
         result = self._trial(on_gpu=False)
-        if result.state != State.GRADED:
+        if why := self._why_failed(result):
             raise NoSandbox(
-                SandboxState(False, f"a trial run failed: {result.reason}", "run `course doctor`")
+                SandboxState(False, f"a trial run failed: {why}", "run `course doctor`")
             )
 
     def room(self) -> int:
@@ -120,6 +120,13 @@ class LocalExecutor:
         """End every running submission at once, when the run is interrupted."""
         if self._servers is not None:
             self._servers.stop()
+
+    def _why_failed(self, trial: RunResult) -> str:
+        if trial.state != State.GRADED:
+            return trial.reason or trial.state
+        if self._servers.checked and not trial.verdicts:
+            return f"its checker wrote no results: {trial.no_verdicts}"
+        return ""
 
     def _trial(self, on_gpu: bool) -> RunResult:
         return self._servers.run_submission("", b"trial", pack(trial_notebook(on_gpu), {}), 0)

@@ -24,7 +24,6 @@ from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.gpus import Gpu
 from course_pkg.sandbox.namespaces import SandboxFailed, memory_file
-from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.process import SandboxedProcess
 
 from ..contract import registry
@@ -35,13 +34,12 @@ from .gpu_run import GpuRun, fork_server_environment, gpu_environment, gpu_view
 from .options import RunLimits
 from .preload import DEBUGGER, MODELS, NOTEBOOKS, QUIET_DEBUGGER
 from .runner_output import RunResult, read_all, read_runner_output
+from .views import PACKAGE, checker_view, student_view
 
-PACKAGE = Path(__file__).resolve().parents[2]
 BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
 JUDGE_WITHIN_S = 60.0  # without artifacts
 SLOTS = 32  # submissions that can run at a time
 SO_PASSRIGHTS = 83
-MASKED = "raise ImportError('{name} is not available during grading: use your own code')\n"
 
 
 class ForkServers:
@@ -59,38 +57,32 @@ class ForkServers:
         self._checker_view = self._student_view = None
         self._running: set[SandboxedProcess] = set()
         self._stopped = False
-        self._checked = registry.has_checks(assignment)
-        if limits.sandboxed:
-            if self._checked:
-                models = (cache_root() / name for name in registry.load(assignment).models)
-                self._checker_view = View(
-                    (*policy.python_folders(), registry.folder(assignment), *models),
-                    hidden=(course.resolve(), PACKAGE.parent),
-                )
-            self._student_view = student_view(assignment, course, limits.disk_bytes)
+        self._course, self.checked = course, registry.has_checks(assignment)
         self._stack = ExitStack()
         self._kernels = self._checkers = None
 
     def __enter__(self) -> "ForkServers":
         models: tuple[str, ...] = ()
-        if self._checked and registry.load(self.assignment).models:
-            smollm2.prepare()  # a checker can't write the cache
+        if self.checked and registry.load(self.assignment).models:
+            smollm2.prepare()  # no sandbox can write the cache
+        if self.limits.sandboxed:
+            self._student_view = student_view(self.assignment, self._course, self.limits.disk_bytes)
+            self._checker_view = checker_view(self.assignment, self._course)
         student: list[str] = []
-        if self._checked:
+        if self.checked:
             models = MODELS if "torch" in registry.load(self.assignment).imports else ()
             student = [name for name in [registry.module_name(self.assignment, "student")] if name]
         private = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="course-fork-"))
         extra = {**_known_places(), **QUIET_DEBUGGER, "TMPDIR": private}
         env = policy.environment(extra | fork_server_environment(self._gpus))
-        runner, checker = (
-            "course_pkg.grading.runs.notebook_runner:run",
-            "course_pkg.grading.checker:run",
-        )
+        runner = "course_pkg.grading.runs.notebook_runner:run"
         kernels = ForkServer(runner, (*models, *NOTEBOOKS, *student), env)
         self._kernels = self._stack.enter_context(kernels)
-        if self._checked:
+        if self.checked:
             prepare = f"course_pkg.grading.checker:prepare:{self.assignment}"
-            checkers = ForkServer(checker, [prepare], forked_by=self._kernels)
+            checkers = ForkServer(
+                "course_pkg.grading.checker:run", [prepare], forked_by=self._kernels
+            )
             self._checkers = self._stack.enter_context(checkers)
         return self
 
@@ -165,6 +157,8 @@ class ForkServers:
                 result.verdicts, why = read_all(verdicts.fileno(), MAX_RESULTS, within_s)
                 memory = "it used more than its memory" * checker.enforcer.out_of_memory()
                 result.no_verdicts = memory or why
+            if result.state == State.KERNEL_DIED or (checker and not result.verdicts):
+                self._require_servers()
         result.run_s = time.monotonic() - began - result.start_s
         return result
 
@@ -175,6 +169,12 @@ class ForkServers:
             self._gpus.close()
         for process in list(self._running):
             process.kill()
+
+    def _require_servers(self) -> None:
+        """Raise SandboxFailed if a fork server has ended, and with it all that it forked."""
+        for server in filter(None, (self._kernels, self._checkers)):
+            if not server.alive():
+                raise SandboxFailed("the fork server has ended")
 
     @contextmanager
     def _can_be_stopped(self, *processes: SandboxedProcess) -> Iterator[None]:
@@ -206,23 +206,6 @@ class ForkServers:
             "cell_timeout_s": self.limits.cell_timeout_s,
             "max_output_bytes": self.limits.output_bytes,
         }
-
-
-def student_view(assignment: str, course: Path, disk_bytes: int) -> View:
-    """What a student's sandbox can see: this Python, the models, and no answer.
-
-    course: the folder of submissions and solutions, which stays hidden wherever it is.
-    """
-    models = tuple(path.parent for path in cache_root().glob("*/manifest.json"))
-    checked = registry.has_checks(assignment)
-    own = registry.student_files(assignment) if checked else ()
-    masked = registry.load(assignment).masked if checked else ()
-    return View(
-        policy.python_folders() + models + own,
-        hidden=(course.resolve(), PACKAGE.parent, registry.CHECKS, *policy.unused_packages()),
-        masks=policy.module_masks(masked, MASKED),
-        writable=dict.fromkeys(("/home/student", "/tmp", "/dev/shm"), disk_bytes),
-    )
 
 
 @contextmanager
