@@ -3,7 +3,7 @@
 A submission of the student "killer" ends the process of its worker, as nothing that a student
 writes should be able to. A worker whose name begins with "old" has another version of the package,
 and "gpu" a GPU that is none. The grader of "full" has no space left, "junk" replies with a pickle
-that runs code, and "hung" never replies to a submission.
+that runs code, "sleepy" with one that sleeps, and "hung" never replies to a submission.
 """
 
 import errno
@@ -26,6 +26,13 @@ class Pickle:
         return os.mkdir, (PROOF,)
 
 
+class Sleep:
+    """What makes the process hang that reads it."""
+
+    def __reduce__(self):
+        return time.sleep, (1_000,)
+
+
 def dask_setup(worker):
     """Called by Dask in each worker."""
     from course_pkg.grading.cluster import worker as course
@@ -45,6 +52,8 @@ def dask_setup(worker):
     handle = course.handle
     if name == "junk":
         course.handle = lambda data, gpu: Pickle() if b'"student"' in data else handle(data, gpu)
+    if name == "sleepy":
+        course.handle = lambda data, gpu: Sleep() if b'"student"' in data else handle(data, gpu)
     if name.startswith("old"):
         course.code_hash = lambda: "0" * 64
         course.version = lambda: "course_pkg 0.0.1"
