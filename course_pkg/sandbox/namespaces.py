@@ -20,6 +20,7 @@ from .policy import Argument
 from .waiting import readable
 
 READY_WITHIN_S = 20.0
+END_WITHIN_S = 30.0
 
 
 class SandboxFailed(RuntimeError):
@@ -80,13 +81,21 @@ class Namespaces:
         return int(json.loads(os.read(info, 4096))["child-pid"])
 
     def close(self) -> None:
-        """Kill every process inside and wait until the last is gone. May be called again."""
+        """Kill every process inside and wait until the last is gone. May be called again.
+
+        It waits for some time only: a process that nobody collects, because the fork server was
+        killed, keeps the namespaces, although nothing runs in them.
+        """
         if self.pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         else:
             self._process.kill()
-        self._process.wait()
+        try:
+            self._process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             stream.close()
         if self.pidfd >= 0:
