@@ -23,8 +23,10 @@ def shown() -> list[str]:
     """The command lines of the page, and those in its sentences, without comments."""
     blocks = re.findall(r"^ *```bash\n(.*?)^ *```$", PAGE, re.DOTALL | re.MULTILINE)
     inline = re.findall(r"`((?:course|nbgrader) [^`]+?)`", PAGE.replace("\n", " "))
-    found = [line for block in blocks for line in block.splitlines()] + inline
-    return list(dict.fromkeys(re.sub(r"\s+(#.*|>.*|&)$", "", line).strip() for line in found))
+    joined = [re.sub(r"\\\n\s*", "", block) for block in blocks]
+    found = [line for block in joined for line in block.splitlines()] + inline
+    bare = (re.sub(r"(^|\s+)(#.*|>.*|&)$", "", line).strip() for line in found)
+    return [line for line in dict.fromkeys(bare) if line]
 
 
 def parsed(line: str) -> None:
