@@ -283,9 +283,8 @@ def test_whatever_is_killed_at_twenty_moments_the_results_are_the_same(prepared,
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.minutes) for seed in (1, 2))]
-)
+@pytest.mark.minutes
+@pytest.mark.parametrize("seed", range(3))
 def test_random_classes_with_hostile_members_get_the_same_on_none_one_and_four_workers(
     tmp_path, seed
 ):
