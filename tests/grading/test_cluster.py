@@ -152,6 +152,7 @@ def test_workers_that_fail_or_lie_change_nothing_and_are_refused(alone, school, 
 
 
 @pytest.mark.exhaustive
+@pytest.mark.minutes
 @pytest.mark.timeout(600)
 def test_a_worker_that_never_replies_is_refused_and_what_it_had_is_run_elsewhere(
     alone, school, tmp_path, monkeypatch

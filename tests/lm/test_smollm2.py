@@ -165,6 +165,7 @@ def test_a_new_process_loads_it_without_output(smollm2):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.minutes
 def test_two_processes_convert_the_real_model_once_and_both_load_it(tmp_path):
     environment = os.environ | {"COURSE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", LOAD]
