@@ -137,13 +137,12 @@ def test_a_submission_whose_connection_ended_runs_again_and_nobody_is_blamed():
 
 def test_a_submission_whose_worker_was_away_for_a_moment_runs_again():
     """The scheduler lists it again before anybody has noticed."""
-    workers = Workers(a=[FIT, RuntimeError("worker is gone"), GRADED])
 
     def away():
         workers.gone = not workers.gone
         return RuntimeError("worker is gone")
 
-    workers.replies[AT["a"]][1] = away
+    workers = Workers(a=[FIT, away, GRADED])
     command, _ = run(workers, lambda _: workers.gone, lambda _: not workers.asked.clear(), answered)
     assert answered(command) and not command.of(frames.NOTE)
 

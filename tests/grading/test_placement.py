@@ -19,6 +19,15 @@ def placement(*names, need="none", room=2, gpus=()):
     return made, found
 
 
+def take_down_two(made, found):
+    """Submission 1 runs on two workers, one after the other, which both end."""
+    made.add(1)
+    for _ in range(2):
+        ((_, address),) = made.place()
+        del found[address]
+        made.update(found)
+
+
 def test_submissions_are_spread_and_wait_when_all_workers_are_busy():
     made, _ = placement("a", "b")
     for number in range(5):
@@ -31,11 +40,7 @@ def test_submissions_are_spread_and_wait_when_all_workers_are_busy():
 
 def test_what_must_run_alone_is_counted_while_it_waits():
     made, found = placement("a", "b", "c", room=2)
-    made.add(1)
-    for _ in range(2):
-        ((_, address),) = made.place()
-        del found[address]
-        made.update(found)
+    take_down_two(made, found)
     made.workers["c"].open = False
     assert made.place() == [] and made.waiting_alone() == 1
     made.workers["c"].open = True
@@ -64,11 +69,7 @@ def test_a_worker_that_comes_back_under_its_address_is_another_one():
 
 def test_what_has_lost_two_workers_runs_alone_and_last():
     made, found = placement("a", "b", "c", room=2)
-    made.add(1)
-    for _ in range(2):
-        ((number, address),) = made.place()
-        del found[address]
-        made.update(found)
+    take_down_two(made, found)
     for number in (2, 3):
         made.add(number)
     assert [number for number, _ in made.place()] == [2, 3]  # the worker is busy
