@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from course_pkg.grading.runs.gpu_run import fork_server_environment, gpu_view
-from course_pkg.grading.runs.grade_submission import MODELS, NOTEBOOKS
+from course_pkg.grading.runs.preload import MODELS, NOTEBOOKS
 from course_pkg.sandbox import gpus, policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.gpus import MIB, find_gpus, library_path, used_bytes
