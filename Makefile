@@ -53,12 +53,19 @@ MODEL_LOST := $(shell [ "$$(sed -n 1p $(STAMPS)/model 2>/dev/null)" = "cache: $$
   [ -f "$$(sed -n 2p $(STAMPS)/model)/manifest.json" ] || echo FORCE)
 
 # A target named on the command line prints where its result is.
-say = @$(if $(filter $@,$(MAKECMDGOALS)),echo "$(1)",:)
+SAY := $(MAKECMDGOALS)
+say = @$(if $(filter $@,$(SAY)),echo "$(1)",:)
+
+# STRICT=1 makes every warning of the book an error, as in .ci/run. Otherwise only a page that can't
+# be built is one.
+STRICT ?=
 
 # ---------------------------------------------------------------- the main job
 
-all: book release grade ## set up, build the book, release the exercises, grade the sample class
-	@tools/summary $(SITE) $(CLASS)
+# Each part is tried even if another failed; the summary names what failed, and so does the exit code.
+all: $(VENV)/.package ## set up, build the book, release the exercises, grade the sample class
+	@$(MAKE) --no-print-directory -k book release grade SAY= && status=0 || status=$$?; \
+	  tools/summary $(SITE) $(CLASS) $$status; exit $$status
 
 help: ## list these targets
 	@echo 'make             $(shell sed -n 's/^all:.*## //p' Makefile)'
@@ -106,13 +113,14 @@ gpu: $(VENV)/.package ## add flash-attn, on a machine with CUDA and nvcc (see re
 
 # ---------------------------------------------------------------- book, exercises, grades
 
-book: $(STAMPS)/book ## run every page and build the site, with warnings as errors
+book: $(STAMPS)/book ## run every page and build the site (STRICT=1: warnings are errors)
 	$(call say,book     $(SITE))
 
-# A page with a warning is read again next time: without its doctree, Sphinx can't pass over it.
+# A build that failed reads every page again next time, and runs those that failed: Sphinx passes over
+# a page whose doctree it has, even if there were warnings.
 $(STAMPS)/book: $(PACKAGE) $(PAGES) $(STAMPS)/book.list $(VENV)/.lock $(call missing,$(SITE)) | $(VENV)/.package $(STAMPS)/model
-	$(STEP) book "$(SITE)" "a page failed or has warnings; the log names the page and line, tracebacks are in _build/html/reports" \
-	  sh -c '$(VENV)/bin/jupyter-book build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }'
+	$(STEP) book "$(SITE)" "the log has the reason, and _build/html/reports the tracebacks; then run make again" \
+	  tools/build-book $(VENV)/bin/jupyter-book $(if $(STRICT),-W -n)
 	@touch $@
 
 gettext: book ## extract the text of every page for translators
