@@ -1,6 +1,7 @@
 """Run the benchmarks: `python -m benchmarks [NAME …]`, names without `bench_`, by default all.
 
-Writes benchmarks/results/<UTC date and time>.json and exits with 1 if a limit is missed.
+Prints each figure when it is measured, and writes benchmarks/results/<UTC date and time>.json. The
+exit code is 1 if a limit is missed, 130 if the run is interrupted.
 """
 
 import argparse
@@ -17,9 +18,8 @@ from pathlib import Path
 import psutil
 import torch
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.compare import NotMeasured
+from benchmarks.compare import Comparison, NotMeasured
 
 HERE = Path(__file__).parent
 PACKAGES = (
@@ -37,28 +37,39 @@ def main() -> int:
     if unknown := sorted(set(names) - set(available)):
         parser.error(f"unknown: {', '.join(unknown)}; the benchmarks are: {', '.join(available)}")
     torch.set_num_threads(1)  # one thread gives steadier times than two
-    results = {
-        name: importlib.import_module(f"benchmarks.bench_{name}").measure() for name in names
-    }
-    table = Table(
-        "what", "ours", "theirs", "ratio", "limit", title="course_pkg and other libraries"
-    )
-    for comparison in (comparison for part in results.values() for comparison in part):
-        if isinstance(comparison, NotMeasured):
-            table.add_row(comparison.what, "–", "–", comparison.reason, "–")
-            continue
-        table.add_row(
-            comparison.what,
-            f"{comparison.ours:.1f} {comparison.unit}",
-            f"{comparison.theirs:.1f} {comparison.unit}",
-            f"[{'green' if comparison.holds else 'red'}]{comparison.ratio:.3f}",
-            f"≤ {comparison.limit:.2f}",
-        )
-    Console().print(table)
+    console = Console()
+    results = {}
+    interrupted = False
+    try:
+        for name in names:
+            module = importlib.import_module(f"benchmarks.bench_{name}")
+            console.rule(f"[bold]{name}[/]: {module.__doc__.splitlines()[0]}", align="left")
+            results[name] = []
+            for comparison in module.measure():
+                results[name].append(comparison)
+                console.print(_line(comparison))
+    except KeyboardInterrupt:
+        interrupted = True
+        console.print("interrupted; what was measured is recorded")
+    measured = [comparison for part in results.values() for comparison in part]
     path = _record(results)
-    missed = [c.what for part in results.values() for c in part if c.holds is False]
+    missed = [comparison.what for comparison in measured if comparison.holds is False]
     print(f"written to {path}" + "".join(f"\nlimit missed: {what}" for what in missed))
+    if interrupted:
+        return 130
     return 1 if missed else 0
+
+
+def _line(comparison: Comparison | NotMeasured) -> str:
+    """What is printed as soon as it is measured."""
+    if isinstance(comparison, NotMeasured):
+        return f"  {comparison.what}\n    not measured: {comparison.reason}"
+    color = "green" if comparison.holds else "red"
+    return (
+        f"  {comparison.what}\n    ours {comparison.ours:.1f} {comparison.unit}, "
+        f"theirs {comparison.theirs:.1f}; ratio [{color}]{comparison.ratio:.3f}[/] "
+        f"(limit {comparison.limit:.2f})"
+    )
 
 
 def _record(results: dict) -> Path:

@@ -1,5 +1,6 @@
 """Attention in tiles, plain attention and torch's: time and memory, forward and backward."""
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -16,14 +17,15 @@ HEADS, TOKENS, HEAD_DIM = 4, 4096, 64
 QUERY_HEADS, CACHE, SPLITS = 32, 16384, 8
 
 
-def measure(seconds: float = 60.0) -> list[Comparison]:
+def measure(seconds: float = 60.0) -> Iterator[Comparison]:
     """Tiled against plain and against torch's attention; one query in parts against the whole."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    rows = [row for causal in (False, True) for row in _tiled(causal, seconds * 0.45, device)]
-    return [*rows, _decoding(seconds * 0.1, device)]
+    for causal in (False, True):
+        yield from _tiled(causal, seconds * 0.45, device)
+    yield _decoding(seconds * 0.1, device)
 
 
-def _tiled(causal: bool, seconds: float, device: torch.device) -> list[Comparison]:
+def _tiled(causal: bool, seconds: float, device: torch.device) -> Iterator[Comparison]:
     inputs = _normal((HEADS, TOKENS), (HEADS, TOKENS), device)
     shape = f"{HEADS} heads of {HEAD_DIM}, {TOKENS} tokens, {'causal' if causal else 'no mask'}"
     what = f"attention in tiles and %s, {shape}, {device.type}, %s"
@@ -35,19 +37,15 @@ def _tiled(causal: bool, seconds: float, device: torch.device) -> list[Compariso
     extra = [measure_memory(call).extra / 2**20 for call in forward]
     trained = [each.clone().requires_grad_() for each in inputs]
     steps = [partial(_step, f, trained, causal) for f in (flash_attention, attention)]
-    plain, share = "plain", seconds / 3
-    return [
-        compare_times(what % (plain, "forward"), *forward, seconds=share, limit=LIMIT),
-        Comparison(
-            what % (plain, "forward: extra memory"), "MiB", *extra, extra[0] / extra[1],
-            LIMIT_MEMORY,
-        ),
-        compare_times(what % (plain, "with gradients"), *steps, seconds=share, limit=LIMIT),
-        compare_memory(what % (plain, "with gradients: peak"), *steps, limit=LIMIT_MEMORY),
-        compare_times(
-            what % ("torch's", "forward"), forward[0], torchs, seconds=share, limit=LIMIT_TORCH
-        ),
-    ]  # fmt: skip
+    share = seconds / 3
+    yield compare_times(what % ("plain", "forward"), *forward, seconds=share, limit=LIMIT)
+    memory = what % ("plain", "forward: extra memory")
+    yield Comparison(memory, "MiB", *extra, extra[0] / extra[1], LIMIT_MEMORY)
+    yield compare_times(what % ("plain", "with gradients"), *steps, seconds=share, limit=LIMIT)
+    yield compare_memory(what % ("plain", "with gradients: peak"), *steps, limit=LIMIT_MEMORY)
+    yield compare_times(
+        what % ("torch's", "forward"), forward[0], torchs, seconds=share, limit=LIMIT_TORCH
+    )
 
 
 def _decoding(seconds: float, device: torch.device) -> Comparison:

@@ -5,6 +5,7 @@ batches: ours group texts of similar length by tokens, theirs by words, 64 texts
 """
 
 import random
+from collections.abc import Iterator
 
 import torch
 from bert_score import BERTScorer
@@ -21,12 +22,11 @@ WORDS = (
 PAIRS = 96
 
 
-def measure(seconds: float = 40.0) -> list[Comparison]:
+def measure(seconds: float = 40.0) -> Iterator[Comparison]:
     """Time for short and for longer pairs, without and with idf."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     encoder = load_encoder(device=device)
     folder, layer = str(encoder_folder()), encoder.layers
-    found = []
     for low, high, idf in ((3, 12, False), (3, 60, False), (3, 60, True)):
         texts = _texts(2 * PAIRS, low, high)
         hypotheses, references = texts[:PAIRS], texts[PAIRS:]
@@ -35,16 +35,14 @@ def measure(seconds: float = 40.0) -> list[Comparison]:
             model_type=folder, num_layers=layer, device=device, idf=idf, idf_sents=references
         )
         ours = _call(bert_score, hypotheses, references, encoder, layer=layer, idf=idf)
-        found.append(
-            compare_times(
-                f"BERTScore, {PAIRS} pairs of {low}–{high} words{', idf' * idf}, {device}",
-                ours,
-                _call(theirs.score, hypotheses, references),
-                seconds=seconds / 3,
-                limit=LIMIT,
-            )
+        weighted = ", idf" if idf else ""
+        yield compare_times(
+            f"BERTScore, {PAIRS} pairs of {low}–{high} words{weighted}, {device}",
+            ours,
+            _call(theirs.score, hypotheses, references),
+            seconds=seconds / 3,
+            limit=LIMIT,
         )
-    return found
 
 
 def _texts(count: int, low: int, high: int) -> list[str]:

@@ -1,6 +1,6 @@
 """Decoding: with a cache against recomputing, and our generation against transformers'."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -15,7 +15,7 @@ LIMITS = {16: 0.9, 32: 0.7, 64: 0.45, 128: 0.25, 256: 0.15, 512: 0.1}
 PROMPT, NEW = 64, 32
 
 
-def measure(seconds: float = 90.0) -> list[Comparison]:
+def measure(seconds: float = 90.0) -> Iterator[Comparison]:
     """One step after n tokens, with a cache and without; then 32 tokens, ours and transformers'."""
     name, theirs = build_model()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -24,26 +24,21 @@ def measure(seconds: float = 90.0) -> list[Comparison]:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (1, max(LIMITS)), generator=generator).to(device)
     share = seconds / (len(LIMITS) + 2)
-    rows = [
-        compare_times(
+    for tokens, limit in LIMITS.items():
+        yield compare_times(
             f"step at {tokens} tokens, {name}, {device.type}: with a cache, and recomputing",
             cached_step(model, ids[:, :tokens]),
             recomputed_step(model, ids[:, :tokens]),
             seconds=share,
             limit=limit,
         )
-        for tokens, limit in LIMITS.items()
-    ]
-    rows.append(
-        compare_times(
-            f"{NEW} tokens after {PROMPT}, {name}, {device.type}: with a cache, and transformers'",
-            our_generation(model, ids[:, :PROMPT]),
-            their_generation(theirs, ids[:, :PROMPT]),
-            seconds=2 * share,
-            limit=1.05,
-        )
+    yield compare_times(
+        f"{NEW} tokens after {PROMPT}, {name}, {device.type}: with a cache, and transformers'",
+        our_generation(model, ids[:, :PROMPT]),
+        their_generation(theirs, ids[:, :PROMPT]),
+        seconds=2 * share,
+        limit=1.05,
     )
-    return rows
 
 
 def cached_step(model: Decoder, ids: torch.Tensor) -> Callable[[], object]:

@@ -5,7 +5,7 @@ generate_batch chooses its own pages, budget and kernels, and uses FlashAttentio
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from transformers import ContinuousBatchingConfig, LlamaConfig, LlamaForCausalLM
@@ -25,10 +25,11 @@ GREEDY = SamplingParams(temperature=0, max_tokens=NEW, ignore_eos=True)
 Prompts = list[list[int]]
 
 
-def measure() -> list[Comparison | NotMeasured]:
+def measure() -> Iterator[Comparison | NotMeasured]:
     """Tokens per second with each way, as a ratio of times. Without a GPU it says so."""
     if not torch.cuda.is_available():
-        return [NotMeasured("the engine and transformers' generation on a GPU", "needs a GPU")]
+        yield NotMeasured("the engine and transformers' generation on a GPU", "needs a GPU")
+        return
     model = build_model()
     prompts = mixed_prompts(model.config.vocab_size, PROMPTS, TYPICAL, LONGEST)
     engine = Engine(
@@ -60,17 +61,9 @@ def measure() -> list[Comparison | NotMeasured]:
     mean = sum(times) / len(times)
     attention = "Triton" if runs_kernels(engine.runner.caches[0][0]) else "torch"
     what = f"{PROMPTS} prompts, {NEW} tokens each, random 1B Llama, bf16: the engine ({attention})"
-    return [
-        Comparison(
-            f"{what}, and transformers' {name}",
-            "tokens/s",
-            1 / mean,
-            1 / their,
-            mean / their,
-            limit,
-        )
-        for (name, limit), their in zip(LIMITS.items(), theirs, strict=True)
-    ]
+    for (name, limit), their in zip(LIMITS.items(), theirs, strict=True):
+        label = f"{what}, and transformers' {name}"
+        yield Comparison(label, "tokens/s", 1 / mean, 1 / their, mean / their, limit)
 
 
 def build_model() -> LlamaForCausalLM:

@@ -1,6 +1,7 @@
 """FlashAttention on a GPU: our Triton kernels and torch's flash backend (FlashAttention-2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -16,24 +17,21 @@ WIDTH, TOTAL = 2048, 16384  # heads × head_dim, and batch × tokens, as in Flas
 REPEATS = 10  # calls between two waits for the GPU, so that it doesn't wait for Python
 
 
-def measure(seconds: float = 0.5) -> list[Comparison | NotMeasured]:
+def measure(seconds: float = 0.5) -> Iterator[Comparison | NotMeasured]:
     """Forward and backward in bfloat16, head dims 64 and 128, 1K to 16K tokens, causal or not.
 
     The times are those of ten calls. Without a GPU it says so.
     """
     what = "FlashAttention in Triton and torch's flash backend"
     if not torch.cuda.is_available():
-        return [NotMeasured(what, "needs a GPU")]
+        yield NotMeasured(what, "needs a GPU")
+        return
     if not INSTALLED or INTERPRETED:
         reason = "triton is set to interpret (TRITON_INTERPRET)" if INSTALLED else "needs triton"
-        return [NotMeasured(what, reason)]
-    return [
-        comparison
-        for head_dim in (64, 128)
-        for causal in (False, True)
-        for tokens in TOKENS
-        for comparison in _compare(head_dim, causal, tokens, seconds)
-    ]
+        yield NotMeasured(what, reason)
+        return
+    for head_dim, causal, tokens in product((64, 128), (False, True), TOKENS):
+        yield from _compare(head_dim, causal, tokens, seconds)
 
 
 def _compare(head_dim: int, causal: bool, tokens: int, seconds: float) -> list[Comparison]:

@@ -1,6 +1,7 @@
 """LoRA training: one step of our implementation and of PEFT's, on the same model and batch."""
 
 import copy
+from collections.abc import Iterator
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -17,7 +18,7 @@ LIMIT = 1.05
 RANK, ALPHA, DROPOUT = 8, 16, 0.05
 
 
-def measure(seconds: float = 45.0) -> list[Comparison]:
+def measure(seconds: float = 45.0) -> Iterator[Comparison]:
     """Time and peak memory of a training step: forward, backward, AdamW; all linear layers."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name, model = build_model()
@@ -31,10 +32,8 @@ def measure(seconds: float = 45.0) -> list[Comparison]:
     tokens = torch.randint(model.config.vocab_size, (batch, length), generator=generator)
     steps = [training_step(each, tokens.to(device)) for each in (ours, theirs)]
     what = f"LoRA step, {name}, rank {RANK}, {batch} × {length} tokens, {device.type}"
-    return [
-        compare_times(what, *steps, seconds=seconds, limit=LIMIT),
-        compare_memory(f"{what}: peak above weights", *steps, limit=LIMIT),
-    ]
+    yield compare_times(what, *steps, seconds=seconds, limit=LIMIT)
+    yield compare_memory(f"{what}: peak above weights", *steps, limit=LIMIT)
 
 
 def build_model() -> tuple[str, nn.Module]:

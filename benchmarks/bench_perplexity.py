@@ -8,7 +8,7 @@ two threads; use it only on an idle machine.
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -27,12 +27,11 @@ CASES = (  # what, texts, (fewest, most) words, pairs of measurements, required 
 BATCH_SIZE = 16  # the default of `perplexity`
 
 
-def measure(timed: Callable[[Callable[[], object]], float] = _timed) -> list[Comparison]:
+def measure(timed: Callable[[Callable[[], object]], float] = _timed) -> Iterator[Comparison]:
     """Time for the perplexity of the same texts with SmolLM2, ours and the loop's alternately."""
     model, tokenizer = load("smollm2-135m")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device)
-    found = []
     for what, number, words, pairs, speed_up in CASES:
         texts = cut(number, *words, seed=0)
         ours = _ours(model, tokenizer, texts)
@@ -48,8 +47,7 @@ def measure(timed: Callable[[Callable[[], object]], float] = _timed) -> list[Com
         ours_ms, loop_ms = (1000 * statistics.median(column) for column in zip(*times, strict=True))
         ratio = statistics.median(one / other for one, other in times)
         name = f"perplexity, SmolLM2-135M, {what}, {device.type}, median of {pairs} pairs"
-        found.append(Comparison(name, "ms", ours_ms, loop_ms, ratio, 1 / speed_up))
-    return found
+        yield Comparison(name, "ms", ours_ms, loop_ms, ratio, 1 / speed_up)
 
 
 def cut(number: int, least: int, most: int, seed: int) -> list[str]:

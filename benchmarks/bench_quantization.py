@@ -1,6 +1,7 @@
 """NF4 and QLoRA: our torch code and bitsandbytes', with peft for the training step."""
 
 import copy
+from collections.abc import Iterator
 
 import bitsandbytes as bnb
 import torch
@@ -18,13 +19,14 @@ LIMIT, LIMIT_BACK, LIMIT_STEP, LIMIT_LOSS = 1.5, 4.0, 1.15, 1.0001
 ROWS, COLUMNS, BLOCK = 2048, 2048, 64
 
 
-def measure(seconds: float = 60.0) -> list[Comparison]:
+def measure(seconds: float = 60.0) -> Iterator[Comparison]:
     """Time to quantize and dequantize one weight; time, peak memory and loss of a QLoRA step."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return [*_one_weight(seconds / 3, device), *_training(seconds / 3, device)]
+    yield from _one_weight(seconds / 3, device)
+    yield from _training(seconds / 3, device)
 
 
-def _one_weight(seconds: float, device: torch.device) -> list[Comparison]:
+def _one_weight(seconds: float, device: torch.device) -> Iterator[Comparison]:
     weight = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0)).to(device)
     quantized = quantize(weight, "nf4", BLOCK)
     options = {"blocksize": BLOCK, "quant_type": "nf4", "compress_statistics": True}
@@ -32,25 +34,23 @@ def _one_weight(seconds: float, device: torch.device) -> list[Comparison]:
     if device.type == "cpu" and not torch.equal(quantized.codes, packed.view(-1)):
         raise RuntimeError("the codes differ, so comparing times makes no sense")
     what = f"{ROWS} × {COLUMNS} in NF4, blocks of {BLOCK}, double quantization, {device.type}"
-    return [
-        compare_times(
-            f"quantize {what}",
-            lambda: quantize(weight, "nf4", BLOCK),
-            lambda: bnb.functional.quantize_4bit(weight, **options),
-            seconds=seconds,
-            limit=LIMIT,
-        ),
-        compare_times(
-            f"dequantize {what}",
-            quantized.dequantize,
-            lambda: bnb.functional.dequantize_4bit(packed, state),
-            seconds=seconds,
-            limit=LIMIT_BACK,
-        ),
-    ]
+    yield compare_times(
+        f"quantize {what}",
+        lambda: quantize(weight, "nf4", BLOCK),
+        lambda: bnb.functional.quantize_4bit(weight, **options),
+        seconds=seconds,
+        limit=LIMIT,
+    )
+    yield compare_times(
+        f"dequantize {what}",
+        quantized.dequantize,
+        lambda: bnb.functional.dequantize_4bit(packed, state),
+        seconds=seconds,
+        limit=LIMIT_BACK,
+    )
 
 
-def _training(seconds: float, device: torch.device) -> list[Comparison]:
+def _training(seconds: float, device: torch.device) -> Iterator[Comparison]:
     name, model = build_model()
     ours, theirs = model, _quantized_by_bitsandbytes(copy.deepcopy(model), device)
     quantize_model(ours)
@@ -65,11 +65,9 @@ def _training(seconds: float, device: torch.device) -> list[Comparison]:
     losses = [_loss(each, tokens) for each in models]  # adapters have no effect yet
     steps = [training_step(each, tokens) for each in models]
     ratio = max(losses[0] / losses[1], losses[1] / losses[0])
-    return [
-        compare_times(what, *steps, seconds=seconds, limit=LIMIT_STEP),
-        compare_memory(f"{what}: peak above weights", *steps, limit=LIMIT_STEP),
-        Comparison(f"{what}: loss", "nats", *losses, ratio, LIMIT_LOSS),
-    ]
+    yield compare_times(what, *steps, seconds=seconds, limit=LIMIT_STEP)
+    yield compare_memory(f"{what}: peak above weights", *steps, limit=LIMIT_STEP)
+    yield Comparison(f"{what}: loss", "nats", *losses, ratio, LIMIT_LOSS)
 
 
 def _quantized_by_bitsandbytes(model: nn.Module, device: torch.device) -> nn.Module:

@@ -1,6 +1,7 @@
 """ROUGE-L and ROUGE-Lsum of texts of 1,000 tokens: ours and Google's rouge-score."""
 
 import random
+from collections.abc import Iterator
 
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -14,7 +15,7 @@ LIMIT, LIMIT_LINES = (
 TOKENS, LINES, WORDS = 1000, 40, 5000
 
 
-def measure(seconds: float = 60.0) -> list[Comparison]:
+def measure(seconds: float = 60.0) -> Iterator[Comparison]:
     """CPU time of one score of the same two texts, including tokenizing."""
     reference, hypothesis = _texts()
     kinds = {
@@ -22,22 +23,18 @@ def measure(seconds: float = 60.0) -> list[Comparison]:
         f"ROUGE-Lsum, {LINES} sentences": ("rougeLsum", rouge_lsum, LIMIT_LINES),
         "ROUGE-2": ("rouge2", lambda *texts: rouge_n(*texts, n=2), 1.0),
     }
-    found = []
     for what, (kind, score, limit) in kinds.items():
         scorer = RougeScorer([kind])
         ours, theirs = score(hypothesis, reference), scorer.score(reference, hypothesis)[kind]
         if (ours.precision, ours.recall, ours.fmeasure) != tuple(theirs):
             raise AssertionError(f"{what}: ours is {ours}, rouge-score's is {theirs}")
-        found.append(
-            compare_times(
-                f"{what}, {TOKENS} tokens each, cpu: against rouge-score",
-                lambda score=score: score(hypothesis, reference),
-                lambda scorer=scorer: scorer.score(reference, hypothesis),
-                seconds=seconds / len(kinds),
-                limit=limit,
-            )
+        yield compare_times(
+            f"{what}, {TOKENS} tokens each, cpu: against rouge-score",
+            lambda score=score: score(hypothesis, reference),
+            lambda scorer=scorer: scorer.score(reference, hypothesis),
+            seconds=seconds / len(kinds),
+            limit=limit,
         )
-    return found
 
 
 def _texts() -> tuple[str, str]:

@@ -9,7 +9,7 @@ trl is installed.
 import copy
 import importlib.util
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -77,7 +77,7 @@ class Stepper:
         self.thread.join()
 
 
-def measure(seconds: float = 60.0) -> list[Comparison]:
+def measure(seconds: float = 60.0) -> Iterator[Comparison]:
     """Time per step on the tiny model and on a model of SmolLM2's size, with LoRA."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     others = {"transformers' Trainer": transformers_loop}
@@ -86,7 +86,6 @@ def measure(seconds: float = 60.0) -> list[Comparison]:
     name, large = build_model()
     models = {"tiny": (load("tiny").model, 4, 64), name: (large, *_size(device))}
     share = seconds / len(models) / len(others)
-    found = []
     for label, (model, rows, length) in models.items():
         inject(model.to(device), LoRAConfig(RANK, ALPHA))
         batches = _batches(model.config.vocab_size, rows, length)
@@ -95,12 +94,9 @@ def measure(seconds: float = 60.0) -> list[Comparison]:
             with TemporaryDirectory() as folder:
                 ours = Stepper(our_loop(copy.deepcopy(model), batches))
                 theirs = Stepper(loop(copy.deepcopy(model), batches, folder))
-                found.append(
-                    compare_times(what, ours, theirs, seconds=share, limit=LIMIT, warmup=3)
-                )
+                yield compare_times(what, ours, theirs, seconds=share, limit=LIMIT, warmup=3)
                 ours.stop()
                 theirs.stop()
-    return found
 
 
 def _size(device: torch.device) -> tuple[int, int]:
