@@ -242,5 +242,5 @@ class BlockManager:
 
 
 def _root(sequence: Sequence) -> bytes:
-    """The parent of a first block: all that changes keys and values besides the tokens."""
-    return hashlib.sha256(sequence.cache_key.encode()).digest()
+    """The parent of a first block: all that must agree besides the tokens."""
+    return hashlib.sha256(repr((sequence.cache_key, sequence.cache_salt)).encode()).digest()

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.model_runner import ModelRunner, block_bytes
-from course_pkg.serving.request import Request, SamplingParams, one_each
+from course_pkg.serving.request import Request, SamplingParams, one_each, prompt_ids
 from course_pkg.serving.sample import Chunk, Sample, end_tokens, report_prompt
 from course_pkg.serving.scheduler import Scheduler
 from course_pkg.serving.sequence import Sequence as Tokens
@@ -143,15 +143,7 @@ class Engine:
         params = params or SamplingParams()
         if adapter is not None and adapter not in self.adapters:
             raise ValueError(f"there is no adapter {adapter!r}; there are {list(self.adapters)}")
-        ids = list(prompt) if isinstance(prompt, list | tuple) else []
-        if isinstance(prompt, str):  # a lone surrogate is no character
-            ids = self.tokenizer(prompt.encode("utf-8", "replace").decode()).input_ids
-        known = range(self.config.vocab_size)
-        if not ids or not all(type(t) is int and t in known for t in ids):
-            raise ValueError(
-                f"the prompt is {prompt!r:.80}: expected a text or a list of ids from 0 to "
-                f"{len(known) - 1}, at least one token"
-            )
+        ids = prompt_ids(prompt, self.tokenizer, self.config.vocab_size)
         limit, manager = self.config.max_positions, self.scheduler.blocks
         slots = len(manager.pool.blocks) * manager.block_size  # the last token needs none
         most = params.max_tokens or max(1, min(limit, slots + 1) - len(ids))
@@ -170,6 +162,7 @@ class Engine:
             params.priority,
             adapter or "",
             params.prompt_logprobs is not None,
+            params.cache_salt,
         )
         self.scheduler.add(sequence)
         self.requests[request.id] = request

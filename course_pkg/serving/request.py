@@ -7,9 +7,13 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 MOST_LOGPROBS = 20
+LONGEST_SALT = 256  # characters
 
 
 class LogProb(NamedTuple):
@@ -44,6 +48,10 @@ _RULES = {
     "ignore_eos": (lambda v: isinstance(v, bool), "True or False"),
     "n": (lambda v: _whole(v, 1), "an integer of at least 1"),
     "priority": (lambda v: _whole(v, 0), "an integer of at least 0; 0 is the most urgent"),
+    "cache_salt": (
+        lambda v: v is None or (isinstance(v, str) and 1 <= len(v) <= LONGEST_SALT),
+        f"a string of 1 to {LONGEST_SALT} characters, or None",
+    ),
 } | {
     name: (
         lambda v: v is None or _whole(v, 0, MOST_LOGPROBS),
@@ -62,6 +70,7 @@ class SamplingParams:
     strings that end the text, which does not include them. ignore_eos: the model's end tokens don't
     stop it. logprobs: the log-probability of each new token, with those of so many top ones;
     prompt_logprobs: the same for the prompt's tokens. n: samples per prompt. priority: 0 is first.
+    cache_salt: requests share cached blocks only if their salts are equal; None is a salt, too.
     Raises ValueError that names what is wrong.
 
     >>> SamplingParams(top_p=1.5)
@@ -83,6 +92,7 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     n: int = 1
     priority: int = 0
+    cache_salt: str | None = None
 
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
@@ -132,6 +142,26 @@ class Request:
     def done(self) -> bool:
         """Whether all samples have ended."""
         return all(completion.finish_reason for completion in self.completions)
+
+
+def prompt_ids(prompt: str | list[int], tokenizer: "Tokenizer", vocab_size: int) -> list[int]:
+    """A prompt's token ids. A lone surrogate, which is not a character, becomes a question mark.
+
+    prompt: a text, or a list of token ids. Raises ValueError if it is empty or has an unknown id.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> prompt_ids("ab", tiny_tokenizer(), 259)
+    [97, 98]
+    """
+    ids = list(prompt) if isinstance(prompt, list | tuple) else []
+    if isinstance(prompt, str):
+        ids = tokenizer(prompt.encode("utf-8", "replace").decode()).input_ids
+    if not ids or not all(type(t) is int and 0 <= t < vocab_size for t in ids):
+        raise ValueError(
+            f"the prompt is {prompt!r:.80}: expected a text or a list of ids from 0 to "
+            f"{vocab_size - 1}, at least one token"
+        )
+    return ids
 
 
 def one_each(given: Any, prompts: Sequence) -> list:

@@ -17,7 +17,8 @@ class Sequence:
     urgent. cache_key: all that changes keys and values besides the tokens, such as the model and
     the adapter; blocks are shared only under the same key, so give a new version of an adapter a
     new key. prompt_logprobs: the logits of all tokens of the prompt are wanted, so that none may
-    come from the prefix cache before the first new token.
+    come from the prefix cache before the first new token. cache_salt: blocks are shared only under
+    the same one; None is one, too.
     Raises ValueError for an empty prompt or no new tokens.
 
     >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
@@ -34,6 +35,7 @@ class Sequence:
     priority: int = 0
     cache_key: str = ""
     prompt_logprobs: bool = False
+    cache_salt: str | None = None
 
     tokens: list[int] = field(init=False)  # the prompt, then the new tokens
     finish_reason: Literal["length", "stop", "abort"] | None = field(init=False, default=None)

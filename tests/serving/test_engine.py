@@ -15,6 +15,7 @@ from course_pkg.serving.engine import Engine
 from course_pkg.serving.greedy import recompute
 from course_pkg.serving.request import SamplingParams
 from course_pkg.serving.sampling import probabilities
+from course_pkg.serving.sequence import Sequence
 
 MODEL, TOKENIZER = load("tiny")
 DECODER = Decoder.from_transformers(MODEL)
@@ -368,6 +369,31 @@ def test_a_shared_prefix_is_hit_and_changes_nothing():
     [second] = engine.generate([[*head, 60, 61]], GREEDY)
     assert (first.hit_tokens, second.hit_tokens) == (0, 20)
     assert tokens([second]) == [alone([*head, 60, 61])]
+
+
+def test_requests_share_blocks_only_under_the_same_salt():
+    engine, prompt = new_engine(), list(range(22))
+
+    def hit(salt):
+        params = dataclasses.replace(GREEDY, cache_salt=salt)
+        [request] = engine.generate([prompt], params)
+        assert tokens([request]) == [alone(prompt)]
+        return request.hit_tokens
+
+    assert [hit(salt) for salt in (None, "a", "b", "a", None, "b")] == [0, 0, 0, 20, 20, 20]
+
+
+def test_a_salt_is_not_confused_with_an_adapter():
+    manager, prompt = new_engine().scheduler.blocks, [1] * 9
+    pairs = [("a", "b"), ("", "ab"), ("ab", None), ("a", None), ("", "a"), ("", None), ("", "None")]
+    for number, (key, salt) in enumerate(pairs):
+        assert manager.allocate(Sequence(str(number), prompt, cache_key=key, cache_salt=salt)) == 0
+
+
+@pytest.mark.parametrize("salt", ["", "a" * 257, 5, b"secret", ["a"], True])
+def test_a_salt_is_a_string_of_bounded_length(salt):
+    with pytest.raises(ValueError, match=r"cache_salt is .*: expected a string of 1 to 256 chara"):
+        SamplingParams(cache_salt=salt)
 
 
 def test_samples_that_wait_do_not_count_as_hits():
