@@ -184,7 +184,7 @@ def apply_hook(
     query_position: torch.Tensor,
     key_position: torch.Tensor,
 ) -> torch.Tensor:
-    """The scores (batch, heads, queries, keys) changed by `hook`, of the same shape.
+    """The scores (batch, heads, queries, keys) changed by `hook`, of the same shape, contiguous.
 
     head: (heads, 1, 1); query_position: (queries, 1); key_position: (keys,), all int64. Raises
     ValueError if the hook returns another shape. Chapter: acceleration/flash-attention.
@@ -199,4 +199,4 @@ def apply_hook(
             f"score_hook returned shape {tuple(changed.shape)} for scores of shape "
             f"{tuple(scores.shape)}: it must return one score for each"
         )
-    return changed
+    return changed.contiguous()  # a hook may return a view; the callers stack heads with `view`

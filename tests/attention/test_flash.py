@@ -26,6 +26,24 @@ def documents(scores, head, query, key):
     return scores.masked_fill(query // 3 != key // 3, -torch.inf)
 
 
+def transposed(scores, head, query, key):
+    """The scores of a tensor that has keys before queries: not contiguous."""
+    return (scores.mT.contiguous() - 0.1 * (query - key).mT).mT
+
+
+def strided(scores, head, query, key):
+    """Every second number of a longer tensor."""
+    return torch.stack([scores, scores], -1)[..., 0] / 2
+
+
+def expanded(scores, head, query, key):
+    """One row for all heads and sequences, without the scores."""
+    return (0.1 * (query - key)).to(scores.dtype).expand_as(scores)
+
+
+HOOKS = (alibi, soft_cap, documents, transposed, strided)
+
+
 @st.composite
 def cases(draw):
     """Shapes, options and block sizes, with empty sides and rows that see nothing."""
@@ -42,7 +60,7 @@ def cases(draw):
         "window": draw(st.none() | st.integers(1, 25)),
         "key_mask": key_mask,
         "scale": draw(st.sampled_from([None, 1.0, -0.3])),
-        "score_hook": draw(st.sampled_from([None, alibi, soft_cap, documents])),
+        "score_hook": draw(st.sampled_from([None, *HOOKS])),
         "dropout": draw(st.sampled_from([0.0, 0.4])),
         "seed": draw(st.integers(0, 2**64 - 1)),
     }
@@ -248,6 +266,22 @@ def test_a_hook_that_ignores_the_scores_gives_gradient_0_to_query_and_key():
     flash_attention(*inputs, score_hook=lambda s, *_: torch.zeros_like(s)).sum().backward()
     assert inputs[0].grad.eq(0).all() and inputs[1].grad.eq(0).all()
     torch.testing.assert_close(inputs[2].grad, torch.full_like(inputs[2], 3 / 4))  # 3 means of 4
+
+
+@pytest.mark.parametrize("hook", [transposed, strided, expanded])
+@pytest.mark.parametrize("function", [attention, flash_attention])
+def test_a_hook_of_grouped_heads_may_return_a_view(function, hook):
+    """Checked against key heads that are repeated, and a hook whose result is contiguous."""
+    query, key, value = tensors(2, 4, 2, 5, 7)
+    repeated = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+    output = function(query, key, value, score_hook=hook)
+    expected = attention(query, *repeated, score_hook=lambda *given: hook(*given).contiguous())
+    torch.testing.assert_close(output, expected)
+    gradients, expected_gradients = (
+        torch.autograd.grad(each.square().sum(), (query, key, value), materialize_grads=True)
+        for each in (output, expected)
+    )
+    torch.testing.assert_close(gradients, expected_gradients)
 
 
 @pytest.mark.parametrize("function", [attention, flash_attention])
