@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from docstrings import as_rst
 from docutils import nodes
 from docutils.statemachine import StringList
+from faults import guarded
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
@@ -31,6 +32,7 @@ def parameters(obj: Any) -> set[str]:
         return set()
 
 
+@guarded
 def convert(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """autodoc hands the docstring over as lines, and takes what is left in the list."""
     names = parameters(obj) if what in ("class", "function", "method") else set()

@@ -39,6 +39,12 @@ def imported_names(tree: ast.AST, importer: str, is_package: bool) -> Iterator[s
             yield node.value  # importlib.import_module("course_pkg.…"); others name no module
 
 
+@cache
+def module_imports(tree: ast.AST, name: str, is_package: bool) -> list[str]:
+    """What a module of the package may import; many pages ask."""
+    return list(imported_names(tree, name, is_package))
+
+
 def package_modules(root: Path, names: list[str]) -> dict[Path, ast.AST]:
     """File → syntax tree of every module of the package that importing `names` runs."""
     waiting, seen, found = list(names), set(), {}
@@ -52,7 +58,7 @@ def package_modules(root: Path, names: list[str]) -> dict[Path, ast.AST]:
         if path is None:
             continue
         found[path] = parse(path, path.stat().st_mtime_ns)
-        waiting += imported_names(found[path], name, path.name == "__init__.py")
+        waiting += module_imports(found[path], name, path.name == "__init__.py")
     return found
 
 
@@ -74,6 +80,18 @@ def script_files(root: Path, script: Path, leave_out: tuple[str, ...] = ()) -> s
     return beside | set(package_modules(root, names))
 
 
+def syntax_tree(code: str) -> ast.AST:
+    """The tree of Python code; empty for a syntax error, which whoever runs the code sees.
+
+    >>> ast.dump(syntax_tree("import"))
+    'Module(body=[], type_ignores=[])'
+    """
+    try:
+        return ast.parse(code)
+    except SyntaxError:
+        return ast.Module([], [])
+
+
 @cache
 def parse(path: Path, _mtime: int) -> ast.AST:
-    return ast.parse(path.read_text("utf8"), str(path))
+    return syntax_tree(path.read_text("utf8"))

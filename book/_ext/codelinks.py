@@ -6,12 +6,12 @@ that no page under book/api describes fails the build (as a missing reference do
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
-from closure import PACKAGE, imported_names, module_file
+from closure import PACKAGE, imported_names, module_file, syntax_tree
 from docutils import nodes
+from faults import guarded
 from rerun import page_code
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
@@ -22,7 +22,7 @@ SHOWN = re.compile(rf"^`{{3,}}\{{literalinclude\}}\s+\S*?({PACKAGE}/[\w/]+)\.py\
 def used_modules(root: Path, text: str) -> list[str]:
     """Dotted names of the package's modules that a page imports by name, or shows."""
     names = [shown.replace("/", ".") for shown in SHOWN.findall(text)]
-    names += imported_names(ast.parse(page_code(text)), "", False)
+    names += imported_names(syntax_tree(page_code(text)), "", False)
     inner = {name for name in names if name.startswith(f"{PACKAGE}.")}
     return sorted(
         name
@@ -38,6 +38,7 @@ def link(docname: str, module: str) -> pending_xref:
     return pending_xref("", text, reftarget=module, refwarn=True, **options)
 
 
+@guarded
 def add_line(app: Sphinx, doctree: nodes.document) -> None:
     """Put the line at the end of a page."""
     docname = app.env.docname

@@ -17,6 +17,7 @@ from typing import Any
 import nbformat
 from docutils import nodes
 from execution import path_of
+from faults import guarded
 from rerun import page_code
 from sphinx.application import Sphinx
 
@@ -62,6 +63,7 @@ _page_cost()
 """
 
 
+@guarded
 def add_cell(app: Sphinx, docname: str, source: list[str]) -> None:
     """Add the cell that measures, to a page that has cells."""
     if page_code(source[0]):
@@ -79,7 +81,8 @@ def cost_of(notebook: Any) -> dict | None:
     for cell in notebook.cells:
         if is_measuring(cell):
             for output in cell.get("outputs", ()):
-                return dict(output["data"]["application/json"])
+                if figures := output.get("data", {}).get("application/json"):
+                    return dict(figures)
     return None
 
 
@@ -101,6 +104,7 @@ def in_words(cost: dict) -> str:
     )
 
 
+@guarded
 def add_line(app: Sphinx, doctree: nodes.document) -> None:
     """Put the line under the page's title, and keep the figures."""
     docname = app.env.docname

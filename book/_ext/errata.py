@@ -102,7 +102,10 @@ class ErrataIndex(SphinxDirective):
         here, listed = Path(self.env.doc2path(self.env.docname)), []
         for page in sorted(here.parent.glob("errata-*.md")):
             self.env.note_dependency(str(page))
-            listed += entries(page.read_text("utf8"))
+            try:
+                listed += entries(page.read_text("utf8"))
+            except ValueError as error:
+                raise self.error(f"{page.name}: {error}") from error
         lines = table(int(self.arguments[0]), listed)
         if not lines:
             raise self.error(f"no entry is about document {self.arguments[0]}")

@@ -3,7 +3,8 @@
 myst-nb runs a page when Sphinx reads it, one page after the other. Here every page that Sphinx is
 about to read, and whose outputs are not in the cache, runs first, each in a kernel of its own, and
 goes into the cache. When myst-nb reads the page it takes the outputs from there. A page that fails
-is not cached: myst-nb runs it again, alone, and reports the error with its traceback.
+runs once more, alone. Outputs with an error, or with a line on stderr, are taken out of the cache
+when the page has been read, and what is wrong is reported (see faults.py).
 
 Two pages run side by side if memory allows. They share the processor cores: on two cores each page
 has one thread, because threads of two processes that spin on the same core slow each other down.
@@ -14,16 +15,21 @@ After reading, the executed notebook of each page is in `_build/jupyter_execute`
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import psutil
+from docutils import nodes
+from faults import FAILED, faults_of, guarded, tell
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
-from jupyter_cache.executors.utils import ExecutionResult, single_nb_execution
+from jupyter_cache.executors.utils import single_nb_execution
 from myst_nb.core.read import create_nb_reader
+from nbclient.exceptions import CellExecutionError
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
@@ -59,30 +65,55 @@ def notebook_of(app: Sphinx, docname: str) -> nbformat.NotebookNode | None:
     return None
 
 
-def is_cached(cache: JupyterCacheAbstract, notebook: nbformat.NotebookNode) -> bool:
-    """Whether the cache has outputs for this code."""
+def cached(
+    cache: JupyterCacheAbstract, notebook: nbformat.NotebookNode
+) -> nbformat.NotebookNode | None:
+    """The notebook with the outputs that the cache has for its code; None if it has none."""
     try:
-        cache.match_cache_notebook(notebook)
+        return cache.merge_match_into_notebook(notebook)[1]
     except KeyError:
-        return False
-    return True
+        return None
 
 
-def finish(app: Sphinx, cache: JupyterCacheAbstract, docname: str, future: Future) -> None:
-    """Put a page that ran to its end into the cache; leave one that failed to myst-nb."""
+@dataclass(frozen=True)
+class Run:
+    """A page that ran: its notebook with outputs, and the seconds it took."""
+
+    notebook: nbformat.NotebookNode
+    seconds: float
+
+
+def run_page(notebook: nbformat.NotebookNode, folder: str, timeout: int, allow_errors: bool) -> Run:
+    """Run a notebook in a kernel of its own, up to the first cell that fails.
+
+    An error that is not the cell's own, such as a kernel that died, becomes an output of the cell
+    that was running, as the cell's own errors are. Never raises.
+    """
+    running = next(cell for cell in notebook.cells if cell.cell_type == "code")
+
+    def note(cell: nbformat.NotebookNode, cell_index: int) -> None:
+        nonlocal running
+        running = cell
+
+    started = time.perf_counter()
     try:
-        result: ExecutionResult = future.result()
+        result = single_nb_execution(notebook, folder, timeout, allow_errors, on_cell_execute=note)
         error = result.err
-    except RuntimeError as dead_kernel:
-        error = dead_kernel
-    if error is not None:
-        logger.info(f"{docname}: failed, and will run once more, alone: {type(error).__name__}")
-        return
-    bundle = CacheBundleIn(
-        result.nb, str(app.env.doc2path(docname)), data={"execution_seconds": result.time}
-    )
-    cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
-    logger.info(f"{docname}: executed in {result.time:.0f} s")
+    except Exception as died:
+        error = died
+    if error is not None and not isinstance(error, CellExecutionError):
+        text = str(error)
+        described = {"ename": type(error).__name__, "evalue": text, "traceback": [text]}
+        running.outputs.insert(0, nbformat.v4.new_output("error", **described))
+    return Run(notebook, time.perf_counter() - started)
+
+
+def runs(jobs: dict[str, tuple], at_once: int) -> Iterator[tuple[str, Run]]:
+    """Each page's name and run, as they end; jobs: the arguments of run_page by page."""
+    with ProcessPoolExecutor(at_once) as pool:
+        running = {pool.submit(run_page, *job): docname for docname, job in jobs.items()}
+        for future in as_completed(running):
+            yield running[future], future.result()
 
 
 def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
@@ -92,23 +123,39 @@ def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
         return
     cache = get_cache(config.execution_cache_path)
     first = app.config.execute_first
-    stale = {}
+    jobs = {}
     for docname in sorted(docnames, key=lambda name: (name not in first, name)):
         notebook = notebook_of(app, docname)
-        if notebook is not None and not is_cached(cache, notebook):
-            stale[docname] = notebook
-    if not stale:
-        return
-    workers = min(pages_at_once(), len(stale))
-    logger.info(f"running {len(stale)} page{'s' * (len(stale) > 1)}, {workers} at a time")
-    with ProcessPoolExecutor(workers) as pool:
-        running = {}
-        for docname, notebook in stale.items():
+        if notebook is None:
+            continue
+        known = cached(cache, notebook)
+        if known is None or faults_of(known):
             folder = str(Path(env.doc2path(docname)).parent)
-            limits = (config.execution_timeout, config.execution_allow_errors)
-            running[pool.submit(single_nb_execution, notebook, folder, *limits)] = docname
-        for future in as_completed(running):
-            finish(app, cache, running[future], future)
+            jobs[docname] = (
+                notebook, folder, config.execution_timeout, config.execution_allow_errors
+            )  # fmt: skip
+    if not jobs:
+        return
+    at_once = min(pages_at_once(), len(jobs))
+    logger.info(f"running {len(jobs)} page{'s' * (len(jobs) > 1)}, {at_once} at a time")
+    failed = {}
+    for docname, run in runs(jobs, at_once):
+        if any(fault.kind == FAILED for fault in faults_of(run.notebook)):
+            logger.info(f"{docname}: failed after {run.seconds:.0f} s, runs once more, alone")
+            failed[docname] = jobs[docname]
+        else:
+            keep(app, cache, docname, run)
+    for docname, run in runs(failed, 1):
+        keep(app, cache, docname, run)
+
+
+def keep(app: Sphinx, cache: JupyterCacheAbstract, docname: str, run: Run) -> None:
+    """Put what a page's run has printed into the cache, where myst-nb finds it."""
+    bundle = CacheBundleIn(
+        run.notebook, str(app.env.doc2path(docname)), data={"execution_seconds": run.seconds}
+    )
+    cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    logger.info(f"{docname}: executed in {run.seconds:.0f} s")
 
 
 def path_of(app: Sphinx, docname: str) -> Path:
@@ -121,15 +168,24 @@ def forget(app: Sphinx, _env: BuildEnvironment, docname: str) -> None:
     path_of(app, docname).unlink(missing_ok=True)
 
 
-def fill_in(app: Sphinx, _doctree: Any) -> None:
-    """Put the cached outputs into the notebook that myst-nb wrote, which has none."""
-    path = path_of(app, app.env.docname)
+@guarded
+def fill_in(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the cached outputs into the notebook that myst-nb wrote, which has none.
+
+    Outputs with a fault are then taken out of the cache, so that the next build runs the page.
+    """
+    docname = app.env.docname
+    path = path_of(app, docname)
     if not path.is_file():
         return
-    notebook = nbformat.read(path, as_version=4)
     cache = get_cache(app.env.mystnb_config.execution_cache_path)
-    if is_cached(cache, notebook):
-        nbformat.write(cache.merge_match_into_notebook(notebook)[1], path)
+    notebook = cached(cache, nbformat.read(path, as_version=4))
+    if notebook is None:
+        return
+    nbformat.write(notebook, path)
+    if faults := faults_of(notebook):
+        cache.remove_cache(cache.match_cache_notebook(notebook).pk)
+        tell(app, docname, faults, doctree)
 
 
 def setup(app: Sphinx) -> dict:

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from faults import guarded
 from sphinx.application import Sphinx
 
 INK = re.compile(r"#([678][0-9a-f])\1\1\b", re.IGNORECASE)  # middle grays
@@ -46,6 +47,7 @@ def as_element(file: Path, tag: str) -> str:
     return svg.replace("<svg", f"<svg {described}", 1)
 
 
+@guarded
 def inline(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
     """Put the SVG pictures of a page into its HTML."""
     body = context.get("body")

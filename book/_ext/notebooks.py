@@ -22,6 +22,7 @@ from typing import Any
 import costs
 import nbformat
 from execution import path_of
+from faults import guarded
 from sphinx.application import Sphinx
 
 FENCE = re.compile(r"^(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:.-]+)\}[ ]*(?P<argument>.*)$")
@@ -74,12 +75,18 @@ def fill_role(match: re.Match, values: dict[str, str]) -> str:
 
 
 def shown_source(path: Path, pyobject: str | None) -> str:
-    """A fenced block with a file's source, or that of one `Class.method` in it."""
+    """A fenced block with a file's source, or that of one `Class.method` in it.
+
+    Raises LookupError if the file has no such object, OSError if there is no such file.
+    """
     text = path.read_text("utf8")
     if pyobject:
         scope: Any = ast.parse(text)
         for part in pyobject.split("."):
-            scope = next(node for node in scope.body if getattr(node, "name", None) == part)
+            named = [node for node in scope.body if getattr(node, "name", None) == part]
+            if not named:
+                raise LookupError(f"{path.name} has no {pyobject}")
+            scope = named[0]
         first = min([scope.lineno, *(d.lineno for d in scope.decorator_list)])
         text = "\n".join(text.splitlines()[first - 1 : scope.end_lineno])
     return f"```python\n{text.rstrip()}\n```"
@@ -144,6 +151,7 @@ def plain_notebook(executed: Path, page: Path) -> nbformat.NotebookNode:
     return notebook
 
 
+@guarded
 def offer_notebook(app: Sphinx, pagename: str, _template: str, context: dict, doctree: Any) -> None:
     """Write the page's notebook and name it where the theme's download menu looks."""
     executed = path_of(app, pagename)

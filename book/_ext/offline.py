@@ -7,7 +7,7 @@
   listeners that fail without it: its listeners and its stylesheet are dropped.
 - jupyterquiz falls back to MathJax from a CDN: that branch is cut from the pages.
 
-The build fails if a page would still load a script, style, font or picture from elsewhere.
+A page that would still load a script, style, font or picture from elsewhere is a warning.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from faults import guarded
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.fileutil import copy_asset
@@ -57,8 +58,9 @@ def drop_thebe(app: Sphinx, _config: Any) -> None:
     files[:] = [item for item in files if item[0] != "sphinx-thebe.css"]
 
 
+@guarded
 def check_page(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
-    """Cut the quiz's fallback out of a page, and refuse what is still loaded from elsewhere."""
+    """Cut the quiz's fallback out of a page, and name what is still loaded from elsewhere."""
     body = context.get("body")
     if not body:
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import costs
 from docutils import nodes
+from faults import guarded
 from notebooks import FENCE, OPTION, shown_source
 from sphinx.application import Sphinx
 
@@ -63,7 +64,10 @@ def block_size(name: str, argument: str, body: list[str], folder: Path) -> tuple
         return 0, code_lines("\n".join(content))
     if name == "literalinclude":
         given = dict(match.groups() for line in body if (match := OPTION.match(line)))
-        source = shown_source((folder / argument).resolve(), given.get("pyobject"))
+        try:
+            source = shown_source((folder / argument).resolve(), given.get("pyobject"))
+        except (OSError, LookupError, SyntaxError):
+            return 0, 0  # Sphinx names the page, and says what is missing
         return 0, max(0, code_lines(source) - 2)  # without the fences
     if FOLDED.search("".join(re.findall(r"^:?class:.*", options, re.MULTILINE))):
         return 0, 0
@@ -115,6 +119,7 @@ def in_words(taken: float) -> str:
     return f"Reading time: about {whole} minute{'s' * (whole > 1)}."
 
 
+@guarded
 def add_line(app: Sphinx, doctree: nodes.document) -> None:
     """Put the sentence under the page's title, before what the page took to run."""
     docname = app.env.docname

@@ -19,9 +19,11 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-from closure import PACKAGE, imported_names, package_modules
+from closure import PACKAGE, imported_names, package_modules, syntax_tree
+from faults import guarded
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
@@ -48,13 +50,11 @@ def data_files(root: Path, tree: ast.AST, folders: tuple[Path, ...]) -> Iterator
     """Files under the data roots that a string in `tree` names, as a path from any folder."""
     roots = [(root / name).resolve() for name in DATA_ROOTS]
     records = (root / RECORDS).resolve()
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
-            continue
-        if not 0 < len(node.value) < 200 or "\n" in node.value or "\0" in node.value:
-            continue
-        for path in (*(folder / node.value for folder in folders), records / f"{node.value}.json"):
-            path = path.resolve()
+    for text in short_strings(tree):
+        for named in (*(folder / text for folder in folders), records / f"{text}.json"):
+            if not named.exists():  # hardly any string names a file
+                continue
+            path = named.resolve()
             if not any(path.is_relative_to(data) for data in roots):
                 continue
             if path.is_file():
@@ -64,10 +64,23 @@ def data_files(root: Path, tree: ast.AST, folders: tuple[Path, ...]) -> Iterator
                 yield from (file for file in inside if records not in file.parents)
 
 
+@cache
+def short_strings(tree: ast.AST) -> list[str]:
+    """The strings in a syntax tree that may be names of files."""
+    texts = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return sorted(
+        text for text in texts if 0 < len(text) < 200 and "\n" not in text and "\0" not in text
+    )
+
+
 def dependencies(root: Path, page: Path, code: str) -> set[Path]:
     """Every file, besides the page, that the outputs of a page's `code` depend on."""
     found = {root / name for name in ALWAYS if (root / name).is_file()}
-    tree = ast.parse(code, str(page))
+    tree = syntax_tree(code)
     found.update(data_files(root, tree, (root, page.parent, *(root / d for d in DATA_ROOTS))))
     for path, module in package_modules(root, list(imported_names(tree, "", False))).items():
         found.add(path)
@@ -87,6 +100,7 @@ def fingerprint(root: Path, page: Path, text: str) -> str | None:
     return digest.hexdigest()[:12]
 
 
+@guarded
 def mark_source(app: Sphinx, docname: str, source: list[str]) -> None:
     """Write the fingerprint into the page's header as it is read."""
     mark = fingerprint(Path(app.srcdir), Path(app.env.doc2path(docname)), source[0])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from faults import guarded
 from reading import is_read_through
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -96,6 +97,7 @@ def prepare(app: Sphinx) -> None:
     app.course_pages = {page["url"].removesuffix(".html"): page for page in pages}
 
 
+@guarded
 def keep(app: Sphinx, pagename: str, _template: str, context: dict, doctree: Any) -> None:
     if doctree is not None and (page := page_of(pagename, doctree)):
         app.course_pages[pagename] = page

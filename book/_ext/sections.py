@@ -6,9 +6,11 @@ of contents. Numbers of figures and equations, which begin with the chapter's, s
 """
 
 from docutils import nodes
+from faults import guarded
 from sphinx.application import Sphinx
 
 
+@guarded
 def drop_numbers(app: Sphinx, _doctree: object, docname: str) -> None:
     """Forget the numbers of a page's sections; the environment on disk still has them."""
     numbers = app.env.toc_secnumbers.get(docname, {})
