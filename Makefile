@@ -143,7 +143,7 @@ $(foreach name,$(ASSIGNMENTS),$(eval $(call RELEASE,$(name),$(lastword $(RELEASE
 release: $(RELEASED) ## make the students' notebooks in exercises/ from solutions/
 	$(call say,release  $(or $(addprefix exercises/,$(ASSIGNMENTS)),skipped: there is no solutions/ here))
 
-grade: $(if $(ASSIGNMENTS),$(STAMPS)/grade) ## grade the sample class: four submissions, from full marks to broken
+grade: $(if $(ASSIGNMENTS),$(STAMPS)/grade) ## grade the sample class: four students, from full marks to a broken file
 	$(if $(ASSIGNMENTS),$(call say,grade    $(CLASS)),@echo 'grade    skipped: there is no solutions/ here')
 
 # If this machine can't grade, `course sample-class` says why, writes no grades and ends with 3.

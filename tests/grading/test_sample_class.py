@@ -74,6 +74,11 @@ def test_every_notebook_contains_its_students_name(tmp_path):
         json.loads(broken.read_text())
 
 
+def test_make_grades_a_few_assignments_which_exist(tmp_path):
+    few = sample_class.build(ROOT, tmp_path / "class", every=False)
+    assert few == sorted(sample_class.ASSIGNMENTS)
+
+
 def test_without_a_sandbox_it_writes_no_grades_and_says_so(tmp_path, monkeypatch):
     state = SandboxState(False, "bubblewrap needs Linux", "grade on a Linux machine")
     monkeypatch.setattr("course_pkg.sandbox.probe.probe", lambda: state)
