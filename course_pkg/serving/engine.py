@@ -144,6 +144,7 @@ class Engine:
         if adapter is not None and adapter not in self.adapters:
             raise ValueError(f"there is no adapter {adapter!r}; there are {list(self.adapters)}")
         ids = prompt_ids(prompt, self.tokenizer, self.config.vocab_size)
+        params.check_biases(self.config.vocab_size)
         limit, manager = self.config.max_positions, self.scheduler.blocks
         slots = len(manager.pool.blocks) * manager.block_size  # the last token needs none
         most = params.max_tokens or max(1, min(limit, slots + 1) - len(ids))
@@ -205,14 +206,14 @@ class Engine:
             if (parent := self._samples.get(sequence.id)) is None:
                 continue  # another sample of its request has failed
             request, group = parent.request, [parent]
-            if sequence.prompt_logprobs:
-                report_prompt(request, start, logits[span])
-            if not samples:
-                continue
-            if len(sequence.tokens) == len(request.prompt):
-                group += [self._sample(request, index) for index in range(1, request.params.n)]
             row = span.stop - 1
             try:
+                if sequence.prompt_logprobs:
+                    report_prompt(request, start, logits[span])
+                if not samples:
+                    continue
+                if len(sequence.tokens) == len(request.prompt):
+                    group += [self._sample(request, index) for index in range(1, request.params.n)]
                 tokens = [each.choose(logits[row], best[row], sequence.tokens) for each in group]
             except ValueError as error:
                 request.error = error

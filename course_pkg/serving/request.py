@@ -5,7 +5,7 @@ Chapter: serving/continuous-batching.
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 MOST_LOGPROBS = 20
+MOST_BIASES = 1024
 LONGEST_SALT = 256  # characters
 
 
@@ -33,6 +34,7 @@ def _whole(value: Any, low: float, high: float = math.inf) -> bool:
     return isinstance(value, int) and _real(value, low, high)
 
 
+_SHIFT = (lambda v: _real(v, -2, 2), "a number from -2 to 2; 0 changes nothing")
 _RULES = {
     "max_tokens": (lambda v: v is None or _whole(v, 1), "an integer of at least 1, or None"),
     "temperature": (lambda v: _real(v, 0), "a number of at least 0"),
@@ -40,6 +42,16 @@ _RULES = {
     "top_p": (lambda v: _real(v, 0, 1) and v > 0, "a number above 0 and at most 1"),
     "min_p": (lambda v: _real(v, 0, 1), "a number from 0 to 1"),
     "repetition_penalty": (lambda v: _real(v, 0) and v > 0, "a number above 0; 1 changes nothing"),
+    "frequency_penalty": _SHIFT,
+    "presence_penalty": _SHIFT,
+    "logit_bias": (
+        lambda v: (
+            isinstance(v, tuple)
+            and len(v) <= MOST_BIASES
+            and all(_whole(token, 0) and _real(bias, -100, 100) for token, bias in v)
+        ),
+        f"at most {MOST_BIASES} token ids, each with a number from -100 to 100",
+    ),
     "seed": (lambda v: v is None or _whole(v, -math.inf), "an integer, or None"),
     "stop": (
         lambda v: isinstance(v, tuple) and all(isinstance(s, str) and s for s in v),
@@ -66,10 +78,11 @@ class SamplingParams:
     """How to choose tokens, and when to stop.
 
     max_tokens: None means as many as fit. temperature: 0 takes the most likely token. top_k, top_p,
-    min_p, repetition_penalty: see `sampling.probabilities`. seed: makes a request repeatable. stop:
-    strings that end the text, which does not include them. ignore_eos: the model's end tokens don't
-    stop it. logprobs: the log-probability of each new token, with those of so many top ones;
-    prompt_logprobs: the same for the prompt's tokens. n: samples per prompt. priority: 0 is first.
+    min_p, the penalties and logit_bias (token ids with numbers): see `sampling.probabilities`.
+    seed: makes a request repeatable. stop: strings that end the text, which does not include them.
+    ignore_eos: the model's end tokens don't stop it. logprobs: the log-probability of each new
+    token, with those of so many top ones; prompt_logprobs: the same for the prompt's tokens.
+    n: samples per prompt. priority: 0 is first.
     cache_salt: requests share cached blocks only if their salts are equal; None is a salt, too.
     Raises ValueError that names what is wrong.
 
@@ -85,6 +98,9 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
     seed: int | None = None
     stop: str | Sequence[str] = ()
     ignore_eos: bool = False
@@ -97,9 +113,25 @@ class SamplingParams:
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
         object.__setattr__(self, "stop", tuple(stop) if isinstance(stop, list) else stop)
+        if isinstance(self.logit_bias, Mapping):
+            object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
         for name, (fits, expected) in _RULES.items():
             if not fits(getattr(self, name)):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.80}: expected {expected}")
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether biases or penalties change which token is the most likely."""
+        penalties = self.frequency_penalty or self.presence_penalty or self.repetition_penalty != 1
+        return bool(self.logit_bias or penalties)
+
+    def check_biases(self, vocab_size: int) -> None:
+        """Raise ValueError if a token with a bias is not in a vocabulary of this size."""
+        for token, _ in self.logit_bias:
+            if token >= vocab_size:
+                raise ValueError(
+                    f"logit_bias has the token {token}: expected ids from 0 to {vocab_size - 1}"
+                )
 
 
 @dataclass(eq=False)

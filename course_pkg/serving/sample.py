@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.serving.request import Completion, Request
-from course_pkg.serving.sampling import choose, log_probability
+from course_pkg.serving.sampling import check_finite, choose, log_probability
 from course_pkg.serving.sequence import Sequence
 from course_pkg.serving.text_stream import TextStream
 
@@ -36,11 +36,16 @@ class Sample:
         self.random = random.Random() if seed is None else random.Random(f"{seed}, {index}")
 
     def choose(self, logits: Tensor, best: int, tokens: list[int]) -> int:
-        """The next token. best: the one with the largest logit, found for all rows at once."""
+        """The next token. best: the one with the largest logit, found for all rows at once.
+
+        Raises ValueError if the logits have NaN or infinity.
+        """
         params = self.request.params
-        if params.temperature == 0 and params.repetition_penalty == 1:
+        if params.temperature == 0 and not params.changes_logits:
+            check_finite(logits[best].item())
             return best
-        return choose(logits, params, tokens, self.random)
+        prompt_tokens = len(self.request.prompt)
+        return choose(logits, params, tokens, self.random, prompt_tokens=prompt_tokens)
 
     def report(self, token: int, logits: Tensor) -> Chunk:
         """Add the sequence's new token to the completion, which may end with it."""
@@ -61,7 +66,8 @@ class Sample:
 def report_prompt(request: Request, start: int, logits: Tensor) -> None:
     """Add the log-probabilities of the prompt's tokens after `start`, one for each row of logits.
 
-    A sequence that was preempted computes its prompt again, and adds nothing twice.
+    A sequence that was preempted computes its prompt again, and adds nothing twice. Raises
+    ValueError if the logits have NaN or infinity.
     """
     found, prompt = request.prompt_logprobs, request.prompt
     found += [None] * (not found)  # nothing precedes the first token

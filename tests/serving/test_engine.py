@@ -295,8 +295,12 @@ def spoil(engine, prompts):
     engine.runner.run = spoiled
 
 
-def test_a_request_whose_logits_are_nan_ends_alone():
-    engine, drawn = new_engine(), SamplingParams(max_tokens=4, n=3, seed=0)
+@pytest.mark.parametrize(
+    "fields",
+    [{"seed": 0}, {"temperature": 0}, {"temperature": 0, "logprobs": 2, "prompt_logprobs": 2}],
+)
+def test_a_request_whose_logits_are_nan_ends_alone(fields):
+    engine, drawn = new_engine(), SamplingParams(max_tokens=4, n=3, **fields)
     spoil(engine, [[1, 2]])
     other = engine.add([3], GREEDY)
     damaged = engine.add([1, 2], drawn)

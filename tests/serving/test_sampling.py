@@ -128,9 +128,48 @@ def test_at_temperature_zero_the_penalty_still_counts():
     assert choose(torch.tensor([3.0, 2.0]), params, [0], random.Random(0)) == 1
 
 
-def test_nan_is_an_error():
-    with pytest.raises(ValueError, match="the logits have NaN"):
-        choose(torch.tensor([1.0, math.nan]), SamplingParams(), [], random.Random(0))
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0}, {"temperature": 0, "top_k": 1}])
+def test_logits_that_are_not_finite_are_an_error(wrong, settings):
+    logits = torch.tensor([1.0, wrong, 0.0])
+    with pytest.raises(ValueError, match="the logits have NaN or infinity"):
+        choose(logits, SamplingParams(**settings), [], random.Random(0))
+    for top in (0, 2):
+        with pytest.raises(ValueError, match="the logits have NaN or infinity"):
+            log_probability(logits, 0, top)
+
+
+def test_biases_and_penalties_by_hand():
+    """Token 0: bias 1, twice generated; token 1: once in the prompt and once generated."""
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0])
+    settings = {"frequency_penalty": 0.5, "presence_penalty": 0.25, "logit_bias": {0: 1, 3: -2.0}}
+    tokens = [1, 2, 0, 0, 1]  # the first two are the prompt
+    found = probabilities(logits, SamplingParams(**settings), tokens, prompt_tokens=2)
+    by_hand = torch.tensor([2 + 1 - 2 * 0.5 - 0.25, 1 - 0.5 - 0.25, 0.0, -1 - 2])
+    assert found.tolist() == pytest.approx(by_hand.softmax(0).tolist())
+    # With a repetition penalty of 2, after the biases and before the others; the prompt counts.
+    settings["repetition_penalty"] = 2.0
+    found = probabilities(logits, SamplingParams(**settings), tokens, prompt_tokens=2)
+    by_hand = torch.tensor([3 / 2 - 1.25, 1 / 2 - 0.75, 0.0, -3.0])
+    assert found.tolist() == pytest.approx(by_hand.softmax(0).tolist())
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_bias_of_100_selects_and_of_minus_100_bans(temperature):
+    logits = torch.tensor([3.0, 2.0, 1.0])
+    only = SamplingParams(temperature=temperature, logit_bias={2: 100})
+    never = SamplingParams(temperature=temperature, logit_bias={0: -100})
+    for seed in range(20):
+        assert choose(logits, only, [], random.Random(seed)) == 2
+        assert choose(logits, never, [], random.Random(seed)) != 0
+
+
+def test_at_temperature_zero_new_tokens_are_penalized_and_the_prompts_are_not():
+    logits = torch.tensor([2.0, 1.5])
+    for name in ("frequency_penalty", "presence_penalty"):
+        params = SamplingParams(temperature=0, **{name: 1.0})
+        assert choose(logits, params, [0], random.Random(0), prompt_tokens=1) == 0
+        assert choose(logits, params, [0, 0], random.Random(0), prompt_tokens=1) == 1
 
 
 def test_log_probabilities_are_the_models_own():
@@ -150,6 +189,9 @@ def test_log_probabilities_are_the_models_own():
         ("top_p", [0, 1.01, math.nan]),
         ("min_p", [-0.1, 1.1]),
         ("repetition_penalty", [0, -1.0, math.inf]),
+        ("frequency_penalty", [-2.1, 2.1, math.nan, True]),
+        ("presence_penalty", [-2.1, 2.1, math.inf, "1"]),
+        ("logit_bias", [{0: 101}, {0: math.nan}, {-1: 1}, {"0": 1}, dict.fromkeys(range(1025), 1)]),
         ("seed", [1.0, "a", True]),
         ("stop", ["", [""], [1], 5, ["a", None]]),
         ("ignore_eos", [1, None]),
@@ -171,3 +213,10 @@ def test_a_whole_number_may_be_of_any_size():
 
 def test_one_stop_string_may_stand_for_a_list():
     assert SamplingParams(stop="a").stop == SamplingParams(stop=["a"]).stop == ("a",)
+
+
+def test_a_bias_for_a_token_that_the_model_lacks_is_named():
+    with pytest.raises(
+        ValueError, match="logit_bias has the token 259: expected ids from 0 to 258"
+    ):
+        SamplingParams(logit_bias={1: 1, 259: 1}).check_biases(259)
