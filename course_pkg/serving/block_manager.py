@@ -19,7 +19,6 @@ Chapter: acceleration/paged-attention.
 """
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from course_pkg.serving.block_pool import Block, BlockPool, Content, OutOfBlocksError, block_hash
@@ -156,8 +155,9 @@ class BlockManager:
         first, table.stored = table.stored // self.block_size, table.stored + count
         full = table.stored // self.block_size
         if self.prefix_cache:
-            for index, content in enumerate(self._contents(sequence, first, full), first):
-                self.pool.remember(table.blocks[index], content)
+            for index in range(first, full):
+                if self._find(sequence, index) is None:
+                    self.pool.remember(table.blocks[index], self._content(sequence, index))
         return copies
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
@@ -211,36 +211,37 @@ class BlockManager:
     def _shares_its_tail(self, table: _Table) -> bool:
         return table.stored % self.block_size > 0 and table.blocks[-1].users > 1
 
-    def _hashes(self, sequence: Sequence, blocks: int) -> list[bytes]:
-        """The hashes of at least the first `blocks` blocks; each is computed once."""
-        hashes, size = sequence.block_hashes, self.block_size
-        while len(hashes) < blocks:
-            parent = hashes[-1] if hashes else _root(sequence)
-            start = len(hashes) * size
-            hashes.append(block_hash(parent, sequence.tokens[start : start + size]))
-        return hashes
+    def _content(self, sequence: Sequence, index: int) -> Content:
+        """What a full block of the sequence holds; each is hashed once."""
+        contents, size = sequence.contents, self.block_size
+        while len(contents) <= index:
+            parent = contents[-1] if contents else _root(sequence)
+            start = len(contents) * size
+            tokens = tuple(sequence.tokens[start : start + size])
+            contents.append(Content(block_hash(parent.hash, tokens), parent, tokens))
+        return contents[index]
 
-    def _contents(self, sequence: Sequence, first: int, last: int) -> Iterator[Content]:
-        """What the full blocks first … last − 1 of the sequence hold."""
-        hashes, size = self._hashes(sequence, last), self.block_size
-        for index in range(first, last):
-            parent = hashes[index - 1] if index else _root(sequence)
-            tokens = tuple(sequence.tokens[index * size : (index + 1) * size])
-            yield Content(hashes[index], parent, tokens)
+    def _find(self, sequence: Sequence, index: int) -> Block | None:
+        """The cached block for a full block of the sequence."""
+        block = self.pool.find(self._content(sequence, index))
+        if block is not None:
+            sequence.contents[index] = block.content  # comparisons of later blocks end here
+        return block
 
     def _hits(self, sequence: Sequence) -> list[Block]:
         """The longest cached prefix, without the last token."""
         found = []
         if self.prefix_cache and sequence.takes_hits:
             full = (len(sequence.tokens) - 1) // self.block_size
-            for content in self._contents(sequence, 0, full):
-                block = self.pool.find(content)
+            for index in range(full):
+                block = self._find(sequence, index)
                 if block is None:
                     break
                 found.append(block)
         return found
 
 
-def _root(sequence: Sequence) -> bytes:
+def _root(sequence: Sequence) -> Content:
     """The parent of a first block: all that must agree besides the tokens."""
-    return hashlib.sha256(repr((sequence.cache_key, sequence.cache_salt)).encode()).digest()
+    agreed = (sequence.cache_key, sequence.cache_salt)
+    return Content(hashlib.sha256(repr(agreed).encode()).digest(), None, agreed)

@@ -10,19 +10,42 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
 class OutOfBlocksError(RuntimeError):
     """More blocks were asked for than are free."""
 
 
-class Content(NamedTuple):
-    """A full block's hash, and what was hashed: the hash of the block before, and its tokens."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Content:
+    """What a full block holds: its tokens, after the content of the block before it.
+
+    hash: of the tokens and of the parent's hash. The parent of a first block is a root, which
+    has in place of the tokens what else must agree, and no parent.
+
+    >>> first, other = Content(b"1", None, (1, 2)), Content(b"1", None, (3, 4))
+    >>> Content(b"2", first, (5, 6)).same(Content(b"2", first, (5, 6)))
+    True
+    >>> Content(b"2", first, (5, 6)).same(Content(b"2", other, (5, 6)))
+    False
+    """
 
     hash: bytes
-    parent: bytes
-    tokens: tuple[int, ...]
+    parent: "Content | None"
+    tokens: tuple
+
+    def same(self, other: "Content") -> bool:
+        """Whether both hold equal tokens after equal ones, compared block by block.
+
+        The comparison ends at the first parent that is one object for both, mostly at once.
+        """
+        mine, others = self, other
+        while mine is not others:
+            if mine is None or others is None or mine.tokens != others.tokens:
+                return False
+            mine = mine.parent
+            others = others.parent
+        return True
 
 
 @dataclass(eq=False, slots=True)
@@ -104,9 +127,9 @@ class BlockPool:
             self._free.move_to_end(block.number, last=block.content is not None)
 
     def find(self, content: Content) -> Block | None:
-        """The cached block of this content. The hash finds it; all of the content decides."""
+        """The cached block of this content. The hash finds it; the whole prefix is compared."""
         block = self._cached.get(content.hash)
-        return block if block is not None and block.content == content else None
+        return block if block is not None and block.content.same(content) else None
 
     def remember(self, block: Block, content: Content) -> None:
         """Make a full block findable, unless another block has the hash already."""

@@ -7,6 +7,8 @@ log-probabilities, which are the engine's. Chapter: acceleration/paged-attention
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from course_pkg.serving.block_pool import Content
+
 
 @dataclass(eq=False)
 class Sequence:
@@ -42,7 +44,7 @@ class Sequence:
     hit_tokens: int = field(init=False, default=0)  # from the cache, when it was first admitted
     preemptions: int = field(init=False, default=0)
     order: tuple[int, int] = field(init=False, default=(0, 0))  # the scheduler's: smaller is first
-    block_hashes: list[bytes] = field(init=False, default_factory=list)  # the block manager's
+    contents: list[Content] = field(init=False, default_factory=list)  # the block manager's
 
     def __post_init__(self) -> None:
         if not self.prompt or self.max_new_tokens < 1:
@@ -74,5 +76,5 @@ class Sequence:
     def copy(self, id: str) -> "Sequence":
         """Another sample of the same request, with the same tokens so far."""
         child = replace(self, id=id)
-        child.tokens, child.block_hashes = list(self.tokens), list(self.block_hashes)
+        child.tokens, child.contents = list(self.tokens), list(self.contents)
         return child

@@ -147,6 +147,61 @@ def test_equal_hashes_of_other_tokens_are_no_hit(monkeypatch):
     assert manager.allocate(Sequence("c", [1, 2, 3, 4, 6])) == 4
 
 
+def test_equal_hashes_of_other_prefixes_are_no_hit(monkeypatch):
+    """Only the last token of a block is hashed: different first blocks have the same hash."""
+    monkeypatch.setattr(module, "block_hash", lambda parent, tokens: bytes(tokens[-1:]))
+    manager = BlockManager(10, 4)
+    first, second = Sequence("a", [1, 1, 1, 9]), Sequence("b", [2, 2, 2, 9, 5, 5, 5, 5])
+    manager.allocate(first)
+    manager.allocate(second)  # the hash of its first block is taken: only the second is cached
+    assert hashed(manager, 1, 2, 3) == [True, False, True]
+    # A walk by hashes alone: block 1 has the right tokens, and then block 3, after other tokens.
+    assert manager.allocate(Sequence("c", [1, 1, 1, 9, 5, 5, 5, 5, 0])) == 4
+    assert manager.allocate(Sequence("d", [2, 2, 2, 9, 5, 5, 5, 5, 0])) == 0
+
+
+def test_equal_hashes_of_other_adapters_or_salts_are_no_hit(monkeypatch):
+    monkeypatch.setattr(module, "block_hash", lambda parent, tokens: bytes(tokens))
+    manager, prompt = BlockManager(10, 4), [1, 2, 3, 4, 5]
+    manager.allocate(Sequence("a", prompt, cache_key="poet", cache_salt="x"))
+    assert manager.allocate(Sequence("b", prompt, cache_key="poet", cache_salt="y")) == 0
+    assert manager.allocate(Sequence("c", prompt, cache_key="law", cache_salt="x")) == 0
+    assert manager.allocate(Sequence("d", prompt, cache_key="poet", cache_salt="x")) == 4
+
+
+def test_a_block_is_hit_after_its_beginning_was_evicted_and_computed_again():
+    manager = BlockManager(4, 2)
+    prompt = [1, 2, 3, 4, 5]
+    manager.allocate(Sequence("a", prompt))
+    head = manager.pool.blocks[0]
+    manager.pool._forget(head)
+    manager.allocate(Sequence("b", prompt[:2]))
+    again = Sequence("c", prompt)
+    assert manager._hits(again) == [manager.pool.blocks[3], manager.pool.blocks[1]]
+
+
+def test_a_long_hit_compares_each_block_once(monkeypatch):
+    """Otherwise the lookup of a long prompt would be quadratic."""
+    compared = []
+
+    class Counted(tuple):
+        __slots__ = ()
+
+        def __ne__(self, other):
+            compared.append(1)
+            return tuple.__ne__(self, other)
+
+    def content(hash, parent, tokens):
+        return Content(hash, parent, Counted(tokens))
+
+    monkeypatch.setattr(module, "Content", content)
+    manager = BlockManager(1000, 1)
+    manager.allocate(Sequence("a", [0] * 400))
+    compared.clear()
+    assert manager.allocate(Sequence("b", [0] * 400)) == 399
+    assert len(compared) <= 2 * 400
+
+
 def test_token_ids_that_pythons_hash_confuses_are_told_apart():
     assert hash((-1,)) == hash((-2,))
     assert block_hash(b"", [-1]) != block_hash(b"", [-2])
@@ -287,12 +342,14 @@ def test_a_pool_without_free_blocks():
 
 def test_a_block_of_other_content_is_not_found():
     pool = BlockPool(2)
-    content = Content(b"hash", b"parent", (1, 2))
+    root, other = Content(b"parent", None, ("", None)), Content(b"parent", None, ("poet", None))
     block = pool.take()
-    pool.remember(block, content)
-    assert pool.find(content) is block
-    assert pool.find(content._replace(parent=b"other")) is None
-    assert pool.find(content._replace(tokens=(1, 3))) is None
+    pool.remember(block, Content(b"hash", root, (1, 2)))
+    assert pool.find(Content(b"hash", root, (1, 2))) is block
+    assert pool.find(Content(b"hash", other, (1, 2))) is None
+    assert pool.find(Content(b"hash", root, (1, 3))) is None
+    assert pool.find(Content(b"hash", None, (1, 2))) is None
+    assert pool.find(Content(b"other", root, (1, 2))) is None
 
 
 def test_appending_beyond_the_tokens_or_the_blocks():
