@@ -13,7 +13,7 @@ Fine-Tuning", equation 3; the scaling is PEFT's. Chapter: adapters/variants.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.adapters.settings import Bias, require_alpha, require_bias
 from course_pkg.metrics.arguments import require_integer, require_number
 
 SUFFIX = ".lora_E"  # of the keys of rank_pattern, as in PEFT's files
@@ -37,7 +38,7 @@ class AdaLoRAConfig(AdapterConfig):
     beta2: decay rates, in (0, 1), of the averages of sensitivity and uncertainty. orth_reg_weight:
     the factor γ of the orthogonality penalty.
     rank_pattern: which triplets each module keeps, such as {"h.0.q_proj.lora_E": (True, False)},
-    with initial_rank entries; None before the ranks are final.
+    with initial_rank entries; None before the ranks are final. bias: as in LoRAConfig.
     Raises ValueError for a value out of range, TypeError for one of another type.
     Source: Zhang et al. 2023, algorithm 1; defaults: PEFT's, and LoRAConfig's alpha.
 
@@ -57,6 +58,7 @@ class AdaLoRAConfig(AdapterConfig):
     beta2: float = 0.85
     orth_reg_weight: float = 0.5
     rank_pattern: Mapping[str, Sequence[bool]] | None = None
+    bias: Bias = field(default="none", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,8 +81,8 @@ class AdaLoRAConfig(AdapterConfig):
                 f"total_step {self.total_step} and tfinal {self.tfinal} make the ranks final at "
                 "step 1, before any triplet has a score; lower tfinal, or train longer"
             )
-        if not 0 < require_number(self.alpha, "alpha") < math.inf:
-            raise ValueError(f"alpha must be positive and finite, got {self.alpha}")
+        require_alpha(self.alpha, "alpha")
+        require_bias(self.bias)
         if not 0 <= require_number(self.dropout, "dropout") < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         for name in ("beta1", "beta2"):

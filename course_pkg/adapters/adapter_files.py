@@ -29,7 +29,8 @@ def write_adapter(
     folder.mkdir(parents=True, exist_ok=True)
     blob = safetensors.save(dict(weights), metadata={"format": "pt"})
     write_atomically(folder / WEIGHTS_FILE, blob)
-    text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
+    # A pattern's keys stay in their order, because the first that fits a module counts.
+    text = json.dumps(dict(sorted(settings.items())), indent=2) + "\n"
     write_atomically(folder / CONFIG_FILE, text)
 
 

@@ -22,14 +22,17 @@ from course_pkg.adapters.adapter_files import (
 from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_types, wrap
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.peft_format import to_peft
+from course_pkg.adapters.portable_names import base_name, shortest_targets
 from course_pkg.adapters.saved_module import SavedModule
+from course_pkg.adapters.saved_module_names import saved_module_names
 from course_pkg.adapters.targets import (
     adaptable_modules,
-    find_saved_modules,
+    in_saved_module,
     linear_modules,
     matches,
     require_model,
 )
+from course_pkg.adapters.trained_biases import biases_of, trained_biases
 
 PREFIX = "base_model.model."
 BASE_COPY = ".base_layer.weight"  # PEFT adds an adapted embedding's own weight
@@ -56,19 +59,18 @@ def save_adapter(
     layers = _layers_with(model, adapter_name)
     config = next(iter(layers.values())).configs[adapter_name]
     described = to_peft(config)
-    if isinstance(config.target_modules, str) and config.target_modules.lower() == "all-linear":
-        described["target_modules"] = [  # PEFT also writes the modules' names
-            name for name, layer in layers.items() if not isinstance(layer, SavedModule)
-        ]
-    base = getattr(model, "config", None)
-    described["base_model_name_or_path"] = getattr(base, "name_or_path", None) or None
+    targets = [name for name, layer in layers.items() if not isinstance(layer, SavedModule)]
+    described["target_modules"] = _targets_for_file(model, config, targets)
+    described["base_model_name_or_path"] = base_name(model)
     causal = type(model).__name__.endswith("ForCausalLM")
     described |= {"inference_mode": True, "task_type": "CAUSAL_LM" if causal else None}
-    weights = {
-        f"{PREFIX}{name}.{key}": tensor.detach().cpu().contiguous()
+    tensors = {
+        f"{name}.{key}": tensor
         for name, layer in layers.items()
         for key, tensor in _file_keys(layer, adapter_name).items()
     }
+    tensors |= biases_of(model, adapter_layers(model), adapter_name)
+    weights = {PREFIX + key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     write_adapter(folder, described, weights)
 
 
@@ -95,21 +97,42 @@ def load_adapter(
     """
     folder = Path(folder)
     config = read_config(folder)
-    weights = _group_by_module(read_weights(folder), folder)
-    saved = find_saved_modules(model, config.modules_to_save, ())
+    saved = saved_module_names(model, config.modules_to_save)
+    weights, biases = _group_by_module(read_weights(folder), config, saved, folder)
     names = [name for name in weights if name not in saved]
     config.check_modules(names)
-    _check_fit(model, config, weights, saved, folder)
+    _check_fit(model, config, weights, biases, saved, folder)
     wrap(model, names, config, adapter_name, saved=saved)
     with torch.no_grad():
         for name, layer in _layers_with(model, adapter_name).items():
             for key, parameter in _file_keys(layer, adapter_name).items():
                 parameter.copy_(weights[name][key])
+        for key, parameter in biases_of(model, adapter_layers(model), adapter_name).items():
+            parameter.copy_(biases[key])
     return config
 
 
-def _file_keys(layer: AdapterLayer, adapter_name: str) -> dict[str, nn.Parameter]:
+def _targets_for_file(
+    model: nn.Module, config: AdapterConfig, targets: Sequence[str]
+) -> str | list[str]:
+    """The config's targets, or a shorter list of endings that selects the same modules."""
+    given = config.target_modules
+    every = isinstance(given, str) and given.lower() == "all-linear"
+    if isinstance(given, str) and not every:
+        return given
+    others = [
+        name
+        for name in adaptable_modules(model)
+        if name not in targets and not in_saved_module(name, config.modules_to_save)
+    ]
+    shortest = shortest_targets(targets, others)
+    return shortest if every or len(shortest) < len(given) else list(given)
+
+
+def _file_keys(layer: AdapterLayer, adapter_name: str) -> dict[str, Tensor]:
     """The adapter's weights by the end of their key in the file."""
+    if isinstance(layer, SavedModule):
+        return layer.state_of(adapter_name)
     weights = layer.weights_of(adapter_name)
     return {layer.file_keys.get(part, part): weight for part, weight in weights.items()}
 
@@ -125,33 +148,39 @@ def _layers_with(model: nn.Module, adapter_name: str) -> dict[str, AdapterLayer]
     return layers
 
 
-def _group_by_module(weights: Mapping[str, Tensor], folder: Path) -> dict[str, dict[str, Tensor]]:
-    """The tensors of each module by the end of their key."""
+def _group_by_module(
+    weights: Mapping[str, Tensor], config: AdapterConfig, saved: Sequence[str], folder: Path
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Tensor]]:
+    """The tensors of each module by the end of their key; and the trained biases by their key."""
     groups: dict[str, dict[str, Tensor]] = {}
-    unexpected = []
+    biases: dict[str, Tensor] = {}
+    unexpected = [key for key in weights if not key.startswith(PREFIX)]
     for key, tensor in weights.items():
-        if key.endswith(BASE_COPY):
-            continue
-        if not key.startswith(PREFIX):
-            unexpected.append(key)
-            continue
+        key = key.removeprefix(PREFIX)
+        whole = next((name for name in saved if key.startswith(f"{name}.")), None)
         name, _, part = key.removesuffix(".weight").rpartition(".")
-        if not part.startswith(
-            ("lora_", "ia3_", "bottleneck_")
-        ):  # a module that is trained in full
-            name = key.rpartition(".")[0]
-        module = name.removeprefix(PREFIX)
-        groups.setdefault(module, {})[key.removeprefix(f"{name}.")] = tensor
+        if whole is not None:
+            end = key.removeprefix(f"{whole}.")
+            # With bias="all", PEFT also writes the biases of the original and of its copy.
+            if config.bias != "all" or not end.startswith(("original_module.", "modules_to_save.")):
+                groups.setdefault(whole, {})[end] = tensor
+        elif part.startswith(("lora_", "ia3_", "bottleneck_")):
+            groups.setdefault(name, {})[key.removeprefix(f"{name}.")] = tensor
+        elif config.bias != "none" and part == "bias":
+            biases[key] = tensor
+        elif not f".{key}".endswith(BASE_COPY):
+            unexpected.append(key)
     if unexpected or not groups:
         found = _first_few(unexpected) or "no tensors"
-        raise ValueError(f"{folder} must contain weights of named modules, found {found}")
-    return groups
+        raise ValueError(f"{folder} must contain weights of the adapter's modules, found {found}")
+    return groups, biases
 
 
 def _check_fit(
     model: nn.Module,
     config: AdapterConfig,
     weights: Mapping[str, Mapping[str, Tensor]],
+    biases: Mapping[str, Tensor],
     saved: Sequence[str],
     folder: Path,
 ) -> None:
@@ -160,7 +189,11 @@ def _check_fit(
     targets = config.target_modules
     every = isinstance(targets, str) and targets.lower() == "all-linear"
     named = linear_modules(model) if every else adaptable_modules(model)
-    expected = {name for name in named if every or matches(name, targets)} | set(saved)
+    expected = {
+        name
+        for name in named
+        if (every or matches(name, targets)) and not in_saved_module(name, config.modules_to_save)
+    } | set(saved)
     problems = []
     for name, given in weights.items():
         if name in modules and name not in expected:
@@ -188,9 +221,20 @@ def _check_fit(
             problems.append(f"{name} has weights of shapes {shapes}, expected {wanted}")
     missing = sorted(expected - set(weights))
     problems += [f"{name} has no weights in the file" for name in missing]
+    problems += _bias_problems(trained_biases(model, config.bias, list(weights), saved), biases)
     if problems:
         details = _first_few(problems)
         raise ValueError(f"{folder} does not fit this {type(model).__name__}: {details}")
+
+
+def _bias_problems(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
+    problems = [f"the file has no trained bias {key}" for key in needed if key not in given]
+    problems += [f"{key} is a bias that this model lacks" for key in given if key not in needed]
+    for key in needed.keys() & given.keys():
+        if needed[key].shape != given[key].shape:
+            shapes = f"{tuple(given[key].shape)}, expected {tuple(needed[key].shape)}"
+            problems.append(f"{key} has shape {shapes}")
+    return problems
 
 
 def _on_meta(module: nn.Module) -> nn.Module:

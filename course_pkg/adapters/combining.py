@@ -4,6 +4,7 @@ Chapter: adapters/lora-training.
 """
 
 import math
+import re
 from collections.abc import Sequence
 
 import torch
@@ -47,16 +48,24 @@ def add_weighted_adapter(
         raise TypeError(
             f"only LoRA adapters of linear layers can be added, {others[0]} is a {kind}"
         )
+    if any(config.bias != "none" for la in layers.values() for config in la.configs.values()):
+        raise ValueError("an adapter with trained biases can't be added: the base has its biases")
     configs = {name: layer.configs[name] for layer in layers.values() for name in layer.configs}
     rank = sum(configs[name].rank for name in names)
-    config = LoRAConfig(rank=rank, alpha=float(rank), target_modules=tuple(layers))
+    ranks = {module: sum(configs[name].rank_of(module) for name in names) for module in layers}
+    pattern = {f"^{re.escape(module)}": each for module, each in ranks.items() if each != rank}
+    config = LoRAConfig(
+        rank=rank, alpha=float(rank), target_modules=tuple(layers),
+        rank_pattern=pattern, alpha_pattern=pattern,
+    )  # fmt: skip
     wrap(model, list(layers), config, new_name)
     with torch.no_grad():
-        for layer in layers.values():
+        for module, layer in layers.items():
             A, B = layer.lora_A[new_name].zero_(), layer.lora_B[new_name]
             start = 0
             for name, weight in zip(names, weights, strict=True):
-                rows = slice(start, start := start + configs[name].rank)
+                rows = slice(start, start + configs[name].rank_of(module))
+                start = rows.stop
                 if name in layer.configs:  # otherwise its rows of A and columns of B stay zero
-                    A[rows] = weight * layer.configs[name].scaling * layer.lora_A[name]
+                    A[rows] = weight * layer.scaling(name) * layer.lora_A[name]
                     B[:, rows] = layer.lora_B[name]

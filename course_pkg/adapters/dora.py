@@ -93,7 +93,7 @@ class DoRALinear(LoRALinear):
             else:
                 direct = result if bias is None else result - bias
             g = self.lora_magnitude_vector[name] / self._norm(W, name)  # (out_features,)
-            low = F.linear(F.linear(z, A), B) * config.scaling
+            low = F.linear(F.linear(z, A), B) * self.scaling(name)
             result = result + (g - 1) * direct + g * low
         return result.to(dtype)
 

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.adapters.layer import AdapterConfig, AdapterLayer, read_names
+from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.adapters.settings import read_names
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class IA3Config(AdapterConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        inner, targets = read_names(self, "feedforward_modules", whole=True), self.target_modules
+        inner = read_names(self.feedforward_modules, "feedforward_modules", whole=True)
+        targets = self.target_modules
         object.__setattr__(self, "feedforward_modules", inner)
         if isinstance(targets, str) and targets.lower() == "all-linear":
             raise ValueError(

@@ -19,13 +19,14 @@ from course_pkg.adapters.layer import AdapterConfig, AdapterLayer, require_adapt
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.lora_embedding import LoRAEmbedding
 from course_pkg.adapters.saved_module import SavedModule
+from course_pkg.adapters.saved_module_names import find_saved_modules
 from course_pkg.adapters.targets import (
-    find_saved_modules,
     find_targets,
     replace_module,
     require_generator,
     require_model,
 )
+from course_pkg.adapters.trained_biases import biases_of, require_no_shared_biases, warn_of_biases
 
 # The layers of each method, by the type of its config. The first that accepts a module wraps it.
 LAYERS: dict[type[AdapterConfig], tuple[type[AdapterLayer], ...]] = {
@@ -60,8 +61,9 @@ def inject(
     44
     """
     kinds = layer_types(config)
-    names = find_targets(model, config.target_modules, kinds)
+    names = find_targets(model, config.target_modules, kinds, config.modules_to_save)
     config.check_modules(names)
+    config.check_new(names)
     saved = find_saved_modules(model, config.modules_to_save, names)
     wrap(model, names, config, adapter_name, generator, saved)
     return names
@@ -89,6 +91,7 @@ def wrap(
     if any(layer.merged for layer in adapter_layers(model).values()):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
     require_adapter_name(adapter_name)
+    require_no_shared_biases(adapter_layers(model), config, adapter_name)
     require_generator(generator)
     if isinstance(model, AdapterLayer):
         raise TypeError(f"this {type(model).__name__} has an adapter; inject into its base model")
@@ -150,13 +153,18 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) before switching")
     for layer in adapter_layers(model).values():
         layer.set_active(names)
+    layers = adapter_layers(model)
+    for name in adapter_names(model):
+        for bias in biases_of(model, layers, name).values():
+            bias.requires_grad_(name in names)
 
 
 @contextmanager
 def disable_adapters(model: nn.Module) -> Iterator[None]:
     """Disable every adapter within a `with` block; the model then computes what the base does.
 
-    Raises RuntimeError while merged.
+    Raises RuntimeError while merged. Warns if biases of the base were trained: as in PEFT, they
+    stay as they are (see `trained_biases`).
 
     >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
     >>> with disable_adapters(model):
@@ -166,6 +174,7 @@ def disable_adapters(model: nn.Module) -> Iterator[None]:
     layers = adapter_layers(model).values()
     if any(layer.merged for layer in layers):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) to get the base back")
+    warn_of_biases(model, adapter_layers(model))
     before = [layer.disabled for layer in layers]
     try:
         for layer in layers:

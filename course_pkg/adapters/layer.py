@@ -8,12 +8,14 @@ Chapter: adapters/peft.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from course_pkg.adapters.settings import read_names
 
 
 @dataclass(frozen=True)
@@ -21,34 +23,29 @@ class AdapterConfig:
     """The settings that all methods share; each method's config adds its own.
 
     target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
-    modules_to_save: name endings of modules that are trained in full and saved with the adapter,
-    such as a new classification head. Raises ValueError if target_modules is empty.
+    modules_to_save: modules that are trained in full and saved with the adapter, such as a new
+    classification head: every module with parameters whose name ends with one of these, as in PEFT.
+    bias: "none"; the methods that can train biases of the base make it a setting.
+    Raises ValueError if target_modules is empty.
     """
 
+    bias: ClassVar[str] = "none"
     target_modules: str | Sequence[str] = field(default="all-linear", kw_only=True)
     modules_to_save: Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "target_modules", read_names(self, "target_modules", whole=True))
-        if not self.target_modules:
+        targets = read_names(self.target_modules, "target_modules", whole=True)
+        if not targets:
             raise ValueError('target_modules is empty; name at least one module, or "all-linear"')
-        object.__setattr__(self, "modules_to_save", read_names(self, "modules_to_save") or ())
+        object.__setattr__(self, "target_modules", targets)
+        saved = read_names(self.modules_to_save, "modules_to_save")
+        object.__setattr__(self, "modules_to_save", saved)
 
     def check_modules(self, names: Sequence[str]) -> None:
         """Raise ValueError if a setting does not fit the names of the target modules."""
 
-
-def read_names(config: AdapterConfig, setting: str, whole: bool = False) -> str | tuple[str, ...]:
-    """A setting of names as a sorted tuple; or, if `whole`, as the string that it is."""
-    value = getattr(config, setting)
-    if isinstance(value, str) and whole:
-        return value
-    value = () if value is None and not whole else value
-    names = tuple(value) if isinstance(value, Iterable) else (None,)
-    if isinstance(value, str) or not all(isinstance(name, str) for name in names):
-        kinds = "a string or strings" if whole else "a list of strings"
-        raise TypeError(f"{setting} must be {kinds}, got {value!r:.80}")
-    return tuple(sorted(names))
+    def check_new(self, names: Sequence[str]) -> None:
+        """Raise ValueError if a new adapter has a setting that names no target module."""
 
 
 class AdapterLayer(nn.Module):
@@ -246,5 +243,5 @@ def is_conv1d(module: nn.Module) -> bool:
 
 def _save_unmerged(layer: AdapterLayer, state: dict, prefix: str, _metadata: dict) -> None:
     """Save W in a state dict, not the merged weight: loading that would apply the adapter twice."""
-    if layer.merged:
+    if layer.unmerged_weight is not None:
         state[f"{prefix}base.weight"] = state.pop(f"{prefix}unmerged_weight")

@@ -12,7 +12,8 @@ Chapter: adapters/lora.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -20,6 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.adapters.settings import (
+    Bias,
+    first_match,
+    read_pattern,
+    require_alpha,
+    require_bias,
+)
 from course_pkg.metrics.arguments import require_integer, require_number
 
 
@@ -34,6 +42,10 @@ class LoRAConfig(AdapterConfig):
     target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
     modules_to_save: name endings of modules that are trained in full.
     use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
+    rank_pattern, alpha_pattern: other ranks and alphas for some modules. A key is a regex for a
+    whole name or its last parts; the first key that fits a module counts.
+    bias: which biases of the base are trained too: "none", those of the target modules
+    ("lora_only"), or "all". They have no copies, as in PEFT; see `trained_biases`.
     Raises ValueError for a value outside these ranges, TypeError for one of another type.
     Source: Hu et al. 2021, section 4.1; rsLoRA.
 
@@ -41,18 +53,29 @@ class LoRAConfig(AdapterConfig):
     2.0
     >>> LoRAConfig(rank=16, alpha=16, use_rslora=True).scaling
     4.0
+    >>> LoRAConfig(rank=8, rank_pattern={"v_proj": 4}).rank_of("layers.0.v_proj")
+    4
     """
 
     rank: int = 8
     alpha: float = 16.0
     dropout: float = 0.0
     use_rslora: bool = False
+    rank_pattern: Mapping[str, int] = field(default_factory=dict, kw_only=True, hash=False)
+    alpha_pattern: Mapping[str, float] = field(default_factory=dict, kw_only=True, hash=False)
+    bias: Bias = field(default="none", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_integer(self.rank, "rank")
-        if not 0 < require_number(self.alpha, "alpha") < math.inf:
-            raise ValueError(f"alpha must be positive and finite, got {self.alpha}")
+        require_alpha(self.alpha, "alpha")
+        require_bias(self.bias)
+        for name in ("rank_pattern", "alpha_pattern"):
+            object.__setattr__(self, name, read_pattern(getattr(self, name), name))
+        for key, rank in self.rank_pattern.items():
+            require_integer(rank, f"rank_pattern[{key!r}]")
+        for key, alpha in self.alpha_pattern.items():
+            require_alpha(alpha, f"alpha_pattern[{key!r}]")
         if not isinstance(self.use_rslora, bool):
             raise TypeError(f"use_rslora must be True or False, got {self.use_rslora!r}")
         if not 0 <= require_number(self.dropout, "dropout") < 1:
@@ -60,8 +83,30 @@ class LoRAConfig(AdapterConfig):
 
     @property
     def scaling(self) -> float:
-        """The factor on B(A(x)): alpha / rank, or alpha / sqrt(rank) for rsLoRA."""
-        return self.alpha / (math.sqrt(self.rank) if self.use_rslora else self.rank)
+        """The factor on B(A(x)): alpha / rank, or alpha / sqrt(rank) for rsLoRA.
+
+        This is the factor of a module that no pattern names; `scaling_of` takes the name.
+        """
+        return self._scaling(self.rank, self.alpha)
+
+    def rank_of(self, module_name: str) -> int:
+        """The rank of the named module."""
+        return first_match(self.rank_pattern, module_name, self.rank)
+
+    def scaling_of(self, module_name: str) -> float:
+        """The factor on B(A(x)) of the named module, by its own rank and alpha."""
+        alpha = first_match(self.alpha_pattern, module_name, self.alpha)
+        return self._scaling(self.rank_of(module_name), alpha)
+
+    def check_new(self, names: Sequence[str]) -> None:
+        """Raise ValueError if a key of a pattern fits none of the targets; PEFT ignores it."""
+        for setting in ("rank_pattern", "alpha_pattern"):
+            for key, value in getattr(self, setting).items():
+                if not any(first_match({key: value}, name, None) for name in names):
+                    raise ValueError(f"{setting} has {key!r}, which fits none of the targets")
+
+    def _scaling(self, rank: int, alpha: float) -> float:
+        return alpha / (math.sqrt(rank) if self.use_rslora else rank)
 
 
 class LoRALinear(AdapterLayer):
@@ -94,9 +139,14 @@ class LoRALinear(AdapterLayer):
         >>> weights["lora_A"].shape, weights["lora_B"].shape
         (torch.Size([2, 4]), torch.Size([3, 2]))
         """
-        A = torch.empty(config.rank, self.in_features, dtype=self.adapter_dtype())
+        rank = config.rank_of(self.module_name)
+        A = torch.empty(rank, self.in_features, dtype=self.adapter_dtype())
         nn.init.kaiming_uniform_(A, a=math.sqrt(5), generator=generator)
-        return {"lora_A": A, "lora_B": A.new_zeros(self.out_features, config.rank)}
+        return {"lora_A": A, "lora_B": A.new_zeros(self.out_features, rank)}
+
+    def scaling(self, name: str) -> float:
+        """The factor on B(A(x)) of one adapter in this module."""
+        return self.configs[name].scaling_of(self.module_name)
 
     def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
         """W x + b + scaling * B(A(dropout(x))), summed over the active adapters."""
@@ -109,7 +159,7 @@ class LoRALinear(AdapterLayer):
             z = x.to(A.dtype)
             if config.dropout:
                 z = F.dropout(z, config.dropout, self.training)
-            low = F.linear(z, A) * config.scaling  # (..., rank), the smallest tensor
+            low = F.linear(z, A) * self.scaling(name)  # (..., rank), the smallest tensor
             result = result + F.linear(low, B)
         return result.to(dtype)
 
@@ -117,7 +167,7 @@ class LoRALinear(AdapterLayer):
         """delta_W = scaling * B A of one adapter, (out_features, in_features), in fp32 or fp64."""
         A, B = self.lora_A[name].detach(), self.lora_B[name].detach()
         wide = torch.promote_types(A.dtype, torch.float32)
-        return self.configs[name].scaling * (B.to(wide) @ A.to(wide))
+        return self.scaling(name) * (B.to(wide) @ A.to(wide))
 
     def merged_weight(self) -> Tensor:
         """W + delta_W of the active adapters. Source: Hu et al. 2021, section 4.1.
@@ -131,5 +181,5 @@ class LoRALinear(AdapterLayer):
 
     def extra_repr(self) -> str:
         """What print(model) shows of this layer."""
-        ranks = {name: config.rank for name, config in self.configs.items()}
+        ranks = {name: c.rank_of(self.module_name) for name, c in self.configs.items()}
         return f"ranks={ranks}, active={self.active}, merged={self.merged}"

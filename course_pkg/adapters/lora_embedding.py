@@ -51,10 +51,15 @@ class LoRAEmbedding(AdapterLayer):
 
     def new_weights(self, config: LoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
         """A = 0 and a standard normal B."""
-        B = torch.empty(self.out_features, config.rank, dtype=self.adapter_dtype())
+        rank = config.rank_of(self.module_name)
+        B = torch.empty(self.out_features, rank, dtype=self.adapter_dtype())
         B.normal_(generator=generator)
-        return {"lora_embedding_A": B.new_zeros(config.rank, self.in_features),
-                "lora_embedding_B": B}  # fmt: skip
+        A = B.new_zeros(rank, self.in_features)
+        return {"lora_embedding_A": A, "lora_embedding_B": B}
+
+    def scaling(self, name: str) -> float:
+        """The factor on B A of one adapter in this module."""
+        return self.configs[name].scaling_of(self.module_name)
 
     def forward(self, ids: Tensor) -> Tensor:  # ids: (...), integers
         """E[ids] + scaling * B A[:, ids], summed over the active adapters: (..., embedding_dim)."""
@@ -65,14 +70,14 @@ class LoRAEmbedding(AdapterLayer):
         for name in self.active:
             A, B = self.lora_embedding_A[name], self.lora_embedding_B[name]
             low = F.embedding(ids, A.T, self.base.padding_idx)  # (..., rank)
-            result = result + self.configs[name].scaling * F.linear(low, B)
+            result = result + self.scaling(name) * F.linear(low, B)
         return result.to(dtype)
 
     def delta_weight(self, name: str) -> Tensor:
         """scaling * (B A) transposed, (num_embeddings, embedding_dim), in fp32 or fp64."""
         A, B = self.lora_embedding_A[name].detach(), self.lora_embedding_B[name].detach()
         wide = torch.promote_types(A.dtype, torch.float32)
-        return self.configs[name].scaling * (B.to(wide) @ A.to(wide)).T
+        return self.scaling(name) * (B.to(wide) @ A.to(wide)).T
 
     def merged_weight(self) -> Tensor:
         """E plus the change of the active adapters."""

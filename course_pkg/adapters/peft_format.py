@@ -1,7 +1,7 @@
 """The settings of each method as PEFT writes them into adapter_config.json.
 
-Reading refuses settings that this package does not implement (ranks per module, trained
-biases, …) instead of ignoring them. Chapter: adapters/peft.
+Reading refuses settings that this package does not implement (such as `layers_to_transform`)
+instead of ignoring them. Chapter: adapters/peft.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,9 +46,17 @@ class PeftFormat:
 
 # Initializations that do not change the base weights; PiSSA and OLoRA, for example, do.
 _INITIALIZATIONS = (True, False, "gaussian", "eva", "orthogonal")
-_PLAIN = {"bias": "none", "init_lora_weights": True}
-_ALPHA = {"lora_alpha": "alpha", "lora_dropout": "dropout"}
-_LORA = {"r": "rank", "use_rslora": "use_rslora"} | _ALPHA
+_PLAIN = {"init_lora_weights": True}
+_ALPHA = {"lora_alpha": "alpha", "lora_dropout": "dropout", "bias": "bias"}
+_PATTERNS = {"rank_pattern": "rank_pattern", "alpha_pattern": "alpha_pattern"}
+_LORA = {"r": "rank", "use_rslora": "use_rslora"} | _ALPHA | _PATTERNS
+# How PEFT's other initializations change the base, and what to do.
+_CHANGED_BASE = (
+    "; this start changes the base's weights, so the file does not fit the base itself: convert it "
+    "to plain LoRA in PEFT, with save_pretrained(folder, path_initial_model_for_weight_conversion="
+    "start), where `start` is a folder with the adapter as it was before training"
+)
+_STARTS = ("pissa", "olora", "corda", "lora_ga")  # those that PEFT can convert
 _ADALORA = {
     "init_r": "initial_rank", "target_r": "target_rank", "deltaT": "delta_t",
     **{name: name for name in ("total_step", "tinit", "tfinal", "beta1", "beta2",
@@ -67,7 +75,8 @@ FORMATS = (
     PeftFormat(
         AdaLoRAConfig, "ADALORA", _ADALORA | _ALPHA | SHARED, _PLAIN,
         {"init_lora_weights": (True, False)},
-        ("total_step", "init_r", "lora_alpha", "target_modules"), ("r", "use_rslora"),
+        ("total_step", "init_r", "lora_alpha", "target_modules"),
+        ("r", "use_rslora", "alpha_pattern"),
     ),
     PeftFormat(
         IA3Config, "IA3", {"feedforward_modules": "feedforward_modules"} | SHARED,
@@ -112,7 +121,10 @@ def from_peft(raw: Mapping[str, Any], forms: Sequence[PeftFormat] = FORMATS) -> 
         if raw.get(key, value) not in (value, *known.harmless.get(key, ())):
             problems.append(f"{key}={raw[key]!r}")
     if problems:
-        raise ValueError(f"has settings that are not implemented here: {', '.join(problems)}")
+        start = str(raw.get("init_lora_weights", "")).lower().startswith(_STARTS)
+        advice = _CHANGED_BASE if start else ""
+        listed = ", ".join(problems)
+        raise ValueError(f"has settings that are not implemented here: {listed}{advice}")
     given = {ours: raw[theirs] for theirs, ours in known.fields.items() if theirs in raw}
     for key in known.required:
         if key not in raw:

@@ -69,11 +69,11 @@ def start_from_principal(
         if not layer.base.weight.is_floating_point():
             raise ValueError(f"{name} is quantized; start PiSSA first, then quantize what is left")
     factors = factors or {
-        name: principal_factors(layer.base_weight(), layer.configs[adapter_name].rank)
+        name: principal_factors(layer.base_weight(), layer.lora_A[adapter_name].shape[0])
         for name, layer in layers.items()
     }
     for name, layer in layers.items():
-        (A, B), root = factors[name], layer.configs[adapter_name].scaling ** 0.5
+        (A, B), root = factors[name], layer.scaling(adapter_name) ** 0.5
         layer.lora_A[adapter_name].copy_(A / root)
         layer.lora_B[adapter_name].copy_(B / root)
         layer.base_weight().sub_(layer.delta_weight(adapter_name))

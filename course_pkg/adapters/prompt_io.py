@@ -21,6 +21,7 @@ from course_pkg.adapters.adapter_files import (
     write_adapter,
 )
 from course_pkg.adapters.peft_format import PeftFormat, to_peft
+from course_pkg.adapters.portable_names import base_name
 from course_pkg.adapters.prefixes import PrefixTunedModel, PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTunedModel, PromptTuningConfig
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
@@ -78,7 +79,7 @@ def save_prompt(
     if described.get("encoder_hidden_size", 0) is None:
         described["encoder_hidden_size"] = sizes["token_dim"]
     described |= {"inference_mode": True, "task_type": "CAUSAL_LM"}
-    described["base_model_name_or_path"] = model.config.name_or_path or None
+    described["base_model_name_or_path"] = base_name(model)
     with torch.no_grad():
         tensor = model.encoders[adapter_name]().detach().cpu().contiguous()
     write_adapter(folder, described, {TENSOR: tensor})

@@ -66,10 +66,37 @@ class SavedModule(AdapterLayer):
             raise ValueError(f"a module trained in full can't be in several adapters: {here}")
         super().set_active(names)
 
+    def state_of(self, name: str) -> dict[str, Tensor]:
+        """One adapter's copy as its file has it: parameters and buffers."""
+        return self.copies[name].state_dict(keep_vars=True)
+
+    @property
+    def in_use(self) -> nn.Module:
+        """The active copy, or the original where none is active."""
+        return self.base if self.disabled or not self.active else self.copies[self.active[0]]
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The weight of the module in use."""
+        return self.in_use.weight
+
+    @property
+    def bias(self) -> nn.Parameter | None:
+        """The bias of the module in use."""
+        return self.in_use.bias
+
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """What the active copy computes, or the original where none is active."""
-        use = self.base if self.disabled or not self.active else self.copies[self.active[0]]
-        return use(*args, **kwargs)
+        """What the module in use computes."""
+        return self.in_use(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Some models read attributes of their modules; they get those of the module in use."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "in_use" or "copies" not in self.__dict__.get("_modules", ()):
+                raise  # while this module is being built
+            return getattr(self.in_use, name)
 
     @property
     def merged(self) -> bool:

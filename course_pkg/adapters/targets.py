@@ -3,7 +3,9 @@
 The rules are PEFT's, so that a configuration selects the same modules in both libraries:
 a list matches whole names or endings after a dot ("q_proj" finds "layers.0.self_attn.q_proj");
 a string is a regex that must match the whole name; "all-linear" is every nn.Linear except
-the output embedding. Stricter than PEFT: a list entry that matches nothing is an error.
+the output embedding. An entry of modules_to_save matches every name that ends with it, also within
+a word: "norm" finds "layers.0.input_layernorm". What lies in such a module is no target.
+Stricter than PEFT: a list entry that matches nothing is an error.
 Which kinds of module can have an adapter depends on the method: nn.Linear and GPT-2's Conv1D with
 each, nn.Embedding with LoRA. The experts that transformers fuses into one tensor in
 mixture-of-experts models are not matched.
@@ -40,6 +42,24 @@ def matches(name: str, target_modules: str | Sequence[str]) -> bool:
         except re.error as error:
             raise ValueError(f"target_modules {target_modules!r} is not a regex: {error}") from None
     return any(name == target or name.endswith(f".{target}") for target in target_modules)
+
+
+def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
+    """Whether PEFT counts a module as trained in full, so that it can't be a target.
+
+    An entry is a regex for whole parts of the name, unlike in `find_saved_modules`.
+    Raises ValueError for an entry that is not a regex.
+
+    >>> in_saved_module("h.0.mlp.up_proj", ["mlp"]), in_saved_module("h.0.ln_mlp", ["mlp"])
+    (True, False)
+    """
+    for entry in modules_to_save:
+        try:
+            if re.match(rf"(^|.*\.){entry}($|\..*)", name):
+                return True
+        except re.error as error:
+            raise ValueError(f"modules_to_save {entry!r} is not a regex: {error}") from None
+    return False
 
 
 def require_model(model: nn.Module) -> nn.Module:
@@ -109,12 +129,14 @@ def find_targets(
     model: nn.Module,
     target_modules: str | Sequence[str],
     kinds: Sequence[type[AdapterLayer]] = (LoRALinear,),
+    modules_to_save: Sequence[str] = (),
 ) -> list[str]:
     """The names of the modules that target_modules selects, in the model's order.
 
-    kinds: the layer classes of the method. Raises ValueError if a regex or a list entry matches
-    nothing; the message suggests names. Raises TypeError if none of `kinds` accepts a selected
-    module, or if it has an adapter of another method.
+    kinds: the layer classes of the method. modules_to_save: modules that are trained in full; they
+    and what they contain are left out. Raises ValueError if a regex or a list entry matches
+    nothing, where the message suggests names, or if nothing is left. Raises TypeError if none of
+    `kinds` accepts a selected module, or if it has an adapter of another method.
     Source: PEFT's rules; see this module's docstring.
 
     >>> model = nn.ModuleDict({"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)})
@@ -133,6 +155,12 @@ def find_targets(
             by_itself = target_modules if isinstance(target_modules, str) else [part]
             if not any(matches(name, by_itself) for name in found):
                 raise ValueError(_nothing_matches(part, model))
+    found = {n: module for n, module in found.items() if not in_saved_module(n, modules_to_save)}
+    if not found:
+        raise ValueError(
+            f"modules_to_save {list(modules_to_save)} is or contains every module that "
+            f"target_modules {target_modules!r} selects; a module can have only one"
+        )
     for name, module in found.items():
         if isinstance(module, AdapterLayer) and type(module) not in kinds:
             raise TypeError(
@@ -143,34 +171,6 @@ def find_targets(
         if reader or not any(kind.accepts(_base(module)) for kind in kinds):
             raise TypeError(_not_adaptable(name, module, kinds, reader))
     return list(found)
-
-
-def find_saved_modules(
-    model: nn.Module, endings: Sequence[str], targets: Sequence[str]
-) -> list[str]:
-    """The names of the modules to train in full, by their name endings.
-
-    Raises ValueError if an ending matches nothing, a module without parameters, or a target.
-    """
-    modules = adaptable_modules(model)
-    names = [name for name in modules if matches(name, list(endings))]
-    for ending in endings:
-        if not any(matches(name, [ending]) for name in names):
-            close = difflib.get_close_matches(ending, {n.rpartition(".")[2] for n in modules})
-            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-            raise ValueError(f"modules_to_save {ending!r} matches no module{hint}")
-    for name in names:
-        for other in [*targets, *(n for n in names if n != name)]:
-            if other == name or other.startswith(f"{name}."):
-                raise ValueError(
-                    f"modules_to_save {name!r} is or contains {other!r}, "
-                    "which has an adapter too; it can have only one"
-                )
-        if not any(True for _ in modules[name].parameters()):
-            raise ValueError(f"modules_to_save {name!r} has no parameters")
-        if not all(p.is_floating_point() for p in modules[name].parameters()):
-            raise ValueError(f"modules_to_save {name!r} is quantized, so it can't be trained")
-    return names
 
 
 def _base(module: nn.Module) -> nn.Module:

@@ -38,7 +38,7 @@ class LoRARows(nn.Module):
         for name, rows in self.groups:
             if name in layer.configs:
                 A, B = layer.lora_A[name], layer.lora_B[name]
-                low = F.linear(x[:, rows].to(A.dtype), A) * layer.configs[name].scaling
+                low = F.linear(x[:, rows].to(A.dtype), A) * layer.scaling(name)
                 result[:, rows] += F.linear(low, B)  # (1, the adapter's rows, out_features)
         return result
 
@@ -78,6 +78,11 @@ def with_adapters(
 
 def _load(decoder: Decoder, folder: str | os.PathLike, name: str) -> None:
     config = read_config(Path(folder))
+    if config.bias != "none":
+        raise ValueError(
+            f"adapter {name!r} has trained biases of the base (bias={config.bias!r}), which every "
+            "other row would get too; merge it into a model of its own, and serve that"
+        )
     if type(config) is LoRAConfig:
         load_adapter(_Checkpoint(decoder), folder, name)
         if all(type(layer) is LoRALinear for layer in adapter_layers(decoder).values()):

@@ -136,12 +136,9 @@ def test_the_error_for_saving_an_unknown_adapter_lists_the_adapters(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"rank_pattern": {"q_proj": 4}},
-        {"alpha_pattern": {"q_proj": 4}},
         {"layers_to_transform": [0]},
         {"exclude_modules": ["q_proj"]},
         {"lora_bias": True},
-        {"bias": "all"},
         {"init_lora_weights": "pissa"},
         {"peft_type": "OFT"},
         {"a_future_setting": True},
@@ -165,6 +162,11 @@ def test_an_unsupported_setting_is_refused_by_name(saved, change):
         {"lora_dropout": 2},
         {"r": 2.5},
         {"use_rslora": "false"},
+        {"bias": "some"},
+        {"rank_pattern": {"q_proj": 0}},
+        {"rank_pattern": {"(q_proj": 4}},
+        {"alpha_pattern": ["q_proj"]},
+        {"alpha_pattern": {"q_proj": float("nan")}},
     ],
 )
 def test_an_invalid_configuration_is_refused(saved, change):

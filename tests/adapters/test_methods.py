@@ -128,7 +128,7 @@ def test_different_layers_may_have_different_methods():
     [
         ("dora", {"use_dora": False}, "lora_magnitude_vector"),
         ("lora", {"use_dora": True}, "expected .*lora_magnitude_vector"),
-        ("dora", {"alpha_pattern": {"q": 2}}, "not implemented here: alpha_pattern="),
+        ("dora", {"layers_to_transform": [0]}, "not implemented here: layers_to_transform="),
         ("adalora", {"target_r": 3}, "invalid setting: target_rank 3 is above initial_rank 2"),
         ("adalora", {"total_step": None}, "invalid setting: total_step must be an integer"),
         ("adalora", {"use_dora": True}, "not implemented here: use_dora=True"),

@@ -87,8 +87,6 @@ def test_we_load_adapters_of_peft(config, dtype, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"rank_pattern": {"q_proj": 4}},
-        {"bias": "lora_only"},
         {"layers_to_transform": [0]},
         {"init_lora_weights": "pissa"},
     ],

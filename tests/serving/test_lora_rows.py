@@ -107,6 +107,23 @@ def test_a_16_bit_base_keeps_its_type(folders):
     assert engine.runner.caches[0][0].dtype == torch.bfloat16
 
 
+def test_ranks_and_alphas_by_module_count_as_in_the_model(tmp_path):
+    patterns = {"rank_pattern": {"q_proj": 3}, "alpha_pattern": {r"^model\.layers\.0.*": 50}}
+    save_adapter(adapted(LoRAConfig(rank=2, **patterns)), tmp_path)
+    found = Engine(*load("tiny"), blocks=9, adapters={"a": tmp_path}).generate(
+        [[9, 8, 7]], GREEDY, adapter="a"
+    )
+    assert tokens(found) == [expected([9, 8, 7], tmp_path)]
+
+
+def test_trained_biases_are_refused(tmp_path):
+    """The rows share the base, so its biases too."""
+    config = LoRAConfig(rank=2, target_modules=["q_proj"], bias="lora_only")
+    save_adapter(adapted(config), tmp_path)
+    with pytest.raises(ValueError, match="adapter 'a' has trained biases of the base"):
+        Engine(*load("tiny"), blocks=4, adapters={"a": tmp_path})
+
+
 def test_what_is_not_lora_on_linear_layers_is_refused(tmp_path):
     dora = load("tiny").model
     inject(dora, DoRAConfig(rank=2))

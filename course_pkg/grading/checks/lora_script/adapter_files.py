@@ -120,7 +120,8 @@ def _check_config(raw: dict[str, Any]) -> None:
         raise Rejected(f"{CONFIG_FILE} {str(error)[:300]}") from None
     if type(config) is not LoRAConfig:
         raise Rejected(f"{CONFIG_FILE} is not that of plain LoRA: {type(config).__name__}")
-    for name in ("rank", "alpha", "use_rslora", "target_modules", "modules_to_save"):
+    settings = ("rank", "alpha", "use_rslora", "target_modules", "modules_to_save")
+    for name in (*settings, "rank_pattern", "alpha_pattern", "bias"):
         wanted, given = getattr(ASKED, name), getattr(config, name)
         if given != wanted:
             raise Rejected(f"{CONFIG_FILE}: {name} is {str(given)[:80]}; expected {wanted}")
