@@ -28,12 +28,15 @@ from ..runs.options import RunLimits, Scheduler
 from ..runs.runner_output import RunResult
 from . import frames, messages
 from .gateway_process import GatewayProcess
+from .liveness import Liveness
+from .notes import Notes
 from .placement import MOST_LOST
 
 MOST_BYTES = 256 * 2**20  # of submissions that were sent and have no result yet
 SAY_AFTER_S = 5.0
 CONNECT_S = 20.0  # for the scheduler to answer
-SILENT_S = 120.0  # without a word from the gateway, which has two for each second
+SILENT_S = 120.0  # without a sign from the gateway, which gives two in each second
+ATTEMPTS = 2 * MOST_LOST  # as long as so many take, something may be expected to end
 READ_AT_ONCE = 2  # replies: reading a large one takes ten times its size in memory
 GRACE_S = 5.0  # for better workers, if those that are there can't be used
 AGAIN = "run the same command again to continue"
@@ -56,7 +59,10 @@ class ClusterExecutor:
         scheduler: Scheduler,
         note: Callable[[str], None],
     ) -> None:
-        self._scheduler, self._note, self._limits = scheduler, note, limits
+        self._scheduler, self._limits = scheduler, limits
+        self._note, self._notes = note, Notes(note)
+        self._reply_s = reply_within_s(assignment, limits)
+        self._liveness = Liveness(SILENT_S, ATTEMPTS * self._reply_s)
         self._need = gpu_pool.gpu_need(assignment)
         self._work = messages.work_of(assignment, limits)
         self._files = registry.checks_files(assignment) if self._work.checks else {}
@@ -79,7 +85,7 @@ class ClusterExecutor:
             "run": self._work.run,
             "need": self._need,
             "connect_s": CONNECT_S,
-            "reply_s": reply_within_s(self._work.assignment, self._limits),
+            "reply_s": self._reply_s,
             "grace_s": GRACE_S,
             "asked": messages.preparation_bytes(asked).decode(),
             "with_files": messages.preparation_bytes(
@@ -95,6 +101,7 @@ class ClusterExecutor:
         self._gateway.end()
         self._reader.join()
         self._gateway.close()
+        self._notes.close()
 
     def ready(self) -> None:
         """Wait until a worker can run submissions. Raises ExecutorLost if none will."""
@@ -152,6 +159,8 @@ class ClusterExecutor:
         number, answer = next(self._numbers), Future[frames.Frame]()
         with self._changed:
             self._require_running()
+            if not self._waiting:
+                self._liveness.ended()
             self._waiting[number] = answer
         try:
             self._send(frames.Frame(frames.SUBMIT, number, task))
@@ -178,30 +187,37 @@ class ClusterExecutor:
         most |= dict.fromkeys((frames.GIVEN_UP, frames.ROOM, frames.ALIVE), 0)
         most[frames.REPLY] = messages.most_bytes(self._limits)
         try:
-            self._gateway.sock.settimeout(SILENT_S)  # a worker's reply may make it hang
+            self._gateway.sock.settimeout(SILENT_S)  # to send to it: it may hang
             while not self._why_lost:
-                self._take(frames.receive(self._gateway.sock, most))
+                self._take(frames.receive(self._gateway.sock, most, self._seconds_left))
         except TimeoutError:
-            self._lose(f"the gateway to the cluster has said nothing for {SILENT_S:g} s")
+            self._lose(self._liveness.why())
         except (EOFError, OSError):
             said = self._gateway.last_words()
             self._lose(one_line(f"the gateway to the cluster has ended: {said}", 800))
         except Exception as error:  # of any kind, or what waits would wait without end
             self._lose(f"the gateway to the cluster can't be understood ({error})")
 
+    def _seconds_left(self) -> float:
+        return self._liveness.seconds_left(waiting=bool(self._waiting))
+
     def _take(self, frame: frames.Frame) -> None:
+        """Act on a frame. Only a sign of life or the end of a submission gives more time."""
         if frame.kind == frames.NOTE:
-            self._note(_text(frame))
+            self._notes.take(frame.number, _text(frame))
         elif frame.kind == frames.LOST:
             self._lose(_text(frame))
         elif frame.kind == frames.ROOM:
             with self._changed:
                 self._room = min(frame.number, 2**16)
                 self._changed.notify_all()
-        elif frame.kind != frames.ALIVE:
+        elif frame.kind == frames.ALIVE:
+            self._liveness.heard()
+        else:
             with self._changed:
                 answer = self._waiting.pop(frame.number, None)
             if answer is not None:
+                self._liveness.ended()
                 answer.set_result(frame)
 
     def _lose(self, why: str) -> None:

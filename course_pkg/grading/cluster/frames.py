@@ -6,9 +6,10 @@ size that its kind may have.
 Chapter: appendix/threat-model.
 """
 
+import select
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 HEAD = struct.Struct("!cIQ")
@@ -21,7 +22,7 @@ MAX_NOTE = 4_000
 
 
 class Frame(NamedTuple):
-    """One frame. number: of a submission; for ROOM, how many."""
+    """One frame. number: of a submission; for ROOM, how many; for NOTE, of a machine."""
 
     kind: bytes
     number: int = 0
@@ -29,7 +30,7 @@ class Frame(NamedTuple):
 
 
 def said(kind: bytes, text: str, number: int = 0) -> Frame:
-    """A frame with a text, which is cut if it is too long.
+    """A frame with a text, which is cut if it is too long. number: as for `Frame`.
 
     >>> said(NOTE, "hello").body
     b'hello'
@@ -46,20 +47,32 @@ def to_bytes(frame: Frame) -> bytes:
     return HEAD.pack(frame.kind, frame.number, len(frame.body)) + frame.body
 
 
-def receive(sock: socket.socket, most: Mapping[bytes, int]) -> Frame:
+def receive(
+    sock: socket.socket,
+    most: Mapping[bytes, int],
+    seconds_left: Callable[[], float] | None = None,
+) -> Frame:
     """The next frame. most: the bytes that each kind's body may have.
 
-    Raises EOFError at the end, ValueError for an unknown kind or a body that is too large.
+    seconds_left: how long to wait for it, the whole of it; without end if that is None.
+    Raises EOFError at the end, ValueError for an unknown kind or a body that is too large, and
+    TimeoutError.
     """
-    kind, number, size = HEAD.unpack(_exactly(sock, HEAD.size))
+    kind, number, size = HEAD.unpack(_exactly(sock, HEAD.size, seconds_left))
     if size > most.get(kind, -1):
         raise ValueError(f"a frame {kind!r} of {size:,} bytes; expected at most {most.get(kind)}")
-    return Frame(kind, number, _exactly(sock, size))
+    return Frame(kind, number, _exactly(sock, size, seconds_left))
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def _exactly(
+    sock: socket.socket, size: int, seconds_left: Callable[[], float] | None = None
+) -> bytes:
     pieces = []
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
     while size:
+        if seconds_left is not None and not poll.poll(1000 * max(0.0, seconds_left())):
+            raise TimeoutError
         piece = sock.recv(min(size, 2**20))
         if not piece:
             raise EOFError

@@ -16,6 +16,7 @@ from . import frames
 from .address import why_open
 from .dask_client import DaskClient, Disconnected
 from .messages import MAX_WORDS, Reply, read_reply, read_request, reply_bytes
+from .notes import machine_of
 from .placement import Placement
 
 POLL_S = 0.5
@@ -223,7 +224,7 @@ class Gateway:
         known = self._placement.workers[address]
         known.gpus, known.room = 0.0, 0
         self._no_gpu = f"the GPU of worker {known.name} can't be used: {why}"
-        self._send(frames.said(frames.NOTE, self._no_gpu))
+        self._send(frames.said(frames.NOTE, self._no_gpu, machine_of(address)))
         if self._placement.wants(address):
             self._prepare(address)
 
@@ -234,7 +235,7 @@ class Gateway:
             if known.gpus:
                 self._no_gpu = f"worker {known.name}, which has a GPU, is refused: {why}"
             text = f"worker {known.name} at {address} is refused: {why}"
-            self._send(frames.said(frames.NOTE, text))
+            self._send(frames.said(frames.NOTE, text, machine_of(address)))
 
     def _answer(self, frame: frames.Frame) -> None:
         """The last word on a submission."""
