@@ -21,7 +21,8 @@ ALL = "every assignment"  # which `make` grades too
 
 
 @pytest.fixture(
-    scope="module", params=["lora-math", pytest.param(ALL, marks=pytest.mark.exhaustive)]
+    scope="module",
+    params=["lora-math", pytest.param(ALL, marks=[pytest.mark.exhaustive, pytest.mark.minutes])],
 )
 def graded(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("class")
