@@ -73,3 +73,25 @@ def test_the_start_page_leads_to_the_book(browser, site):
     page = Tab(browser).page
     page.goto(f"file://{(site / 'index.html').resolve()}")
     page.wait_for_url("**/book/index.html")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_links_have_one_color_and_a_line_below_their_underscores(browser, site, scheme):
+    """In text, tables and code. Letters with a descender end about 0.2 em below the baseline."""
+    seen = set()
+    for name in ("adapters/peft", "appendix/errata"):
+        page = Tab(browser, scheme=scheme).open(site / f"book/{name}.html")
+        links = "article a.reference:not(.headerlink), article a.reference code"
+        found = page.locator(links).evaluate_all(
+            "all => all.map(e => [getComputedStyle(e).color, !!e.closest('table'), e.tagName,"
+            " parseFloat(getComputedStyle(e).textUnderlineOffset)"
+            " >= 0.2 * parseFloat(getComputedStyle(e).fontSize)])"
+        )
+        seen |= {tuple(link) for link in found}
+    assert len({color for color, *_ in seen}) == 1
+    assert {(table, tag) for _, table, tag, _ in seen} >= {
+        (True, "A"),
+        (False, "A"),
+        (False, "CODE"),
+    }
+    assert all(below for *_, below in seen)
