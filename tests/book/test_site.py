@@ -78,6 +78,21 @@ def test_next_leads_through_every_page_and_previous_back(site, html):
             assert (found and (path.parent / found[1]).resolve()) == following
 
 
+def test_chapters_are_numbered_through_and_the_pages_of_each_from_1(site, html):
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    numbered = [part["chapters"] for part in toc["parts"] if part.get("numbered")]
+    expected = {}
+    for number, chapter in enumerate((one for part in numbered for one in part), start=1):
+        expected[chapter["file"]] = f"{number}."
+        for place, page in enumerate(chapter.get("sections", ()), start=1):
+            expected[page["file"]] = f"{number}.{place}."
+    found = {}
+    for page in expected:
+        shown = re.search(r'<h1><span class="section-number">([\d.]+)', html[site / f"{page}.html"])
+        found[page] = shown and shown[1]
+    assert expected and found == expected
+
+
 def test_every_notebook_to_download_is_valid_and_plain(site):
     files = list((site / "_sources").rglob("*.ipynb"))
     assert files

@@ -1,0 +1,37 @@
+"""Numbers of chapters and pages begin at 1, whatever headings a chapter has of its own."""
+
+from types import SimpleNamespace
+
+import sections
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.environment.collectors.toctree import TocTreeCollector
+
+
+def entry(anchor: str, *inside: nodes.Node) -> nodes.list_item:
+    """A page or heading in a table of contents, with what is below it."""
+    link = nodes.reference("", anchor, anchorname=anchor, refuri="")
+    below = [nodes.bullet_list("", *inside)] if inside else []
+    return nodes.list_item("", addnodes.compact_paragraph("", "", link), *below)
+
+
+def pages(*names: str) -> addnodes.toctree:
+    return addnodes.toctree(entries=[(None, name) for name in names], numbered=2)
+
+
+def test_a_chapters_headings_take_no_number_from_its_pages():
+    chapter = entry("", entry("#one"), entry("#two"), pages("first", "second"))
+    tocs = {"start": nodes.bullet_list("", entry("", pages("chapter")))}
+    tocs["chapter"] = nodes.bullet_list("", chapter)
+    tocs |= {name: nodes.bullet_list("", entry("", entry("#a"))) for name in ("first", "second")}
+    env = SimpleNamespace(
+        tocs=tocs,
+        titles={name: nodes.title() for name in tocs},
+        toc_secnumbers={},
+        numbered_toctrees={"start"},
+        get_doctree=lambda name: nodes.section("", pages("chapter")),
+    )
+    sections.pages_first(None, env)
+    TocTreeCollector.assign_section_numbers(TocTreeCollector(), env)
+    numbers = {name: found[""] for name, found in env.toc_secnumbers.items()}
+    assert numbers == {"chapter": (1,), "first": (1, 1), "second": (1, 2)}
