@@ -100,8 +100,11 @@ def export_grades(
         )
     for note in notes:
         typer.echo(f"note: {note}", err=True)
+    for doubt in made.doubts:
+        typer.echo(f"no score written: {doubt}", err=True)
     if made.left_out:
         typer.echo(f"not in the file: {', '.join(made.left_out)}", err=True)
+    if made.doubts or made.left_out:
         raise typer.Exit(NEEDS_A_LOOK)
 
 

@@ -13,7 +13,8 @@ import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
 from course_pkg.grading.cluster.address import scheduler_of
-from course_pkg.grading.submissions.roster import Person, read_roster
+from course_pkg.grading.submissions.read_roster import read_roster
+from course_pkg.grading.submissions.roster import Person
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

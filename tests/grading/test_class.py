@@ -25,7 +25,8 @@ from course_pkg.grading.results.store import Store
 from course_pkg.grading.runs.grader import with_lateness
 from course_pkg.grading.runs.writing import Graded, Writer
 from course_pkg.grading.submissions.collect import collect
-from course_pkg.grading.submissions.roster import Person, Roster, RosterError, read_roster
+from course_pkg.grading.submissions.read_roster import read_roster
+from course_pkg.grading.submissions.roster import Person, Roster, RosterError
 
 from .recorded import ASSIGNMENT, questions, record, wrong
 from .test_gradebook import mark, notebook

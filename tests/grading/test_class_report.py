@@ -96,7 +96,10 @@ def test_the_command_names_ten_late_students(tmp_path):
     assert note.endswith("s10 (10 h), and 3 more, see grades.csv")
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\uff1d1+1", "\ufeff=1", "\t=1", "\r=1", " =1", "\n=1"],
+)
 def test_no_text_in_the_csv_is_a_spreadsheet_formula(tmp_path, text):
     person = Person(text, text, text)
     folder = write(tmp_path, ASSIGNMENT, [row(record(text, reason=text, limits=text), person)])
@@ -119,11 +122,12 @@ def test_a_page_names_the_property_behind_every_lost_point(tmp_path):
     lost = {"forward": wrong("the scale is wrong", explanations=("you divided twice",))}
     text = page(write(tmp_path, ASSIGNMENT, [row(record(questions=questions(lost)))]), "ada")
     for part in ("the update is B(Ax): A first, then B", "smallest failing input", "{n: 2}",
-                 "the scale is wrong", "you divided twice", "r is the number of rows of A",
+                 "the scale is wrong", "It looks as if you divided twice.",
                  "4 points are to be marked or reviewed by hand", "19 <small>of 28 points",
                  "0.40 s to start", "cgroup v1"):  # fmt: skip
         assert part in text
-    assert text.count('class="lost"') == 4 and "WITHOUT" not in text
+    assert "r is the number of rows of A" not in text  # a hint, where there is a diagnosis
+    assert text.count(">lost: <") == 4 and "WITHOUT" not in text
 
 
 def test_a_number_for_another_name_is_told_on_the_page_in_the_index_and_in_the_csv(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 from course_pkg.grading.submissions.collect import SourceError, collect
 from course_pkg.grading.submissions.folders import Refused
 from course_pkg.grading.submissions.names import valid_student
-from course_pkg.grading.submissions.roster import Person, Roster, RosterError, read_roster
+from course_pkg.grading.submissions.read_roster import read_roster
+from course_pkg.grading.submissions.roster import Person, Roster, RosterError
 
 from .test_collect import NOTEBOOK, make_zip
 
@@ -228,7 +229,7 @@ def test_your_own_csv_may_have_semicolons_and_times(tmp_path):
         ("", "has the columns none"),
         ("id\n../ada\n", r"has the id '\.\./ada'"),
         ("id,first_name\n,Ada\n", "Ada has the id ''"),
-        ("id\nada\nAda\n", "two students have the id Ada"),
+        ("id\nada\nAda\n", "2 students have the id ada"),
         ("id,submitted_at\nada,yesterday\n", "the time 'yesterday' is not clear"),
     ],
 )

@@ -17,6 +17,7 @@ from ..contract.display import one_line
 from ..results.records import without_words
 from ..results.score_statistics import score_statistics
 from ..results.store import file_stem
+from ..submissions.tables import inert
 from . import class_page, pages
 from .row import Row, points_by_student
 
@@ -24,7 +25,6 @@ COLUMNS = ("student", "first_name", "last_name", "assignment", "state",
            "automatic", "by_hand", "late_penalty", "score", "max_score", "to_mark",
            "submitted", "late_hours", "reason", "start_s", "run_s", "write_s",
            "limits", "sandbox", "gpu")  # fmt: skip
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a field that starts so
 MODE = 0o644
 
 
@@ -77,7 +77,7 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
     writer.writerow(COLUMNS)
     for row in rows:
         names = (row.student, row.person.first_name, row.person.last_name, assignment, row.state)
-        texts, numbers, late = [inert(text) for text in names], [""] * 6, ["", ""]
+        texts, numbers, late = [_text(text) for text in names], [""] * 6, ["", ""]
         if row.score is not None and (p := row.points):
             found = (p.automatic, p.by_hand, p.late_penalty, p.score, p.max_score, p.to_mark)
             numbers = [int(n) if float(n).is_integer() else round(n, 4) for n in found]
@@ -86,8 +86,8 @@ def grades_csv(assignment: str, rows: Iterable[Row]) -> str:
         last: list[object] = [""] * 6
         if r := row.record:
             seconds = [round(s, 3) for s in (r.start_s, r.run_s, r.write_s)]
-            last = [*seconds, inert(r.limits), inert(r.sandbox), inert(r.gpu)]
-        writer.writerow([*texts, *numbers, *late, inert(row.reason), *last])
+            last = [*seconds, _text(r.limits), _text(r.sandbox), _text(r.gpu)]
+        writer.writerow([*texts, *numbers, *late, _text(row.reason), *last])
     return out.getvalue()
 
 
@@ -100,11 +100,6 @@ def late_note(course: Path, assignment: str) -> str:
     return ", ".join(named + others)
 
 
-def inert(text: str) -> str:
-    """The text, with an apostrophe before it if a spreadsheet would take it for a formula.
-
-    >>> inert("=1+1"), inert("ada")
-    ("'=1+1", 'ada')
-    """
-    shown = one_line(text)
-    return f"'{shown}" if text.startswith(FORMULA) or shown.lstrip().startswith(FORMULA) else shown
+def _text(text: str) -> str:
+    """A text as a cell: one line, and no formula."""
+    return inert(one_line(text))

@@ -18,28 +18,34 @@ from pathlib import Path
 from course_pkg.files import atomic_file
 
 from ..contract.display import one_line
-from ..submissions.roster import Roster, RosterError, people_in, read_table
-from .class_report import MODE, inert
+from ..submissions.read_roster import POINTS
+from ..submissions.roster import RosterError
+from ..submissions.tables import inert, read_table
+from .class_report import MODE
+from .lms_rows import number, owners
 from .row import Row
 
 MOODLE = ("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade",
           "Grade can be changed", "Last modified (submission)", "Last modified (grade)",
           "Feedback comments")  # fmt: skip
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
-TEXTS = {"Full name", "Email address", "Student", "LastName", "FirstName"}  # people's own
+COMMENTS = "Feedback comments"  # the teacher's own, which go back to Moodle as they are
 NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
-POINTS = "Points Possible"
 FEEDBACK = "moodle-feedback.zip"
 FILES = ("moodle.csv", "canvas.csv", FEEDBACK)  # in the folder of the assignment's results
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A CSV for Moodle or Canvas. left_out: students with a score whom it does not have."""
+    """A CSV for Moodle or Canvas. left_out: students with a score whom it does not have.
+
+    doubts: rows in which no score was written, because whose they are is not clear.
+    """
 
     text: str
     written: int
     left_out: tuple[str, ...]
+    doubts: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -49,7 +55,7 @@ def moodle(rows: Sequence[Row], worksheet: Path | None) -> Exported:
     worksheet: as downloaded from the assignment in Moodle; grades are scaled to its maximum.
     """
     if worksheet is None:
-        table = [dict.fromkeys(MOODLE, "") | _moodle_row(row) for row in rows if row.person.lms_id]
+        table = [dict.fromkeys(MOODLE, "") | _moodle_row(row) for row in rows if number(row.person)]
         notes = (
             'when you upload it, tick "Allow updating records that have been modified more '
             'recently in Moodle than in the spreadsheet"',
@@ -94,7 +100,7 @@ def feedback_zip(course: Path, assignment: str, rows: Sequence[Row], into: Path)
     pages = [
         (row.person, page)
         for row in rows
-        if row.person.lms_id and not row.waits  # a page there is of an earlier submission
+        if number(row.person) and not row.waits  # a page there is of an earlier submission
         if (page := course / "feedback" / row.student / assignment / f"{assignment}.html").is_file()
     ]
     if pages:
@@ -128,12 +134,10 @@ def _filled(
     notes: tuple[str, ...],
 ) -> Exported:
     """The table with scores in `column`. maximum: the column, or row, of the most points."""
-    by_id = {row.student: row for row in rows}
-    known = Roster((row.person for row in rows), complete=True)
+    found, doubts = owners(header, table, rows)
     given, scaled = set(), set()
     every = next((r[column] for r in table if POINTS in r.get("Student", "")), "")
-    for entry in table:
-        row = _row_of(entry, header, known, by_id)
+    for entry, row in zip(table, found, strict=True):
         if row is None or row.score is None or row.points is None:
             continue
         most = every if maximum == POINTS else entry.get(maximum, "")
@@ -147,25 +151,12 @@ def _filled(
     writer = csv.DictWriter(out, header, lineterminator="\n", restval="", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(
-        {name: inert(text) if name in TEXTS else text for name, text in entry.items()}
+        {name: text if name == COMMENTS else inert(text) for name, text in entry.items()}
         for entry in table
     )
     left = sorted(row.student for row in rows if row.score is not None and row.student not in given)
     notes += tuple(f"scores are scaled from {change} points" for change in sorted(scaled))
-    return Exported(out.getvalue(), len(given), tuple(left), notes)
-
-
-def _row_of(
-    entry: dict[str, str], header: list[str], known: Roster, by_id: dict[str, Row]
-) -> Row | None:
-    """Whose row this is: by number, else by id, e-mail address or name."""
-    if POINTS in entry.get("Student", ""):
-        return None
-    for person in people_in(header, [entry]):
-        for name in filter(None, (person.id, person.email, person.full_name)):
-            if found := known.find(name, person.lms_id):
-                return by_id[found.id]
-    return None
+    return Exported(out.getvalue(), len(given), tuple(left), tuple(doubts), notes)
 
 
 def _column(path: Path, header: list[str], name: str) -> str:
@@ -206,4 +197,4 @@ def _moodle_row(row: Row) -> dict[str, str]:
 def _canvas_row(row: Row) -> dict[str, str]:
     p = row.person
     name = f"{p.last_name}, {p.first_name}".strip(", ") or row.student
-    return {"Student": name, "ID": p.lms_id, "SIS Login ID": row.student}
+    return {"Student": name, "ID": number(p), "SIS Login ID": row.student}

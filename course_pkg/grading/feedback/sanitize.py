@@ -29,9 +29,16 @@ TAGS = {
     "h4", "h5", "h6", "hr", "i", "li", "ol", "p", "pre", "s", "small", "span", "strong", "sub",
     "sup", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "u", "ul",
 }
-STYLES = {
-    "background-color", "color", "font-style", "font-weight", "text-align", "text-decoration",
-    "vertical-align", "white-space",
+_COLOR = r"#[0-9a-f]{3,8}|[a-z]+|(?:rgb|hsl)a?\([0-9., %/]{5,60}\)"
+STYLES = {  # each property with the values that it may have
+    "background-color": _COLOR,
+    "color": _COLOR,
+    "font-style": "normal|italic|oblique",
+    "font-weight": "normal|bold|bolder|lighter|[1-9]00",
+    "text-align": "left|right|center|justify|start|end",
+    "text-decoration": "none|underline|overline|line-through",
+    "vertical-align": "baseline|sub|super|top|text-top|middle|bottom|text-bottom",
+    "white-space": "normal|nowrap|pre|pre-wrap|pre-line",
 }
 # MathJax acts on these: links, attributes, loading, and definitions that last for the whole page.
 COMMANDS = (
@@ -42,11 +49,25 @@ COMMANDS = (
     "style", "texttip", "tag", "toggle", "unicode", "url", "xdef",
 )
 # fmt: on
+
+
+def _attribute(name: str, value: str) -> str | None:
+    """What is kept of an attribute: styles by STYLES, and the spans of cells up to 999."""
+    if name != "style":
+        return value if re.fullmatch("[0-9]{1,3}", value) else None
+    kept = []
+    for declaration in value.split(";"):
+        style, _, text = (part.strip().lower() for part in declaration.partition(":"))
+        if style in STYLES and re.fullmatch(STYLES[style], text):
+            kept.append(f"{style}:{text}")
+    return ";".join(kept) or None
+
+
 _CLEANER = nh3.Cleaner(
     tags=TAGS,
     clean_content_tags={"script", "style", "title"},
     attributes={"*": {"style"}, "td": {"colspan", "rowspan"}, "th": {"colspan", "rowspan"}},
-    filter_style_properties=STYLES,
+    attribute_filter=lambda tag, name, value: _attribute(name, value),
     link_rel=None,
 )
 # These two classes keep MathJax, version 2 or 3, from looking for TeX in the box.

@@ -23,7 +23,7 @@ from ..results.keys import course_lock
 from ..results.records import Record, without_words
 from ..results.states import State
 from ..submissions.collect import collect
-from ..submissions.roster import read_roster
+from ..submissions.read_roster import read_roster
 from ..submissions.submission import Submission
 from .batch import Batch
 from .course_folder import require_assignment
@@ -47,6 +47,8 @@ def grade(course: Path, assignment: str, options: Options, show: ProgressDisplay
     if options.limits.sandboxed and not (state := probe()).ok:
         raise NoSandbox(state)
     roster = read_roster(options.roster) if options.roster else None
+    for _, why in roster.refused if roster else ():
+        show.note(f"not graded: {why}")
     everyone = collect(options.submitted, assignment, layout=options.layout)  # writes nothing
     show.expect(len(set(options.students)) or len(everyone))
     with (

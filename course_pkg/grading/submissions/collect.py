@@ -15,7 +15,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from .folders import MAX_LISTED, Folder, Refused
-from .layouts import Found, find, skipped
+from .found import Found
+from .layouts import find, skipped
 from .names import shown, valid_student
 from .roster import Person, Roster
 from .submission import Submission
@@ -43,10 +44,10 @@ def collect(
     tree = _open(source, assignment)
     if len(tree.children(())) > MAX_LISTED:
         raise SourceError(f"{source} holds more than {MAX_LISTED:,} names")
-    kind, found = find(tree, (), assignment, layout)
+    kind, found = find(tree, (), assignment, layout, roster)
     tops = [n for n in tree.children(()) if not skipped(n) and not tree.problem((n,))]
     if isinstance(tree, Zip) and not found and len(tops) == 1:  # a folder that was zipped whole
-        kind, found = find(tree, (tops[0],), assignment, layout)
+        kind, found = find(tree, (tops[0],), assignment, layout, roster)
     if not found:
         raise SourceError(_nothing(tree, source, assignment, layout))
     made = _submissions(tree, found, assignment, kind, roster)
@@ -123,12 +124,13 @@ def _identity(
     one: Found, numbers: dict[str, set[str]], layout: str, roster: Roster | None
 ) -> tuple[str, Person | None, str | None]:
     """The id of the student, who that is, and why nobody is known by that name."""
-    person = roster.find(one.name, one.lms_id) if roster else None
+    described = one.person
+    person = roster.find(described) if roster else None
     if person:
         return person.id, person, None
     if roster and roster.complete:
         name = f"[{one.name} {one.lms_id}]" if one.lms_id else one.name
-        return name, None, roster.unknown(one.name, one.lms_id)
+        return name, None, roster.unknown(described)
     if layout in ("nbgrader", "flat"):
         return one.name, None, None
     others = numbers[_folded(one.name)] - {one.lms_id}

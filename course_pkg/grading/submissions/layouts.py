@@ -8,10 +8,13 @@ Chapter: appendix/for-instructors.
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from .canvas_files import ENTRIES, canvas_file, possible_owners
 from .folders import Folder, Parts
+from .found import Found
 from .names import shown
+from .roster import Roster
 from .zips import Zip
 
 LAYOUTS = ("auto", "nbgrader", "flat", "moodle", "canvas")
@@ -22,37 +25,15 @@ NOT_DATA = {".ipynb_checkpoints", "__MACOSX", ".DS_Store", "Thumbs.db", "Icon\r"
 MOODLE = re.compile(
     r"(?P<name>[^_]*)_(?P<id>\d+)_assignsubmission_(?P<plugin>[a-z]+)_?(?P<file>.*)"
 )
-# Canvas: "lovelaceada_LATE_123_4567_name.ipynb", for anonymous grading "LATE_anon_x1y2z_4567_…";
-# "…_123_text.html" for a text entry. Source: lib/content_zipper.rb.
-CANVAS = re.compile(
-    r"(?:(?P<name>.+?)_)?(?P<late>LATE_)?(?P<id>\d+|anon_\w{5})_(?P<number>\d+_)?(?P<file>.+)"
-)
 
 
-@dataclass(frozen=True)
-class Found:
-    """One person's submission, before it has a student's id.
-
-    name: the id, full name or short name that the source gives. places: name and path of each
-    file, or "" and the path of one folder of files. exact: whether the notebook must have the
-    assignment's name. lms_id: the person's number in Moodle or Canvas. late: whether Canvas says
-    so. skipped: why this is nobody's submission. wrong: why it can't be graded.
-    """
-
-    name: str
-    path: Parts
-    places: tuple[tuple[str, Parts], ...]
-    exact: bool = False
-    lms_id: str = ""
-    late: bool = False
-    skipped: str | None = None
-    wrong: str | None = None
-
-
-def find(tree: Folder | Zip, base: Parts, assignment: str, layout: str) -> tuple[str, list[Found]]:
+def find(
+    tree: Folder | Zip, base: Parts, assignment: str, layout: str, roster: Roster | None = None
+) -> tuple[str, list[Found]]:
     """The layout of a source, and what it holds: students' folders, or notebooks.
 
-    layout: one of LAYOUTS; "auto" takes the one that most names fit. [] if nothing fits.
+    layout: one of LAYOUTS; "auto" takes the one that most names fit. roster: decides
+    whose a file from Canvas is if its name does not. [] if nothing fits.
     """
     names = {n: folder for n, folder in tree.children(base).items() if not skipped(n)}
     odd = [n for n in names if tree.problem((*base, n))]  # a link or an unsafe path: never opened
@@ -63,11 +44,11 @@ def find(tree: Folder | Zip, base: Parts, assignment: str, layout: str) -> tuple
         if folder and n not in odd and near(tree.children((*base, n)), assignment)
     ]  # fmt: skip
     moodle = [n for n in names if n not in odd and MOODLE.fullmatch(n)]
-    canvas = [n for n in files if _canvas(n)]
+    canvas = [n for n in files if possible_owners(n)]
     if layout == "auto":
         if moodle:
             layout = "moodle"
-        elif any(stem(n) != n and _canvas(n)["number"] for n in canvas) and (
+        elif any(stem(n) != n and not n.endswith(ENTRIES) for n in canvas) and (
             2 * len([n for n in canvas if stem(n) != n]) > len(flat)
         ):
             layout = "canvas"
@@ -78,11 +59,13 @@ def find(tree: Folder | Zip, base: Parts, assignment: str, layout: str) -> tuple
         others = [n for n in (*flat, *nested) if n not in moodle]
         expected = "names as Moodle gives them"
     elif layout == "canvas":
-        found = list(_group(base, [_canvas_file(base, n) for n in canvas]))
+        files = [canvas_file(base, n, roster) for n in canvas]
+        found = list(_group(base, [one for one in files if not one.skipped]))
+        found += [one for one in files if one.skipped]
         others = [n for n in (*flat, *nested) if n not in canvas]
         expected = "names as Canvas gives them"
     elif layout == "flat":
-        found = [Found(stem(n), (*base, n), ((f"{assignment}.ipynb", (*base, n)),)) for n in flat]
+        found = [_flat((*base, n), assignment) for n in flat]
         others, expected = nested, "only <student>.ipynb"
     else:
         found = [_nested(tree, (*base, n), assignment) for n in nested]
@@ -158,7 +141,12 @@ def _nested(tree: Folder | Zip, at: Parts, assignment: str) -> Found:
         found = ", ".join(shown("/".join((*at[-1:], n))) for n in names)
         wrong = f"found {found}; expected {shown(at[-1])}/{assignment}/{assignment}.ipynb"
     place = (*at, assignment)
-    return Found(at[-1], place, (("", place),), exact=True, wrong=wrong)
+    return Found(at[-1], place, (("", place),), exact=True, wrong=wrong, is_id=True)
+
+
+def _flat(at: Parts, assignment: str) -> Found:
+    """A student's notebook in a flat folder."""
+    return Found(stem(at[-1]), at, ((f"{assignment}.ipynb", at),), is_id=True)
 
 
 def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found]:
@@ -181,26 +169,6 @@ def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found
         if one.lms_id not in seen:
             seen.add(one.lms_id)
             yield replace(one, wrong="found an online text; expected a notebook")
-
-
-def _canvas(name: str) -> re.Match[str] | None:
-    match = CANVAS.fullmatch(name)
-    if not match or not (match["name"] or match["id"].startswith("anon_")):
-        return None
-    uploaded = match["number"] or match["file"] in ("text.html", "link.html")
-    return match if uploaded else None
-
-
-def _canvas_file(base: Parts, name: str) -> Found:
-    match, at = _canvas(name), (*base, name)
-    anonymous = match["id"].startswith("anon_")
-    return Found(
-        match["id"] if anonymous else match["name"],
-        at,
-        ((match["file"], at),),
-        lms_id="" if anonymous else match["id"],
-        late=bool(match["late"]) or (anonymous and match["name"] == "LATE"),
-    )
 
 
 def _group(base: Parts, files: list[Found]) -> Iterator[Found]:

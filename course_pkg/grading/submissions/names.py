@@ -8,7 +8,7 @@ import unicodedata
 
 MAX_ID = 64
 # Letters and marks that are invisible, or change how another letter looks.
-_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f"
+INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f"
                      "\U000e0100-\U000e01ef]")  # fmt: skip
 _INSIDE = " ._-@+'"
 
@@ -48,7 +48,7 @@ def valid_student(student: str) -> bool:
     if (
         not unicodedata.is_normalized("NFC", student)
         or ".." in student
-        or _INVISIBLE.search(student)
+        or INVISIBLE.search(student)
     ):
         return False
     kinds = [unicodedata.category(c) for c in student]

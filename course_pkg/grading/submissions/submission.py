@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from .folders import Folder, Parts, Refused
-from .layouts import Found, choose, skipped, stem
+from .found import Found
+from .layouts import choose, skipped, stem
 from .names import shown, writable
 from .roster import Person
 from .zips import Zip
