@@ -7,7 +7,6 @@ Chapter: appendix/for-instructors.
 """
 
 import os
-import re
 import subprocess
 import tarfile
 import zipfile
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from .files import atomic_file
+from .grading.gradebook.config_values import ConfigError, passwords
+from .grading.gradebook.marks import problems
 from .grading.gradebook.release import ReleaseError, require_course
 
 SHOWN = frozenset({
@@ -24,8 +25,6 @@ SHOWN = frozenset({
     "tools",
 })  # fmt: skip
 BUILT = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
-ANSWERS = (b"### BEGIN SOLUTION", b"### BEGIN HIDDEN TESTS", b"=== BEGIN MARK SCHEME")
-PASSWORD = re.compile(rb"""://([^\s/@:"']*:[^\s/@"']+@|[^\s"']*[?&]password=)""")
 SUFFIXES = (".tar.gz", ".tgz", ".zip")
 
 
@@ -34,7 +33,7 @@ def bundle(course: Path, into: Path) -> int:
 
     into: a .tar.gz, .tgz or .zip, replaced whole; its name is that of the folder inside. Raises
     ReleaseError for another suffix, if the folder is no course's, if nothing is released, if
-    exercises/ shows an answer, and if nbgrader_config.py shows the password of a database.
+    exercises/ shows an answer or a mark of one, and if nbgrader_config.py shows a password.
     """
     require_course(course)
     suffix = next((s for s in SUFFIXES if into.name.endswith(s) and into.name != s), None)
@@ -44,13 +43,18 @@ def bundle(course: Path, into: Path) -> int:
     released = [n for n in names if n.startswith("exercises/") and n.endswith(".ipynb")]
     if not released:
         raise ReleaseError("exercises/ has no notebook: run `make release`")
-    for name in released:
-        shown = [text.decode() for text in ANSWERS if text in (course / name).read_bytes()]
-        if shown:
-            raise ReleaseError(f"{name} has {shown[0]!r}: delete it, and run `make release`")
-    if PASSWORD.search((course / "nbgrader_config.py").read_bytes()):
+    for name in names:
+        if name.startswith("exercises/"):
+            for place in problems(course / name, released=True):
+                raise ReleaseError(f"{name}, {place}: delete it, and run `make release`")
+    try:
+        shown = passwords(course / "nbgrader_config.py")
+    except ConfigError as error:
+        raise ReleaseError(str(error)) from None
+    if shown:
         raise ReleaseError(
-            "nbgrader_config.py shows a password to students: move it from db_url to ~/.pgpass"
+            f"nbgrader_config.py shows a password to students: move it from {', '.join(shown)} to "
+            "~/.pgpass, or to an environment variable"
         )
     top = PurePosixPath(into.name.removesuffix(suffix))
     with atomic_file(into, 0o644) as out:

@@ -1,5 +1,6 @@
 """`course bundle`, and `make` in the students' copy that it writes."""
 
+import json
 import subprocess
 import tarfile
 import zipfile
@@ -10,7 +11,8 @@ from typer.testing import CliRunner
 
 from course_pkg.bundle import SHOWN, bundle, files
 from course_pkg.cli import app
-from course_pkg.grading.gradebook.release import ReleaseError
+from course_pkg.grading.gradebook.marks import mistyped
+from course_pkg.grading.gradebook.release import ReleaseError, release_assignment
 
 ROOT = Path(__file__).parents[1]
 INSTRUCTORS = {".ci", ".github", "deploy", "runner", "solutions", "tests"}
@@ -73,16 +75,76 @@ def test_an_answer_in_the_exercises_stops_it(course, tmp_path, answer):
         ("postgresql+psycopg://grader@db.example:5432/course", False),
         ("postgresql+psycopg://db.example/course?user=grader&password=sesame", True),
         ("sqlite:////srv/course/gradebook.db", False),
+        ("postgresql://g:P/W@db", True),
     ],
 )
 def test_the_password_of_a_database_stops_it(course, tmp_path, url, stops):
-    (course / "nbgrader_config.py").write_text(f'c.CourseDirectory.db_url = "{url}"\n')
+    (course / "nbgrader_config.py").write_text(
+        f'c = get_config()\nc.CourseDirectory.db_url = "{url}"\n'
+    )
     if not stops:
         assert bundle(course, tmp_path / "x.zip") == len(SHARED)
         return
     with pytest.raises(ReleaseError, match=r"shows a password to students: move it .*pgpass"):
         bundle(course, tmp_path / "x.zip")
     assert not (tmp_path / "x.zip").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "stops"),
+    [
+        ("c.X.db_url = 'postgresql://g:' + 'sesame' + '@db/x'", True),
+        ("from sqlalchemy import URL\nc.X.db_url = URL.create('postgresql', 'g', 'sesame')", True),
+        ("import os\nc.X.db_url = os.getenv('DB', 'postgresql:' + '//g:sesame@d')", True),
+        ("import os\nc.X.db_url = os.environ['DB']", False),
+        ("import os\nc.X.db_url = f\"postgresql://g:{os.environ['DB']}@d\"", False),
+        ("c.X.urls = {'a': ['postgresql://g:' + 'sesame@d']}", True),
+        ("c.X.api_token = 'ses' + 'ame'", True),
+        ("# postgresql://g:P/W@db", True),
+    ],
+)
+def test_passwords_are_found_in_the_values_of_the_configuration(
+    course, tmp_path, monkeypatch, text, stops
+):
+    monkeypatch.setenv("DB", "postgresql://g:from-the-shell@d")
+    (course / "nbgrader_config.py").write_text(f"c = get_config()\n{text}\n")
+    if not stops:
+        assert bundle(course, tmp_path / "x.zip") == len(SHARED)
+        return
+    with pytest.raises(ReleaseError, match="shows a password to students"):
+        bundle(course, tmp_path / "x.zip")
+
+
+def test_a_configuration_that_fails_stops_it_and_says_why(course, tmp_path):
+    (course / "nbgrader_config.py").write_text("1 / 0")
+    with pytest.raises(ReleaseError, match=r"can't be run: ZeroDivisionError"):
+        bundle(course, tmp_path / "x.zip")
+
+
+MISTYPED = ["###  BEGIN SOLUTION", "## BEGIN SOLUTION", "### begin solution", "###BEGIN SOLUTION",
+            "### BEGIN-SOLUTION", "### BEGIN SOLUTON", "### END  SOLUTION", "### START SOLUTION: x",
+            "### BEGIN HIDDEN TEST", "### Begin hidden_tests", "== BEGIN MARK SCHEME ==",
+            "###\u00a0BEGIN SOLUTION", "\uff03## BEGIN SOLUTION"]  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", MISTYPED)
+def test_a_mistyped_mark_stops_bundle_and_release_at_its_cell_and_line(course, tmp_path, mark):
+    cells = [{"source": ["x = 1\n"]}, {"source": ["def f():\n", f"    {mark}\n"]}]
+    for folder in ("solutions", "exercises"):
+        (course / folder / "a" / "a.ipynb").write_text(json.dumps({"cells": cells}))
+    with pytest.raises(ReleaseError, match=r"exercises/a/a\.ipynb, cell 2, line 2"):
+        bundle(course, tmp_path / "x.zip")
+    with pytest.raises(ReleaseError, match=r"solutions/a/a\.ipynb, cell 2, line 2.*recognize"):
+        release_assignment(course, "a")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["### BEGIN SOLUTION", "# the solution begins here", "end = 1", "# hidden tests",
+     "Begin with the solution of (1)."],
+)  # fmt: skip
+def test_other_lines_are_no_mistyped_marks(line):
+    assert not mistyped(line)
 
 
 def test_every_file_of_the_repository_is_for_students_or_for_instructors():

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .marks import problems
+
 RELEASED = Path("_build") / "release"
 IGNORED = {".ipynb_checkpoints"}
 
@@ -26,10 +28,11 @@ def release_assignment(
     """Make exercises/<assignment> from its source with nbgrader; whether it changed.
 
     course: the folder that holds the folders `source` and `release`. Raises ReleaseError if there
-    is no such source (nothing is written then), if nbgrader fails, or if the released folder was
-    changed by hand; it is not touched then.
+    is no such source or a mark in it is mistyped (nothing is written then), if nbgrader fails, or
+    if the released folder was changed by hand; it is not touched then.
     """
     require_source(course, assignment, source)
+    _require_exact_marks(course, course / source / assignment)
     target, fresh = course / release / assignment, course / RELEASED / assignment
     last = _files(fresh)  # the last release, read before it is replaced
     done = subprocess.run(
@@ -66,6 +69,18 @@ def require_source(course: Path, assignment: str, source: str = "solutions") -> 
     if assignment not in known:
         found = ", ".join(dict.fromkeys(known)) or "none"
         raise ReleaseError(f"there is no {source}/{assignment}; found: {found}")
+
+
+def _require_exact_marks(course: Path, folder: Path) -> None:
+    """Raise ReleaseError for a mark around a solution that nbgrader would not recognize."""
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or not IGNORED.isdisjoint(path.parts):
+            continue
+        for place in problems(path, released=False):
+            raise ReleaseError(
+                f"{path.relative_to(course)}, {place}: nbgrader does not recognize this mark, and "
+                "would give students what is behind it; write, for example, ### BEGIN SOLUTION"
+            )
 
 
 def start_work(course: Path, assignment: str) -> Path:
