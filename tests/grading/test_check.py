@@ -1,16 +1,22 @@
 """`check` in process: scores that nbgrader can read, reports, unanswered cells, noise."""
 
 import contextlib
+import copy
+import json
+import pickle
 import re
 import sys
 import warnings
 
 import pytest
 from IPython.core.formatters import DisplayFormatter
+from nbformat.v4 import new_code_cell, new_output
+from nbgrader.utils import determine_grade
 
 from course_pkg.grading.check import INTERRUPTED, _Calls, check, variant
 from course_pkg.grading.contract.calling import NOT_RUN
 from course_pkg.grading.contract.registry import UnknownQuestion, assignments, load
+from tests.chromium import Tab, low_contrast, running
 
 
 def count(shapes, targets, rank):
@@ -28,6 +34,66 @@ def test_the_score_is_a_number_to_nbgrader_and_a_table_to_a_reader():
     assert data["text/html"].count("✗") == 2 and "<script" not in data["text/html"]
 
 
+def test_print_and_pythons_prompt_show_the_report_and_the_value_stays_a_number():
+    score = check("lora-math/counts", lambda *_: 0)
+    assert str(score) == repr(score) == f"{score}" == score.report
+    assert score == 0.0 and float(score) + 1 == 1 and f"{score:.1f}" == "0.0"
+    assert json.dumps({"points": score}) == '{"points": 0.0}'
+    assert copy.deepcopy(score).report == pickle.loads(pickle.dumps(score)).report == score.report
+    cell = new_code_cell(metadata={"nbgrader": {"grade": True, "solution": False, "points": 3}})
+    data, _ = DisplayFormatter().format(check("lora-math/counts", count))
+    cell.outputs = [new_output("execute_result", data=data)]
+    assert determine_grade(cell) == (3.0, 3.0)
+
+
+def test_a_mistake_is_named_once_with_all_that_it_costs_and_without_a_hint():
+    def low_bits_first(packed, absmax, levels, block_size, shape):
+        codes = torch.stack([packed & 15, packed >> 4], 1).flatten()
+        codes = codes[: torch.Size(shape).numel()].long()
+        return (levels[codes] * absmax.repeat_interleave(block_size)[: len(codes)]).reshape(shape)
+
+    torch = pytest.importorskip("torch")
+    report = check("quantization/dequantize", low_bits_first).report
+    assert report.count("you took the low bits first") == 1 and report.count("(0/1)") == 4
+    assert "hint" not in report and report.count("smallest failing input") == 1
+
+
+def test_the_diagnosis_comes_before_the_values():
+    report = check("lora-math/counts", lambda *_: 1).report
+    assert report.index("The number differs.") < report.index("smallest failing input")
+
+
+def test_a_number_by_hand_is_shown_with_your_case():
+    report = check("lora-math/by-hand/parameters", 1).report
+    assert "your case: {" in report and "smallest failing" not in report
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("mark", "card"),
+    [
+        ("", "rgb(255, 255, 255)"),
+        ('data-jp-theme-light="true"', "rgb(255, 255, 255)"),
+        ('data-jp-theme-light="false"', "rgb(28, 32, 38)"),
+        ('data-theme="dark"', "rgb(28, 32, 38)"),
+        ('class="vscode-dark"', "rgb(28, 32, 38)"),
+    ],
+)
+def test_a_report_in_a_notebook_is_readable_in_light_and_dark(tmp_path, mark, card, width):
+    long_word = "w" * 300
+    score = check("lora-math/counts", lambda *_: print(*range(9), sep="\n") or long_word)
+    file = tmp_path / "cell.html"
+    file.write_text(f"<!doctype html><body {mark}><main>{score._repr_html_()}</main>")
+    with running() as browser:
+        tab = Tab(browser, width=width, scheme="dark")  # the system's colors don't decide
+        page = tab.open(file)
+        color = "e => getComputedStyle(e).backgroundColor"
+        assert page.eval_on_selector(".course-report", color) == card
+        assert low_contrast(page, "main") == tab.problems == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_what_an_answer_says_is_escaped():
     def hostile(*_):
         raise ValueError("<script>alert(1)</script>")
@@ -40,14 +106,14 @@ def test_what_an_answer_says_is_escaped():
 def test_an_unanswered_cell_is_never_right(answer):
     for name in load("lora-math").questions:
         score = check(f"lora-math/{name}", answer)
-        assert score == 0 and "not answered yet" in score.report
+        assert score == 0 and "Not answered yet." in score.report
 
 
 def test_a_stub_that_raises_is_unanswered():
     def stub(*_):
         raise NotImplementedError
 
-    assert "not answered yet" in check("lora-math/forward", stub).report
+    assert "Not answered yet." in check("lora-math/forward", stub).report
 
 
 def test_an_error_is_shown_with_the_line_that_raised_it():
@@ -96,7 +162,7 @@ def test_an_endless_loop_is_stopped_and_later_inputs_are_not_run(monkeypatch):
 
     score = check("lora-math/counts", stuck)
     assert score == 2.0  # the inputs before it count
-    assert "what happened: stopped after 20 s on this input: is there a loop" in score.report
+    assert "Stopped after 20 s on this input: is there a loop" in score.report
 
 
 def test_an_interrupted_cell_keeps_what_it_has_under_the_grader_only(monkeypatch):
@@ -138,7 +204,7 @@ def test_printed_output_that_is_cut_says_so():
 
 def test_what_a_task_rules_out_is_said_without_the_name_of_an_exception():
     report = check("rouge/skip-bigrams", lambda tokens, max_gap: []).report
-    assert "what happened: expected a Counter or a dict" in report and "Error" not in report
+    assert "Expected a Counter or a dict" in report and "Error" not in report
 
 
 def test_the_part_that_differs_is_named():

@@ -15,7 +15,7 @@ from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.report import as_record
 from course_pkg.grading.contract.session import Session
-from course_pkg.grading.contract.stored import details, nothing_earned
+from course_pkg.grading.contract.stored import findings, nothing_earned
 from course_pkg.grading.results import keys, store
 from course_pkg.grading.results.keys import GradingFolderError, course_lock, secret, submission_key
 from course_pkg.grading.results.records import MAX_RESULTS, checked_results
@@ -172,7 +172,10 @@ def test_a_submission_that_was_not_run_loses_every_property_as_not_answered(trus
     found = nothing_earned(trusted)
     assert sum(q.earned for q in found) == 0 and sum(q.points for q in found) == 24
     assert [q.question for q in found] == list(trusted)
-    assert {details(p)[0] for q in found for p in q.properties} == {("not answered yet", "")}
+    said = [findings(question) for question in found]
+    assert {(len(one), one[0].diagnosis, one[0].details) for one in said} == {
+        (1, "Not answered yet.", ())
+    }
 
 
 def test_the_expected_value_of_a_by_hand_question_is_dropped(results, trusted):

@@ -8,7 +8,7 @@ import pytest
 
 from course_pkg.grading.contract.calling import NOT_RUN, outcome
 from course_pkg.grading.contract.comparators import array, comparator, exactly, number, parts, row
-from course_pkg.grading.contract.display import shorten
+from course_pkg.grading.contract.display import shorten, shorten_pair
 from course_pkg.grading.contract.draws import Case, draw_cases
 from course_pkg.grading.contract.recognition import wrong_number
 from course_pkg.grading.contract.report import as_record
@@ -260,3 +260,15 @@ def test_a_case_that_was_not_run_is_shown_only_if_no_other_failed():
 
 def test_what_is_for_the_checks_alone_is_not_shown():
     assert shorten({"_seen": [], "n": 2}) == "{n: 2}"
+
+
+def test_of_long_values_the_place_is_shown_where_they_first_differ():
+    right = np.zeros((5, 7), "float32")
+    given = right + 1e-6  # noise
+    given[2, 3:] = 1.0
+    expected, other, place = shorten_pair(as_crossing(right), as_crossing(given))
+    assert place == "[2, 3]" and ", 1, " in other and "1" not in expected.partition("[")[2]
+    texts = shorten_pair("a" * 500 + "b", "a" * 501)
+    assert texts[2] == "character 501" and len(texts[0]) < 100
+    assert shorten_pair([0] * 20, [0] * 30)[2] == "item 21"
+    assert shorten_pair([1, 2], [1, 3]) is shorten_pair(1.0, 2.0) is shorten_pair("a", 1) is None

@@ -1,18 +1,17 @@
-"""Values and texts as they are shown: shortened, on one line, and escaped.
+"""Values and texts as they are shown: shortened, and on one line.
 
 Everything that came from an answer goes through here before anybody sees it.
 
 Chapter: appendix/for-instructors.
 """
 
-import html
 import unicodedata
-from collections.abc import Iterable
 from typing import Any
 
 from .values import Array
 
 MAX_SHOWN = 500
+SHOWN, ITEMS, TEXT = 6, 12, 80  # entries of an array, items of a list, characters that are shown
 LINES = 5  # of what an answer printed, before it is folded
 # Both names by which MathJax is told to leave a part of a page alone: what a student's code gave
 # may hold dollar signs, and TeX can make links.
@@ -52,13 +51,71 @@ def shorten(value: Any, limit: int = MAX_SHOWN) -> str:
             pairs = sorted(shown, key=lambda pair: isinstance(pair[1], Array | list | dict))
             text = "{" + ", ".join(f"{k}: {_inner(v)}" for k, v in pairs) + "}"
         case list() | tuple():
-            more = ", …" if len(value) > 12 else ""
-            text = "[" + ", ".join(map(_inner, value[:12])) + more + "]"
+            more = ", …" if len(value) > ITEMS else ""
+            text = "[" + ", ".join(map(_inner, value[:ITEMS])) + more + "]"
         case float():
             text = f"{value:.10g}" if value % 1 else repr(value)
         case _:
             text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def shorten_pair(expected: Any, given: Any) -> tuple[str, str, str] | None:
+    """Two long values as the parts that differ first, and the place; None for short values.
+
+    Of two arrays of numbers, that is the first entry with at least half of the largest difference.
+
+    >>> shorten_pair([0] * 40, [0] * 30 + [7] * 10)
+    ('[…, 0, 0, 0, 0, 0, …]', '[…, 0, 0, 7, 7, 7, …]', 'item 31')
+    """
+    match expected, given:
+        case Array(), Array() if expected.shape == given.shape and expected.numpy().size > SHOWN:
+            return _array_pair(expected, given)
+        case (list() | tuple(), list() | tuple()) if max(len(expected), len(given)) > ITEMS:
+            shortest = min(len(expected), len(given))
+            same = (str(a) == str(b) for a, b in zip(expected, given, strict=False))
+            at = next((i for i, equal in enumerate(same) if not equal), shortest)
+            return _window(expected, at), _window(given, at), f"item {at + 1}"
+        case str(), str() if max(len(expected), len(given)) > TEXT:
+            shortest = min(len(expected), len(given))
+            at = next((i for i in range(shortest) if expected[i] != given[i]), shortest)
+            return _text_window(expected, at), _text_window(given, at), f"character {at + 1}"
+    return None
+
+
+def _array_pair(expected: Array, given: Array) -> tuple[str, str, str] | None:
+    import numpy as np
+
+    right, other = (array.numpy().astype("float64").ravel() for array in (expected, given))
+    distance = np.nan_to_num(np.abs(right - other), nan=np.inf, posinf=np.inf)
+    if not distance.any():
+        return None
+    at = int(np.argmax(distance >= distance.max() / 2))
+    place = [int(i) for i in np.unravel_index(at, expected.shape)]
+    start = max(0, min(at - 2, len(right) - 5))
+    texts = []
+    for array in (expected, given):
+        numbers = array.numpy().ravel()[start : start + 5].tolist()
+        shown = ", ".join(map(_entry, numbers))
+        before = "…, " if start else ""
+        after = ", …" if start + 5 < len(right) else ""
+        texts.append(f"{array.dtype} {array.shape} [{before}{shown}{after}]")
+    return texts[0], texts[1], str(place)
+
+
+def _window(values: list | tuple, at: int) -> str:
+    start = max(0, at - 2)
+    shown = ", ".join(map(_inner, values[start : start + 5]))
+    before = "…, " if start else ""
+    after = ", …" if start + 5 < len(values) else ""
+    return f"[{before}{shown}{after}]"[:MAX_SHOWN]
+
+
+def _text_window(text: str, at: int) -> str:
+    start = max(0, at - TEXT // 2)
+    before = "…" if start else ""
+    after = "…" if start + TEXT < len(text) else ""
+    return f"{before}{text[start : start + TEXT]!r}{after}"
 
 
 def first_lines(text: str) -> str:
@@ -74,15 +131,6 @@ def first_lines(text: str) -> str:
     )
 
 
-def folded(text: str) -> str:
-    """What an answer printed as HTML that is folded, if `first_lines` does not show all of it."""
-    count = len(text.splitlines())
-    if count <= LINES:
-        return ""
-    summary = f"<summary>what your answer printed: {count} lines</summary>"
-    return f"<details class='{NO_TEX}'>{summary}<pre>{html.escape(text)}</pre></details>"
-
-
 def mark(earned: bool) -> str:
     """The sign before a property.
 
@@ -92,40 +140,24 @@ def mark(earned: bool) -> str:
     return "✓" if earned else "✗"
 
 
-def html_table(heading: str, rows: Iterable[tuple[bool, str, str, list[tuple[str, str]]]]) -> str:
-    """A report as HTML; every text is escaped.
-
-    rows: for each property whether it was earned, what it says, its points, and its details.
-    """
-    body = []
-    for earned, says, points, details in rows:
-        below = "".join(
-            f"<div style='margin-left:1em'><b>{html.escape(label)}</b> {html.escape(text)}</div>"
-            for label, text in details
-        )
-        body.append(
-            f"<tr><td style='vertical-align:top'>{mark(earned)}</td>"
-            f"<td style='text-align:left'>{html.escape(says)}{below}</td>"
-            f"<td style='vertical-align:top'>{html.escape(points)}</td></tr>"
-        )
-    head = f"<table class='course-report {NO_TEX}'><caption><b>{html.escape(heading)}</b></caption>"
-    return f"{head}{''.join(body)}</table>"
-
-
 def _hidden(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
 def _inner(value: Any) -> str:
-    if isinstance(value, Array) and value.numpy().size > 6:
+    if isinstance(value, Array) and value.numpy().size > SHOWN:
         return f"{value.dtype} {value.shape}"
     return shorten(value, 200)
 
 
 def _array(value: Array) -> str:
-    numbers = value.numpy().ravel()[:6].tolist()
-    shown = ", ".join(f"{n:.5g}" if isinstance(n, float) and n else str(n) for n in numbers)
+    numbers = value.numpy().ravel()[:SHOWN].tolist()
+    shown = ", ".join(map(_entry, numbers))
     if value.shape == ():
         return shown
-    more = ", …" if value.numpy().size > 6 else ""
+    more = ", …" if value.numpy().size > SHOWN else ""
     return f"{value.dtype} {value.shape} [{shown}{more}]"
+
+
+def _entry(number: Any) -> str:
+    return f"{number:.5g}" if isinstance(number, float) and number else str(number)

@@ -1,21 +1,22 @@
-"""What a student's cell shows: `Score`, a number that shows a table, and `Recorded`.
+"""What a student's cell shows: `Score`, a number that shows a report, and `Recorded`.
 
 Chapter: exercises.
 """
 
-import html
+from dataclasses import replace
 from typing import Any
 
 from .calling import with_tensors
-from .display import folded, mark, shorten
+from .display import mark, shorten, shorten_pair
+from .report_html import report_in_notebook
 from .stored import (
+    SMALLEST,
     FailureRecord,
-    PropertyRecord,
+    Finding,
     QuestionRecord,
-    details,
     explanations,
+    findings,
     question_record,
-    record_table,
     title,
 )
 from .verdict import Failure, Verdict
@@ -38,18 +39,26 @@ def as_record(verdict: Verdict) -> QuestionRecord:
 def failure_texts(failure: Failure) -> dict[str, str | None]:
     """The reason, inputs, expected and given of a failure as short texts.
 
+    Of long values, the part is shown in which they first differ; the reason then says where.
+
     >>> failure_texts(Failure("the number differs", {"n": 1}, 2, 3))["inputs"]
     '{n: 1}'
     """
     values = {"inputs": failure.inputs, "expected": failure.expected, "given": failure.given}
     shown = {name: None if v is None else shorten(v) for name, v in values.items()}
-    return {"reason": failure.reason[:500], "note": failure.note[:500], **shown}
+    reason = failure.reason[:500]
+    if pair := shorten_pair(failure.expected, failure.given):
+        shown["expected"], shown["given"], place = pair
+        reason = f"{reason}, first at {place}"
+    return {"reason": reason, "note": failure.note[:500], **shown}
 
 
 class Score(float):
     """The points of one question: a float, so that nbgrader reads it, with a report to look at.
 
-    printed: what the answer printed. note: what the reader should know first, or "".
+    printed: what the answer printed. note: what the reader should know first, or "". A notebook
+    shows the report as HTML, `print` and Python's prompt as text. nbgrader reads the points from
+    the cell's plain text, which IPython takes from `_repr_pretty_`.
     """
 
     question_id: str
@@ -70,11 +79,15 @@ class Score(float):
     def report(self) -> str:
         """The report as plain text."""
         record = as_record(self.verdict)
-        lines = [title(self.question_id, record), *[f"  note: {self.note}"][: bool(self.note)]]
-        for p in record.properties:
-            sign = mark(p.failure is None)
-            lines.append(f"  {sign} {p.says} ({p.earned}/{p.points})")
-            lines += ["      " + ": ".join(filter(None, row)) for row in _details(p)]
+        lines = [title(self.question_id, record)]
+        if self.note:
+            lines.append(f"  note: {self.note}")
+        for finding in self._findings(record):
+            lines += [f"  {mark(False)} {p.says} ({p.earned}/{p.points})" for p in finding.lost]
+            lines.append(f"      {finding.diagnosis}")
+            lines += [f"      {label}: {text}" for label, text in finding.details]
+        passed = (p for p in record.properties if p.failure is None)
+        lines += [f"  {mark(True)} {p.says} ({p.earned}/{p.points})" for p in passed]
         return "\n".join(lines)
 
     def case(self, name: str) -> Any:
@@ -88,11 +101,46 @@ class Score(float):
             raise KeyError(f"no property {name!r} failed here; these did: {', '.join(failed)}")
         return with_tensors(failed[name].inputs)
 
+    def __str__(self) -> str:
+        return self.report
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec) if spec else self.report
+
+    def __reduce__(self) -> tuple:  # a copy has all parts, or is the same score
+        return Score, (self.question_id, self.verdict, self.printed, self.note)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The number for a notebook, where nbgrader reads it; the report for IPython's prompt."""
+        printer.text(self.report if _at_prompt() else float.__repr__(self))
+
     def _repr_html_(self) -> str:
         record = as_record(self.verdict)
-        note = f"<p><b>{html.escape(self.note)}</b></p>" if self.note else ""
-        table = record_table(title(self.question_id, record), record, _details)
-        return f"{note}{table}{folded(self.printed)}"
+        found = self._findings(record)
+        return report_in_notebook(self.question_id, record, found, self.note, self.printed)
+
+    def _findings(self, record: QuestionRecord) -> list[Finding]:
+        """The findings, each with the code that gives its input, to try the answer on it."""
+        found = []
+        for finding in findings(record):
+            details = list(finding.details)
+            labels = [label for label, _ in details]
+            if SMALLEST in labels:
+                code = f'check("{self.question_id}", …).case("{finding.lost[0].name}")'
+                details.insert(labels.index(SMALLEST) + 1, ("try it", code))
+            found.append(replace(finding, details=tuple(details)))
+        return found
+
+
+def _at_prompt() -> bool:
+    """Whether this is IPython in a terminal. A notebook's kernel has another kind of shell."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return type(get_ipython()).__name__ == "TerminalInteractiveShell"
 
 
 class Recorded:
@@ -103,11 +151,3 @@ class Recorded:
 
     def __repr__(self) -> str:
         return f"{self.question_id}: recorded"
-
-
-def _details(p: PropertyRecord) -> list[tuple[str, str]]:
-    label = "smallest failing input"
-    return [
-        (f'{label}, .case("{p.name}")' if name == label else name, text)
-        for name, text in details(p)
-    ]

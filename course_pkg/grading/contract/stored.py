@@ -6,13 +6,17 @@ keeps, and what every report shows: in the notebook, in the gradebook and on the
 Chapter: appendix/for-instructors.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .display import html_table
 from .questions import Question
 from .recognition import says
 from .verdict import UNANSWERED
+
+SMALLEST, YOUR_CASE = "smallest failing input", "your case"
+GIVEN, EXPECTED = "given", "expected"
+CODE = frozenset({SMALLEST, YOUR_CASE, GIVEN, EXPECTED, "try it"})  # labels of values and code
+OBVIOUS = ("the number differs", "the value differs")  # nothing that given and expected don't show
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,13 @@ class QuestionRecord:
     """What one question earned, property by property.
 
     late_s: if the last answer came too late to count, the seconds that it took; else None.
+    by_hand: whether the answer is a number worked by hand, on a case that the student knows.
     """
 
     question: str
     properties: tuple[PropertyRecord, ...]
     late_s: float | None = None
+    by_hand: bool = False
 
     @property
     def points(self) -> int:
@@ -79,7 +85,7 @@ def question_record(
         PropertyRecord(p.name, p.says, p.hint, p.points, failures[p.name])
         for p in question.properties
     )
-    return QuestionRecord(question.name, tuple(properties), late_s)
+    return QuestionRecord(question.name, tuple(properties), late_s, by_hand=bool(question.variant))
 
 
 def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
@@ -116,40 +122,83 @@ def title(question_id: str, record: QuestionRecord) -> str:
     >>> title("lora-math/counts", QuestionRecord("counts", ()))
     'lora-math/counts: 0 of 0 points'
     """
-    return f"{question_id}: {record.earned} of {record.points} point{'s' * (record.points != 1)}"
+    return f"{question_id}: {record.earned:g} of {points_text(record.points)}"
 
 
-def details(p: PropertyRecord) -> list[tuple[str, str]]:
-    """Why a property was lost: labels and texts, in the order to show them.
+def points_text(points: float) -> str:
+    """A number of points with its noun.
 
-    >>> details(PropertyRecord("n", "says", "hint", 1, FailureRecord(UNANSWERED)))
-    [('not answered yet', '')]
+    >>> points_text(1), points_text(2.5)
+    ('1 point', '2.5 points')
     """
-    failure = p.failure
-    if failure is None:
-        return []
+    return f"{points:g} point{'s' * (points != 1)}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake: the properties that it costs, what is wrong, and what shows it.
+
+    diagnosis: one sentence. details: labels and texts, in the order to show them; those in
+    CODE are values.
+    """
+
+    lost: tuple[PropertyRecord, ...]
+    diagnosis: str
+    details: tuple[tuple[str, str], ...] = ()
+
+
+def findings(record: QuestionRecord) -> list[Finding]:
+    """The mistakes behind the lost points, in the order of the properties.
+
+    A mistake is named once, with all properties that it costs: a wrong answer that explains several
+    of them, or an error that stopped all of them.
+    """
+    groups: dict[object, list[PropertyRecord]] = {}
+    for p in record.properties:
+        if p.failure is not None:
+            groups.setdefault(_mistake(p), []).append(p)
+    return [_finding(tuple(lost), record.by_hand) for lost in groups.values()]
+
+
+def _mistake(p: PropertyRecord) -> object:
+    """What is equal for two properties that one mistake costs."""
+    if p.failure.explanations:
+        return p.failure.explanations, p.failure.note
+    if p.failure.given is None:  # an error, not a value that differs
+        return p.failure.reason, p.failure.note
+    return p.name
+
+
+def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
+    """The finding of properties with one mistake; the first property's case shows it."""
+    failure = lost[0].failure
     if failure.reason == UNANSWERED:
-        return [(UNANSWERED, "")]
-    given = failure.given is not None
+        return Finding(lost, _sentence(UNANSWERED))
+    diagnosis = _sentence(failure.reason)
+    if failure.explanations:
+        diagnosis = f"It looks as if {', or as if '.join(failure.explanations)}."
     rows = [
-        ("smallest failing input", failure.inputs),
-        ("what happened", failure.reason),
-        ("given", failure.given),
-        ("expected", failure.expected if given else None),
         ("your name", failure.note),
-        ("it looks as if", ", or ".join(failure.explanations)),
-        ("hint", p.hint),
+        (YOUR_CASE if by_hand else SMALLEST, failure.inputs),
+        (GIVEN, failure.given),
+        (EXPECTED, failure.expected if failure.given is not None else None),
     ]
-    return [(label, text) for label, text in rows if text]
+    if by_hand:  # the case is known; what was given is news
+        rows = [rows[0], rows[2], rows[1]]
+    if failure.explanations and failure.reason not in OBVIOUS:
+        rows.append(("what differs", failure.reason))
+    if not failure.explanations and len(lost) == 1:  # a hint could contradict the diagnosis
+        rows.append(("hint", lost[0].hint))
+    return Finding(lost, diagnosis, tuple((label, text) for label, text in rows if text))
 
 
-def record_table(
-    heading: str,
-    record: QuestionRecord,
-    details: Callable[[PropertyRecord], list[tuple[str, str]]] = details,
-) -> str:
-    """A report as HTML. details: what is said below each property."""
-    rows = (
-        (p.failure is None, p.says, f"{p.earned}/{p.points}", details(p)) for p in record.properties
-    )
-    return html_table(heading, rows)
+def _sentence(text: str) -> str:
+    """A reason as a sentence; one that starts with a name or a formula stays as it is.
+
+    >>> _sentence("the number differs"), _sentence("n = 1: the number differs")
+    ('The number differs.', 'n = 1: the number differs.')
+    """
+    first, _, rest = text.partition(" ")
+    if first.isalpha() and first.islower() and not rest.startswith("="):
+        text = text[0].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
 from ..contract.display import NO_TEX, one_line
-from ..contract.stored import record_table, title
+from ..contract.report_html import report_in_notebook
 from ..results.records import Record
 from ..results.states import State
 
@@ -50,8 +50,8 @@ def with_results(
                 f"the test cell {meta.grade_id!r} is worth {meta.points} points; expected the "
                 f"points of one question of {record.assignment}"
             )
-        heading = title(f"{record.assignment}/{question.question}", question)
-        cell.outputs = [_result(question.earned, record_table(heading, question))]
+        shown = report_in_notebook(f"{record.assignment}/{question.question}", question)
+        cell.outputs = [_result(question.earned, shown)]
         if record.unprotected:  # nbgrader reads the first result, and the rest explains it
             cell.outputs += outputs.get(index, [])
     return copy

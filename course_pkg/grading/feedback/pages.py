@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..contract.display import one_line
-from ..contract.stored import details
+from ..contract.report_html import TEMPLATES, environment, report_on_page, report_style
 from ..results.records import Record
 from ..results.store import code_hash, file_stem
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from .row import Row
 
-TEMPLATES = Path(__file__).parents[2] / "data" / "grading"
 GENERATOR = '<meta name="generator" content="course grade">'
 FINGERPRINT_BYTES = 74
 _FINGERPRINT = re.compile(rb"<!-- ([0-9a-f]{64}) -->\n")
@@ -142,21 +141,14 @@ def _templates_hash() -> str:
 
 @functools.cache
 def _environment() -> "Environment":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {
-        "style": Markup((TEMPLATES / "style.css").read_text("utf-8")),
+    made = environment()
+    made.globals |= {
+        "style": Markup(report_style() + (TEMPLATES / "style.css").read_text("utf-8")),
         "policy_hash": _policy_hash,
-        "details": details,
+        "report": lambda question: Markup(report_on_page(question)),
         "file": file_stem,
     }
-    environment.filters |= {"line": one_line, "points": "{:g}".format, "seconds": "{:.2f} s".format}
-    return environment
+    made.filters |= {"seconds": "{:.2f} s".format}
+    return made

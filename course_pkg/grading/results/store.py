@@ -181,6 +181,7 @@ def _record(fields: dict[str, Any]) -> Record:
                 for p in q["properties"]
             ),
             q["late_s"],
+            q.get("by_hand", False),
         )
         for q in fields["questions"]
     )
