@@ -38,6 +38,54 @@ def test_special_tokens_have_no_text():
     assert [stream.add(t) for t in (65, TOKENIZER.convert_tokens_to_ids(EOS), 66)] == ["A", "", "B"]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "stop", "text"),
+    [
+        ([65, 258, 66], [EOS], "A"),
+        ([65, 258, 66], ["A<|im_end|>"], ""),
+        ([65, 258, 66, 67], ["<|im_end|>BC"], "A"),
+        ([65, 257, 258, 66], ["<|im_start|><|im_end|>"], "A"),
+        ([65, 257, 66, 258], ["<|im_start|><|im_end|>"], "AB"),
+        ([65, 258, 66, 67], ["AB", "C<|im_end|>"], ""),  # AB is the text without special tokens
+        ([65, *[257] * 300, 66], ["AB", "<|im_end|>"], ""),
+        ([65, 0xE2, 258, 66], [EOS], "A\ufffd"),
+    ],
+)
+def test_a_stop_string_may_contain_special_tokens(tokens, stop, text):
+    stream, found = TextStream(TOKENIZER, stop), ""
+    for token in tokens:
+        if not stream.stopped:
+            found += stream.add(token)
+        assert len(stream._held) < 40
+    assert found + stream.finish() == text
+
+
+class Counting:
+    """A tokenizer that counts the tokens that it decodes."""
+
+    def __init__(self):
+        self.decoded = 0
+
+    def __getattr__(self, name):
+        return getattr(TOKENIZER, name)
+
+    def decode(self, tokens, **options):
+        self.decoded += len(tokens)
+        return TOKENIZER.decode(tokens, **options)
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\xe2\x82", b"\xf0\x9f\x98", b"\xef\xbf\xbd", b"a"])
+def test_bytes_that_never_form_a_character_come_early_and_in_linear_time(data):
+    tokenizer, data = Counting(), list(data) * (4000 // len(data))
+    stream, found, behind = TextStream(tokenizer), "", 0
+    for count, byte in enumerate(data, 1):
+        found += stream.add(byte)
+        if count % 97 < 12 and count < 500:
+            behind = max(behind, len(TOKENIZER.decode(data[:count])) - len(found))
+    assert found + stream.finish() == TOKENIZER.decode(data)
+    assert behind <= 12 and tokenizer.decoded < 150 * len(data)
+
+
 def test_a_possible_beginning_of_a_stop_string_is_held_back():
     assert pieces("abxaby", ["aby"]) == ["", "", "abx", "", "", ""]
     assert pieces("aab", ["aab"]) == ["", "", ""]
@@ -72,7 +120,7 @@ def test_the_pieces_are_the_text_before_the_stop_string_that_is_complete_first(t
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.binary(max_size=20))
+@given(st.lists(st.sampled_from([*"a€🙂é".encode(), 0x80, 0xFF, 0xED]), max_size=60).map(bytes))
 def test_the_pieces_are_the_decoded_text(data):
     assert "".join(pieces(data)) == TOKENIZER.decode(list(data), skip_special_tokens=True)
 
