@@ -3,16 +3,17 @@
 `search-pages.js` holds for each page its address, title, rank and parts. A part is a section, a
 term of the glossary or an object of the package, with its anchor, title, text and code. Chapters
 have rank 0, what is looked up (errata, glossary, notation) rank 1, the package's pages rank 2;
-`_static/search.js` shows lower ranks first. What cells print and displayed formulas are left out.
+`_static/search.js` shows lower ranks first. Left out are what cells print, the code of folded cells
+and displayed formulas; formulas inside sentences are plain text (see formulas.py).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+import formulas
 from docutils import nodes
 from faults import guarded
 from reading import is_read_through
@@ -24,7 +25,7 @@ START, END = "const coursePages = ", ";\n"
 LEFT_OUT = (nodes.Invisible, nodes.raw, nodes.image, nodes.math_block, nodes.literal_block)
 LEFT_OUT_CLASSES = {"cell_output", "page-cost", "code-used"}
 PART = (nodes.section, addnodes.desc, nodes.definition_list_item)
-LAYOUT = re.compile(r"\\(?:math\w+|text\w*|operatorname|left|right|big\w*|[,;:! ])|[{}\\]")
+FOLDED = {"tag_hide-input", "tag_hide-cell"}  # cells whose code a reader has to open first
 
 
 def rank(docname: str) -> int:
@@ -55,16 +56,17 @@ def text_of(node: nodes.Node) -> str:
     if isinstance(node, nodes.Text):
         return node.astext()
     if isinstance(node, nodes.math):
-        return LAYOUT.sub("", node.astext())
+        return formulas.plain(node.astext())
     kept = [child for child in node.children if isinstance(child, nodes.Text) or is_prose(child)]
     return ("" if isinstance(node, nodes.TextElement) else " ").join(map(text_of, kept))
 
 
 def code_of(node: nodes.Element) -> str:
-    """The code that a part shows or folds, without what it prints."""
+    """The code that a part shows, without what is folded and what it prints."""
     inner = [child for child in node.children if isinstance(child, nodes.Element)]
     inner = [child for child in inner if not is_part(child)]
-    inner = [child for child in inner if "cell_output" not in child["classes"]]
+    left_out = FOLDED | {"cell_output"}
+    inner = [child for child in inner if left_out.isdisjoint(child["classes"])]
     blocks = [child.astext() for child in inner if isinstance(child, nodes.literal_block)]
     return " ".join([*blocks, *map(code_of, inner)])
 

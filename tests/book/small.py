@@ -86,6 +86,7 @@ glue("word", "hello", display=False)
 
 ```{code-cell} ipython3
 ---
+tags: [hide-input]
 mystnb:
   image:
     alt: A line that rises.

@@ -128,6 +128,8 @@ def test_search_has_each_section_term_and_object_with_its_text(folder):
     title, text, code = sample[""]
     assert title == "A sample of everything" and "the answer 42.00 of the word hello" in text
     assert "Reading time" not in text and "A note, with" in text and "def twice" in code
+    assert "Inline a^2 + b^2 = c^2, and" in text
+    assert "course_pkg.sums" in code and "plt.plot" not in code  # the cell that draws is folded
     assert sample["term-perplexity"] == ["perplexity", "A measure of surprise.", ""]
     title, text, _ = parts["book/api.html"]["course_pkg.sums.Total"]
     assert title == "Total" and "A sum with its parts." in text and "The sum over" not in text
