@@ -1,27 +1,57 @@
-"""The navigation of pages that are not in the table of contents is made once, not for each of them.
+"""The navigation beside every page, made from titles alone, and once for pages of one kind.
 
-Most HTML pages show a module's source. Their navigation has every page of the book and marks none
-as current, so it is the same for all in one folder depth, where relative links are the same. Making
-it takes Sphinx longer than all the rest of such a page.
+For each HTML page Sphinx copies the table of contents of every page of the book, with each heading
+and object, and then throws away all but the titles. Here it gets the titles only.
+
+Most HTML pages show a module's source. They are not in the table of contents, so their navigation
+marks no page as current, and is the same for all in one folder depth, where relative links are the
+same: it is made once.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 
+def titles(contents: nodes.Element) -> nodes.Element:
+    """A page's table of contents with its title and the pages below it, without its headings."""
+    page = contents[0]
+    kept = nodes.list_item("", page[0].deepcopy(), **page.attributes)
+    below = [toctree.deepcopy() for toctree in page.findall(addnodes.toctree)]
+    if below:
+        kept += nodes.bullet_list("", *below)
+    return type(contents)("", kept, **contents.attributes)
+
+
 def share(app: Sphinx, pagename: str, _template: str, context: dict, doctree: Any) -> None:
-    """Give a page that has no source a `toctree` that keeps what it has made."""
-    if doctree is not None or pagename in app.env.all_docs or "toctree" not in context:
+    """Give a page a `toctree` that works on titles, and keeps what it has made for other pages."""
+    if "toctree" not in context:
         return
     make, depth = context["toctree"], pagename.count("/")
+    is_listed = doctree is not None or pagename in app.env.all_docs
+
+    def from_titles(**options: Any) -> str:
+        if not options.get("titles_only"):
+            return make(**options)
+        if app.course_titles is None:
+            app.course_titles = {name: titles(toc) for name, toc in app.env.tocs.items()}
+        whole = app.env.tocs
+        app.env.tocs = app.course_titles
+        try:
+            return make(**options)
+        finally:
+            app.env.tocs = whole
 
     def toctree(**options: Any) -> str:
+        if is_listed:
+            return from_titles(**options)
         key = (depth, *sorted(options.items()))
         if key not in app.course_navigation:
-            app.course_navigation[key] = make(**options)
+            app.course_navigation[key] = from_titles(**options)
         return app.course_navigation[key]
 
     context["toctree"] = toctree
@@ -29,6 +59,7 @@ def share(app: Sphinx, pagename: str, _template: str, context: dict, doctree: An
 
 def prepare(app: Sphinx) -> None:
     app.course_navigation = {}
+    app.course_titles = None
 
 
 def setup(app: Sphinx) -> dict:
