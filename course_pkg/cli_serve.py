@@ -22,6 +22,19 @@ def serve(
         Path | None, typer.Option(help="Holds the API key [default: COURSE_API_KEY, if set]")
     ] = None,
     device: Annotated[str | None, typer.Option(help="Such as cuda, or auto [default: cpu]")] = None,
+    dtype: Annotated[
+        str, typer.Option(help="float32, bfloat16, float16, or auto: the model's own on a GPU.")
+    ] = "auto",
+    served_model_name: Annotated[
+        str | None, typer.Option(help="The model's name for clients [default: as --model]")
+    ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="A Jinja file [default: the model's template]")
+    ] = None,
+    allowed_origins: Annotated[
+        list[str] | None,
+        typer.Option(help="Web origin whose pages may use the server; repeatable; * needs a key."),
+    ] = None,
     cache_memory: Annotated[float, typer.Option(min=0.001, help="GB for keys and values.")] = 1.0,
     max_running: Annotated[int, typer.Option(min=1, help="Sequences computed at once.")] = 32,
     max_waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait.")] = 64,
@@ -50,4 +63,6 @@ def serve(
     command.serve(
         model, adapter or (), host=host, port=port, key_file=key_file, device=device,
         cache_gb=cache_memory, running=max_running, limits=limits,
+        dtype=dtype, name=served_model_name, chat_template=chat_template,
+        origins=allowed_origins or (),
     )  # fmt: skip

@@ -9,32 +9,41 @@ because FastAPI's loads scripts from elsewhere. Chapter: deployment/server.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from course_pkg.deployment.engine_thread import Call
-from course_pkg.deployment.errors import ApiError
+from course_pkg.deployment.errors import ApiError, invalid
+from course_pkg.deployment.explain import explain
 from course_pkg.deployment.guard import Gate, Guard
 from course_pkg.deployment.limits import Limits
 from course_pkg.deployment.metrics import Metrics
 from course_pkg.deployment.responses import DONE, ChatAnswer, TextAnswer, event
-from course_pkg.deployment.schemas import ChatRequest, CompletionRequest, GenerationRequest, explain
+from course_pkg.deployment.schemas import ChatRequest, CompletionRequest, GenerationRequest
 from course_pkg.deployment.service import Service
+from course_pkg.deployment.throughput import Throughput
 from course_pkg.serving.engine import Engine
 
 
 def create_app(
-    engine: Engine, model: str, *, limits: Limits | None = None, key: str | None = None
+    engine: Engine,
+    model: str,
+    *,
+    limits: Limits | None = None,
+    key: str | None = None,
+    origins: Sequence[str] = (),
 ) -> FastAPI:
     """An ASGI application that serves an engine, which from now on belongs to it.
 
     model: the base's name; each adapter is a model by its own. key: what clients must send.
+    origins: of web pages whose scripts may use it; "*" means all.
     app.state has the gate, which `close` uses, and the service.
 
     >>> from course_pkg.lm.load import load
@@ -50,16 +59,32 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.thread.start()
+        reporting = asyncio.create_task(Throughput(service.thread).report())
         try:
             yield
         finally:
+            reporting.cancel()
             await service.stop()
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gate, app.state.service = gate, service
     app.add_middleware(Guard, gate=gate, limits=limits, metrics=metrics, key=key)
+    if origins:  # around the guard: a browser asks first, without the key
+        methods, headers = ["GET", "POST"], ["*"]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=headers
+        )
+
+    def take_places(request: Request, body: GenerationRequest, prompts: int) -> None:
+        service.check(body, prompts)
+        samples = max(prompts * body.n, 1)
+        if samples > gate.places:
+            raise invalid(f"{samples} samples: this server takes {gate.places} at once", "n")
+        request.scope["take"](samples - 1)  # the request itself has one
 
     def started(request: Request, call: Call, model: str) -> None:
+        call.started = request.scope["arrived"]
+
         def finish() -> None:
             service.thread.close(call)
             metrics.finished(model, call)
@@ -70,16 +95,23 @@ def create_app(
 
     @app.post("/v1/completions")
     async def complete(body: CompletionRequest, request: Request) -> Response:
+        take_places(request, body, len(body.prompt))
         call = await service.complete(body)
         started(request, call, body.model)
         echo = await service.echo(body, call)
-        return await respond(body, TextAnswer(call, body.model, service.texts, echo))
+        answer = TextAnswer(
+            call, body.model, service.texts, echo,
+            scores_only=body.scores_only, service_tier=body.service_tier,
+        )  # fmt: skip
+        return await respond(body, answer)
 
     @app.post("/v1/chat/completions")
     async def chat(body: ChatRequest, request: Request) -> Response:
+        take_places(request, body, 1)
         call = await service.chat(body)
         started(request, call, body.model)
-        return await respond(body, ChatAnswer(call, body.model, service.texts))
+        answer = ChatAnswer(call, body.model, service.texts, service_tier=body.service_tier)
+        return await respond(body, answer)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -90,16 +122,17 @@ def create_app(
         for each in service.models():
             if each["id"] == name:
                 return each
-        raise ApiError(404, f"there is no model {name!r:.80}", code="model_not_found")
+        message = f"there is no model {name!r:.80}"
+        raise ApiError(404, message, code="model_not_found", log="no such model")
 
     def state(good: bool) -> Response:
         return JSONResponse({"status": "ok" if good else "unavailable"}, 200 if good else 503)
 
-    @app.get("/health")
+    @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> Response:
         return state(service.thread.alive)
 
-    @app.get("/ready")
+    @app.api_route("/ready", methods=["GET", "HEAD"])
     async def ready() -> Response:
         return state(service.thread.alive and not gate.closing)
 
@@ -144,14 +177,19 @@ def add_error_handlers(app: FastAPI) -> None:
         # In ASCII: the message may repeat halves of surrogate pairs.
         return Response(json.dumps(error.body), error.status, error.headers, "application/json")
 
-    async def api(_: Request, error: ApiError) -> Response:
+    async def api(request: Request, error: ApiError) -> Response:
+        request.scope["summary"] = error.log
         return response(error)
 
-    async def validation(_: Request, error: RequestValidationError) -> Response:
-        return response(explain(error.errors()))
+    async def validation(request: Request, error: RequestValidationError) -> Response:
+        return await api(request, explain(error.errors()))
 
-    async def http(status: int, message: str, _: Request, error: Exception) -> Response:
-        return response(ApiError(status, message, headers=getattr(error, "headers", None)))
+    async def http(status: int, message: str, request: Request, error: Exception) -> Response:
+        path = "/v1" + request.scope["path"]
+        if status == 404 and any(getattr(r, "path", None) == path for r in app.routes):
+            message += f": did you mean {path}? The address of a client ends in /v1"
+        headers = getattr(error, "headers", None)
+        return await api(request, ApiError(status, message, headers=headers))
 
     app.add_exception_handler(ApiError, api)
     app.add_exception_handler(RequestValidationError, validation)

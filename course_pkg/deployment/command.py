@@ -11,17 +11,24 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from transformers import AutoConfig
+
+from course_pkg.adapters.layer import require_adapter_name
 from course_pkg.deployment.app import create_app
 from course_pkg.deployment.errors import ServeError
 from course_pkg.deployment.guard import is_loopback
 from course_pkg.deployment.limits import Limits
 from course_pkg.deployment.server import Server, bind
-from course_pkg.lm.load import load
+from course_pkg.lm import smollm2
+from course_pkg.lm.load import load, pick_device
 from course_pkg.serving.engine import Engine
 
 KEY_VARIABLE = "COURSE_API_KEY"
 SHORTEST_KEY = 16
-NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+LONGEST_NAME = 64
+DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16")}
+log = logging.getLogger(__name__)
 
 
 def serve(
@@ -35,20 +42,36 @@ def serve(
     cache_gb: float,
     running: int,
     limits: Limits,
+    dtype: str = "auto",
+    name: str | None = None,
+    chat_template: Path | None = None,
+    origins: Sequence[str] = (),
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. Raises ServeError or ModelError if it cannot start."""
+    """Serve until SIGTERM or Ctrl-C. Raises ServeError or ModelError if it cannot start.
+
+    dtype: see `weights_dtype`. name: of the model, for clients. chat_template: a file with a Jinja
+    template, instead of the model's. origins: see `create_app`.
+    """
     key = read_key(key_file)
+    check_origins(origins, key)
     if key is None and not is_loopback(host):
         raise ServeError(
             f"other machines can reach {host}: set {KEY_VARIABLE} or give --key-file, or use "
             "--host 127.0.0.1"
         )
-    name = model_name(model)
+    name = name or model_name(model)
+    template = read_template(chat_template)
     folders = adapter_folders(adapters, name)
     with bind(host, port) as bound:  # before the model is loaded, which takes longer
-        engine = load_engine(model, folders, device, cache_gb, running)
+        engine = load_engine(model, folders, device, cache_gb, running, dtype)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        app = create_app(engine, name, limits=limits, key=key)
+        engine.tokenizer.chat_template = template or engine.tokenizer.chat_template
+        if engine.tokenizer.chat_template is None:
+            log.warning(
+                "%s has no chat template, so /v1/chat/completions is refused: "
+                "give one with --chat-template FILE", name,
+            )  # fmt: skip
+        app = create_app(engine, name, limits=limits, key=key, origins=origins)
         address = f"[{host}]" if ":" in host else host
         print(
             f"serving {', '.join([name, *folders])} on "
@@ -99,10 +122,14 @@ def adapter_folders(given: Sequence[str], base: str) -> dict[str, Path]:
         name, equals, folder = text.partition("=")
         if not equals or not folder:
             raise ServeError(f"--adapter {text}: expected name=folder")
-        if not NAME.fullmatch(name):
+        try:
+            require_adapter_name(name)
+        except ValueError as error:
+            raise ServeError(f"--adapter {text}: {error}") from None
+        if len(name) > LONGEST_NAME:
             raise ServeError(
-                f"--adapter {text}: a name has 1 to 64 letters, digits, '.', '_' and '-', and "
-                "starts with a letter or digit"
+                f"--adapter {text:.80}: the name has {len(name)} characters, at most "
+                f"{LONGEST_NAME} are possible"
             )
         if name in folders or name == base:
             raise ServeError(f"--adapter {text}: the name {name} is taken; choose another")
@@ -110,17 +137,78 @@ def adapter_folders(given: Sequence[str], base: str) -> dict[str, Path]:
     return folders
 
 
+def check_origins(origins: Sequence[str], key: str | None) -> None:
+    """Raise ServeError for an origin that is none, and for all origins without a key.
+
+    >>> check_origins(["https://example.org", "http://localhost:3000"], None)
+    """
+    for origin in origins:
+        if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
+            raise ServeError(
+                f"--allowed-origins {origin}: expected a scheme and a host, such as "
+                "https://example.org or http://localhost:3000, or *"
+            )
+    if "*" in origins and key is None:
+        raise ServeError(
+            "--allowed-origins *: without a key, every web page that is open on this machine could "
+            f"use the server; set {KEY_VARIABLE}, give --key-file, or name the origins"
+        )
+
+
+def read_template(file: Path | None) -> str | None:
+    """The chat template in a file. Raises ServeError if it cannot be read, or is no template."""
+    if file is None:
+        return None
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    try:
+        text = file.read_text("utf-8")
+        ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
+    except Exception as error:
+        raise ServeError(f"--chat-template {file} cannot be read: {error}") from None
+    if not text.strip():
+        raise ServeError(f"--chat-template {file} is empty: give a Jinja template")
+    return text
+
+
+def weights_dtype(dtype: str, model: str, device: str | None) -> torch.dtype:
+    """The type of the weights. "auto": float32 on a CPU, otherwise the one of the model's files.
+
+    Raises ServeError for an unknown one, ModelError for an unknown device.
+
+    >>> weights_dtype("auto", "tiny", "cpu"), weights_dtype("bfloat16", "tiny", None)
+    (torch.float32, torch.bfloat16)
+    """
+    if dtype in DTYPES:
+        return DTYPES[dtype]
+    if dtype != "auto":
+        raise ServeError(f"--dtype {dtype}: expected auto, {', '.join(DTYPES)}")
+    if model == "tiny" or pick_device(device).type == "cpu":
+        return torch.float32
+    source = smollm2.prepare() if model == smollm2.NAME else Path(model).expanduser()
+    try:
+        own = AutoConfig.from_pretrained(source if Path(source).is_dir() else model).dtype
+    except (OSError, ValueError):  # which `load` explains
+        own = None
+    return own if isinstance(own, torch.dtype) else torch.float32
+
+
 def load_engine(
-    model: str, adapters: dict[str, Path], device: str | None, cache_gb: float, running: int
+    model: str,
+    adapters: dict[str, Path],
+    device: str | None,
+    cache_gb: float,
+    running: int,
+    dtype: str = "auto",
 ) -> Engine:
     """The engine with its model and adapters. Raises ModelError and ServeError."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     if device in (None, "cpu") and cache_gb > memory:
         raise ServeError(f"--cache-memory {cache_gb:g}: this machine has {memory:.0f} GB of memory")
-    loaded = load(model, device=device)
     for name, folder in adapters.items():
         if not folder.is_dir():
             raise ServeError(f"adapter {name}: there is no folder {folder}")
+    loaded = load(model, device=device, dtype=weights_dtype(dtype, model, device))
     try:
         return Engine(
             *loaded,

@@ -106,6 +106,7 @@ class EngineThread:
         self.engine, self.backlog = engine, backlog
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ended: ApiError | None = None  # why it takes no more calls
+        self.prompt_tokens = self.new_tokens = 0  # of prompts with a first token; generated
         self._calls: dict[int, Call] = {}  # by the id of each of its engine requests; the thread's
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -170,7 +171,7 @@ class EngineThread:
                 call.requests.append(request)
                 self._calls[request.id] = call
         except ValueError as refusal:
-            error = invalid(str(refusal))
+            error = invalid(str(refusal), log="the engine refused the request")
         except Exception:
             log.exception("a request could not be added")
             error = ApiError(500, "the engine failed")
@@ -201,6 +202,9 @@ class EngineThread:
             logprob = completion.logprobs[-1] if completion.logprobs else None
             piece = Piece(index, text, logprob, completion.finish_reason)
             news.setdefault(call, []).append(piece)
+            if completion.index == 0 and len(completion.tokens) == 1:
+                self.prompt_tokens += len(request.prompt)
+        self.new_tokens += len(chunks)
         for id in {chunk.request.id for chunk in chunks if chunk.request.done}:
             del self._calls[id]
         if news:

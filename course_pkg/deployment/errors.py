@@ -19,6 +19,9 @@ class ServeError(RuntimeError):
 class ApiError(Exception):
     """A request is refused or fails. status: HTTP's. code: for programs. param: the field.
 
+    log: the reason for the server's log; give one without it if the message repeats what the
+    client has sent, which may be a prompt or a key.
+
     >>> ApiError(404, "there is no model 'x'", code="model_not_found", param="model").body
     {'error': {'message': "there is no model 'x'", 'type': 'invalid_request_error', 'param': \
 'model', 'code': 'model_not_found'}}
@@ -32,10 +35,12 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        log: str | None = None,
     ):
         super().__init__(message)
         self.status, self.message, self.code, self.param = status, message, code, param
         self.headers = dict(headers or {})
+        self.log = message if log is None else log
 
     @property
     def body(self) -> dict[str, Any]:
@@ -46,10 +51,12 @@ class ApiError(Exception):
         return {"error": {**common, "param": self.param, "code": self.code}}
 
 
-def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+def invalid(
+    message: str, param: str | None = None, code: str | None = None, log: str | None = None
+) -> ApiError:
     """A request that is wrong in itself, so that repeating it is useless: status 400.
 
     >>> invalid("n is 0: expected at least 1", "n").status
     400
     """
-    return ApiError(400, message, code=code, param=param)
+    return ApiError(400, message, code=code, param=param, log=log)

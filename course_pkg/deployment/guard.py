@@ -29,33 +29,51 @@ access_log = logging.getLogger("course_pkg.access")
 
 
 class Gate:
-    """Who may come in: places for `places` requests at once, until it is closed."""
+    """Who may come in: places for `places` samples at once, until it is closed.
+
+    open: requests that are in. taken: their places.
+    """
 
     def __init__(self, places: int):
-        self.places, self.open, self.closing = places, 0, False
+        self.places, self.open, self.taken, self.closing = places, 0, 0, False
         self._seconds = 1.0  # that a request takes, the recent ones counting more
 
     @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place for one request. Raises ApiError 503 after closing, 429 if there is none."""
+    def place(self) -> Iterator[Callable[[int], None]]:
+        """A place for one request, and a function that takes further ones for its samples.
+
+        Raises ApiError 503 after closing, 429 if there is no place.
+        """
         if self.closing:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
-        if self.open >= self.places:
-            seconds = min(60, math.ceil(self._seconds / self.places))
-            raise ApiError(
-                429,
-                f"{self.open} requests are running or waiting, which is all that this server "
-                f"takes; try again in {seconds} s",
-                code="rate_limit_exceeded",
-                headers={"Retry-After": str(seconds)},
-            )
+        own = 0
+
+        def take(places: int) -> None:
+            nonlocal own
+            self._check(places, self.taken - own)
+            own += places
+            self.taken += places
+
+        take(1)
         self.open += 1
         start = time.monotonic()
         try:
-            yield
+            yield take
         finally:
             self.open -= 1
+            self.taken -= own
             self._seconds += 0.1 * (time.monotonic() - start - self._seconds)
+
+    def _check(self, places: int, others: int) -> None:
+        if self.taken + places > self.places:
+            seconds = min(60, math.ceil(self._seconds / self.places))
+            raise ApiError(
+                429,
+                f"{others} samples are running or waiting, and this server takes "
+                f"{self.places}; try again in {seconds} s",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": str(seconds)},
+            )
 
 
 class Guard:
@@ -77,16 +95,18 @@ class Guard:
             await self.app(scope, receive, send)
             return
         start, answer = time.monotonic(), _Answer(send)
+        scope["arrived"] = start
         try:
             _check_framing(scope)
             self._admit(scope)
             if scope["method"] == "POST":
-                with self.gate.place(), ExitStack() as scope["cleanup"]:
+                with self.gate.place() as scope["take"], ExitStack() as scope["cleanup"]:
                     body = await self._body(scope, receive)
                     await self._run(scope, body, receive, answer)
             else:
                 await self.app(scope, receive, answer)
         except ApiError as error:
+            scope["summary"] = error.log
             await send_error(error, answer)
         except _ClientGone:
             answer.status = GONE
@@ -124,10 +144,10 @@ class Guard:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise _ClientGone
-                    body += message["body"]
+                    body += message.get("body", b"")
                     if len(body) > limit:  # the length may be unknown before
                         raise _too_large(limit)
-                    more = message["more_body"]
+                    more = message.get("more_body", False)
         except TimeoutError:
             seconds = self.limits.read_seconds
             message = f"the body did not arrive within {seconds:g} s"

@@ -55,20 +55,32 @@ class TokenTexts:
 class TextAnswer:
     """The objects of one response of /v1/completions, as `Call` gives the pieces.
 
-    echo: the text of each prompt, to begin its choices with.
+    echo: the text of each prompt, to begin its choices with. scores_only: without the token that
+    the engine generated after it. service_tier: "default" if the request has named one.
     """
 
     kind = chunk_kind = "text_completion"
     prefix = "cmpl-"
 
-    def __init__(self, call: Call, model: str, texts: TokenTexts, echo: Sequence[str] = ()):
-        self.call, self.texts, self.echo = call, texts, echo
+    def __init__(
+        self,
+        call: Call,
+        model: str,
+        texts: TokenTexts,
+        echo: Sequence[str] = (),
+        *,
+        scores_only: bool = False,
+        service_tier: str | None = None,
+    ):
+        self.call, self.texts, self.echo, self.scores_only = call, texts, echo, scores_only
         self.common = {
             "id": self.prefix + uuid.uuid4().hex,
             "object": self.kind,
             "created": int(time.time()),
             "model": model,
         }
+        if service_tier is not None:
+            self.common["service_tier"] = "default"  # the only one that this server has
         self._offsets: dict[int, int] = {}  # characters so far of the choices that have begun
 
     def whole(self, pieces: list[Piece]) -> dict[str, Any]:
@@ -94,7 +106,8 @@ class TextAnswer:
 
     def usage(self) -> dict[str, Any]:
         """The numbers of tokens. Those of the prefix cache did not have to be computed."""
-        prompt, new = sum(map(len, self.call.prompts)), self.call.tokens
+        prompt = sum(map(len, self.call.prompts))
+        new = 0 if self.scores_only else self.call.tokens
         cached = sum(request.hit_tokens for request in self.call.requests)
         return {
             "prompt_tokens": prompt,
@@ -109,6 +122,9 @@ class TextAnswer:
         self._offsets.setdefault(index, 0)
         found = [piece.logprob for piece in pieces]
         text = "".join(piece.text for piece in pieces)
+        reason = pieces[-1].finish_reason
+        if self.scores_only:
+            found, text, reason = [], "", "length"
         if first and self.echo:
             number = index // self.call.params.n
             text = self.echo[number] + text
@@ -118,7 +134,7 @@ class TextAnswer:
             "index": index,
             **self._content(text, first, delta),
             "logprobs": self._logprobs(index, found) if asked else None,
-            "finish_reason": pieces[-1].finish_reason,
+            "finish_reason": reason,
         }
 
     def _content(self, text: str, first: bool, delta: bool) -> dict[str, Any]:
@@ -182,4 +198,4 @@ def event(data: dict[str, Any]) -> bytes:
 
 
 def _finite(logprob: float) -> float:
-    return logprob if logprob > LEAST_LOGPROB else LEAST_LOGPROB  # also for NaN
+    return max(logprob, LEAST_LOGPROB)

@@ -2,19 +2,22 @@
 
 Types are strict ("5" is no number), and a field that this server does not have is refused: a client
 that asks for a JSON schema or for tools must not get an answer that ignores them. Fields at values
-that change nothing are accepted, because client libraries send them, and `user` is, which has no
-meaning here. Ranges are checked by SamplingParams. Chapter: deployment/server.
+that change nothing are accepted, because client libraries send them, and `user`, `metadata` and
+`service_tier` are, which change nothing here. Ranges are checked by SamplingParams.
+Chapter: deployment/server.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator, model_validator
 
-from course_pkg.deployment.errors import ApiError, invalid
-from course_pkg.serving.request import MOST_LOGPROBS, SamplingParams
+from course_pkg.deployment.errors import invalid
+from course_pkg.serving.request import MOST_BIASES, MOST_LOGPROBS, SamplingParams
 
 MOST_FIELDS = 100
+TOKEN = re.compile(r"[0-9]{1,9}")  # an id as the key of a JSON object
 MOST_STOPS, LONGEST_STOP = 16, 256  # each new token is compared with all beginnings of them
 Prompt = str | list[int]
 Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]  # as large as OpenAI's seeds
@@ -23,16 +26,13 @@ Penalty = Annotated[float, Field(ge=0.01, le=100)]
 
 # Fields that the engine's SamplingParams has too, under the same names.
 SAMPLING = (
-    "temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty",
-    "ignore_eos",
+    "temperature", "top_p", "n", "stop", "seed", "frequency_penalty", "presence_penalty",
+    "logit_bias", "top_k", "min_p", "repetition_penalty", "ignore_eos", "cache_salt",
 )  # fmt: skip
 
 # Values that ask for nothing; other values of these fields are refused.
 NEUTRAL: dict[str, Sequence[Any]] = {
     "best_of": (1,),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
     "suffix": ("",),
     "response_format": ({"type": "text"},),
     "store": (False,),
@@ -75,7 +75,7 @@ class StreamOptions(Fields):
 
 
 class GenerationRequest(Fields):
-    """What both kinds of requests have. top_k … ignore_eos are not in OpenAI's API."""
+    """What both kinds of requests have. cache_salt and top_k … are not in OpenAI's API."""
 
     model: str
     max_tokens: Whole | None = None
@@ -86,7 +86,13 @@ class GenerationRequest(Fields):
     seed: Whole | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
     user: str | None = None
+    metadata: dict[str, str] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    cache_salt: str | None = None
     top_k: Whole = 0
     min_p: float = 0.0
     repetition_penalty: Penalty = 1.0
@@ -104,19 +110,53 @@ class GenerationRequest(Fields):
             )
         return strings
 
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _biases(cls, value: Any) -> Any:
+        fits = isinstance(value, dict) and len(value) <= MOST_BIASES
+        if not fits or not all(isinstance(key, str) and TOKEN.fullmatch(key) for key in value):
+            raise ValueError(
+                f"expected an object with at most {MOST_BIASES} token ids and their biases"
+            )
+        return {int(key): bias for key, bias in value.items()}
+
+    @field_validator("metadata", mode="before")
+    @classmethod
+    def _metadata(cls, value: Any) -> Any:
+        fits = isinstance(value, dict) and len(value) <= 16
+        if not fits or not all(
+            len(key) <= 64 and isinstance(text, str) and len(text) <= 512
+            for key, text in value.items()
+        ):
+            raise ValueError(
+                "expected at most 16 pairs of strings, keys of at most 64 characters, and values "
+                "of at most 512"
+            )
+        return value
+
     @model_validator(mode="after")
     def _check_stream_options(self) -> "GenerationRequest":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is given, but stream is false")
         return self
 
+    @property
+    def scores_only(self) -> bool:
+        """Whether no token is wanted, but the prompt with its log-probabilities."""
+        return False
+
     def params(self, max_tokens: int) -> SamplingParams:
-        """The engine's parameters. Raises ApiError (400) for a value that is out of range."""
+        """The engine's parameters. Raises ApiError (400) for a value that is out of range.
+
+        The engine always generates a token; an answer that only scores the prompt leaves it out.
+        """
+        max_tokens = 1 if self.scores_only else max_tokens
         given = {name: getattr(self, name) for name in SAMPLING} | self.reported
         try:
             return SamplingParams(max_tokens=max_tokens, **given)
         except ValueError as error:
-            raise invalid(str(error), param=str(error).split(" is ")[0]) from None
+            name = str(error).split(" is ")[0]
+            raise invalid(str(error), param=name, log=f"{name} is out of range") from None
 
     @property
     def reported(self) -> dict[str, int | None]:
@@ -131,6 +171,11 @@ class CompletionRequest(GenerationRequest):
     max_tokens: Whole | None = 16
     echo: bool = False
     logprobs: Whole | None = None
+
+    @property
+    def scores_only(self) -> bool:
+        """echo with max_tokens 0."""
+        return self.echo and self.max_tokens == 0
 
     @field_validator("prompt")
     @classmethod
@@ -172,6 +217,11 @@ class ChatMessage(Fields):
         return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
     @property
+    def speaker(self) -> str:
+        """The role by the name that chat templates have for it: a developer's is system."""
+        return "system" if self.role == "developer" else self.role
+
+    @property
     def text(self) -> str:
         """The whole content."""
         return "".join(part.text for part in self.content)
@@ -203,27 +253,3 @@ class ChatRequest(GenerationRequest):
     def reported(self) -> dict[str, int | None]:
         """Of the new tokens, with the top ones."""
         return {"logprobs": (self.top_logprobs or 0) if self.logprobs else None}
-
-
-def explain(errors: Sequence[dict[str, Any]]) -> ApiError:
-    """The first of pydantic's errors about a body, as an ApiError (400).
-
-    >>> explain([{"type": "missing", "loc": ("body", "model"), "msg": "", "input": {}}]).message
-    'model is missing'
-    """
-    error = errors[0]
-    path = ".".join(str(part) for part in error["loc"][1:])
-    message = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "json_invalid":
-        reason = error["ctx"]["error"]
-        return invalid(f"the body is not valid JSON: {reason} at character {path}")
-    if not path and error["type"] != "value_error":
-        return invalid("the body must be a JSON object, with Content-Type: application/json")
-    if error["type"] == "extra_forbidden":
-        known = "does not support" if path in NEUTRAL else "has no field"
-        return invalid(f"this server {known} {path!r:.80}; remove it", path[:80])
-    if error["type"] == "missing":
-        return invalid(f"{path} is missing", path)
-    if error["type"] != "value_error":
-        message += f", got {error['input']!r:.80}"
-    return invalid(f"{path}: {message}" if path else message, path or None)

@@ -1,7 +1,6 @@
 """The service: what a checked request means, from its model and its texts to a call of the engine.
 
-Texts are encoded in a thread of their own, with a tokenizer of their own: a long one takes long
-enough to hold up the event loop, and the engine's tokenizer belongs to the engine's thread.
+The engine's tokenizer belongs to the engine's thread; texts are encoded by the `encoder`.
 Chapter: deployment/server.
 """
 
@@ -9,9 +8,11 @@ import asyncio
 import copy
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.deployment.encoder import Encoder
 from course_pkg.deployment.engine_thread import Call, EngineThread
 from course_pkg.deployment.errors import ApiError, invalid
 from course_pkg.deployment.limits import Limits
@@ -31,8 +32,7 @@ class Service:
         self.thread = EngineThread(engine, limits.backlog)
         self.created = int(time.time())
         self.texts = TokenTexts(copy.deepcopy(engine.tokenizer))
-        self._tokenizer = copy.deepcopy(engine.tokenizer)
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        self._encoder = Encoder(engine.tokenizer, self._check_running)
         self._stopping = False
         blocks = engine.scheduler.blocks
         slots = len(blocks.pool.blocks) * blocks.block_size
@@ -43,6 +43,7 @@ class Service:
         """The served models; an adapter names its base as the parent."""
         base = next(iter(self.adapters))
         common = {"object": "model", "created": self.created, "owned_by": "course_pkg"}
+        common["max_model_len"] = self._room
         return [
             {"id": name, **common, "parent": base if adapter else None}
             for name, adapter in self.adapters.items()
@@ -50,52 +51,53 @@ class Service:
 
     async def complete(self, body: CompletionRequest) -> Call:
         """Start to continue one or several texts."""
-        self._check(body, len(body.prompt))
+        texts = [each for each in body.prompt if isinstance(each, str)]
+        for text in texts:
+            self._check_length(text, "prompt")
 
-        def encode() -> list[list[int]]:
-            return [self._encode(e) if isinstance(e, str) else e for e in body.prompt]
+        def encode(tokenizer: Tokenizer) -> list[list[int]]:
+            return [_ids(tokenizer, e) if isinstance(e, str) else e for e in body.prompt]
 
-        return await self._start(body, "prompt", encode)
+        return await self._start(body, "prompt", encode, sum(map(len, texts)))
 
     async def chat(self, body: ChatRequest) -> Call:
         """Start to answer a conversation, which the chat template writes as one text."""
-        self._check(body, 1)
 
-        def encode() -> list[list[int]]:
+        def encode(tokenizer: Tokenizer) -> list[list[int]]:
             if not body.messages:
                 raise ValueError("there are none: give at least one")
-            turns = [Message(message.role, message.text) for message in body.messages]
-            text = chat_text(turns, self._tokenizer, generation_prompt=True)
+            turns = [Message(message.speaker, message.text) for message in body.messages]
+            text = chat_text(turns, tokenizer, generation_prompt=True)
+            self._check_length(text, "messages")
             # The template has written the special tokens.
-            return [self._encode(text, add_special_tokens=False)]
+            return [_ids(tokenizer, text, add_special_tokens=False)]
 
-        return await self._start(body, "messages", encode)
+        size = sum(len(message.text) for message in body.messages)
+        return await self._start(body, "messages", encode, size)
 
     async def echo(self, body: CompletionRequest, call: Call) -> list[str]:
         """The texts of the prompts, if the request wants them repeated."""
 
-        def decode() -> list[str]:
-            return [
-                each if isinstance(each, str) else self._tokenizer.decode(each)
-                for each in body.prompt
-            ]
+        def decode(tokenizer: Tokenizer) -> list[str]:
+            return [e if isinstance(e, str) else tokenizer.decode(e) for e in body.prompt]
 
-        return await self._in_thread(decode) if body.echo else []
+        return await self._encoder.run(decode, 0) if body.echo else []
 
     async def stop(self) -> None:
         """End all calls and both threads. Texts that wait to be encoded are refused with 503."""
         self._stopping = True
-        self._encoder.shutdown(wait=False)
+        self._encoder.stop()
         await self.thread.stop()
 
-    def _check(self, body: GenerationRequest, prompts: int) -> None:
-        """What can be said before any text is encoded."""
+    def check(self, body: GenerationRequest, prompts: int) -> None:
+        """Refuse what can be refused before any text is encoded."""
         if body.model not in self.adapters:
             raise ApiError(
                 404,
                 f"there is no model {body.model!r:.80}; there are {list(self.adapters)}",
                 code="model_not_found",
                 param="model",
+                log="no such model",
             )
         if prompts * body.n > self.limits.choices:
             raise invalid(
@@ -110,19 +112,34 @@ class Service:
                 "max_tokens",
             )
 
-    def _encode(self, text: str, **options: bool) -> list[int]:
-        text.encode()  # raises ValueError for a lone surrogate, which is no character
-        return self._tokenizer(text, verbose=False, **options).input_ids
+    @property
+    def _longest(self) -> int:
+        """Tokens that a prompt may have."""
+        return min(self.limits.prompt_tokens or self._room, self._room - 1)
+
+    def _check_length(self, text: str, field: str) -> None:
+        """Refuse a text that has too many tokens however it is encoded, which takes long."""
+        if (least := self._encoder.least_tokens(text)) > self._longest:
+            raise invalid(
+                f"the prompt has at least {least} tokens: this server takes prompts of at most "
+                f"{self._longest} tokens",
+                field,
+                "context_length_exceeded",
+            )
 
     async def _start(
-        self, body: GenerationRequest, field: str, encode: Callable[[], list[list[int]]]
+        self,
+        body: GenerationRequest,
+        field: str,
+        encode: Callable[[Tokenizer], list[list[int]]],
+        characters: int,
     ) -> Call:
+        deadline = asyncio.get_running_loop().time() + self.limits.request_seconds
         try:
-            prompts = await self._in_thread(encode)
+            prompts = await self._encoder.run(encode, characters)
         except ValueError as error:
-            raise invalid(f"{field}: {error}", field) from None
-        longest = max(map(len, prompts))
-        limit = min(self.limits.prompt_tokens or self._room, self._room - 1)
+            raise invalid(f"{field}: {error}", field, log=f"{field} cannot be read") from None
+        longest, limit = max(map(len, prompts)), self._longest
         room = self._room - longest
         if longest > limit or (body.max_tokens or 0) > room:
             raise invalid(
@@ -134,7 +151,7 @@ class Service:
             )
         most = min(room, self.limits.max_tokens) if body.max_tokens is None else body.max_tokens
         call = Call(prompts, body.params(most), self.adapters[body.model])
-        call.deadline = asyncio.get_running_loop().time() + self.limits.request_seconds
+        call.deadline = deadline
         self._check_running()
         await self.thread.submit(call)  # at once, so that a stop comes after it
         return call
@@ -143,10 +160,7 @@ class Service:
         if self._stopping or not self.thread.alive:
             raise ApiError(503, "the engine has stopped")
 
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        def unless_stopped() -> Any:
-            self._check_running()  # again, because it may have waited
-            return work()
 
-        self._check_running()
-        return await asyncio.get_running_loop().run_in_executor(self._encoder, unless_stopped)
+def _ids(tokenizer: Tokenizer, text: str, **options: bool) -> list[int]:
+    text.encode()  # raises ValueError for a lone surrogate, which is no character
+    return tokenizer(text, verbose=False, **options).input_ids

@@ -99,10 +99,10 @@ def parse(response):
 
 
 @contextmanager
-def serving(engine=None, *, model="tiny", key=None, **limits):
+def serving(engine=None, *, model="tiny", key=None, origins=(), **limits):
     """A Live server; at the end it stops, and must be empty."""
     engine, limits = engine or tiny_engine(), Limits(**limits)
-    app = create_app(engine, model, limits=limits, key=key)
+    app = create_app(engine, model, limits=limits, key=key, origins=origins)
     server = Server(app, limits)
     with bind("127.0.0.1", 0) as bound:
         live = Live(engine, app, server, bound.getsockname()[1])

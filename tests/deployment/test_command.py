@@ -82,8 +82,10 @@ def test_a_folder_without_a_model_is_named(tmp_path):
     ("given", "message"),
     [
         (["poet"], "expected name=folder"),
-        (["=x"], "a name has 1 to 64"),
-        (["a b=x"], "a name has 1 to 64"),
+        (["=x"], "adapter name '' is invalid"),
+        (["a b=x"], "adapter name 'a b' is invalid"),
+        (["v1.5=/nowhere"], "adapter name 'v1.5' is invalid"),
+        ([f"{'a' * 65}=x"], "at most 64"),
         (["tiny=x"], "the name tiny is taken"),
         (["a=x", "a=y"], "the name a is taken"),
         (["a=/nowhere"], "there is no folder /nowhere"),

@@ -59,7 +59,7 @@ def test_offsets_are_those_of_characters(streamed):
     assert found == [0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("value", [-math.inf, math.nan, -1e30])
+@pytest.mark.parametrize("value", [-math.inf, -1e30])
 @pytest.mark.parametrize("kind", [TextAnswer, ChatAnswer])
 def test_log_probabilities_that_json_cannot_hold(kind, value):
     made, pieces = answer(kind, [(97, value)])

@@ -6,13 +6,13 @@ import time
 import pytest
 from pydantic import ValidationError
 
+from course_pkg.deployment.explain import explain
 from course_pkg.deployment.schemas import (
     NEUTRAL,
     SAMPLING,
     ChatRequest,
     CompletionRequest,
     GenerationRequest,
-    explain,
 )
 from course_pkg.serving.request import SamplingParams
 
@@ -26,15 +26,20 @@ def test_sampling_fields_are_the_engines():
     rest = {"max_tokens", "logprobs", "prompt_logprobs", "priority"}
     assert set(SAMPLING) == ours.keys() - rest
     schema = GenerationRequest.model_fields
-    defaults = {name: schema[name].default for name in SAMPLING if name != "stop"}
+    defaults = {
+        name: schema[name].default for name in SAMPLING if name not in ("stop", "logit_bias")
+    }
     assert defaults == {name: ours[name] for name in defaults}
     body = CompletionRequest(model="m", prompt="a")
     assert body.params(16) == SamplingParams()
     given = {
         "temperature": 0.5, "top_p": 0.9, "n": 2, "stop": ["x"], "seed": 3, "top_k": 4,
-        "min_p": 0.1, "repetition_penalty": 1.1, "ignore_eos": True,
+        "min_p": 0.1, "repetition_penalty": 1.1, "ignore_eos": True, "frequency_penalty": 0.5,
+        "presence_penalty": -1.0, "cache_salt": "mine",
     }  # fmt: skip
-    assert given.keys() == set(SAMPLING)
+    assert given.keys() == set(SAMPLING) - {"logit_bias"}  # whose keys are strings in JSON
+    biased = CompletionRequest(**TEXT, logit_bias={"5": 1.5, "7": -100}).params(9)
+    assert biased.logit_bias == ((5, 1.5), (7, -100.0))
     assert CompletionRequest(**TEXT, **given).params(9) == SamplingParams(max_tokens=9, **given)
     assert ChatRequest(**CHAT, **given).params(9) == SamplingParams(max_tokens=9, **given)
 
@@ -61,7 +66,7 @@ def test_null_is_the_default_everywhere():
 
 def test_neutral_values_are_of_the_right_type():
     """0 == False and 1 == True, but only one of them is a number."""
-    for field, value in {"best_of": True, "presence_penalty": False, "store": 0}.items():
+    for field, value in {"best_of": True, "store": 0}.items():
         with pytest.raises(ValidationError):
             CompletionRequest.model_validate(TEXT | {field: value})
 

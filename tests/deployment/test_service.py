@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from course_pkg.deployment import service as service_module
 from course_pkg.deployment.app import respond
 from course_pkg.deployment.errors import ApiError
 from course_pkg.deployment.limits import Limits
@@ -21,12 +22,12 @@ def test_requests_whose_texts_are_encoded_while_it_stops_get_503(monkeypatch):
     engine = tiny_engine()
     service = Service(engine, "tiny", Limits())
     encoding, stepping, stopped = (threading.Event() for _ in range(3))
-    encode, step = service._encode, engine.step
+    encode, step = service_module._ids, engine.step
 
-    def slow_encode(text):
+    def slow_encode(tokenizer, text):
         encoding.set()
         stopped.wait(5)
-        return encode(text)
+        return encode(tokenizer, text)
 
     def slow_step():  # until all texts are encoded, so the thread is still alive then
         stepping.set()
@@ -38,7 +39,7 @@ def test_requests_whose_texts_are_encoded_while_it_stops_get_503(monkeypatch):
         await service.complete(BODY)
         monkeypatch.setattr(engine, "step", slow_step)
         await asyncio.to_thread(stepping.wait, 5)
-        monkeypatch.setattr(service, "_encode", slow_encode)
+        monkeypatch.setattr(service_module, "_ids", slow_encode)
         tasks = [asyncio.ensure_future(service.complete(BODY)) for _ in range(2)]
         await asyncio.to_thread(encoding.wait, 5)  # the second one waits for the first
         stopping = asyncio.ensure_future(service.stop())
