@@ -21,6 +21,10 @@ TOKEN = re.compile(r"[0-9]{1,9}")  # an id as the key of a JSON object
 MOST_STOPS, LONGEST_STOP = 16, 256  # each new token is compared with all beginnings of them
 Prompt = str | list[int]
 Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]  # as large as OpenAI's seeds
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+    Field(max_length=16),
+]
 # Beyond these, logits overflow, and the step that computes them fails for all its requests.
 Penalty = Annotated[float, Field(ge=0.01, le=100)]
 
@@ -90,7 +94,7 @@ class GenerationRequest(Fields):
     presence_penalty: float = 0.0
     logit_bias: dict[int, float] = {}
     user: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Metadata | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     cache_salt: str | None = None
     top_k: Whole = 0
@@ -119,20 +123,6 @@ class GenerationRequest(Fields):
                 f"expected an object with at most {MOST_BIASES} token ids and their biases"
             )
         return {int(key): bias for key, bias in value.items()}
-
-    @field_validator("metadata", mode="before")
-    @classmethod
-    def _metadata(cls, value: Any) -> Any:
-        fits = isinstance(value, dict) and len(value) <= 16
-        if not fits or not all(
-            len(key) <= 64 and isinstance(text, str) and len(text) <= 512
-            for key, text in value.items()
-        ):
-            raise ValueError(
-                "expected at most 16 pairs of strings, keys of at most 64 characters, and values "
-                "of at most 512"
-            )
-        return value
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> "GenerationRequest":

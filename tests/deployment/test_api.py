@@ -268,9 +268,7 @@ WRONG = [
             ("logit_bias", [5], "token ids"),
             ("cache_salt", "", "a string of 1 to 256"),
             ("cache_salt", "s" * 100_000, "a string of 1 to 256"),
-            ("metadata", {"a": "b" * 513}, "at most 512"),
-            ("metadata", {str(n): "b" for n in range(17)}, "at most 16 pairs"),
-            ("metadata", {"a": 5}, "pairs of strings"),
+            ("metadata", {str(n): "b" for n in range(17)}, "at most 16 items"),
             ("service_tier", "best", "'auto'"),
             ("suffix", "x", "does not support"),
             ("tools", [{}], "does not support"),
@@ -280,6 +278,8 @@ WRONG = [
         )
     ),
     ({"model": "tiny", "prompt": "a", "logit_bias": {"259": 1}}, None, "from 0 to 258"),
+    ({"model": "tiny", "prompt": "a", "metadata": {"a": "b" * 513}}, "metadata.a", "at most 512"),
+    ({"model": "tiny", "prompt": "a", "metadata": {"a": 5}}, "metadata.a", "string"),
     ({"model": "tiny", "prompt": "a", "stream_options": {}}, None, "stream is false"),
     (
         {"model": "tiny", "prompt": "a", "stream": True, "stream_options": {"x": 1}},
