@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.metrics.arguments import require_number
@@ -27,7 +27,10 @@ class LocalJudge:
     """A causal language model and its tokenizer, as a judge.
 
     If the tokenizer has a chat template, the prompt is the user's turn, and `start` is the
-    beginning of the model's turn. Raises TypeError unless both a model and a tokenizer are given.
+    beginning of the model's turn. reuse_prompt: keep the keys and values of the last prompt whose
+    options were rated, and compute only what follows the beginning that both share. Then don't
+    change the model's weights between two calls. Raises TypeError unless both a model and
+    a tokenizer are given.
 
     >>> from course_pkg.lm.load import load
     >>> judge = LocalJudge(*load("tiny"))
@@ -37,13 +40,18 @@ class LocalJudge:
     2
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: Tokenizer, *, reuse_prompt: bool = False
+    ) -> None:
         if not hasattr(model, "generate") or not hasattr(tokenizer, "decode"):
             raise TypeError(
                 "LocalJudge needs a model and a tokenizer, got "
                 f"{type(model).__name__} and {type(tokenizer).__name__}: pass *load(name)"
             )
         self.model, self.tokenizer = model, tokenizer
+        self.reuse_prompt = reuse_prompt
+        self._last_ids: list[int] = []
+        self._last_cache: DynamicCache | None = None
 
     @torch.no_grad()
     def option_probabilities(
@@ -70,7 +78,7 @@ class LocalJudge:
                 f"the tokenizer merges {missing} with the end of {start!r}; add a colon"
             )
         self._check_length(len(ids), max(map(len, spellings)))
-        output = self.model(self._tensor([ids]), use_cache=True, logits_to_keep=1)
+        output = self._read(ids)
         # log-probabilities of the next token, by the tokens of the answer so far
         log_probs = {(): output.logits[0, -1].double().log_softmax(-1)}
 
@@ -133,6 +141,31 @@ class LocalJudge:
             logits = step.logits[:, -1]
         replies = [self._decode(row, ends) for row in written]
         return replies * (n // rows)
+
+    def _read(self, ids: list[int]):
+        """The model's output after a prompt: the logits of its last token, and the cache.
+
+        With `reuse_prompt`, the cache of the last prompt is cut to the tokens that both share. At
+        least one token is computed, because the cache holds no logits.
+        """
+        cache, shared = None, 0
+        if self._last_cache is not None:
+            longest = min(len(ids) - 1, len(self._last_ids))
+            while shared < longest and ids[shared] == self._last_ids[shared]:
+                shared += 1
+            removed = len(self._last_ids) - shared
+            cache = self._last_cache
+            self._last_cache = None  # incomplete if the model raises an error
+            if removed:
+                cache.crop(-removed)
+        output = self.model(
+            self._tensor([ids[shared:]]), past_key_values=cache, use_cache=True, logits_to_keep=1
+        )
+        kept = output.past_key_values
+        # A layer with a sliding window forgets tokens, so its cache can't be cut.
+        if self.reuse_prompt and isinstance(kept, DynamicCache) and not any(kept.is_sliding):
+            self._last_ids, self._last_cache = list(ids), kept
+        return output
 
     def _text(self, prompt: str, start: str) -> str:
         if not self.tokenizer.chat_template:

@@ -143,3 +143,40 @@ def test_smollm2_encodes_blank_and_digit_as_two_tokens_and_both_are_used(smollm2
             model, tokenizer, "Rate it.", "Score:", [option, f" {option}"]
         )
         assert found[option] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_judge_that_reuses_its_prompt_gives_the_same_probabilities_for_fewer_tokens(
+    tiny, monkeypatch
+):
+    prompts = ["Rate it. Tea.", "Rate it. Tea and milk.", "Rate it.", "Rate it.", "Another task."]
+    fresh = LocalJudge(*tiny)
+    expected = [fresh.option_probabilities(p, "Score:", list("123")) for p in prompts]
+    computed = []
+    forward = tiny.model.forward
+
+    def counting(ids, **settings):
+        computed.append(ids.shape[1])
+        return forward(ids, **settings)
+
+    monkeypatch.setattr(tiny.model, "forward", counting)
+    judge = LocalJudge(*tiny, reuse_prompt=True)
+    for prompt, right in zip(prompts, expected, strict=True):
+        found = judge.option_probabilities(prompt, "Score:", list("123"))
+        assert found == pytest.approx(right, rel=1e-4)
+    lengths = [len(judge._encode(judge._text(prompt, "Score:"))) for prompt in prompts]
+    assert computed[0] == lengths[0]
+    assert sum(computed) < sum(lengths)
+    assert 1 in computed  # the repeated prompt
+
+
+def test_a_judge_that_reuses_its_prompt_forgets_it_when_the_model_fails(tiny, monkeypatch):
+    judge = LocalJudge(*tiny, reuse_prompt=True)
+    right = judge.option_probabilities("Rate it. Tea.", "Score:", ["1", "2"])
+
+    def fail(*_arguments, **_settings):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
+        patch.setattr(tiny.model, "forward", fail)
+        judge.option_probabilities("Rate it. Milk.", "Score:", ["1", "2"])
+    assert judge.option_probabilities("Rate it. Tea.", "Score:", ["1", "2"]) == right
