@@ -168,29 +168,7 @@ def test_make_in_the_students_copy_releases_and_grades_nothing(tmp_path, monkeyp
         "release  skipped: there is no solutions/ here",
     ]
     would = subprocess.run(["make", "-n"], **run).stdout
-    assert "jupyter-book build" in would
+    assert "tools/build-book .venv/bin/jupyter-book" in would
     assert "course release" not in would and "sample-class" not in would
     said = subprocess.run(["tools/summary", "site", "class"], **run).stdout
     assert "grading    skipped: there is no solutions/ here" in said
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_a_failed_book_is_read_again_next_time(tmp_path, code):
-    """`make book` deletes the doctrees if a page failed: else Sphinx passes over its warning."""
-    for name in ("Makefile", "tools/step"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    (tmp_path / "tools" / "step").chmod(0o755)
-    built = tmp_path / "_build" / ".doctrees"
-    built.mkdir(parents=True)
-    program = tmp_path / "venv" / "bin" / "jupyter-book"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\nexit {code}\n")
-    program.chmod(0o755)
-    ready = ["venv/.lock", "venv/.package", "_build/.stamps/model"]
-    for name in (*ready, "_config.yml", "_toc.yml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    line = ["make", "book", "VENV=venv", *(f"--old-file={name}" for name in ready)]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode == 0, built.exists()) == (code == 0, code == 0), done.stdout
