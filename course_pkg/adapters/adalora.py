@@ -140,6 +140,7 @@ class AdaLoRALinear(AdapterLayer):
 
     parts = ("lora_A", "lora_E", "lora_B")
     config_type = AdaLoRAConfig
+    method = "AdaLoRA"
 
     def new_weights(self, config: AdaLoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
         """Λ = 0, and P and Q from a normal distribution with standard deviation 0.02."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from course_pkg.adapters.adapter_files import (
     CONFIG_FILE,
@@ -206,8 +207,9 @@ def _check_fit(
         kinds = (SavedModule,) if name in saved else layer_types(config)
         if isinstance(module, AdapterLayer):
             if type(module) not in kinds:
-                other = type(module).__name__
-                problems.append(f"{name} has an adapter of another method ({other}) in this model")
+                problems.append(
+                    f"{name} has an adapter of another method ({module.method}) in this model"
+                )
                 continue
             module = module.base
         kind = next((kind for kind in kinds if module is not None and kind.accepts(module)), None)
@@ -224,7 +226,8 @@ def _check_fit(
     problems += _bias_problems(trained_biases(model, config.bias, list(weights), saved), biases)
     if problems:
         details = _first_few(problems)
-        raise ValueError(f"{folder} does not fit this {type(model).__name__}: {details}")
+        kind = type(model).__name__ if isinstance(model, PreTrainedModel) else "model"
+        raise ValueError(f"{folder} does not fit this {kind}: {details}")
 
 
 def _bias_problems(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:

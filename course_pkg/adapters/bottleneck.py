@@ -53,6 +53,7 @@ class BottleneckLinear(AdapterLayer):
 
     parts = ("bottleneck_down", "bottleneck_down_bias", "bottleneck_up", "bottleneck_up_bias")
     config_type = BottleneckConfig
+    method = "a bottleneck adapter"
 
     def new_weights(
         self, config: BottleneckConfig, generator: torch.Generator

@@ -44,10 +44,9 @@ def add_weighted_adapter(
         if set(names) & set(layer.configs)
     }
     if others := [name for name, layer in layers.items() if type(layer) is not LoRALinear]:
-        kind = type(layers[others[0]]).__name__
-        raise TypeError(
-            f"only LoRA adapters of linear layers can be added, {others[0]} is a {kind}"
-        )
+        layer = layers[others[0]]
+        kind = f"{layer.method} on a module of type {type(layer.base).__name__}"
+        raise TypeError(f"only LoRA on linear layers can be added; {others[0]} has {kind}")
     if any(config.bias != "none" for la in layers.values() for config in la.configs.values()):
         raise ValueError("an adapter with trained biases can't be added: the base has its biases")
     configs = {name: layer.configs[name] for layer in layers.values() for name in layer.configs}

@@ -51,6 +51,7 @@ class DoRALinear(LoRALinear):
     parts = ("lora_A", "lora_B", "lora_magnitude_vector")
     file_keys: ClassVar = LoRALinear.file_keys
     config_type = DoRAConfig
+    method = "DoRA"
     wraps = "an nn.Linear whose weight it can read as numbers"
 
     @classmethod

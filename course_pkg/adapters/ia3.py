@@ -97,6 +97,7 @@ class IA3Linear(AdapterLayer):
 
     parts = ("ia3_l",)
     config_type = IA3Config
+    method = "IA³"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -94,7 +94,7 @@ def wrap(
     require_no_shared_biases(adapter_layers(model), config, adapter_name)
     require_generator(generator)
     if isinstance(model, AdapterLayer):
-        raise TypeError(f"this {type(model).__name__} has an adapter; inject into its base model")
+        raise TypeError("this model has an adapter; inject into its base model")
     generator = generator or torch.Generator().manual_seed(0)
     active = active_adapters(model) or [adapter_name]
     for name in names:

@@ -61,6 +61,7 @@ class AdapterLayer(nn.Module):
     parts: ClassVar[tuple[str, ...]] = ()
     file_keys: ClassVar[dict[str, str]] = {}  # what PEFT's files call a part, if not the same
     config_type: ClassVar[type] = AdapterConfig
+    method: ClassVar[str] = "an adapter"  # the method in words
     wraps: ClassVar[str] = "an nn.Linear"  # the kind of module, in words
 
     def __init__(
@@ -75,8 +76,7 @@ class AdapterLayer(nn.Module):
         super().__init__()
         self.module_name = module_name
         if not self.accepts(base):
-            name = type(self).__name__
-            raise TypeError(f"{name} wraps {self.wraps}, got {type(base).__name__}")
+            raise TypeError(f"{self.method} wraps {self.wraps}, got {type(base).__name__}")
         self.base = base.requires_grad_(False)
         for part in self.parts:
             setattr(self, part, nn.ParameterDict())
@@ -109,7 +109,7 @@ class AdapterLayer(nn.Module):
 
     def merged_weight(self) -> Tensor:
         """The weight with the active adapters in it, (out, in) even for Conv1D; fp32 or fp64."""
-        raise NotImplementedError(f"{type(self).__name__} can't be merged into its base")
+        raise NotImplementedError(f"{self.method} can't be merged into its base")
 
     def add_adapter(
         self, name: str, config: Any, *, generator: torch.Generator | None = None
@@ -123,7 +123,7 @@ class AdapterLayer(nn.Module):
         """
         if type(config) is not self.config_type:
             raise TypeError(
-                f"{type(self).__name__} takes a {self.config_type.__name__}, got "
+                f"this layer has {self.method}, which takes a {self.config_type.__name__}, got "
                 f"{type(config).__name__}; one layer has adapters of one method"
             )
         self._require_new(name)

@@ -130,6 +130,7 @@ class LoRALinear(AdapterLayer):
     parts = ("lora_A", "lora_B")
     file_keys: ClassVar = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
     config_type = LoRAConfig
+    method = "LoRA"
 
     def new_weights(self, config: LoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
         """Kaiming-uniform A (a = sqrt(5)) and B = 0, so that delta_W is 0, as in loralib and PEFT.

@@ -32,6 +32,7 @@ class LoRAEmbedding(AdapterLayer):
 
     parts = ("lora_embedding_A", "lora_embedding_B")
     config_type = LoRAConfig
+    method = "LoRA"
     wraps = "an nn.Embedding"
 
     @classmethod

@@ -123,6 +123,7 @@ class PrefixTunedModel(VirtualTokenModel):
     """
 
     config_type = PrefixTuningConfig
+    method = "prefix tuning"
 
     def new_encoder(self, config: PrefixTuningConfig, generator: torch.Generator) -> PrefixEncoder:
         """A standard normal prefix or embedding and PyTorch's usual linear layers, as in PEFT."""

@@ -116,7 +116,7 @@ def load_prompt(
     wrapper = WRAPPERS[type(config)]
     wrapped = isinstance(model, VirtualTokenModel)
     if wrapped and type(model) is not wrapper:
-        raise ValueError(f"{folder} is for a {wrapper.__name__}, not a {type(model).__name__}")
+        raise ValueError(f"{folder} is for {wrapper.method}; this model has {model.method}")
     base = model.base if wrapped else model
     if wrapper.accepts(base):  # otherwise the wrapper says what is wrong
         _check_fit(wrapper, base, config, raw, tensor, folder)

@@ -111,6 +111,7 @@ class PromptTunedModel(VirtualTokenModel):
     """
 
     config_type = PromptTuningConfig
+    method = "prompt tuning"
 
     def new_encoder(self, config: PromptTuningConfig, generator: torch.Generator) -> PromptEncoder:
         """P as `init` says. Raises ValueError for a token that the vocabulary lacks."""

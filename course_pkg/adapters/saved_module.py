@@ -24,6 +24,7 @@ class SavedModule(AdapterLayer):
     10
     """
 
+    method = "training in full (modules_to_save)"
     wraps = "a module with parameters"
 
     def __init__(

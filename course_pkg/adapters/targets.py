@@ -164,7 +164,7 @@ def find_targets(
     for name, module in found.items():
         if isinstance(module, AdapterLayer) and type(module) not in kinds:
             raise TypeError(
-                f"{name!r} already has an adapter of another method ({type(module).__name__}); "
+                f"{name!r} already has an adapter of another method ({module.method}); "
                 "remove_adapters(model) first"
             )
         reader = _reader_of_weight(model, name)
@@ -202,7 +202,7 @@ def _not_adaptable(
         )
     inner = [inner for inner, child in module.named_modules() if isinstance(child, nn.Linear)]
     why = f"it contains {', '.join(inner[:8])}; name those" if any(inner) else "choose others"
-    wrapped = " and ".join(f"{kind.__name__} wraps {kind.wraps}" for kind in kinds)
+    wrapped = " and ".join(f"{kind.method} wraps {kind.wraps}" for kind in kinds)
     return f"target {name!r} is of type {type(module).__name__}; {wrapped}: {why}"
 
 

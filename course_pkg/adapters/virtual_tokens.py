@@ -110,7 +110,7 @@ class VirtualTokenModel(AdapterLayer):
         """
         if type(config) is not self.config_type:
             raise TypeError(
-                f"{type(self).__name__} takes a {self.config_type.__name__}, got "
+                f"this model has {self.method}, which takes a {self.config_type.__name__}, got "
                 f"{type(config).__name__}; one model has adapters of one method"
             )
         self._require_new(name)
@@ -202,7 +202,7 @@ class VirtualTokenModel(AdapterLayer):
     def merge(self) -> None:
         """Raises NotImplementedError: virtual tokens stay, at the cost of their positions."""
         raise NotImplementedError(
-            f"a {type(self).__name__} can't be merged: virtual tokens are input, not weights; "
+            f"{self.method} can't be merged: virtual tokens are input, not weights; "
             "keep the wrapper and its adapter's file"
         )
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from course_pkg.adapters.adapter_files import read_config
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
-from course_pkg.adapters.injection import active_adapters, adapter_layers
+from course_pkg.adapters.injection import active_adapters, adapter_layers, layer_types
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.lm.decoder import Decoder
 
@@ -88,7 +88,7 @@ def _load(decoder: Decoder, folder: str | os.PathLike, name: str) -> None:
         if all(type(layer) is LoRALinear for layer in adapter_layers(decoder).values()):
             return
     raise ValueError(
-        f"adapter {name!r} is a {type(config).__name__} with modules_to_save "
+        f"adapter {name!r} is {layer_types(config)[0].method} with modules_to_save "
         f"{list(config.modules_to_save)}: the engine takes LoRA on linear layers alone; "
         "merge this adapter into a model, and serve that"
     )

@@ -238,6 +238,14 @@ def test_an_adapter_for_another_model_is_refused(saved):
     assert not adapter_layers(narrow) and not adapter_layers(shallow)
 
 
+def test_a_module_of_the_users_own_is_called_a_model(saved):
+    class _Private(torch.nn.Module):
+        pass
+
+    with pytest.raises(ValueError, match="does not fit this model: in this model, "):
+        load_adapter(_Private(), saved)
+
+
 def test_weights_and_configuration_must_agree(saved):
     edit_config(saved, r=3)
     with pytest.raises(ValueError, match=r"expected .*\(3, 64\).*\(64, 3\)"):

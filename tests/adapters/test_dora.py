@@ -146,22 +146,22 @@ def test_a_quantized_weight_that_cannot_be_read_is_refused_before_any_change(mon
 def test_doras_settings_are_checked_as_loras_are():
     with pytest.raises(ValueError, match="rank must be an integer of at least 1, got 0"):
         DoRAConfig(rank=0)
-    with pytest.raises(TypeError, match="DoRALinear takes a DoRAConfig, got LoRAConfig"):
+    with pytest.raises(TypeError, match="has DoRA, which takes a DoRAConfig, got LoRAConfig"):
         DoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1))
-    with pytest.raises(TypeError, match="LoRALinear takes a LoRAConfig, got DoRAConfig"):
+    with pytest.raises(TypeError, match="has LoRA, which takes a LoRAConfig, got DoRAConfig"):
         LoRALinear(nn.Linear(2, 2), DoRAConfig(rank=1))
 
 
 def test_dora_adapters_are_not_stacked_into_a_weighted_sum():
     model = nn.Sequential(nn.Linear(2, 2))
     inject(model, DoRAConfig(rank=1), "a")
-    with pytest.raises(TypeError, match="only LoRA adapters of linear layers can be added"):
+    with pytest.raises(TypeError, match="only LoRA on linear layers can be added; 0 has DoRA"):
         add_weighted_adapter(model, ["a"], [1.0], "mix")
 
 
 def test_an_embedding_is_refused():
     model = nn.ModuleDict({"words": nn.Embedding(4, 2), "up": nn.Linear(2, 2)})
-    with pytest.raises(TypeError, match="target 'words' is of type Embedding; DoRALinear wraps"):
+    with pytest.raises(TypeError, match="target 'words' is of type Embedding; DoRA wraps"):
         inject(model, DoRAConfig(target_modules=["words"]))
 
 

@@ -236,7 +236,7 @@ def test_files_of_other_methods_are_refused_by_name_and_change_nothing(tmp_path)
         load_prompt(model, tmp_path / "lora")
     assert all(p.requires_grad for p in model.parameters())
     tuned = load(model, tmp_path / "prompt")
-    with pytest.raises(ValueError, match="is for a PrefixTunedModel, not a PromptTunedModel"):
+    with pytest.raises(ValueError, match="is for prefix tuning; this model has prompt tuning"):
         load(tuned, tmp_path / "prefix", "other")
     with pytest.raises(TypeError, match="has an adapter for layers"):
         load(tuned, tmp_path / "lora", "other")

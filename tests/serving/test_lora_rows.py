@@ -132,9 +132,9 @@ def test_what_is_not_lora_on_linear_layers_is_refused(tmp_path):
     whole = LoRAConfig(rank=2, target_modules=["q_proj"], modules_to_save=["norm"])
     saved = load("tiny").model
     inject(saved, whole)
-    refused = (dora, "DoRAConfig"), (embedding, "LoRAConfig"), (saved, "LoRAConfig")
+    refused = (dora, "DoRA"), (embedding, "LoRA"), (saved, "LoRA")
     for model, kind in refused:
-        with pytest.raises(ValueError, match=f"adapter 'x' is a {kind} .*: the engine takes LoRA"):
+        with pytest.raises(ValueError, match=f"'x' is {kind} with .*: the engine takes LoRA"):
             Engine(*load("tiny"), blocks=4, adapters={"x": model})
     plain = load("tiny").model
     with pytest.raises(ValueError, match="the model has no adapter"):
