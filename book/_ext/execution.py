@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,15 +116,26 @@ def runs(jobs: dict[str, tuple], at_once: int) -> Iterator[tuple[str, Run]]:
             yield running[future], future.result()
 
 
+def in_order(docnames: Iterable[str], first: Sequence[str]) -> list[str]:
+    """The pages of `first` in its order, longest first, then the others by name.
+
+    Two workers then end at about the same time: what is left for the end is short.
+
+    >>> in_order(["a", "b", "c"], ["c", "b", "absent"])
+    ['c', 'b', 'a']
+    """
+    place = {docname: number for number, docname in enumerate(first)}
+    return sorted(docnames, key=lambda name: (place.get(name, len(place)), name))
+
+
 def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
     """Run the pages among `docnames` that are not cached, longest (see _config.yml) first."""
     config = env.mystnb_config
     if config.execution_mode != "cache":
         return
     cache = get_cache(config.execution_cache_path)
-    first = app.config.execute_first
     jobs = {}
-    for docname in sorted(docnames, key=lambda name: (name not in first, name)):
+    for docname in in_order(docnames, app.config.execute_first):
         notebook = notebook_of(app, docname)
         if notebook is None:
             continue
