@@ -34,7 +34,12 @@ def measured(files: dict[str, bytes]) -> Measured:
     return measure(read_adapter(files), records)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 4])
+MINUTES = pytest.mark.minutes
+SEEDS = [1, pytest.param(2, marks=MINUTES), pytest.param(4, marks=MINUTES)]
+FIRST, *OTHERS = WRONG
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_script_reaches_every_bar_with_room_to_spare(tmp_path, seed):
     rotated = f"    pairs = pairs[{16 * seed} :] + pairs[: {16 * seed}]\n" + ENCODED
     files = run_script(tmp_path, ("manual_seed(0)", f"manual_seed({seed})"), (ENCODED, rotated))
@@ -43,7 +48,7 @@ def test_the_script_reaches_every_bar_with_room_to_spare(tmp_path, seed):
     assert 3 * found.loss <= bars.TASK_BAR and found.exact >= 2 * bars.EXACT_BAR, found
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=MINUTES) for name in OTHERS)])
 def test_another_training_stays_above_the_bar(tmp_path, name):
     found = measured(run_script(tmp_path, (ENCODED, WRONG[name])))
     print(name, found)
