@@ -11,13 +11,14 @@ from contextlib import contextmanager
 import httpx
 import openai
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from course_pkg.adapters.adapter_io import save_adapter
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.cli import app
-from course_pkg.deployment.command import model_name, read_key
+from course_pkg.deployment.command import model_name, read_key, weights_dtype
 from course_pkg.deployment.errors import ServeError
 from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
@@ -94,6 +95,60 @@ def test_a_folder_without_a_model_is_named(tmp_path):
 def test_a_wrong_adapter_is_named(given, message):
     arguments = [part for each in given for part in ("--adapter", each)]
     assert message in refusal("--port", 0, *arguments)
+
+
+def test_adapter_names_are_checked_before_the_model_is_loaded(monkeypatch):
+    def loads(*_, **__):
+        raise AssertionError("the model is loaded")
+
+    monkeypatch.setattr("course_pkg.deployment.command.load", loads)
+    assert "adapter name 'v1.5' is invalid" in refusal("--port", 0, "--adapter", "v1.5=/tmp")
+    assert "there is no folder" in refusal("--port", 0, "--adapter", "a=/nowhere")
+
+
+def test_the_models_own_type_is_used_on_a_gpu(tmp_path, monkeypatch):
+    load("tiny", dtype=torch.bfloat16).model.save_pretrained(tmp_path)
+    assert weights_dtype("auto", str(tmp_path), None) == torch.float32
+    gpu = torch.device("cuda")
+    monkeypatch.setattr("course_pkg.deployment.command.pick_device", lambda device: gpu)
+    assert weights_dtype("auto", str(tmp_path), "cuda") == torch.bfloat16
+    assert weights_dtype("float16", str(tmp_path), "cuda") == torch.float16
+    assert "--dtype int8: expected auto, float32" in refusal("--port", 0, "--dtype", "int8")
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [("*", "without a key"), ("example.org", "expected a scheme"), ("https://a/b", "a scheme")],
+)
+def test_a_wrong_origin_is_named(origin, message):
+    assert message in refusal("--port", 0, "--allowed-origins", origin)
+
+
+def test_a_chat_template_that_cannot_be_used_is_named(tmp_path):
+    assert "cannot be read" in refusal("--port", 0, "--chat-template", tmp_path / "missing")
+    file = tmp_path / "template"
+    for text in ("{% if", " "):
+        file.write_text(text)
+        assert f"--chat-template {file}" in refusal("--port", 0, "--chat-template", file)
+
+
+def test_a_chat_template_and_a_name_for_a_model_without_them(tmp_path):
+    model, tokenizer = load("tiny")
+    tokenizer.chat_template = None
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "plain")
+    file = tmp_path / "template"
+    file.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    ask = {"model": "mine", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    given = ["--model", tmp_path / "plain", "--served-model-name", "mine"]
+    with process(*given, "--chat-template", file) as (_, url, line):
+        assert line.startswith("serving mine on ")
+        answer = httpx.post(f"{url}/chat/completions", json=ask, timeout=60)
+        assert answer.json()["usage"]["prompt_tokens"] == 2
+    with process(*given) as (server, url, _):
+        assert httpx.post(f"{url}/chat/completions", json=ask, timeout=60).status_code == 400
+        server.terminate()
+        assert "mine has no chat template" in server.stderr.read()
 
 
 def adapter(folder, **config):
