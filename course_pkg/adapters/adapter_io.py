@@ -1,8 +1,7 @@
 """Save and load adapters in PEFT's format, so that each library can read the other's files.
 
-A folder holds adapter_config.json (see `peft_format`) and adapter_model.safetensors, whose keys
-are base_model.model.<module>.lora_A.weight and so on, without the adapter's name.
-Chapter: adapters/lora-training.
+A folder holds adapter_config.json (see `peft_format`) and adapter_model.safetensors, whose keys are
+base_model.model.<module>.lora_A.weight and so on. Chapter: adapters/lora-training.
 """
 
 import copy
@@ -20,6 +19,7 @@ from course_pkg.adapters.adapter_files import (
     read_weights,
     write_adapter,
 )
+from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_types, wrap
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.peft_format import to_peft
@@ -71,8 +71,8 @@ def save_adapter(
         for key, tensor in _file_keys(layer, adapter_name).items()
     }
     tensors |= biases_of(model, adapter_layers(model), adapter_name)
-    weights = {PREFIX + key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    write_adapter(folder, described, weights)
+    tensors = {PREFIX + key: each.detach().cpu().contiguous() for key, each in tensors.items()}
+    write_adapter(folder, described, tensors)
 
 
 def load_adapter(
@@ -115,19 +115,19 @@ def load_adapter(
 
 def _targets_for_file(
     model: nn.Module, config: AdapterConfig, targets: Sequence[str]
-) -> str | list[str]:
+) -> str | Sequence[str]:
     """The config's targets, or a shorter list of endings that selects the same modules."""
     given = config.target_modules
     every = isinstance(given, str) and given.lower() == "all-linear"
-    if isinstance(given, str) and not every:
-        return given
+    if isinstance(config, IA3Config) or (isinstance(given, str) and not every):
+        return given  # IA³'s feedforward_modules repeats some of the targets word for word
     others = [
         name
         for name in adaptable_modules(model)
         if name not in targets and not in_saved_module(name, config.modules_to_save)
     ]
     shortest = shortest_targets(targets, others)
-    return shortest if every or len(shortest) < len(given) else list(given)
+    return shortest if every or len(shortest) < len(given) else given
 
 
 def _file_keys(layer: AdapterLayer, adapter_name: str) -> dict[str, Tensor]:

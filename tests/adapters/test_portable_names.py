@@ -10,6 +10,7 @@ from torch import nn
 
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.combining import add_weighted_adapter
+from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, save
@@ -78,6 +79,14 @@ def test_a_sum_of_adapters_has_short_targets_and_given_ones_stay(tmp_path):
     add_weighted_adapter(model, ["a", "a"], [1, 2], "sum")
     assert written(model, tmp_path / "sum", "sum")["target_modules"] == ["q_proj"]
     assert written(model, tmp_path / "a", "a")["target_modules"] == ["self_attn.q_proj"]
+
+
+def test_ia3s_targets_stay_because_another_setting_repeats_them(tmp_path):
+    names = ["mlp.up_proj", "layers.0.mlp.down_proj", "layers.1.mlp.down_proj"]
+    model = load("tiny").model
+    inject(model, IA3Config(target_modules=names, feedforward_modules=names[1:]))
+    assert written(model, tmp_path)["target_modules"] == sorted(names)
+    load_adapter(load("tiny").model, tmp_path)
 
 
 def test_a_regex_is_written_where_no_ending_is_exact(tmp_path):
