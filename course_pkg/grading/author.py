@@ -86,7 +86,9 @@ def lines(rows: list[MatrixRow], students: int = STUDENTS) -> Iterator[str]:
         if not row.wrong:
             points = row.question.points
             yield from [""] * (i > 0)
-            yield f"{row.question.name} ({points} point{'s' * (points > 1)})"
+            told = [f"{p.name} {p.points}" for p in row.question.properties if p.attested]
+            attested = f"; attested: {', '.join(told)}" if told else ""
+            yield f"{row.question.name} ({points} point{'s' * (points > 1)}{attested})"
             yield f"  {'':{width}}  {'  '.join(row.lost)}  recognized"
         cells = "  ".join(f"{_cell(row.lost[name], students):{len(name)}}" for name in row.lost)
         recognized = f"{row.recognized}/{students}" if row.wrong else ""
@@ -103,8 +105,9 @@ def problems(assignment: str, folder: Path) -> list[str]:
     """What is wrong with an assignment beyond its matrix, in sentences.
 
     folder: of the source notebooks. The model answers must be the notebook's solution cells, the
-    points of its cells those of the questions, numbers worked by hand at most a fifth of them, and
-    only a property that says so may have the same right answers for everybody.
+    points of its cells those of the questions, numbers worked by hand at most a fifth of them,
+    attested properties at most a tenth, and only a property that says so may have the same right
+    answers for everybody.
     """
     notebook = folder / assignment / f"{assignment}.ipynb"
     found = _constants(assignment)
@@ -123,6 +126,9 @@ def problems(assignment: str, folder: Path) -> list[str]:
     total = sum(cell["metadata"].get("nbgrader", {}).get("points", 0) for cell in cells)
     if 5 * by_hand > total:
         found.append(f"numbers worked by hand have {by_hand} of {total} points; at most a fifth")
+    attested = sum(p.points for q in questions for p in q.properties if p.attested)
+    if 10 * attested > total:
+        found.append(f"attested properties have {attested} of {total} points; at most a tenth")
     return found
 
 

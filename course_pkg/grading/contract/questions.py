@@ -32,6 +32,7 @@ class Property:
     function in `cases.py` that draws the inputs of one case; "" for a number worked by hand.
     cases: how many are drawn. unchanged: an answer must also leave its arguments unchanged.
     constant: by nature, the right answers are the same for everybody; then it is worth one point.
+    attested: part of it is only observed in the student's process, which a program there can forge.
     compare: the comparator, if it is not the question's.
     """
 
@@ -43,6 +44,7 @@ class Property:
     cases: int = 3
     unchanged: bool = False
     constant: bool = False
+    attested: bool = False
     compare: dict[str, Any] | None = None
 
 

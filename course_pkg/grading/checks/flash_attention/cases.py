@@ -200,24 +200,25 @@ def cache_expected(inputs: Inputs) -> Inputs:
     """The rows of the whole causal attention, of the first tokens and of those after truncate."""
 
     def whole(x: Tensor) -> Tensor:
-        x = x + inputs["positions"][: len(x)]
+        x = (x + inputs["positions"][: len(x)]) * inputs["drift"][: len(x), None]
         q, k, v = ((x @ inputs[name])[None, None] for name in ("w_q", "w_k", "w_v"))
         return attention(q, k, v, causal=True)[0, 0]
 
-    outputs, sizes = list(whole(inputs["x"]).split(inputs["sizes"])), list(inputs["sizes"])
+    outputs = list(whole(inputs["x"]).split(inputs["sizes"]))
     if (kept := inputs["kept"]) is not None:
         both = torch.cat([inputs["x"][:kept], inputs["again"]])
         outputs += whole(both)[kept:].split(1)
-        sizes += [1] * len(inputs["again"])
-    return {"the outputs of the steps": outputs, "tokens projected in each step": sizes}
+    return {"the outputs of the steps": outputs}
 
 
-def _steps(rng: Random, sizes: list[int], kept: int | None = None) -> Inputs:
+def _steps(rng: Random, sizes: list[int], kept: int | None = None, drift: float = 0.0) -> Inputs:
     draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
     inputs = {"x": draw((sum(sizes), 3)), "sizes": sizes, "kept": kept}
     inputs |= {"w_q": draw((3, 4)), "w_k": draw((3, 4)), "w_v": draw((3, 2))}
     again = draw((0 if kept is None else 2, 3))
-    return inputs | {"positions": draw((sum(sizes) + 4, 3)), "again": again}
+    factors = 1 + drift * numpy_rng(rng).uniform(-1, 1, 4 * sum(sizes) + 5)
+    inputs |= {"positions": draw((sum(sizes) + 4, 3)), "again": again}
+    return inputs | {"drift": factors.astype("float32")}
 
 
 def cache_whole(rng: Random, size: int) -> Inputs:
@@ -236,8 +237,8 @@ def cache_several(rng: Random, size: int) -> Inputs:
 
 
 def cache_once(rng: Random, size: int) -> Inputs:
-    """A prompt and further tokens."""
-    return _steps(rng, [2 + rng.randrange(4), *[1] * (1 + size)])
+    """A prompt and further tokens; a token that is projected again gives other numbers."""
+    return _steps(rng, [2 + rng.randrange(4), *[1] * (2 + size)], drift=0.6)
 
 
 def cache_truncate(rng: Random, size: int) -> Inputs:

@@ -1,39 +1,40 @@
 """`flash-attention`, in the student's process: how some answers are called, and what is observed.
 
 It turns what an answer gives into plain values, and knows no right answer. `Sizes` watches the
-functions of torch; it does not see what another library computes.
+operations of torch. What it reports can be forged by a program in the same process.
 
 Chapter: exercises.
 """
 
 import math
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_pkg.grading.contract.calling import WrongUse
 from course_pkg.grading.contract.comparators import wrong_type
 
+OUTSIDE = {"numpy", "__array__", "tolist", "__dlpack__", "data_ptr"}  # lead out of torch
 
-class Sizes(TorchFunctionMode):
-    """Keeps the shape of every tensor that a function gives, and the names of the functions.
 
+class Sizes(TorchDispatchMode):
+    """Keeps the shape of every tensor that an operation gives.
+
+    It sees what reaches torch's dispatcher, also while torch functions are disabled.
     tile: rows and columns; tensors with as many numbers are copied.
     """
 
     def __init__(self, *tile: int) -> None:
         super().__init__()
         self.tile, self.tiles = tile, []
-        self.names: set[str] = set()
         self.shapes: set[tuple[bool, torch.Size]] = set()  # with whether it is floating-point
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.names.add(getattr(func, "__name__", ""))
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
                 floating = tensor.is_floating_point()
@@ -74,6 +75,18 @@ class Sizes(TorchFunctionMode):
         return f"one of shape {found[0]}" if found else "none"
 
 
+class Names(TorchFunctionMode):
+    """Keeps the names of the functions of torch that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
+
+
 def merge(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `merge(output_a, lse_a, output_b, lse_b)` gives."""
     return described(answer(*inputs.values()))
@@ -100,12 +113,18 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `flash_forward(…)` gives and, in the cases about memory, which tensors it made."""
     q, k, v = (inputs[name] for name in "qkv")
     rows, columns = inputs["block_queries"], inputs["block_keys"]
-    with Sizes(rows, columns) if inputs["_watched"] else nullcontext() as sizes:
-        found = described(answer(q, k, v, rows, columns, inputs["causal"]))
-    if sizes is None:
-        return found
-    if "scaled_dot_product_attention" in sizes.names:
+    if not inputs["_watched"]:
+        return described(answer(q, k, v, rows, columns, inputs["causal"]))
+    with Names() as called, Sizes(rows, columns) as sizes:
+        result = answer(q, k, v, rows, columns, inputs["causal"])
+    found = described(result)
+    if "scaled_dot_product_attention" in called.names:
         raise WrongUse("you called torch's own attention: compute the tiles yourself")
+    if outside := sorted(called.names & OUTSIDE):
+        raise WrongUse(
+            f"you took the numbers out of torch (`{outside[0]}`): compute the tiles with torch, so "
+            "that their sizes can be seen"
+        )
     allowed = max(*(t.numel() for t in (q, k, v)), len(q) * v.shape[1], rows * columns)
     return found | {
         "tiles that were not computed": sizes.not_computed(q, k, inputs["causal"]),
@@ -123,22 +142,28 @@ def backward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    """What `CachedAttention` gives: steps of these sizes, `truncate`, then one token at a time."""
-    counts: list[int] = []
+    """What `CachedAttention` gives: steps of these sizes, `truncate`, then one token at a time.
+
+    `project` multiplies each token that it gets by the next factor of `drift`. If these are not 1,
+    the outputs are right only if every token was projected once, in order.
+    """
+    drift, projected = inputs["drift"], 0
 
     def project(x: Tensor) -> tuple[Tensor, ...]:
-        counts.append(x.shape[:-1].numel())  # also for one token as a vector, or for a batch
+        nonlocal projected
+        tokens = x.shape[:-1].numel()  # 1 for a token as a vector
+        factors = drift[torch.arange(projected, projected + tokens) % len(drift)]
+        projected += tokens
+        x = x * factors.reshape(*x.shape[:-1], 1)
         return tuple(x @ inputs[name] for name in ("w_q", "w_k", "w_v"))
 
     layer = answer(project, inputs["positions"])
-    outputs, projected = [], []
+    outputs = []
 
     def step(x: Tensor) -> None:
-        counts.clear()
         outputs.append(layer.step(x))
         if not isinstance(outputs[-1], Tensor):
             raise WrongUse(wrong_type("a tensor from step", outputs[-1]))
-        projected.append(sum(counts))
 
     sizes, kept = inputs["sizes"], inputs["kept"]
     for x in inputs["x"].split(sizes):
@@ -147,4 +172,4 @@ def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         layer.truncate(kept)
         for x in inputs["again"].split(1):
             step(x)
-    return {"the outputs of the steps": outputs, "tokens projected in each step": projected}
+    return {"the outputs of the steps": outputs}

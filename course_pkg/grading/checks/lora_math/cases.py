@@ -161,19 +161,24 @@ merge_unmerge = partial(_operations, do=BACK)
 
 
 def inject_expected(inputs: Inputs) -> dict[str, Any]:
-    """What a right injection makes of the model: a hook on each target multiplies its output."""
-    model = student.build_model(inputs)
+    """What a right injection makes of the model: a hook on each target multiplies its output.
+
+    The gains are the only parameters of the model that can be trained.
+    """
+    model = student.build_model(inputs).requires_grad_(False)
     linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     names = sorted(name for name in linears if matches(name, inputs["targets"]))
     for name in names:
-        linears[name].register_forward_hook(lambda _, __, out: out * (1 + student.GAIN))
+        gain = nn.Parameter(torch.full((linears[name].out_features,), student.GAIN))
+        linears[name].register_parameter("gain", gain)
+        linears[name].register_forward_hook(lambda layer, _, out: out * (1 + layer.gain))
     return {
         "raises": "nothing" if names else "ValueError",
         "wrapped": names,
         "returned": names,
         "each around its own layer": True,
         "trainable": sorted(f"{name}.{inputs['_parameter']}" for name in names),
-        "output": student.logits(model, inputs),
+        **student.effects(model, inputs),
     }
 
 
@@ -181,6 +186,7 @@ def _model(rng: Random, size: int, kinds: list[str], targets: list[str], *more: 
     """The names of a model's layers, what to adapt, and what an adapter's parameter is called."""
     inner = [f"layers.{i}.attn.{kind}" for i in range(size + 1) for kind in kinds]
     how = {"_parameter": rng.choice(["gain", "weight", "bias", "scale"]), "_may_raise": False}
+    how["_seed"] = rng.randrange(1000)
     return {"names": ["norm", *inner, *more], "targets": targets, **how}
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from course_pkg.grading.contract.calling import WrongUse
 
 GAIN = 0.5  # of every adapter, when the injected model runs
+STEP = 0.3  # the length of a training step, for each parameter
 
 
 def merge(answer: Any, inputs: dict[str, Any]) -> list[Any]:
@@ -67,8 +68,25 @@ def inject(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         "returned": None if returned is None else sorted(str(name) for name in returned),
         "each around its own layer": all(m.linear is layers[n] for n, m in adapters.items()),
         "trainable": sorted(name for name, p in model.named_parameters() if p.requires_grad),
-        "output": logits(model, inputs),
+        **effects(model, inputs),
     }
+
+
+def effects(model: nn.Module, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """What a model computes, and what it computes after a training step of what can be trained.
+
+    The step moves each parameter by STEP along its gradient, so that the numbers tell which ones
+    can be trained.
+    """
+    output = outputs(model, inputs)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if trained and output.requires_grad:
+        loss = output.square().mean()
+        gradients = torch.autograd.grad(loss, trained, materialize_grads=True)
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.data -= STEP * gradient / gradient.norm().clamp(min=1e-9)
+    later = outputs(model, inputs)
+    return {"output": output.detach(), "output after a training step": later.detach()}
 
 
 class Gain(nn.Module):
@@ -107,9 +125,15 @@ def build_model(inputs: dict[str, Any]) -> nn.Module:
                 node.add_module(parent, nn.Module())
             node = node.get_submodule(parent)
         node.add_module(last, nn.LayerNorm(4) if name.startswith("norm") else nn.Linear(4, 4))
+    generator = torch.Generator().manual_seed(inputs["_seed"])
+    for parameter in model.parameters():
+        parameter.data.normal_(generator=generator)
     return model
 
 
-def logits(model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor | None:
-    """A Llama's logits for the case's tokens; None for another model."""
-    return None if "names" in inputs else model(torch.tensor([inputs["_tokens"]])).logits.detach()
+def outputs(model: nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+    """A Llama's logits for the case's tokens; of another model, what each named layer computes."""
+    if "names" not in inputs:
+        return model(torch.tensor([inputs["_tokens"]])).logits
+    x = torch.tensor([[1.0, -2.0, 0.5, 3.0], [0.3, 1.0, -1.0, 0.2]])
+    return torch.stack([model.get_submodule(name)(x) for name in inputs["names"]])

@@ -231,16 +231,19 @@ class Reference(torch.nn.Module):
 
 
 def _layer(
-    rng: Random, size: int, *, bias: bool = False, dtype: str = "float32", backward: bool = False
-) -> Inputs:
+    rng: Random, size: int, *, bias: bool = False, dtype: str = "float32", backward: bool = False,
+    later: bool = False, trained: bool = False,
+) -> Inputs:  # fmt: skip
     draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
     x, weight = draw((2 + size, 4)), draw((3 + size, 4))
     return {
         "x": x, "weight": weight, "bias": draw(3 + size) if bias else None, "compute_dtype": dtype,
-        "_backward": backward,
+        "_backward": backward, "later": draw((3 + size, 4)) if later else None, "trained": trained,
     }  # fmt: skip
 
 
-linear_output = linear_frozen = partial(_layer, bias=True)
+linear_output = partial(_layer, bias=True)
+linear_frozen = partial(_layer, bias=True, later=True, trained=True)
 linear_dtype = partial(_layer, dtype="bfloat16")
-linear_gradient = linear_recompute = partial(_layer, backward=True)
+linear_gradient = partial(_layer, backward=True)
+linear_recompute = partial(_layer, backward=True, later=True)

@@ -39,21 +39,28 @@ def describe(levels: Tensor) -> dict[str, Any]:
 
 
 class Stored:
-    """A weight rounded to sixteenths, stored as int8; it counts how often it is dequantized."""
+    """A weight rounded to sixteenths, stored as int8."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.codes, self.count = (16 * weight.detach()).round().to(torch.int8), 0
+        self.codes = (16 * weight.detach()).round().to(torch.int8)
+
+    def store(self, weight: Tensor) -> None:
+        """Store another weight of the same shape in its place."""
+        self.codes.copy_((16 * weight.detach()).round())
 
     def dequantize(self, dtype: torch.dtype) -> Tensor:
         """The weight, (out, in), in this dtype."""
-        self.count += 1
         return self.codes.to(dtype) / 16
 
 
 def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `Linear4bit(linear, quantize, compute_dtype)` shows: forward and, if asked, backward.
 
-    Only the cases about gradients run the backward pass: a fault in it costs no other point.
+    Only the cases about gradients run the backward pass: a fault in it costs no other point. The
+    cases with `later` store that weight before the backward pass, so that the gradient of x tells
+    whether the weight is dequantized again. Those with `trained` take a training step of everything
+    that can be trained, and then store it before another forward pass, so that the output tells
+    what else the layer computes with.
     """
     base = nn.Linear(*reversed(inputs["weight"].shape), bias=inputs["bias"] is not None)
     base.load_state_dict({n: inputs[n] for n in ("weight", "bias") if inputs[n] is not None})
@@ -72,18 +79,35 @@ def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     result = layer(x)
     if not isinstance(result, Tensor):
         raise WrongUse(wrong_type("a tensor", result))
-    before = sum(stored.count for stored in given)
+    change = torch.zeros_like(result)
+    if inputs["trained"]:
+        _train(layer, result)
+    if inputs["later"] is not None:
+        for stored in given:
+            stored.store(inputs["later"])
+    if inputs["trained"]:
+        change = (layer(x) - result).float()
     if inputs["_backward"] and result.requires_grad:
         result.float().square().sum().backward()
     return {
         "the output": result.float(),
+        "the change of the output when other codes are stored": change,
         "the dtype of the output": str(result.dtype),
         "computed in compute_dtype": torch.equal(result, result.to(dtype).to(result.dtype)),
         "the gradient of x": torch.zeros_like(x) if x.grad is None else x.grad,
         "trainable parameters": [n for n, p in layer.named_parameters() if p.requires_grad],
         "keeps a floating-point weight": _keeps(layer, base.weight.numel()),
-        "dequantized again for the gradient": sum(s.count for s in given) > before,
     }
+
+
+def _train(layer: nn.Module, result: Tensor) -> None:
+    """One large step of gradient descent on all parameters that can be trained."""
+    trained = [p for p in layer.parameters() if p.requires_grad]
+    if trained and result.requires_grad:
+        loss = result.float().square().sum()
+        gradients = torch.autograd.grad(loss, trained, materialize_grads=True)
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.data -= gradient
 
 
 def _keeps(layer: nn.Module, count: int) -> bool:
