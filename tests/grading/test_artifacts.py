@@ -10,7 +10,8 @@ from course_pkg.grading.contract.answer_key import AnswerKey
 from course_pkg.grading.contract.calling import WrongUse, outcome
 from course_pkg.grading.contract.folder import MAX_FILES, read_folder
 from course_pkg.grading.contract.limits import ROOM
-from course_pkg.grading.contract.questions import ChecksError, parse_questions
+from course_pkg.grading.contract.parsing import parse_questions
+from course_pkg.grading.contract.questions import ChecksError
 from course_pkg.grading.contract.session import Session
 
 QUESTIONS = """

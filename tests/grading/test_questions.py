@@ -6,7 +6,8 @@ import pytest
 
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.draws import draw_cases
-from course_pkg.grading.contract.questions import ChecksError, parse_questions
+from course_pkg.grading.contract.parsing import parse_questions
+from course_pkg.grading.contract.questions import ChecksError
 
 from .small_assignment import QUESTIONS, answer_key
 

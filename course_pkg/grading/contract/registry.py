@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .questions import Assignment, read_questions
+from .parsing import read_questions
+from .questions import Assignment
 
 CHECKS = Path(__file__).parents[1] / "checks"
 RECEIVED = "COURSE_CHECKS"  # the environment variable that names a worker's folder of more checks
