@@ -138,7 +138,9 @@ def compare(row: dict, recorded: dict | None, tolerance: float = TOLERANCE) -> l
 
 def tolerance(recorded_on: dict) -> float:
     """How far from its recorded results a probe may be. recorded_on: the record's machine."""
-    return TOLERANCE if recorded_on["cpu"] == machine()["cpu"] else ELSEWHERE
+    here = machine()
+    same = all(recorded_on.get(name) == here[name] for name in ("cpu", "instructions"))
+    return TOLERANCE if same else ELSEWHERE
 
 
 def close(ours: object, theirs: object, tolerance: float) -> bool:
@@ -153,7 +155,10 @@ def close(ours: object, theirs: object, tolerance: float) -> bool:
 
 
 def machine() -> dict:
-    """The machine: processor, number of cores, and the threads that torch uses."""
+    """The machine: processor, number of cores, and what torch uses of them.
+
+    A virtual machine may hide the processor's model, so the instructions that torch uses count too.
+    """
     import torch
 
     cpu = platform.processor() or platform.machine()
@@ -163,6 +168,7 @@ def machine() -> dict:
         cpu = next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), cpu)
     return {
         "cpu": cpu,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.system(),
