@@ -117,6 +117,14 @@ def test_results_are_compared_within_a_tolerance(ours, theirs, same):
     assert (recording.compare({"r": ours, "seconds": 1}, {"r": theirs, "seconds": 9}) == []) is same
 
 
+def test_another_machine_may_round_differently():
+    """Two virtual machines may have processors of one name and other instructions."""
+    here = recording.machine()
+    other = here | {"instructions": "none"}
+    assert recording.tolerance(here) < recording.tolerance(other)
+    assert recording.tolerance({"cpu": here["cpu"]}) == recording.tolerance(other)
+
+
 def test_a_script_depends_on_the_modules_beside_it_but_not_on_the_bookkeeping(bench):
     beside = bench.script.parent
     bench.script.write_text("import record\nimport task\n")

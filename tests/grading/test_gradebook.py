@@ -81,7 +81,7 @@ def test_the_report_never_shows_the_expected_value_of_a_by_hand_question():
     lost = {"by-hand/parameters": wrong(expected=None, given="5", inputs="{d: 8}")}
     cells = notebook(record(questions=questions(lost))).cells
     text = "".join(o.data["text/html"] for c in cells for o in c.get("outputs", []))
-    assert "<b>given</b> 5" in text and "<b>expected</b>" not in text
+    assert '<dt>given</dt><dd class="code">5</dd>' in text and "<dt>expected</dt>" not in text
 
 
 def test_a_test_cell_whose_question_or_points_do_not_match_raises():
