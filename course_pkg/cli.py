@@ -1,4 +1,5 @@
-"""The `course` command. The commands about a class are in `cli_class`, `serve` is in `cli_serve`.
+"""The `course` command. Its commands for authors are in `cli_author`, those about a class in
+`cli_class`, and `serve` is in `cli_serve`.
 
 Each function only parses options and prints; the module that it imports does the work.
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from course_pkg import cli_class, cli_serve
+from course_pkg import __version__, cli_author, cli_class, cli_serve
 from course_pkg.exits import NEEDS_A_LOOK, NO_SANDBOX, Commands
 
 app = typer.Typer(
@@ -28,8 +29,21 @@ app = typer.Typer(
 STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"course {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def course() -> None:
+def course(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """The course on adapting, serving and evaluating language models."""
 
 
@@ -37,10 +51,11 @@ def course() -> None:
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Check whether this machine has what the course needs, and print how to fix what is missing.
+    """Check that this machine has what the course needs.
 
-    Exit code 0 if the essentials are present (Python, torch, the model or its package, disk
-    space for it), 1 if one is missing. Without the others, you can still read the course.
+    It prints how to fix what is missing. Exit code 0 if the essentials are present (Python,
+    torch, the model or its package, disk space for it), 1 if one is missing. Without the others,
+    you can still read the course.
     """
     from course_pkg import doctor as checks
 
@@ -72,63 +87,33 @@ def model(
 def start(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
 ) -> None:
-    """Copy an assignment from exercises/ to work/, where you solve it.
+    """Copy an assignment from exercises/ to work/.
 
-    Run this in the course's folder."""
+    You solve it there, and `course check` checks it. Run this in the course's folder."""
     from course_pkg.grading.gradebook.release import start_work
 
     typer.echo(start_work(Path.cwd(), assignment).relative_to(Path.cwd()))
 
 
 @app.command()
-def release(
-    assignments: Annotated[list[str], typer.Argument(help="The assignments, such as lora-math.")],
-) -> None:
-    """Generate the students' notebooks in exercises/ from solutions/."""
-    from course_pkg.grading.gradebook.release import release_assignment
-
-    for assignment in assignments:
-        changed = release_assignment(Path.cwd(), assignment)
-        typer.echo(f"exercises/{assignment}: {'released' if changed else 'unchanged'}")
-
-
-@app.command()
-def bundle(
-    into: Annotated[Path, typer.Argument(help="A .tar.gz or .zip.")] = Path("llm-course.tar.gz"),
-) -> None:
-    """Write the students' copy of the course: no solutions, submissions, grades or tests.
-
-    Run this in the course's folder."""
-    from course_pkg import bundle as students
-
-    typer.echo(f"{into}: {students.bundle(Path.cwd(), into)} files")
-
-
-@app.command()
 def check(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
-    students: Annotated[int, typer.Option(min=1, help="How many students' cases to draw.")] = 25,
+    notebook: Annotated[
+        Path | None,
+        typer.Argument(help="Your notebook [default: the one that `course start` made in work/]"),
+    ] = None,
 ) -> None:
-    """Print an author's matrix: which properties each wrong answer loses, for many students.
+    """Check your own notebook: run it, and print each report.
 
-    Exit code 0 if the model answers earn every point, each wrong answer loses exactly what
-    questions.toml says and is recognized, and the notebook's solutions are the model answers; 1
-    if not; 2 if no cases can be drawn. Run this in the course's folder.
+    The notebook runs in a fresh kernel, in its folder and with your rights, and its file stays as
+    it is. A cell that fails does not stop the others. Without NOTEBOOK, run this in the course's
+    folder. Exit code 0: every point by program is earned. 1: some are not. 2: no such notebook.
     """
-    from course_pkg.grading import author
-    from course_pkg.grading.gradebook.release import require_course
+    from course_pkg.grading.runs import own_notebook
 
-    require_course(Path.cwd())
-    rows = author.matrix(assignment, students)
-    for line in author.lines(rows, students):
-        typer.echo(line)
-    found = [f"{row.question.name}: {row.wrong}" for row in rows if row.problem]
-    found += author.problems(assignment, Path("solutions"))
-    for text in found:
-        typer.echo(f"problem: {text}", err=True)
-    if found:
+    path = notebook or own_notebook.own_notebook(Path.cwd(), assignment)
+    if not own_notebook.check_notebook(path, assignment, typer.echo):
         raise typer.Exit(NEEDS_A_LOOK)
-    typer.echo(f"\nno problems; now run: make release && pytest tests/exercises -k {assignment}")
 
 
 @app.command()
@@ -177,7 +162,7 @@ def grade(
     tls_cert: Annotated[Path | None, typer.Option(help="Your certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
 ) -> None:
-    """Grade an assignment's submissions, each in a separate sandbox.
+    """Grade submissions, each in a separate sandbox.
 
     Run this in the course's folder. Exit code 0: every submission is graded. 1: every submission
     was processed; look at those that the summary names, and at those that wait for a GPU. 2: the
@@ -207,10 +192,11 @@ def sample_class(
         bool, typer.Option("--all", help="Grade every assignment, not four of them.")
     ] = False,
 ) -> None:
-    """Grade a sample class of four students: full, half, stub, and a broken file.
+    """Grade a sample class of four students.
 
-    Run this in the course's folder. Exit code 0 if the class was graded; 3 if this machine can't
-    grade (the command then says why and writes no grades.csv); 4 if grading failed.
+    They submit all answers, half of them, none, and a broken file. Run this in the course's
+    folder. Exit code 0 if the class was graded; 3 if this machine can't grade (the command then
+    says why and writes no grades.csv); 4 if grading failed.
     """
     from course_pkg.grading.runs import progress
     from course_pkg.grading.runs import sample_class as sample
@@ -228,6 +214,9 @@ def sample_class(
 
 
 app.command()(cli_serve.serve)
+app.command()(cli_author.release)
+app.command()(cli_author.author_check)
+app.command()(cli_author.bundle)
 app.command()(cli_class.results)
 app.command()(cli_class.export_grades)
 app.command()(cli_class.extend)

@@ -32,9 +32,10 @@ class Format(StrEnum):
 
 
 def results(assignment: Assignment) -> None:
-    """Write results/ again from the gradebook, after manual grading or a change of due dates.
+    """Write results/ again from the gradebook.
 
-    Run this in the course's folder. Nothing is graded. Exit code 2: the files are not usable.
+    Do so after manual grading or a change of due dates. Run this in the course's folder. Nothing
+    is graded. Exit code 2: the files are not usable.
     """
     from course_pkg.grading.feedback import class_report
 
@@ -113,10 +114,10 @@ def extend(
     student: Student,
     hours: Annotated[float, typer.Option(min=0, help="Hours after the due date; 0 for none.")],
 ) -> None:
-    """Give a student more time, and compute the late penalty again.
+    """Give a student more time for an assignment.
 
-    Run this in the course's folder, after grading. Exit code 2: there is no such submission, or
-    no due date.
+    The late penalty is computed again. Run this in the course's folder, after grading. Exit code
+    2: there is no such submission, or no due date.
     """
     from course_pkg.grading.gradebook import lateness
 
@@ -134,10 +135,11 @@ def remove_student(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
-    """Remove a student: gradebook, results, feedback, graded copies and submitted/.
+    """Remove a student from the gradebook and the files.
 
-    Run this in the course's folder. It lists what it will delete, and asks. Files for Moodle and
-    Canvas are deleted too: export them again. Exit code 1: not confirmed. 2: no such student.
+    That includes results, feedback, graded copies and submitted/. Run this in the course's
+    folder. It lists what it will delete, and asks. Files for Moodle and Canvas are deleted too:
+    export them again. Exit code 1: not confirmed. 2: no such student.
     """
     from course_pkg.grading.feedback import class_report, lms_export
     from course_pkg.grading.gradebook import students

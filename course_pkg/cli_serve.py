@@ -45,10 +45,10 @@ def serve(
     request_seconds: Annotated[float, typer.Option(min=1, help="For a whole answer.")] = 600,
     shutdown_seconds: Annotated[float, typer.Option(min=0.1, help="To finish requests.")] = 30,
 ) -> None:
-    """Serve a model and adapters with OpenAI's API: completions, chat, models.
+    """Serve a model and adapters with OpenAI's API.
 
-    Each adapter is a model by its own name. Exit code 0 after SIGTERM or Ctrl-C, when the running
-    requests are finished; 2 if it cannot start as asked.
+    It has completions, chat and models. Each adapter is a model by its own name. Exit code 0 after
+    SIGTERM or Ctrl-C, when the running requests are finished; 2 if it cannot start as asked.
     """
     from course_pkg.deployment import command
     from course_pkg.deployment.limits import Limits

@@ -74,12 +74,14 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.grading.gradebook.nbgrader_api import GradebookError
     from course_pkg.grading.gradebook.release import ReleaseError
     from course_pkg.grading.results.keys import GradingFolderError
+    from course_pkg.grading.runs.own_notebook import NotebookError
     from course_pkg.grading.submissions.collect import SourceError
     from course_pkg.grading.submissions.roster import RosterError
     from course_pkg.lm.errors import ModelError
 
-    return (AddressError, ChecksError, GradebookError, GradingFolderError, ModelError, ReleaseError,
-            RosterError, ServeError, SourceError, UnknownQuestion)  # fmt: skip
+    return (AddressError, ChecksError, GradebookError, GradingFolderError, ModelError,
+            NotebookError, ReleaseError, RosterError, ServeError, SourceError,
+            UnknownQuestion)  # fmt: skip
 
 
 def _failures() -> tuple[type[BaseException], ...]:

@@ -57,6 +57,7 @@ LAYERS = {
     "doctor": 4,
     "bundle": 4.6,
     "exits": 4.9,
+    "cli_author": 4.95,
     "cli_class": 4.95,
     "cli_serve": 4.95,
     "cli": 5,

@@ -1,4 +1,4 @@
-"""What an author of an assignment looks at: `course check NAME` prints this matrix.
+"""The author's matrix of an assignment, which `course author-check NAME` prints.
 
 For a number of students, the model answer must earn every point, and each wrong answer must lose
 exactly the properties that it names and be recognized in what a student is told. If the notebook

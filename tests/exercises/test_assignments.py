@@ -15,7 +15,7 @@ from course_pkg.grading.contract.session import Session
 
 from .assignments import EXERCISES, SOLUTIONS, notebook, places
 
-STUDENTS = 4  # whose cases are drawn here; `course check` draws those of 25
+STUDENTS = 4  # whose cases are drawn here; `course author-check` draws those of 25
 
 
 @pytest.mark.slow

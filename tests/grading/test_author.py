@@ -1,4 +1,4 @@
-"""The author's matrix and what `course check` finds wrong with an assignment."""
+"""The author's matrix and what `course author-check` finds wrong with an assignment."""
 
 import json
 
@@ -90,19 +90,19 @@ def test_a_wrong_answer_that_no_case_tells_apart_makes_the_questions_unusable(co
     text = (registry.CHECKS / "bleu" / "questions.toml").read_text()
     assert 'loses = ["ties"]' in text
     copied("questions.toml", 'loses = ["ties"]', 'loses = ["closest", "ties"]')
-    result = CliRunner().invoke(app, ["check", "bleu", "--students", "2"])
+    result = CliRunner().invoke(app, ["author-check", "bleu", "--students", "2"])
     assert (result.exit_code, "200 draws don't tell" in result.output) == (2, True)
 
 
 def test_a_problem_with_the_notebook_fails_the_command(copied):
     copied("bleu.ipynb", "bleu/corpus", "bleu/corpse")
-    result = CliRunner().invoke(app, ["check", "bleu", "--students", "2"])
+    result = CliRunner().invoke(app, ["author-check", "bleu", "--students", "2"])
     assert (result.exit_code, "problem: corpus" in result.output) == (1, True)
 
 
 def test_the_command_prints_the_matrix_and_says_what_is_next(copied):
-    result = CliRunner().invoke(app, ["check", "bleu", "--students", "2"])
+    result = CliRunner().invoke(app, ["author-check", "bleu", "--students", "2"])
     assert result.exit_code == 0
     assert "corpus (8 points)" in result.output and "no problems; now run" in result.output
-    result = CliRunner().invoke(app, ["check", "blue"])
+    result = CliRunner().invoke(app, ["author-check", "blue"])
     assert result.exit_code == 2 and "no assignment is called 'blue'" in result.output

@@ -21,8 +21,9 @@ RUNS = "course_pkg.grading.runs."
 BOOK = "course_pkg.grading.gradebook.gradebook.CourseGradebook"
 # Each command with its arguments, and the function that does its work.
 COMMANDS = {
+    "author-check": ([NAME], "course_pkg.grading.author.matrix"),
     "bundle": ([], "course_pkg.bundle.bundle"),
-    "check": ([NAME], "course_pkg.grading.author.matrix"),
+    "check": ([NAME], f"{RUNS}own_notebook.own_notebook"),
     "doctor": ([], "course_pkg.doctor.diagnose"),
     "export-grades": ([NAME], BOOK),
     "extend": ([NAME, "ada", "--hours", "1"], BOOK),
@@ -36,7 +37,8 @@ COMMANDS = {
     "start": ([NAME], f"{RELEASE}start_work"),
 }
 OF_A_CLASS = ["export-grades", "extend", "remove-student", "results"]
-IN_THE_COURSE = ["bundle", "check", "grade", "release", "sample-class", "start", *OF_A_CLASS]
+IN_THE_COURSE = ["author-check", "bundle", "check", "grade", "release", "sample-class", "start"]
+IN_THE_COURSE += OF_A_CLASS
 NO_SANDBOX = SandboxState(False, "bubblewrap is not installed", "apt install bubblewrap")
 DISK_FULL = OSError(28, "No space left on device")
 
@@ -108,7 +110,7 @@ def test_a_wrong_folder_is_named_and_stays_empty(folder, command):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["check", "grade", "release", "start"])
+@pytest.mark.parametrize("command", ["author-check", "check", "grade", "release", "start"])
 def test_an_unknown_assignment_is_named_and_leaves_nothing(course, command):
     before = sorted(course.rglob("*"))
     done = CliRunner().invoke(app, [command, "blue"])

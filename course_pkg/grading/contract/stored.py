@@ -57,12 +57,14 @@ class QuestionRecord:
 
     late_s: if the last answer came too late to count, the seconds that it took; else None.
     by_hand: whether the answer is a number worked by hand, on a case that the student knows.
+    follows: the earlier questions whose wrong values earned it, because it follows from them.
     """
 
     question: str
     properties: tuple[PropertyRecord, ...]
     late_s: float | None = None
     by_hand: bool = False
+    follows: tuple[str, ...] = ()
 
     @property
     def points(self) -> int:
@@ -79,13 +81,15 @@ def question_record(
     question: Question,
     failures: Mapping[str, FailureRecord | None],
     late_s: float | None = None,
+    follows: tuple[str, ...] = (),
 ) -> QuestionRecord:
-    """The record of a question. failures: by property. late_s: as in the verdict."""
+    """The record of a question. failures: by property. late_s and follows: as in the verdict."""
     properties = (
         PropertyRecord(p.name, p.says, p.hint, p.points, failures[p.name])
         for p in question.properties
     )
-    return QuestionRecord(question.name, tuple(properties), late_s, by_hand=bool(question.variant))
+    by_hand = bool(question.variant)
+    return QuestionRecord(question.name, tuple(properties), late_s, by_hand, follows)
 
 
 def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
@@ -125,6 +129,17 @@ def title(question_id: str, record: QuestionRecord) -> str:
     return f"{question_id}: {record.earned:g} of {points_text(record.points)}"
 
 
+def following(record: QuestionRecord) -> str:
+    """That an answer follows correctly from the student's own values, in words; or "".
+
+    >>> following(QuestionRecord("by-hand/bytes", (), follows=("by-hand/codes",)))
+    'follows correctly from your value in by-hand/codes'
+    """
+    if not record.follows:
+        return ""
+    return f"follows correctly from your value in {' and '.join(record.follows)}"
+
+
 def points_text(points: float) -> str:
     """A number of points with its noun.
 
@@ -132,6 +147,19 @@ def points_text(points: float) -> str:
     ('1 point', '2.5 points')
     """
     return f"{points:g} point{'s' * (points != 1)}"
+
+
+def program_points_text(points: float, waiting: float) -> str:
+    """The points that the program gives, and those that still wait for a person to give them.
+
+    >>> program_points_text(39, 4)
+    '39 points by program; 4 more wait for a person'
+    >>> program_points_text(24, 0)
+    '24 points by program'
+    """
+    text = f"{points_text(points)} by program"
+    verb = "waits" if waiting == 1 else "wait"
+    return f"{text}; {waiting:g} more {verb} for a person" if waiting else text
 
 
 @dataclass(frozen=True)
