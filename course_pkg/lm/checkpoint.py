@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from course_pkg.lm.errors import CorruptModelError, ModelError
+from course_pkg.lm.unmerged import refuse_adapters
 
 FAMILIES = ("llama", "mistral", "qwen2")
 SIZES = (  # in the order of DecoderConfig's first fields
@@ -148,11 +149,13 @@ def fitted(
 
     A checkpoint's names begin with "model."; old ones also store RoPE's frequencies, and tied ones
     may store the embeddings a second time, as lm_head. Raises CorruptModelError if tensors are
-    missing, unknown or of the wrong shape, or if tied tensors differ.
+    missing, unknown or of the wrong shape, or if tied tensors differ, and ModelError if they
+    include an adapter that is not merged.
 
     >>> sorted(fitted({"model.norm.weight": torch.ones(3)}, {"norm.weight": (3,)}, tied=False))
     ['norm.weight']
     """
+    refuse_adapters(tensors, tied=tied)
     found = {
         name.removeprefix("model."): tensor
         for name, tensor in tensors.items()
@@ -169,8 +172,8 @@ def fitted(
         raise CorruptModelError(f"the checkpoint lacks {_listed(missing)}: copy it again")
     if surplus := sorted(found.keys() - shapes.keys()):
         raise CorruptModelError(
-            f"the decoder has no {_listed(surplus)}: give a checkpoint that is not quantized and "
-            "has no adapters, and whose config.json belongs to it"
+            f"the decoder has no {_listed(surplus)}: give a checkpoint that is not quantized, and "
+            "whose config.json belongs to it"
         )
     for name, shape in shapes.items():
         if found[name].shape != shape:

@@ -16,10 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.adapters.adapter_files import read_config
-from course_pkg.adapters.adapter_io import load_adapter, save_adapter
+from course_pkg.adapters.adapter_files import read_config, read_settings, read_weights
+from course_pkg.adapters.adapter_io import PREFIX, load_adapter
 from course_pkg.adapters.injection import active_adapters, adapter_layers, layer_types
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+from course_pkg.adapters.methods import save
+from course_pkg.adapters.prompt_io import PROMPT_TYPES
 from course_pkg.lm.decoder import Decoder
 
 Groups = list[tuple[str, slice]]  # an adapter's name, and its rows
@@ -57,8 +59,8 @@ def with_adapters(
     """A decoder that shares the weights and has the adapters, and the list that says whose rows.
 
     adapters: by name, a folder that course_pkg.adapters or PEFT wrote, or a model whose active
-    adapter is meant. Raises what `load_adapter` raises, and ValueError for one that is not LoRA on
-    linear layers.
+    adapter, of course_pkg.adapters, is meant. Raises what `load_adapter` raises, and ValueError for
+    one that is not LoRA on linear layers, or that changes lm_head.
     """
     with torch.device("meta"):
         copy = Decoder(decoder.config)
@@ -67,28 +69,53 @@ def with_adapters(
     for name, source in adapters.items():
         if isinstance(source, nn.Module):
             with TemporaryDirectory() as folder:
-                save_adapter(source, folder, next(iter(active_adapters(source)), "default"))
-                _load(copy, folder, name)
+                _save(source, folder, name)
+                _load(copy, Path(folder), name)
         else:
-            _load(copy, source, name)
+            _load(copy, Path(source), name)
     for path, layer in adapter_layers(copy).items():
         copy.set_submodule(path, LoRARows(layer, groups))
     return copy.eval(), groups
 
 
-def _load(decoder: Decoder, folder: str | os.PathLike, name: str) -> None:
-    config = read_config(Path(folder))
+def _save(model: nn.Module, folder: str, name: str) -> None:
+    if hasattr(model, "peft_config") and not adapter_layers(model):
+        raise ValueError(
+            f"adapter {name!r} is a {type(model).__name__} of PEFT: save it with save_pretrained, "
+            "and give the folder that has adapter_config.json"
+        )
+    save(model, folder, next(iter(active_adapters(model)), "default"))
+
+
+def _load(decoder: Decoder, folder: Path, name: str) -> None:
+    if (kind := read_settings(folder)["peft_type"]) in PROMPT_TYPES:
+        raise _not_lora(name, f"a trained prompt or prefix ({kind})")
+    config = read_config(folder)
     if config.bias != "none":
         raise ValueError(
             f"adapter {name!r} has trained biases of the base (bias={config.bias!r}), which every "
             "other row would get too; merge it into a model of its own, and serve that"
         )
-    if type(config) is LoRAConfig:
-        load_adapter(_Checkpoint(decoder), folder, name)
-        if all(type(layer) is LoRALinear for layer in adapter_layers(decoder).values()):
-            return
-    raise ValueError(
-        f"adapter {name!r} is {layer_types(config)[0].method} with modules_to_save "
-        f"{list(config.modules_to_save)}: the engine takes LoRA on linear layers alone; "
-        "merge this adapter into a model, and serve that"
+    if type(config) is not LoRAConfig:
+        raise _not_lora(name, layer_types(config)[0].method)
+    if config.modules_to_save:
+        raise _not_lora(name, f"LoRA with modules_to_save {list(config.modules_to_save)}")
+    if any(key.startswith(f"{PREFIX}lm_head.") for key in read_weights(folder)):
+        untied = ", set its config.tie_word_embeddings to False," if decoder.config.tied else ""
+        raise ValueError(
+            f"adapter {name!r} changes lm_head, which the engine computes without adapters: train "
+            "it without lm_head in target_modules, or merge it into a model with merge_adapters "
+            f"and remove_adapters of course_pkg.adapters.injection{untied} and serve that"
+        )
+    load_adapter(_Checkpoint(decoder), folder, name)
+    for path, layer in adapter_layers(decoder).items():
+        if type(layer) is not LoRALinear:
+            raise _not_lora(name, f"{layer.method} on {path}, which is not a linear layer")
+
+
+def _not_lora(name: str, found: str) -> ValueError:
+    return ValueError(
+        f"adapter {name!r} is {found}: the engine takes LoRA on linear layers alone; if the method "
+        "can be merged, merge this adapter into a model and serve that; otherwise call generate of "
+        "the model that has the adapter"
     )

@@ -1,17 +1,27 @@
 """Several adapters in one batch: each row as from a model that has this adapter alone."""
 
+import copy
+
+import peft
 import pytest
 import torch
+from peft import get_peft_model
+from transformers import LlamaForCausalLM
 
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
+from course_pkg.adapters.bottleneck import BottleneckConfig
 from course_pkg.adapters.dora import DoRAConfig
-from course_pkg.adapters.injection import adapter_layers, inject
+from course_pkg.adapters.injection import inject, merge_adapters, remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.methods import adapt, save
+from course_pkg.adapters.prefixes import PrefixTuningConfig
+from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.request import SamplingParams
 
+TOKENIZER = load("tiny").tokenizer
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 CONFIGS = {
     "attention": LoRAConfig(rank=4, target_modules=["q_proj", "v_proj"]),
@@ -22,12 +32,18 @@ CONFIGS = {
 
 def adapted(config, seed=0, name="default"):
     """A tiny model with an adapter that changes its tokens."""
-    model, generator = load("tiny").model, torch.Generator().manual_seed(seed)
+    model = load("tiny").model
     inject(model, config, name)
-    for layer in adapter_layers(model).values():
-        for weight in layer.lora_B.values():
-            weight.data.normal_(generator=generator)
+    randomize(model, seed)
     return model
+
+
+def randomize(model, seed=0):
+    """Random numbers in B, so that the adapter has an effect."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if ".lora_B." in name:
+            parameter.data.normal_(generator=generator)
 
 
 @pytest.fixture
@@ -124,18 +140,30 @@ def test_trained_biases_are_refused(tmp_path):
         Engine(*load("tiny"), blocks=4, adapters={"a": tmp_path})
 
 
-def test_what_is_not_lora_on_linear_layers_is_refused(tmp_path):
-    dora = load("tiny").model
-    inject(dora, DoRAConfig(rank=2))
-    embedding = load("tiny").model
-    inject(embedding, LoRAConfig(rank=2, target_modules=["embed_tokens"]))
-    whole = LoRAConfig(rank=2, target_modules=["q_proj"], modules_to_save=["norm"])
-    saved = load("tiny").model
-    inject(saved, whole)
-    refused = (dora, "DoRA"), (embedding, "LoRA"), (saved, "LoRA")
-    for model, kind in refused:
-        with pytest.raises(ValueError, match=f"'x' is {kind} with .*: the engine takes LoRA"):
-            Engine(*load("tiny"), blocks=4, adapters={"x": model})
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        (DoRAConfig(rank=2), "DoRA"),
+        (BottleneckConfig(size=2), "a bottleneck adapter"),
+        (LoRAConfig(rank=2, target_modules=["embed_tokens"]), "LoRA on embed_tokens, which is not"),
+        *(
+            (LoRAConfig(2, target_modules=["q_proj"], modules_to_save=[saved]),
+             rf"LoRA with modules_to_save \['{saved}'\]")
+            for saved in ("norm", "embed_tokens", "lm_head")
+        ),
+        (PromptTuningConfig(2), r"a trained prompt or prefix \(PROMPT_TUNING\)"),
+        (PrefixTuningConfig(2), r"a trained prompt or prefix \(PREFIX_TUNING\)"),
+    ],
+)  # fmt: skip
+def test_what_is_not_lora_on_linear_layers_is_refused(config, found, tmp_path):
+    model = adapt(load("tiny").model, config)
+    save(model, tmp_path)
+    for source in (model, tmp_path):
+        with pytest.raises(ValueError, match=f"'x' is {found}.*: the engine takes LoRA"):
+            Engine(*load("tiny"), blocks=4, adapters={"x": source})
+
+
+def test_what_is_no_adapter_is_refused(tmp_path):
     plain = load("tiny").model
     with pytest.raises(ValueError, match="the model has no adapter"):
         Engine(*load("tiny"), blocks=4, adapters={"x": plain})
@@ -143,3 +171,48 @@ def test_what_is_not_lora_on_linear_layers_is_refused(tmp_path):
         Engine(*load("tiny"), blocks=4, adapters={"x": tmp_path})
     with pytest.raises(ValueError, match="adapter name 'a b' is invalid"):
         Engine(*load("tiny"), blocks=4, adapters={"a b": adapted(CONFIGS["one"])})
+
+
+def untied():
+    """The tiny model with an lm_head of its own."""
+    config = load("tiny").model.config
+    torch.manual_seed(0)
+    settings = config.to_dict() | {"tie_word_embeddings": False}
+    return LlamaForCausalLM(type(config)(**settings)).eval()
+
+
+@pytest.mark.parametrize("targets", [["lm_head"], ["q_proj", "lm_head"], r"lm_head|.*q_proj"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_adapter_of_lm_head_is_refused_until_it_is_merged(targets, tied, tmp_path):
+    base = load("tiny").model if tied else untied()
+    model, theirs = copy.deepcopy(base), copy.deepcopy(base)
+    inject(model, LoRAConfig(rank=2, target_modules=targets))
+    save_adapter(model, tmp_path / "ours")
+    theirs = get_peft_model(theirs, peft.LoraConfig(r=2, target_modules=targets))
+    theirs.save_pretrained(tmp_path / "theirs")
+    advice = "train it without lm_head in target_modules, or merge it into a model"
+    for source in (model, tmp_path / "ours", tmp_path / "theirs"):
+        with pytest.raises(ValueError, match=f"'x' changes lm_head, .*: {advice}") as raised:
+            Engine(base, TOKENIZER, blocks=4, adapters={"x": source})
+        assert ("tie_word_embeddings to False" in str(raised.value)) == tied
+    randomize(model)
+    ids = torch.tensor([[9, 8, 7]])
+    given = {"attention_mask": torch.ones_like(ids), "pad_token_id": 256, "eos_token_id": None}
+    wanted = model.generate(ids, max_new_tokens=10, do_sample=False, **given)[0, 3:].tolist()
+    merge_adapters(model)
+    remove_adapters(model)
+    model.config.tie_word_embeddings = False
+    engine = Engine(model, TOKENIZER, blocks=4)
+    assert tokens(engine.generate([[9, 8, 7]], GREEDY)) == [wanted]
+
+
+def test_a_peft_model_is_given_as_the_folder_that_it_saves(tmp_path):
+    model = get_peft_model(load("tiny").model, peft.LoraConfig(r=2, target_modules="all-linear"))
+    randomize(model)
+    with pytest.raises(ValueError, match="'x' is a PeftModel of PEFT: save it with save_pretrain"):
+        Engine(*load("tiny"), blocks=4, adapters={"x": model})
+    model.save_pretrained(tmp_path)
+    engine = Engine(*load("tiny"), blocks=9, adapters={"x": tmp_path})
+    merged = Engine(model.merge_and_unload(), TOKENIZER, blocks=9)
+    found = tokens(engine.generate([[9, 8, 7]], GREEDY, adapter="x"))
+    assert found == tokens(merged.generate([[9, 8, 7]], GREEDY)) != [expected([9, 8, 7])]

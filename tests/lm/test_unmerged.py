@@ -1,0 +1,147 @@
+"""A model with an unmerged adapter is refused, and the message's advice works. Both libraries."""
+
+import peft
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from course_pkg.adapters.dora import DoRAConfig
+from course_pkg.adapters.ia3 import IA3Config
+from course_pkg.adapters.injection import merge_adapters, remove_adapters
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.methods import adapt
+from course_pkg.adapters.prefixes import PrefixTuningConfig
+from course_pkg.adapters.prompts import PromptTuningConfig
+from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.errors import ModelError
+from course_pkg.lm.tiny import tiny_model
+from course_pkg.lm.unmerged import refuse_adapters
+
+IDS = torch.tensor([[1, 2, 3]])
+Q_PROJ = "model.layers.0.self_attn.q_proj and 1 more modules"
+
+
+def base(tied=True):
+    if tied:
+        return tiny_model()
+    torch.manual_seed(0)
+    settings = tiny_model().config.to_dict() | {"tie_word_embeddings": False}
+    return LlamaForCausalLM(type(tiny_model().config)(**settings)).eval()
+
+
+def randomized(model):
+    """The model with random numbers in its adapter, so that it has an effect."""
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name or "ia3_" in name:
+            parameter.data.normal_(std=0.3, generator=generator)
+        elif "modules_to_save" in name or "copies" in name:
+            parameter.data.mul_(1.5)
+    return model.eval()
+
+
+def peft_model(config, tied=True):
+    return randomized(peft.get_peft_model(base(tied), config))
+
+
+def refused(model, message):
+    with pytest.raises(ModelError, match=message):
+        Decoder.from_transformers(model)
+
+
+def require_same_logits(model, expected):
+    with torch.no_grad():
+        assert torch.allclose(Decoder.from_transformers(model)(IDS), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        (LoRAConfig(rank=2, target_modules=["q_proj"]), Q_PROJ),
+        (LoRAConfig(rank=2, target_modules=["lm_head"]), "lm_head"),
+        (LoRAConfig(rank=2, target_modules=["embed_tokens"]), "model.embed_tokens"),
+        (LoRAConfig(2, target_modules=r".*0\.self_attn\.q_proj", modules_to_save=["model.norm"]),
+         "model.layers.0.self_attn.q_proj and 1 more modules"),
+        (DoRAConfig(rank=2, target_modules=["q_proj"]), Q_PROJ),
+        (IA3Config(target_modules=["q_proj"], feedforward_modules=[]), Q_PROJ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_adapter_of_the_course_is_refused_until_it_is_merged_and_removed(config, where, tied):
+    model = randomized(adapt(base(tied), config))
+    with torch.no_grad():
+        expected = model(IDS).logits
+    found = f"has an unmerged adapter in {where}: call merge_adapters"
+    refused(model, found)
+    merge_adapters(model)
+    refused(model, found)  # its tensors are still those of the base
+    remove_adapters(model)
+    if tied and where in ("lm_head", "model.embed_tokens"):  # the message says to do so
+        refused(model, "set tie_word_embeddings to false")
+        model.config.tie_word_embeddings = False
+    require_same_logits(model, expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        (peft.LoraConfig(r=2, target_modules=["q_proj"]), Q_PROJ),
+        (peft.LoraConfig(r=2, target_modules=["lm_head"]), "lm_head"),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"]),
+         "model.layers.0.self_attn.q_proj and 2 more modules"),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"], use_dora=True), Q_PROJ),
+        (peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]), Q_PROJ),
+    ],
+)  # fmt: skip
+def test_a_peft_model_is_refused_until_it_is_merged(config, where):
+    model = peft_model(config, tied=False)
+    with torch.no_grad():
+        expected = model(IDS).logits
+    for given in (model, model.base_model.model):
+        refused(given, f"has an unmerged adapter in {where}: call merge_and_unload")
+    require_same_logits(model.merge_and_unload(), expected)
+
+
+@pytest.mark.parametrize("targets", [["lm_head"], ["embed_tokens", "q_proj"]])
+def test_peft_cannot_merge_into_one_of_two_tied_modules(targets):
+    """It adds to the weight that both share, so that the other module changes, too."""
+    model = peft_model(peft.LoraConfig(r=2, target_modules=targets))
+    with torch.no_grad():
+        expected = model(IDS).logits
+    refused(model, rf"train it without (model\.)?{targets[0]} in target_modules")
+    merged = model.merge_and_unload()
+    with torch.no_grad():
+        assert not torch.allclose(merged(IDS).logits, expected, atol=1)
+
+
+def test_a_peft_model_whose_adapter_was_unloaded():
+    model = peft_model(peft.LoraConfig(r=2, target_modules=["q_proj"]))
+    inner = model.unload()
+    refused(model, "unmerged adapter in a PeftModel: call merge_and_unload")
+    assert Decoder.from_transformers(inner)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: adapt(base(), PromptTuningConfig(2)),
+        lambda: adapt(base(), PrefixTuningConfig(2)),
+        lambda: peft_model(peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")),
+        lambda: peft_model(peft.PrefixTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")),
+    ],
+)
+def test_a_prompt_or_a_prefix_cannot_be_merged(model):
+    refused(model(), "has a trained prompt or prefix, which can't be merged: use the model's own")
+
+
+def test_a_folder_with_an_unmerged_adapter(tmp_path):
+    adapt(base(), LoRAConfig(rank=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=f"has an unmerged adapter in {Q_PROJ}"):
+        Decoder.from_folder(tmp_path)
+
+
+def test_the_engine_is_named_only_where_it_takes_the_adapter():
+    for part, named in (("model.layers.0.mlp.up_proj", True), ("lm_head", False)):
+        with pytest.raises(ModelError) as raised:
+            refuse_adapters([f"{part}.base.weight"], tied=False)
+        assert ("give the engine the model without it" in str(raised.value)) == named
