@@ -1,9 +1,15 @@
 """Blockwise 4-bit quantization: each block of numbers shares one scale, its largest magnitude.
 
 A number is divided by its block's absmax and replaced by the code of the nearest level. Two codes
-share a byte, the first in the high four bits. The codes, the scales and the dequantized numbers
-equal those of bitsandbytes on a CPU, bit for bit. (Where a block crosses two rows, version 0.50.2
-may dequantize with the scale of another block, on processors with AVX-512; this module does not.)
+share a byte, the first in the high four bits.
+
+Codes and scales equal those of bitsandbytes 0.50.2 on a CPU, bit for bit. So do dequantized
+numbers, apart from three cases in which bitsandbytes depends on the processor:
+- FP4 has two codes for zero, and one of them may give -0 there;
+- in bf16, numbers below 2^-126 become 0 on processors with AVX-512 BF16; here they stay;
+- with AVX-512, a block that crosses two rows may get another block's scale there.
+A NaN is a NaN in both, maybe with other bits.
+
 This module quantizes tensors; `adapters/qlora` has the layer that computes with them.
 
 Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.

@@ -1,4 +1,7 @@
-"""Codes, scales and dequantized numbers equal those of bitsandbytes on a CPU, bit for bit."""
+"""Codes and scales equal those of bitsandbytes on a CPU, bit for bit; so do dequantized numbers.
+
+`equal` has the exceptions: NaN, the sign of zero, and very small numbers in bf16.
+"""
 
 import math
 
@@ -76,7 +79,7 @@ def equal(ours, theirs):
 
     The code 8 of FP4 is 0 or -0 in bitsandbytes, depending on the processor and the shape. In bf16,
     numbers up to 2^-126 count as zeros: the instruction with which bitsandbytes rounds to bf16 on
-    some processors flushes them.
+    some processors (AVX-512 BF16) flushes what is below 2^-126 before it rounds.
     """
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
     if not ours.is_floating_point():

@@ -97,6 +97,21 @@ def test_the_result_has_the_dtype_of_the_original_or_the_one_asked_for(dtype):
     assert torch.equal(quantized.dequantize(torch.float32).to(dtype), quantized.dequantize())
 
 
+@pytest.mark.parametrize("book", BOOKS)
+def test_subnormal_numbers_stay_in_bf16(book):
+    """bitsandbytes makes them 0 on processors with AVX-512 BF16."""
+    weight = torch.tensor([[2.0**-126, -(2.0**-127), 2.0**-128, 0.0]], dtype=torch.bfloat16)
+    quantized = quantize(weight, book, block_size=4, double=False)
+    expected = code_book(book).levels[_codes(quantized)].double() * 2.0**-126
+    found = quantized.dequantize()[0]
+    assert torch.equal(found, expected.to(torch.bfloat16)) and 0 < -found[1] < 2.0**-126
+
+
+def _codes(quantized):
+    """The codes, one for each number."""
+    return torch.stack([quantized.codes >> 4, quantized.codes & 15], 1).flatten().long()
+
+
 def test_double_quantization_by_hand():
     # The mean of (1, 2, 3, 6) is 3. The differences (-2, -1, 0, 3), divided by 3, are -0.667,
     # -0.333, 0 and 1. Levels between 0.1 and 1 are 0.1 + 0.9 (i + 1/2) / 64: the nearest to 0.667
