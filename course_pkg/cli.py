@@ -198,6 +198,7 @@ def sample_class(
     folder. Exit code 0 if the class was graded; 3 if this machine can't grade (the command then
     says why and writes no grades.csv); 4 if grading failed.
     """
+    from course_pkg.grading.feedback import class_report
     from course_pkg.grading.runs import progress
     from course_pkg.grading.runs import sample_class as sample
     from course_pkg.sandbox.probe import probe
@@ -208,8 +209,9 @@ def sample_class(
     assignments = sample.build(Path.cwd(), into, every=every)
     with progress.ProgressDisplay() as show:
         graded = sample.grade(into, assignments, show)
-    for records in graded.values():
-        progress.print_summary(records, 0)
+    for assignment, records in graded.items():
+        waiting = class_report.waiting_points(into, assignment)
+        progress.print_summary(records, 0, waiting=waiting)
     typer.echo(f"grades: {into}/results/<assignment>/grades.csv   feedback: {into}/feedback")
 
 

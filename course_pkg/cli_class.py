@@ -84,7 +84,10 @@ def export_grades(
         write_atomically(into, made.text, class_report.MODE)
     typer.echo(f"{into.relative_to(course)}: scores of {made.written} students")
     to_mark = sum(bool(row.points and row.points.to_mark and not row.waits) for row in rows)
-    notes = [*made.notes, *([f"{to_mark} have points to be marked by hand"] if to_mark else [])]
+    notes = list(made.notes)
+    if to_mark:
+        have = "student has" if to_mark == 1 else "students have"
+        notes.append(f"{to_mark} {have} points that wait for a person")
     if waiting := [row.student for row in rows if row.waits]:
         notes.append(f"no score yet, because they wait for a GPU: {', '.join(waiting)}")
     unread = [

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from course_pkg.grading.feedback import class_report, pages
-from course_pkg.grading.feedback.class_report import COLUMNS, late_note
+from course_pkg.grading.feedback.class_report import COLUMNS, late_note, waiting_points
 from course_pkg.grading.feedback.class_report import folder as results_folder
 from course_pkg.grading.feedback.pages import histogram
 from course_pkg.grading.feedback.row import Row
@@ -77,13 +77,15 @@ def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
     assert [r["score"] for r in found] == ["21.5", "0", "", "21", "", ""]
     assert found[1]["reason"] == "the file breaks off at line 4"
     assert late_note(tmp_path, ASSIGNMENT) == "ada (1.5 h)"
+    assert waiting_points(tmp_path, ASSIGNMENT) == 4
     index = (folder / "index.html").read_text()
     assert "6 students, 5 submissions" in index and "Ada Lovelace" in index
     assert "no-submission" in index and "cleo.html" not in index
     assert "1.5 h late (submitted 2026-03-01 15:00 UTC)" in index
+    assert "24 points by program; 4 more wait for a person in 2 submissions." in index
     text = page(folder, "ada")
     assert "21.5 <small>of 28 points" in text
-    assert "21 automatic, +3 by hand, −2.5 late penalty." in text
+    assert "21 of 24 points by program; +3 by hand; −2.5 late penalty." in text
 
 
 def test_the_command_names_ten_late_students(tmp_path):
@@ -123,7 +125,7 @@ def test_a_page_names_the_property_behind_every_lost_point(tmp_path):
     text = page(write(tmp_path, ASSIGNMENT, [row(record(questions=questions(lost)))]), "ada")
     for part in ("the update is B(Ax): A first, then B", "smallest failing input", "{n: 2}",
                  "the scale is wrong", "It looks as if you divided twice.",
-                 "4 points are to be marked or reviewed by hand", "19 <small>of 28 points",
+                 "19 of 24 points by program; 4 more wait for a person.", "19 <small>of 28 points",
                  "0.40 s to start", "cgroup v1"):  # fmt: skip
         assert part in text
     assert "r is the number of rows of A" not in text  # a hint, where there is a diagnosis

@@ -123,9 +123,14 @@ def test_the_summary_counts_states_scores_times_and_the_rate():
     half = record("ben", questions=questions({"merge": wrong(), "inject": wrong()}), run_s=5.2)
     text = printed(summary([record("ada"), half, record("chi", run_s=4.2), unreadable()], 30.0))
     assert "4: 3 graded, 1 unreadable" in text
-    assert "mean 15.0, median 18, quartiles 9 and 24, of 24 points" in text
+    assert "mean 15.0, median 18, quartiles 9 and 24, of 24 points by program\n" in text
     assert "start 0.40 s, run 3.70 s, write 0.10 s" in text
     assert "8.0 per minute, 30.0 s in total" in text
+
+
+def test_the_summary_says_which_points_wait_for_a_person():
+    text = " ".join(printed(summary([record("ada")], 1.0, waiting=4), width=200).split())
+    assert "of 24 points by program; 4 more wait for a person" in text
 
 
 def test_the_summary_explains_every_submission_that_needs_a_look():

@@ -39,6 +39,8 @@ def index(assignment: str, rows: Sequence[Row], stats: Statistics | None) -> str
         for row in rows
         if row.record and row.record.state != State.REFUSED and row.score is not None
     ]  # as in the statistics
+    to_mark = Counter(row.points.to_mark for row in rows if row.points and not row.waits)
+    to_mark.pop(0, None)
     found = groups(rows)
     number = {group.name: str(at) for at, group in enumerate(found)}
     return render(
@@ -52,7 +54,8 @@ def index(assignment: str, rows: Sequence[Row], stats: Statistics | None) -> str
         groups=found,
         groups_of=lambda row: " ".join(number[name] for name in (row.state, *flags(row))),
         submissions=sum(row.state != "no-submission" for row in rows),
-        to_mark=sum(bool(row.points and row.points.to_mark and not row.waits) for row in rows),
+        by_program=max((record.max_score for record in records), default=0),
+        to_mark=to_mark.most_common(),
         waiting=sum(row.waits for row in rows),
         stats=stats,
         bins=histogram(scores, stats.most) if stats else [],

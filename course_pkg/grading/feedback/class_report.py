@@ -100,6 +100,12 @@ def late_note(course: Path, assignment: str) -> str:
     return ", ".join(named + others)
 
 
+def waiting_points(course: Path, assignment: str) -> float:
+    """By the report's table, the points that wait for a person, in the submission with the most."""
+    with open(course / folder(assignment) / "grades.csv", newline="", encoding="utf-8") as file:
+        return max((float(row["to_mark"] or 0) for row in csv.DictReader(file)), default=0)
+
+
 def _text(text: str) -> str:
     """A text as a cell: one line, and no formula."""
     return inert(one_line(text))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..contract.display import one_line
 from ..contract.report_html import TEMPLATES, environment, report_on_page, report_style
+from ..contract.stored import program_points_text
 from ..results.records import Record
 from ..results.store import code_hash, file_stem
 
@@ -149,6 +150,7 @@ def _environment() -> "Environment":
         "policy_hash": _policy_hash,
         "report": lambda question: Markup(report_on_page(question)),
         "file": file_stem,
+        "program_points_text": program_points_text,
     }
     made.filters |= {"seconds": "{:.2f} s".format}
     return made

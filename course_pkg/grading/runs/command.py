@@ -84,7 +84,8 @@ def run(course: Path, assignment: str, options: Options) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2**16), most))
     with progress.ProgressDisplay() as show:
         records = grader.grade(course, assignment, options, show)
-    progress.print_summary(records, time.monotonic() - began, show.graded)
+    waiting = class_report.waiting_points(course, assignment)
+    progress.print_summary(records, time.monotonic() - began, show.graded, waiting)
     print(f"grades and reports: {class_report.folder(assignment)}/")
     if late := class_report.late_note(course, assignment):
         print(f"late: {late}")

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..contract.display import one_line
+from ..contract.stored import program_points_text
 from ..feedback.pages import is_unsafe
 from ..results.records import Record
 from ..results.score_statistics import score_statistics
@@ -127,7 +128,7 @@ class ProgressDisplay:
         table = Table(box=box.SIMPLE_HEAD, expand=True)
         for name, justify in (("student", "left"), ("state", "left")):
             table.add_column(name, justify=justify, no_wrap=True)
-        table.add_column("score", justify="right", no_wrap=True)
+        table.add_column("by program", justify="right", no_wrap=True)
         table.add_column("seconds", justify="right", no_wrap=True)
         now = self._clock()
         with self._lock:
@@ -151,15 +152,20 @@ class ProgressDisplay:
         return f"about {in_words(left)} left" if left and waiting + len(running) > 0 else ""
 
 
-def print_summary(records: Sequence[Record], seconds: float, graded: int | None = None) -> None:
+def print_summary(
+    records: Sequence[Record], seconds: float, graded: int | None = None, waiting: float = 0
+) -> None:
     """Print `summary` on standard output."""
-    Console().print(summary(records, seconds, graded))
+    Console().print(summary(records, seconds, graded, waiting))
 
 
-def summary(records: Sequence[Record], seconds: float, graded: int | None = None) -> RenderableType:
+def summary(
+    records: Sequence[Record], seconds: float, graded: int | None = None, waiting: float = 0
+) -> RenderableType:
     """The summary of a run: states, scores, times, and the submissions that need a look, with why.
 
-    seconds: duration of the run. graded: submissions graded in it; all by default.
+    seconds: duration of the run. graded: submissions graded in it; all by default. waiting: points
+    of a submission that wait for a person, since the scores here are those by program.
     """
     graded = len(records) if graded is None else graded
     states = Counter(record.state for record in records)
@@ -171,7 +177,7 @@ def summary(records: Sequence[Record], seconds: float, graded: int | None = None
         rows.append((
             "scores",
             f"mean {stats.mean:.1f}, median {stats.median:g}, quartiles {stats.lower:g} and "
-            f"{stats.upper:g}, of {stats.most:g} points",
+            f"{stats.upper:g}, of {program_points_text(stats.most, waiting)}",
         ))  # fmt: skip
     ran = [record for record in records if record.run_s]
     if ran:
@@ -202,7 +208,7 @@ def _needs_a_look(records: Sequence[Record]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title="needs a look", title_justify="left")
     table.add_column("student")
     table.add_column("state", no_wrap=True)
-    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("by program", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
     found = sorted(records, key=lambda r: (r.state == State.GRADED, r.student))
     for record in found[:MOST_ODD]:
