@@ -71,8 +71,14 @@ def as_json(verdicts: list[Verdict]) -> str:
             name: failure and {**failure_texts(failure), "recognized": list(failure.recognized)}
             for name, failure in verdict.failures.items()
         }
-        row = {"question": verdict.question.name, "failures": failures, "late_s": verdict.late_s}
-        rows.append(row)
+        rows.append(
+            {
+                "question": verdict.question.name,
+                "failures": failures,
+                "late_s": verdict.late_s,
+                "follows": list(verdict.follows),
+            }
+        )
     return json.dumps(rows)
 
 

@@ -14,7 +14,7 @@ from . import registry
 from .calling import outcome, with_tensors
 from .comparators import Comparator, comparator
 from .questions import Assignment, ChecksError, Question, WrongAnswer, function_name
-from .values import as_crossing
+from .values import as_crossing, encode
 
 
 class AnswerKey:
@@ -33,7 +33,7 @@ class AnswerKey:
         self._comparators: dict[tuple[str, str], Comparator] = {}
         self._code: dict[tuple[str, str], CodeType] = {}
         self._answers: dict[tuple[str, str], Any] = {}
-        self._outcomes: dict[tuple[str, str, int, bool], tuple[Any, dict[str, Any]]] = {}
+        self._outcomes: dict[tuple[str, str, int, bool, bytes], tuple[Any, dict[str, Any]]] = {}
         for q in assignment.questions.values():
             names = [q.expected, *(p.draw for p in q.properties if p.draw)]
             for name in names + [function_name(q.variant)] * bool(q.variant):
@@ -49,9 +49,22 @@ class AnswerKey:
         """The inputs that a function of `cases.py` draws, as they cross the sandbox."""
         return self._called(question, draw, rng, *size)
 
-    def expected(self, question: Question, inputs: Any) -> Any:
-        """The right value for the inputs, from the reference implementation."""
-        return self._called(question, question.expected, with_tensors(inputs))
+    def expected(
+        self, question: Question, inputs: Any, followed: dict[str, Any] | None = None
+    ) -> Any:
+        """The right value for the inputs, from the reference implementation.
+
+        followed: the values of the questions that this one follows, by the names that their model
+        answers define; by default the right ones.
+        """
+        if followed is None:
+            followed = self._right_values(question, inputs)
+        return self._called(question, question.expected, with_tensors(inputs), **followed)
+
+    def _right_values(self, question: Question, inputs: Any) -> dict[str, Any]:
+        """The right values of the questions that this one follows, by name."""
+        earlier = [self[name] for name in question.follows]
+        return {defined_name(q.answer): self.expected(q, inputs) for q in earlier}
 
     def difference(self, question: Question, name: str, expected: Any, given: Any) -> str | None:
         """How a value differs from the expected one, for the property of that name; or None."""
@@ -74,21 +87,33 @@ class AnswerKey:
         inputs: Any,
         wrong: WrongAnswer | None = None,
         unchanged: bool = False,
+        followed: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """What the model answer, or a wrong one, gives for the inputs of a case; run only once."""
-        at = question.name, wrong.name if wrong else "", id(inputs), unchanged
+        """What the model answer, or a wrong one, gives for the inputs of a case; run only once.
+
+        followed: as in `expected`.
+        """
+        at = question.name, wrong.name if wrong else "", id(inputs), unchanged, encode(followed)
         if at not in self._outcomes:
-            answer = self.answer(question, inputs, wrong)
+            answer = self.answer(question, inputs, wrong, followed)
             found = outcome(question.call, answer, inputs, unchanged, self.student)
             self._outcomes[at] = inputs, found  # `inputs` is kept, so that its id stays its own
         return self._outcomes[at][1]
 
-    def answer(self, question: Question, inputs: Any, wrong: WrongAnswer | None = None) -> Any:
+    def answer(
+        self,
+        question: Question,
+        inputs: Any,
+        wrong: WrongAnswer | None = None,
+        followed: dict[str, Any] | None = None,
+    ) -> Any:
         """The model answer or a wrong one: a function or class, or a number worked by hand."""
         at = question.name, wrong.name if wrong else ""
         if question.variant:
-            value = self._run(question, at, {question.given: inputs})
-            names = {question.given: inputs, "answer": value}
+            if followed is None:
+                followed = self._right_values(question, inputs)
+            value = self._run(question, at, {question.given: inputs, **followed})
+            names = {question.given: inputs, **followed, "answer": value}
             return self._evaluate(wrong.wrap, names) if wrong and wrong.wrap else value
         if at not in self._answers:
             answer = self._run(question, at, {})
@@ -121,10 +146,10 @@ class AnswerKey:
             text = f"line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
             raise ChecksError(f"question {question.name}: {kind} is not Python: {text}") from None
 
-    def _called(self, question: Question, name: str, *arguments: Any) -> Any:
+    def _called(self, question: Question, name: str, *arguments: Any, **named: Any) -> Any:
         """What a function of `cases.py` gives, as it crosses; ChecksError if it raises."""
         try:
-            return as_crossing(self._function(question, name)(*arguments))
+            return as_crossing(self._function(question, name)(*arguments, **named))
         except Exception as error:
             what = f"{name} raised {type(error).__name__}: {error}"
             raise ChecksError(f"question {question.name}: {what}") from error

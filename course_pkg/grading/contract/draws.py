@@ -18,12 +18,17 @@ MAX_DRAWS = 200
 
 @dataclass(frozen=True)
 class Case:
-    """The inputs of one case of a property, and the right value for them."""
+    """The inputs of one case of a property, and the right value for them.
+
+    followed: the values of the questions that this one follows, if they are a student's own and
+    not the right ones. They stay where the answer key is.
+    """
 
     property: str
     inputs: Any
     expected: Any
     unchanged: bool = False
+    followed: dict[str, Any] | None = None
 
 
 def draw_cases(key: AnswerKey, question: Question, rng: Random, variant: Any = None) -> list[Case]:
@@ -70,7 +75,7 @@ def undetected(key: AnswerKey, question: Question, prop: Property, cases: list[C
 
 def fails(key: AnswerKey, question: Question, case: Case, wrong: WrongAnswer | None = None) -> bool:
     """Whether the model answer, or a wrong one, fails a case."""
-    result = key.outcome(question, case.inputs, wrong, case.unchanged)
+    result = key.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
     if "value" not in result:
         return True
     return key.difference(question, case.property, case.expected, result["value"]) is not None

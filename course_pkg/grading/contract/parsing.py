@@ -36,6 +36,8 @@ def parse_questions(name: str, text: str) -> Assignment:
         raise ChecksError(str(error)) from None
     rows = table.pop("question", {})
     questions = {key: _question(key, row) for key, row in rows.items()}
+    for question in questions.values():
+        _validate_follows(question, questions)
     if not questions:
         raise ChecksError("it has no questions; expected tables [question.NAME]")
     assignment = _build(Assignment, "the file", name=name, questions=questions, **table)
@@ -110,6 +112,16 @@ def _validate(q: Question) -> None:
             raise ChecksError(f"{place}: expected one of `patch`, `wrap` and `answer`")
         if wrong.wrap and isinstance(q.call, str):
             raise ChecksError(f"{place}: `wrap` needs inputs with names, not `call = {q.call!r}`")
+
+
+def _validate_follows(q: Question, questions: dict[str, Question]) -> None:
+    """Raise ChecksError unless what a question follows comes earlier, by hand, in its variant."""
+    before = list(questions)[: list(questions).index(q.name)]
+    fitting = [name for name in before if q.variant and questions[name].variant == q.variant]
+    for name in q.follows:
+        if name not in fitting:
+            expected = f"expected earlier questions by hand with its variant: {fitting}"
+            raise ChecksError(f"question {q.name}: `follows` names {name!r}; {expected}")
 
 
 def _has_tolerance(spec: Any) -> bool:

@@ -72,7 +72,8 @@ class Question:
     the function of `cases.py` that gives the right value. deadline: seconds from the first look
     at the inputs to the last answer that counts. judging: seconds to judge an answer, without
     recognizing mistakes. artifact: for files that the answer's program wrote, the bytes that they
-    may have; `call` reads them, once for all properties, and no input crosses.
+    may have; `call` reads them, once for all properties, and no input crosses. follows: the
+    earlier questions on whose values a number worked by hand builds; see `following`.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Question:
     deadline: float = DEADLINE_S
     judging: float = JUDGING_S
     artifact: int = 0
+    follows: tuple[str, ...] = ()
 
     @property
     def points(self) -> int:

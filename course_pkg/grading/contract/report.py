@@ -16,6 +16,7 @@ from .stored import (
     QuestionRecord,
     explanations,
     findings,
+    following,
     question_record,
     title,
 )
@@ -33,7 +34,7 @@ def as_record(verdict: Verdict) -> QuestionRecord:
         )
         for name, failure in verdict.failures.items()
     }
-    return question_record(question, failures, verdict.late_s)
+    return question_record(question, failures, verdict.late_s, verdict.follows)
 
 
 def failure_texts(failure: Failure) -> dict[str, str | None]:
@@ -88,6 +89,8 @@ class Score(float):
             lines += [f"      {label}: {text}" for label, text in finding.details]
         passed = (p for p in record.properties if p.failure is None)
         lines += [f"  {mark(True)} {p.says} ({p.earned}/{p.points})" for p in passed]
+        if text := following(record):
+            lines.append(f"      {text}")
         return "\n".join(lines)
 
     def case(self, name: str) -> Any:

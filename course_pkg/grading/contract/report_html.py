@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .display import LINES, NO_TEX, one_line
-from .stored import CODE, Finding, QuestionRecord, findings, points_text, title
+from .stored import CODE, Finding, QuestionRecord, findings, following, points_text, title
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -88,6 +88,7 @@ def _report(
             record=record,
             findings=list(found),
             passed=[p for p in record.properties if p.failure is None],
+            following=following(record),
             note=note,
             printed=printed,
             tag=tag,

@@ -17,6 +17,7 @@ from . import registry
 from .answer_key import AnswerKey, answer_key
 from .display import shorten
 from .draws import Case, draw_cases, draw_variant
+from .following import own_case
 from .limits import ROOM, within_size
 from .seeds import PUBLIC_KEY, question_rng, same_name
 from .verdict import Verdict, is_unanswered, judge, lost
@@ -27,7 +28,8 @@ MAX_NAME = 100  # characters of a typed name
 class Session:
     """key: secret of the submission (PUBLIC_KEY for readers). student: "" for the documents' case.
 
-    answers: the answer key, by default the assignment's own.
+    answers: the answer key, by default the assignment's own. recorded: the outcomes that earlier
+    sessions of the same student with the assignment recorded, by question; this one adds its own.
 
     >>> session = Session("bleu", student="ada")
     >>> session.verdict("corpus").earned
@@ -41,6 +43,7 @@ class Session:
         key: bytes = PUBLIC_KEY,
         clock: Callable[[], float] = time.monotonic,
         answers: AnswerKey | None = None,
+        recorded: dict[str, Any] | None = None,
     ) -> None:
         self.student, self.key, self.clock = student, key, clock
         self.answers = answers or answer_key(assignment)
@@ -48,7 +51,7 @@ class Session:
         self._seed = (student, assignment, registry.draws_hash(assignment) if not answers else "")
         self._cases: dict[str, list[Case]] = {}
         self._opened: dict[str, float] = {}
-        self._outcomes: dict[str, Any] = {}
+        self._outcomes: dict[str, Any] = {} if recorded is None else recorded
         self._late: dict[str, float] = {}
         self._typed: dict[str, str] = {}
 
@@ -104,11 +107,35 @@ class Session:
         if outcomes is None or (late_s and all(map(is_unanswered, outcomes))):
             return lost(question, late_s=late_s)
         verdict = judge(self.answers, question, self.cases(name), outcomes, explain)
+        if question.follows and verdict.earned < question.points:
+            verdict = self._following(verdict, outcomes, explain)
         return replace(self._with_note(verdict, outcomes), late_s=late_s)
 
     def verdicts(self) -> list[Verdict]:
         """The verdict on every question of the assignment."""
         return [self.verdict(name) for name in self.questions]
+
+    def _following(self, verdict: Verdict, outcomes: list[Any], explain: bool) -> Verdict:
+        """The verdict, judged again on the student's own values of the questions it follows.
+
+        An answer that follows from them earns everything. A mistake that gives what was given from
+        them is recognized, if none is from the right values.
+        """
+        question, own = verdict.question, []
+        for case in self.cases(question.name):
+            found = own_case(self.answers, question, case, self._outcomes)
+            if found is None:
+                return verdict
+            own.append(found)
+        again = judge(self.answers, question, own, outcomes, explain)
+        if again.earned == question.points:
+            return replace(again, follows=question.follows)
+        failures = dict(verdict.failures)
+        for name, failure in failures.items():
+            other = again.failures[name]
+            if failure is not None and other is not None and not failure.recognized:
+                failures[name] = replace(failure, recognized=other.recognized)
+        return replace(verdict, failures=failures)
 
     def _with_note(self, verdict: Verdict, outcomes: list[Any]) -> Verdict:
         """The verdict, which says so if a number by hand fits the case of the notebook's name."""

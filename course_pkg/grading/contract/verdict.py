@@ -45,11 +45,14 @@ class Verdict:
     """What an answer to a question earned. failures: by property; None if it was earned.
 
     late_s: if the last answer came too late to count, the seconds that it took; else None.
+    follows: if it is not the right value, but follows correctly from the student's own values of
+    earlier questions, their names.
     """
 
     question: Question
     failures: dict[str, Failure | None]
     late_s: float | None = None
+    follows: tuple[str, ...] = ()
 
     @property
     def earned(self) -> int:
@@ -154,7 +157,8 @@ def _agrees(
 ) -> bool:
     if not isinstance(outcome, dict) or "value" not in outcome:
         return False
-    value = key.outcome(question, case.inputs, wrong, case.unchanged).get("value")
+    ran = key.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
+    value = ran.get("value")
     if value is None:
         return False
     return key.difference(question, case.property, value, outcome["value"]) is None

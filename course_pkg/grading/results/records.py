@@ -128,7 +128,7 @@ def checked_results(text: bytes, questions: Mapping[str, Question]) -> tuple[Que
 
 
 def _question(row: Any, question: Question) -> QuestionRecord:
-    _require(row, {"question", "failures", "late_s"})
+    _require(row, {"question", "failures", "late_s", "follows"})
     if row["question"] != question.name:
         raise ValueError(f"expected the question {question.name}")
     _require(row["failures"], {p.name for p in question.properties})
@@ -136,7 +136,10 @@ def _question(row: Any, question: Question) -> QuestionRecord:
     late_s = row["late_s"]
     if late_s is not None and not (type(late_s) in (int, float) and 0 < late_s < 1e6):
         raise ValueError(f"{question.name}: late_s is not a number of seconds")
-    return question_record(question, failures, late_s)
+    follows = row["follows"]
+    if follows not in ([], list(question.follows)) or (follows and any(failures.values())):
+        raise ValueError(f"{question.name}: `follows` does not fit the question")
+    return question_record(question, failures, late_s, tuple(follows))
 
 
 def _failure(question: Question, row: Any) -> FailureRecord | None:

@@ -182,6 +182,7 @@ def _record(fields: dict[str, Any]) -> Record:
             ),
             q["late_s"],
             q.get("by_hand", False),
+            tuple(q.get("follows", ())),
         )
         for q in fields["questions"]
     )

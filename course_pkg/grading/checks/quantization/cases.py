@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from course_pkg.quantization.code_books import code_book
-from course_pkg.quantization.storage import effective_bits, stored_bytes
+from course_pkg.quantization.storage import effective_bits
 
 from ...contract.seeds import numpy_rng
 from . import student
@@ -59,9 +59,11 @@ def _block(case: Inputs) -> Inputs:
     return {"x": torch.tensor(case["numbers"]), "levels": torch.tensor(NF4), "block_size": 8}
 
 
-def by_hand_bytes_expected(case: Inputs) -> list[int]:
-    """Two codes in each byte, the first in the high bits."""
-    return packed(quantize_expected(_block(case))[0]).tolist()
+def by_hand_bytes_expected(case: Inputs, codes: list[int]) -> list[int]:
+    """Two codes in each byte, the first in the high bits. Raises ValueError unless all fit."""
+    if not all(0 <= code < 16 for code in codes):
+        raise ValueError(f"the codes are {codes}; expected 0 to 15")
+    return packed(torch.tensor(codes)).tolist()
 
 
 def packed(codes: Tensor) -> Tensor:
@@ -76,11 +78,10 @@ def by_hand_bits_expected(case: Inputs) -> tuple[float, float]:
     return effective_bits(case["block"], None), effective_bits(case["block"], case["constants"])
 
 
-def by_hand_memory_expected(case: Inputs) -> list[float]:
+def by_hand_memory_expected(case: Inputs, bits: tuple[float, float]) -> list[float]:
     """GB for full fine-tuning, LoRA and QLoRA, without activations."""
     total, quantized, adapters = case["parameters"], case["quantized"], 16 * case["trained"]
-    rest = 2 * (total - quantized) + adapters
-    qlora = stored_bytes(quantized, case["block"], case["constants"]) + rest
+    qlora = quantized * bits[1] / 8 + 2 * (total - quantized) + adapters
     return [16 * total / 1e9, (2 * total + adapters) / 1e9, qlora / 1e9]
 
 

@@ -1,0 +1,229 @@
+"""Follow-through: a number that follows correctly from the student's own earlier value earns."""
+
+import dataclasses
+import json
+
+import pytest
+
+from course_pkg.grading.check import check, variant
+from course_pkg.grading.checker import as_json
+from course_pkg.grading.contract.following import LARGEST, same_form
+from course_pkg.grading.contract.parsing import parse_questions
+from course_pkg.grading.contract.questions import ChecksError
+from course_pkg.grading.contract.registry import load
+from course_pkg.grading.contract.report import as_record
+from course_pkg.grading.contract.report_html import report_on_page
+from course_pkg.grading.contract.session import Session
+from course_pkg.grading.results.records import checked_results
+from course_pkg.grading.results.store import _record
+from tests.exercises.assignments import SOLUTIONS, notebook
+
+from .small_assignment import QUESTIONS
+from .test_checker import Checker, code_cells
+
+CODES, BYTES = "by-hand/codes", "by-hand/bytes"
+
+
+def pack(codes):
+    return [16 * first + second for first, second in zip(codes[::2], codes[1::2], strict=True)]
+
+
+def one_mistake(codes):
+    """The codes, the first of which is one too large, or one too small if there is no larger."""
+    first = codes[0] + 1 if codes[0] < 15 else 14
+    return [first, *codes[1:]]
+
+
+def answered(codes, packed, student="ada"):
+    """The verdict on 1b after both answers were recorded, 1b first."""
+    session = Session("quantization", student)
+    for name, value in ((BYTES, packed), (CODES, codes)):
+        session.inputs(name)
+        if value is not None:
+            session.record(name, [{"value": value}])
+    return session.verdict(BYTES)
+
+
+@pytest.fixture
+def right():
+    """The right codes in ada's case."""
+    return Session("quantization", "ada").cases(CODES)[0].expected
+
+
+def test_one_mistake_costs_one_point(right):
+    own = one_mistake(right)
+    verdict = answered(own, pack(own))
+    assert (verdict.earned, verdict.follows) == (1, (CODES,))
+    assert "follows correctly from your value in by-hand/codes" in report_on_page(
+        as_record(verdict)
+    )
+
+
+def test_right_values_earn_as_before_whatever_the_earlier_ones_are(right):
+    for codes in (None, right, one_mistake(right), [0] * 8, "codes"):
+        verdict = answered(codes, pack(right))
+        assert (verdict.earned, verdict.follows) == (1, ())
+
+
+def test_a_known_mistake_everywhere_is_followed(right):
+    """Codes counted from 1: none of them is right."""
+    own = [code + 1 for code in right]
+    assert answered(own, pack(own)).follows == (CODES,)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (lambda c: [a + 16 * b for a, b in zip(c[::2], c[1::2], strict=True)], "low-first"),
+        (lambda c: [16 * a + b for a, b in zip(c[:4], c[4:], strict=True)], "halves"),
+    ],
+)
+def test_a_mistake_is_recognized_from_the_right_and_from_the_own_codes(right, mistake, says):
+    for codes in (right, one_mistake(right)):
+        verdict = answered(codes, mistake(codes))
+        assert verdict.earned == 0
+        assert verdict.failures["value"].recognized == (says,)
+
+
+def test_no_chosen_codes_make_the_bytes_earn_without_packing_codes_of_the_own_case(right):
+    """Zeros and equal codes, codes of a classmate, codes out of range, and what is no list."""
+    classmate = Session("quantization", "bob").cases(CODES)[0].expected
+    chosen = [[0] * 8, [7] * 8, [1, 0] * 4, [0, 1] * 4, classmate]
+    chosen += [[16 + right[0], *right[1:]], [-1, *right[1:]], right[:4] + [0] * 4]
+    for codes in chosen:
+        packed = pack(codes)
+        trivial = codes == right[:4] + [0] * 4  # half of it is right: its bytes must be packed
+        assert answered(codes, packed).earned == (1 if trivial else 0), codes
+    for packed in ([0] * 4, right[:4], right[::2], one_mistake(right)[:4]):
+        assert answered(one_mistake(right), packed).earned == 0
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "12345678", [float("nan")] * 8, [float("inf")] * 8, [10**300] * 8, [True] * 8, [0.5] * 8,
+        [[1]] * 8, {"0": 1}, b"\x01" * 8, 3, [1] * 7, [1] * 9, [None] * 8,
+    ],
+)  # fmt: skip
+def test_values_of_another_form_are_not_followed(forged, right):
+    verdict = answered(forged, [256] * 4)
+    assert (verdict.earned, verdict.follows) == (0, ())
+    assert verdict.failures["value"].reason == "item 1: the number differs"
+    with pytest.raises(ValueError, match="form of the right value"):
+        same_form(right, forged)
+
+
+def test_numbers_keep_the_type_of_the_right_ones_and_are_bounded():
+    assert same_form((1.5, 2), [3, 4.0]) == (3.0, 4)
+    for number in (2 * LARGEST, -2 * LARGEST):
+        with pytest.raises(ValueError):
+            same_form(1.0, number)
+
+
+def test_only_the_second_number_of_bits_counts_for_the_memory():
+    session = Session("quantization", "ada")
+    case = session.variant("by-hand")
+    bits = session.cases("by-hand/bits")[0].expected
+    adapters = 16 * case["trained"]
+    rest = 2 * (case["parameters"] - case["quantized"]) + adapters
+
+    def memory(per_weight):
+        qlora = case["quantized"] * per_weight / 8 + rest
+        full = 16 * case["parameters"]
+        return [full / 1e9, (2 * case["parameters"] + adapters) / 1e9, qlora / 1e9]
+
+    for own, earned in ((6.5, 1), (0.0, 0)):
+        session.inputs("by-hand/bits")
+        session.record("by-hand/bits", [{"value": [bits[0], own]}])
+        session.inputs("by-hand/memory")
+        session.record("by-hand/memory", [{"value": memory(own)}])
+        assert session.verdict("by-hand/memory").earned == earned
+
+
+def test_check_remembers_what_a_student_answered_in_this_kernel(right):
+    own = one_mistake(right)
+    variant("quantization/by-hand", student="ada")
+    assert check("quantization/by-hand/codes", own) == 0
+    score = check("quantization/by-hand/bytes", pack(own))
+    assert score == 1 and "follows correctly from your value in by-hand/codes" in score.report
+    check("quantization/by-hand/codes", [0] * 8)
+    assert check("quantization/by-hand/bytes", pack(own)) == 0  # the last answer counts
+    check("quantization/by-hand/codes", own)
+    variant("quantization/by-hand", student="bob")
+    assert check("quantization/by-hand/bytes", pack(own)) == 0  # bob has given no codes
+
+
+def test_a_notebook_with_one_mistake_is_graded_so_by_the_checker():
+    nb = notebook(SOLUTIONS, "quantization")
+    for cell in nb.cells:
+        if cell.metadata.get("nbgrader", {}).get("grade_id") == "by-hand-codes":
+            cell.source += "\ncodes[0] = codes[0] + 1 if codes[0] < 15 else 14"
+    checker = Checker("quantization")
+    checker.run(code_cells(nb)[:13])  # to the end of the numbers by hand
+    checker.mine.close()
+    text = checker.process.stdout.read()
+    assert checker.process.wait(60) == 0
+    records = checked_results(text.encode(), load("quantization").questions)
+    found = {record.question: (record.earned, record.follows) for record in records}
+    assert found[CODES] == (0, ()) and found[BYTES] == (1, (CODES,))
+    assert found["by-hand/bits"] == found["by-hand/memory"] == (1, ())
+
+
+def test_results_that_follow_from_what_a_question_does_not_name_are_refused(right):
+    own = one_mistake(right)
+    session = Session("quantization", "ada")
+    for name, value in ((CODES, own), (BYTES, pack(own))):
+        session.inputs(name)
+        session.record(name, [{"value": value}])
+    rows = json.loads(as_json([session.verdict(name) for name in (CODES, BYTES)]))
+    questions = {name: session.questions[name] for name in (CODES, BYTES)}
+    assert checked_results(json.dumps(rows).encode(), questions)[1].follows == (CODES,)
+    for index, follows in ((0, [CODES]), (1, ["by-hand/bits"]), (1, CODES), (1, None)):
+        changed = [dict(row) for row in rows]
+        changed[index]["follows"] = follows
+        with pytest.raises(ValueError, match="`follows` does not fit"):
+            checked_results(json.dumps(changed).encode(), questions)
+    lost = [dict(row) for row in rows]
+    lost[1]["failures"] = rows[0]["failures"]
+    with pytest.raises(ValueError, match="`follows` does not fit"):
+        checked_results(json.dumps(lost).encode(), questions)
+
+
+def test_a_record_from_before_loads():
+    fields = {
+        "student": "ada", "assignment": "quantization", "state": "graded", "reason": "",
+        "remarks": [],
+        "questions": [{"question": BYTES, "properties": [], "late_s": None, "by_hand": True}],
+    }  # fmt: skip
+    (question,) = _record(fields).questions
+    assert question.follows == ()
+    again = {**fields, "questions": [{**dataclasses.asdict(question), "follows": [CODES]}]}
+    assert _record(again).questions[0].follows == (CODES,)
+
+
+LATER = """
+[question."by-hand/four-times"]
+variant = "VARIANT"
+given = "case"
+follows = ["FOLLOWS"]
+answer = "four = 2 * twice"
+property.value = { points = 1, says = "", hint = "" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("variant_name", "name"),
+    [
+        ("one-number", "by-hand/thrice"),  # there is none
+        ("one-number", "by-hand/four-times"),  # itself
+        ("one-number", "double"),  # not by hand
+        ("another", "by-hand/twice"),
+    ],
+)
+def test_what_is_followed_must_be_an_earlier_number_by_hand_of_the_same_variant(variant_name, name):
+    text = LATER.replace("VARIANT", variant_name).replace("FOLLOWS", name)
+    with pytest.raises(ChecksError, match=f"`follows` names '{name}'; expected earlier questions"):
+        parse_questions("small", QUESTIONS + text)
+    fitting = LATER.replace("VARIANT", "one-number").replace("FOLLOWS", "by-hand/twice")
+    questions = parse_questions("small", QUESTIONS + fitting).questions
+    assert questions["by-hand/four-times"].follows == ("by-hand/twice",)
