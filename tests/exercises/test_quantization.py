@@ -128,8 +128,7 @@ def test_the_books_case_is_llama_2_7b_with_lora_of_rank_16():
 
     case = variant("quantization/by-hand")
     lora = LoRAConfig(rank=16, target_modules="all-linear")
-    for method, gigabytes in zip(
-        ("full", "lora", "qlora"), cases.by_hand_memory_expected(case), strict=True
-    ):
+    expected = cases.by_hand_memory_expected(case, cases.by_hand_bits_expected(case))
+    for method, gigabytes in zip(("full", "lora", "qlora"), expected, strict=True):
         estimate = estimate_memory(LlamaConfig(), method, None if method == "full" else lora)
         assert (estimate.total - estimate.activations) / 1e9 == pytest.approx(gigabytes, 1e-5)

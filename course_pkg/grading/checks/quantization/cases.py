@@ -239,7 +239,8 @@ def _layer(
     x, weight = draw((2 + size, 4)), draw((3 + size, 4))
     return {
         "x": x, "weight": weight, "bias": draw(3 + size) if bias else None, "compute_dtype": dtype,
-        "_backward": backward, "later": draw((3 + size, 4)) if later else None, "trained": trained,
+        "_backward": backward, "_trained": trained,
+        "_later": draw((3 + size, 4)) if later else None,
     }  # fmt: skip
 
 

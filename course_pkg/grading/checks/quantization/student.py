@@ -57,9 +57,9 @@ def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `Linear4bit(linear, quantize, compute_dtype)` shows: forward and, if asked, backward.
 
     Only the cases about gradients run the backward pass: a fault in it costs no other point. The
-    cases with `later` store that weight before the backward pass, so that the gradient of x tells
-    whether the weight is dequantized again. Those with `trained` take a training step of everything
-    that can be trained, and then store it before another forward pass, so that the output tells
+    cases with `_later` store that weight before the backward pass, so that the gradient of x tells
+    whether the weight is dequantized again. Those with `_trained` take a training step of all that
+    can be trained, and then store it before another forward pass, so that the output tells
     what else the layer computes with.
     """
     base = nn.Linear(*reversed(inputs["weight"].shape), bias=inputs["bias"] is not None)
@@ -80,12 +80,12 @@ def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(result, Tensor):
         raise WrongUse(wrong_type("a tensor", result))
     change = torch.zeros_like(result)
-    if inputs["trained"]:
+    if inputs["_trained"]:
         _train(layer, result)
-    if inputs["later"] is not None:
+    if inputs["_later"] is not None:
         for stored in given:
-            stored.store(inputs["later"])
-    if inputs["trained"]:
+            stored.store(inputs["_later"])
+    if inputs["_trained"]:
         change = (layer(x) - result).float()
     if inputs["_backward"] and result.requires_grad:
         result.float().square().sum().backward()
