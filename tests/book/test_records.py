@@ -171,7 +171,7 @@ def edit(path: Path, old: str, new: str) -> None:
             "STEPS, BATCH, WARMUP = 20",
             "STEPS, BATCH, WARMUP = 21",
         ),
-        ("course_pkg/adapters/lora.py", "self.alpha /", "2 * self.alpha /"),
+        ("course_pkg/adapters/lora.py", "return alpha /", "return 2 * alpha /"),
         ("course_pkg/data/navigator/train.jsonl", "LOG: ", "Log: "),
     ],
 )
