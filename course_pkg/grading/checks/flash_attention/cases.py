@@ -200,7 +200,7 @@ def cache_expected(inputs: Inputs) -> Inputs:
     """The rows of the whole causal attention, of the first tokens and of those after truncate."""
 
     def whole(x: Tensor) -> Tensor:
-        x = (x + inputs["positions"][: len(x)]) * inputs["drift"][: len(x), None]
+        x = (x + inputs["positions"][: len(x)]) * inputs["_drift"][: len(x), None]
         q, k, v = ((x @ inputs[name])[None, None] for name in ("w_q", "w_k", "w_v"))
         return attention(q, k, v, causal=True)[0, 0]
 
@@ -218,7 +218,7 @@ def _steps(rng: Random, sizes: list[int], kept: int | None = None, drift: float 
     again = draw((0 if kept is None else 2, 3))
     factors = 1 + drift * numpy_rng(rng).uniform(-1, 1, 4 * sum(sizes) + 5)
     inputs |= {"positions": draw((sum(sizes) + 4, 3)), "again": again}
-    return inputs | {"drift": factors.astype("float32")}
+    return inputs | {"_drift": factors.astype("float32")}
 
 
 def cache_whole(rng: Random, size: int) -> Inputs:

@@ -144,10 +144,10 @@ def backward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
 def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `CachedAttention` gives: steps of these sizes, `truncate`, then one token at a time.
 
-    `project` multiplies each token that it gets by the next factor of `drift`. If these are not 1,
+    `project` multiplies each token that it gets by the next factor of `_drift`. If these are not 1,
     the outputs are right only if every token was projected once, in order.
     """
-    drift, projected = inputs["drift"], 0
+    drift, projected = inputs["_drift"], 0
 
     def project(x: Tensor) -> tuple[Tensor, ...]:
         nonlocal projected

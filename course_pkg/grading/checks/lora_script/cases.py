@@ -229,7 +229,7 @@ def _evaluation(rng: Random, size: int, recorded: float = 0.0) -> Inputs:
                 ids = batch["input_ids"][row]
                 ids[at] = batch["labels"][row, at] = table[ids[at - 1]].argmax()
         found.append(batch)
-    how = {"training": not recorded, "recorded": recorded * _normal(rng, VOCABULARY)}
+    how = {"training": not recorded, "_recorded": recorded * _normal(rng, VOCABULARY)}
     return {"table": table, "batches": found, **how}
 
 

@@ -119,7 +119,7 @@ def steps(answer: Any, inputs: Values) -> Values:
 
 def evaluation(answer: Any, inputs: Values) -> Values:
     """What `evaluate(model, batches, loss)` returns; in some cases recorded gradients show."""
-    model = Table(inputs["table"], inputs["recorded"]).train(inputs["training"])
+    model = Table(inputs["table"], inputs["_recorded"]).train(inputs["training"])
     loss, exact = _pair(answer(model, inputs["batches"], toy_loss))
     return {"loss": _number(loss), "exact": _number(exact)}
 
