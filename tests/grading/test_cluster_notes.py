@@ -204,3 +204,14 @@ def test_only_the_end_of_a_submission_resets_the_second_clock():
     assert made.seconds_left(waiting=True) == 1 and made.seconds_left(waiting=False) == 10
     made.ended()
     assert made.seconds_left(waiting=True) == 10
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_the_clock_that_runs_out_first_is_named_also_when_the_wait_ends_early(waiting):
+    now = [0.0]
+    made = Liveness(10, 100, clock=lambda: now[0])
+    now[0] = 95.0
+    made.heard()
+    now[0] += 4.999 if waiting else 9.999
+    assert 0 < made.seconds_left(waiting) < 0.01
+    assert made.why(waiting).startswith("no submission" if waiting else "the gateway")

@@ -88,7 +88,7 @@ def test_ours_starts_without_effect_stacks_and_cannot_be_merged():
     inject(model, BottleneckConfig(size=2, target_modules=["o_proj"]))
     assert torch.equal(logits(model), logits(build()))
     shaken(model)
-    with pytest.raises(NotImplementedError, match="BottleneckLinear can't be merged"):
+    with pytest.raises(NotImplementedError, match="a bottleneck adapter can't be merged"):
         merge_adapters(model)
     layer = adapter_layers(model)["model.layers.0.self_attn.o_proj"]
     x = torch.randn(3, 64, generator=torch.Generator().manual_seed(0))

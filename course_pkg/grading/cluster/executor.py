@@ -191,7 +191,7 @@ class ClusterExecutor:
             while not self._why_lost:
                 self._take(frames.receive(self._gateway.sock, most, self._seconds_left))
         except TimeoutError:
-            self._lose(self._liveness.why())
+            self._lose(self._liveness.why(waiting=bool(self._waiting)))
         except (EOFError, OSError):
             said = self._gateway.last_words()
             self._lose(one_line(f"the gateway to the cluster has ended: {said}", 800))

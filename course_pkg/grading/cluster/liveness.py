@@ -33,13 +33,21 @@ class Liveness:
         >>> Liveness(120, 3600, clock=lambda: 0.0).seconds_left(waiting=True)
         120.0
         """
-        until = self._heard + self._silent_s
-        if waiting:
-            until = min(until, self._ended + self._stuck_s)
-        return until - self._clock()
+        return self._first(waiting)[0] - self._clock()
 
-    def why(self) -> str:
-        """Why the run is lost, once no seconds are left."""
-        if self._heard + self._silent_s <= self._clock():
-            return f"the gateway to the cluster has said nothing for {self._silent_s:g} s"
-        return f"no submission has ended for {self._stuck_s / 3600:.1f} hours"
+    def why(self, waiting: bool) -> str:
+        """Why the run is lost, once no seconds are left: the clock that ran out first.
+
+        >>> Liveness(120, 3600).why(waiting=True)
+        'the gateway to the cluster has said nothing for 120 s'
+        """
+        return self._first(waiting)[1]
+
+    def _first(self, waiting: bool) -> tuple[float, str]:
+        """When the first clock runs out, and what that means."""
+        silent = f"the gateway to the cluster has said nothing for {self._silent_s:g} s"
+        stuck = f"no submission has ended for {self._stuck_s / 3600:.1f} hours"
+        clocks = [(self._heard + self._silent_s, silent)]
+        if waiting:
+            clocks.append((self._ended + self._stuck_s, stuck))
+        return min(clocks)

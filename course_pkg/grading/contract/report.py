@@ -3,6 +3,7 @@
 Chapter: exercises.
 """
 
+import builtins
 from dataclasses import replace
 from typing import Any
 
@@ -139,11 +140,8 @@ class Score(float):
 
 def _at_prompt() -> bool:
     """Whether this is IPython in a terminal. A notebook's kernel has another kind of shell."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return type(get_ipython()).__name__ == "TerminalInteractiveShell"
+    shell_of = getattr(builtins, "get_ipython", None)  # IPython adds it; nothing to import
+    return shell_of is not None and type(shell_of()).__name__ == "TerminalInteractiveShell"
 
 
 class Recorded:
