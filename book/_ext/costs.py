@@ -117,7 +117,9 @@ def add_line(app: Sphinx, doctree: nodes.document) -> None:
         return
     app.env.course_costs[docname] = cost
     line = nodes.paragraph(classes=[TAG])
-    line += nodes.Text(f"Measured when this page was built: {in_words(cost)}.")
+    line += nodes.Text(
+        f"Measured when this page was built, its libraries loaded: {in_words(cost)}."
+    )
     title.parent.insert(title.parent.index(title) + 1, line)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from faults import FAILED, faults_of, guarded, tell
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
 from jupyter_cache.executors.utils import single_nb_execution
+from kernels import manager_class
 from myst_nb.core.read import create_nb_reader
 from nbclient.exceptions import CellExecutionError
 from sphinx.application import Sphinx
@@ -97,7 +98,14 @@ def run_page(notebook: nbformat.NotebookNode, folder: str, timeout: int, allow_e
 
     started = time.perf_counter()
     try:
-        result = single_nb_execution(notebook, folder, timeout, allow_errors, on_cell_execute=note)
+        result = single_nb_execution(
+            notebook,
+            folder,
+            timeout,
+            allow_errors,
+            on_cell_execute=note,
+            kernel_manager_class=manager_class(),
+        )
         error = result.err
     except Exception as died:
         error = died
@@ -110,7 +118,7 @@ def run_page(notebook: nbformat.NotebookNode, folder: str, timeout: int, allow_e
 
 def runs(jobs: dict[str, tuple], at_once: int) -> Iterator[tuple[str, Run]]:
     """Each page's name and run, as they end; jobs: the arguments of run_page by page."""
-    with ProcessPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         running = {pool.submit(run_page, *job): docname for docname, job in jobs.items()}
         for future in as_completed(running):
             yield running[future], future.result()
