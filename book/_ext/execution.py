@@ -28,9 +28,9 @@ from faults import FAILED, faults_of, guarded, tell
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
 from jupyter_cache.executors.utils import single_nb_execution
-from kernels import manager_class
 from myst_nb.core.read import create_nb_reader
 from nbclient.exceptions import CellExecutionError
+from page_kernels import manager_class
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging

@@ -24,7 +24,7 @@ SERVER = "forkserver"
 PRELOAD = [
     "jupyter_book.cli.main",  # every fork imports the main script's module
     "ipykernel.kernelapp",
-    "kernels",
+    "page_kernels",
     "course_pkg.lm.load",
     "transformers.generation.utils",
     "transformers.models.auto.modeling_auto",

@@ -4,8 +4,8 @@ import json
 import multiprocessing
 
 import execution
-import kernels
 import nbformat
+import page_kernels
 import psutil
 import pytest
 from jupyter_client.manager import AsyncKernelManager
@@ -20,7 +20,7 @@ print(json.dumps({
 }))
 """
 needs_fork_server = pytest.mark.skipif(
-    kernels.SERVER not in multiprocessing.get_all_start_methods(), reason="no fork server here"
+    page_kernels.SERVER not in multiprocessing.get_all_start_methods(), reason="no fork server here"
 )
 
 
@@ -74,4 +74,4 @@ def test_a_kernel_may_start_processes(tmp_path):
 
 def test_without_a_fork_server_kernels_start_in_the_usual_way(monkeypatch):
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert kernels.manager_class() is AsyncKernelManager
+    assert page_kernels.manager_class() is AsyncKernelManager
