@@ -1,14 +1,11 @@
 """`perplexity`: right answers that are not the model answer keep every point."""
 
-import math
-
 import pytest
 import torch
 from torch.nn import functional as F
 
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
-from course_pkg.grading.contract.session import Session
 
 from .assignments import points_lost
 
@@ -65,17 +62,3 @@ def test_without_a_name_there_is_the_exercise_of_the_documents():
 )
 def test_another_right_answer_keeps_every_point(name, answer):
     assert points_lost("perplexity", name, answer) == 0
-
-
-@pytest.mark.parametrize("student", ["ada", "bob", ""])
-def test_a_mistake_in_the_nll_costs_neither_the_perplexity_nor_the_bits(student):
-    session = Session("perplexity", student)
-    count = len(session.variant("by-hand")["probabilities"])
-    right = session.cases("by-hand/nll")[0].expected
-    for nll, earned in ((right / math.log(2), 1), (right / count, 1), (right + 1, 0), (0.0, 0)):
-        values = {"nll": nll, "sentence": math.exp(nll / count), "bits": nll / math.log(2) / count}
-        for name, value in values.items():
-            session.inputs(f"by-hand/{name}")
-            session.record(f"by-hand/{name}", [{"value": value}])
-        found = [session.verdict(f"by-hand/{name}").earned for name in values]
-        assert found == [0, earned, earned]

@@ -51,15 +51,9 @@ def _likelihood(measure: str, which: slice, case: Values) -> float:
 
 by_hand_perplexity_expected = partial(_likelihood, "perplexity", slice(1, 2))
 by_hand_nll_expected = partial(_likelihood, "nll", slice(1))
+by_hand_sentence_expected = partial(_likelihood, "perplexity", slice(1))
+by_hand_bits_expected = partial(_likelihood, "bits_per_token", slice(1))
 by_hand_together_expected = partial(_likelihood, "perplexity", slice(1, 3))
-
-
-def by_hand_sentence_expected(case: Values, nll: float) -> float:
-    return Likelihood(nll, len(case["probabilities"])).perplexity
-
-
-def by_hand_bits_expected(case: Values, nll: float) -> float:
-    return Likelihood(nll, len(case["probabilities"])).bits_per_token
 
 
 def _ids(rng: Random, *shape: int, start: int = 1, stop: int = VOCABULARY) -> torch.Tensor:
