@@ -241,6 +241,22 @@ def test_two_graders_may_create_the_gradebook_at_once(shared, server):
 
 
 @here
+@pytest.mark.slow
+def test_two_graders_may_release_into_a_new_gradebook_at_once(shared, server):
+    """nbgrader's program adds the course to the gradebook: two at once would both add it."""
+    course, other, _ = shared
+    url = server.database("unreleased")
+    for root in (course.root, other):
+        postgresql.use(root, url)
+
+    def release(root: Path) -> None:
+        with CourseGradebook(root) as book:
+            book.ensure_assignment(ASSIGNMENT)
+
+    assert together(lambda: release(course.root), lambda: release(other)) == []
+
+
+@here
 def test_two_graders_may_add_the_same_students_at_once(shared):
     course, other, _ = shared
     roster = Roster((Person(f"s{number}", "Zoë") for number in range(20)), complete=True)

@@ -66,11 +66,12 @@ class CourseGradebook:
         Raises ReleaseError if nbgrader can't release, or exercises/ was changed by hand, and
         GradebookError if the two still differ. Call it before anything reads exercises/.
         """
-        with self.reading():  # and no longer: release writes to the same database
+        with self.reading():  # ends before the release, which writes to the same file of SQLite
             differs = self._differs(assignment)
         if differs is not None:
             folders = self._folders.source_directory, self._folders.release_directory
-            release_assignment(self.course, assignment, *folders)
+            with explained(self._lock.fix), self._lock.alone():  # two would both add the course
+                release_assignment(self.course, assignment, *folders)
             self._released.clear()
             with self.reading():
                 differs = self._differs(assignment)
