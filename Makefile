@@ -77,7 +77,9 @@ help: ## list these targets
 setup: $(VENV)/.package ## make .venv and install requirements.txt into it
 	@echo 'setup    ready: source $(VENV)/bin/activate, then course doctor'
 
-# pip itself, setuptools and wheel come first, so that a source package builds with them.
+# pip itself, setuptools and wheel come first, so that a source package builds with them. pip would
+# compile the modules on one core, which takes half of its time. Some packages hold files that are not
+# for this Python, so compileall's exit code says nothing.
 # The torch step adds packages that torch's metadata requires and requirements.txt can't pin:
 # none for a CPU build, NVIDIA's libraries for the CUDA build.
 $(VENV)/.lock: requirements.txt $(VENV_LOST)
@@ -85,7 +87,8 @@ $(VENV)/.lock: requirements.txt $(VENV_LOST)
 	$(STEP) pip "pip, setuptools and wheel" "pip failed for the reason above; fix it and run make again" \
 	  $(PY) -m pip install $$(grep -E '^(pip|setuptools|wheel)==' requirements.txt)
 	$(STEP) packages "$$(grep -c '==' requirements.txt) packages of requirements.txt" "pip failed for the reason above; fix it and run make again" \
-	  $(PY) -m pip install --no-deps --no-build-isolation -r requirements.txt
+	  $(PY) -m pip install --no-compile --no-deps --no-build-isolation -r requirements.txt
+	$(STEP) compile "their modules, on every core" "" sh -c '$(PY) -m compileall -q -j 0 $(VENV)/lib || :'
 	$(STEP) torch "torch, with what its build asks for" "pip failed for the reason above; fix it and run make again" \
 	  $(PY) -m pip install -c requirements.txt $$(grep '^torch==' requirements.txt)
 	@echo "$(CURDIR)" >$(VENV)/.place
