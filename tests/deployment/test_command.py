@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from course_pkg.adapters.adapter_io import save_adapter
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.cli import app
+from course_pkg.cli.main import app
 from course_pkg.deployment.command import model_name, read_key, weights_dtype
 from course_pkg.deployment.errors import ServeError
 from course_pkg.deployment.server import bind

@@ -45,7 +45,9 @@ def test_model_answers_use_only_what_the_notebook_imports(assignment):
 
 def test_every_question_has_three_wrong_answers_or_is_worked_by_hand(assignment):
     for question in registry.load(assignment).questions.values():
-        least = 0 if question.artifact else 1 if question.variant else 3  # files have their own tests
+        least = (
+            0 if question.artifact else 1 if question.variant else 3
+        )  # files have their own tests
         assert len(question.wrong) >= least, question.name
 
 

@@ -23,11 +23,10 @@ from unittest import mock
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.gradebook.release import program_path
-from course_pkg.grading.results.store import file_stem
-from course_pkg.grading.runs.sample_class import named
-from course_pkg.grading.submissions.names import shown
-from course_pkg.grading.submissions.tables import inert
+from course_pkg.classroom.release import program_path
+from course_pkg.classroom.results.store import file_stem
+from course_pkg.classroom.runs.sample_class import named
+from course_pkg.classroom.submissions.names import inert, shown
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
 from .corpus import ASSIGNMENT, Case, base_notebook

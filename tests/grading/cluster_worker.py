@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from course_pkg.grading.runs import executor, gpu_pool, gpu_run
+from course_pkg.classroom.assignment import ClassAssignment
+from course_pkg.classroom.execution import local_executor, run_gpus
 
 KILLER = "killer"
 PROOF = "/tmp/a-worker-ran-code-here"
@@ -35,9 +36,9 @@ class Sleep:
 
 def dask_setup(worker):
     """Called by Dask in each worker."""
-    from course_pkg.grading.cluster import worker as course
+    from course_pkg.classroom.cluster import worker as course
 
-    run, name = executor.LocalExecutor.run_submission, str(worker.name)
+    run, name = local_executor.LocalExecutor.run_submission, str(worker.name)
 
     def run_submission(self, student, key, packed):
         if student.startswith(KILLER):
@@ -48,7 +49,7 @@ def dask_setup(worker):
             time.sleep(1_000)
         return run(self, student, key, packed)
 
-    executor.LocalExecutor.run_submission = run_submission
+    local_executor.LocalExecutor.run_submission = run_submission
     handle = course.handle
     if name == "junk":
         course.handle = lambda data, gpu: Pickle() if b'"student"' in data else handle(data, gpu)
@@ -84,7 +85,7 @@ def _pretend_to_have_a_gpu():
     from course_pkg.sandbox import gpus
 
     found = gpus.find_gpus(machine.dev, machine.sys)
-    gpu_pool.find_gpus = lambda: found
-    gpu_pool.gpu_need = lambda _: "required"
-    gpu_run.GpuMemory = Memory
-    gpu_run.TRIAL = "open('/dev/nvidia0').close()"
+    run_gpus.find_gpus = lambda: found
+    ClassAssignment.gpu = "required"
+    run_gpus.GpuMemory = Memory
+    run_gpus.TRIAL = "open('/dev/nvidia0').close()"

@@ -14,13 +14,14 @@ import nbformat
 import psutil
 from nbformat.v4 import new_code_cell
 
-from course_pkg.grading.cluster.address import scheduler_of
-from course_pkg.grading.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.results.keys import secret
-from course_pkg.grading.runs import grader
-from course_pkg.grading.runs.options import Options, RunLimits, Scheduler
-from course_pkg.grading.runs.progress import ProgressDisplay
-from course_pkg.grading.runs.sample_class import answered, named
+from course_pkg.classroom.cluster.address import Scheduler, scheduler_of
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.results.keys import secret
+from course_pkg.classroom.runs import grade_class
+from course_pkg.classroom.runs.grade_class import Options
+from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.classroom.runs.sample_class import answered, named
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
 from .test_progress import piped
@@ -195,7 +196,7 @@ class Class:
         asked = Options(self.root / "submitted", **{"jobs": 2, "limits": LIMITS, **options})
         self.console = piped()
         with ProgressDisplay(self.console) as show:
-            records = grader.grade(self.root, self.assignment, asked, show)
+            records = grade_class.grade(self.root, self.assignment, asked, show)
         return {record.student: record for record in records}
 
     def table(self) -> dict[str, dict[str, str]]:

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from course_pkg.grading.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from tests.exercises.assignments import Course
 
 from .recorded import ASSIGNMENT, ROOT

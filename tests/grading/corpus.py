@@ -20,7 +20,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from course_pkg.grading.runs.sample_class import answered, named
+from course_pkg.classroom.runs.sample_class import answered, named
 from tests.exercises.assignments import CHECK, EXERCISES, SOLUTIONS, notebook, places
 
 ASSIGNMENT = "lora-math"

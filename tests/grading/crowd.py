@@ -2,11 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from course_pkg.grading.feedback.row import Row
-from course_pkg.grading.results.points import Points
-from course_pkg.grading.results.records import Record
-from course_pkg.grading.results.states import State
-from course_pkg.grading.submissions.roster import Person
+from course_pkg.classroom.gradebook.class_rows import Row
+from course_pkg.classroom.results.class_scores import Points
+from course_pkg.classroom.results.record import Record, State
+from course_pkg.classroom.submissions.roster import Person
 
 from .recorded import questions, record, unreadable, wrong
 

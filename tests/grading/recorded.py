@@ -6,6 +6,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from course_pkg.classroom.results.record import Record, State
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.stored import (
     FailureRecord,
@@ -13,8 +14,6 @@ from course_pkg.grading.contract.stored import (
     nothing_earned,
     question_record,
 )
-from course_pkg.grading.results.records import Record
-from course_pkg.grading.results.states import State
 
 ROOT = Path(__file__).parents[2]
 ASSIGNMENT = "lora-math"

@@ -25,7 +25,7 @@ from unittest import mock
 
 import psutil
 
-from course_pkg.grading.gradebook.release import program_path
+from course_pkg.classroom.release import program_path
 from course_pkg.sandbox.probe import find_bubblewrap
 
 from .canary_course import COURSE, CanaryCourse

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.grading.contract.registry import load
-from course_pkg.grading.submissions import read_notebook
-from course_pkg.grading.submissions.assemble import (
+from course_pkg.classroom.submissions import read_notebook
+from course_pkg.classroom.submissions.assemble import (
     assemble,
     questions_by_cell,
     require_assignment,
 )
-from course_pkg.grading.submissions.folders import Refused
-from course_pkg.grading.submissions.read_notebook import Unreadable, read
+from course_pkg.classroom.submissions.folders import Refused
+from course_pkg.classroom.submissions.read_notebook import Unreadable, read
+from course_pkg.grading.contract.registry import load
 
 ROOT = Path(__file__).parents[2]
 RELEASE = (ROOT / "exercises" / "lora-math" / "lora-math.ipynb").read_bytes()

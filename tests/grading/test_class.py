@@ -10,23 +10,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.cli import app
-from course_pkg.grading.feedback import class_report
-from course_pkg.grading.feedback.lms_export import canvas, feedback_zip, moodle, old_feedback
-from course_pkg.grading.feedback.row import Row
-from course_pkg.grading.gradebook.class_rows import class_rows
-from course_pkg.grading.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.gradebook.points import class_points
-from course_pkg.grading.gradebook.students import save_roster, students
-from course_pkg.grading.results.keys import secret
-from course_pkg.grading.results.points import Points
-from course_pkg.grading.results.states import State
-from course_pkg.grading.results.store import Store
-from course_pkg.grading.runs.grader import with_lateness
-from course_pkg.grading.runs.writing import Graded, Writer
-from course_pkg.grading.submissions.collect import collect
-from course_pkg.grading.submissions.read_roster import read_roster
-from course_pkg.grading.submissions.roster import Person, Roster, RosterError
+from course_pkg.classroom.feedback import class_report
+from course_pkg.classroom.feedback.lms_export import canvas, feedback_zip, moodle, old_feedback
+from course_pkg.classroom.gradebook.class_rows import Row, class_points, class_rows
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.gradebook.students import save_roster, students
+from course_pkg.classroom.results.class_scores import Points
+from course_pkg.classroom.results.keys import secret
+from course_pkg.classroom.results.record import State
+from course_pkg.classroom.results.store import Store
+from course_pkg.classroom.runs.grade_class import with_lateness
+from course_pkg.classroom.runs.recorder import Graded, Recorder
+from course_pkg.classroom.submissions.collect import collect
+from course_pkg.classroom.submissions.roster import Person, Roster, RosterError
+from course_pkg.classroom.submissions.roster_files import read_roster
+from course_pkg.cli.main import app
 
 from .recorded import ASSIGNMENT, questions, record, wrong
 from .test_gradebook import mark, notebook
@@ -38,7 +36,7 @@ ZOE = Person("zoe", "Zoë", "Müller", "zoe@uni.edu", "102")
 
 def grade(book, *submissions, state=State.GRADED, **changes):
     """Write results as a run does, of submissions that a checker has judged."""
-    writer = Writer(ASSIGNMENT, book, Store(book.course, secret(book.course)), None)
+    writer = Recorder(ASSIGNMENT, book, Store(book.course, secret(book.course)), None)
     made = []
     for one in submissions:
         rec = record(one.student, **{"state": state, "files": one.student, **changes})

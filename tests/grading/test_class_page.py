@@ -8,11 +8,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from course_pkg.grading.feedback import class_report
-from course_pkg.grading.feedback.class_page import COLUMNS, PAGE, flags, groups, index
-from course_pkg.grading.feedback.row import Row
-from course_pkg.grading.results.states import State
-from course_pkg.grading.submissions.roster import Person
+from course_pkg.classroom.feedback import class_report
+from course_pkg.classroom.feedback.class_report import PAGE, TABLE_COLUMNS, flags, groups, index
+from course_pkg.classroom.gradebook.class_rows import Row
+from course_pkg.classroom.results.record import State
+from course_pkg.classroom.submissions.roster import Person
 from tests.chromium import Tab, low_contrast
 
 from .crowd import crowd
@@ -215,10 +215,10 @@ def test_the_keyboard_reaches_everything_and_names_are_spoken(tab, file):
     page = tab.open(file)
     page.focus("input[type=search]")
     reached = []
-    for _ in range(3 + len(COLUMNS) + PAGE + 5):
+    for _ in range(3 + len(TABLE_COLUMNS) + PAGE + 5):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.innerText?.trim().split('\\n')[0]"))
-    assert [name for name, _ in COLUMNS] == [r for r in reached if r in dict(COLUMNS)]
+    assert list(TABLE_COLUMNS) == [r for r in reached if r in TABLE_COLUMNS]
     buttons = ["First", "Previous", "Next", "Last"]
     assert [text for text in reached if text in buttons] == buttons
     page.focus("#students thead button:text-is('score')")
@@ -365,12 +365,12 @@ def opening_s(browser, file):
 
 def test_the_page_of_a_thousand_opens_at_once(browser, tmp_path):
     file = tmp_path / "index.html"
-    file.write_text(index(ASSIGNMENT, crowd(1_000), None))
+    file.write_text(index(ASSIGNMENT, crowd(1_000)))
     assert opening_s(browser, file) < 2
 
 
 @pytest.mark.exhaustive
 def test_the_page_of_five_thousand_opens_in_two_seconds(browser, tmp_path):
     file = tmp_path / "index.html"
-    file.write_text(index(ASSIGNMENT, crowd(5_000), None))
+    file.write_text(index(ASSIGNMENT, crowd(5_000)))
     assert opening_s(browser, file) < 2

@@ -8,16 +8,15 @@ from html.parser import HTMLParser
 
 import pytest
 
-from course_pkg.grading.feedback import class_report, pages
-from course_pkg.grading.feedback.class_report import COLUMNS, late_note, waiting_points
-from course_pkg.grading.feedback.class_report import folder as results_folder
-from course_pkg.grading.feedback.pages import histogram
-from course_pkg.grading.feedback.row import Row
-from course_pkg.grading.results.points import Points
-from course_pkg.grading.results.score_statistics import score_statistics
-from course_pkg.grading.results.states import State
-from course_pkg.grading.results.store import file_stem
-from course_pkg.grading.submissions.roster import Person
+from course_pkg.classroom.feedback import class_report, pages
+from course_pkg.classroom.feedback.class_report import CSV_COLUMNS, late_note, waiting_points
+from course_pkg.classroom.feedback.class_report import folder as results_folder
+from course_pkg.classroom.feedback.pages import histogram
+from course_pkg.classroom.gradebook.class_rows import Row
+from course_pkg.classroom.results.class_scores import Points, score_statistics
+from course_pkg.classroom.results.record import State
+from course_pkg.classroom.results.store import file_stem
+from course_pkg.classroom.submissions.roster import Person
 from tests.chromium import Tab, low_contrast
 
 from .recorded import ASSIGNMENT, HOSTILE, questions, record, unreadable, wrong
@@ -65,7 +64,7 @@ def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
     ]  # fmt: skip
     folder = write(tmp_path, ASSIGNMENT, rows)
     found = table(folder)
-    assert tuple(found[0]) == COLUMNS and folder == tmp_path / "results" / ASSIGNMENT
+    assert tuple(found[0]) == CSV_COLUMNS and folder == tmp_path / "results" / ASSIGNMENT
     ada = found[0]
     assert (ada["first_name"], ada["last_name"]) == ("Ada", "Lovelace")
     numbers = [float(ada[name]) for name in ("automatic", "by_hand", "late_penalty", "score")]

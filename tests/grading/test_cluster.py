@@ -14,11 +14,11 @@ import time
 
 import pytest
 
-from course_pkg.grading.cluster import executor
-from course_pkg.grading.cluster.address import scheduler_of
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs import gpu_pool
-from course_pkg.grading.runs.executor import ExecutorLost
+from course_pkg.classroom.assignment import ClassAssignment
+from course_pkg.classroom.cluster import cluster_executor
+from course_pkg.classroom.cluster.address import scheduler_of
+from course_pkg.classroom.execution.local_executor import ExecutorLost
+from course_pkg.classroom.results.record import State
 from course_pkg.sandbox.probe import probe
 from tests.exercises.assignments import ROOT
 
@@ -157,7 +157,7 @@ def test_workers_that_fail_or_lie_change_nothing_and_are_refused(alone, school, 
 def test_a_worker_that_never_replies_is_refused_and_what_it_had_is_run_elsewhere(
     alone, school, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(executor, "reply_within_s", lambda *_: 60.0)
+    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 60.0)
     with Cluster(tmp_path / "cluster") as made:
         made.add("a", "hung")
         made.wait()
@@ -198,7 +198,7 @@ def test_what_is_open_to_the_network_is_refused(school, tmp_path):
 
 
 def test_a_scheduler_is_not_trusted_without_its_certificate(school, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(executor, "CONNECT_S", 1.0)
+    monkeypatch.setattr(cluster_executor, "CONNECT_S", 1.0)
     other = certificate(tmp_path, "other")
     with pytest.raises(ExecutorLost, match=r"no scheduler answers.*of the same authority"):
         school.grade(scheduler_of(cluster.at.address, other, other, None))
@@ -326,8 +326,8 @@ def test_ctrl_c_ends_the_command_and_what_runs_on_the_workers(school, cluster, p
 
 @pytest.mark.exhaustive
 def test_what_needs_a_gpu_waits_for_a_worker_that_has_one(school, cluster, monkeypatch):
-    monkeypatch.setattr(gpu_pool, "gpu_need", lambda _: "required")
-    monkeypatch.setattr(executor, "GRACE_S", 0.5)
+    monkeypatch.setattr(ClassAssignment, "gpu", "required")
+    monkeypatch.setattr(cluster_executor, "GRACE_S", 0.5)
     found = school.grade(cluster.at)
     assert {r.state for s, r in found.items() if s != "cut"} == {State.WAITING}
     assert "no worker of the cluster has a GPU" in found["ada"].reason
@@ -354,6 +354,6 @@ def test_without_its_scheduler_a_run_ends_and_is_completed_anywhere(alone, schoo
 
 
 def test_the_process_that_has_the_courses_secret_imports_no_dask():
-    code = "import course_pkg.grading.runs.command, course_pkg.grading.cluster.executor, sys"
+    code = "import course_pkg.cli.grade_command, course_pkg.classroom.cluster.cluster_executor, sys"
     run = [sys.executable, "-c", f"{code}; print({{'dask', 'distributed'}} & sys.modules.keys())"]
     assert subprocess.run(run, cwd=ROOT, capture_output=True, text=True).stdout == "set()\n"

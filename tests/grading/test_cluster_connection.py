@@ -9,10 +9,10 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from course_pkg.grading.cluster import executor
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs.executor import ExecutorLost
-from course_pkg.grading.runs.options import Scheduler
+from course_pkg.classroom.cluster import cluster_executor
+from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.execution.local_executor import ExecutorLost
+from course_pkg.classroom.results.record import State
 from course_pkg.sandbox.probe import probe
 
 from .cluster_worker import KILLER
@@ -112,7 +112,7 @@ def test_a_submission_that_kills_the_only_good_worker_waits_for_the_next_ones(sc
                 while "a" in cluster.alive() or "b" in cluster.alive() or "c" in cluster.alive():
                     if done.wait(0.2):
                         return
-                time.sleep(executor.GRACE_S + 1)
+                time.sleep(cluster_executor.GRACE_S + 1)
                 cluster.add(name)
 
         replacing = threading.Thread(target=replace, daemon=True)
@@ -127,7 +127,7 @@ def test_a_submission_that_kills_the_only_good_worker_waits_for_the_next_ones(sc
 
 
 def test_a_reply_that_makes_the_gateway_hang_ends_the_run(school, tmp_path, monkeypatch):
-    monkeypatch.setattr(executor, "SILENT_S", 8.0)
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 8.0)
     with Cluster(tmp_path / "cluster") as cluster:
         cluster.add("sleepy")
         cluster.wait()

@@ -13,15 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from course_pkg.grading.cluster import executor, frames, gateway_process
-from course_pkg.grading.cluster.frames import Frame, receive, said, to_bytes
-from course_pkg.grading.cluster.gateway_process import PACKAGE, gateway_command
-from course_pkg.grading.cluster.messages import Reply, read_request, reply_bytes
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs.executor import ExecutorLost
-from course_pkg.grading.runs.gpu_pool import NoGpu
-from course_pkg.grading.runs.options import RunLimits, Scheduler
-from course_pkg.grading.runs.runner_output import RunResult
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.cluster import cluster_executor, frames, gateway_process
+from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.cluster.frames import Frame, receive, said, to_bytes
+from course_pkg.classroom.cluster.gateway_process import PACKAGE, gateway_command
+from course_pkg.classroom.cluster.messages import Reply, read_request, reply_bytes
+from course_pkg.classroom.execution.local_executor import ExecutorLost
+from course_pkg.classroom.execution.run_gpus import NoGpu
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.results.record import State
 from course_pkg.sandbox import seccomp
 from course_pkg.sandbox.namespaces import memory_file
 from course_pkg.sandbox.probe import probe
@@ -58,7 +60,7 @@ class Gateway:
 @pytest.fixture
 def gateway(monkeypatch):
     made = Gateway()
-    monkeypatch.setattr(executor, "GatewayProcess", lambda: made)
+    monkeypatch.setattr(cluster_executor, "GatewayProcess", lambda: made)
     return made
 
 
@@ -66,7 +68,7 @@ def gateway(monkeypatch):
 def runs(gateway):
     notes = []
     at = Scheduler("tcp://127.0.0.1:1")
-    with executor.ClusterExecutor("bleu", LIMITS, at, notes.append) as made:
+    with cluster_executor.ClusterExecutor(resolve("bleu"), LIMITS, at, notes.append) as made:
         made.notes = notes
         made.start = json.loads(gateway.get().body)
         with ThreadPoolExecutor(8) as made.threads:
@@ -114,7 +116,7 @@ def test_the_room_follows_the_workers(runs, gateway):
 
 
 def test_the_bytes_in_flight_are_bounded(runs, gateway, monkeypatch):
-    monkeypatch.setattr(executor, "MOST_BYTES", 3_000)
+    monkeypatch.setattr(cluster_executor, "MOST_BYTES", 3_000)
     futures = [run(runs, packed=b"x" * size) for size in (2000, 2000, 9000)]
     first = gateway.get()
     gateway.theirs.settimeout(0.3)
@@ -170,9 +172,12 @@ def test_a_gateway_that_ends_or_sends_anything_else_ends_the_run(runs, gateway, 
 
 
 def test_a_gateway_that_says_nothing_any_more_ends_the_run(gateway, monkeypatch):
-    monkeypatch.setattr(executor, "SILENT_S", 0.5)
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
     at = Scheduler("tcp://127.0.0.1:1")
-    with executor.ClusterExecutor("bleu", LIMITS, at, print) as runs, ThreadPoolExecutor(1) as pool:
+    with (
+        cluster_executor.ClusterExecutor(resolve("bleu"), LIMITS, at, print) as runs,
+        ThreadPoolExecutor(1) as pool,
+    ):
         future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
         for _ in range(8):
             gateway.send(Frame(frames.ALIVE))
@@ -239,7 +244,7 @@ def test_an_interrupted_run_waits_for_nothing(runs, gateway):
 
 
 def test_waiting_for_the_first_worker_is_said_once(runs, gateway, monkeypatch):
-    monkeypatch.setattr(executor, "SAY_AFTER_S", 0.01)
+    monkeypatch.setattr(cluster_executor, "SAY_AFTER_S", 0.01)
     timer = threading.Timer(0.3, lambda: gateway.send(Frame(frames.ROOM, 1)))
     timer.start()
     runs.ready()
@@ -257,7 +262,7 @@ def test_the_gateway_sees_neither_the_course_nor_a_home(tmp_path):
 
 CODE = """
 import os
-from course_pkg.grading.cluster import gateway_main
+from course_pkg.classroom.cluster import gateway_main
 gateway_main._leave_root()
 assert os.getuid()
 for path in ("/proc/sys/kernel/core_pattern", "/x", "/etc/x", "/usr/x", "/dev/shm/x"):
@@ -296,5 +301,6 @@ def test_code_in_the_gateway_can_change_nothing_on_this_machine():
 
 
 def test_a_worker_has_twice_the_time_that_the_limits_allow():
-    assert executor.reply_within_s("bleu", LIMITS) > 2 * LIMITS.time_limit_s
-    assert executor.reply_within_s("lora-script", LIMITS) > executor.reply_within_s("ps1", LIMITS)
+    within_s = cluster_executor.reply_within_s
+    assert within_s(resolve("bleu"), LIMITS) > 2 * LIMITS.time_limit_s
+    assert within_s(resolve("lora-script"), LIMITS) > within_s(resolve("ps1"), LIMITS)

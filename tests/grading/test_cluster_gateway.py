@@ -5,10 +5,11 @@ import inspect
 
 import pytest
 
-from course_pkg.grading.cluster import frames, gateway
-from course_pkg.grading.cluster.dask_client import Disconnected
-from course_pkg.grading.cluster.frames import Frame
-from course_pkg.grading.cluster.messages import (
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.cluster import frames, gateway
+from course_pkg.classroom.cluster.dask_client import Disconnected
+from course_pkg.classroom.cluster.frames import Frame
+from course_pkg.classroom.cluster.messages import (
     Preparation,
     Reply,
     preparation_bytes,
@@ -16,12 +17,12 @@ from course_pkg.grading.cluster.messages import (
     reply_bytes,
     work_of,
 )
-from course_pkg.grading.cluster.placement import Found
-from course_pkg.grading.runs.options import RunLimits
-from course_pkg.grading.runs.runner_output import RunResult
+from course_pkg.classroom.cluster.placement import Found
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
 
 LIMITS = RunLimits()
-WORK = work_of("bleu", LIMITS)
+WORK = work_of(resolve("bleu"), LIMITS)
 ASKED = preparation_bytes(Preparation(WORK))
 FIT, LACKS = Reply("fit", room=1), Reply("lacks")
 GRADED = Reply("result", result=RunResult(verdicts=b"[]"))

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.grading.cluster.messages import (
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.cluster.messages import (
     MAX_LINES,
     TOO_LARGE,
     Preparation,
@@ -22,14 +23,13 @@ from course_pkg.grading.cluster.messages import (
     task_bytes,
     work_of,
 )
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.results.record import MAX_RESULTS, State
 from course_pkg.grading.contract import registry
-from course_pkg.grading.results.records import MAX_RESULTS
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs.options import RunLimits
-from course_pkg.grading.runs.runner_output import RunResult
 
 LIMITS = RunLimits(output_bytes=1000)
-WORK = work_of("bleu", LIMITS)
+WORK = work_of(resolve("bleu"), LIMITS)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -62,7 +62,7 @@ def test_checks_travel_by_hash_and_with_their_content_only_if_asked():
     asked = read_request(preparation_bytes(Preparation(WORK, files)))
     received = {name: text.encode() for name, text in asked.files.items()}
     assert registry.hash_of_checks(received) == WORK.checks
-    assert work_of("ps1", LIMITS).checks == ""
+    assert work_of(resolve("ps1"), LIMITS).checks == ""
 
 
 @settings(max_examples=30)

@@ -8,21 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from course_pkg.grading.cluster import executor, frames, gateway, notes
-from course_pkg.grading.cluster.frames import Frame, said, to_bytes
-from course_pkg.grading.cluster.liveness import Liveness
-from course_pkg.grading.cluster.messages import Reply, reply_bytes
-from course_pkg.grading.cluster.notes import Notes
-from course_pkg.grading.cluster.placement import Found
-from course_pkg.grading.runs.executor import ExecutorLost
-from course_pkg.grading.runs.options import RunLimits, Scheduler
-from course_pkg.grading.runs.runner_output import RunResult
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.cluster import cluster_executor, frames, gateway, gateway_guard
+from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.cluster.frames import Frame, said, to_bytes
+from course_pkg.classroom.cluster.gateway_guard import Liveness, Notes
+from course_pkg.classroom.cluster.messages import Reply, reply_bytes
+from course_pkg.classroom.cluster.placement import Found
+from course_pkg.classroom.execution.local_executor import ExecutorLost
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
 
 from .test_cluster_gateway import LACKS, Workers
 from .test_cluster_gateway import run as run_gateway
 
 LIMITS = RunLimits()
-MAX_TEXT = notes.MOST * notes.LENGTH + 200
+MAX_TEXT = gateway_guard.MOST * gateway_guard.LENGTH + 200
 FLOOD = 5_000  # notes
 ANY = {frames.START: 2**30, frames.SUBMIT: 2**30}
 
@@ -62,12 +63,14 @@ class Hostile:
 @pytest.fixture
 def hostile(monkeypatch):
     made = Hostile()
-    monkeypatch.setattr(executor, "GatewayProcess", lambda: made)
+    monkeypatch.setattr(cluster_executor, "GatewayProcess", lambda: made)
     return made
 
 
-def cluster_executor(shown):
-    return executor.ClusterExecutor("bleu", LIMITS, Scheduler("tcp://127.0.0.1:1"), shown.append)
+def executor_that_shows(shown):
+    return cluster_executor.ClusterExecutor(
+        resolve("bleu"), LIMITS, Scheduler("tcp://127.0.0.1:1"), shown.append
+    )
 
 
 def wait_until(condition):
@@ -79,16 +82,16 @@ def wait_until(condition):
 
 @pytest.mark.parametrize("machines", [1, FLOOD])
 def test_a_flood_of_notes_prints_a_bounded_number_of_lines(hostile, machines, monkeypatch):
-    monkeypatch.setattr(notes, "EVERY_S", 1e9)  # however slowly it is read
+    monkeypatch.setattr(gateway_guard, "EVERY_S", 1e9)  # however slowly it is read
     shown = []
-    with cluster_executor(shown) as runs:
+    with executor_that_shows(shown) as runs:
         text = "\x1b[2J\x1b]0;owned\x07" + "x" * frames.MAX_NOTE
         for number in range(FLOOD):
             hostile.theirs.sendall(to_bytes(said(frames.NOTE, text, number % machines)))
         hostile.theirs.sendall(to_bytes(Frame(frames.ROOM, 1)))
         wait_until(lambda: runs.room() > 1)  # all notes before it were read
     *lines, last = shown
-    assert len(lines) == (notes.PER_MACHINE if machines == 1 else notes.AT_ONCE)
+    assert len(lines) == (gateway_guard.PER_MACHINE if machines == 1 else gateway_guard.AT_ONCE)
     assert sum(map(len, shown)) < MAX_TEXT
     assert not any("\x1b" in line or "\x07" in line or "\n" in line for line in shown)
     assert last.startswith(f"{FLOOD - len(lines):,} more notes about the cluster were left out")
@@ -99,17 +102,17 @@ def test_notes_come_back_slowly_after_many_and_end_after_the_last():
     made = Notes(shown.append, clock=lambda: now[0])
     for number in range(1_000):
         made.take(number, f"note {number}")
-    assert len(shown) == notes.AT_ONCE
-    now[0] += notes.EVERY_S
+    assert len(shown) == gateway_guard.AT_ONCE
+    now[0] += gateway_guard.EVERY_S
     for number in range(1_000):
         made.take(number, "again")
-    assert len(shown) == notes.AT_ONCE + 1
+    assert len(shown) == gateway_guard.AT_ONCE + 1
     for number in range(1_000):
-        now[0] += notes.EVERY_S
+        now[0] += gateway_guard.EVERY_S
         made.take(number, "much later")
-    assert len(shown) == notes.MOST
+    assert len(shown) == gateway_guard.MOST
     made.close()
-    assert shown[-1].startswith(f"{3_000 - notes.MOST:,} more notes")
+    assert shown[-1].startswith(f"{3_000 - gateway_guard.MOST:,} more notes")
 
 
 def test_a_quiet_run_says_nothing_about_notes():
@@ -121,9 +124,9 @@ def test_a_quiet_run_says_nothing_about_notes():
 
 
 def test_notes_and_empty_promises_are_no_sign_of_life(hostile, monkeypatch):
-    monkeypatch.setattr(executor, "SILENT_S", 0.5)
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
     shown = []
-    with cluster_executor(shown) as runs, ThreadPoolExecutor(1) as pool:
+    with executor_that_shows(shown) as runs, ThreadPoolExecutor(1) as pool:
         future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
         hostile.repeat(
             said(frames.NOTE, "still here"), Frame(frames.ROOM, 2),
@@ -135,8 +138,8 @@ def test_notes_and_empty_promises_are_no_sign_of_life(hostile, monkeypatch):
 
 
 def test_a_note_that_arrives_byte_by_byte_is_no_sign_of_life(hostile, monkeypatch):
-    monkeypatch.setattr(executor, "SILENT_S", 0.5)
-    with cluster_executor([]) as runs, ThreadPoolExecutor(1) as pool:
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
+    with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
         future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
         for byte in to_bytes(said(frames.NOTE, "x" * 4_000))[:400]:
             try:
@@ -151,10 +154,10 @@ def test_a_note_that_arrives_byte_by_byte_is_no_sign_of_life(hostile, monkeypatc
 
 
 def test_a_gateway_that_lives_but_delivers_nothing_ends_the_run(hostile, monkeypatch):
-    monkeypatch.setattr(executor, "reply_within_s", lambda *_: 0.1)
-    with cluster_executor([]) as runs, ThreadPoolExecutor(1) as pool:
+    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
+    with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
         hostile.repeat(Frame(frames.ALIVE), pause_s=0.02)
-        time.sleep(executor.ATTEMPTS * 0.1 + 0.2)
+        time.sleep(cluster_executor.ATTEMPTS * 0.1 + 0.2)
         runs._require_running()  # nothing waits: a worker may come late
         future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
         with pytest.raises(ExecutorLost, match="no submission has ended for"):
@@ -162,15 +165,15 @@ def test_a_gateway_that_lives_but_delivers_nothing_ends_the_run(hostile, monkeyp
 
 
 def test_every_submission_that_ends_gives_the_next_ones_the_whole_time(hostile, monkeypatch):
-    monkeypatch.setattr(executor, "reply_within_s", lambda *_: 0.1)
+    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
     body = reply_bytes(Reply("result", result=RunResult(verdicts=b"[]")), LIMITS)
-    with cluster_executor([]) as runs, ThreadPoolExecutor(3) as pool:
+    with executor_that_shows([]) as runs, ThreadPoolExecutor(3) as pool:
         assert json.loads(frames.receive(hostile.theirs, ANY).body)["reply_s"] == 0.1
         hostile.repeat(Frame(frames.ALIVE), pause_s=0.02)
         futures = [pool.submit(runs.run_submission, name, b"key", b"zip") for name in "abc"]
         numbers = [frames.receive(hostile.theirs, ANY).number for _ in futures]
         for number in numbers:
-            time.sleep(executor.ATTEMPTS * 0.1 * 0.6)
+            time.sleep(cluster_executor.ATTEMPTS * 0.1 * 0.6)
             hostile.theirs.sendall(to_bytes(Frame(frames.REPLY, number, body)))
         assert [future.result(5).verdicts for future in futures] == [b"[]"] * 3
 
@@ -190,7 +193,7 @@ def test_a_worker_that_comes_back_under_other_names_is_one_machine(monkeypatch):
     made = Notes(shown.append)
     for frame in sent:
         made.take(frame.number, frame.body.decode())
-    assert len(shown) == notes.PER_MACHINE
+    assert len(shown) == gateway_guard.PER_MACHINE
     made.take(sent[0].number + 1, "worker b of another machine is refused")
     assert shown[-1] == "worker b of another machine is refused"
 

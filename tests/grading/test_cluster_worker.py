@@ -7,19 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.cluster import messages, worker
+from course_pkg.classroom.cluster.messages import Preparation, Task, read_reply, work_of
+from course_pkg.classroom.execution.run_gpus import NoGpu
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.results.record import State
 from course_pkg.grading import checks
-from course_pkg.grading.cluster import messages, worker
-from course_pkg.grading.cluster.messages import Preparation, Task, read_reply, work_of
 from course_pkg.grading.contract import registry
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs.gpu_pool import NoGpu
-from course_pkg.grading.runs.options import RunLimits
-from course_pkg.grading.runs.runner_output import RunResult
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState
 
 LIMITS = RunLimits()
-WORK = work_of("bleu", LIMITS)
+WORK = work_of(resolve("bleu"), LIMITS)
 
 
 class Sandboxes:
@@ -62,7 +63,7 @@ class Sandboxes:
 @pytest.fixture
 def warm(monkeypatch, tmp_path):
     """A worker's process without real sandboxes."""
-    made = worker.Warm()
+    made = worker.WarmExecutor()
     monkeypatch.setattr(worker, "warm", lambda: made)
     monkeypatch.setattr(worker, "LocalExecutor", Sandboxes)
     monkeypatch.setattr(worker, "probe", lambda: SandboxState(True, ""))
@@ -95,7 +96,7 @@ def test_a_submission_is_run_with_its_own_key_on_warm_fork_servers(warm):
 
 def test_another_assignment_or_other_limits_replace_them(warm):
     ask(submission())
-    ask(submission(work=work_of("rouge", LIMITS)))
+    ask(submission(work=work_of(resolve("rouge"), LIMITS)))
     ask(submission(work=replace(WORK, limits=RunLimits(time_limit_s=5))))
     ask(submission(work=replace(WORK, run="another run", limits=RunLimits(time_limit_s=5))))
     assert [one.ended for one in Sandboxes.made] == [True, True, False]
@@ -118,7 +119,7 @@ def test_two_runs_take_turns_and_none_waits_for_the_end_of_the_other(warm, monke
         ask(submission(work=work))
         order.append(work.assignment)
 
-    works = [WORK, work_of("rouge", LIMITS), WORK]
+    works = [WORK, work_of(resolve("rouge"), LIMITS), WORK]
     threads = [threading.Thread(target=run, args=(work,)) for work in works]
     threads[0].start()
     while not warm._users:
@@ -223,7 +224,7 @@ def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, monkeypatch)
 def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, monkeypatch):
     hold, replies = threading.Event(), []
     monkeypatch.setattr(Sandboxes, "hold", hold)
-    waits = submission(work=replace(work_of("rouge", LIMITS), run="two"))
+    waits = submission(work=replace(work_of(resolve("rouge"), LIMITS), run="two"))
     first = threading.Thread(target=ask, args=(submission(),))
     second = threading.Thread(target=lambda: replies.append(ask(waits)))
     first.start()

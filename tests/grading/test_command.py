@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from course_pkg.grading.runs.batch import Batch
-from course_pkg.grading.runs.executor import ExecutorLost
-from course_pkg.grading.runs.writing import Graded, Writer
+from course_pkg.classroom.execution.local_executor import ExecutorLost
+from course_pkg.classroom.runs.batch import Batch
+from course_pkg.classroom.runs.recorder import Graded, Recorder
 
 from .recorded import record
 
@@ -21,8 +21,10 @@ def test_a_submission_that_became_unreadable_is_graded_again(tmp_path):
     record = SimpleNamespace(state="graded", key="k")
     batch = SimpleNamespace(
         store=SimpleNamespace(load=lambda *_: record),
-        assignment="lora-math", writer=SimpleNamespace(points={"ada"}), course=tmp_path,
-    )  # fmt: skip
+        recorder=SimpleNamespace(points={"ada"}),
+        _assignment="lora-math",
+        _course=tmp_path,
+    )
     (tmp_path / "autograded" / "ada" / "lora-math").mkdir(parents=True)
     submission = SimpleNamespace(student="ada", read=unreadable)
     assert Batch.known(batch, submission) is None
@@ -40,7 +42,7 @@ def test_a_full_disk_ends_the_run_and_keeps_the_earlier_score(what):
         store = SimpleNamespace(load=lambda *_: None, forget=lambda *_: None, save=written.append)
         book = SimpleNamespace(write=lambda record, *_: written.append(record))
         setattr(*((store, "save", fail) if what == "store" else (book, "write", fail)))
-        writer = Writer.__new__(Writer)
+        writer = Recorder.__new__(Recorder)
         writer.assignment, writer.book, writer.store = "lora-math", book, store
         writer.failed = lambda submission, reason: record("ada", reason=reason)
         writer.points, writer._students, writer._due = {}, set(), None
@@ -76,8 +78,8 @@ def test_a_run_holds_no_more_submissions_than_its_executor_has_room_for():
             raise ExecutorLost("the scheduler is gone")
         return submission
 
-    batch = SimpleNamespace(executor=Executor(), _grade=graded)
-    batch.writer = SimpleNamespace(write=lambda submission, _: written.append(submission))
+    batch = SimpleNamespace(_executor=Executor(), _grade=graded)
+    batch.recorder = SimpleNamespace(write=lambda submission, _: written.append(submission))
     show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)
     waiting = [(number, Numbered(number)) for number in range(200)]
     with pytest.raises(ExecutorLost):

@@ -7,27 +7,27 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from course_pkg.cli import app
-from course_pkg.exits import explained
-from course_pkg.grading.gradebook.nbgrader_api import GradebookError
-from course_pkg.grading.submissions.collect import SourceError
+from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
+from course_pkg.classroom.submissions.collect import SourceError
+from course_pkg.cli.exits import explained
+from course_pkg.cli.main import app
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState
 
 ROOT = Path(__file__).parents[2]
 NAME = "lora-math"
-RELEASE = "course_pkg.grading.gradebook.release."
-RUNS = "course_pkg.grading.runs."
-BOOK = "course_pkg.grading.gradebook.gradebook.CourseGradebook"
+RELEASE = "course_pkg.classroom.release."
+RUNS = "course_pkg.classroom.runs."
+BOOK = "course_pkg.classroom.gradebook.gradebook.CourseGradebook"
 # Each command with its arguments, and the function that does its work.
 COMMANDS = {
     "author-check": ([NAME], "course_pkg.grading.author.matrix"),
-    "bundle": ([], "course_pkg.bundle.bundle"),
-    "check": ([NAME], f"{RUNS}own_notebook.own_notebook"),
+    "bundle": ([], "course_pkg.classroom.bundle.bundle"),
+    "check": ([NAME], "course_pkg.grading.own_notebook.own_notebook"),
     "doctor": ([], "course_pkg.doctor.diagnose"),
     "export-grades": ([NAME], BOOK),
     "extend": ([NAME, "ada", "--hours", "1"], BOOK),
-    "grade": ([NAME], f"{RUNS}grader.grade"),
+    "grade": ([NAME], f"{RUNS}grade_class.grade"),
     "model": ([], "course_pkg.lm.smollm2.prepare"),
     "remove-student": (["ada", "--yes"], BOOK),
     "results": ([NAME], BOOK),
@@ -52,8 +52,8 @@ def folder(tmp_path, monkeypatch):
     """An empty folder to be in, on a machine with a sandbox."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("course_pkg.sandbox.probe.probe", lambda: SandboxState(True, ""))
-    monkeypatch.setattr(f"{RUNS}grader.probe", lambda: SandboxState(True, ""))
-    monkeypatch.setattr(f"{RUNS}command.signal.signal", lambda *_: None)
+    monkeypatch.setattr(f"{RUNS}grade_class.probe", lambda: SandboxState(True, ""))
+    monkeypatch.setattr("course_pkg.cli.grade_commands.signal.signal", lambda *_: None)
     return tmp_path
 
 
@@ -135,7 +135,7 @@ def test_missing_submissions_leave_nothing(course, more):
 
 @pytest.mark.parametrize("command", ["grade", "sample-class"])
 def test_without_a_sandbox_nothing_is_run_and_nothing_left(course, monkeypatch, command):
-    for place in ("course_pkg.sandbox.probe.probe", f"{RUNS}grader.probe"):
+    for place in ("course_pkg.sandbox.probe.probe", f"{RUNS}grade_class.probe"):
         monkeypatch.setattr(place, lambda: NO_SANDBOX)
     before = sorted(course.rglob("*"))
     done = run(command)
@@ -150,7 +150,7 @@ def test_progress_shows_before_the_sandboxes_start(course, monkeypatch):
     path = course / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    monkeypatch.setattr(f"{RUNS}executor.ForkServers", starting)
+    monkeypatch.setattr("course_pkg.classroom.execution.local_executor.ForkServers", starting)
     done = run("grade")
     assert (done.exit_code, done.stderr) == (4, "error: no memory\n")
     assert done.stdout == "1 submission; starting the sandboxes\n"

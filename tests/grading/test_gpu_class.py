@@ -14,13 +14,17 @@ import pytest
 from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner
 
-from course_pkg.cli import app
-from course_pkg.grading.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs import executor, gpu_pool, gpu_run, grader
-from course_pkg.grading.runs.options import Options, RunLimits
-from course_pkg.grading.runs.progress import ProgressDisplay, summary
-from course_pkg.grading.runs.writing import EARLIER, KEPT
+from course_pkg.classroom.assignment import ClassAssignment
+from course_pkg.classroom.execution import local_executor, run_gpus
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.results.record import State
+from course_pkg.classroom.runs import grade_class
+from course_pkg.classroom.runs.grade_class import Options
+from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.classroom.runs.recorder import EARLIER, KEPT
+from course_pkg.classroom.runs.run_summary import summary
+from course_pkg.cli.main import app
 from course_pkg.sandbox.gpu_memory import GpuMemory
 from course_pkg.sandbox.gpus import find_gpus
 from course_pkg.sandbox.probe import probe
@@ -35,7 +39,7 @@ pytestmark = [
 ]
 ASSIGNMENT = "bleu"  # its questions need no torch, so it starts fast
 GB = 10**9
-REAL_TRIAL = gpu_run.TRIAL
+REAL_TRIAL = run_gpus.TRIAL
 NO_DRIVER = "this machine has no NVIDIA driver"
 TRIAL = "open('/dev/nvidia0').close()"
 LOOK = """
@@ -84,9 +88,9 @@ class Class:
         self.root, self.patch = root / "course", monkeypatch
         shutil.copytree(released, self.root)
         self.machine = FakeGpus(root / "machine", 0, 1)
-        monkeypatch.setattr(gpu_pool, "gpu_need", lambda _: self.need)
-        monkeypatch.setattr(gpu_pool, "find_gpus", lambda: self.found)
-        monkeypatch.setattr(gpu_run, "TRIAL", TRIAL)
+        monkeypatch.setattr(ClassAssignment, "gpu", property(lambda _: self.need))
+        monkeypatch.setattr(run_gpus, "find_gpus", lambda: self.found)
+        monkeypatch.setattr(run_gpus, "TRIAL", TRIAL)
         self.need, self.found = "required", ((), (NO_DRIVER,))
 
     def gpus(self, count: int) -> None:
@@ -109,10 +113,10 @@ class Class:
     def grade(self, meters: Meters | None = None, **options) -> dict:
         self.console = piped()
         self.meters = meters or Meters()
-        self.patch.setattr(gpu_run, "GpuMemory", self.meters)
+        self.patch.setattr(run_gpus, "GpuMemory", self.meters)
         asked = Options(self.root / "submitted", **{"jobs": 3, **options})
         with ProgressDisplay(self.console) as show:
-            records = grader.grade(self.root, ASSIGNMENT, asked, show)
+            records = grade_class.grade(self.root, ASSIGNMENT, asked, show)
         self.records = records
         return {record.student: record for record in records}
 
@@ -171,13 +175,15 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     school.path("cut").write_text('{"cells"')
     monkeypatch, started = school.patch, []
     with monkeypatch.context() as patch:
-        patch.setattr(executor, "ForkServers", lambda *_: pytest.fail("a sandbox was started"))
+        patch.setattr(
+            local_executor, "ForkServers", lambda *_: pytest.fail("a sandbox was started")
+        )
         found = school.grade()
     states = {student: record.state for student, record in found.items()}
     assert states == {"ada": State.WAITING, "ben": State.WAITING, "cut": State.UNREADABLE}
     assert str(State.WAITING) == "waiting: needs a GPU" and NO_DRIVER in found["ada"].reason
     assert set(school.gradebook()) == {"cut"}  # nobody else has a 0
-    assert grader.exit_code([found["ada"]]) == 1
+    assert grade_class.exit_code([found["ada"]]) == 1
 
     row = school.table()["ada"]
     assert (row["state"], row["score"], row["automatic"]) == ("waiting: needs a GPU", "", "")
@@ -198,14 +204,14 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     os.utime(school.path("ada"))
     school.due(SUBMITTED + 3600)
     school.gpus(1)
-    run = executor.ForkServers.run_submission
+    run = local_executor.ForkServers.run_submission
 
     def recording(servers, student, *rest):
         started.append(student)
         return run(servers, student, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(executor.ForkServers, "run_submission", recording)
+        patch.setattr(local_executor.ForkServers, "run_submission", recording)
         found = school.grade()
     assert sorted(started) == ["", "ada", "ben"]  # the trial, and those that waited
     assert {found[s].state for s in ("ada", "ben")} == {State.GRADED}
@@ -259,8 +265,8 @@ def test_an_export_has_no_score_for_a_submission_that_waits(school):
 
 def test_the_command_says_that_submissions_wait_and_ends_with_code_1(school):
     school.submit("ada")
-    school.patch.setattr("course_pkg.grading.runs.command.signal.signal", lambda *_: None)
-    school.patch.setattr("course_pkg.grading.runs.command.resource.setrlimit", lambda *_: None)
+    school.patch.setattr("course_pkg.cli.grade_commands.signal.signal", lambda *_: None)
+    school.patch.setattr("course_pkg.cli.grade_commands.resource.setrlimit", lambda *_: None)
     done = school.command("grade", ASSIGNMENT)
     assert (done.exit_code, "waiting: needs a GPU" in done.output) == (1, True), done.output
     done = school.command("grade", ASSIGNMENT, "--gpu-jobs", "-1")
@@ -302,7 +308,7 @@ def test_an_optional_gpu_is_used_by_all_or_by_none(school):
     school.grade(regrade=True)
     assert {r.gpu for r in school.records} <= {"Fake 0", "Fake 1"}
     assert "GPU-fake" in school.seen("ada") and school.meters.uses == 3
-    school.patch.setattr(gpu_run, "TRIAL", "raise RuntimeError('no kernel image')")
+    school.patch.setattr(run_gpus, "TRIAL", "raise RuntimeError('no kernel image')")
     fallen = school.grade(regrade=True, students=("ada",))["ada"]
     why = (
         "it ran on the CPU: the GPU can't be used in a sandbox here (RuntimeError: no kernel image)"
@@ -322,7 +328,7 @@ time.sleep(60)
 @pytest.mark.gpu
 def test_a_class_on_a_real_gpu(school):
     """Needs a GPU: ada computes, ben uses 3 GB of 2, and their memory is free again."""
-    school.patch.setattr(gpu_run, "TRIAL", REAL_TRIAL)
+    school.patch.setattr(run_gpus, "TRIAL", REAL_TRIAL)
     school.submit("ada", REAL_TRIAL)
     school.submit("ben", TOO_MUCH)
     school.found = find_gpus()

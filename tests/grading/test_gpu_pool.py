@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from course_pkg.grading.runs import gpu_pool as pools
-from course_pkg.grading.runs.gpu_pool import NO_JOBS, GpuPool, NoGpu
+from course_pkg.classroom.execution import run_gpus
+from course_pkg.classroom.execution.run_gpus import NO_JOBS, GpuPool, NoGpu
 from course_pkg.sandbox.gpus import Gpu
 from course_pkg.sandbox.namespaces import SandboxFailed
 
@@ -15,7 +15,7 @@ GPUS = tuple(Gpu(n, f"GPU-fake-{n}", f"Fake {n}", None, ()) for n in range(3))
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(pools, "POLL_S", 0.01)
+    monkeypatch.setattr(run_gpus, "POLL_S", 0.01)
 
 
 def test_never_two_submissions_on_one_gpu_and_all_gpus_at_work(tmp_path):
@@ -100,13 +100,12 @@ def test_an_interrupted_run_waits_for_no_gpu(tmp_path):
     [("required", None, 3), ("optional", 2, 2), ("required", 9, 3), ("required", 0, 0)],
 )
 def test_the_command_line_says_how_many_gpus_are_used(monkeypatch, need, jobs, expected):
-    monkeypatch.setattr(pools, "gpu_need", lambda _: need)
-    monkeypatch.setattr(pools, "find_gpus", lambda: (GPUS, ()))
-    pool = pools.gpu_pool("small", jobs)
+    monkeypatch.setattr(run_gpus, "find_gpus", lambda: (GPUS, ()))
+    pool = run_gpus.gpu_pool(need, jobs)
     assert (len(pool), pool.required) == (expected, need == "required")
     assert pool.why == (NO_JOBS if jobs == 0 else "")
 
 
 def test_a_cpu_assignment_does_not_even_look_for_gpus(monkeypatch):
-    monkeypatch.setattr(pools, "find_gpus", lambda: pytest.fail("it looked"))
-    assert pools.gpu_pool("lora-math", None) is None and pools.gpu_pool("ps1", 4) is None
+    monkeypatch.setattr(run_gpus, "find_gpus", lambda: pytest.fail("it looked"))
+    assert run_gpus.gpu_pool("none", None) is None and run_gpus.gpu_pool("none", 4) is None

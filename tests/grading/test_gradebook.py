@@ -12,13 +12,13 @@ from nbformat.v4 import new_output
 from nbgrader.api import MissingEntry
 from sqlalchemy import text
 
-from course_pkg.grading.feedback.graded_notebook import with_note, with_results
-from course_pkg.grading.gradebook.autograded import replace_folder
-from course_pkg.grading.gradebook.gradebook import CourseGradebook, GradebookError
-from course_pkg.grading.gradebook.lateness import extend, refresh_penalties
-from course_pkg.grading.gradebook.points import class_points
-from course_pkg.grading.gradebook.release import ReleaseError
-from course_pkg.grading.results.states import State
+from course_pkg.classroom.gradebook.autograded import replace_folder
+from course_pkg.classroom.gradebook.class_rows import class_points
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook, GradebookError
+from course_pkg.classroom.gradebook.graded_notebook import with_note, with_results
+from course_pkg.classroom.gradebook.lateness import extend, refresh_penalties
+from course_pkg.classroom.release import ReleaseError
+from course_pkg.classroom.results.record import State
 
 from .recorded import (
     ASSIGNMENT,
@@ -374,7 +374,7 @@ def test_an_assignment_missing_from_the_gradebook_is_released(course):
 
 
 def test_a_known_assignment_is_not_released_again(book, monkeypatch):
-    monkeypatch.setattr("course_pkg.grading.gradebook.gradebook.release_assignment", None)
+    monkeypatch.setattr("course_pkg.classroom.gradebook.gradebook.release_assignment", None)
     assert book.ensure_assignment(ASSIGNMENT).cells == released().cells
 
 

@@ -10,15 +10,17 @@ import pytest
 from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner
 
-from course_pkg.cli import app
-from course_pkg.grading.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.results.records import without_words
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs import executor, grader
-from course_pkg.grading.runs.batch import NO_SANDBOX, Batch
-from course_pkg.grading.runs.options import Options, RunLimits
-from course_pkg.grading.runs.sample_class import answered, named
-from course_pkg.grading.submissions.collect import collect
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.execution import local_executor
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.results.record import State, without_words
+from course_pkg.classroom.runs import grade_class
+from course_pkg.classroom.runs.batch import NO_SANDBOX, Batch
+from course_pkg.classroom.runs.grade_class import Options
+from course_pkg.classroom.runs.sample_class import answered, named
+from course_pkg.classroom.submissions.collect import collect
+from course_pkg.cli.main import app
 from course_pkg.sandbox.probe import SandboxState, probe
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
@@ -64,15 +66,15 @@ class Class:
         self.told = Recorder()
         jobs = min(2, len(os.sched_getaffinity(0)))
         asked = Options(self.root / "submitted", **{"jobs": jobs, **options})
-        records = grader.grade(self.root, ASSIGNMENT, asked, self.told)
+        records = grade_class.grade(self.root, ASSIGNMENT, asked, self.told)
         return {record.student: record for record in records}
 
     def known(self, student: str, limits: RunLimits):
         """The stored record that a run under these limits would use; None if it would grade."""
-        options = Options(self.root / "submitted", limits=limits)
-        (submission,) = collect(options.submitted, ASSIGNMENT, [student])
+        (submission,) = collect(self.root / "submitted", ASSIGNMENT, [student])
         with CourseGradebook(self.root) as book:
-            return Batch(self.root, ASSIGNMENT, options, book, executor=None).known(submission)
+            batch = Batch(self.root, resolve(ASSIGNMENT), limits, book, executor=None)
+            return batch.known(submission)
 
     def scores(self) -> dict[str, float]:
         """The scores in nbgrader's gradebook."""
@@ -217,7 +219,7 @@ def test_a_changed_record_is_reported_and_not_graded_again(school):
     path.write_text(path.read_text().replace('"state": "graded"', '"state": "refused"'))
     record = school.grade(limits=LIMITS, students=("fil",))["fil"]
     assert (record.state, school.told.began) == (State.RECORD_CHANGED, [])
-    assert grader.exit_code([record]) == 1
+    assert grade_class.exit_code([record]) == 1
     row = school.csv()["fil"]
     assert (row["state"], row["score"]) == ("record-changed", "")
     assert school.scores()["fil"] == 24  # the gradebook is not touched
@@ -240,7 +242,7 @@ def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypa
 
     An answer that came too late is not such a failure: it is a state, and the run names it.
     """
-    run = executor.ForkServers.run_submission
+    run = local_executor.ForkServers.run_submission
 
     def failing(servers, student, *rest):
         if student == "stu":
@@ -253,15 +255,15 @@ def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypa
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(executor.ForkServers, "run_submission", failing)
+        patch.setattr(local_executor.ForkServers, "run_submission", failing)
         records = school.grade(limits=LIMITS, regrade=True, students=("half", "int", "stu"))
     late = records.pop("half")
-    assert (late.state, grader.exit_code([late])) == (State.ANSWER_LATE, 1)
+    assert (late.state, grade_class.exit_code([late])) == (State.ANSWER_LATE, 1)
     assert "arrived after 65 s; the limit is 60 s" in late.reason and late.score == 21
     assert without_words(school.known("half", LIMITS)) == late
     assert {r.state for r in records.values()} == {State.GRADING_ERROR}
     assert "the disk is on fire" in records["stu"].reason and records["int"].score == 0
-    assert grader.exit_code(list(records.values())) == 4
+    assert grade_class.exit_code(list(records.values())) == 4
     assert school.known("stu", LIMITS) is school.known("int", LIMITS) is None
 
 
@@ -283,7 +285,7 @@ def invoke(course: Path, *arguments: str):
     ],
 )
 def test_impossible_requests_exit_with_code_2(tmp_path, monkeypatch, arguments, said):
-    monkeypatch.setattr(grader, "probe", lambda: SandboxState(True, ""))
+    monkeypatch.setattr(grade_class, "probe", lambda: SandboxState(True, ""))
     course = Class(tmp_path)
     done = invoke(course.root, *arguments)
     assert done.exit_code == 2 and said in done.output
@@ -291,7 +293,7 @@ def test_impossible_requests_exit_with_code_2(tmp_path, monkeypatch, arguments, 
 
 def test_without_a_sandbox_nothing_runs_and_the_message_says_what_to_install(tmp_path, monkeypatch):
     missing = SandboxState(False, "bubblewrap is not installed", "apt install bubblewrap")
-    monkeypatch.setattr(grader, "probe", lambda: missing)
+    monkeypatch.setattr(grade_class, "probe", lambda: missing)
     course = Class(tmp_path)
     marker = tmp_path / "was-run"
     course.submit("eve", with_cell(full(), 0, f"open({str(marker)!r}, 'w')"))
@@ -303,7 +305,7 @@ def test_without_a_sandbox_nothing_runs_and_the_message_says_what_to_install(tmp
 @pytest.mark.slow
 def test_unsafe_grading_is_noted_in_every_record(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        grader, "probe", lambda: SandboxState(False, "bubblewrap is not installed", "")
+        grade_class, "probe", lambda: SandboxState(False, "bubblewrap is not installed", "")
     )
     course = Class(tmp_path)
     course.submit("ada", full())

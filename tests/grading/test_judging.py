@@ -3,8 +3,9 @@
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from course_pkg.grading.runs.judging import UNFINISHED, Checked, Plain
-from course_pkg.grading.runs.runner_output import RunResult
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.runs.scoring import UNFINISHED, CheckerScoring, NotebookScoring
 from tests.exercises.assignments import EXERCISES, notebook
 
 
@@ -18,7 +19,7 @@ from tests.exercises.assignments import EXERCISES, notebook
     ],
 )
 def test_a_checker_without_results_is_explained(result, why):
-    judging = Checked("lora-math", notebook(EXERCISES, "lora-math"))
+    judging = CheckerScoring(resolve("lora-math"), notebook(EXERCISES, "lora-math"))
     with pytest.raises(ValueError, match="the checker") as error:
         judging.questions(new_notebook(), result)
     assert why in str(error.value)
@@ -40,7 +41,7 @@ def plain(result):
     """The record of a plain test of 2 points."""
     meta = {"grade_id": "t", "grade": True, "locked": True, "solution": False, "points": 2}
     released = new_notebook(cells=[new_code_cell("assert True", metadata={"nbgrader": meta})])
-    (found,) = Plain(released, {}).questions(released, result)
+    (found,) = NotebookScoring(released, {}).questions(released, result)
     return found
 
 

@@ -8,18 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from course_pkg.grading.feedback import class_report, pages
-from course_pkg.grading.feedback.row import Row
-from course_pkg.grading.gradebook.class_rows import class_rows
-from course_pkg.grading.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.gradebook.indexes import INDEXES
-from course_pkg.grading.gradebook.lateness import refresh_penalties
-from course_pkg.grading.gradebook.points import class_points
-from course_pkg.grading.results.keys import secret
-from course_pkg.grading.results.records import with_words, without_words
-from course_pkg.grading.results.score_statistics import score_statistics
-from course_pkg.grading.results.store import Store
-from course_pkg.grading.submissions.roster import Person, Roster, agreement
+from course_pkg.classroom.feedback import class_report, pages
+from course_pkg.classroom.gradebook.class_rows import Row, class_points, class_rows
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.gradebook.lateness import refresh_penalties
+from course_pkg.classroom.gradebook.nbgrader_api import INDEXES
+from course_pkg.classroom.results.class_scores import score_statistics
+from course_pkg.classroom.results.keys import secret
+from course_pkg.classroom.results.record import with_words, without_words
+from course_pkg.classroom.results.store import Store
+from course_pkg.classroom.submissions.roster import Person, Roster, agreement
 
 from .crowd import crowd, crowd_record
 from .recorded import ASSIGNMENT, questions, record, wrong

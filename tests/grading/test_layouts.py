@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from course_pkg.grading.submissions.collect import SourceError, collect
-from course_pkg.grading.submissions.folders import Refused
-from course_pkg.grading.submissions.names import valid_student
-from course_pkg.grading.submissions.read_roster import read_roster
-from course_pkg.grading.submissions.roster import Person, Roster, RosterError
+from course_pkg.classroom.submissions.collect import SourceError, collect
+from course_pkg.classroom.submissions.folders import Refused
+from course_pkg.classroom.submissions.names import valid_student
+from course_pkg.classroom.submissions.roster import Person, Roster, RosterError
+from course_pkg.classroom.submissions.roster_files import read_roster
 
 from .test_collect import NOTEBOOK, make_zip
 

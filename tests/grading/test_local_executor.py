@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 from nbformat.v4 import new_code_cell
 
-from course_pkg.grading.runs.batch import Batch
-from course_pkg.grading.runs.executor import LocalExecutor
-from course_pkg.grading.runs.options import NoSandbox, RunLimits
-from course_pkg.grading.runs.packed import pack
-from course_pkg.grading.runs.runner_output import RunResult
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.execution.local_executor import LocalExecutor
+from course_pkg.classroom.execution.run_limits import NoSandbox, RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.execution.submission_zip import pack
+from course_pkg.classroom.runs.batch import Batch
 from course_pkg.sandbox.enter import PR_SET_CHILD_SUBREAPER, libc
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import probe
@@ -36,7 +37,10 @@ def test_a_fork_server_that_is_killed_is_not_the_students_fault(tmp_path, collec
     """As the system's out-of-memory killer may do."""
     nb = notebook(EXERCISES, ASSIGNMENT)
     nb.cells.insert(0, new_code_cell("import time; time.sleep(50)", id="own"))
-    with LocalExecutor(ASSIGNMENT, tmp_path, RunLimits(), 1, 0) as here, ThreadPoolExecutor(1) as p:
+    with (
+        LocalExecutor(resolve(ASSIGNMENT), tmp_path, RunLimits(), 1, 0) as here,
+        ThreadPoolExecutor(1) as p,
+    ):
         here.ready()
         future = p.submit(here.run_submission, "ada", b"key", pack(nb, {}))
         until = time.monotonic() + 30
@@ -50,7 +54,7 @@ def test_a_fork_server_that_is_killed_is_not_the_students_fault(tmp_path, collec
 
 
 def test_a_trial_whose_checker_writes_nothing_stops_the_run(tmp_path, monkeypatch):
-    here = LocalExecutor(ASSIGNMENT, tmp_path, RunLimits(), 1, 0)
+    here = LocalExecutor(resolve(ASSIGNMENT), tmp_path, RunLimits(), 1, 0)
     monkeypatch.setattr(here._servers, "ready", lambda: None)
     for result in (RunResult(no_verdicts="it is too slow"), RunResult(verdicts=b"[]")):
         monkeypatch.setattr(here._servers, "run_submission", lambda *_, result=result: result)
@@ -65,11 +69,11 @@ def test_room_that_a_run_gets_is_used_before_a_submission_ends():
     """Workers of a cluster may join at any time."""
     together, began = threading.Barrier(3), time.monotonic()
     batch = Batch.__new__(Batch)
-    batch.executor = SimpleNamespace(
+    batch._executor = SimpleNamespace(
         ready=lambda: None, stop=lambda: None,
         room=lambda: 3 if time.monotonic() - began > 0.2 else 1,
     )  # fmt: skip
-    batch.writer = SimpleNamespace(write=lambda submission, _: submission.student)
+    batch.recorder = SimpleNamespace(write=lambda submission, _: submission.student)
     batch._grade = lambda _: together.wait(20)
     show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)
     waiting = [(number, SimpleNamespace(student=str(number))) for number in range(3)]

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course_pkg.grading.feedback.lms_export import canvas, moodle
-from course_pkg.grading.feedback.lms_rows import owners
-from course_pkg.grading.feedback.sanitize import clean_html
-from course_pkg.grading.submissions.canvas_files import canvas_file, possible_owners
-from course_pkg.grading.submissions.collect import collect
-from course_pkg.grading.submissions.read_roster import read_roster
-from course_pkg.grading.submissions.roster import Person, Roster, RosterError, agreement
-from course_pkg.grading.submissions.tables import inert
+from course_pkg.classroom.feedback.lms_export import canvas, moodle
+from course_pkg.classroom.feedback.lms_rows import owners
+from course_pkg.classroom.feedback.sanitize import clean_html
+from course_pkg.classroom.submissions.collect import collect
+from course_pkg.classroom.submissions.layouts import canvas_file, possible_owners
+from course_pkg.classroom.submissions.names import inert
+from course_pkg.classroom.submissions.roster import Person, Roster, RosterError, agreement
+from course_pkg.classroom.submissions.roster_files import read_roster
 
 from .test_class import rows
 from .test_collect import NOTEBOOK

@@ -4,9 +4,9 @@ import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 from offline import loaded_urls
 
+from course_pkg.classroom.feedback import mathjax
+from course_pkg.classroom.feedback.mathjax import use_local_mathjax
 from course_pkg.grading.contract.display import NO_TEX
-from course_pkg.grading.feedback import mathjax
-from course_pkg.grading.feedback.mathjax import use_local_mathjax
 from tests.chromium import Tab, running
 
 CELLS = [

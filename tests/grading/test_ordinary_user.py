@@ -16,7 +16,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell
 
-from course_pkg.grading.runs.sample_class import answered, named
+from course_pkg.classroom.runs.sample_class import answered, named
 from course_pkg.sandbox.probe import probe
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 

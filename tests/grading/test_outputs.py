@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat import v4
 
-from course_pkg.grading.feedback import outputs
-from course_pkg.grading.feedback.outputs import (
+from course_pkg.classroom.feedback import outputs
+from course_pkg.classroom.feedback.outputs import (
     clean,
     clean_all,
     clean_cells,

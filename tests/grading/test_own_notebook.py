@@ -6,8 +6,8 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.cli import app
-from course_pkg.grading.runs import own_notebook
+from course_pkg.cli.main import app
+from course_pkg.grading import own_notebook
 
 from .recorded import ROOT, released
 

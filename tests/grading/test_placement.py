@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.grading.cluster.placement import FAILS, MOST_LOST, Found, Placement
+from course_pkg.classroom.cluster.placement import FAILS, MOST_LOST, Found, Placement
 
 
 def placement(*names, need="none", room=2, gpus=()):

@@ -10,16 +10,17 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_pkg.grading.feedback.graded_notebook import is_test
-from course_pkg.grading.gradebook.release import program_path
-from course_pkg.grading.results.keys import secret
-from course_pkg.grading.results.records import IN_KERNEL, without_words
-from course_pkg.grading.results.states import State
-from course_pkg.grading.results.store import Store
-from course_pkg.grading.runs import grader
-from course_pkg.grading.runs.judging import NOT_RUN, UNFINISHED
-from course_pkg.grading.runs.options import Options, RunLimits
-from course_pkg.grading.runs.progress import ProgressDisplay, summary
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.gradebook.graded_notebook import is_test
+from course_pkg.classroom.release import program_path
+from course_pkg.classroom.results.keys import secret
+from course_pkg.classroom.results.record import IN_KERNEL, State, without_words
+from course_pkg.classroom.results.store import Store
+from course_pkg.classroom.runs import grade_class
+from course_pkg.classroom.runs.grade_class import Options
+from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.classroom.runs.run_summary import summary
+from course_pkg.classroom.runs.scoring import NOT_RUN, UNFINISHED
 from course_pkg.sandbox.probe import probe
 
 from .test_progress import printed
@@ -110,7 +111,7 @@ def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
     write(course / "submitted" / "eve" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", dies)
     with ProgressDisplay() as show:
         options = Options(course / "submitted", jobs=2)
-        records = {r.student: r for r in grader.grade(course, ASSIGNMENT, options, show)}
+        records = {r.student: r for r in grade_class.grade(course, ASSIGNMENT, options, show)}
     found = {student: record.score for student, record in records.items()}
     assert found == pytest.approx({**SCORES, "eve": 0})
     assert scores(course) == pytest.approx(found)
@@ -135,7 +136,7 @@ def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
     (hidden,) = [c for c in graded.cells if is_test(c) and c.metadata.nbgrader.grade_id == "hidden"]
     assert "-1.5" in hidden.source and hidden.outputs[1].ename == "AssertionError"
 
-    again = grader.grade(course, ASSIGNMENT, options, show)
+    again = grade_class.grade(course, ASSIGNMENT, options, show)
     assert again == list(map(without_words, records.values()))  # nothing is graded a second time
 
 
@@ -147,7 +148,7 @@ def test_a_test_that_never_ends_earns_0_and_the_next_one_is_run(course, tmp_path
     write(tmp_path / "fay" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", endless)
     with ProgressDisplay() as show:
         options = Options(tmp_path, limits=RunLimits(cell_timeout_s=3))
-        (fay,) = grader.grade(course, ASSIGNMENT, options, show)
+        (fay,) = grade_class.grade(course, ASSIGNMENT, options, show)
     assert (fay.state, fay.score) == (State.CELL_TIMED_OUT, 0.1)
     assert "cell 2, 3, 4, 5 took longer than 3 s" in fay.reason
 

@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from course_pkg.grading.feedback.graded_notebook import with_results
-from course_pkg.grading.gradebook import server_lock
-from course_pkg.grading.gradebook.class_rows import class_rows
-from course_pkg.grading.gradebook.gradebook import CourseGradebook
-from course_pkg.grading.gradebook.lateness import extend
-from course_pkg.grading.gradebook.nbgrader_api import GradebookError, save_person
-from course_pkg.grading.gradebook.points import class_points
-from course_pkg.grading.gradebook.students import remove_student, save_roster, students
-from course_pkg.grading.submissions.roster import Person, Roster
+from course_pkg.classroom.gradebook import server_lock
+from course_pkg.classroom.gradebook.class_rows import class_points, class_rows
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.gradebook.graded_notebook import with_results
+from course_pkg.classroom.gradebook.lateness import extend
+from course_pkg.classroom.gradebook.nbgrader_api import GradebookError, save_person
+from course_pkg.classroom.gradebook.students import remove_student, save_roster, students
+from course_pkg.classroom.submissions.roster import Person, Roster
 from course_pkg.sandbox.probe import probe
 from tests.exercises.assignments import ROOT
 
@@ -33,7 +32,7 @@ DUE = "2026-03-01 12:00 UTC"
 HOLDS = """
 import sys
 from pathlib import Path
-from course_pkg.grading.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 with CourseGradebook(Path(sys.argv[1])) as book, book.grading(sys.argv[2]):
     print("holds", flush=True)
     sys.stdin.read()

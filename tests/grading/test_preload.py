@@ -10,10 +10,11 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.execution import fork_servers
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.sandbox_views import DEBUGGER, NOTEBOOKS, QUIET_DEBUGGER
 from course_pkg.grading.contract import registry
-from course_pkg.grading.runs import grade_submission
-from course_pkg.grading.runs.options import RunLimits
-from course_pkg.grading.runs.preload import DEBUGGER, NOTEBOOKS, QUIET_DEBUGGER
 
 ROOT = Path(__file__).parents[2]
 LOADED = """
@@ -75,8 +76,8 @@ def test_a_model_that_the_first_run_prepares_is_in_its_sandboxes(tmp_path, monke
         (cache / "smollm2-135m" / "manifest.json").touch()
 
     monkeypatch.setenv("COURSE_CACHE", str(cache))
-    monkeypatch.setattr(grade_submission.smollm2, "prepare", prepare)
-    monkeypatch.setattr(grade_submission, "ForkServer", lambda *_, **__: nullcontext())
-    with grade_submission.ForkServers("lora-script", course, RunLimits()) as servers:
+    monkeypatch.setattr(fork_servers.smollm2, "prepare", prepare)
+    monkeypatch.setattr(fork_servers, "ForkServer", lambda *_, **__: nullcontext())
+    with fork_servers.ForkServers(resolve("lora-script"), course, RunLimits()) as servers:
         for view in (servers._student_view, servers._checker_view):
             assert cache / "smollm2-135m" in view.readable

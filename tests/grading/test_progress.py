@@ -7,15 +7,9 @@ import threading
 import pytest
 from rich.console import Console
 
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs.progress import (
-    LAST,
-    MOST_ODD,
-    RUNNING,
-    ProgressDisplay,
-    print_summary,
-    summary,
-)
+from course_pkg.classroom.results.record import State
+from course_pkg.classroom.runs.progress import LAST, RUNNING, ProgressDisplay
+from course_pkg.classroom.runs.run_summary import MOST_ODD, print_summary, summary
 
 from .recorded import HOSTILE, questions, record, unreadable, wrong
 

@@ -10,17 +10,21 @@ from dataclasses import asdict
 
 import pytest
 
+from course_pkg.classroom.results import keys, store
+from course_pkg.classroom.results.keys import (
+    GradingFolderError,
+    course_lock,
+    secret,
+    submission_key,
+)
+from course_pkg.classroom.results.record import MAX_RESULTS, State, checked_results
+from course_pkg.classroom.results.store import Store, file_stem
 from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.report import as_record
 from course_pkg.grading.contract.session import Session
 from course_pkg.grading.contract.stored import findings, nothing_earned
-from course_pkg.grading.results import keys, store
-from course_pkg.grading.results.keys import GradingFolderError, course_lock, secret, submission_key
-from course_pkg.grading.results.records import MAX_RESULTS, checked_results
-from course_pkg.grading.results.states import State
-from course_pkg.grading.results.store import Store, file_stem
 
 from .recorded import ASSIGNMENT, HOSTILE, ROOT, questions, record, wrong
 
@@ -46,7 +50,7 @@ def test_the_secret_is_created_once_and_readable_only_by_its_owner(tmp_path):
 
 def test_graders_that_start_at_the_same_time_get_the_same_secret(tmp_path):
     program = (
-        "import sys, pathlib; from course_pkg.grading.results.keys import secret; "
+        "import sys, pathlib; from course_pkg.classroom.results.keys import secret; "
         "sys.stdin.read(1); print(secret(pathlib.Path(sys.argv[1])).hex())"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -97,7 +101,7 @@ def test_every_submission_has_a_different_key():
 
 def test_a_second_grader_is_refused_while_the_first_runs(tmp_path):
     program = (
-        "import sys, pathlib; from course_pkg.grading.results.keys import course_lock\n"
+        "import sys, pathlib; from course_pkg.classroom.results.keys import course_lock\n"
         "with course_lock(pathlib.Path(sys.argv[1]), 'course grade other'): print('in'), input()"
     )
     other = subprocess.Popen(
@@ -365,7 +369,7 @@ def test_the_code_hash_changes_with_the_grader_and_its_libraries_only(tmp_path, 
         "grading/a.py",
         "sandbox/b.py",
         "adapters/c.py",
-        "cli.py",
+        "cli/main.py",
         "grading/checks/x/d.py",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -378,7 +382,7 @@ def test_the_code_hash_changes_with_the_grader_and_its_libraries_only(tmp_path, 
 
     try:
         before = found()
-        for name in ("cli.py", "grading/checks/x/d.py"):
+        for name in ("cli/main.py", "grading/checks/x/d.py"):
             (tmp_path / name).write_text("2")
         assert found() == before
         seen = {before}

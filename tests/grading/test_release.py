@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.cli import app
-from course_pkg.grading.gradebook.release import ReleaseError, release_assignment, start_work
+from course_pkg.classroom.release import ReleaseError, release_assignment, start_work
+from course_pkg.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 

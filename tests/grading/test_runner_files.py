@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from course_pkg.grading.results.states import State
+from course_pkg.classroom.results.record import State
 from tests.exercises.assignments import ROOT
 from tests.sandbox.fake_gpus import FakeGpus
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs.runner_output import RunResult, read_all, read_runner_output
+from course_pkg.classroom.execution.runner_output import RunResult, read_all, read_runner_output
+from course_pkg.classroom.results.record import State
 
 
 @dataclass(frozen=True)

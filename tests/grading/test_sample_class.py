@@ -8,9 +8,9 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.cli import app
-from course_pkg.grading.runs import sample_class
-from course_pkg.grading.runs.progress import ProgressDisplay
+from course_pkg.classroom.runs import sample_class
+from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.cli.main import app
 from course_pkg.sandbox.probe import SandboxState, probe
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from course_pkg.grading.feedback import class_report
-from course_pkg.grading.gradebook.class_rows import class_rows
+from course_pkg.classroom.feedback import class_report
+from course_pkg.classroom.gradebook.class_rows import class_rows
 
 from .corpus import ASSIGNMENT
 from .term import checks

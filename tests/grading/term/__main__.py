@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from course_pkg.exits import NEEDS_A_LOOK, NO_SANDBOX
+from course_pkg.cli.exits import NEEDS_A_LOOK, NO_SANDBOX
 from course_pkg.sandbox.probe import probe
 from tests.grading.corpus import ASSIGNMENT
 from tests.grading.host import Watch, groups

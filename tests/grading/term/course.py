@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from course_pkg.grading.gradebook.release import program_path
+from course_pkg.classroom.release import program_path
 from tests.exercises.assignments import ROOT
 from tests.grading.corpus import ASSIGNMENT
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from course_pkg.exits import FAILED, NEEDS_A_LOOK
-from course_pkg.grading.results.states import State
+from course_pkg.classroom.results.record import State
+from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK
 from tests.grading.clusters import Cluster, certificate
 
 from .course import BUSY, TRIES, Course, StepFailed

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import nbformat
 
-from course_pkg.grading.results.states import State
-from course_pkg.grading.runs.sample_class import answered, named
-from course_pkg.grading.submissions.names import valid_student
+from course_pkg.classroom.results.record import State
+from course_pkg.classroom.runs.sample_class import answered, named
+from course_pkg.classroom.submissions.names import valid_student
 from tests.exercises.assignments import EXERCISES, SOLUTIONS, notebook, places
 from tests.grading.corpus import ASSIGNMENT, Case, load
 
