@@ -68,11 +68,12 @@ def test_a_number_by_hand_is_shown_with_your_case():
     assert "your case: {" in report and "smallest failing" not in report
 
 
-# Rules of the book's theme, and such as those of JupyterLab.
+# Rules of the book's theme, then those of JupyterLab.
 AROUND = """
 dl[class]:not(.glossary, .simple) { margin-bottom: 3rem; }
 dl[class]:not(.glossary, .simple) dd { margin-left: 2rem; margin-bottom: 10px; }
-.jp-RenderedHTMLCommon dl dd, .jp-RenderedHTMLCommon p { margin-bottom: 1em; }
+main dl dd { float: left; width: 50%; }
+main p { margin-bottom: 1em; }
 """
 
 
@@ -107,6 +108,10 @@ def test_a_report_in_a_notebook_is_readable_in_light_and_dark(tmp_path, mark, ca
         )
         found = page.eval_on_selector_all(".rows, .rows dd", margins)
         assert len(found) > 2 and set(found) == {"0px0px"}
+        widths = page.eval_on_selector_all(
+            ".rows, .rows .code", "all => all.map(e => e.offsetWidth)"
+        )
+        assert max(widths[1:]) > 0.6 * widths[0]
 
 
 def test_what_an_answer_says_is_escaped():
@@ -122,6 +127,7 @@ def test_an_unanswered_cell_is_never_right(answer):
     for name in load("lora-math").questions:
         score = check(f"lora-math/{name}", answer)
         assert score == 0 and "Not answered yet." in score.report
+        assert "One mistake" not in score._repr_html_()
 
 
 def test_a_stub_that_raises_is_unanswered():
