@@ -1,4 +1,4 @@
-"""The `course` command's own texts: help at 80 columns, and the version."""
+"""The `course` command's own texts: help at 80 and fewer columns, and the version."""
 
 import pytest
 from typer.main import get_command
@@ -10,8 +10,8 @@ from course_pkg.cli.main import app
 COMMANDS = sorted(get_command(app).commands)
 
 
-def shown(*arguments):
-    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, terminal_width=80)
+def shown(*arguments, width=80):
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": str(width)}, terminal_width=width)
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -21,6 +21,13 @@ def test_a_command_has_a_whole_summary_at_80_columns(command):
     (line,) = [each for each in shown("--help").splitlines() if each.split()[:1] == [command]]
     assert line.endswith(".") and not line.endswith("...") and "…" not in line
     assert len(line) <= 80
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_no_summary_is_cut_on_a_narrow_terminal(width):
+    text = " ".join(shown("--help", width=width).split())
+    for command in get_command(app).commands.values():
+        assert command.help.splitlines()[0] in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -33,6 +33,13 @@ INSTALL = (
 class Commands(TyperGroup):
     """The command line's commands, whose errors end in one line and an exit code."""
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with whole summaries; narrow terminals get several lines for one."""
+        whole = 1000  # characters; more than any summary has
+        rows = [(name, each.get_short_help_str(whole)) for name, each in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error becomes its message on stderr and its exit code."""
         try:

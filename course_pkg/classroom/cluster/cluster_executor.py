@@ -18,7 +18,7 @@ from dataclasses import asdict
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.cluster import frames, messages
 from course_pkg.classroom.cluster.address import Scheduler
-from course_pkg.classroom.cluster.gateway_guard import Liveness, Notes
+from course_pkg.classroom.cluster.gateway_guard import LENGTH, Liveness, Notes
 from course_pkg.classroom.cluster.gateway_process import GatewayProcess
 from course_pkg.classroom.cluster.placement import MOST_LOST
 from course_pkg.classroom.execution.fork_servers import JUDGE_WITHIN_S
@@ -127,7 +127,7 @@ class ClusterExecutor:
         if frame.kind == frames.GIVEN_UP:
             return RunResult(State.WORKERS_LOST, TOOK_DOWN)
         if frame.kind == frames.NO_GPU:
-            raise NoGpu(_text(frame))
+            raise NoGpu(one_line(_text(frame), LENGTH))  # in the line of each submission
         with self._reading:
             reply = messages.read_reply(frame.body, self._limits)
         if reply.result is None:

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from course_pkg.classroom.feedback.class_report import MODE
-from course_pkg.classroom.feedback.lms_rows import number, owners
+from course_pkg.classroom.feedback.lms_rows import number, owners, shared_numbers
 from course_pkg.classroom.gradebook.class_rows import Row
 from course_pkg.classroom.submissions.names import inert
 from course_pkg.classroom.submissions.roster import RosterError
@@ -94,12 +94,16 @@ def canvas(
 def feedback_zip(course: Path, assignment: str, rows: Sequence[Row], into: Path) -> int:
     """Write nbgrader's feedback as a zip that Moodle's "Upload multiple feedback files" reads.
 
-    The number of students whose feedback is in it; nothing is written for 0.
+    The number of students whose feedback is in it; nothing is written for 0. Moodle goes by the
+    number, so a student whose number somebody else has is left out.
     """
+    shared = shared_numbers(rows)
     pages = [
         (row.person, page)
         for row in rows
-        if number(row.person) and not row.waits  # a page there is of an earlier submission
+        if number(row.person)
+        and number(row.person) not in shared
+        and not row.waits  # a page there is of an earlier submission
         if (page := course / "feedback" / row.student / assignment / f"{assignment}.html").is_file()
     ]
     if pages:

@@ -12,7 +12,8 @@ INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0
                      "\U000e0100-\U000e01ef]")  # fmt: skip
 _INSIDE = " ._-@+'"
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
-_CELL = re.compile(r"(^|;)([^;]*)")  # some spreadsheets split at ";" what others split at ","
+# Some spreadsheets split at ";" or tabs what others split at ",", and end rows at "\r" as well.
+_CELL = re.compile(r"(^|[;\t\r\n])([^;\t\r\n]*)")
 
 
 def shown(name: str) -> str:
@@ -79,5 +80,4 @@ def _inert_cell(cell: re.Match[str]) -> str:
         return cell[0]
     begins = unicodedata.normalize("NFKC", seen[0])[0]
     formula = begins == "@" or unicodedata.category(begins) in ("Sm", "Pd")
-    hidden = inside[0] in "\t\r\n"  # some spreadsheets drop it
-    return f"{before}'{inside}" if formula or hidden else cell[0]
+    return f"{before}'{inside}" if formula else cell[0]

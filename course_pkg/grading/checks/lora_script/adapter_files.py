@@ -18,6 +18,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 from course_pkg.adapters.adapter_files import CONFIG_FILE, WEIGHTS_FILE
+from course_pkg.adapters.injection import layer_types
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.peft_format import from_peft
 from course_pkg.files import readable_size
@@ -119,7 +120,7 @@ def _check_config(raw: dict[str, Any]) -> None:
     except (ValueError, TypeError) as error:
         raise Rejected(f"{CONFIG_FILE} {str(error)[:300]}") from None
     if type(config) is not LoRAConfig:
-        raise Rejected(f"{CONFIG_FILE} is not that of plain LoRA: {type(config).__name__}")
+        raise Rejected(f"{CONFIG_FILE} is for {layer_types(config)[0].method}; expected LoRA")
     settings = ("rank", "alpha", "use_rslora", "target_modules", "modules_to_save")
     for name in (*settings, "rank_pattern", "alpha_pattern", "bias"):
         wanted, given = getattr(ASKED, name), getattr(config, name)
