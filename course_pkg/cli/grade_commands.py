@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 def grade(
     assignment: Annotated[str, typer.Argument(help="The assignment, such as lora-math.")],
     submitted: Annotated[
-        Path,
-        typer.Option(help="Folder or zip of submissions; README.md has the layouts."),
+        Path, typer.Option(help="Folder or zip of submissions; README.md has the layouts.")
     ] = Path("submitted"),
     jobs: Annotated[
         int | None,

@@ -21,18 +21,26 @@ from typing import Any
 from unittest import mock
 
 import nbformat
+import pytest
 from nbformat import NotebookNode
 
 from course_pkg.classroom.release import program_path
 from course_pkg.classroom.results.store import file_stem
 from course_pkg.classroom.runs.sample_class import named
 from course_pkg.classroom.submissions.names import inert, shown
+from course_pkg.sandbox.probe import probe
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
-from .corpus import ASSIGNMENT, Case, base_notebook
+from .corpus import ASSIGNMENT, POINTS, Case, base_notebook, selected
+from .host import Services, Watch
 
 COURSE = "llm-course"
 CLASSMATE = "zz-classmate"  # submits the solution; this name sorts last
+NEEDS_SANDBOX = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+]
 GOT = "GOT "  # an attack prints it before anything that it should not be able to get
 
 
@@ -199,6 +207,36 @@ class Graded:
     def leaked(self, student: str) -> list[str]:
         """What leaked: canaries, reference code, and what an attack printed after GOT."""
         return self.course.found_in(self.shown(student))
+
+
+@dataclass(frozen=True)
+class GradedCorpus:
+    """The graded cases of a corpus, what was left on the machine, and who reached its services."""
+
+    cases: dict[str, Case]
+    graded: Graded
+    left: dict[str, set[str]]
+    met: list[str]
+
+
+def grade_corpus(
+    request: pytest.FixtureRequest, folder: Path, cases: dict[str, Case], *options: str
+) -> GradedCorpus:
+    """Grade the cases that pytest has selected, in one run; some after an earlier submission."""
+    chosen = selected(request, cases)
+    course = CanaryCourse(folder / "course")
+    if earlier := [case for case in chosen.values() if case.earlier]:
+        for case in earlier:
+            course.submit(case.id, named(base_notebook(case.earlier), case.id))
+        first = grade(course, *options)
+        assert {float(first.rows[case.id]["score"]) for case in earlier} == {POINTS}
+    for case in chosen.values():
+        course.write(case)
+    own = [course.home, course.root, course.root / "solutions", course.root / "exercises"]
+    watch = Watch(*own)
+    with Services() as services:
+        graded = grade(course, *options)
+    return GradedCorpus(chosen, graded, watch.left(graded.pid), services.met)
 
 
 def _text(output: dict[str, Any]) -> str:

@@ -5,13 +5,9 @@ fields of a file. Each corpus has a few quick cases; the others are exhaustive. 
 pytest has selected are graded. `canary_course` grades them.
 """
 
-import ast
-import hashlib
 import importlib
-import inspect
 import json
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +21,6 @@ from tests.exercises.assignments import CHECK, EXERCISES, SOLUTIONS, notebook, p
 
 ASSIGNMENT = "lora-math"
 POINTS = 24.0  # the automatically graded points of lora-math
-# The fields that decide what is submitted and run. The others describe it, and are not hashed.
-RUN = {
-    "after", "answers", "base", "before", "build", "earlier", "everywhere", "files", "signed",
-    "student",
-}  # fmt: skip
 TRIED = "TRIED IT ALL"  # printed after the code of `before` and `after`
 
 
@@ -37,14 +28,14 @@ TRIED = "TRIED IT ALL"  # printed after the code of `before` and `after`
 class Case:
     """One submission, as its file describes it.
 
-    title: for the table. why: what it tries. kind: the heading in the table. state: the states in
-    which it may end. score: points of its honest part, of POINTS. base: the notebook it starts
-    from. student: the student's id; by default the file's name. signed: the name in the notebook;
-    by default the id. before, after: code of a first and a last cell. answers: code by question.
-    everywhere: an expression that answers every question. build: a function of the folder's
-    `builders`. files: next to the notebook. earlier: a base that was submitted and graded before.
-    told: texts that the student's page must contain. never: texts that no output may contain.
-    tried: whether the code in `before` must run to its end. sha: hash of the submission.
+    title: in a few words. why: what it tries. kind: a quick run has a case of every kind. state:
+    the states in which it may end. score: points of its honest part, of POINTS. base: the notebook
+    it starts from. student: the student's id; by default the file's name. signed: the name in the
+    notebook; by default the id. before, after: code of a first and a last cell. answers: code by
+    question. everywhere: an expression that answers every question. build: a function of the
+    folder's `builders`. files: next to the notebook. earlier: a base that was submitted and graded
+    before. told: texts that the student's page must contain. never: texts that no output may
+    contain. tried: whether the code in `before` must run to its end.
     """
 
     name: str
@@ -67,7 +58,6 @@ class Case:
     never: tuple[str, ...] = ()
     tried: bool = True
     corpus: str = ""
-    sha: str = ""
 
     @property
     def id(self) -> str:
@@ -125,33 +115,11 @@ def load(folder: str) -> list[Case]:
     cases = []
     for path in sorted((Path(__file__).parent / folder).glob("*.toml")):
         row: dict[str, Any] = tomllib.loads(path.read_text())
-        sent = {key: row[key] for key in sorted(row.keys() & RUN)}
         for name in ("state", "told", "never"):
             if name in row:
                 row[name] = tuple([row[name]] if isinstance(row[name], str) else row[name])
-        sha = hashlib.sha256(json.dumps(sent).encode())
-        if "build" in row:
-            sha.update(_code(_builder(folder, row["build"])).encode())
-        cases.append(Case(path.stem, corpus=folder, sha=sha.hexdigest()[:16], **row))
+        cases.append(Case(path.stem, corpus=folder, **row))
     return cases
-
-
-def _code(function: Callable[..., Any]) -> str:
-    """The code of a function and of what it uses from its module, without docstrings."""
-    top: dict[str, ast.stmt] = {}
-    for node in ast.parse(inspect.getsource(inspect.getmodule(function))).body:
-        match node:
-            case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
-                top[name] = node
-    used, waiting = {}, [function.__name__]
-    while waiting:
-        if (name := waiting.pop()) in top and name not in used:
-            node = top[name]
-            if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:]
-            used[name] = ast.unparse(node)
-            waiting += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-    return "\n".join(used[name] for name in sorted(used))
 
 
 def parameters(cases: dict[str, Case], quick: set[str]) -> list[Any]:

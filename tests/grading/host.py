@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -126,12 +125,7 @@ class Services:
             self.met.append(str(address))
             connection.close()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for listener in self._sockets:
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()

@@ -193,10 +193,7 @@ BOOKS = st.fixed_dictionaries(
         "nbformat": st.sampled_from([3, 4, 4, 4, 5]) | JSON,
         "cells": st.lists(CELLS | JSON, max_size=3) | JSON,
     },
-    optional={
-        "metadata": JSON,
-        "nbformat_minor": JSON,
-    },
+    optional={"metadata": JSON, "nbformat_minor": JSON},
 )
 
 

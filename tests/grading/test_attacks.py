@@ -1,4 +1,4 @@
-"""Attacks: none forges a score, leaks a secret or leaves anything; stock nbgrader for comparison.
+"""Attacks: none forges a score, leaks a secret or leaves anything behind.
 
 All selected submissions of attacks/ are graded in one run; each test reads one row of its
 results. `QUICK` has cases of every kind, except earlier submissions, which test_grader covers; the
@@ -10,27 +10,20 @@ import json
 import stat
 import time
 import zipfile
-from dataclasses import dataclass
 
 import pytest
 
-from course_pkg.sandbox.probe import probe
-
-from .canary_course import CLASSMATE, CanaryCourse, Graded, classmate, grade
-from .corpus import (
-    ASSIGNMENT,
-    POINTS,
-    TRIED,
-    Case,
-    base_notebook,
-    load,
-    named,
-    parameters,
-    selected,
+from .canary_course import (
+    CLASSMATE,
+    NEEDS_SANDBOX,
+    CanaryCourse,
+    GradedCorpus,
+    classmate,
+    grade,
+    grade_corpus,
 )
+from .corpus import ASSIGNMENT, POINTS, TRIED, Case, load, parameters
 from .host import MARK, Services, Watch
-from .stock import read
-from .tables import Table, print_at_end
 
 CASES = {case.name: case for case in load("attacks")}
 QUICK = {
@@ -43,60 +36,13 @@ QUICK = {
 }  # fmt: skip
 OPTIONS = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
 TWINS = ("Ada-Twin",)  # submitted by a builder, in addition to an attack
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
-]
-
-
-@dataclass
-class Attacked:
-    """The graded corpus, what was left on the machine, and who reached its services."""
-
-    cases: dict[str, Case]
-    graded: Graded
-    left: dict[str, set[str]]
-    met: list[str]
+pytestmark = NEEDS_SANDBOX
 
 
 @pytest.fixture(scope="module")
-def attacked(tmp_path_factory, request):
-    """The selected attacks, graded in one run; some after an earlier submission was graded."""
-    cases = selected(request, CASES)
-    course = CanaryCourse(tmp_path_factory.mktemp("attacks") / "course")
-    if earlier := [case for case in cases.values() if case.earlier]:
-        for case in earlier:
-            course.submit(case.id, named(base_notebook(case.earlier), case.id))
-        first = grade(course, *OPTIONS)
-        assert {float(first.rows[case.id]["score"]) for case in earlier} == {POINTS}
-    watch = Watch(course.home, course.root, *(course.root / n for n in ("solutions", "exercises")))
-    for case in cases.values():
-        course.write(case)
-    with Services() as services:
-        graded = grade(course, *OPTIONS)
-    table = print_at_end(
-        request.config,
-        Table("attacks: ours, and stock nbgrader's autograde", ("attack", "kind", "state", "score",
-              "expected", "ours leaks", "stock", "score", "forged", "leaked")),
-    )  # fmt: skip
-    stock = read()
-    for case in cases.values():
-        theirs, row = stock["rows"].get(case.name, {}), graded.row(case.id) or {}
-        table.rows.append(
-            (case.title, case.kind, row.get("state"), row.get("score"), f"{case.score:g}",
-             " ".join(graded.leaked(case.id)) or "-", theirs.get("state"), theirs.get("score"),
-             "FORGED" if theirs.get("forged") else "-", " ".join(theirs.get("leaked", [])) or "-")
-        )  # fmt: skip
-    ours = [graded.row(case.id) or {"score": 0} for case in cases.values()]
-    forged = sum(float(r["score"]) > c.score for r, c in zip(ours, cases.values(), strict=True))
-    leaked = sum(bool(graded.leaked(case.id)) for case in cases.values())
-    table.last = f"{len(cases)} attacks; ours: {forged} forged, {leaked} leaked; " + (
-        "stock nbgrader {nbgrader}: {forged} forged, {leaked} leaked, {failed} not graded".format(
-            **stock["count"], **stock["versions"]
-        )
-    )
-    return Attacked(cases, graded, watch.left(graded.pid), services.met)
+def attacked(tmp_path_factory, request) -> GradedCorpus:
+    """The selected attacks, graded in one run."""
+    return grade_corpus(request, tmp_path_factory.mktemp("attacks"), CASES, *OPTIONS)
 
 
 @pytest.fixture(params=parameters(CASES, QUICK))

@@ -4,16 +4,11 @@
 """
 
 import html
-from dataclasses import dataclass
 
 import pytest
 
-from course_pkg.sandbox.probe import probe
-
-from .canary_course import CLASSMATE, CanaryCourse, Graded, grade
-from .corpus import POINTS, TRIED, Case, load, parameters, selected
-from .host import Watch
-from .tables import Table, print_at_end
+from .canary_course import CLASSMATE, NEEDS_SANDBOX, Graded, GradedCorpus, grade_corpus
+from .corpus import POINTS, TRIED, Case, load, parameters
 
 CASES = {case.name: case for case in load("honest")}
 QUICK = {
@@ -21,39 +16,13 @@ QUICK = {
     "magics", "plots", "progress-bars", "tensors-for-numbers", "told-error", "told-other-name",
     "worker-pool",
 }  # fmt: skip
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
-]
-
-
-@dataclass
-class Honest:
-    """The graded corpus, and what was left on the machine."""
-
-    graded: Graded
-    left: dict[str, set[str]]
+pytestmark = NEEDS_SANDBOX
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory, request) -> Honest:
+def honest(tmp_path_factory, request) -> GradedCorpus:
     """The selected submissions, graded in one run under the default limits."""
-    cases = selected(request, CASES)
-    course = CanaryCourse(tmp_path_factory.mktemp("honest") / "course")
-    for case in cases.values():
-        course.write(case)
-    watch = Watch(course.home, course.root)
-    graded = grade(course, "--jobs=2")
-    heads = ("submission", "kind", "state", "score", "expected", "seconds")
-    table = print_at_end(request.config, Table("honest submissions", heads))
-    for case in cases.values():
-        row = graded.row(case.id) or {}
-        table.rows.append(
-            (case.title, case.kind, row.get("state"), row.get("score"), f"{case.score:g}",
-             row.get("run_s"))
-        )  # fmt: skip
-    return Honest(graded, watch.left(graded.pid))
+    return grade_corpus(request, tmp_path_factory.mktemp("honest"), CASES, "--jobs=2")
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,10 @@ All selected submissions of stalls/ are graded in one run under small limits; ea
 row of its results. `QUICK` has cases of every kind; the others are exhaustive.
 """
 
-from dataclasses import dataclass
-
 import pytest
 
-from course_pkg.sandbox.probe import probe
-
-from .canary_course import CLASSMATE, CanaryCourse, Graded, grade
-from .corpus import POINTS, Case, load, parameters, selected
-from .host import Watch
-from .tables import Table, print_at_end
+from .canary_course import CLASSMATE, NEEDS_SANDBOX, GradedCorpus, grade_corpus
+from .corpus import POINTS, Case, load, parameters
 
 CASES = {case.name: case for case in load("stalls")}
 QUICK = {
@@ -22,47 +16,14 @@ QUICK = {
     "interrupt-swallowed", "kill-everything", "markdown-table", "memory-kept", "no-notebook",
     "output-one-print", "segfault", "ten-thousand-cells", "truncated",
 }  # fmt: skip
-LIMIT_S, CELL_S, MEMORY_GB = 24.0, 8.0, 0.8
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
-]
-
-
-@dataclass
-class Stalled:
-    """The graded corpus, and what was left on the machine."""
-
-    cases: dict[str, Case]
-    graded: Graded
-    left: dict[str, set[str]]
+OPTIONS = ("--jobs=4", "--time-limit=24", "--cell-timeout=8", "--memory=0.8")
+pytestmark = NEEDS_SANDBOX
 
 
 @pytest.fixture(scope="module")
-def stalled(tmp_path_factory, request):
+def stalled(tmp_path_factory, request) -> GradedCorpus:
     """The selected stalls, submitted and graded in one run."""
-    cases = selected(request, CASES)
-    course = CanaryCourse(tmp_path_factory.mktemp("stalls") / "course")
-    for case in cases.values():
-        course.write(case)
-    watch = Watch(course.home, course.root)
-    graded = grade(
-        course, "--jobs=4", f"--time-limit={LIMIT_S}", f"--cell-timeout={CELL_S}",
-        f"--memory={MEMORY_GB}",
-    )  # fmt: skip
-    table = print_at_end(
-        request.config,
-        Table(f"stalls: limit {LIMIT_S:g} s, {CELL_S:g} s a cell, {MEMORY_GB:g} GB",
-              ("stall", "kind", "state", "score", "expected", "seconds")),
-    )  # fmt: skip
-    for case in cases.values():
-        row = graded.row(case.id) or {}
-        table.rows.append(
-            (case.title, case.kind, row.get("state"), row.get("score"), f"{case.score:g}",
-             row.get("run_s"))
-        )  # fmt: skip
-    return Stalled(cases, graded, watch.left(graded.pid))
+    return grade_corpus(request, tmp_path_factory.mktemp("stalls"), CASES, *OPTIONS)
 
 
 @pytest.fixture(params=parameters(CASES, QUICK))

@@ -54,9 +54,7 @@ def to_bytes(frame: Frame) -> bytes:
 
 
 def receive(
-    sock: socket.socket,
-    most: Mapping[bytes, int],
-    seconds_left: Callable[[], float] | None = None,
+    sock: socket.socket, most: Mapping[bytes, int], seconds_left: Callable[[], float] | None = None
 ) -> Frame:
     """The next frame. most: the bytes that each kind's body may have.
 

@@ -19,12 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from course_pkg import __version__
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import (
-    RunResult,
-    most_values,
-    parsed,
-    read_cell,
-)
+from course_pkg.classroom.execution.runner_output import RunResult, most_values, parsed, read_cell
 from course_pkg.classroom.results.record import MAX_RESULTS, State, strict_json
 from course_pkg.classroom.results.store import code_hash
 from course_pkg.grading.contract.display import one_line
@@ -62,7 +57,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Task:
-    """One submission to run: as for `Executor.run_submission`."""
+    """One submission to run: as for `LocalExecutor.run_submission`."""
 
     work: Work
     student: str

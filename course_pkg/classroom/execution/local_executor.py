@@ -1,15 +1,14 @@
-"""Where the submissions of a run are run: on this machine, or on a cluster.
+"""Run the submissions of a run on this machine, several at a time.
 
-`Executor` is what a run needs of either; `LocalExecutor` is this machine, and
-`cluster.cluster_executor` has the other. Each worker of a cluster has a `LocalExecutor`, so a
-submission is run in the same way everywhere.
+`cluster.cluster_executor.ClusterExecutor` has the same methods (ready, room, run_submission, stop),
+for a cluster. Each of its workers has a `LocalExecutor`, so a submission is run in the same way
+everywhere.
 
 Chapter: appendix/for-instructors.
 """
 
 import queue
 from pathlib import Path
-from typing import Protocol
 
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.execution.fork_servers import ForkServers
@@ -25,29 +24,8 @@ class ExecutorLost(RuntimeError):
     """No submission can be run any longer; the message says why, and how to continue."""
 
 
-class Executor(Protocol):
-    """Runs submissions; several threads may use it. Each implementation is a context manager."""
-
-    def ready(self) -> None:
-        """Wait until submissions can run. Raises NoSandbox, SandboxFailed or ExecutorLost."""
-
-    def room(self) -> int:
-        """How many submissions to run at a time, now; at least 1."""
-
-    def run_submission(self, student: str, key: bytes, packed: bytes) -> RunResult:
-        """Run one submission, and never raise for what it did.
-
-        key: from `submission_key`. packed: from `submission_zip.pack`. Raises NoGpu if it needs a
-        GPU and there is none, SandboxFailed if the grader fails, ExecutorLost if all others fail
-        too.
-        """
-
-    def stop(self) -> None:
-        """End every running submission at once: the run was interrupted."""
-
-
 class LocalExecutor:
-    """Runs submissions on this machine. A context manager.
+    """Runs submissions on this machine; several threads may use it. A context manager.
 
     hidden: the folder that no sandbox may see. jobs: submissions to run at a time, 1 to 32.
     gpu_jobs: GPUs to use at most; None for all. Where the assignment requires a GPU and there is
@@ -100,7 +78,10 @@ class LocalExecutor:
             )
 
     def room(self) -> int:
-        """The jobs; two for each GPU at most, as one is judged while the next uses the GPU."""
+        """How many submissions to run at a time: the jobs, but at most two for each GPU.
+
+        One is judged while the next uses the GPU.
+        """
         return min(self._jobs, 2 * len(self._gpus)) if self._gpus else self._jobs
 
     def without_gpu(self) -> str:
@@ -108,7 +89,11 @@ class LocalExecutor:
         return self._gpus.why or "none" if self._gpus is not None and not self._gpus else ""
 
     def run_submission(self, student: str, key: bytes, packed: bytes) -> RunResult:
-        """Run one submission. Raises SandboxFailed, and NoGpu if it needs one and there is none."""
+        """Run one submission, and never raise for what it did.
+
+        key: from `submission_key`. packed: from `submission_zip.pack`. Raises SandboxFailed if the
+        grader fails, and NoGpu if it needs a GPU and there is none.
+        """
         if self._servers is None:
             raise NoGpu(self._gpus.why)
         slot = self._slots.get()

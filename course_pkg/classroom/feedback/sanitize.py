@@ -30,44 +30,10 @@ MAX_IMAGE = 2_000_000  # bytes
 MAX_SIDE = 10_000
 MAX_PIXELS = 20_000_000
 TAGS = {
-    "b",
-    "blockquote",
-    "br",
-    "caption",
-    "code",
-    "dd",
-    "div",
-    "dl",
-    "dt",
-    "em",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "hr",
-    "i",
-    "li",
-    "ol",
-    "p",
-    "pre",
-    "s",
-    "small",
-    "span",
-    "strong",
-    "sub",
-    "sup",
-    "table",
-    "tbody",
-    "td",
-    "tfoot",
-    "th",
-    "thead",
-    "tr",
-    "u",
-    "ul",
-}
+    "b", "blockquote", "br", "caption", "code", "dd", "div", "dl", "dt", "em", "h1", "h2", "h3",
+    "h4", "h5", "h6", "hr", "i", "li", "ol", "p", "pre", "s", "small", "span", "strong", "sub",
+    "sup", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "u", "ul",
+}  # fmt: skip
 _COLOR = r"#[0-9a-f]{3,8}|[a-z]+|(?:rgb|hsl)a?\([0-9., %/]{5,60}\)"
 STYLES = {  # each property with the values that it may have
     "background-color": _COLOR,
@@ -81,42 +47,10 @@ STYLES = {  # each property with the values that it may have
 }
 # MathJax acts on these: links, attributes, loading, and definitions that last for the whole page.
 COMMANDS = (
-    "action",
-    "bbox",
-    "begingroup",
-    "class",
-    "csname",
-    "cssId",
-    "data",
-    "def",
-    "DeclareMathOperator",
-    "edef",
-    "endgroup",
-    "eqref",
-    "expandafter",
-    "gdef",
-    "global",
-    "href",
-    "includegraphics",
-    "label",
-    "let",
-    "loadmacros",
-    "mathtip",
-    "mmlToken",
-    "newcommand",
-    "newenvironment",
-    "providecommand",
-    "ref",
-    "renewcommand",
-    "renewenvironment",
-    "require",
-    "style",
-    "texttip",
-    "tag",
-    "toggle",
-    "unicode",
-    "url",
-    "xdef",
+    "action|bbox|begingroup|class|csname|cssId|data|def|DeclareMathOperator|edef|endgroup|eqref|"
+    "expandafter|gdef|global|href|includegraphics|label|let|loadmacros|mathtip|mmlToken|newcommand|"
+    "newenvironment|providecommand|ref|renewcommand|renewenvironment|require|style|texttip|tag|"
+    "toggle|unicode|url|xdef"
 )
 
 
@@ -142,7 +76,7 @@ _CLEANER = nh3.Cleaner(
 # These two classes keep MathJax, version 2 or 3, from looking for TeX in the box.
 _NO_TEX = "tex2jax_ignore mathjax_ignore"
 _BOX = '<div{} style="overflow: auto">{}</div>'
-_COMMAND = re.compile(rf"\\(?=\s*(?:{'|'.join(COMMANDS)})(?![a-zA-Z]))")
+_COMMAND = re.compile(rf"\\(?=\s*(?:{COMMANDS})(?![a-zA-Z]))")
 _PLAIN = re.compile(r"(?!.*://)[\w\s.,;:!?'\"()%+=/*–—-]*", re.DOTALL)
 _FORMATTING = re.compile(r"<(?:a|b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)\b", re.I)
 _TAG = re.compile(r"<(/?)(\w+)")

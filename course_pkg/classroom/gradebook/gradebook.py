@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
 import nbformat
 from nbformat import NotebookNode
@@ -61,12 +60,7 @@ class CourseGradebook:
     def __enter__(self) -> "CourseGradebook":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.nbgrader_book.close()
         self._lock.close()
 

@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from course_pkg.classroom.assignment import ClassAssignment
-from course_pkg.classroom.execution.local_executor import Executor, ExecutorLost
+from course_pkg.classroom.execution.local_executor import ExecutorLost, LocalExecutor
 from course_pkg.classroom.execution.run_gpus import NoGpu
 from course_pkg.classroom.execution.run_limits import RunLimits
 from course_pkg.classroom.execution.submission_zip import pack
@@ -27,11 +28,14 @@ from course_pkg.classroom.results.record import Record, State
 from course_pkg.classroom.results.store import Store, code_hash, content_key
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.classroom.runs.recorder import Graded, Recorder
-from course_pkg.classroom.runs.scoring import CheckerScoring, NotebookScoring, Scoring
+from course_pkg.classroom.runs.scoring import CheckerScoring, NotebookScoring
 from course_pkg.classroom.submissions import assemble, read_notebook
 from course_pkg.classroom.submissions.folders import Refused
 from course_pkg.classroom.submissions.submission import Files, Submission
 from course_pkg.grading.contract.stored import notes
+
+if TYPE_CHECKING:
+    from course_pkg.classroom.cluster.cluster_executor import ClusterExecutor
 
 NO_SANDBOX = "NONE: --unsafe-no-sandbox"
 MOST_AT_ONCE = 512  # submissions that wait for their results, each in a thread
@@ -50,7 +54,7 @@ class Batch:
         assignment: ClassAssignment,
         limits: RunLimits,
         book: CourseGradebook,
-        executor: Executor | None,
+        executor: "LocalExecutor | ClusterExecutor | None",
     ) -> None:
         self._course = course
         self._assignment = assignment.name
@@ -59,12 +63,11 @@ class Batch:
             limits = replace(limits, gpu_bytes=None)
         self._limits = limits
         self._released = book.ensure_assignment(assignment.name)
-        self._scoring: Scoring
-        if assignment.checks:
-            self._scoring = CheckerScoring(assignment, self._released)
-        else:
-            sources = book.locked_sources(assignment.name)
-            self._scoring = NotebookScoring(self._released, sources)
+        self._scoring = (
+            CheckerScoring(assignment, self._released)
+            if assignment.checks
+            else NotebookScoring(self._released, book.locked_sources(assignment.name))
+        )
         self._secret = secret(course)
         self.store = Store(course, self._secret)
         self._key_of_run = {

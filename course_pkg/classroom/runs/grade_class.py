@@ -7,13 +7,13 @@ same submissions grades nothing.
 Chapter: appendix/for-instructors.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.cluster.address import Scheduler
-from course_pkg.classroom.execution.local_executor import Executor, LocalExecutor
+from course_pkg.classroom.execution.local_executor import LocalExecutor
 from course_pkg.classroom.execution.run_limits import NoSandbox, RunLimits
 from course_pkg.classroom.feedback import class_report
 from course_pkg.classroom.gradebook.class_rows import class_rows
@@ -29,6 +29,9 @@ from course_pkg.classroom.submissions.collect import collect
 from course_pkg.classroom.submissions.roster_files import read_roster
 from course_pkg.classroom.submissions.submission import Submission
 from course_pkg.sandbox.probe import probe
+
+if TYPE_CHECKING:
+    from course_pkg.classroom.cluster.cluster_executor import ClusterExecutor
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> l
 
 def executor(
     course: Path, assignment: ClassAssignment, options: Options, show: ProgressDisplay
-) -> AbstractContextManager[Executor]:
+) -> "LocalExecutor | ClusterExecutor":
     """Where the submissions run: on the cluster of `options`, else on this machine."""
     if options.scheduler is None:
         jobs = options.jobs

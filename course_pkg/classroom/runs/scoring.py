@@ -3,14 +3,14 @@
 `CheckerScoring` is for assignments with questions: the checker judges the values of the answers.
 `NotebookScoring` is for any other nbgrader assignment: its tests are asserts, hidden ones included,
 that run in the student's kernel, and their outputs give the points, by nbgrader's own rules. A
-program in that kernel can forge them, which every record says.
+program in that kernel can forge them, which every record says. Both have the same methods.
 
 Chapter: appendix/for-instructors.
 """
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
@@ -36,32 +36,12 @@ UNFINISHED = "this test did not run to its end: it took too long, or the kernel 
 FAILED = "the test failed"
 
 
-class Scoring(Protocol):
-    """How the submissions to one assignment are scored.
-
-    by_cell: the question of every test cell, by grade id. unprotected: as in a record. hash: of
-    the tests.
-    """
-
-    by_cell: Mapping[str, str]
-    unprotected: str
-    hash: str
-
-    def to_run(self, notebook: NotebookNode) -> NotebookNode:
-        """The notebook to run, from the assembled one."""
-
-    def nothing(self) -> tuple[QuestionRecord, ...]:
-        """The questions of a submission that was not run."""
-
-    def questions(self, notebook: NotebookNode, result: RunResult) -> tuple[QuestionRecord, ...]:
-        """What a run earned. Raises ValueError if what judged it gave no usable results."""
-
-    def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
-        """For each question whose last answer came too late: a sentence that says so."""
-
-
 class CheckerScoring:
-    """Questions that the checker judges."""
+    """Questions that the checker judges.
+
+    by_cell: the question of every test cell, by grade id. hash: of the tests. unprotected: as in a
+    record.
+    """
 
     unprotected = ""
 
@@ -71,11 +51,11 @@ class CheckerScoring:
         self.by_cell = questions_by_cell(released, assignment.name)
 
     def to_run(self, notebook: NotebookNode) -> NotebookNode:
-        """The notebook as it is."""
+        """The notebook to run, from the assembled one: the same."""
         return notebook
 
     def nothing(self) -> tuple[QuestionRecord, ...]:
-        """Every question, not answered."""
+        """The questions of a submission that was not run."""
         return nothing_earned(self._questions)
 
     def questions(self, notebook: NotebookNode, result: RunResult) -> tuple[QuestionRecord, ...]:
@@ -89,7 +69,7 @@ class CheckerScoring:
             raise ValueError(f"the checker's results can't be used ({error}); {AGAIN}") from None
 
     def late_answers(self, questions: tuple[QuestionRecord, ...]) -> tuple[str, ...]:
-        """For each question whose last answer came after its deadline: a sentence that says so."""
+        """For each question whose last answer came too late: a sentence that says so."""
         said = []
         for q in questions:
             if q.late_s:
@@ -100,7 +80,10 @@ class CheckerScoring:
 
 
 class NotebookScoring:
-    """Tests in the notebook itself. sources: of the locked cells by grade id, hidden tests too."""
+    """Tests in the notebook itself. sources: of the locked cells by grade id, hidden tests too.
+
+    The rest is as for `CheckerScoring`.
+    """
 
     unprotected = IN_KERNEL
 

@@ -93,33 +93,26 @@ def _submissions(
         alike.setdefault(_folded(name), []).append(name)
     taken = {name for name, _, _ in ids.values()}
     for one in found:
-        path = shown("/".join(one.path))
-        late = one.late
-        trusted = False
         if one.skipped:
             label = f"[{shown(one.name)}]"  # never a student's id
-            yield Submission(
-                label, path, None, False, late, None, layout, tree, one, assignment, one.skipped
-            )
+            yield Submission(label, layout, tree, one, assignment, one.skipped)
             continue
         name, person, unknown = ids[one.path]
         student = unicodedata.normalize("NFC", name)
         wrong = one.wrong or unknown
         if not valid_student(student):
-            student = shown(name)
             wrong = wrong or f"{shown(name)} can't be a student's id"
+            student = shown(name)
         elif len(same := alike[_folded(name)]) > 1:
             wrong = _alike(name, same)
             student = name if student in taken else student
-        when = None
-        if person and person.submitted_at:
-            when = person.submitted_at
-            trusted = True
-        elif layout in ("nbgrader", "flat") and not wrong:
-            (name, at), *_ = one.places
-            when = tree.modified(at if name else (*at, f"{assignment}.ipynb"))
+        when = person.submitted_at if person else None
+        trusted = when is not None
+        if when is None and layout in ("nbgrader", "flat") and not wrong:
+            (file, at), *_ = one.places
+            when = tree.modified(at if file else (*at, f"{assignment}.ipynb"))
         yield Submission(
-            student, path, when, trusted, late, person, layout, tree, one, assignment, wrong
+            student, layout, tree, one, assignment, wrong, when, trusted=trusted, person=person
         )
 
 

@@ -76,10 +76,7 @@ class Roster:
     """
 
     def __init__(
-        self,
-        people: Iterable[Person],
-        complete: bool,
-        refused: Iterable[tuple[Person, str]] = (),
+        self, people: Iterable[Person], complete: bool, refused: Iterable[tuple[Person, str]] = ()
     ) -> None:
         self.people = tuple(people)
         self.complete = complete

@@ -35,22 +35,30 @@ class Files:
 class Submission:
     """One student's submission. For an impossible id, `student` is the name found, escaped.
 
-    path: where it is in the source. timestamp: when it was submitted, in UTC: the roster's time if
-    `trusted`, else that of the file; None if neither is known. late: whether Canvas says so.
-    person: what is known about the student besides the id. layout: of the source.
+    timestamp: when it was submitted, in UTC: the roster's time if `trusted`, else that of the file;
+    None if neither is known. person: what is known about the student besides the id. layout: of the
+    source.
     """
 
     student: str
-    path: str
-    timestamp: datetime | None
-    trusted: bool
-    late: bool
-    person: Person | None
     layout: str
     _tree: Folder | Zip
     _found: Found
     _assignment: str
     _wrong: str | None
+    timestamp: datetime | None = None
+    trusted: bool = False
+    person: Person | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it is in the source."""
+        return shown("/".join(self._found.path))
+
+    @property
+    def late(self) -> bool:
+        """Whether Canvas says that it is late."""
+        return self._found.late
 
     def read(self) -> Files:
         """Read the files now. Raises Refused."""
