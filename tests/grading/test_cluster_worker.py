@@ -64,7 +64,7 @@ class Sandboxes:
 def warm(monkeypatch, tmp_path):
     """A worker's process without real sandboxes."""
     made = worker.WarmExecutor()
-    monkeypatch.setattr(worker, "warm", lambda: made)
+    monkeypatch.setattr(worker, "warm_executor", lambda: made)
     monkeypatch.setattr(worker, "LocalExecutor", Sandboxes)
     monkeypatch.setattr(worker, "probe", lambda: SandboxState(True, ""))
     monkeypatch.setattr(Sandboxes, "made", [], raising=False)

@@ -24,6 +24,7 @@ from course_pkg.classroom.runs.grade_class import Options
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.classroom.runs.recorder import EARLIER, KEPT
 from course_pkg.classroom.runs.run_summary import summary
+from course_pkg.cli.grade_commands import exit_code
 from course_pkg.cli.main import app
 from course_pkg.sandbox.gpu_memory import GpuMemory
 from course_pkg.sandbox.gpus import find_gpus
@@ -183,7 +184,7 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     assert states == {"ada": State.WAITING, "ben": State.WAITING, "cut": State.UNREADABLE}
     assert str(State.WAITING) == "waiting: needs a GPU" and NO_DRIVER in found["ada"].reason
     assert set(school.gradebook()) == {"cut"}  # nobody else has a 0
-    assert grade_class.exit_code([found["ada"]]) == 1
+    assert exit_code([found["ada"]]) == 1
 
     row = school.table()["ada"]
     assert (row["state"], row["score"], row["automatic"]) == ("waiting: needs a GPU", "", "")

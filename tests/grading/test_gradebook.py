@@ -388,7 +388,7 @@ def test_exercises_changed_by_hand_are_detected_and_not_overwritten(course):
 
 
 def test_outside_a_course_folder_the_error_says_so(tmp_path):
-    with pytest.raises(GradebookError, match=r"nbgrader_config\.py"):
+    with pytest.raises(ReleaseError, match=r"nbgrader_config\.py"):
         CourseGradebook(tmp_path)
 
 

@@ -20,6 +20,7 @@ from course_pkg.classroom.runs.batch import NO_SANDBOX, Batch
 from course_pkg.classroom.runs.grade_class import Options
 from course_pkg.classroom.runs.sample_class import answered, named
 from course_pkg.classroom.submissions.collect import collect
+from course_pkg.cli.grade_commands import exit_code
 from course_pkg.cli.main import app
 from course_pkg.sandbox.probe import SandboxState, probe
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
@@ -219,7 +220,7 @@ def test_a_changed_record_is_reported_and_not_graded_again(school):
     path.write_text(path.read_text().replace('"state": "graded"', '"state": "refused"'))
     record = school.grade(limits=LIMITS, students=("fil",))["fil"]
     assert (record.state, school.told.began) == (State.RECORD_CHANGED, [])
-    assert grade_class.exit_code([record]) == 1
+    assert exit_code([record]) == 1
     row = school.csv()["fil"]
     assert (row["state"], row["score"]) == ("record-changed", "")
     assert school.scores()["fil"] == 24  # the gradebook is not touched
@@ -258,12 +259,12 @@ def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypa
         patch.setattr(local_executor.ForkServers, "run_submission", failing)
         records = school.grade(limits=LIMITS, regrade=True, students=("half", "int", "stu"))
     late = records.pop("half")
-    assert (late.state, grade_class.exit_code([late])) == (State.ANSWER_LATE, 1)
+    assert (late.state, exit_code([late])) == (State.ANSWER_LATE, 1)
     assert "arrived after 65 s; the limit is 60 s" in late.reason and late.score == 21
     assert without_words(school.known("half", LIMITS)) == late
     assert {r.state for r in records.values()} == {State.GRADING_ERROR}
     assert "the disk is on fire" in records["stu"].reason and records["int"].score == 0
-    assert grade_class.exit_code(list(records.values())) == 4
+    assert exit_code(list(records.values())) == 4
     assert school.known("stu", LIMITS) is school.known("int", LIMITS) is None
 
 
