@@ -97,7 +97,7 @@ def _lines_with_literals(source: str) -> Iterator[int]:
         if line.lstrip().startswith("#"):
             pieces.append((before, line.strip().lstrip("# ")))
     for before, code in pieces:
-        with suppress(SyntaxError, ValueError):  # most comments are no code
+        with suppress(SyntaxError, ValueError):  # most comments are not code
             nodes = [*ast.walk(ast.parse(code))]
             texts: dict[str, str] = {}  # of variables
             for node in nodes:

@@ -10,8 +10,7 @@ from course_pkg.classroom.execution import run_limits
 from course_pkg.classroom.execution.run_limits import RunLimits
 from course_pkg.cli.main import app
 from course_pkg.grading import own_notebook
-
-from .recorded import ROOT, released
+from tests.classroom.recorded import ROOT, released
 
 NAME = "bleu"
 WRONG = "def closest_length(hypothesis_length, reference_lengths):\n    return 0"

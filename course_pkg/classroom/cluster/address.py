@@ -46,7 +46,7 @@ class Scheduler:
 
 
 def scheduler_of(address: str, ca: Path | None, cert: Path | None, key: Path | None) -> Scheduler:
-    """The scheduler to use. Raises AddressError, for an address that needs TLS and lacks it, too.
+    """The scheduler to use. Raises AddressError, also for an address that needs TLS and lacks it.
 
     ca, cert, key: PEM files; by default those of Dask's configuration. The key may be in cert.
 
@@ -57,7 +57,7 @@ def scheduler_of(address: str, ca: Path | None, cert: Path | None, key: Path | N
         raise AddressError(f"--scheduler needs Dask, which is not installed here: {DASK}")
     found = _ADDRESS.fullmatch(address)
     if not found or not 0 < int(found["port"]) < 2**16:
-        raise AddressError(f"{address!r} is no scheduler's address; expected tls://HOST:PORT")
+        raise AddressError(f"{address!r} is not a scheduler's address; expected tls://HOST:PORT")
     scheme = found["scheme"] or "tcp"
     given = (ca, cert, key)
     if scheme not in ("tcp", "tls"):
@@ -122,5 +122,5 @@ def _pem(name: str, path: Path) -> str:
     except (OSError, ValueError) as error:
         raise AddressError(f"{name}: {path} can't be read ({error})") from None
     if "-----BEGIN" not in text:
-        raise AddressError(f"{name}: {path} is no PEM file; expected one with -----BEGIN")
+        raise AddressError(f"{name}: {path} is not a PEM file; expected one with -----BEGIN")
     return text

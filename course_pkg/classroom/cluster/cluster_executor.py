@@ -34,7 +34,7 @@ MOST_BYTES = 256 * 2**20  # of submissions that were sent and have no result yet
 SAY_AFTER_S = 5.0
 CONNECT_S = 20.0  # for the scheduler to answer
 SILENT_S = 120.0  # without a sign from the gateway, which gives two in each second
-ATTEMPTS = 2 * MOST_LOST  # as long as so many take, something may be expected to end
+ATTEMPTS = 2 * MOST_LOST  # in the time of this many, at least one submission ends
 READ_AT_ONCE = 2  # replies: reading a large one takes ten times its size in memory
 GRACE_S = 5.0  # for better workers, if those that are there can't be used
 AGAIN = "run the same command again to continue"
@@ -140,7 +140,7 @@ class ClusterExecutor:
 
     @contextmanager
     def _in_flight(self, size: int) -> Iterator[None]:
-        """Wait until so many bytes may be sent; a submission that is larger goes alone."""
+        """Wait until this many bytes may be sent; a larger submission goes alone."""
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._bytes or self._bytes + size <= MOST_BYTES or self._why_lost

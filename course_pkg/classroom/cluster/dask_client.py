@@ -156,7 +156,7 @@ class Requests:
 
 
 def gpus_in(resources: object) -> float:
-    """The GPUs that a worker says it has; 0 for anything that is no number from 1 on.
+    """The GPUs that a worker says it has; 0 for anything but a number from 1 on.
 
     >>> gpus_in({"GPU": 2.0}), gpus_in({"GPU": 0.5}), gpus_in({"GPU": float("nan")}), gpus_in({})
     (2.0, 0.0, 0.0, 0.0)

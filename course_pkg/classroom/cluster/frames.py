@@ -17,7 +17,7 @@ HEAD = struct.Struct("!cIQ")
 START = b"s"
 SUBMIT = b"t"
 # Kinds from the gateway:
-ROOM = b"r"  # room for so many submissions
+ROOM = b"r"  # how many submissions may be sent
 REPLY = b"a"  # a worker's reply about a submission
 GIVEN_UP = b"k"  # a submission took down too many workers
 NO_GPU = b"g"  # a submission needs a GPU

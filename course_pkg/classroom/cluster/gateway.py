@@ -25,7 +25,7 @@ POLL_S = 0.5
 AGAIN_S = 2.0  # before a submission or worker is tried again whose connection ended
 NONE_LEFT_S = 10.0  # without a worker that can run anything: then it is said
 NONE_LEFT = "no worker of the cluster is left that can run submissions: waiting for one"
-ROOM_TO_WAIT = 64  # submissions at a time that learn that there is no GPU
+ROOM_TO_WAIT = 64  # submissions that are told at a time that there is no GPU
 NO_WORKER_HAS_ONE = "no worker of the cluster has a GPU (a Dask resource: `--resources GPU=1`)"
 
 

@@ -18,7 +18,7 @@ LENGTH = 500  # characters of a note
 MOST = 100  # notes in a run
 PER_MACHINE = 10  # notes about one machine in a run
 AT_ONCE = 20  # notes without a pause
-EVERY_S = 5.0  # after them, one note in so many seconds
+EVERY_S = 5.0  # after them, one note each time these seconds have passed
 
 
 def machine_of(address: str) -> int:

@@ -1,8 +1,8 @@
 """Starts the gateway to a cluster: in a sandbox of its own that has the network, and little else.
 
-It reads pickles from machines that are not trusted, so it is confined as a submission is, but for
-the network: it can write to nothing but one small folder in memory, and as root it becomes a user
-that owns nothing (`gateway_main`).
+It reads pickles from machines that are not trusted, so it is confined like a submission, except
+that it has the network: it can write only to one small folder in memory, and as root it becomes a
+user that owns nothing (`gateway_main`).
 
 Chapter: appendix/threat-model.
 """

@@ -88,7 +88,7 @@ class Placement:
     def update(self, found: Mapping[str, Found]) -> tuple[list[str], list[int]]:
         """Compare with what the scheduler lists, by address: who is new, and what was lost.
 
-        What was lost waits again, but for what has lost too many workers: see `given_up`.
+        What was lost waits again, unless it has lost too many workers: see `given_up`.
         """
         lost: list[int] = []
         for address, worker in list(self.workers.items()):
@@ -122,7 +122,7 @@ class Placement:
         self._waiting.append(number)
 
     def done(self, number: int) -> None:
-        """A submission has ended, or is no longer wanted."""
+        """A submission has ended."""
         self._take_off(number)
         del self._lost[number]
         self._failed_on.pop(number, None)
@@ -153,7 +153,7 @@ class Placement:
     def ran(self, number: int, address: str) -> dict[str, str]:
         """A worker ran a submission: who failed on too many that others ran, by address, and why.
 
-        What fails everywhere is nobody's fault but its own.
+        A submission that fails everywhere is not held against a worker.
         """
         self.workers[address].failed = 0
         failed_on = self._failed_on.get(number, ())

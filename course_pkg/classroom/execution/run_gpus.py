@@ -4,7 +4,7 @@ A submission leases a GPU for as long as its sandbox exists. A GPU whose memory 
 or that can't be used in a sandbox, is retired: it takes no other submission in this run. CPU
 assignments have no pool, so they never wait for one. A submission without a GPU gets no device
 file, and an environment that names no GPU. A trial runs before the first submission: a GPU that
-can't be used in a sandbox is no student's fault.
+can't be used in a sandbox is not a student's fault.
 
 Chapter: appendix/gpu.
 """

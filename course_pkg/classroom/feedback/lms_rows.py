@@ -16,9 +16,9 @@ from course_pkg.classroom.submissions.roster_files import POINTS, people_in
 def owners(
     header: Sequence[str], table: Sequence[dict[str, str]], rows: Sequence[Row]
 ) -> tuple[list[Row | None], list[str]]:
-    """The student's `Row` for each row of the table, None for nobody's; and what is not clear.
+    """The student's `Row` for each row of the table, or None; and what is not clear.
 
-    A row that fits several students is nobody's. So are several rows that fit one student or have
+    No student gets a row that fits several, nor one of several rows that fit one student or have
     the same number, and a row that has only a student's name and another e-mail address as login.
     """
     by_id = {row.student: row for row in rows}
@@ -74,7 +74,7 @@ def number(person: Person) -> str:
 
 
 def _described(header: Sequence[str], entry: dict[str, str]) -> Person | None:
-    """What a row says about its student; None if it is no student's.
+    """What a row says about its student; None if it belongs to no student.
 
     Canvas's login may look like an e-mail address, but it need not be the student's.
     """

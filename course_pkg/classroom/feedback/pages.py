@@ -1,7 +1,7 @@
-"""The HTML pages in `results`: the one for each student, and what `class_page` shares with it.
+"""The HTML pages in `results`: the one for each student, and what the class's page shares with it.
 
 Each page is one file without external resources, and its Content-Security-Policy forbids them. It
-forbids scripts too, but for the one of the class's page. Jinja escapes every text.
+allows one script, that of the class's page. Jinja escapes every text.
 
 Chapter: appendix/for-instructors.
 """

@@ -22,7 +22,7 @@ LATE_WITHOUT_TIME = timedelta(minutes=1)
 def refresh_penalties(book: "CourseGradebook", assignment: str) -> None:
     """Compute the late penalty of every submission to an assignment again, if it is known.
 
-    The number of queries does not grow with the class, but for the penalties that change.
+    The number of queries grows only with the penalties that change, not with the class.
     """
     from nbgrader.api import Assignment, SubmittedAssignment, SubmittedNotebook
     from sqlalchemy import select, update
@@ -57,7 +57,7 @@ def refresh_penalties(book: "CourseGradebook", assignment: str) -> None:
 
 
 def late_without_time(book: "CourseGradebook", assignment: str) -> datetime | None:
-    """The time for a submission of which only its lateness is known; None without a due date."""
+    """The time for a late submission whose time is unknown; None without a due date."""
     due = _due(book, assignment)
     return due and due.replace(tzinfo=UTC) + LATE_WITHOUT_TIME
 

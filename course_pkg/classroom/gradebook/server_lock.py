@@ -89,7 +89,7 @@ class ServerLock:
         self._engine.dispose()
 
     def watch(self, session: "scoped_session[Session]") -> None:
-        """Take over a gradebook's session: the locks on its rows end as soon, too."""
+        """Take over a gradebook's session: waiting for locks on its rows ends as soon."""
         from sqlalchemy import text
 
         for name, value in SETTINGS.items():

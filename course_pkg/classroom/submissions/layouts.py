@@ -39,7 +39,7 @@ class Found:
     name: the id, full name or short name that the source gives. places: name and path of each
     file, or "" and the path of one folder of files. exact: whether the notebook must have the
     assignment's name. lms_id: the person's number in Moodle or Canvas. late: whether Canvas says
-    so. skipped: why this is nobody's submission. wrong: why it can't be graded. is_id: whether the
+    so. skipped: why it belongs to no student. wrong: why it can't be graded. is_id: whether the
     name may be an id, as in a layout of your own.
     """
 

@@ -65,7 +65,7 @@ def inert(text: str) -> str:
     """The text, with an apostrophe wherever a spreadsheet would begin a formula.
 
     A formula begins with a sign or @, also a wide one or one behind invisible characters, and goes
-    on. A number or a sign alone is none.
+    on. A number or a sign alone is not a formula.
 
     >>> inert("=1+1"), inert("\\ufeff ＝1+1"), inert("ada; +1 2"), inert("-2.5"), inert("-")
     ("'=1+1", "'\\ufeff ＝1+1", "ada;' +1 2", '-2.5', '-')

@@ -16,8 +16,8 @@ import nbformat
 from course_pkg.classroom.results.record import State
 from course_pkg.classroom.runs.sample_class import answered, named
 from course_pkg.classroom.submissions.names import valid_student
+from tests.classroom.corpus import ASSIGNMENT, Case, load
 from tests.exercises.assignments import EXERCISES, SOLUTIONS, notebook, places
-from tests.grading.corpus import ASSIGNMENT, Case, load
 
 DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 IN_TIME, AGAIN = DUE - timedelta(hours=5), DUE - timedelta(hours=1)

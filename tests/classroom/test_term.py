@@ -1,4 +1,4 @@
-"""What `python -m tests.grading.term` would miss: each of its checks finds the fault it is for."""
+"""The checks of `python -m tests.classroom.term`: each finds the fault that it is for."""
 
 import csv
 from collections import Counter

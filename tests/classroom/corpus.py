@@ -107,7 +107,7 @@ def _variable(nb: NotebookNode, question: str) -> str:
 
 def _builder(corpus: str, name: str) -> Any:
     """A function in the builders of a corpus."""
-    return getattr(importlib.import_module(f"tests.grading.{corpus}.builders"), name)
+    return getattr(importlib.import_module(f"tests.classroom.{corpus}.builders"), name)
 
 
 def load(folder: str) -> list[Case]:

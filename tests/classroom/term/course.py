@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from course_pkg.classroom.release import program_path
+from tests.classroom.corpus import ASSIGNMENT
 from tests.exercises.assignments import ROOT
-from tests.grading.corpus import ASSIGNMENT
 
 from .members import DUE, Member
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import unescape
 from pathlib import Path
 
-from tests.grading.corpus import ASSIGNMENT
+from tests.classroom.corpus import ASSIGNMENT
 
 from .course import TASK, Course
 from .members import Member, penalty

@@ -1,6 +1,6 @@
 """Plays a term: release, submissions, grading with crashes, grading by hand, feedback, exports.
 
-    python -m tests.grading.term --students 60 --hostile 10 --workers 4
+    python -m tests.classroom.term --students 60 --hostile 10 --workers 4
 
 The instructor works twice: once alone on this machine, and once on a cluster whose parts are killed
 with signal 9. Both must come to the same gradebook. Exit code 0: all checks passed. 1: one failed;
@@ -20,8 +20,8 @@ import psutil
 
 from course_pkg.cli.exits import NEEDS_A_LOOK, NO_SANDBOX
 from course_pkg.sandbox.probe import probe
-from tests.grading.corpus import ASSIGNMENT
-from tests.grading.host import Watch, groups
+from tests.classroom.corpus import ASSIGNMENT
+from tests.classroom.host import Watch, groups
 
 from . import checks
 from .course import Course, StepFailed
@@ -162,7 +162,7 @@ def leftovers(watch: Watch, term: Term, temporary: Path) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Play a term; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.grading.term")
+    parser = argparse.ArgumentParser(prog="python -m tests.classroom.term")
     parser.add_argument("--students", type=int, default=60)
     parser.add_argument("--hostile", type=int, default=10)
     parser.add_argument("--workers", type=int, default=4)

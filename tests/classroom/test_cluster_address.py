@@ -91,7 +91,7 @@ def test_files_that_are_missing_or_no_certificates_are_named(settings, pem, tmp_
     with pytest.raises(AddressError, match=r"--tls-cert: .*nowhere can't be read"):
         scheduler_of("tls://h:1", pem, tmp_path / "nowhere", None)
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(AddressError, match=r"--tls-ca: .*is no PEM file"):
+    with pytest.raises(AddressError, match=r"--tls-ca: .*is not a PEM file"):
         scheduler_of("tls://h:1", tmp_path / "text", pem, None)
     with pytest.raises(AddressError, match="does not use the certificates"):
         scheduler_of("tcp://127.0.0.1:1", pem, pem, pem)

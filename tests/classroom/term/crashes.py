@@ -12,7 +12,7 @@ import psutil
 
 from course_pkg.classroom.results.record import State
 from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK
-from tests.grading.clusters import Cluster, certificate
+from tests.classroom.clusters import Cluster, certificate
 
 from .course import BUSY, TRIES, Course, StepFailed
 
