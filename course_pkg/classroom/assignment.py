@@ -22,9 +22,9 @@ class ClassAssignment:
     """
 
     name: str
-    checks: Assignment | None = None
+    checks: Assignment | None = field(default=None, repr=False)
     folder: Path | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     hash: str = ""
     student_files: tuple[Path, ...] = ()
     student_module: str = ""

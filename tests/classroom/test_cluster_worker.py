@@ -31,7 +31,8 @@ class Sandboxes:
     hold = None
 
     def __init__(self, assignment, hidden, limits, jobs, gpu_jobs):
-        self.arguments, self.ended, self.stopped = (assignment, jobs, gpu_jobs), False, False
+        self.arguments = (assignment.name, jobs, gpu_jobs)
+        self.ended = self.stopped = False
         self.made.append(self)
 
     def __enter__(self):
