@@ -354,6 +354,7 @@ def test_without_its_scheduler_a_run_ends_and_is_completed_anywhere(alone, schoo
 
 
 def test_the_process_that_has_the_courses_secret_imports_no_dask():
-    code = "import course_pkg.cli.grade_command, course_pkg.classroom.cluster.cluster_executor, sys"
+    code = "import course_pkg.classroom.runs.grade_class, sys"
+    code += ", course_pkg.classroom.cluster.cluster_executor"
     run = [sys.executable, "-c", f"{code}; print({{'dask', 'distributed'}} & sys.modules.keys())"]
     assert subprocess.run(run, cwd=ROOT, capture_output=True, text=True).stdout == "set()\n"
