@@ -28,7 +28,7 @@ from course_pkg.classroom.release import program_path
 from course_pkg.classroom.results.store import file_stem
 from course_pkg.classroom.runs.sample_class import named
 from course_pkg.classroom.submissions.names import inert, shown
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
 from .corpus import ASSIGNMENT, POINTS, Case, base_notebook, selected
@@ -36,11 +36,7 @@ from .host import Services, Watch
 
 COURSE = "llm-course"
 CLASSMATE = "zz-classmate"  # submits the solution; this name sorts last
-NEEDS_SANDBOX = [
-    pytest.mark.slow,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
-]
+CORPUS_MARKS = [pytest.mark.slow, pytest.mark.timeout(3600), NEEDS_SANDBOX]
 GOT = "GOT "  # an attack prints it before anything that it should not be able to get
 
 

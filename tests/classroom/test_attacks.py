@@ -15,7 +15,7 @@ import pytest
 
 from .canary_course import (
     CLASSMATE,
-    NEEDS_SANDBOX,
+    CORPUS_MARKS,
     CanaryCourse,
     GradedCorpus,
     classmate,
@@ -36,7 +36,7 @@ QUICK = {
 }  # fmt: skip
 OPTIONS = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
 TWINS = ("Ada-Twin",)  # submitted by a builder, in addition to an attack
-pytestmark = NEEDS_SANDBOX
+pytestmark = CORPUS_MARKS
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from course_pkg.classroom.cluster import cluster_executor
 from course_pkg.classroom.cluster.address import scheduler_of
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.results.record import State
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import ROOT
 
 from .cluster_worker import PROOF
@@ -29,7 +29,7 @@ from .corpus import load
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+    NEEDS_SANDBOX,
     pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl, for certificates"),
 ]
 HOSTILE = ("dead", "flood", "html")

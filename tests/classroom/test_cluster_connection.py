@@ -13,7 +13,7 @@ from course_pkg.classroom.cluster import cluster_executor
 from course_pkg.classroom.cluster.address import Scheduler
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.results.record import State
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 
 from .cluster_worker import KILLER
 from .clusters import Class, Cluster, prepare
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.exhaustive,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+    NEEDS_SANDBOX,
 ]
 
 

@@ -26,7 +26,7 @@ from course_pkg.classroom.execution.runner_output import RunResult
 from course_pkg.classroom.results.record import State
 from course_pkg.sandbox import seccomp
 from course_pkg.sandbox.namespaces import memory_file
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 
 from .test_interrupted import is_running
 
@@ -195,7 +195,7 @@ def test_an_error_while_it_is_read_ends_the_run(runs, gateway, monkeypatch):
         future.result(5)
 
 
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@NEEDS_SANDBOX
 def test_a_gateway_that_hangs_is_killed_with_all_its_processes(monkeypatch):
     monkeypatch.setattr(gateway_process, "END_WITHIN_S", 0.2)
     process = gateway_process.GatewayProcess()
@@ -212,7 +212,7 @@ def test_a_gateway_that_hangs_is_killed_with_all_its_processes(monkeypatch):
     process.close()
 
 
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@NEEDS_SANDBOX
 def test_the_last_words_are_short_however_much_it_wrote():
     process = gateway_process.GatewayProcess()
     os.ftruncate(process._errors.fileno(), 2**42)
@@ -287,7 +287,7 @@ print(int(status["CapPrm"], 16), int(status["NoNewPrivs"]), int(status["Seccomp"
 """
 
 
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@NEEDS_SANDBOX
 def test_code_in_the_gateway_can_change_nothing_on_this_machine():
     """A worker's reply may hold a pickle that runs code there."""
     with memory_file(seccomp.program(platform.machine())) as calls:

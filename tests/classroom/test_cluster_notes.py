@@ -1,7 +1,6 @@
 """A hostile worker that has taken over the gateway: what it can print, and how long it can wait."""
 
 import json
-import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,28 +19,25 @@ from course_pkg.classroom.execution.run_gpus import NoGpu
 from course_pkg.classroom.execution.run_limits import RunLimits
 from course_pkg.classroom.execution.runner_output import RunResult
 
+from .test_cluster_executor import Gateway
 from .test_cluster_gateway import LACKS, Workers
 from .test_cluster_gateway import run as run_gateway
 
 LIMITS = RunLimits()
 MAX_TEXT = gateway_guard.MOST * gateway_guard.LENGTH + 200
 FLOOD = 5_000  # notes
-ANY = {frames.START: 2**30, frames.SUBMIT: 2**30}
 
 
-class Hostile:
+class Hostile(Gateway):
     """A gateway in the hands of a worker: it sends the same frames again and again."""
 
-    def __init__(self):
-        self.sock, self.theirs = socket.socketpair()
-        self.sent = 0
+    sent = 0
 
     def repeat(self, *sent, pause_s=0.0, times=10**9):
         def send():
             for _ in range(times):
                 try:
-                    for frame in sent:
-                        self.theirs.sendall(to_bytes(frame))
+                    self.send(*sent)
                 except OSError:
                     return
                 self.sent += 1
@@ -50,15 +46,6 @@ class Hostile:
         thread = threading.Thread(target=send, daemon=True)
         thread.start()
         return thread
-
-    def last_words(self):
-        return ""
-
-    def end(self):
-        self.theirs.close()
-
-    def close(self):
-        self.sock.close()
 
 
 @pytest.fixture
@@ -88,8 +75,8 @@ def test_a_flood_of_notes_prints_a_bounded_number_of_lines(hostile, machines, mo
     with executor_that_shows(shown) as runs:
         text = "\x1b[2J\x1b]0;owned\x07" + "x" * frames.MAX_NOTE
         for number in range(FLOOD):
-            hostile.theirs.sendall(to_bytes(said(frames.NOTE, text, number % machines)))
-        hostile.theirs.sendall(to_bytes(Frame(frames.ROOM, 1)))
+            hostile.send(said(frames.NOTE, text, number % machines))
+        hostile.send(Frame(frames.ROOM, 1))
         wait_until(lambda: runs.room() > 1)  # all notes before it were read
     *lines, last = shown
     assert len(lines) == (gateway_guard.PER_MACHINE if machines == 1 else gateway_guard.AT_ONCE)
@@ -119,9 +106,9 @@ def test_notes_come_back_slowly_after_many_and_end_after_the_last():
 def test_what_is_said_of_one_submission_is_as_short_as_a_note(hostile):
     with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
         future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
-        frames.receive(hostile.theirs, ANY)  # the start
-        number = frames.receive(hostile.theirs, ANY).number
-        hostile.theirs.sendall(to_bytes(said(frames.NO_GPU, "\x1b[2J" + "z" * 4_000, number)))
+        hostile.get()  # the start
+        number = hostile.get().number
+        hostile.send(said(frames.NO_GPU, "\x1b[2J" + "z" * 4_000, number))
         with pytest.raises(NoGpu) as error:
             future.result(10)
     assert len(str(error.value)) == gateway_guard.LENGTH and "\x1b" not in str(error.value)
@@ -180,13 +167,13 @@ def test_every_submission_that_ends_gives_the_next_ones_the_whole_time(hostile, 
     monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
     body = reply_bytes(Reply("result", result=RunResult(verdicts=b"[]")), LIMITS)
     with executor_that_shows([]) as runs, ThreadPoolExecutor(3) as pool:
-        assert json.loads(frames.receive(hostile.theirs, ANY).body)["reply_s"] == 0.1
+        assert json.loads(hostile.get().body)["reply_s"] == 0.1
         hostile.repeat(Frame(frames.ALIVE), pause_s=0.02)
         futures = [pool.submit(runs.run_submission, name, b"key", b"zip") for name in "abc"]
-        numbers = [frames.receive(hostile.theirs, ANY).number for _ in futures]
+        numbers = [hostile.get().number for _ in futures]
         for number in numbers:
             time.sleep(cluster_executor.ATTEMPTS * 0.1 * 0.6)
-            hostile.theirs.sendall(to_bytes(Frame(frames.REPLY, number, body)))
+            hostile.send(Frame(frames.REPLY, number, body))
         assert [future.result(5).verdicts for future in futures] == [b"[]"] * 3
 
 

@@ -28,7 +28,7 @@ from course_pkg.cli.grade_commands import exit_code
 from course_pkg.cli.main import app
 from course_pkg.sandbox.gpu_memory import GpuMemory
 from course_pkg.sandbox.gpus import find_gpus
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import EXERCISES, ROOT, notebook
 from tests.sandbox.fake_gpus import FakeGpus
 
@@ -36,7 +36,7 @@ from .test_progress import piped, printed
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+    NEEDS_SANDBOX,
 ]
 ASSIGNMENT = "bleu"  # its questions need no torch, so it starts fast
 GB = 10**9

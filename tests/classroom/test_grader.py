@@ -22,11 +22,11 @@ from course_pkg.classroom.runs.sample_class import answered, named
 from course_pkg.classroom.submissions.collect import collect
 from course_pkg.cli.grade_commands import exit_code
 from course_pkg.cli.main import app
-from course_pkg.sandbox.probe import SandboxState, probe
+from course_pkg.sandbox.probe import SandboxState
+from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
 ASSIGNMENT = "lora-math"
-sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
 
 
 class Recorder:
@@ -143,7 +143,7 @@ def school(tmp_path_factory):
     return school
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
     found = {student: (r.state, r.score) for student, r in school.first.items()}
@@ -170,7 +170,7 @@ def test_every_submission_ends_in_its_state_with_the_points_it_earned(school):
     assert sorted(school.first_told.ended) == sorted(school.first)
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_the_command_reports_the_result_in_words_and_in_its_exit_code(school):
     done = invoke(school.root, ASSIGNMENT, "--student", "ada", "--cell-timeout", "8")
@@ -179,7 +179,7 @@ def test_the_command_reports_the_result_in_words_and_in_its_exit_code(school):
     assert done.exit_code == 1 and "cell-timed-out" in done.output
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_records_of_submissions_that_ran_have_times_and_limits(school):
     for student in ("ada", "stu", "zoe"):
@@ -189,7 +189,7 @@ def test_records_of_submissions_that_ran_have_times_and_limits(school):
         assert record.key and record.graded_at
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_a_second_run_grades_nothing_again_and_a_regrade_gives_the_same(school):
     again = school.grade(limits=LIMITS, students=("ada", "eve"))
@@ -201,7 +201,7 @@ def test_a_second_run_grades_nothing_again_and_a_regrade_gives_the_same(school):
     assert set(school.csv()) == set(school.first)  # the others' rows are still there
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_a_resubmission_has_new_cases_and_loses_the_old_score(school):
     """The cases of one submission do not predict those of the next."""
@@ -213,7 +213,7 @@ def test_a_resubmission_has_new_cases_and_loses_the_old_score(school):
     assert (school.scores()["zoe"], float(school.csv()["zoe"]["score"])) == (0, 0)
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_a_changed_record_is_reported_and_not_graded_again(school):
     path = school.root / ".grading" / "records" / ASSIGNMENT / "fil.json"
@@ -226,7 +226,7 @@ def test_a_changed_record_is_reported_and_not_graded_again(school):
     assert school.scores()["fil"] == 24  # the gradebook is not touched
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_changed_limits_or_a_lost_gradebook_cause_grading_again(school):
     assert without_words(school.known("ada", LIMITS)) == school.first["ada"]
@@ -236,7 +236,7 @@ def test_changed_limits_or_a_lost_gradebook_cause_grading_again(school):
     (school.root / "lost.db").replace(school.root / "gradebook.db")
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_a_failure_of_the_grader_is_a_state_and_is_graded_again(school, monkeypatch):
     """One student's run fails, and another's checker writes results for an unknown question.

@@ -7,7 +7,7 @@ import html
 
 import pytest
 
-from .canary_course import CLASSMATE, NEEDS_SANDBOX, Graded, GradedCorpus, grade_corpus
+from .canary_course import CLASSMATE, CORPUS_MARKS, Graded, GradedCorpus, grade_corpus
 from .corpus import POINTS, TRIED, Case, load, parameters
 
 CASES = {case.name: case for case in load("honest")}
@@ -16,7 +16,7 @@ QUICK = {
     "magics", "plots", "progress-bars", "tensors-for-numbers", "told-error", "told-other-name",
     "worker-pool",
 }  # fmt: skip
-pytestmark = NEEDS_SANDBOX
+pytestmark = CORPUS_MARKS
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell
 
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import EXERCISES, ROOT, notebook
 
 from .host import groups
@@ -18,7 +18,7 @@ from .test_grader import ASSIGNMENT, Class
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+    NEEDS_SANDBOX,
 ]
 
 

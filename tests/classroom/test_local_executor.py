@@ -16,7 +16,7 @@ from course_pkg.classroom.execution.submission_zip import pack
 from course_pkg.classroom.runs.batch import Batch
 from course_pkg.sandbox.enter import PR_SET_CHILD_SUBREAPER, libc
 from course_pkg.sandbox.namespaces import SandboxFailed
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import EXERCISES, notebook
 
 ASSIGNMENT = "bleu"
@@ -32,7 +32,7 @@ def collected():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@NEEDS_SANDBOX
 def test_a_fork_server_that_is_killed_is_not_the_students_fault(tmp_path, collected):
     """As the system's out-of-memory killer may do."""
     nb = notebook(EXERCISES, ASSIGNMENT)

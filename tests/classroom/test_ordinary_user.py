@@ -17,7 +17,7 @@ import pytest
 from nbformat.v4 import new_code_cell
 
 from course_pkg.classroom.runs.sample_class import answered, named
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
 ASSIGNMENT = "lora-math"
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.exhaustive,
     pytest.mark.needs_root,
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+    NEEDS_SANDBOX,
 ]
 
 

@@ -21,7 +21,7 @@ from course_pkg.classroom.runs.grade_class import Options
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.classroom.runs.run_summary import summary
 from course_pkg.classroom.runs.scoring import NOT_RUN, UNFINISHED
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 
 from .test_progress import printed
 
@@ -104,7 +104,7 @@ def scores(course: Path) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@NEEDS_SANDBOX
 def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
     dies = nbformat.read(course / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
     dies.cells[0].source = "import os\ndef double(x):\n    os._exit(1)"
@@ -141,7 +141,7 @@ def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@NEEDS_SANDBOX
 def test_a_test_that_never_ends_earns_0_and_the_next_one_is_run(course, tmp_path):
     endless = nbformat.read(course / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
     endless.cells[0].source = "def double(x):\n    while True:\n        pass"

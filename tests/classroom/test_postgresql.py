@@ -21,7 +21,7 @@ from course_pkg.classroom.gradebook.lateness import extend
 from course_pkg.classroom.gradebook.nbgrader_api import GradebookError, save_person
 from course_pkg.classroom.gradebook.students import remove_student, save_roster, students
 from course_pkg.classroom.submissions.roster import Person, Roster
-from course_pkg.sandbox.probe import probe
+from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import ROOT
 
 from . import clusters, postgresql
@@ -338,7 +338,7 @@ def _wait_until_free(book: CourseGradebook) -> None:
 
 @here
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@NEEDS_SANDBOX
 def test_two_assignments_are_graded_at_once_with_the_results_of_one_after_the_other(
     server, tmp_path
 ):

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from course_pkg.classroom.runs import sample_class
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.cli.main import app
-from course_pkg.sandbox.probe import SandboxState, probe
+from course_pkg.sandbox.probe import SandboxState
+from tests.classroom import NEEDS_SANDBOX
 
 ROOT = Path(__file__).parents[2]
-sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
 
 
 ALL = "every assignment"  # which `make` grades too
@@ -34,7 +34,7 @@ def graded(request, tmp_path_factory):
     return root, records
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_full_half_empty_and_broken_submissions_get_their_scores(graded):
     for records in graded[1].values():
@@ -47,7 +47,7 @@ def test_full_half_empty_and_broken_submissions_get_their_scores(graded):
         assert not any(record.remarks for record in records)
 
 
-@sandbox
+@NEEDS_SANDBOX
 @pytest.mark.slow
 def test_nbgraders_export_and_feedback_agree_with_the_results(graded):
     root, records = graded

@@ -13,7 +13,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_pkg.sandbox.probe import find_bubblewrap, probe
+from course_pkg.sandbox.probe import find_bubblewrap
+from tests.classroom import NEEDS_SANDBOX
 
 from . import meeting
 from .canary_course import CanaryCourse, Graded, grade
@@ -47,7 +48,7 @@ print("FOUND", json.dumps({{
 """
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}"),
+    NEEDS_SANDBOX,
 ]
 
 

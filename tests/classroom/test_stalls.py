@@ -6,7 +6,7 @@ row of its results. `QUICK` has cases of every kind; the others are exhaustive.
 
 import pytest
 
-from .canary_course import CLASSMATE, NEEDS_SANDBOX, GradedCorpus, grade_corpus
+from .canary_course import CLASSMATE, CORPUS_MARKS, GradedCorpus, grade_corpus
 from .corpus import POINTS, Case, load, parameters
 
 CASES = {case.name: case for case in load("stalls")}
@@ -17,7 +17,7 @@ QUICK = {
     "output-one-print", "segfault", "ten-thousand-cells", "truncated",
 }  # fmt: skip
 OPTIONS = ("--jobs=4", "--time-limit=24", "--cell-timeout=8", "--memory=0.8")
-pytestmark = NEEDS_SANDBOX
+pytestmark = CORPUS_MARKS
 
 
 @pytest.fixture(scope="module")
