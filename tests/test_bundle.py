@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from course_pkg.classroom.bundle import SHOWN, bundle, files
 from course_pkg.classroom.config_passwords import lines_with_passwords
 from course_pkg.classroom.release import ReleaseError, mistyped, release_assignment
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 
 ROOT = Path(__file__).parents[1]
 INSTRUCTORS = {".ci", ".github", "deploy", "runner", "solutions", "tests"}

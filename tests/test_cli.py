@@ -5,7 +5,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from course_pkg import __version__
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 
 COMMANDS = sorted(get_command(app).commands)
 

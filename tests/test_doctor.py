@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg import doctor
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 from course_pkg.doctor import Finding, check_disk, check_memory, check_python, fit
 from course_pkg.lm import smollm2
 from course_pkg.lm.errors import MissingPackageError

@@ -24,7 +24,7 @@ from course_pkg.classroom.runs.recorder import Graded, Recorder
 from course_pkg.classroom.submissions.collect import collect
 from course_pkg.classroom.submissions.roster import Person, Roster, RosterError
 from course_pkg.classroom.submissions.roster_files import read_roster
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 
 from .recorded import ASSIGNMENT, questions, record, wrong
 from .test_gradebook import mark, notebook
@@ -133,6 +133,19 @@ def test_totals_agree_after_manual_grading_late_penalty_and_regrading(
     assert ",27\n" in (course.root / "results" / ASSIGNMENT / "canvas.csv").read_text()
     assert exported.exit_code == 0, exported.output
     assert "1 student has points that wait for a person" in exported.output
+
+
+def test_the_command_names_students_with_one_number_and_ends_with_1(course, monkeypatch, tmp_path):
+    with CourseGradebook(course.root) as book:
+        grade(book, *flat(tmp_path / "in", "ada", "zoe"))
+        save_roster(book, Roster([ADA, replace(ZOE, lms_id=ADA.lms_id)], complete=True))
+    done = run(course, monkeypatch, "export-grades", ASSIGNMENT, "--format", "moodle")
+    assert done.exit_code == 1, done.output
+    assert "no feedback is packed of students with the same number: ada, zoe" in done.output
+    assert "no score written: 2 rows have one number: Ada Lovelace" in done.output
+    assert "not in the file: ada, zoe" in done.output
+    filled = read((course.root / "results" / ASSIGNMENT / "moodle.csv").read_text())
+    assert [row["Grade"] for row in filled] == ["", ""]
 
 
 def test_a_time_is_kept_for_the_same_files_and_forgotten_for_others(book, tmp_path):

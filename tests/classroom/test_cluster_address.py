@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from course_pkg.classroom.cluster import address as addresses
 from course_pkg.classroom.cluster.address import SETTINGS, AddressError, scheduler_of, why_open
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 
 PEM = "-----BEGIN CERTIFICATE-----\n"
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
 from course_pkg.classroom.submissions.collect import SourceError
+from course_pkg.cli import app
 from course_pkg.cli.exits import explained
-from course_pkg.cli.main import app
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState
 

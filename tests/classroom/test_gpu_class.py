@@ -24,8 +24,8 @@ from course_pkg.classroom.runs.grade_class import Options
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.classroom.runs.recorder import EARLIER, KEPT
 from course_pkg.classroom.runs.run_summary import summary
+from course_pkg.cli import app
 from course_pkg.cli.grade_commands import exit_code
-from course_pkg.cli.main import app
 from course_pkg.sandbox.gpu_memory import GpuMemory
 from course_pkg.sandbox.gpus import find_gpus
 from tests.classroom import NEEDS_SANDBOX

@@ -20,8 +20,8 @@ from course_pkg.classroom.runs.batch import NO_SANDBOX, Batch
 from course_pkg.classroom.runs.grade_class import Options
 from course_pkg.classroom.runs.sample_class import answered, named
 from course_pkg.classroom.submissions.collect import collect
+from course_pkg.cli import app
 from course_pkg.cli.grade_commands import exit_code
-from course_pkg.cli.main import app
 from course_pkg.sandbox.probe import SandboxState
 from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook

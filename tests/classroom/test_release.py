@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from course_pkg.classroom.release import ReleaseError, release_assignment, start_work
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from course_pkg.classroom.runs import sample_class
 from course_pkg.classroom.runs.progress import ProgressDisplay
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 from course_pkg.sandbox.probe import SandboxState
 from tests.classroom import NEEDS_SANDBOX
 

@@ -11,7 +11,7 @@ import typer
 from distributed.cli import dask_scheduler, dask_worker
 from nbgrader.apps.nbgraderapp import NbGraderApp
 
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "book/appendix/at-scale.md").read_text()

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 from course_pkg.grading import author
 from course_pkg.grading.contract import registry
 from tests.classroom.recorded import ROOT

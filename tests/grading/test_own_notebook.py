@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from course_pkg.classroom.execution import run_limits
 from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.cli.main import app
+from course_pkg.cli import app
 from course_pkg.grading import own_notebook
 from tests.classroom.recorded import ROOT, released
 
