@@ -37,9 +37,15 @@ def passwords(config: Path) -> list[str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     try:
         done = subprocess.run(
-            command, cwd=config.parent, env=kept, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, errors="replace", timeout=TIME_LIMIT_S,
-        )  # fmt: skip
+            command,
+            cwd=config.parent,
+            env=kept,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIME_LIMIT_S,
+        )
     except subprocess.TimeoutExpired:
         raise ConfigError(f"{config.name} runs for more than {TIME_LIMIT_S} seconds") from None
     if done.returncode:

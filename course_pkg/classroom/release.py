@@ -62,10 +62,20 @@ def release_assignment(
     fresh = course / RELEASED / assignment
     last = _files(fresh)  # the last release, read before it is replaced
     done = subprocess.run(
-        [sys.executable, "-m", "nbgrader", "generate_assignment", assignment, "--force",
-         f"--CourseDirectory.release_directory={RELEASED}"],
-        cwd=course, capture_output=True, text=True, env={**os.environ, "PATH": program_path()},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "nbgrader",
+            "generate_assignment",
+            assignment,
+            "--force",
+            f"--CourseDirectory.release_directory={RELEASED}",
+        ],
+        cwd=course,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": program_path()},
+    )
     if done.returncode:
         raise ReleaseError(f"nbgrader can't release {source}/{assignment}:\n{done.stderr[-2000:]}")
     found = _files(target)

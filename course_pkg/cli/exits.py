@@ -90,9 +90,9 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.grading.own_notebook import NotebookError
     from course_pkg.lm.errors import ModelError
 
-    return (AddressError, ChecksError, GradebookError, GradingFolderError, ModelError,
-            NotebookError, ReleaseError, RosterError, ServeError, SourceError,
-            UnknownQuestion)  # fmt: skip
+    files = (GradebookError, GradingFolderError, ReleaseError, RosterError, SourceError)
+    names = (AddressError, ChecksError, ModelError, NotebookError, UnknownQuestion)
+    return *files, *names, ServeError
 
 
 def _failures() -> tuple[type[BaseException], ...]:

@@ -1,1 +1,1 @@
-"""What instructors and students see: sanitized outputs, students' pages, and a class report."""
+"""What instructors and students see: sanitized outputs, pages, a class report, files for an LMS."""

@@ -1,1 +1,1 @@
-"""nbgrader's side: releases, its folders and its gradebook, which only this package writes."""
+"""nbgrader's folders and gradebook, which only this package writes."""

@@ -95,7 +95,7 @@ class CourseGradebook:
     def released(self, assignment: str) -> NotebookNode:
         """The notebook that students got."""
         if assignment not in self._released:
-            path = self._step(self._folders.release_directory, ".", assignment)
+            path = self._folder(self._folders.release_directory, ".", assignment)
             text = path / f"{assignment}.ipynb"
             self._released[assignment] = nbformat.read(text, as_version=4)
         return self._released[assignment]
@@ -154,7 +154,7 @@ class CourseGradebook:
             finally:
                 self.nbgrader_book.db.rollback()
 
-    def _step(self, step: str, student: str, assignment: str) -> Path:
+    def _folder(self, step: str, student: str, assignment: str) -> Path:
         return Path(self._folders.format_path(step, student, assignment))
 
     def _differs(self, assignment: str) -> str | None:
@@ -188,12 +188,12 @@ class CourseGradebook:
         files: dict[str, bytes],
         timestamp: datetime | None,
     ) -> None:
-        ours = course_files(self._step(self._folders.release_directory, ".", assignment))
+        ours = course_files(self._folder(self._folders.release_directory, ".", assignment))
         text = nbformat.writes(notebook) + "\n"
         ours[f"{assignment}.ipynb"] = text.encode("utf-8", "replace")
         if timestamp is not None:
             ours["timestamp.txt"] = timestamp.isoformat().encode()
-        target = self._step(self._folders.autograded_directory, student, assignment)
+        target = self._folder(self._folders.autograded_directory, student, assignment)
         page = f"{assignment}.html"  # nbgrader copies all files beside its feedback, which this is
         theirs = {
             name: data

@@ -1,1 +1,1 @@
-"""The results that are kept: states, signed records, score statistics, and the course's secret."""
+"""The results that are kept: signed records, scores, and the course's secret."""

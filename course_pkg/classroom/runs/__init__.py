@@ -1,1 +1,1 @@
-"""Running a class: options, sandboxes, progress, and the commands."""
+"""A run that grades a class: from its submissions to records, gradebook and report."""

@@ -108,7 +108,10 @@ def nbgrader(root: Path, *arguments: str) -> None:
     with log.open("a") as out:
         done = subprocess.run(
             [sys.executable, "-m", "nbgrader", *arguments],
-            cwd=root, env={**os.environ, "PATH": program_path()}, stdout=out, stderr=out,
-        )  # fmt: skip
+            cwd=root,
+            env={**os.environ, "PATH": program_path()},
+            stdout=out,
+            stderr=out,
+        )
     if done.returncode:
         raise GradingFailed(f"nbgrader {' '.join(arguments)} failed; see {log}")

@@ -72,9 +72,10 @@ def find(
     files = [n for n in names if n not in odd and not names[n]]
     flat = [n for n in files if stem(n) != n]
     nested = [
-        n for n, folder in names.items()
+        n
+        for n, folder in names.items()
         if folder and n not in odd and near(tree.children((*base, n)), assignment)
-    ]  # fmt: skip
+    ]
     moodle = [n for n in names if n not in odd and MOODLE.fullmatch(n)]
     canvas = [n for n in files if possible_owners(n)]
     if layout == "auto":
@@ -255,10 +256,11 @@ def canvas_file(base: Parts, name: str, roster: Roster | None) -> Found:
         known = [one for one in all_fits if roster.complete and _is_known(one.person, roster)]
     if len(known) != 1:
         numbers = ", ".join(one.lms_id or one.name for one in all_fits)
-        return Found(name, at, (), skipped=(
+        why = (
             f"skipped the file {shown(name)}: it can be of any of the students {numbers}; expected "
             "Canvas's gradebook as --roster, with one of them in it who has that number and name"
-        ))  # fmt: skip
+        )
+        return Found(name, at, (), skipped=why)
     (one,) = known
     return replace(one, path=at, places=((one.places[0][0], at),))
 

@@ -56,8 +56,10 @@ def valid_student(student: str) -> bool:
         return False
     kinds = [unicodedata.category(c) for c in student]
     plain = [k[0] == "L" or k == "Nd" for k in kinds]
-    inside = (p or k in ("Mn", "Mc") or c in _INSIDE
-              for p, k, c in zip(plain, kinds, student, strict=True))  # fmt: skip
+    inside = [
+        letter or kind in ("Mn", "Mc") or character in _INSIDE
+        for letter, kind, character in zip(plain, kinds, student, strict=True)
+    ]
     return plain[0] and student[-1] not in " ." and all(inside)
 
 

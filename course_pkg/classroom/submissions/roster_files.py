@@ -83,27 +83,36 @@ def people_in(header: Sequence[str], rows: Sequence[dict[str, str]]) -> list[Per
 
 def _own(row: dict[str, str]) -> Person:
     return _person(
-        _first(row, *ID), _first(row, "first_name"), _first(row, "last_name"),
-        _first(row, "email"), _first(row, *LMS),
-    )  # fmt: skip
+        _first(row, *ID),
+        _first(row, "first_name"),
+        _first(row, "last_name"),
+        _first(row, "email"),
+        _first(row, *LMS),
+    )
 
 
 def _moodle(row: dict[str, str]) -> Person:
     first, _, last = _first(row, "Full name").rpartition(" ")
     number = re.search(r"[0-9]+$", _first(row, "Identifier"))
     return _person(
-        _first(row, "Username", "ID number", "Email address"), first, last,
-        _first(row, "Email address"), number[0] if number else "",
-    )  # fmt: skip
+        _first(row, "Username", "ID number", "Email address"),
+        first,
+        last,
+        _first(row, "Email address"),
+        number[0] if number else "",
+    )
 
 
 def _canvas(row: dict[str, str]) -> Person:
     last, _, first = _first(row, "Student").partition(",")
     login = _first(row, "SIS Login ID", "SIS User ID", "ID")
     return _person(
-        login, _first(row, "FirstName") or first, _first(row, "LastName") or last,
-        login if "@" in login else "", _first(row, "ID"),
-    )  # fmt: skip
+        login,
+        _first(row, "FirstName") or first,
+        _first(row, "LastName") or last,
+        login if "@" in login else "",
+        _first(row, "ID"),
+    )
 
 
 def _first(row: dict[str, str], *names: str) -> str:
