@@ -25,6 +25,7 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 # it may not import from the higher ones.
 LAYERS = {
     "files": -1,
+    "peak_memory": -1,
     "pins": -1,
     "slider": -1,
     "lm": 0,

@@ -24,23 +24,16 @@ KERNELS = (forward_kernel, row_sums_kernel, key_gradients_kernel, query_gradient
 INSTRUCTIONS = {"wgmma.mma_async": "wgmma", "mma.sync": "mma"}
 
 
-def compile_kernel(
-    kernel, capability: int, *, dtype: str, head_dim: int, block: int, packed: bool, one: bool
+def compile_flash(
+    kernel, capability: int, *, dtype: str, head_dim: int, block: int, one: bool
 ) -> str:
     """PTX of a kernel. one: lengths and group are 1, which triton makes constants of the kernel."""
     function = kernel if isinstance(kernel, triton.JITFunction) else kernel.fn
     constants = {"HEAD_DIM": head_dim, "PADDED_DIM": max(16, triton.next_power_of_2(head_dim))}
     constants |= {"CAUSAL": True, "BLOCK_QUERIES": block, "BLOCK_KEYS": block}
-    if not packed:
-        constants |= {"query_starts": None, "key_starts": None}
     if one:
         constants |= {"queries": 1, "keys": 1, "group": 1}
-    types = {
-        "scale": "fp32",
-        "tuning": ("i32", "i32"),
-        "query_starts": "*i32",
-        "key_starts": "*i32",
-    }
+    types = {"scale": "fp32", "tuning": ("i32", "i32")}
     types |= dict.fromkeys(("queries", "keys", "group"), "i32")
     types |= dict.fromkeys(("lse", "row_sums"), Rows("*fp32", "i32", "i32", "constexpr"))
     return lower(function, capability, constants, types, dtype)
@@ -65,24 +58,26 @@ def lower(function, capability: int, constants: dict, types: dict, dtype: str) -
 
 
 def compile_paged(kernel, capability: int, *, rows: int, split: bool, window: int | None) -> str:
-    """PTX of a kernel of paged attention, bfloat16; split: the output is parts in float32."""
-    parts, lse = Rows("*fp32", "i32", "i32", "i32"), Rows("*fp32", "i32", "i32", "constexpr")
+    """PTX of a kernel of paged attention, bfloat16; split: output and lse are parts in float32."""
+    parts, partial_lse = (
+        Rows("*fp32", "i32", "i32", "i32"),
+        Rows("*fp32", "i32", "i32", "constexpr"),
+    )
     types = dict.fromkeys(("parts", "part_keys"), "i32") | {"scale": "fp32"}
-    types |= dict.fromkeys(("spans", "blocks"), "*i32") | {"partial": parts}
+    types |= dict.fromkeys(("spans", "blocks"), "*i32")
+    types |= {"partial": parts, "partial_lse": partial_lse, "lse": parts}
     constants = {"GROUP": 4, "BLOCK_SIZE": 16, "HEAD_DIM": 80, "PADDED_DIM": 128, "KEYS": 64}
-    constants |= {"WINDOW": window, "ROWS": rows}
-    if kernel is merge_kernel:
-        types["lse"] = lse
-    elif split:
-        types |= {"lse": lse, "output": parts}
-    else:
+    constants |= {"WINDOW": window, "ROWS": rows, "SPLIT": split}
+    if not split:
         constants["lse"] = None
+    elif kernel is paged_kernel:
+        types |= {"lse": partial_lse, "output": parts}
     return lower(kernel, capability, constants, types, "bf16")
 
 
 CASES = (
-    (90, {"dtype": "bf16", "head_dim": 64, "block": 64, "packed": False, "one": False}),
-    (80, {"dtype": "fp16", "head_dim": 24, "block": 32, "packed": True, "one": True}),
+    (90, {"dtype": "bf16", "head_dim": 64, "block": 64, "one": False}),
+    (80, {"dtype": "fp16", "head_dim": 24, "block": 32, "one": True}),
 )
 PAGED_CASES = (
     (90, {"rows": 64, "split": False, "window": None}),
@@ -92,7 +87,7 @@ PAGED_CASES = (
 
 def main(which: str) -> None:
     kernels, cases, compiled = {
-        "flash": (KERNELS, CASES, compile_kernel),
+        "flash": (KERNELS, CASES, compile_flash),
         "paged": ((paged_kernel, merge_kernel), PAGED_CASES, compile_paged),
     }[which]
     for kernel in kernels:

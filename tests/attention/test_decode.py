@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.attention.decode import decode_attention, merge
-from course_pkg.attention.plain import attention, attention_with_lse
+from course_pkg.attention.plain import attention
 
 from .examples import tensors
 
@@ -22,7 +22,7 @@ def test_any_number_of_parts_equals_the_whole(keys, splits, window, padded, head
     key_mask = None
     if padded:
         key_mask = torch.arange(keys) >= torch.tensor([[keys // 3], [keys]])  # left padding
-    options = {"window": window, "key_mask": key_mask, "scale": 0.4}
+    options = {"window": window, "key_mask": key_mask, "scale": 0.4, "return_lse": True}
     whole = attention(*inputs, causal=True, **options)
     torch.testing.assert_close(decode_attention(*inputs, splits=splits, **options), whole)
 
@@ -56,14 +56,14 @@ def test_two_parts_by_hand():
 def parts(count, keys_each=3, seed=0):
     query, key, value = tensors(1, 2, 2, 4, count * keys_each, seed=seed)
     cut = [slice(i * keys_each, (i + 1) * keys_each) for i in range(count)]
-    pairs = [attention_with_lse(query, key[:, :, c], value[:, :, c]) for c in cut]
+    pairs = [attention(query, key[:, :, c], value[:, :, c], return_lse=True) for c in cut]
     return (query, key, value), [list(column) for column in zip(*pairs, strict=True)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_merged_parts_equal_the_whole_with_their_gradients(count):
     inputs, (outputs, lses) = parts(count)
-    whole = attention_with_lse(*inputs)
+    whole = attention(*inputs, return_lse=True)
     merged = merge(outputs, lses)
     torch.testing.assert_close(merged, whole)
     grads = [torch.rand_like(each) for each in whole]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from course_pkg.attention.flash import flash_attention
-from course_pkg.attention.memory import measure_memory
 from course_pkg.attention.plain import attention
+from course_pkg.peak_memory import measure_memory
 
 
 @pytest.fixture

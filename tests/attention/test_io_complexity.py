@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.attention.cost import Cost, blocks_for, flash_cost, plain_cost
 from course_pkg.attention.flash import flash_attention
+from course_pkg.attention.io_complexity import Cost, blocks_for, flash_cost, plain_cost
 
 from .examples import tensors
 
