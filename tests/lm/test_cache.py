@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.lm import cache
-from course_pkg.lm.errors import CacheAccessError, ModelError, NoSpaceError
+from course_pkg.lm.model_errors import CacheAccessError, ModelError, NoSpaceError
 
 WEIGHTS = bytes(range(256)) * 400
 
@@ -237,7 +237,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from course_pkg.lm.cache import ensure
-from course_pkg.lm.errors import NoSpaceError
+from course_pkg.lm.model_errors import NoSpaceError
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 

@@ -9,17 +9,10 @@ import math
 import pytest
 import torch
 
-from course_pkg.lm.checkpoint import DecoderConfig
-from course_pkg.lm.decoder import (
-    Decoder,
-    RMSNorm,
-    SwiGLU,
-    causal_attend,
-    rope_frequencies,
-    rotate,
-    rotation,
-)
-from course_pkg.lm.errors import ModelError
+from course_pkg.lm.decoder import Decoder, RMSNorm, SwiGLU, causal_attend
+from course_pkg.lm.decoder_config import DecoderConfig
+from course_pkg.lm.model_errors import ModelError
+from course_pkg.lm.rope import rope_frequencies, rotate, rotation
 from course_pkg.lm.tiny import tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8], [1, 2, 3, 4]])

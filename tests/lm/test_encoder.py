@@ -12,7 +12,7 @@ from course_pkg.lm.encoder import (
     load_encoder,
     token_vectors,
 )
-from course_pkg.lm.errors import CorruptModelError, MissingPackageError, UnknownModelError
+from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError, UnknownModelError
 
 TEXTS = [
     "a cat",

@@ -10,14 +10,14 @@ import torch
 from course_pkg.lm import load as load_module
 from course_pkg.lm import smollm2
 from course_pkg.lm.encoder import load_encoder
-from course_pkg.lm.errors import (
+from course_pkg.lm.load import load, pick_device, prepare
+from course_pkg.lm.model_errors import (
     CorruptModelError,
     MissingPackageError,
     ModelError,
     OfflineError,
     UnknownModelError,
 )
-from course_pkg.lm.load import load, pick_device, prepare
 
 
 def one_line(raised) -> str:
@@ -56,7 +56,7 @@ def test_a_hub_id_gives_a_one_line_error_if_the_hub_is_turned_off():
 @pytest.mark.slow
 def test_an_unreachable_hub_gives_a_one_line_error():
     program = (
-        "from course_pkg.lm.load import load; from course_pkg.lm.errors import *\n"
+        "from course_pkg.lm.load import load; from course_pkg.lm.model_errors import *\n"
         "try: load('someone/some-model')\n"
         "except OfflineError as error: print(error)"
     )

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
 from course_pkg.lm import smollm2 as smollm2_package
-from course_pkg.lm.checkpoint import DecoderConfig
-from course_pkg.lm.decoder import Decoder, causal_attend, rope_frequencies
+from course_pkg.lm.decoder import Decoder, causal_attend
+from course_pkg.lm.decoder_config import DecoderConfig
+from course_pkg.lm.rope import rope_frequencies
 
 from .decoder_models import left_mask, pair, tokens
 

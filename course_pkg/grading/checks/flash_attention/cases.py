@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.attention.io_complexity import flash_cost, plain_cost
 from course_pkg.attention.decode import merge
+from course_pkg.attention.io_complexity import flash_cost, plain_cost
 from course_pkg.attention.masks import tile_state
 from course_pkg.attention.plain import attention
 
