@@ -93,13 +93,12 @@ def flash_cost(
 ) -> Cost:
     """The cost of `flash.flash_attention`; fully masked tiles are not counted.
 
-    Arguments as for `plain_cost`; block_queries, block_keys: the size of a tile; causal, window: as
-    in `masks.visible`. Forward, a block of queries is loaded once, and for it every visible block
-    of keys and values. Backward, a block of keys and values is loaded once, and for it every block
-    of queries that sees it, with five products for each tile instead of the plain program's four,
-    because the scores are computed again. Extra memory: the log-sum-exp of each row, and backward
-    also delta. The numbers are those that `watch` reports. Raises ValueError for sizes that don't
-    fit. Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
+    block_queries, block_keys: the size of a tile; causal, window: as in `masks.visible`. Forward, a
+    block of queries is loaded once, and for it every visible block of keys and values. Backward, a
+    block of keys and values is loaded once, and for it every block of queries that sees it, with
+    five products instead of four, because the scores are computed again. Extra memory: the
+    log-sum-exp of each row, and backward also delta. `watch` reports the same numbers. Raises
+    ValueError for sizes that don't fit. Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
 
     >>> cost = flash_cost(1024, 1024, 64, block_queries=128, block_keys=128)
     >>> cost.operations == plain_cost(1024, 1024, 64).operations
@@ -135,11 +134,10 @@ def flash_cost(
 def blocks_for(fast_memory: int, head_dim: int) -> tuple[int, int]:
     """Block sizes (queries, keys) for a fast memory of `fast_memory` numbers, by the paper's rule.
 
-    The block of the outer loop has ⌈fast_memory / (4 · head_dim)⌉ rows, that of the inner loop at
-    most head_dim, so the tile of scores has at most about a quarter of the memory. The outer loop
-    is over queries, as in FlashAttention-2; in the first paper it is over keys. Without a mask, the
-    forward pass then loads 2 · (queries / block_queries) · keys · head_dim = 8 · queries · keys ·
-    head_dim² / fast_memory numbers of keys and values in each head: the paper's Θ(N²d²/M).
+    The block of the outer loop, over queries, has ⌈fast_memory / (4 · head_dim)⌉ rows, that of the
+    inner loop at most head_dim, so the tile of scores has at most about a quarter of the memory.
+    Without a mask, the forward pass then loads 2 · (queries / block_queries) · keys · head_dim =
+    8 · queries · keys · head_dim² / fast_memory numbers of keys and values: the paper's Θ(N²d²/M).
     Raises ValueError if the memory can't hold a row. Source: FlashAttention (Dao et al. 2022),
     algorithm 1 and theorem 2.
 

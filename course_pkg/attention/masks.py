@@ -130,9 +130,5 @@ def modified_scores(
 
 
 def indices(block: range, device: torch.device) -> Tensor:
-    """The numbers of a block of rows or columns, int64.
-
-    >>> indices(range(2, 5), torch.device("cpu"))
-    tensor([2, 3, 4])
-    """
+    """The numbers of a block of rows or columns, int64."""
     return torch.arange(block.start, block.stop, device=device)

@@ -3,11 +3,8 @@
 A cache is a pair of tensors for one layer, keys and values, each (blocks, kv_heads, block_size,
 head_dim). A sequence's block table lists its blocks in the order of its tokens: token t is in block
 table[t // block_size] at t % block_size, and its slot is the number block · block_size + offset.
-
-The queries of a step are packed, (tokens, heads, head_dim), those of one sequence together: one
-query for a sequence that generates, many for a prompt or a chunk of one. They are the sequence's
-last tokens, and `write` has put their keys and values in the cache already. Query i of n sees the
-keys up to position length − n + i (causal).
+A sequence's queries are its last tokens: one if it generates, many for a prompt or a chunk of one.
+`write` has put their keys and values in the cache already.
 
 Sequences with equally many queries and about equally many blocks are computed together. Their
 blocks are copied into one buffer, which a GPU kernel avoids. Not here: gradients.
@@ -83,10 +80,9 @@ def paged_attention(
 
     query: (tokens, heads, head_dim), where heads is a multiple of kv_heads. tables: one per
     sequence, at least as long as its tokens need. lengths: each sequence's tokens in the cache, the
-    new ones included. query_starts: (sequences + 1), sequence s has the queries query_starts[s] …
-    query_starts[s + 1] − 1, at least one. scale: head_dim ** −0.5 by default. window: a query sees
-    itself and the window − 1 tokens before it. return_lse: return the output and the log-sum-exp
-    of every row of scores, (tokens, heads), in float32 (float64 for a query in float64).
+    new ones included; query i of n sees the keys up to position length − n + i. query_starts:
+    (sequences + 1), sequence s has the queries query_starts[s] … query_starts[s + 1] − 1, at least
+    one. scale, window, return_lse: as in `plain.attention`; the log-sum-exp is (tokens, heads).
     For several layers, build a `PagedBatch` once. Raises ValueError for what does not fit.
     Source: Kwon et al. (2023), "PagedAttention", section 4.1.
 

@@ -77,8 +77,6 @@ def paged_batch(
 ) -> "PagedBatch | TritonBatch":
     """The batch for this cache: of kernels on a GPU, of `paged` on a CPU or if they don't take it.
 
-    The arguments are those of both.
-
     >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
     >>> type(paged_batch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])).__name__
     'PagedBatch'
@@ -88,11 +86,7 @@ def paged_batch(
 
 
 def runs_kernels(cache: Tensor) -> bool:
-    """Whether the kernels are compiled for the device, type and head_dim of a cache.
-
-    >>> runs_kernels(torch.zeros(4, 1, 2, 8))
-    False
-    """
+    """Whether the kernels are compiled for the device, type and head_dim of a cache."""
     taken = cache.dtype in TYPES and cache.shape[-1] <= LARGEST_HEAD_DIM
     return INSTALLED and not INTERPRETED and cache.is_cuda and taken
 
