@@ -126,6 +126,8 @@ def modified_scores(
             f"score_mod returned shape {tuple(changed.shape)} for scores of shape "
             f"{tuple(scores.shape)}: it must return one score for each"
         )
+    if not changed.is_floating_point():  # such as a distance, an integer
+        changed = changed.to(scores.dtype)
     return changed.contiguous()  # it may be a view; the callers stack heads with `view`
 
 

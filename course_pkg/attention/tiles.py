@@ -147,7 +147,8 @@ class Tiling:
             return self._masked(query @ key.mT, rows, columns), lambda gradient: gradient
         with torch.enable_grad():
             scores = (query @ key.mT).detach().requires_grad_()
-            changed = self._modified(scores, rows, columns).to(self.dtype)
+            # A copy, because score_mod may change its argument in place.
+            changed = self._modified(scores.clone(), rows, columns).to(self.dtype)
 
         def pullback(gradient: Tensor) -> Tensor:
             if not changed.requires_grad:  # score_mod ignores the scores

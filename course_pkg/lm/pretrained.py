@@ -21,8 +21,11 @@ from torch import Tensor
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
 
+PEFT_MODEL = "base_model.model."  # before all names of a PeftModel
 # What stands in a tensor's name between a module and the module's own weights.
 OURS, PEFT_LAYER, PEFT_SAVED = "base", "base_layer", "original_module"
+# What a wrapped module has if its adapter is LoRA, which the engine takes beside the model.
+LORA_PARTS = {OURS, PEFT_LAYER, "lora_A", "lora_B"}
 VIRTUAL_TOKENS = ("base.", "prompt_encoder.")  # how names begin: course_pkg.adapters, PEFT
 
 
@@ -89,7 +92,7 @@ def fitted(
             f"the checkpoint lacks {_listed(missing, 'tensors')}: copy it again"
         )
     if surplus := sorted(found.keys() - shapes.keys()):
-        unknown = _listed(surplus, "tensors")
+        unknown = _listed(surplus, "tensor")
         raise CorruptModelError(
             f"the decoder has no {unknown}: give a checkpoint that is not quantized, and whose "
             "config.json belongs to it"
@@ -124,9 +127,9 @@ def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
             "use the model's own generate"
         )
     wrapped = _wrapped_modules(names)
-    if not wrapped and not any(name.startswith("base_model.") for name in names):
+    if not wrapped and not any(name.startswith(PEFT_MODEL) for name in names):
         return
-    where = _listed(list(wrapped), "modules") if wrapped else "a PeftModel"
+    where = _listed(list(wrapped), "module") if wrapped else "a PeftModel"
     found = f"the model has an unmerged adapter in {where}: "
     shared = [name for name in wrapped if name.endswith(("lm_head", "embed_tokens"))]
     if tied and any(wrapped[name] == PEFT_LAYER for name in shared):
@@ -144,7 +147,7 @@ def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
                 "; set model.config.tie_word_embeddings to False, because lm_head and "
                 "embed_tokens then differ"
             )
-    if not shared:
+    if wrapped and not shared and _parts_below(names, wrapped) <= LORA_PARTS:
         advice += (
             "; or save the adapter, and give the engine the model without it and "
             'adapters={"name": folder}'
@@ -156,12 +159,25 @@ def _wrapped_modules(names: Iterable[str]) -> dict[str, str]:
     """The modules that an adapter has wrapped, each with the part of the name that shows it."""
     wrapped = {}
     for name in names:
-        parts = name.removeprefix("base_model.model.").split(".")
+        parts = name.removeprefix(PEFT_MODEL).split(".")
         for part in (OURS, PEFT_LAYER, PEFT_SAVED):
             if part in parts:
                 wrapped[".".join(parts[: parts.index(part)])] = part
     return wrapped
 
 
+def _parts_below(names: Iterable[str], wrapped: Iterable[str]) -> set[str]:
+    """What follows a wrapped module in the tensors' names: `lora_A`, `ia3_l`, `copies`, …"""
+    own = [name.removeprefix(PEFT_MODEL) for name in names]
+    return {
+        name.removeprefix(f"{module}.").partition(".")[0]
+        for module in wrapped
+        for name in own
+        if name.startswith(f"{module}.")
+    }
+
+
 def _listed(names: list[str], kind: str) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more {kind}"
+    if len(names) <= 2:
+        return names[0] if len(names) == 1 else f"{names[0]} and 1 more {kind}"
+    return f"{names[0]} and {len(names) - 1} more {kind}s"

@@ -179,9 +179,22 @@ def expanded(scores, head, query, key):
     return (0.1 * (query - key)).to(scores.dtype).expand_as(scores)
 
 
+def in_place(scores, head, query, key):
+    """The argument itself, changed."""
+    return scores.mul_(2)
+
+
 @BOTH
-@pytest.mark.parametrize("score_mod", [transposed, strided, expanded])
-def test_a_score_mod_of_grouped_heads_may_return_a_view(function, score_mod):
+def test_a_score_mod_may_return_integers(function):
+    inputs = [tensor.detach() for tensor in tensors(1, 4, 2, 3, 5)]
+    output = function(*inputs, causal=True, score_mod=lambda s, _, q, k: (k - q).expand_as(s))
+    expected = attention(*inputs, causal=True, score_mod=lambda s, _, q, k: 0 * s + (k - q))
+    torch.testing.assert_close(output, expected)
+
+
+@BOTH
+@pytest.mark.parametrize("score_mod", [transposed, strided, expanded, in_place])
+def test_a_score_mod_of_grouped_heads_may_return_a_view_or_its_argument(function, score_mod):
     """Checked against key heads that are repeated, and a function whose result is contiguous."""
     query, key, value = tensors(2, 4, 2, 5, 7)
     repeated = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)

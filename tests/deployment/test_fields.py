@@ -111,7 +111,35 @@ def test_a_path_without_v1_is_told_the_right_one(live, caplog):
         status, answer = live.post("/chat/completions", {})
         wait_until(lambda: "did you mean /v1/chat/completions" in caplog.text)
     assert status == 404 and "did you mean /v1/chat/completions" in answer["error"]["message"]
-    assert "did you mean" not in live.post("/nonsense", {})[1]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "meant"),
+    [
+        ("POST", "/completions", "/v1/completions"),
+        ("POST", "/chat/completions/", "/v1/chat/completions"),
+        ("POST", "/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("POST", "/api/v1/chat/completions", "/v1/chat/completions"),
+        ("POST", "//v1/completions", "/v1/completions"),
+        ("POST", "/v1/completion", "/v1/completions"),
+        ("POST", "/v1/Chat/Completions", "/v1/chat/completions"),
+        ("GET", "/models", "/v1/models"),
+        ("GET", "/models/tiny", "/v1/models"),
+        ("GET", "/v1/health", "/health"),
+        ("POST", "/nonsense", None),
+        ("POST", "/v1/embeddings", None),
+        ("GET", "/", None),
+    ],
+)
+def test_a_wrong_path_is_told_the_right_one_or_nothing(live, method, path, meant):
+    answer = httpx.request(method, live.url.removesuffix("/v1") + path, json={})
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 404
+    assert message.startswith(
+        "there is no such path" + (f": did you mean {meant}?" if meant else "")
+    )
+    assert ("did you mean" in message) == (meant is not None)
+    assert message.endswith("ends in /v1") == (meant is not None and meant.startswith("/v1/"))
 
 
 @pytest.mark.parametrize(
