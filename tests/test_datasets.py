@@ -16,7 +16,8 @@ from course_pkg.datasets import (
 
 
 def test_the_navigator_set_has_the_documented_sizes_and_no_duplicates():
-    train, held_out = load_examples("navigator", "train"), load_examples("navigator", "held-out")
+    train = load_examples("navigator", "train")
+    held_out = load_examples("navigator", "held-out")
     assert (len(train), len(held_out)) == (120, 30)
     everything = train + held_out
     for field in ("id", "prompt", "response"):

@@ -119,7 +119,18 @@ class PagedBatch:
         check_paged_batch(cache, tables, lengths, query_starts, window)
         self.tokens = query_starts[-1]
         self.shape = cache[0].shape
+        self.window = window
+        self.groups = self._grouped(cache, tables, lengths, query_starts)
+
+    def _grouped(
+        self,
+        cache: Cache,
+        tables: Sequence[Sequence[int]],
+        lengths: Sequence[int],
+        query_starts: Sequence[int],
+    ) -> list:
         size = self.shape[2]
+        window = self.window
         sequences = []
         bounds = pairwise(query_starts)
         for table, length, (start, stop) in zip(tables, lengths, bounds, strict=True):
@@ -133,7 +144,7 @@ class PagedBatch:
             if not groups or not _of_similar_size(groups[-1][0], sequence):
                 groups.append([])
             groups[-1].append(sequence)
-        self.groups = [_padded(group, cache, window) for group in groups]
+        return [_padded(group, cache, window) for group in groups]
 
     @torch.no_grad()
     def attend(

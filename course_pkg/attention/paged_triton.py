@@ -31,7 +31,7 @@ from course_pkg.attention.triton_runtime import (
     triton,
     with_adjacent_numbers,
 )
-from course_pkg.attention.validation import check_paged_batch, check_paged_query
+from course_pkg.attention.validation import check_paged_query
 
 PART_KEYS = 512  # keys that a program reads of a sequence that generates
 
@@ -74,7 +74,7 @@ def paged_batch(
     query_starts: Sequence[int],
     *,
     window: int | None = None,
-) -> "PagedBatch | TritonBatch":
+) -> PagedBatch:
     """The batch for this cache: of kernels on a GPU, of `paged` on a CPU or if they don't take it.
 
     >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
@@ -99,25 +99,16 @@ class _Launch(NamedTuple):
     keys: int  # the most that a query sees
 
 
-class TritonBatch:
-    """What the kernels need to know of one step, for all layers that have the same window.
+class TritonBatch(PagedBatch):
+    """What the kernels need to know of one step, for all layers that have the same window."""
 
-    The arguments and the method are those of `paged.PagedBatch`.
-    """
-
-    def __init__(
+    def _grouped(
         self,
         cache: Cache,
         tables: Sequence[Sequence[int]],
         lengths: Sequence[int],
         query_starts: Sequence[int],
-        *,
-        window: int | None = None,
-    ):
-        check_paged_batch(cache, tables, lengths, query_starts, window)
-        self.tokens = query_starts[-1]
-        self.shape = cache[0].shape
-        self.window = window
+    ) -> list[_Launch]:
         device = cache[0].device
         size = self.shape[2]
         used = [table[: -(-n // size)] for table, n in zip(tables, lengths, strict=True)]
@@ -131,24 +122,21 @@ class TritonBatch:
         ]
         generating = [span for span in spans if span[1] == 1]
         reading = [span for span in spans if span[1] > 1]
-        self.launches = []
+        launches = []
         for group in filter(None, (generating, reading)):
             keys = max(length for _, _, length, _ in group)
-            if window is not None and group is generating:
-                keys = min(keys, window)
+            if self.window is not None and group is generating:
+                keys = min(keys, self.window)
             queries = max(queries for _, queries, _, _ in group)
             spans = torch.tensor(group, dtype=torch.int32, device=device)
-            self.launches.append(_Launch(spans, queries, keys))
+            launches.append(_Launch(spans, queries, keys))
+        return launches
 
     @torch.no_grad()
     def attend(
         self, query: Tensor, cache: Cache, *, scale: float | None = None, return_lse: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attention in one layer: query and the result are (tokens, heads, head_dim).
-
-        scale, return_lse: as in `paged_attention`. Raises ValueError or TypeError if the query does
-        not fit the cache, the batch or the kernels, ImportError without triton.
-        """
+        """As `PagedBatch.attend`; also raises TypeError, and ImportError without triton."""
         check_paged_query(query, self.tokens, self.shape)
         check_kernel_input(query, "query and cache", "course_pkg.attention.paged")
         self._check_cache(query, cache)
@@ -158,7 +146,7 @@ class TritonBatch:
         query = with_adjacent_numbers(computed(query))
         cache = tuple(map(computed, cache))
         with torch.cuda.device_of(query):  # kernels start on the current GPU, or on none
-            for launch in self.launches:
+            for launch in self.groups:
                 self._launch(launch, query, cache, output, lse, scale)
         return (output, lse) if return_lse else output
 

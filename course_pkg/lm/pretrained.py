@@ -23,7 +23,9 @@ from course_pkg.lm.model_errors import CorruptModelError, ModelError
 
 PEFT_MODEL = "base_model.model."  # before all names of a PeftModel
 # What stands in a tensor's name between a module and the module's own weights.
-OURS, PEFT_LAYER, PEFT_SAVED = "base", "base_layer", "original_module"
+OURS = "base"
+PEFT_LAYER = "base_layer"
+PEFT_SAVED = "original_module"
 # What a wrapped module has if its adapter is LoRA, which the engine takes beside the model.
 LORA_PARTS = {OURS, PEFT_LAYER, "lora_A", "lora_B"}
 VIRTUAL_TOKENS = ("base.", "prompt_encoder.")  # how names begin: course_pkg.adapters, PEFT
@@ -88,9 +90,7 @@ def fitted(
                 "set tie_word_embeddings to false"
             )
     if missing := sorted(shapes.keys() - found.keys()):
-        raise CorruptModelError(
-            f"the checkpoint lacks {_listed(missing, 'tensors')}: copy it again"
-        )
+        raise CorruptModelError(f"the checkpoint lacks {_listed(missing, 'tensor')}: copy it again")
     if surplus := sorted(found.keys() - shapes.keys()):
         unknown = _listed(surplus, "tensor")
         raise CorruptModelError(

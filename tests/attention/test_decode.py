@@ -75,7 +75,8 @@ def test_merged_parts_equal_the_whole_with_their_gradients(count):
 def test_merging_is_associative_and_ignores_the_order():
     _, (outputs, lses) = parts(4)
     at_once = merge(outputs, lses)
-    first, second = merge(outputs[:3], lses[:3]), (outputs[3], lses[3])
+    first = merge(outputs[:3], lses[:3])
+    second = (outputs[3], lses[3])
     torch.testing.assert_close(merge(*zip(first, second, strict=True)), at_once)
     torch.testing.assert_close(merge(outputs[::-1], lses[::-1]), at_once)
 

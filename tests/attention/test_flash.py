@@ -32,7 +32,8 @@ SCORE_MODS = (alibi, soft_cap, documents, transposed, strided, in_place)
 def cases(draw):
     """Shapes, options and block sizes, with empty sides and rows that see nothing."""
     batch, kv_heads, group = (draw(st.integers(1, 2)) for _ in range(3))
-    queries, keys = draw(st.integers(0, 20)), draw(st.integers(0, 20))
+    queries = draw(st.integers(0, 20))
+    keys = draw(st.integers(0, 20))
     sizes = batch, kv_heads * group, kv_heads, queries, keys, draw(st.integers(1, 9))
     inputs = tensors(*sizes, value_dim=draw(st.integers(1, 9)), seed=draw(st.integers(0, 99)))
     key_mask = None

@@ -112,7 +112,8 @@ def test_the_log_sum_exp_and_its_gradient_are_those_of_plain_attention(only_lse)
 
 @needs_triton
 def test_a_row_that_sees_no_key_has_output_0_log_sum_exp_minus_infinity_and_gradient_0():
-    query, key = random(1, 1, 5, 16).requires_grad_(), random(1, 1, 2, 16).requires_grad_()
+    query = random(1, 1, 5, 16).requires_grad_()
+    key = random(1, 1, 2, 16).requires_grad_()
     output, lse = flash_attention_triton(query, key, key, causal=True, return_lse=True)
     output.sum().backward()
     assert not output[0, 0, :3].any() and not query.grad[0, 0, :3].any()
@@ -139,7 +140,8 @@ def test_large_scores_and_shifted_values_lose_nothing_but_what_plain_attention_l
 
 @needs_triton
 def test_any_layout_in_memory_is_read_where_it_is_and_the_output_has_the_layout_of_the_query():
-    query, key = random(2, 20, 3, 16), random(2, 3, 16, 20, seed=1)
+    query = random(2, 20, 3, 16)
+    key = random(2, 3, 16, 20, seed=1)
     query = query.transpose(1, 2).requires_grad_()  # (batch, tokens, heads, head_dim) in memory
     key = key.transpose(2, 3).requires_grad_()  # the numbers of a row are 20 apart
     output = flash_attention_triton(query, key, key, causal=True)
@@ -156,7 +158,8 @@ def test_any_layout_in_memory_is_read_where_it_is_and_the_output_has_the_layout_
 
 @needs_triton
 def test_only_the_inputs_the_output_and_one_number_a_row_are_saved():
-    query, key = random(1, 4, 48, 16).requires_grad_(), random(1, 2, 64, 16)
+    query = random(1, 4, 48, 16).requires_grad_()
+    key = random(1, 2, 64, 16)
     saved = flash_attention_triton(query, key, key).grad_fn.saved_tensors
     shapes = [(1, 4, 48, 16), (1, 2, 64, 16), (1, 2, 64, 16), (1, 4, 48, 16), (1, 4, 48)]
     assert sorted(tuple(each.shape) for each in saved) == sorted(shapes)

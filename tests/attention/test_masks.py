@@ -45,8 +45,10 @@ def test_a_key_mask_hides_a_key_from_all_queries_of_its_sequence():
 def test_a_tiles_state_says_whether_none_all_or_some_of_it_is_visible(
     i0, height, j0, width, offset, causal, window
 ):
-    queries, keys = 20, 20 + offset
-    j0, width = min(j0, keys), min(width, keys - min(j0, keys))
+    queries = 20
+    keys = 20 + offset
+    j0 = min(j0, keys)
+    width = min(width, keys - min(j0, keys))
     part = visible(queries, keys, causal=causal, window=window)[
         0, 0, i0 : i0 + height, j0 : j0 + width
     ]

@@ -46,7 +46,9 @@ def scattered(sizes, kv_heads=2, block_size=4, head_dim=8, heads=4, dtype=torch.
     tables = [[numbers.pop() for _ in range(count)] for count in needed]
     shape = (sum(needed) + 3, kv_heads, block_size, head_dim)
     cache = torch.full(shape, torch.nan, dtype=dtype), torch.full(shape, torch.nan, dtype=dtype)
-    starts, queries, dense = [0], [], []
+    starts = [0]
+    queries = []
+    dense = []
     for table, (length, count) in zip(tables, sizes, strict=True):
         key, value = torch.randn(2, length, kv_heads, head_dim, generator=generator).to(dtype)
         index = torch.arange(length)
@@ -160,7 +162,8 @@ def test_a_table_may_be_longer_than_its_sequence(attend, dtype):
 @BOTH
 def test_two_tables_can_share_blocks(attend, dtype):
     query, cache, (tables, _, _), dense = scattered([(8, 1)], dtype=dtype)
-    (_, key, value), both = dense[0], torch.cat([query, query + 1])
+    (_, key, value) = dense[0]
+    both = torch.cat([query, query + 1])
     result = attend(both, *cache, [tables[0], tables[0][:1]], [8, 4], [0, 1, 2])
     shorter = (query + 1).transpose(0, 1)[None], key[:, :, :4], value[:, :, :4]
     assert_equals_dense(result, [dense[0], shorter])
@@ -180,9 +183,11 @@ def test_by_hand(attend, dtype):
 @pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_triton)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_the_error_is_at_most_twice_that_of_the_dense_computation(kernels, dtype):
-    attend, sizes = paged_attention, [(1025, 1), (97, 97), (1023, 40), (640, 1)]
+    attend = paged_attention
+    sizes = [(1025, 1), (97, 97), (1023, 40), (640, 1)]
     if kernels:
-        attend, sizes = paged_attention_triton, [(97, 1), (33, 33), (40, 7)]
+        attend = paged_attention_triton
+        sizes = [(97, 1), (33, 33), (40, 7)]
     query, cache, layout, dense = scattered(sizes, head_dim=64, block_size=16, dtype=dtype)
     exact, _ = densely([[each.double() for each in inputs] for inputs in dense])
     result = attend(query, *cache, *layout)
@@ -231,7 +236,8 @@ def test_a_decoder_over_scattered_blocks_gives_the_logits_of_the_whole_texts(win
     torch.manual_seed(0)
     model = Decoder(config).requires_grad_(False)
     texts = [torch.randint(50, (12,)), torch.randint(50, (10,))]
-    tables, block_size = [[7, 2, 5, 1], [3, 6, 4, 0]], 3
+    tables = [[7, 2, 5, 1], [3, 6, 4, 0]]
+    block_size = 3
     caches = [tuple(torch.full((8, 2, 3, 8), torch.nan) for _ in "kv") for _ in windows]
     steps = [[(0, 0, 5)], [(0, 5, 9), (1, 0, 7)], *([(0, i, i + 1), (1, i - 2, i - 1)]
              for i in range(9, 12))]  # fmt: skip
@@ -245,7 +251,8 @@ def test_a_decoder_over_scattered_blocks_gives_the_logits_of_the_whole_texts(win
         batches = [PagedBatch(caches[0], *layout, window=window) for window in windows]
 
         def attend(layer, query, key, value, batches=batches, slots=slots):
-            key, value = key[0].transpose(0, 1), value[0].transpose(0, 1)
+            key = key[0].transpose(0, 1)
+            value = value[0].transpose(0, 1)
             write(caches[layer], key, value, torch.tensor(slots))
             result = batches[layer].attend(query[0].transpose(0, 1), caches[layer])
             return result.transpose(0, 1)[None]
@@ -260,7 +267,8 @@ def test_a_decoder_over_scattered_blocks_gives_the_logits_of_the_whole_texts(win
 
 def test_writing_touches_only_the_slots():
     cache = torch.zeros(3, 2, 4, 5), torch.zeros(3, 2, 4, 5)
-    keys, values = torch.ones(2, 2, 5), torch.full((2, 2, 5), 2.0)
+    keys = torch.ones(2, 2, 5)
+    values = torch.full((2, 2, 5), 2.0)
     write(cache, keys, values, torch.tensor([6, 9]))  # block 1 at 2, block 2 at 1
     assert cache[0][1, :, 2].eq(1).all() and cache[1][2, :, 1].eq(2).all()
     assert cache[0].sum() == 20 and cache[1].sum() == 40

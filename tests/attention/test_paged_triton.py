@@ -57,7 +57,8 @@ def test_the_merging_kernel_equals_merge():
     lse = 10 * torch.randn(20, 2, 1, generator=generator).to(DEVICE)
     expected = merge(list(outputs), list(lse))
     spans = torch.tensor([[0, 1, 20, 0]], dtype=torch.int32, device=DEVICE)
-    found, found_lse = torch.empty(1, 2, 8, device=DEVICE), torch.empty(1, 2, device=DEVICE)
+    found = torch.empty(1, 2, 8, device=DEVICE)
+    found_lse = torch.empty(1, 2, device=DEVICE)
     parts = rows(outputs), rows(lse / math.log(2))  # log-sum-exps to the base 2
     results = token_rows(found), token_rows(found_lse)
     merge_kernel[1, 2](*parts, *results, spans, 1, HEAD_DIM=8, PADDED_DIM=16, WINDOW=None)
@@ -87,7 +88,8 @@ def test_the_query_may_have_any_layout_in_memory(strides):
 
 # ---------------------------------------------------------------- arguments and platforms
 
-CACHE, LAYOUT = torch.zeros(4, 2, 4, 8), ([[1]], [2], [0, 1])
+CACHE = torch.zeros(4, 2, 4, 8)
+LAYOUT = ([[1]], [2], [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,8 @@ def generated(prompts, model=MODEL):
 
 @needs_triton
 def test_an_engine_with_the_kernels_gives_the_same_greedy_tokens(monkeypatch):
-    prompts, launches = [list(range(1, 14)), [7, 8], [5] * 6], []
+    prompts = [list(range(1, 14)), [7, 8], [5] * 6]
+    launches = []
     expected = generated(prompts)
     monkeypatch.setattr(paged_triton, "runs_kernels", lambda cache: True)
     run = TritonBatch._launch

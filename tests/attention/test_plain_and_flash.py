@@ -24,7 +24,8 @@ BOTH = pytest.mark.parametrize("function", [attention, tiled], ids=["plain", "in
 def test_two_keys_by_hand(function):
     # Scores 1·ln 3 and 0, so weights 3/4 and 1/4; the output is (3·4 + 1·8) / 4 = 5.
     query = torch.tensor([[[[1.0]]]])
-    key, value = torch.tensor([[[[math.log(3)], [0.0]]]]), torch.tensor([[[[4.0], [8.0]]]])
+    key = torch.tensor([[[[math.log(3)], [0.0]]]])
+    value = torch.tensor([[[[4.0], [8.0]]]])
     output, lse = function(query, key, value, return_lse=True)
     assert output.item() == pytest.approx(5)
     assert lse.item() == pytest.approx(math.log(4))  # log(3 + 1)
@@ -49,7 +50,8 @@ def test_output_and_gradients_equal_torchs(function, kv_heads, value_dim, causal
 def test_a_window_and_a_key_mask_and_a_scale_equal_torchs(function):
     query, key, value = tensors(2, 4, 2, 9, 9)
     key_mask = torch.ones(2, 9, dtype=torch.bool)
-    key_mask[0, [1, 4]], key_mask[1, [2, 3]] = False, False
+    key_mask[0, [1, 4]] = False
+    key_mask[1, [2, 3]] = False
     mask = visible(9, 9, causal=True, window=3, key_mask=key_mask)
     ours = function(query, key, value, causal=True, window=3, key_mask=key_mask, scale=0.7)
     expected = sdpa(query, key, value, attn_mask=mask, scale=0.7, enable_gqa=True)

@@ -55,7 +55,9 @@ def test_in_the_backward_pass_keys_are_the_outer_loop():
     before = len(steps)
     output.sum().backward()
     kinds = [(s.kind, s.queries, s.keys.start) for s in steps[before:]]
-    both, top, bottom = range(4), range(2), range(2, 4)
+    both = range(4)
+    top = range(2)
+    bottom = range(2, 4)
     assert kinds == [
         ("load", both, 0),  # output and its gradient, for delta
         ("load", range(0), 0), ("tile", top, 0), ("tile", bottom, 0), ("store", both, 0),
@@ -65,7 +67,8 @@ def test_in_the_backward_pass_keys_are_the_outer_loop():
 
 
 def test_a_received_step_never_changes_afterwards():
-    kept, copies = [], []
+    kept = []
+    copies = []
 
     def watch(step):
         kept.append(step)

@@ -70,18 +70,6 @@ def test_llama3_keeps_fast_pairs_divides_slow_ones_and_mixes_between():
     assert rope_frequencies(slow)[0].tolist() == pytest.approx([1.0, 0.025])
 
 
-def test_dynamic_scaling_begins_beyond_the_trained_length():
-    # max_positions 64, head_dim 4: theta grows by (1 + 2 · (128/64 - 1)) ^ (4/2) = 9 at 128.
-    config = with_rope(rope_type="dynamic", factor=2.0, rope_theta=100.0)
-    assert rope_frequencies(config, 64)[0].tolist() == pytest.approx([1.0, 0.1])
-    assert rope_frequencies(config, 128)[0].tolist() == pytest.approx([1.0, 900**-0.5])
-
-
-def test_yarns_scale_grows_with_the_factor():
-    config = with_rope(rope_type="yarn", factor=math.e)
-    assert rope_frequencies(config)[1] == pytest.approx(1.1)  # 0.1 ln(e) + 1
-
-
 def test_rotation_depends_on_the_distance_only():
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 1, 1, 1, 4, generator=generator)

@@ -80,7 +80,8 @@ def test_the_pad_token_is_not_the_end_token(smollm2):
     model, tokenizer = smollm2
     names = tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token
     assert names == ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
-    end_of_turn, end_of_document = tokenizer.eos_token_id, tokenizer.pad_token_id
+    end_of_turn = tokenizer.eos_token_id
+    end_of_document = tokenizer.pad_token_id
     assert model.generation_config.eos_token_id == [end_of_turn, end_of_document]
     assert model.generation_config.pad_token_id == tokenizer.pad_token_id
     assert model.config.pad_token_id == tokenizer.pad_token_id

@@ -44,7 +44,9 @@ def test_a_batch_is_padded_on_the_left_and_masked():
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_different_ones():
-    first, second, other = tiny_model(3), tiny_model(3), tiny_model(4)
+    first = tiny_model(3)
+    second = tiny_model(3)
+    other = tiny_model(4)
     for (name, one), two in zip(first.named_parameters(), second.parameters(), strict=True):
         assert torch.equal(one, two), name
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)

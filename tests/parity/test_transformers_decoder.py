@@ -17,7 +17,8 @@ from course_pkg.lm.rope import rope_frequencies
 
 from .decoder_models import left_mask, pair, tokens
 
-SHORT, LONG = [1.0, 1.1, 1.2, 1.3], [1.0, 1.5, 2.0, 4.0]  # for head_dim 8, 32 / 4 heads here
+SHORT = [1.0, 1.1, 1.2, 1.3]  # for head_dim 8, 32 / 4 heads here
+LONG = [1.0, 1.5, 2.0, 4.0]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": LONG}
@@ -111,7 +112,8 @@ def test_logits_of_qwen2_with_windows_in_some_layers(given, windows):
 @pytest.mark.parametrize("window", [None, 4])
 def test_left_padding_by_positions_and_mask(window):
     ours, theirs = pair("mistral", sliding_window=window)
-    ids, mask = tokens(3, 12), left_mask(12, 7, 1, length=12)
+    ids = tokens(3, 12)
+    mask = left_mask(12, 7, 1, length=12)
     positions = (mask.long().cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
         padded = ours(ids, positions, causal_attend(ours.config, mask))
@@ -124,7 +126,8 @@ def test_left_padding_by_positions_and_mask(window):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_has_at_most_twice_the_error_of_transformers(dtype):
     ours, theirs = pair("llama")
-    ours, ids = Decoder.from_transformers(theirs.to(dtype)), tokens(2, 20)
+    ours = Decoder.from_transformers(theirs.to(dtype))
+    ids = tokens(2, 20)
     with torch.no_grad():
         results = ours(ids).float(), theirs(ids).logits.float()
         exact = ours.to(torch.float64)(ids)  # the same rounded weights
