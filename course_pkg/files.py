@@ -67,14 +67,7 @@ def remove_unfinished(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes | str, mode: int | None = None) -> None:
-    """Replace the content of a file in one step, as `atomic_file` does; text is UTF-8.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     write_atomically(Path(folder, "a"), "größer", mode=0o600)
-    ...     Path(folder, "a").read_text("utf-8")
-    'größer'
-    """
+    """Replace the content of a file in one step, as `atomic_file` does; text is UTF-8."""
     with atomic_file(path, mode) as file:
         file.write(data.encode() if isinstance(data, str) else data)
 

@@ -18,9 +18,6 @@ class Memory:
 
     peak: the largest sum of those alive at one time; kept: the sum of those alive at the end,
     including the result and what the backward pass needs; largest: the largest single tensor.
-
-    >>> Memory(peak=300, kept=100, largest=200).extra
-    200
     """
 
     peak: int

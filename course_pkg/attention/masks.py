@@ -73,9 +73,6 @@ def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where visible and −inf where not, in `seen`'s shape, to be added to scores of this dtype.
 
     On a CPU, adding it is much faster than `masked_fill` with a mask that broadcasts.
-
-    >>> additive(torch.tensor([True, False]), torch.float32)
-    tensor([0., -inf])
     """
     hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
     return hidden.masked_fill_(~seen, -torch.inf)

@@ -55,12 +55,6 @@ def paged_attention_triton(
     before they multiply the values. For several layers, build a `TritonBatch` once.
     Raises ImportError without triton, ValueError or TypeError for what does not fit.
     Source: Kwon et al. (2023), "PagedAttention", section 4.3.
-
-    >>> cache = torch.zeros(2, 1, 4, 160), torch.zeros(2, 1, 4, 160)
-    >>> paged_attention_triton(torch.zeros(1, 1, 160), *cache, [[1]], [3], [0, 1])
-    Traceback (most recent call last):
-      ...
-    ValueError: head_dim is 160: the kernels take at most 128, ...
     """
     cache = key_cache, value_cache
     batch = TritonBatch(cache, tables, lengths, query_starts, window=window)

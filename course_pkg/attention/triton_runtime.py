@@ -87,11 +87,7 @@ def rows(tensor: Tensor) -> Rows:
 
 
 def token_rows(tensor: Tensor) -> Rows:
-    """The same for the packed tokens of several sequences: (tokens, heads, …).
-
-    >>> token_rows(torch.empty(5, 3, 8))[1:]
-    (0, 8, 24)
-    """
+    """The same for the packed tokens of several sequences: (tokens, heads, …)."""
     return Rows(tensor, 0, tensor.stride(1), tensor.stride(0))
 
 
@@ -118,11 +114,6 @@ def check_kernel_input(query: Tensor, names: str, instead: str) -> None:
 
     names: what the message calls the tensors; instead: what computes the same.
     Raises TypeError, ValueError or ImportError.
-
-    >>> check_kernel_input(torch.zeros(1, 1, 2, 160), "query", "course_pkg.attention.flash")
-    Traceback (most recent call last):
-      ...
-    ValueError: head_dim is 160: the kernels take at most 128, ...
     """
     if query.dtype not in TYPES:
         raise TypeError(
@@ -160,9 +151,6 @@ def worth_trying(configs: list, arguments: dict, **_: object) -> list:
     """The configurations to time: one for float32 or up to 512 tokens, otherwise several.
 
     arguments: the kernel's, with `tuning`, see `tuning_key`.
-
-    >>> worth_trying(["float32", "short", "large"], {"tuning": (1024, 2)})
-    ['short', 'large']
     """
     tokens, size = arguments["tuning"]
     if size == 4:
@@ -171,9 +159,5 @@ def worth_trying(configs: list, arguments: dict, **_: object) -> list:
 
 
 def tuning_key(tokens: int, tensor: Tensor) -> tuple[int, int]:
-    """What the autotuner tells apart: tokens, rounded up to a power of two, and bytes per number.
-
-    >>> tuning_key(1000, torch.empty(1))
-    (1024, 4)
-    """
+    """What the autotuner tells apart: tokens, rounded up to a power of two, and bytes per number."""
     return max(512, 1 << (tokens - 1).bit_length()), tensor.element_size()

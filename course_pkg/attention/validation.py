@@ -88,14 +88,7 @@ def check_paged_batch(
     query_starts: Sequence[int],
     window: int | None,
 ) -> None:
-    """Raise ValueError unless tables, lengths and starts describe sequences in this cache.
-
-    >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
-    >>> check_paged_batch(cache, [[3, 9]], [3], [0, 1], None)
-    Traceback (most recent call last):
-      ...
-    ValueError: sequence 0: blocks [3, 9], the cache has 0 … 3
-    """
+    """Raise ValueError unless tables, lengths and starts describe sequences in this cache."""
     if cache[0].dim() != 4 or cache[0].shape != cache[1].shape:
         shapes = tuple(cache[0].shape), tuple(cache[1].shape)
         raise ValueError(f"{shapes} for a cache: expected (blocks, kv_heads, block_size, head_dim)")

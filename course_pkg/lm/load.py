@@ -76,9 +76,6 @@ def prepare(name: str | os.PathLike = smollm2.NAME) -> Path | None:
     """Make a model ready for use without a network; return its folder, None for "tiny".
 
     Raises ModelError as `load` does.
-
-    >>> prepare("tiny") is None
-    True
     """
     name = _checked(name)
     if name == "tiny":
@@ -97,9 +94,6 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     """The torch device for a name; None means the CPU, "auto" means a GPU if there is one.
 
     Raises ModelError if torch does not know the device or this machine lacks it.
-
-    >>> pick_device(None)
-    device(type='cpu')
     """
     if device is None:
         return torch.device("cpu")
@@ -123,11 +117,7 @@ def check_dtype(dtype: torch.dtype) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class.
-
-    >>> first_line(ValueError("wrong\\nand more")), first_line(KeyboardInterrupt())
-    ('wrong', 'KeyboardInterrupt')
-    """
+    """The first line of an error's message, or the name of its class."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

@@ -122,11 +122,7 @@ def code_book(name: str) -> CodeBook:
 
 @cache
 def byte_levels(name: str, device: torch.device) -> Tensor:
-    """For each byte, the levels of its high and of its low code, (256, 2), fp32.
-
-    >>> byte_levels("int4", torch.device("cpu"))[0x7E].tolist()  # codes 7 and 14
-    [0.0, 1.0]
-    """
+    """For each byte, the levels of its high and of its low code, (256, 2), fp32."""
     levels = torch.zeros(16)
     levels[: len(code_book(name).levels)] = code_book(name).levels
     return torch.cartesian_prod(levels, levels).to(device)

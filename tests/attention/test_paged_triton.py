@@ -123,6 +123,7 @@ def test_a_layer_of_another_shape_is_refused(monkeypatch):
 
 def test_without_triton_attention_says_what_is_missing(monkeypatch):
     monkeypatch.setattr("course_pkg.attention.triton_runtime.INSTALLED", False)
+    monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", True)
     with pytest.raises(ImportError, match="triton is not installed: it exists for Linux"):
         paged_attention_triton(torch.zeros(1, 4, 8), CACHE, CACHE, *LAYOUT)
 

@@ -127,6 +127,7 @@ def test_a_folder_with_a_broken_model_gives_a_one_line_error(saved):
 
 def test_prepare_returns_the_path_of_a_folder(saved):
     assert prepare(str(saved)) == saved
+    assert prepare("tiny") is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
