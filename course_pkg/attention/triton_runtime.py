@@ -159,5 +159,5 @@ def worth_trying(configs: list, arguments: dict, **_: object) -> list:
 
 
 def tuning_key(tokens: int, tensor: Tensor) -> tuple[int, int]:
-    """What the autotuner tells apart: tokens, rounded up to a power of two, and bytes per number."""
+    """What the autotuner tells apart: tokens, up to a power of two, and bytes per number."""
     return max(512, 1 << (tokens - 1).bit_length()), tensor.element_size()

@@ -81,10 +81,9 @@ class QuantizedTensor:
         pairs = byte_levels(self.code_book.name, self.codes.device).view(torch.float64).view(-1)
         levels = pairs.index_select(0, self.codes.int()).view(torch.float32)
         count = math.prod(self.shape)
-        size = self.block_size
-        whole = count // size * size
-        scales = self.scales()
-        levels[:whole].view(-1, size).mul_(scales[: whole // size, None])
+        whole = count // self.block_size * self.block_size  # numbers in whole blocks
+        scales = self.scales()[:, None]
+        levels[:whole].view(-1, self.block_size).mul_(scales[: whole // self.block_size])
         if whole < count:
             levels[whole:].mul_(scales[-1])
         return levels[:count].view(self.shape).to(dtype or self.dtype)
