@@ -44,15 +44,6 @@ def test_the_error_in_half_precision_is_at_most_twice_the_plain_one(dtype):
     assert error <= 2 * (attention(*inputs).double() - exact).norm()
 
 
-def test_two_parts_by_hand():
-    # Denominators 3 and 1: weights 3/4 and 1/4, the output is (3·4 + 1·8)/4 = 5.
-    output, lse = merge(
-        [torch.tensor([[4.0]]), torch.tensor([[8.0]])],
-        [torch.tensor([math.log(3)]), torch.tensor([0.0])],
-    )
-    assert output.item() == pytest.approx(5) and lse.item() == pytest.approx(math.log(4))
-
-
 def parts(count, keys_each=3, seed=0):
     query, key, value = tensors(1, 2, 2, 4, count * keys_each, seed=seed)
     cut = [slice(i * keys_each, (i + 1) * keys_each) for i in range(count)]

@@ -4,7 +4,6 @@ Torch's program and the kernels, which run in the interpreter on a CPU: a part h
 tile 16 rows and 16 keys.
 """
 
-import dataclasses
 from itertools import pairwise
 
 import pytest
@@ -16,8 +15,6 @@ from course_pkg.attention import paged_triton
 from course_pkg.attention.paged import PagedBatch, copy_blocks, paged_attention, write
 from course_pkg.attention.paged_triton import TritonBatch, paged_attention_triton
 from course_pkg.attention.plain import attention
-from course_pkg.lm.decoder import Decoder
-from course_pkg.lm.decoder_config import DecoderConfig
 
 from .examples import DEVICE, needs_triton
 
@@ -224,45 +221,6 @@ def test_an_empty_batch(attend, dtype):
     query = torch.zeros(0, 4, 8, device=DEVICE, dtype=dtype)
     cache = torch.zeros(2, 2, 4, 8, device=DEVICE, dtype=dtype)
     assert attend(query, cache, cache, [], [], [0]).shape == (0, 4, 8)
-
-
-@pytest.mark.parametrize("windows", [(None, None), (3, None), (5, 5)])
-def test_a_decoder_over_scattered_blocks_gives_the_logits_of_the_whole_texts(windows):
-    """Two texts, packed: one in chunks of 5 and 4 and then token by token, one in one piece."""
-    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8}
-    heads = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    given = {"model_type": "llama", "max_position_embeddings": 64} | sizes | heads
-    config = dataclasses.replace(DecoderConfig.from_dict(given), windows=windows)
-    torch.manual_seed(0)
-    model = Decoder(config).requires_grad_(False)
-    texts = [torch.randint(50, (12,)), torch.randint(50, (10,))]
-    tables = [[7, 2, 5, 1], [3, 6, 4, 0]]
-    block_size = 3
-    caches = [tuple(torch.full((8, 2, 3, 8), torch.nan) for _ in "kv") for _ in windows]
-    steps = [[(0, 0, 5)], [(0, 5, 9), (1, 0, 7)], *([(0, i, i + 1), (1, i - 2, i - 1)]
-             for i in range(9, 12))]  # fmt: skip
-    logits = [[], []]
-    for step in steps:
-        places = [(s, t) for s, start, stop in step for t in range(start, stop)]
-        slots = [tables[s][t // block_size] * block_size + t % block_size for s, t in places]
-        counts = [stop - start for _, start, stop in step]
-        starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
-        layout = [tables[s] for s, *_ in step], [stop for *_, stop in step], starts
-        batches = [PagedBatch(caches[0], *layout, window=window) for window in windows]
-
-        def attend(layer, query, key, value, batches=batches, slots=slots):
-            key = key[0].transpose(0, 1)
-            value = value[0].transpose(0, 1)
-            write(caches[layer], key, value, torch.tensor(slots))
-            result = batches[layer].attend(query[0].transpose(0, 1), caches[layer])
-            return result.transpose(0, 1)[None]
-
-        ids = torch.stack([texts[s][t] for s, t in places])[None]
-        output = model(ids, torch.tensor([[t for _, t in places]]), attend)[0]
-        for (s, *_), part in zip(step, output.split(counts), strict=True):
-            logits[s].append(part)
-    for text, parts in zip(texts, logits, strict=True):
-        torch.testing.assert_close(torch.cat(parts), model(text[None])[0], atol=1e-5, rtol=1e-4)
 
 
 def test_writing_touches_only_the_slots():
