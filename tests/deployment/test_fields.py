@@ -9,10 +9,8 @@ import openai
 import pytest
 import torch
 
-from course_pkg.deployment.encoder import TokenBound
 from course_pkg.deployment.throughput import Throughput
 from course_pkg.finetuning.formats import chat_prompt
-from course_pkg.lm.load import load
 from course_pkg.serving.request import SamplingParams
 
 from .live import MODEL, serving, tiny_engine, wait_until
@@ -232,15 +230,6 @@ def test_a_prompt_with_too_many_bytes_is_refused_without_encoding_it(monkeypatch
             with pytest.raises(openai.BadRequestError, match=r"at least 20000\d tokens") as long:
                 ask(live.client())
             assert long.value.code == "context_length_exceeded"
-
-
-@pytest.mark.parametrize("name", ["tiny", pytest.param("smollm2-135m", marks=pytest.mark.model)])
-@pytest.mark.parametrize(
-    "text", ["", " " * 999, "é中🌊\n" * 99, "word 12 " * 50, "=" * 500, "<|im_end|>" * 9]
-)
-def test_the_bound_of_tokens_is_never_above_their_number(name, text):
-    tokenizer = load(name).tokenizer
-    assert TokenBound(tokenizer)(text) <= len(tokenizer(text).input_ids)
 
 
 def test_web_pages_of_allowed_origins_may_ask():
