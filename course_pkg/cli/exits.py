@@ -88,7 +88,7 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.grading.contract.questions import ChecksError
     from course_pkg.grading.contract.registry import UnknownQuestion
     from course_pkg.grading.own_notebook import NotebookError
-    from course_pkg.lm.errors import ModelError
+    from course_pkg.lm.model_errors import ModelError
 
     files = (GradebookError, GradingFolderError, ReleaseError, RosterError, SourceError)
     names = (AddressError, ChecksError, ModelError, NotebookError, UnknownQuestion)
