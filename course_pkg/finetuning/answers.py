@@ -1,4 +1,4 @@
-"""Find the answers in a rendered conversation, from its chat template, and encode it in tokens.
+"""Where the answers are in a rendered conversation, in characters and in tokens.
 
 A template may mark what the assistant generates, by `{% generation %}`. Otherwise the conversation
 is rendered turn by turn: an answer is what its turn adds. Nothing searches for the text of an
@@ -39,8 +39,10 @@ def answer_spans(
     'Yo<|im_end|>\\n'
     """
     text = chat_text(conversation.messages, tokenizer)
-    marked = MARK.search(tokenizer.get_chat_template())
-    spans = (_marked_spans if marked else _added_spans)(text, conversation, tokenizer)
+    if MARK.search(tokenizer.get_chat_template()):
+        spans = _marked_spans(text, conversation, tokenizer)
+    else:
+        spans = _added_spans(text, conversation, tokenizer)
     _check_complete(text, spans, conversation)
     return text, spans
 
@@ -96,8 +98,8 @@ def _check_complete(text: str, spans: list[Span], conversation: Conversation) ->
 
 
 def _difference(text: str, prefix: str, turn: int) -> str:
-    shared = next((i for i, (a, b) in enumerate(zip(text, prefix, strict=False)) if a != b), None)
-    shared = min(len(text), len(prefix)) if shared is None else shared
+    differing = (i for i, (a, b) in enumerate(zip(text, prefix, strict=False)) if a != b)
+    shared = next(differing, min(len(text), len(prefix)))
     return (
         f"the chat template writes a conversation differently once it goes on: rendered up to "
         f"turn {turn}, the text has {prefix[shared : shared + 40]!r} at character {shared}, the "
@@ -109,7 +111,7 @@ def _difference(text: str, prefix: str, turn: int) -> str:
 def encode_at(
     text: str, boundaries: list[int], tokenizer: "PreTrainedTokenizerBase"
 ) -> tuple[list[int], list[int]]:
-    """Token ids of a text of which none spans a boundary, and how many come before each.
+    """Token ids of a text, none of which spans a boundary, and how many come before each boundary.
 
     boundaries: ascending positions of characters. The tokens before a boundary equal those of the
     text that ends there, so a model that is given this text reads the tokens it was trained on. A
@@ -124,14 +126,17 @@ def encode_at(
     def encode(part: str) -> list[int]:
         return tokenizer(part, add_special_tokens=False, verbose=False).input_ids
 
-    counts, before, cut, rest = [], [], 0, encode(text)
+    counts: list[int] = []
+    before: list[int] = []  # the tokens before the last split, which is at the character `cut`
+    cut = 0
+    rest = encode(text)
     for boundary in boundaries:
         head = encode(text[cut:boundary])
-        if rest[: len(head)] == head:
-            counts.append(len(before) + len(head))
-        else:
-            before, cut, rest = before + head, boundary, encode(text[boundary:])
-            counts.append(len(before))
+        counts.append(len(before) + len(head))
+        if rest[: len(head)] != head:
+            before += head
+            cut = boundary
+            rest = encode(text[boundary:])
     ids = before + rest
     if cut and tokenizer.decode(ids, clean_up_tokenization_spaces=False) != text:
         raise ValueError(

@@ -1,22 +1,42 @@
-"""Format conversations for a chat model with the tokenizer's chat template.
+"""From messages to the text that a chat model reads: the tokenizer's chat template.
 
 The template adds the special tokens that mark turns. A model must see the same tokens in training
-and in use, so they always come from the tokenizer.
+and in use, so they always come from the tokenizer. `with_template` gives a tokenizer another
+template, to measure what that changes; `keep_recent` shortens a conversation to a model's context.
 
 Chapter: finetuning/chat.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
 
-from course_pkg.finetuning.conversations import Message
-from course_pkg.finetuning.problems import RecordError
-from course_pkg.metrics.arguments import require_string
+from course_pkg.finetuning.conversations import Message, RecordError
+from course_pkg.metrics.arguments import require_integer, require_string
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+# Templates end each answer with the tokenizer's end token, so that a model can learn to stop.
+ALPACA = (  # Taori et al. 2023, for a task without an input
+    "{{ 'Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request.\n\n' }}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}"
+    "{{ '### Response:\n' + message['content'] + eos_token + '\n\n' }}"
+    "{% elif message['role'] == 'user' %}"
+    "{{ '### Instruction:\n' + message['content'] + '\n\n' }}"
+    "{% else %}{{ raise_exception('this template has no system turn') }}{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '### Response:\n' }}{% endif %}"
+)
+BARE = (  # texts alone, each on a line
+    "{% for message in messages %}"
+    "{{ message['content'] }}{{ eos_token if message['role'] == 'assistant' }}{{ '\n' }}"
+    "{% endfor %}"
+)
 
 
 class ChatTemplateError(ValueError):
@@ -78,3 +98,64 @@ def _render(
         )
     except TemplateError as error:
         raise RecordError("refused by the template", str(error)) from None
+
+
+def with_template(tokenizer: "PreTrainedTokenizerBase", template: str) -> "PreTrainedTokenizerBase":
+    """A copy of a tokenizer that has another chat template; the tokens are the same.
+
+    template: a Jinja text. Raises ChatTemplateError (a ValueError) if it is blank.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> chat_prompt("Hi", with_template(tiny_tokenizer(), BARE))
+    'Hi\\n'
+    """
+    if not template.strip():
+        raise ChatTemplateError("the chat template is blank; give a Jinja text, such as ALPACA")
+    changed = copy.deepcopy(tokenizer)
+    changed.chat_template = template
+    return changed
+
+
+def prompt_tokens(messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase") -> int:
+    """The tokens that a model reads before it answers the last message.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> prompt_tokens([Message("user", "Hi")], tiny_tokenizer())
+    21
+    """
+    text = chat_text(messages, tokenizer, generation_prompt=True)
+    return len(tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
+
+
+def keep_recent(
+    messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase", limit: int
+) -> tuple[Message, ...]:
+    """The system turn, if there is one, and as many of the latest exchanges as fit.
+
+    messages: they end with a user turn. limit: tokens of the rendered prompt, the start of the
+    answer included; leave room for the answer itself. The oldest exchanges go first, each as a
+    whole, so that no answer loses its question.
+    Raises ValueError if the messages don't end with a user turn, if limit is below 1, or if even
+    the system turn and the last question are too long; otherwise as `chat_text` does.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> turns = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Yo"), ("user", "Bye")]
+    >>> chat = [Message(*turn) for turn in turns]
+    >>> [message.content for message in keep_recent(chat, tiny_tokenizer(), limit=50)]
+    ['Be brief.', 'Bye']
+    """
+    require_integer(limit, "limit")
+    if not messages or messages[-1].role != "user":
+        found = messages[-1].role if messages else "no message"
+        raise ValueError(f"the messages must end with a user turn, got {found}")
+    first = 1 if messages[0].role == "system" else 0
+    rules = tuple(messages[:first])
+    rest = tuple(messages[first:])
+    for start in [at for at, message in enumerate(rest) if message.role == "user"]:
+        kept = rules + rest[start:]
+        if (count := prompt_tokens(kept, tokenizer)) <= limit:
+            return kept
+    raise ValueError(
+        f"the system turn and the last question need {count} tokens, the limit is {limit}; "
+        "raise the limit, or shorten one of them"
+    )

@@ -11,23 +11,29 @@ an empty line. A field that is null counts as absent; other fields are ignored.
 Chapter: finetuning/instructions.
 """
 
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from course_pkg.finetuning.conversations import Conversation, Message
-from course_pkg.finetuning.problems import Problem, ProblemReport, RecordError
-from course_pkg.finetuning.record_files import json_records
+from course_pkg.finetuning.conversations import (
+    Conversation,
+    Message,
+    Problem,
+    ProblemReport,
+    RecordError,
+)
 
 Format = Literal["auto", "alpaca", "prompt", "messages", "sharegpt"]
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
-MARKS = {  # the field that tells a format; the first one that a record has decides
-    "messages": "messages",
-    "conversations": "sharegpt",
-    "instruction": "alpaca",
-    "prompt": "prompt",
-}
+# The field that tells a format; the first one that a record has decides.
+MARKS = {"messages": "messages", "conversations": "sharegpt"}
+MARKS |= {"instruction": "alpaca", "prompt": "prompt"}
+BOM = b"\xef\xbb\xbf"  # some editors write these bytes in front of UTF-8
+BLANKS = re.compile(r"[ \t\r\n]*")  # what JSON allows between values
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,100 @@ def _located(source: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"record {index}", record) for index, record in enumerate(source))
 
 
+def json_records(path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
+    """Yield the line number and the value of each record in a file; lines count from 1.
+
+    path: a .jsonl file has one record on each line; a .json file has that too, or one array of
+    records. Blank lines are skipped. In place of a record that can't be read, or that has a field
+    twice, the value is a RecordError, so a broken record doesn't hide the others. Nothing after a
+    syntax error in an array can be read.
+    Raises ValueError for another suffix, OSError if the file can't be read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "mine.jsonl")
+    ...     _ = path.write_text('{"id": 1}\\n\\n{"id": \\n')
+    ...     list(json_records(path))
+    [(1, {'id': 1}), (3, RecordError('invalid JSON: Expecting value at column 8'))]
+    """
+    path = Path(path)
+    if path.suffix not in (".json", ".jsonl"):
+        raise ValueError(f"{path} must be a .json or a .jsonl file; rename or convert it")
+    data = path.read_bytes().removeprefix(BOM)
+    if path.suffix == ".json" and data.lstrip().startswith(b"["):
+        yield from _array(data)
+        return
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield number, _value(line.rstrip(b"\r"))
+
+
+def _value(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode(), object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        return _unreadable(error)
+
+
+def _array(data: bytes) -> Iterator[tuple[int, Any]]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        yield data.count(b"\n", 0, error.start) + 1, _unreadable(error)
+        return
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
+    position = _skip(text, text.index("[") + 1)
+    line = 1
+    counted = 0  # the characters before which line breaks have been counted
+    following = text[position : position + 1]
+    if following == "]":
+        position = _skip(text, position + 1)
+    while following != "]":
+        line += text.count("\n", counted, position)
+        counted = position
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            yield getattr(error, "lineno", line), _end(_unreadable(error).detail)
+            return
+        yield line, value
+        position = _skip(text, position)
+        following = text[position : position + 1]
+        if following not in ("]", ","):
+            yield text.count("\n", 0, position) + 1, _end("expected ',' or ']'")
+            return
+        position = _skip(text, position + 1)
+    if position < len(text):
+        yield text.count("\n", 0, position) + 1, _end("expected the end of the file")
+
+
+def _skip(text: str, position: int) -> int:
+    return BLANKS.match(text, position).end()
+
+
+def _end(detail: str) -> RecordError:
+    return RecordError("invalid JSON", f"{detail}; the rest of the file can't be read")
+
+
+def _unreadable(error: Exception) -> RecordError:
+    if isinstance(error, UnicodeDecodeError):
+        found = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
+        return RecordError("invalid UTF-8", found)
+    if isinstance(error, json.JSONDecodeError):
+        return RecordError("invalid JSON", f"{error.msg} at column {error.colno}")
+    return RecordError("invalid JSON", "nested too deeply")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RecordError:
+    """A JSON object; if it has a field twice, an error, because a dict would lose one of them."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        return RecordError("duplicate field", f"{twice!r:.80} occurs twice")
+    return fields
+
+
 def _conversation(record: Any, format: Format, where: str) -> Conversation:
     record = _fields(record, "a record")
     if format == "auto":
@@ -102,8 +202,9 @@ def _conversation(record: Any, format: Format, where: str) -> Conversation:
     if format == "auto":
         found = ", ".join(map(str, record)) or "no field"
         raise RecordError("missing field", f"no {', '.join(MARKS)}; found {found:.80}")
-    system = _text(record, "system") if record.get("system") else None
-    turns = [] if system is None else [Message("system", system)]
+    turns = []
+    if record.get("system"):
+        turns.append(Message("system", _text(record, "system")))
     if format in ("messages", "sharegpt"):
         turns += _listed(record, format)
     else:
@@ -114,10 +215,11 @@ def _conversation(record: Any, format: Format, where: str) -> Conversation:
 
 def _single_turn(record: Mapping[str, Any], format: Format) -> list[Message]:
     if format == "alpaca":
-        question, answer = _text(record, "instruction"), _text(record, "output")
+        question = _text(record, "instruction")
+        answer = _text(record, "output")
     else:
-        field = "completion" if "completion" in record else "response"
-        question, answer = _text(record, "prompt"), _text(record, field)
+        question = _text(record, "prompt")
+        answer = _text(record, "completion" if "completion" in record else "response")
     turns = [Message("user", question), Message("assistant", answer)]
     context = _text(record, "input") if "input" in record else ""
     if context.strip():

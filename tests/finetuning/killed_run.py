@@ -19,8 +19,7 @@ import torch
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig
-from course_pkg.finetuning.evaluation import mean_loss
-from course_pkg.finetuning.trainer import train
+from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 
 WRITING = ("finetuning/checkpoint.py", "course_pkg/files.py", "torch/serialization.py:_save")

@@ -2,8 +2,13 @@
 
 import pytest
 
-from course_pkg.finetuning.conversations import Conversation, Message
-from course_pkg.finetuning.problems import Problem, ProblemReport, RecordError
+from course_pkg.finetuning.conversations import (
+    Conversation,
+    Message,
+    Problem,
+    ProblemReport,
+    RecordError,
+)
 
 SYSTEM, USER, ANSWER = (
     Message("system", "Rhyme."),

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from course_pkg.finetuning.evaluation import mean_loss, targets_of
+from course_pkg.finetuning.batches import count_targets
+from course_pkg.finetuning.trainer import mean_loss
 from course_pkg.lm.load import load
 
 
@@ -63,9 +64,9 @@ def test_it_computes_in_eval_mode_without_gradients_and_restores_every_mode():
 def test_an_encoder_decoder_predicts_every_label():
     model = load("tiny").model
     batch = {"labels": torch.tensor([[4, 5, -100]])}
-    assert targets_of(model, batch) == 1
+    assert count_targets(model, batch) == 1
     model.config.is_encoder_decoder = True
-    assert targets_of(model, batch) == 2
+    assert count_targets(model, batch) == 2
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from course_pkg.finetuning.history import Evaluation, History, StepRecord
 
 mpl.use("Agg")
 HISTORY = History(
-    tuple(StepRecord(step, 3.0 / step, 1e-3, 0.5, 100, 0.25) for step in (1, 2, 3)),
-    (Evaluation(2, 1.7), Evaluation(3, 1.2)),
+    [StepRecord(step, 3.0 / step, 1e-3, 0.5, 100, 0.25) for step in (1, 2, 3)],
+    [Evaluation(2, 1.7), Evaluation(3, 1.2)],
 )
 
 
 def test_json_round_trips():
     assert History.from_json(HISTORY.to_json()) == HISTORY
     assert History.from_json(History().to_json()) == History()
-    odd = History((StepRecord(1, 2.0, 1e-3, float("inf"), 1, 0.1),))
+    odd = History([StepRecord(1, 2.0, 1e-3, float("inf"), 1, 0.1)])
     assert History.from_json(odd.to_json()) == odd
 
 
@@ -51,7 +51,7 @@ def test_without_evaluations_there_is_one_curve():
 def test_the_plot_marks_the_best_evaluation_and_an_early_stop():
     worse = Evaluation(4, 1.9)
     last = StepRecord(4, 0.9, 1e-3, 0.5, 100, 0.25)
-    history = History((*HISTORY.steps, last), (*HISTORY.evaluations, worse), stopped_early=True)
+    history = History([*HISTORY.steps, last], [*HISTORY.evaluations, worse], stopped_early=True)
     assert history.best == Evaluation(3, 1.2)
     assert History.from_json(history.to_json()) == history
     star, end = history.plot().lines[2:]

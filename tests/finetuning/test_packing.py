@@ -6,21 +6,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from course_pkg.finetuning.batches import collate
+from course_pkg.finetuning.batches import collate, count_targets
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
 from course_pkg.finetuning.packing import (
-    cumulative_lengths,
     first_fit_decreasing,
     pack,
     packed_batches,
     packed_mask,
     padding_waste,
 )
-from course_pkg.finetuning.trainer import count_targets, train
+from course_pkg.finetuning.trainer import train
 from course_pkg.lm.tiny import tiny_model
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=12)
@@ -144,7 +142,7 @@ def test_the_first_token_of_a_sample_is_nobodys_target():
     assert batch["input_ids"].tolist() == [[1, 2, 3, 4, 5, 9]]
     assert batch["labels"].tolist() == [[-100, 2, 3, -100, 5, -100]]
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0]]
-    assert count_targets(batch, shifted=True) == count_targets(collate(examples, 0), shifted=True)
+    assert count_targets(None, batch) == count_targets(None, collate(examples, 0))
 
 
 def test_the_mask_is_causal_within_samples_and_padding_sees_itself():
@@ -192,35 +190,6 @@ def test_batches_are_a_sequence_whose_last_may_be_smaller():
         "position_ids": torch.int64,
         "attention_mask": torch.float32,
     }
-
-
-def test_cumulative_lengths_cut_a_joined_row_into_the_samples_that_the_mask_separates():
-    rows = pack(samples(4, 3, 2, 2), 6)
-    edges = cumulative_lengths(rows)
-    assert edges.tolist() == [0, 4, 6, 9, 11] and edges.dtype == torch.int32
-    [row] = pack(samples(4, 2), 6)
-    query, key, value = torch.randn(3, 1, 2, 6, 8, generator=torch.Generator().manual_seed(0))
-    masked = scaled_dot_product_attention(
-        query, key, value, attn_mask=packed_mask([row.lengths], 6)
-    )
-    for start, end in itertools.pairwise(cumulative_lengths([row]).tolist()):
-        part = [tensor[:, :, start:end] for tensor in (query, key, value)]
-        alone = scaled_dot_product_attention(*part, is_causal=True)
-        torch.testing.assert_close(masked[:, :, start:end], alone)
-
-
-@pytest.mark.gpu
-def test_variable_length_attention_takes_cumulative_lengths():
-    varlen = pytest.importorskip("torch.nn.attention.varlen")
-    rows = pack(samples(70, 50, 33, 8), 120)
-    edges = cumulative_lengths(rows).cuda()
-    total = int(edges[-1])
-    query, key, value = torch.randn(3, total, 4, 64, device="cuda", dtype=torch.bfloat16)
-    found = varlen.varlen_attn(query, key, value, edges, edges, 70, 70, window_size=(-1, 0))
-    mask = packed_mask([[n for row in rows for n in row.lengths]], total).cuda().bfloat16()
-    heads = [tensor.transpose(0, 1)[None] for tensor in (query, key, value)]
-    expected = scaled_dot_product_attention(*heads, attn_mask=mask)[0].transpose(0, 1)
-    assert (found - expected).float().norm() <= 1e-2 * expected.float().norm()
 
 
 def test_waste_of_padding_by_hand():

@@ -10,8 +10,7 @@ import torch
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.config import TrainConfig
-from course_pkg.finetuning.history import Evaluation, best_of
-from course_pkg.finetuning.stopping import evaluations_without_improvement
+from course_pkg.finetuning.history import Evaluation, History
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
 
@@ -43,27 +42,24 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    ("values", "least", "waited"),
+    ("values", "best", "since"),
     [
-        ([], 0.0, 0),
-        ([5.0], 0.0, 0),
-        ([5.0, 5.0], 0.0, 1),  # equal is not lower
-        ([5.0, 4.9, 4.8], 0.25, 2),  # 4.8 is 0.2 below 5.0, ...
-        ([5.0, 4.9, 4.8, 4.7], 0.25, 0),  # ... and 4.7 is 0.3 below: slow progress adds up
-        ([5.0, math.nan, math.nan], 0.0, 2),
-        ([math.nan, 5.0], 0.0, 0),
-        ([-1.0, -2.0, -1.5], 0.0, 1),  # minus an accuracy
+        ([], None, 0),
+        ([5.0], 0, 0),
+        ([5.0, 5.0], 0, 1),  # equal is not lower
+        ([5.0, 4.9, 4.8], 2, 0),
+        ([math.nan, 2.0, 1.0, 1.0], 2, 1),  # the first of the lowest
+        ([5.0, math.nan, math.nan], 0, 2),
+        ([math.nan, 5.0], 1, 0),
+        ([math.inf, math.nan], None, 2),
+        ([-1.0, -2.0, -1.5], 1, 1),  # minus an accuracy
     ],
 )
-def test_evaluations_without_improvement_by_hand(values, least, waited):
+def test_the_best_evaluation_and_the_number_since_by_hand(values, best, since):
     evaluations = [Evaluation(step, value) for step, value in enumerate(values)]
-    assert evaluations_without_improvement(evaluations, least) == waited
-
-
-def test_the_best_is_the_first_of_the_lowest_values():
-    made = [Evaluation(step, v) for step, v in enumerate([math.nan, 2.0, 1.0, 1.0])]
-    assert best_of(made) == made[2]
-    assert best_of(made[:1]) is None is best_of([])
+    history = History(evaluations=evaluations)
+    assert history.best == (None if best is None else evaluations[best])
+    assert history.evaluations_since_best == since
 
 
 def test_a_run_stops_after_as_many_evaluations_without_improvement_as_patience():
@@ -75,8 +71,6 @@ def test_a_run_stops_after_as_many_evaluations_without_improvement_as_patience()
     assert patient.losses[:8] == history.losses
     never = Watched().train(replace(CONFIG, patience=0))
     assert (len(never.steps), never.stopped_early) == (9, False)
-    strict = Watched().train(replace(CONFIG, patience=1, min_improvement=1.5))
-    assert (len(strict.steps), strict.best.step) == (4, 4), "3 to 2 is too little, but the best"
 
 
 def test_the_best_weights_are_kept_apart_and_restored_on_request(tmp_path):
@@ -180,9 +174,8 @@ def test_arguments_that_need_others_are_refused(arguments, says, monkeypatch, tm
             {"patience": 3},
             "patience=3 counts evaluations, and without evaluate_every there is only",
         ),
-        ({"patience": -1}, "patience must be at least 0, got -1"),
+        ({"patience": -1}, "patience must be an integer of at least 0, got -1"),
         ({"patience": 1.5}, "patience must be an integer of at least 0, got 1.5"),
-        ({"min_improvement": -0.1}, "min_improvement must be at least 0"),
     ],
 )
 def test_settings_of_early_stopping_are_checked(settings, says):

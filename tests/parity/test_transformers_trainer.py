@@ -9,8 +9,9 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.finetuning.batches import count_targets
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
-from course_pkg.finetuning.trainer import count_targets, train
+from course_pkg.finetuning.trainer import train
 
 from .small_models import error, llama
 
@@ -131,7 +132,7 @@ def test_trainer_and_we_weight_tokens_where_a_mean_of_means_is_wrong(tmp_path):
     the number of batches.
     """
     batches, config = make_batches(), settings(steps=1, accumulation=7)
-    counts = [count_targets(batch, shifted=True) for batch in batches]
+    counts = [count_targets(None, batch) for batch in batches]
     assert max(counts) >= 5 * min(counts)
     longest = max(batch["labels"].shape[1] for batch in batches)
 
@@ -141,7 +142,7 @@ def test_trainer_and_we_weight_tokens_where_a_mean_of_means_is_wrong(tmp_path):
 
     large = {"input_ids": padded("input_ids", 0), "labels": padded("labels", -100)}
     (expected,), (norm,), _ = recorded(train(llama(), [large], settings(steps=1)))
-    assert sum(counts) == count_targets(large, shifted=True)
+    assert sum(counts) == count_targets(None, large)
     ours = recorded(train(llama(), batches, config))
     fixed = Recorder(llama(), batches, config, tmp_path)
     older = Recorder(llama(), batches, config, tmp_path)
