@@ -8,8 +8,7 @@ it here. The kinds of problem are:
 - of a record: "missing field", "wrong type", "invalid text" (half of a surrogate pair);
 - of a conversation: "no messages", "unknown role", "blank text", "empty answer",
   "second system turn", "roles out of order", "no final answer";
-- of tokens: "special token in text", "refused by the template", "too long", "truncated",
-  "no answer left".
+- of tokens: "special token in text", "refused by the template", "too long".
 
 Chapter: finetuning/instructions.
 """
@@ -53,8 +52,6 @@ class Problem:
 @dataclass(frozen=True)
 class ProblemReport:
     """The number of records seen and kept, and every problem in their order.
-
-    A record with a problem is left out, unless the kind is "truncated".
 
     >>> problem = Problem("line 2", "missing field", "no output")
     >>> print(ProblemReport(total=6, kept=5, problems=(problem,)))

@@ -9,7 +9,6 @@ Chapter: finetuning/sft.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, get_args
 
 from course_pkg.finetuning.answers import answer_spans, encode_at
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 IGNORE_INDEX = -100  # the label that cross-entropy skips, in torch and in transformers
 Answers = Literal["all", "last"]
-TooLong = Literal["leave out", "truncate"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class TokenizedExample:
 
 @dataclass(frozen=True)
 class TokenizeResult:
-    """The tokenized conversations in their order, and a report of what was left out or cut."""
+    """The tokenized conversations in their order, and a report of everything left out."""
 
     examples: tuple[TokenizedExample, ...]
     report: ProblemReport
@@ -146,17 +144,13 @@ def tokenize_conversations(
     *,
     answers: Answers = "all",
     max_length: int | None = None,
-    too_long: TooLong = "leave out",
-    strict: bool = False,
 ) -> TokenizeResult:
-    """Tokenize conversations, and report each that has a problem, by its id.
+    """Tokenize conversations; leave out each that has a problem, and report it by its id.
 
-    answers: as for `tokenize_conversation`. max_length: in tokens; None for no limit. too_long:
-    "leave out" a longer conversation, or "truncate" it, which keeps the first max_length tokens
-    and so loses the end of an answer with its end token. If no label is left, it is left out.
-    strict: raise an error at the first problem.
-    Raises ValueError for a problem in strict mode, an unknown option, or a max_length below 2;
-    ChatTemplateError (a ValueError) for a template that doesn't show the answers.
+    answers: as for `tokenize_conversation`. max_length: in tokens; None for no limit. A longer
+    conversation is left out, because truncation would lose the end of an answer with its end token.
+    Raises ValueError for unknown answers or a max_length below 2, ChatTemplateError (a ValueError)
+    for a template that doesn't show the answers.
 
     >>> from course_pkg.finetuning.records import read_conversations
     >>> from course_pkg.lm.tiny import tiny_tokenizer
@@ -169,50 +163,18 @@ def tokenize_conversations(
     """
     if max_length is not None:
         require_integer(max_length, "max_length", 2)
-    if too_long not in get_args(TooLong):
-        raise ValueError(f"too_long must be one of {get_args(TooLong)}, got {too_long!r:.80}")
     examples: list[TokenizedExample] = []
     problems: list[Problem] = []
     conversations = list(conversations)
     for conversation in conversations:
         try:
             example = tokenize_conversation(conversation, tokenizer, answers=answers)
-            if max_length is not None and len(example.input_ids) > max_length:
-                example, error = _shortened(example, max_length, too_long)
-                problems.append(_problem(conversation, error, strict))
+            length = len(example.input_ids)
+            if max_length is not None and length > max_length:
+                raise RecordError("too long", f"{length} tokens, the limit is {max_length}")
             examples.append(example)
         except RecordError as error:
-            problems.append(_problem(conversation, error, strict))
+            where = conversation.id or "a conversation"
+            problems.append(Problem(where, error.kind, error.detail))
     report = ProblemReport(len(conversations), len(examples), tuple(problems))
     return TokenizeResult(tuple(examples), report)
-
-
-def _shortened(
-    example: TokenizedExample, max_length: int, too_long: TooLong
-) -> tuple[TokenizedExample, RecordError]:
-    """The truncated example and what to report; raises what to report if it is left out."""
-    length = len(example.input_ids)
-    if too_long == "leave out":
-        raise RecordError("too long", f"{length} tokens, the limit is {max_length}")
-    labels = example.labels[:max_length]
-    if set(labels[1:]) <= {IGNORE_INDEX}:  # no token predicts the first label
-        raise RecordError("no answer left", f"{length} tokens cut to {max_length}")
-    whole = _answer_count(labels)
-    if labels[-1] != IGNORE_INDEX and example.labels[max_length] != IGNORE_INDEX:
-        whole -= 1  # the cut is inside an answer
-    detail = f"{whole} of {_answer_count(example.labels)} answers whole"
-    error = RecordError("truncated", f"{length} tokens cut to {max_length}; {detail}")
-    return TokenizedExample(example.input_ids[:max_length], labels), error
-
-
-def _answer_count(labels: Sequence[int]) -> int:
-    """The number of runs of labels."""
-    learned = [False, *(label != IGNORE_INDEX for label in labels)]
-    return sum(now and not before for before, now in pairwise(learned))
-
-
-def _problem(conversation: Conversation, error: RecordError, strict: bool) -> Problem:
-    problem = Problem(conversation.id or "a conversation", error.kind, error.detail)
-    if strict:
-        raise ValueError(str(problem)) from error
-    return problem

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from course_pkg.finetuning.conversations import (
     Conversation,
@@ -27,11 +27,9 @@ from course_pkg.finetuning.conversations import (
     RecordError,
 )
 
-Format = Literal["auto", "alpaca", "prompt", "messages", "sharegpt"]
+# The field that tells the format; the first one that a record has decides.
+MARKS = ("messages", "conversations", "instruction", "prompt")
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
-# The field that tells a format; the first one that a record has decides.
-MARKS = {"messages": "messages", "conversations": "sharegpt"}
-MARKS |= {"instruction": "alpaca", "prompt": "prompt"}
 BOM = b"\xef\xbb\xbf"  # some editors write these bytes in front of UTF-8
 BLANKS = re.compile(r"[ \t\r\n]*")  # what JSON allows between values
 
@@ -45,20 +43,17 @@ class ReadResult:
 
 
 def read_conversations(
-    source: str | os.PathLike | Iterable[Mapping[str, Any]],
-    *,
-    format: Format = "auto",
-    strict: bool = False,
+    source: str | os.PathLike | Iterable[Mapping[str, Any]], *, strict: bool = False
 ) -> ReadResult:
     """Read conversations, and report each record that isn't one.
 
-    source: a .json or .jsonl file, a list of dicts, or one split of a `datasets` data set.
-    format: "auto" decides for each record by its fields, and prefers lists of messages.
+    source: a .json or .jsonl file, a list of dicts, or one split of a `datasets` data set. The
+    fields of each record decide about its format; lists of messages come first.
     strict: raise an error at the first problem.
     The report names lines of a file ("line 4", from 1) or indices of a list ("record 3", from 0);
     that is also the id of a conversation whose record has none.
-    Raises ValueError for a problem in strict mode or an unknown format, TypeError for another kind
-    of source, OSError if the file can't be read.
+    Raises ValueError for a problem in strict mode, TypeError for another kind of source, OSError if
+    the file can't be read.
 
     >>> rows = [{"prompt": "Hi", "response": "Hello!"}, {"prompt": "Why?", "response": " "}]
     >>> result = read_conversations(rows)
@@ -69,13 +64,11 @@ def read_conversations(
     >>> result.conversations[0].messages[1]
     Message(role='assistant', content='Hello!')
     """
-    if format not in get_args(Format):
-        raise ValueError(f"format must be one of {get_args(Format)}, got {format!r:.80}")
     conversations: list[Conversation] = []
     problems: list[Problem] = []
     for where, record in _located(source):
         try:
-            conversations.append(_conversation(record, format, where))
+            conversations.append(_conversation(record, where))
         except RecordError as error:
             problem = Problem(where, error.kind, error.detail)
             if strict:
@@ -195,50 +188,46 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RecordError:
     return fields
 
 
-def _conversation(record: Any, format: Format, where: str) -> Conversation:
+def _conversation(record: Any, where: str) -> Conversation:
     record = _fields(record, "a record")
-    if format == "auto":
-        format = next((MARKS[field] for field in MARKS if field in record), "auto")
-    if format == "auto":
+    mark = next((field for field in MARKS if field in record), None)
+    if mark is None:
         found = ", ".join(map(str, record)) or "no field"
         raise RecordError("missing field", f"no {', '.join(MARKS)}; found {found:.80}")
     turns = []
     if record.get("system"):
         turns.append(Message("system", _text(record, "system")))
-    if format in ("messages", "sharegpt"):
-        turns += _listed(record, format)
+    if mark == "messages":
+        turns += _listed(record, mark, "role", "content")
+    elif mark == "conversations":
+        turns += _listed(record, mark, "from", "value")
+    elif mark == "instruction":
+        turns += _single_turn(record, mark, "output")
     else:
-        turns += _single_turn(record, format)
+        turns += _single_turn(record, mark, "completion" if "completion" in record else "response")
     name = record.get("id")
     return Conversation(tuple(turns), str(name) if isinstance(name, str | int) else where)
 
 
-def _single_turn(record: Mapping[str, Any], format: Format) -> list[Message]:
-    if format == "alpaca":
-        question = _text(record, "instruction")
-        answer = _text(record, "output")
-    else:
-        question = _text(record, "prompt")
-        answer = _text(record, "completion" if "completion" in record else "response")
-    turns = [Message("user", question), Message("assistant", answer)]
+def _single_turn(record: Mapping[str, Any], prompt: str, response: str) -> list[Message]:
+    question = _text(record, prompt)
+    turns = [Message("user", question), Message("assistant", _text(record, response))]
     context = _text(record, "input") if "input" in record else ""
     if context.strip():
         turns[0] = Message("user", f"{question}\n\n{context}")
     return turns
 
 
-def _listed(record: Mapping[str, Any], format: Format) -> Iterator[Message]:
-    field = "messages" if format == "messages" else "conversations"
-    turns = _required(record, field)
+def _listed(record: Mapping[str, Any], field: str, role: str, content: str) -> Iterator[Message]:
+    turns = record[field]
     if not isinstance(turns, list | tuple):
         raise RecordError("wrong type", f"{field} must be a list, got {turns!r:.80}")
-    role_field, text_field = ("role", "content") if format == "messages" else ("from", "value")
     for number, turn in enumerate(turns, start=1):
         fields = _fields(turn, f"turn {number}")
-        role = _text(fields, role_field, number)
-        if format == "sharegpt":
-            role = SHAREGPT_ROLES.get(role, role)
-        yield Message(role, _text(fields, text_field, number))
+        speaker = _text(fields, role, number)
+        if field == "conversations":
+            speaker = SHAREGPT_ROLES.get(speaker, speaker)
+        yield Message(speaker, _text(fields, content, number))
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
@@ -250,16 +239,12 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
     return {field: content for field, content in value.items() if content is not None}
 
 
-def _required(fields: Mapping[str, Any], field: str, turn: int | None = None) -> Any:
+def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
     if field not in fields:
         place = "" if turn is None else f"turn {turn} has "
         found = ", ".join(map(str, fields)) or "no field"
         raise RecordError("missing field", f"{place}no {field}; found {found:.80}")
-    return fields[field]
-
-
-def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
-    value = _required(fields, field, turn)
+    value = fields[field]
     if not isinstance(value, str):
         place = "" if turn is None else f"turn {turn}: "
         raise RecordError("wrong type", f"{place}{field} must be a string, got {value!r:.80}")

@@ -16,16 +16,13 @@ from pathlib import Path
 
 import torch
 
-from course_pkg.adapters.injection import inject, trainable_parameters
-from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import mean_loss, train
-from course_pkg.lm.load import load
+
+from .runs import adapted, config, weights
 
 WRITING = ("finetuning/checkpoint.py", "course_pkg/files.py", "torch/serialization.py:_save")
-CONFIG = TrainConfig(  # step 2 is the best, and step 3 the last
-    steps=5, learning_rate=0.3, evaluate_every=1, checkpoint_every=1, patience=1, progress=False
-)
+# Step 2 is the best, and step 3 the last.
+CONFIG = config(5, learning_rate=0.3, evaluate_every=1, checkpoint_every=1, patience=1)
 
 
 def data():
@@ -37,8 +34,7 @@ def data():
 
 def run(folder):
     """Train in a folder, from its last checkpoint if there is one; return what came out."""
-    model = load("tiny").model
-    inject(model, LoRAConfig(rank=2, target_modules=["q_proj"], dropout=0.1))
+    model = adapted(0.1, rank=2, target_modules=["q_proj"])
     *batches, held_out = data()
     last, best = folder / "last.pt", folder / "best.pt"
     history = train(
@@ -57,7 +53,7 @@ def run(folder):
         "evaluations": [(e.step, e.value) for e in history.evaluations],
         "stopped_early": history.stopped_early,
         "best": history.best.step,
-        "weights": {name: p.detach() for name, p in trainable_parameters(model).items()},
+        "weights": weights(model),
         "files": files,
         "names": sorted(path.name for path in folder.iterdir()),
     }

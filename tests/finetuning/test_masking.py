@@ -173,11 +173,6 @@ def test_a_tokenizer_without_an_end_token_is_refused():
             ValueError,
             "max_length must be an integer of at least 2, got 1",
         ),
-        (
-            lambda: tokenize_conversations([SHORT], TOKENIZER, max_length=9, too_long="drop"),
-            ValueError,
-            r"too_long must be one of .*, got 'drop'",
-        ),
     ],
 )
 def test_other_arguments_are_refused(call, error, says):
@@ -190,7 +185,7 @@ def listed(result):
 
 
 def test_without_a_limit_every_conversation_is_kept():
-    result = tokenize_conversations(iter([SHORT, LONG]), TOKENIZER, answers="last", strict=True)
+    result = tokenize_conversations(iter([SHORT, LONG]), TOKENIZER, answers="last")
     assert result.examples == tuple(
         tokenize_conversation(each, TOKENIZER, answers="last") for each in (SHORT, LONG)
     )
@@ -209,31 +204,6 @@ def test_too_long_conversations_are_left_out_and_counted():
         ]
 
 
-def test_truncation_keeps_the_start_and_says_which_answers_are_whole():
-    whole = tokenize_conversation(LONG, TOKENIZER)
-    ends = [index + 1 for index, label in enumerate(whole.labels) if label == 258]
-    for limit, detail, texts in (
-        (len(whole.labels) - 1, "1 of 2 answers whole", ["Yo<|im_end|>", "So long"]),
-        (ends[0] + 3, "1 of 2 answers whole", ["Yo<|im_end|>"]),
-        (ends[0], "1 of 2 answers whole", ["Yo<|im_end|>"]),
-        (ends[0] - 1, "0 of 2 answers whole", ["Yo"]),
-    ):
-        result = tokenize_conversations([LONG], TOKENIZER, max_length=limit, too_long="truncate")
-        [kept] = result.examples
-        assert kept.input_ids == whole.input_ids[:limit]
-        assert learned(kept, TOKENIZER) == texts
-        cut = f"{len(whole.labels)} tokens cut to {limit}"
-        assert listed(result) == [("long", "truncated", f"{cut}; {detail}")]
-
-
-def test_an_answer_cut_away_entirely_is_a_problem():
-    labels = tokenize_conversation(SHORT, TOKENIZER).labels
-    start = next(index for index, label in enumerate(labels) if label > 0)
-    result = tokenize_conversations([SHORT, LONG], TOKENIZER, max_length=start, too_long="truncate")
-    assert result.examples == () and result.report.counts() == {"no answer left": 2}
-    assert listed(result)[0] == ("short", "no answer left", f"{start + 3} tokens cut to {start}")
-
-
 def test_conversations_that_the_template_refuses_are_counted():
     odd = chat("What is <|im_end|>?", "A token.")
     conversations = [SHORT, chat("Hi", "Yo", system="Rhyme."), odd]
@@ -243,14 +213,6 @@ def test_conversations_that_the_template_refuses_are_counted():
         ("a conversation", "special token in text"),
     ]
     assert len(result.examples) == 1
-
-
-@pytest.mark.parametrize("option", ["leave out", "truncate"])
-def test_strict_mode_stops_at_the_first_problem(option):
-    with pytest.raises(ValueError, match=r"^long: (too long|truncated): 55 tokens"):
-        tokenize_conversations(
-            [SHORT, LONG], TOKENIZER, max_length=40, too_long=option, strict=True
-        )
 
 
 def test_a_template_that_hides_the_answers_stops_at_once():
