@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from course_pkg.finetuning.answers import answer_spans, encode_at
 from course_pkg.finetuning.conversations import (
     Conversation,
     Message,
@@ -19,7 +18,7 @@ from course_pkg.finetuning.conversations import (
     ProblemReport,
     RecordError,
 )
-from course_pkg.finetuning.formats import ChatTemplateError
+from course_pkg.finetuning.formats import ChatTemplateError, answer_spans
 from course_pkg.lm.datasets import Example
 from course_pkg.metrics.arguments import require_integer, require_string
 
@@ -178,3 +177,42 @@ def tokenize_conversations(
             problems.append(Problem(where, error.kind, error.detail))
     report = ProblemReport(len(conversations), len(examples), tuple(problems))
     return TokenizeResult(tuple(examples), report)
+
+
+def encode_at(
+    text: str, boundaries: list[int], tokenizer: "PreTrainedTokenizerBase"
+) -> tuple[list[int], list[int]]:
+    """Token ids of a text, none of which spans a boundary, and how many come before each boundary.
+
+    boundaries: ascending positions of characters. The tokens before a boundary equal those of the
+    text that ends there, so a model that is given this text reads the tokens it was trained on. A
+    token that would span a boundary ("\\n" + "\\n…" may be one token) is split there.
+    Raises ValueError if the tokenizer can't encode the rest of a text by itself.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> encode_at("中 Yo", [2], tiny_tokenizer())
+    ([228, 184, 173, 32, 89, 111], [4])
+    """
+
+    def encode(part: str) -> list[int]:
+        return tokenizer(part, add_special_tokens=False, verbose=False).input_ids
+
+    counts: list[int] = []
+    before: list[int] = []  # the tokens before the last split, which is at the character `cut`
+    cut = 0
+    rest = encode(text)
+    for boundary in boundaries:
+        head = encode(text[cut:boundary])
+        counts.append(len(before) + len(head))
+        if rest[: len(head)] != head:
+            before += head
+            cut = boundary
+            rest = encode(text[boundary:])
+    ids = before + rest
+    if cut and tokenizer.decode(ids, clean_up_tokenization_spaces=False) != text:
+        raise ValueError(
+            f"a token spans the start or the end of an answer near {text[cut - 10 : cut + 10]!r}, "
+            "and this tokenizer changes a text that is encoded in two parts; remove the white "
+            "space at the start of the answer"
+        )
+    return ids, counts

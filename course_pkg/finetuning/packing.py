@@ -21,14 +21,13 @@ from course_pkg.metrics.arguments import require_integer
 
 @dataclass(frozen=True)
 class PackedRow:
-    """Samples one after another: token ids, labels and positions, and the samples' lengths.
+    """Samples one after another: token ids, labels, and the samples' lengths.
 
-    A sample's first label is IGNORE_INDEX, and its positions start at 0.
+    A sample's first label is IGNORE_INDEX.
     """
 
     input_ids: tuple[int, ...]
     labels: tuple[int, ...]
-    position_ids: tuple[int, ...]
     lengths: tuple[int, ...]
 
 
@@ -46,7 +45,7 @@ class PackedBatches(Sequence):
 
     Each is a dict of input_ids, labels and position_ids, int64 of shape (batch, length), and
     attention_mask, fp32 of shape (batch, 1, length, length): 0 where a token may attend, -inf
-    elsewhere. A mask takes 4 · batch · length² bytes, so no two of them are kept.
+    elsewhere. A mask takes 4 · batch · length² bytes, so none is kept.
     """
 
     def __init__(self, rows: Sequence[Sequence[PackedRow]], length: int, pad_token_id: int) -> None:
@@ -62,10 +61,11 @@ class PackedBatches(Sequence):
         if isinstance(index, slice):
             return PackedBatches(rows, self.length, self.pad_token_id)
         length = self.length
+        positions = [list(chain.from_iterable(map(range, row.lengths))) for row in rows]
         return {
             "input_ids": padded([row.input_ids for row in rows], length, self.pad_token_id),
             "labels": padded([row.labels for row in rows], length, IGNORE_INDEX),
-            "position_ids": padded([row.position_ids for row in rows], length, 0),
+            "position_ids": padded(positions, length, 0),
             "attention_mask": packed_mask([row.lengths for row in rows], length),
         }
 
@@ -91,14 +91,13 @@ def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int
     groups: list[list[int]] = []
     room: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        length = lengths[index]
-        group = next((number for number, free in enumerate(room) if free >= length), None)
-        if group is None:
-            group = len(groups)
+        free = (number for number, left in enumerate(room) if left >= lengths[index])
+        group = next(free, len(groups))
+        if group == len(groups):
             groups.append([])
             room.append(capacity)
         groups[group].append(index)
-        room[group] -= length
+        room[group] -= lengths[index]
     return groups
 
 
@@ -196,6 +195,5 @@ def _row(examples: Sequence[TokenizedExample]) -> PackedRow:
     return PackedRow(
         tuple(chain.from_iterable(each.input_ids for each in examples)),
         tuple(chain.from_iterable((IGNORE_INDEX, *each.labels[1:]) for each in examples)),
-        tuple(chain.from_iterable(range(len(each.input_ids)) for each in examples)),
         tuple(len(each.input_ids) for each in examples),
     )

@@ -1,9 +1,8 @@
 """A short training loop with the features of long ones, and the loss on held-out batches.
 
 AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, early
-stopping, and checkpoints from which a run resumes bit for bit. It trains the parameters that
-require a gradient: a LoRA adapter or a whole model. It does not tokenize, pad or mask (see masking
-and batches).
+stopping, and checkpoints from which a run resumes bit for bit. It does not tokenize, pad or mask
+(see masking and batches).
 Chapter: finetuning/sft.
 """
 
@@ -20,12 +19,7 @@ from tqdm import tqdm
 
 from course_pkg.adapters.injection import adapter_layers
 from course_pkg.adapters.targets import require_model
-from course_pkg.finetuning.batches import (
-    Batch,
-    count_targets,
-    repeat_batches,
-    require_batches,
-)
+from course_pkg.finetuning.batches import Batch, count_targets, repeat_batches, require_batches
 from course_pkg.finetuning.checkpoint import TrainingState, check_path
 from course_pkg.finetuning.config import Callback, TrainConfig, learning_rate_at
 from course_pkg.finetuning.history import Evaluation, History, StepRecord
@@ -58,13 +52,12 @@ def train(
     restore_best: end with its weights instead of the last ones.
     callback: adds a penalty to the loss (not to the record), and works after each step; AdaLoRA's
     is a RankAllocator.
-    The loss of a step is the mean over all target tokens of its batches. The mean of the batches'
-    means would give tokens in short batches more weight than tokens in long ones.
-    The caller's random state does not change. Raises ValueError for no data, no targets or
-    nothing to train, TypeError for arguments of other types, RuntimeError if adapters are merged,
-    OSError if a checkpoint can't be written (before the first step, if that is known then),
-    FloatingPointError if a loss or a gradient is not finite (fp16 skips such a gradient and lowers
-    its scale).
+    The loss of a step is the mean over all target tokens of its batches. The caller's random state
+    does not change.
+    Raises ValueError for no data, no targets or nothing to train, TypeError for arguments of other
+    types, RuntimeError if adapters are merged, OSError if a checkpoint can't be written (before the
+    first step, if that is known then), FloatingPointError if a loss or a gradient is not finite
+    (fp16 skips such a gradient and lowers its scale).
     """
     _check_arguments(config, evaluate, callback, checkpoint, best_checkpoint, restore_best)
     state = TrainingState(model, config, callback)

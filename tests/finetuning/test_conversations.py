@@ -10,11 +10,9 @@ from course_pkg.finetuning.conversations import (
     RecordError,
 )
 
-SYSTEM, USER, ANSWER = (
-    Message("system", "Rhyme."),
-    Message("user", "Hi"),
-    Message("assistant", "Yo"),
-)
+SYSTEM = Message("system", "Rhyme.")
+USER = Message("user", "Hi")
+ANSWER = Message("assistant", "Yo")
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,9 @@ def test_losses_and_gradients_equal_those_of_separate_rows(attention, length):
 
 @pytest.mark.parametrize("layers", [3, pytest.param(30, marks=pytest.mark.exhaustive)])
 def test_losses_and_gradients_are_equal_in_a_model_like_smollm2(layers):
-    config = LlamaConfig(
-        vocab_size=512, hidden_size=576, intermediate_size=1536, num_hidden_layers=layers,
-        num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
-    )  # fmt: skip
+    sizes = {"vocab_size": 512, "hidden_size": 576, "intermediate_size": 1536}
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": layers}
+    config = LlamaConfig(**sizes, **heads, tie_word_embeddings=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = LlamaForCausalLM(config)
@@ -222,7 +221,7 @@ def test_waste_equals_the_padding_in_the_batches(lengths, batch_size):
         (lambda: padding_waste([], 2, 8), "padding_waste needs at least one length, got 0"),
         (lambda: padding_waste([9], 2, 8), "sample 0 has 9 tokens, more than the 8 of a row"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_packed_is_refused(call, says):
     with pytest.raises(ValueError, match=says):
         call()
