@@ -132,7 +132,8 @@ class TrainingState:
     def _read(self, path: str | os.PathLike) -> dict[str, Any]:
         """The content of a checkpoint of a run with the same settings, parameters and callback."""
         content = _read_file(Path(path))
-        settings, saved = self._settings(), content["settings"]
+        settings = self._settings()
+        saved = content["settings"]
         changed = [key for key, value in settings.items() if saved.get(key) != value]
         if changed:
             was = ", ".join(f"{key}={saved.get(key)!r}, now {settings[key]!r}" for key in changed)

@@ -69,7 +69,8 @@ def unmet_checks(text: str, checks: Iterable[Check]) -> list[Check]:
 def _meets(text: str, check: Check) -> bool:
     if not isinstance(check, Mapping) or set(check) != {"kind", "value"}:
         raise ValueError(f"a check is a dictionary with the keys kind and value, got {check!r:.80}")
-    kind, value = check["kind"], check["value"]
+    kind = check["kind"]
+    value = check["value"]
     _check_value(kind, value)
     lines = text.splitlines()
     match kind:

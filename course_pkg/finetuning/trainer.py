@@ -104,8 +104,9 @@ def training_loop(
     config = state.config
     history = state.history
     done = len(history.steps)
-    steps = range(done + 1, config.steps + 1)
-    bar = tqdm(steps, initial=done, total=config.steps, disable=not config.progress)
+    last = config.steps
+    steps = range(done + 1, last + 1)
+    bar = tqdm(steps, initial=done, total=last, disable=not config.progress)
     for step in bar:
         if state.finished:
             break
@@ -123,19 +124,19 @@ def training_loop(
             if count == 0:  # the model's mean loss would be 0/0
                 continue
             with state.autocast():
-                part = model(**on_device(batch, state.device)).loss * (count / targets)
-            loss += finite(part, f"loss at step {step} (batch {number} of {len(batches)})")
+                part = model(**_on_device(batch, state.device)).loss * (count / targets)
+            loss += _finite(part, f"loss at step {step} (batch {number} of {len(batches)})")
             state.scaler.scale(part).backward()
         penalty = None if state.callback is None else state.callback.extra_loss()
         if penalty is not None:
-            finite(penalty, f"callback's loss at step {step}")
+            _finite(penalty, f"callback's loss at step {step}")
             state.scaler.scale(penalty).backward()
 
         # Clip the gradients, and take AdamW's step at the learning rate of the schedule.
         state.scaler.unscale_(state.optimizer)
         norm = nn.utils.clip_grad_norm_(state.parameters.values(), config.max_grad_norm)
         if not state.scaler.is_enabled():  # the scaler of fp16 skips the step instead
-            finite(norm, f"gradient's norm at step {step}")
+            _finite(norm, f"gradient's norm at step {step}")
         rate = learning_rate_at(step, config)
         for group in state.optimizer.param_groups:
             group["lr"] = rate
@@ -149,20 +150,20 @@ def training_loop(
         bar.set_postfix(loss=f"{loss:.3f}")
 
         # Evaluate, and write checkpoints.
-        if evaluate is not None and (step == config.steps or due(step, config.evaluate_every)):
-            history.evaluations.append(Evaluation(step, value_of(evaluate, model)))
+        if evaluate is not None and (step == last or _due(step, config.evaluate_every)):
+            history.evaluations.append(Evaluation(step, _evaluated(evaluate, model)))
             if best_checkpoint is not None and history.best is history.evaluations[-1]:
                 state.save(best_checkpoint)
-        if checkpoint is not None and (state.finished or due(step, config.checkpoint_every)):
+        if checkpoint is not None and (state.finished or _due(step, config.checkpoint_every)):
             state.save(checkpoint)
 
 
-def due(step: int, every: int) -> bool:
+def _due(step: int, every: int) -> bool:
     """Whether something that happens every few steps happens at this one; 0 means never."""
     return every > 0 and step % every == 0
 
 
-def finite(value: Tensor, name: str) -> float:
+def _finite(value: Tensor, name: str) -> float:
     """A scalar as a number. Raises FloatingPointError if it is infinite or NaN."""
     number = value.item()
     if not math.isfinite(number):
@@ -172,7 +173,7 @@ def finite(value: Tensor, name: str) -> float:
     return number
 
 
-def value_of(evaluate: Evaluate, model: nn.Module) -> float:
+def _evaluated(evaluate: Evaluate, model: nn.Module) -> float:
     """Call a function of the model in eval mode, without gradients or an effect on random numbers.
 
     Raises TypeError if it doesn't return a number.
@@ -185,7 +186,7 @@ def value_of(evaluate: Evaluate, model: nn.Module) -> float:
         raise TypeError(f"evaluate must return a number, got {value!r:.80}") from error
 
 
-def on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+def _on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
     """The batch's tensors on a device."""
     return {name: tensor.to(device) for name, tensor in batch.items()}
 
@@ -214,7 +215,7 @@ def mean_loss(model: nn.Module, batches: Iterable[Batch]) -> float:
     try:
         for batch in batches:
             if count := count_targets(model, batch):  # without targets, the mean would be 0/0
-                total += model(**on_device(batch, device)).loss.item() * count
+                total += model(**_on_device(batch, device)).loss.item() * count
                 targets += count
     finally:
         for module, training in modes.items():

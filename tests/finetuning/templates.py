@@ -51,7 +51,8 @@ def chat(*texts: str, system: str | None = None, id: str = "") -> Conversation:
 
 def learned(example, tokenizer) -> list[str]:
     """The texts of the runs of labels."""
-    runs, run = [], []
+    runs = []
+    run = []
     for label in (*example.labels, IGNORE_INDEX):
         if label != IGNORE_INDEX:
             run.append(label)

@@ -118,7 +118,8 @@ def test_a_template_that_marks_only_some_answers_is_refused():
 @pytest.mark.model
 def test_a_token_that_would_span_the_start_of_an_answer_is_split(smollm2):
     tokenizer = smollm2.tokenizer
-    prompt, answer = "assistant\n", "\n\nYo"
+    prompt = "assistant\n"
+    answer = "\n\nYo"
     apart = [tokenizer(part).input_ids for part in (prompt, answer)]
     assert tokenizer(prompt + answer).input_ids != apart[0] + apart[1]
     ids, counts = encode_at(prompt + answer, [len(prompt)], tokenizer)

@@ -24,7 +24,8 @@ class StopsAfter:
     """A path-like object that interrupts the run after `step` writes."""
 
     def __init__(self, step, path):
-        self.left, self.path = step, path
+        self.left = step
+        self.path = path
 
     def __fspath__(self):
         if self.left == 0:
@@ -35,7 +36,9 @@ class StopsAfter:
 
 def assert_resumes_exactly(fresh, settings, path):
     """Compare a run with one that is interrupted in the middle and resumed by another model."""
-    whole_model, interrupted, resumed_model = fresh(), fresh(), fresh()
+    whole_model = fresh()
+    interrupted = fresh()
+    resumed_model = fresh()
     whole = train(whole_model, make_batches(), settings)
     half = settings.steps // 2
     with pytest.raises(KeyboardInterrupt):
@@ -165,7 +168,8 @@ def test_a_run_stops_after_as_many_evaluations_without_improvement_as_patience()
 
 
 def test_the_best_weights_are_kept_apart_and_restored_on_request(files):
-    plain, restored = Watched(), Watched()
+    plain = Watched()
+    restored = Watched()
     plain.train(**files)
     assert torch.equal(plain.now(), plain.weights[-1]), "without the request, the last weights"
     history = restored.train(**files, restore_best=True)
@@ -188,7 +192,9 @@ def test_a_resumed_run_keeps_patience_and_best(files):
             return value
 
     files["restore_best"] = True
-    whole, first, second = Watched(), Interrupted(), Watched(done=6)
+    whole = Watched()
+    first = Interrupted()
+    second = Watched(done=6)
     expected = whole.train()
     with pytest.raises(KeyboardInterrupt):  # at step 8
         first.train(replace(CONFIG, checkpoint_every=6), **files)
@@ -203,7 +209,8 @@ def test_a_resumed_run_keeps_patience_and_best(files):
 
 def test_a_stopped_run_resumes_with_more_patience(files):
     Watched().train(checkpoint=files["checkpoint"])
-    patient, continued = replace(CONFIG, patience=9), Watched(done=8)
+    patient = replace(CONFIG, patience=9)
+    continued = Watched(done=8)
     history = continued.train(patient, resume_from=files["checkpoint"])
     whole = Watched()
     assert history.losses == whole.train(patient).losses and not history.stopped_early
@@ -219,7 +226,8 @@ def test_a_run_without_any_number_ends_with_its_last_weights(tmp_path):
 
 def test_another_best_checkpoint_is_refused(files, tmp_path):
     Watched().train(**files)
-    last, other = files["checkpoint"], tmp_path / "other.pt"
+    last = files["checkpoint"]
+    other = tmp_path / "other.pt"
     with pytest.raises(FileNotFoundError, match=r"no checkpoint at .*nowhere"):
         Watched().train(resume_from=last, best_checkpoint=tmp_path / "nowhere.pt")
     Watched({2: 1.0, 4: 2.0, 6: 3.0}).train(best_checkpoint=other)

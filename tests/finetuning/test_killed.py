@@ -60,7 +60,8 @@ def train_in(folder):
     tokens = torch.randint(97, 123, (4, 2, 9), generator=generator)
     *batches, held_out = [{"input_ids": each, "labels": each} for each in tokens]
     model = adapted(0.1, rank=2, target_modules=["q_proj"])
-    last, best = folder / "last.pt", folder / "best.pt"
+    last = folder / "last.pt"
+    best = folder / "best.pt"
     history = train(
         model,
         batches,
@@ -86,7 +87,8 @@ class Lines:
     """Counts the lines of the writing, and kills the process at one of them."""
 
     def __init__(self, last=None):
-        self.count, self.last = 0, last
+        self.count = 0
+        self.last = last
 
     def __call__(self, frame, event, argument):
         place = frame.f_code.co_filename

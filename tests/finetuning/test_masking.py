@@ -37,7 +37,8 @@ from .templates import (
 
 TOKENIZER = tiny_tokenizer()
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(str.strip)
-SHORT, LONG = chat("Hi", "Yo", id="short"), chat("Hi", "Yo", "Bye", "So long", id="long")
+SHORT = chat("Hi", "Yo", id="short")
+LONG = chat("Hi", "Yo", "Bye", "So long", id="long")
 
 
 def example(prompt, response):

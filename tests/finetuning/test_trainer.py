@@ -56,7 +56,8 @@ def test_training_learns_and_changes_only_the_adapter():
 
 def test_a_step_is_adamws_step_on_the_token_mean_loss():
     """Compare one accumulated step with torch's AdamW on the token mean of all batches."""
-    model, batches = adapted(), make_batches(3)
+    model = adapted()
+    batches = make_batches(3)
     other = copy.deepcopy(model)
     history = train(model, batches, config(1, accumulation=3, shuffle=False, max_grad_norm=0.05))
     optimizer = torch.optim.AdamW(trainable_parameters(other).values(), lr=1e-2, weight_decay=0.0)
@@ -86,7 +87,8 @@ def test_accumulating_four_batches_equals_one_batch_of_four():
     labels[:5, 3:] = -100
     whole = {"input_ids": tokens, "labels": labels}
     parts = [{name: t[i : i + 2] for name, t in whole.items()} for i in range(0, 8, 2)]
-    one, four = adapted(), adapted()
+    one = adapted()
+    four = adapted()
     first = train(one, [whole], config(3))
     second = train(four, parts, config(3, accumulation=4))
     assert first.losses == pytest.approx(second.losses, rel=1e-5)
@@ -95,9 +97,11 @@ def test_accumulating_four_batches_equals_one_batch_of_four():
 
 
 def test_a_batch_without_targets_is_skipped_and_a_step_without_any_is_an_error():
-    good, empty = make_batches(1)[0], make_batches(1, seed=1)[0]
+    good = make_batches(1)[0]
+    empty = make_batches(1, seed=1)[0]
     empty["labels"] = torch.full_like(empty["labels"], -100)
-    alone, beside = adapted(), adapted()
+    alone = adapted()
+    beside = adapted()
     first = train(alone, [good], config(2))
     second = train(beside, [good, empty], config(2, accumulation=2))
     assert first.losses == second.losses and same(weights(alone), weights(beside))
@@ -132,7 +136,8 @@ def test_evaluation_runs_in_eval_mode_and_changes_nothing():
         torch.rand(7)
         return len(calls)
 
-    quiet, watched = adapted(0.3), adapted(0.3)
+    quiet = adapted(0.3)
+    watched = adapted(0.3)
     plain = train(quiet, make_batches(), config(5))
     history = train(watched, make_batches(), config(5, evaluate_every=2), evaluate=evaluate)
     assert calls == [False] * 3
@@ -171,7 +176,8 @@ def test_matrices_decay_and_vectors_do_not():
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_mixed_precision_trains_fp32_adapters_to_nearly_the_same_losses(precision):
-    model, exact = adapted(), adapted()
+    model = adapted()
+    exact = adapted()
     reference = train(exact, make_batches(), config(4, precision="fp32"))
     history = train(model, make_batches(), config(4, precision=precision))
     assert all(p.dtype == torch.float32 for p in trainable_parameters(model).values())
@@ -267,7 +273,8 @@ def test_an_invalid_argument_is_an_error(changes, error, says, tmp_path, monkeyp
 
 
 def test_a_loss_that_is_not_finite_names_the_step_and_batch():
-    model, batches = adapted(), make_batches(2)
+    model = adapted()
+    batches = make_batches(2)
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.lora_B["default"][0, 0] = math.nan
     says = r"the loss at step 1 \(batch 1 of 2\) is nan; lower the learning rate"
@@ -287,7 +294,9 @@ class Decay(Callback):
 
     def __init__(self, model, factor=0.1):
         self.parameters = list(trainable_parameters(model).values())
-        self.factor, self.calls, self.gradients = factor, [], None
+        self.factor = factor
+        self.calls = []
+        self.gradients = None
 
     def start(self, model, steps):
         self.calls.append(("start", steps))
@@ -308,7 +317,8 @@ class Decay(Callback):
 
 def test_a_callback_adds_to_the_gradient_once_a_step_and_not_to_the_record():
     settings = config(1, accumulation=3, shuffle=False, max_grad_norm=math.inf)
-    histories, callbacks = [], []
+    histories = []
+    callbacks = []
     for factor in (0.0, 0.1):
         model = adapted()
         before = list(weights(model).values())
@@ -322,7 +332,8 @@ def test_a_callback_adds_to_the_gradient_once_a_step_and_not_to_the_record():
 
 def test_a_callbacks_state_is_in_the_checkpoint(tmp_path):
     path = tmp_path / "run.pt"
-    model, other = adapted(), adapted()
+    model = adapted()
+    other = adapted()
     train(model, make_batches(), config(4), checkpoint=path, callback=Decay(model))
     callback = Decay(other)
     train(other, make_batches(), config(4), resume_from=path, callback=callback)

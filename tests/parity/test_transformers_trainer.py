@@ -15,7 +15,8 @@ from course_pkg.finetuning.trainer import train
 
 from .small_models import error, llama
 
-STEPS, PEAK = 10, 1e-2
+STEPS = 10
+PEAK = 1e-2
 
 
 def make_batches(count=7):
@@ -95,7 +96,8 @@ def assert_same(ours, theirs):
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @pytest.mark.parametrize("accumulation", [1, 7])
 def test_ten_steps_of_full_fine_tuning_equal_trainers(tmp_path, schedule, accumulation):
-    ours, theirs = llama(), llama()
+    ours = llama()
+    theirs = llama()
     config = settings(schedule=schedule, accumulation=accumulation)
     mine = recorded(train(ours, make_batches(), config))
     assert_same(mine, Recorder(theirs, make_batches(), config, tmp_path).run())
@@ -105,7 +107,8 @@ def test_ten_steps_of_full_fine_tuning_equal_trainers(tmp_path, schedule, accumu
 
 
 def test_ten_steps_of_our_lora_equal_trainers_with_pefts(tmp_path):
-    ours, config = llama(), settings()
+    ours = llama()
+    config = settings()
     peft_model = get_peft_model(
         llama(), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.0)
     )
@@ -131,7 +134,8 @@ def test_trainer_and_we_weight_tokens_where_a_mean_of_means_is_wrong(tmp_path):
     With `model_accepts_loss_kwargs = False`, Trainer still does: it divides each batch's mean by
     the number of batches.
     """
-    batches, config = make_batches(), settings(steps=1, accumulation=7)
+    batches = make_batches()
+    config = settings(steps=1, accumulation=7)
     counts = [count_targets(None, batch) for batch in batches]
     assert max(counts) >= 5 * min(counts)
     longest = max(batch["labels"].shape[1] for batch in batches)

@@ -136,7 +136,8 @@ def test_trls_labels_of_conversations(tmp_path, kind):
     A completion is what the template adds to the prompt: here also the line break after the end
     token, which a model never needs to write.
     """
-    tokenizer, chats = tiny_tokenizer(), [*CHATS, *PAIRS]
+    tokenizer = tiny_tokenizer()
+    chats = [*CHATS, *PAIRS]
     if kind == "assistant":
         tokenizer.chat_template = MARKED
         rows = [{"messages": turns(texts)} for texts in chats]
