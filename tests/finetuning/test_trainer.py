@@ -81,21 +81,6 @@ def test_a_step_is_adamws_step_on_the_token_mean_loss():
         assert torch.allclose(model.get_parameter(name), parameter, rtol=1e-3, atol=1e-6), name
 
 
-def test_accumulating_four_batches_equals_one_batch_of_four():
-    tokens = torch.randint(0, 256, (8, 9), generator=torch.Generator().manual_seed(0))
-    labels = tokens.clone()
-    labels[:5, 3:] = -100
-    whole = {"input_ids": tokens, "labels": labels}
-    parts = [{name: t[i : i + 2] for name, t in whole.items()} for i in range(0, 8, 2)]
-    one = adapted()
-    four = adapted()
-    first = train(one, [whole], config(3))
-    second = train(four, parts, config(3, accumulation=4))
-    assert first.losses == pytest.approx(second.losses, rel=1e-5)
-    for name, parameter in weights(one).items():
-        assert torch.allclose(four.get_parameter(name), parameter, atol=2e-5), name
-
-
 def test_a_batch_without_targets_is_skipped_and_a_step_without_any_is_an_error():
     good = make_batches(1)[0]
     empty = make_batches(1, seed=1)[0]
