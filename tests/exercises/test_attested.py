@@ -1,12 +1,14 @@
-"""Points are earned by values: each shortcut here once earned points that a program could claim.
+"""Points are earned by values: shortcuts that once earned points, and those that still do.
 
 What can't be judged by values is marked `attested`, is listed in the threat model, and is capped.
 """
 
 import re
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import logsumexp
 from torch import nn
 
 from course_pkg.grading.check import check
@@ -35,6 +37,118 @@ def test_attested_properties_have_at_most_a_tenth_of_the_points(name):
     questions = registry.load(name).questions.values()
     attested = sum(p.points for q in questions for p in q.properties if p.attested)
     assert 10 * attested <= sum(question.points for question in questions)
+
+
+# -- what still earns points without the work
+
+
+class SetsCounterBack(nn.Module):
+    """Keeps every x and no keys; it finds the counter of projected tokens, and sets it back."""
+
+    def __init__(self, project, positions):
+        super().__init__()
+        self.project, self.positions, self.seen = project, positions, torch.zeros(0, 3)
+
+    def step(self, x):
+        names = self.project.__code__.co_freevars
+        self.project.__closure__[names.index("projected")].cell_contents = 0
+        self.seen = torch.cat([self.seen, x])
+        q, k, v = self.project(self.seen + self.positions[: len(self.seen)])
+        hidden = torch.ones(len(q), len(k), dtype=torch.bool).triu(1)
+        scores = (q @ k.T / q.shape[1] ** 0.5).masked_fill(hidden, -torch.inf)
+        return (scores.softmax(1) @ v)[-len(x) :]
+
+    def truncate(self, tokens):
+        self.seen = self.seen[:tokens]
+
+
+def number_by_number(q, k, v, block_queries, block_keys, causal):
+    """Plain attention on Python's numbers, and tiles that are thrown away."""
+    queries, keys, values = ([[x.item() for x in row] for row in part] for part in (q, k, v))
+    scores = np.array(queries) @ np.array(keys).T / q.shape[1] ** 0.5
+    if causal:
+        scores[np.triu(np.ones(scores.shape, bool), len(k) - len(q) + 1)] = -np.inf
+    lse = logsumexp(scores, 1)
+    weights = np.exp(scores - np.where(np.isfinite(lse), lse, 0)[:, None])
+    for i in range(0, len(q), block_queries):
+        for j in range(0, len(k), block_keys):
+            q[i : i + block_queries] @ k[j : j + block_keys].T
+    return torch.tensor((weights @ np.array(values)).tolist()), torch.tensor(lse.tolist())
+
+
+def inject_unfrozen(model, targets, wrap):
+    """Everything can be trained, but the model lists the adapters alone."""
+    base = {id(parameter) for parameter in model.parameters()}
+    linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    names = [name for name in linears if name.split(".")[-1] in targets]
+    if not names:
+        raise ValueError
+    for name in names:
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, wrap(model.get_submodule(name)))
+    found = model.named_parameters
+    model.named_parameters = lambda *a, **how: (
+        pair for pair in found(*a, **how) if id(pair[1]) not in base
+    )
+    return names
+
+
+def evaluate_unobserved(model, batches, loss):
+    """Gradients are recorded, but the model no longer shows it."""
+    model.recorded = 0.0
+    return evaluate_with_gradients(model, batches, loss)
+
+
+def compare_unobserved(a, b):
+    """A hundred comparisons for each pair of tokens, of texts that count none."""
+    a, b = [str(token) for token in a], [str(token) for token in b]
+    lcs = {}
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            same = sum(x == y for _ in range(100)) == 100
+            longest = max(lcs.get((i - 1, j), 0), lcs.get((i, j - 1), 0))
+            lcs[i, j] = lcs.get((i - 1, j - 1), 0) + 1 if same else longest
+    return max(lcs.values(), default=0)
+
+
+class Refreshed(nn.Module):
+    """Computes with a hidden weight, which it refreshes when other codes are stored."""
+
+    def __init__(self, linear, quantize, compute_dtype):
+        super().__init__()
+        self.stored, self.bias, self.dtype = quantize(linear.weight), linear.bias, compute_dtype
+        stored, copy = self.stored, self.stored.dequantize(compute_dtype)
+        store, self.weight = stored.store, lambda: copy
+
+        def store_both(weight):
+            store(weight)
+            copy.data.copy_(stored.dequantize(compute_dtype))
+
+        stored.store = store_both
+
+    def forward(self, x):
+        result = x.to(self.dtype) @ self.weight().T
+        return (result if self.bias is None else result + self.bias.to(self.dtype)).to(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "question", "answer", "claimed"),
+    [
+        ("flash-attention", "cache", SetsCounterBack, {"once"}),
+        ("flash-attention", "forward", number_by_number, {"memory"}),
+        ("lora-math", "inject", inject_unfrozen, {"frozen"}),
+        ("lora-script", "evaluate", evaluate_unobserved, {"mode"}),
+        ("quantization", "linear", Refreshed, {"frozen", "recompute"}),
+        ("rouge", "lcs", compare_unobserved, {"fast"}),
+    ],
+)
+def test_points_that_a_program_can_claim_are_attested(assignment, question, answer, claimed):
+    assert points_lost(assignment, question, answer) == 0
+    properties = registry.load(assignment).questions[question].properties
+    assert {prop.name for prop in properties if prop.attested} == claimed
+
+
+# -- what earns nothing any longer
 
 
 class Forgetful:
@@ -151,8 +265,6 @@ def test_wrappers_for_show_earn_only_the_error_for_unknown_targets():
 
 def in_numpy(q, k, v, block_queries, block_keys, causal):
     """Plain attention in NumPy, and tiles that are thrown away."""
-    from scipy.special import logsumexp
-
     scores = q.numpy() @ k.numpy().T / q.shape[1] ** 0.5
     if causal:
         scores[torch.ones(len(q), len(k)).triu(len(k) - len(q) + 1).bool().numpy()] = -torch.inf
@@ -160,8 +272,6 @@ def in_numpy(q, k, v, block_queries, block_keys, causal):
 
 
 def throw_tiles_away(q, k, v, scores, lse, rows, columns):
-    import numpy as np
-
     for i in range(0, len(q), rows):
         for j in range(0, len(k), columns):
             q[i : i + rows] @ k[j : j + columns].T

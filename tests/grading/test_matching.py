@@ -244,7 +244,9 @@ def test_any_bytes_are_a_roster_or_a_roster_error(tmp_path, header, table, encod
 
 
 @pytest.mark.parametrize("sign", list("=+-@＝＋－＠﹦﹢﹣﹫−⁼"))
-@pytest.mark.parametrize("before", ["", " ", "\ufeff", "\u200b", "\u3164", "\xa0", "x;"])
+@pytest.mark.parametrize(
+    "before", ["", " ", "\ufeff", "\u200b", "\u3164", "\xa0", "x;", "x\t", "x\r"]
+)
 def test_a_sign_that_begins_a_formula_is_quoted(sign, before):
     assert "'" in inert(f"{before}{sign}1+1")
     assert inert(f"a{sign}1+1") == f"a{sign}1+1"

@@ -15,6 +15,7 @@ from typing import Any
 from .values import Array, NotPlain, as_crossing
 
 NOT_RUN = "not run, because an earlier input took too long"
+AT_LINE = " (at `"  # before the line that raised an error
 _UNANSWERED = (None, ..., NotImplemented)
 
 
@@ -125,7 +126,7 @@ def _describe(error: Exception) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith(libraries)
     ]
-    where = f" (at `{frames[0].line}`)" if frames and frames[0].line else ""
+    where = f"{AT_LINE}{frames[0].line}`)" if frames and frames[0].line else ""
     told = str(error) if isinstance(error, WrongUse) else f"{type(error).__name__}: {error}"
     text = told[:400] + where[:200]
     return text.encode("utf-8", "replace").decode()

@@ -214,7 +214,7 @@ def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
     if by_hand:  # the case is known; what was given is news
         rows = [rows[0], rows[2], rows[1]]
     if failure.explanations and failure.reason not in OBVIOUS:
-        rows.append(("what differs", failure.reason))
+        rows.append(("what happened" if failure.given is None else "what differs", failure.reason))
     if not failure.explanations and len(lost) == 1:  # a hint could contradict the diagnosis
         rows.append(("hint", lost[0].hint))
     return Finding(lost, diagnosis, tuple((label, text) for label, text in rows if text))

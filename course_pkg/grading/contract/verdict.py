@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .answer_key import AnswerKey
-from .calling import NOT_RUN
+from .calling import AT_LINE, NOT_RUN
 from .comparators import Difference
 from .draws import Case
 from .questions import Question, WrongAnswer
-from .recognition import recognized, wrong_number
+from .recognition import finite, recognized, wrong_number
 from .values import encode
 
 UNANSWERED = "not answered yet"
@@ -75,8 +75,18 @@ def judge(
     ]
 
     @functools.cache  # properties share wrong answers, and running one may take a model
-    def agrees(wrong: WrongAnswer, index: int) -> bool:
+    def gives_the_same(wrong: WrongAnswer, index: int) -> bool:
         return _agrees(key, question, wrong, *rows[index][:2])
+
+    def agrees(wrong: WrongAnswer, index: int) -> bool:
+        if not gives_the_same(wrong, index):
+            return False
+        # An error alone says little: the answer and the mistake must also share a value.
+        return not _is_error(rows[index][1]) or any(
+            gives_the_same(wrong, other)
+            for other, (_, outcome, _) in enumerate(rows)
+            if not _is_error(outcome)
+        )
 
     failures: dict[str, Failure | None] = {}
     for prop in question.properties:
@@ -155,10 +165,24 @@ def _differing(case: Case, outcome: Any, reason: str | None) -> tuple[Any, Any]:
 def _agrees(
     key: AnswerKey, question: Question, wrong: WrongAnswer, case: Case, outcome: Any
 ) -> bool:
-    if not isinstance(outcome, dict) or "value" not in outcome:
+    """Whether a wrong answer gives the outcome of a case: the same value, or the same error."""
+    if not isinstance(outcome, dict) or outcome.get("value", outcome.get("error")) is None:
         return False
     ran = key.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
+    if _is_error(outcome):
+        return _error(ran) == _error(outcome)
     value = ran.get("value")
     if value is None:
         return False
-    return key.difference(question, case.property, value, outcome["value"]) is None
+    pair = finite(value), finite(outcome["value"])
+    return key.difference(question, case.property, *pair) is None
+
+
+def _is_error(outcome: Any) -> bool:
+    return isinstance(outcome, dict) and "error" in outcome
+
+
+def _error(outcome: dict[str, Any]) -> str | None:
+    """The text of an error without the line that raised it."""
+    error = outcome.get("error")
+    return error.partition(AT_LINE)[0] if isinstance(error, str) else None
