@@ -13,8 +13,7 @@ from course_pkg.grading.runs.grader import grade
 from course_pkg.grading.runs.options import Options
 from course_pkg.grading.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import probe
-
-from .assignments import (
+from tests.exercises.assignments import (
     EXERCISES,
     SOLUTIONS,
     Course,

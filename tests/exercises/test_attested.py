@@ -1,6 +1,6 @@
 """Points are earned by values: each shortcut here once earned points that a program could claim.
 
-What can't be judged by values is marked `attested`, is listed in the threat model, and is capped.
+What can't be judged by values is marked `attested`, and is listed in the threat model.
 """
 
 import re
@@ -10,10 +10,8 @@ import torch
 from torch import nn
 
 from course_pkg.grading.check import check
-from course_pkg.grading.checks.quantization.student import Stored
 from course_pkg.grading.contract import registry
-
-from .assignments import ROOT, assignments, points_lost
+from tests.exercises.assignments import ROOT, assignments, points_lost
 
 THREAT_MODEL = (ROOT / "book/appendix/threat-model.md").read_text("utf-8")
 
@@ -30,40 +28,14 @@ def test_the_threat_model_lists_exactly_the_attested_properties_with_their_point
     assert marked and sorted(rows) == sorted(marked)
 
 
-@pytest.mark.parametrize("name", assignments())
-def test_attested_properties_have_at_most_a_tenth_of_the_points(name):
-    questions = registry.load(name).questions.values()
-    attested = sum(p.points for q in questions for p in q.properties if p.attested)
-    assert 10 * attested <= sum(question.points for question in questions)
-
-
-class Forgetful:
-    """Keeps every x, and projects all of them again in each step."""
-
-    def __init__(self, project, positions):
-        self.project, self.positions, self.seen = project, positions, torch.zeros(0, 3)
-
-    def step(self, x):
-        self.seen = torch.cat([self.seen, x])
-        q, k, v = self.project(self.seen + self.positions[: len(self.seen)])
-        hidden = torch.ones(len(q), len(k), dtype=torch.bool).triu(1)
-        scores = (q @ k.T / q.shape[1] ** 0.5).masked_fill(hidden, -torch.inf)
-        return (scores.softmax(1) @ v)[-len(x) :]
-
-    def truncate(self, tokens):
-        self.seen = self.seen[:tokens]
-
-
-def test_tokens_that_are_projected_again_give_other_outputs():
-    assert points_lost("flash-attention", "cache", Forgetful) == 1
-
-
 class LinearBase(nn.Module):
     """A layer that lets autograd keep the weight."""
 
     def __init__(self, linear, quantize, compute_dtype):
         super().__init__()
-        self.stored, self.bias, self.dtype = quantize(linear.weight), linear.bias, compute_dtype
+        self.stored = quantize(linear.weight)
+        self.bias = linear.bias
+        self.dtype = compute_dtype
 
     def weight(self):
         return self.stored.dequantize(self.dtype)
@@ -95,36 +67,9 @@ class HidesAWeight(LinearBase):
         self.weight = lambda: copy
 
 
-def test_a_weight_that_is_dequantized_for_show_in_the_backward_pass_earns_nothing():
-    assert points_lost("quantization", "linear", ClaimsToRecompute) == 1
-
-
-def test_a_hidden_copy_of_the_weight_does_not_follow_the_codes():
-    assert points_lost("quantization", "linear", HidesAWeight) == 2  # frozen and recompute
-
-
-def test_a_patched_counter_is_no_help(monkeypatch):
-    monkeypatch.setattr(Stored, "count", 10**6, raising=False)
-    assert points_lost("quantization", "linear", LinearBase) == 1
-
-
-def evaluate_with_gradients(model, batches, loss):
-    """Right numbers, with gradients recorded, and a flag that says that they were not."""
-    model.eval()
-    total, tokens, right, rows = 0.0, 0, 0, 0
-    for batch in batches:
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        model.gradients = False
-        nll, count = loss(logits, batch["labels"])
-        targets = batch["labels"][:, 1:]
-        hits = (logits[:, :-1].argmax(-1) == targets) | (targets == -100)
-        total, tokens = total + nll.item(), tokens + int(count)
-        right, rows = right + int(hits.all(1).sum()), rows + len(hits)
-    return total / tokens, right / rows
-
-
-def test_recorded_gradients_show_in_the_loss_whatever_the_model_says():
-    assert points_lost("lora-script", "evaluate", evaluate_with_gradients) == 1
+@pytest.mark.parametrize(("answer", "points"), [(ClaimsToRecompute, 1), (HidesAWeight, 2)])
+def test_a_weight_that_is_dequantized_for_show_or_hidden_loses_its_points(answer, points):
+    assert points_lost("quantization", "linear", answer) == points
 
 
 def inject_for_show(model, targets, wrap):

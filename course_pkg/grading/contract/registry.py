@@ -20,8 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .parsing import read_questions
-from .questions import Assignment
+from course_pkg.grading.contract.questions import Assignment, read_questions
 
 CHECKS = Path(__file__).parents[1] / "checks"
 RECEIVED = "COURSE_CHECKS"  # the environment variable that names a worker's folder of more checks

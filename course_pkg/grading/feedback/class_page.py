@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..contract.stored import notes
+from ..contract.question_record import notes
 from ..results.score_statistics import Statistics
 from ..results.states import State
 from .pages import TEMPLATES, histogram, is_unsafe, render

@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
 from ..contract.display import NO_TEX, one_line
-from ..contract.report_html import report_in_notebook
+from ..contract.report import report_in_notebook
 from ..results.records import Record
 from ..results.states import State
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..contract.display import one_line
-from ..contract.report_html import TEMPLATES, environment, report_on_page, report_style
-from ..contract.stored import program_points_text
+from ..contract.question_record import program_points_text
+from ..contract.report import TEMPLATES, environment, report_on_page, report_style
 from ..results.records import Record
 from ..results.store import code_hash, file_stem
 

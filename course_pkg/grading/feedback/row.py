@@ -6,7 +6,7 @@ Chapter: appendix/for-instructors.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..contract.stored import notes
+from ..contract.question_record import notes
 from ..results.points import Points
 from ..results.records import Record
 from ..results.states import State

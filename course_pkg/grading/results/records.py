@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..contract.display import one_line
+from ..contract.question_record import FailureRecord, QuestionRecord, explanations, question_record
 from ..contract.questions import Question
-from ..contract.recognition import says
-from ..contract.stored import FailureRecord, QuestionRecord, explanations, question_record
-from ..contract.verdict import UNANSWERED
+from ..contract.verdict import UNANSWERED, says
 from .states import State
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write

@@ -23,7 +23,7 @@ from typing import Any
 from course_pkg.files import write_atomically
 
 from ..contract.display import one_line
-from ..contract.stored import FailureRecord, PropertyRecord, QuestionRecord
+from ..contract.question_record import FailureRecord, PropertyRecord, QuestionRecord
 from .keys import FOLDER, derived_key, grading_folder, length_prefixed
 from .records import Record, strict_json
 from .states import State

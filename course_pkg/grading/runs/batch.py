@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..contract import registry
-from ..contract.stored import notes
+from ..contract.question_record import notes
 from ..feedback import outputs
 from ..feedback.graded_notebook import with_results
 from ..gradebook.gradebook import CourseGradebook

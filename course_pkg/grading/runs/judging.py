@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 
 from ..contract import registry
 from ..contract.display import one_line
-from ..contract.stored import FailureRecord, PropertyRecord, QuestionRecord, nothing_earned
+from ..contract.question_record import FailureRecord, PropertyRecord, QuestionRecord, nothing_earned
 from ..contract.verdict import late
 from ..feedback.graded_notebook import is_test
 from ..results.keys import length_prefixed

@@ -20,9 +20,9 @@ from nbformat import NotebookNode
 
 from ..contract import registry
 from ..contract.display import one_line
+from ..contract.question_record import points_text, program_points_text
 from ..contract.questions import Question
 from ..contract.report import Score
-from ..contract.stored import points_text, program_points_text
 from ..contract.verdict import UNANSWERED
 from ..gradebook.release import require_course
 from .options import RunLimits

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..contract.display import one_line
-from ..contract.stored import program_points_text
+from ..contract.question_record import program_points_text
 from ..feedback.pages import is_unsafe
 from ..results.records import Record
 from ..results.score_statistics import score_statistics

@@ -1,4 +1,4 @@
-"""A verdict as it is stored and shown: what each property earned, in short texts.
+"""What each property of a question earned, in short texts, and the mistakes behind lost points.
 
 The values of a verdict stay in the process that judged. A `QuestionRecord` is what the grader
 keeps, and what every report shows: in the notebook, in the gradebook and on the student's page.
@@ -9,12 +9,13 @@ Chapter: appendix/for-instructors.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .questions import Question
-from .recognition import says
-from .verdict import UNANSWERED
+from course_pkg.grading.contract.questions import Question
+from course_pkg.grading.contract.verdict import UNANSWERED, says
 
-SMALLEST, YOUR_CASE = "smallest failing input", "your case"
-GIVEN, EXPECTED = "given", "expected"
+SMALLEST = "smallest failing input"
+YOUR_CASE = "your case"
+GIVEN = "given"
+EXPECTED = "expected"
 CODE = frozenset({SMALLEST, YOUR_CASE, GIVEN, EXPECTED, "try it"})  # labels of values and code
 OBVIOUS = ("the number differs", "the value differs")  # nothing that given and expected don't show
 
@@ -84,12 +85,11 @@ def question_record(
     follows: tuple[str, ...] = (),
 ) -> QuestionRecord:
     """The record of a question. failures: by property. late_s and follows: as in the verdict."""
-    properties = (
+    properties = tuple(
         PropertyRecord(p.name, p.says, p.hint, p.points, failures[p.name])
         for p in question.properties
     )
-    by_hand = bool(question.variant)
-    return QuestionRecord(question.name, tuple(properties), late_s, by_hand, follows)
+    return QuestionRecord(question.name, properties, late_s, bool(question.variant), follows)
 
 
 def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
@@ -146,7 +146,7 @@ def points_text(points: float) -> str:
     >>> points_text(1), points_text(2.5)
     ('1 point', '2.5 points')
     """
-    return f"{points:g} point{'s' * (points != 1)}"
+    return f"{points:g} point" if points == 1 else f"{points:g} points"
 
 
 def program_points_text(points: float, waiting: float) -> str:
@@ -205,14 +205,13 @@ def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
     diagnosis = _sentence(failure.reason)
     if failure.explanations:
         diagnosis = f"It looks as if {', or as if '.join(failure.explanations)}."
-    rows = [
-        ("your name", failure.note),
-        (YOUR_CASE if by_hand else SMALLEST, failure.inputs),
-        (GIVEN, failure.given),
-        (EXPECTED, failure.expected if failure.given is not None else None),
-    ]
+    name = ("your name", failure.note)
+    given = (GIVEN, failure.given)
     if by_hand:  # the case is known; what was given is news
-        rows = [rows[0], rows[2], rows[1]]
+        rows = [name, given, (YOUR_CASE, failure.inputs)]
+    else:
+        expected = failure.expected if failure.given is not None else None
+        rows = [name, (SMALLEST, failure.inputs), given, (EXPECTED, expected)]
     if failure.explanations and failure.reason not in OBVIOUS:
         rows.append(("what differs", failure.reason))
     if not failure.explanations and len(lost) == 1:  # a hint could contradict the diagnosis
