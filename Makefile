@@ -13,6 +13,8 @@ endif
 VENV ?= .venv
 PY := $(VENV)/bin/python
 STEP := @tools/step
+# For steps that run beside the book, whose progress the terminal shows: BESIDE=1 prints only their end.
+STEP_BESIDE = @STEP_BRIEF=$(BESIDE) tools/step
 STAMPS := _build/.stamps
 SITE := _build/html/index.html
 CLASS := _build/class
@@ -63,8 +65,9 @@ STRICT ?=
 # ---------------------------------------------------------------- the main job
 
 # Each part is tried even if another failed; the summary names what failed, and so does the exit code.
+# The book reads and writes its pages on one core, so the exercises and the class are made beside it.
 all: $(VENV)/.package ## set up, build the book, release the exercises, grade the sample class
-	@$(MAKE) --no-print-directory -k book release grade SAY= && status=0 || status=$$?; \
+	@$(MAKE) --no-print-directory -k -j 2 book release grade SAY= BESIDE=1 && status=0 || status=$$?; \
 	  tools/summary $(SITE) $(CLASS) $$status; exit $$status
 
 help: ## list these targets
@@ -135,7 +138,7 @@ define RELEASE
 RELEASED += $(STAMPS)/release-$(1)
 $(STAMPS)/release-$(1): $(call files,solutions/$(1)) nbgrader_config.py $(VENV)/.lock $(call missing,exercises/$(1)) | $(2) $(VENV)/.package
 	@mkdir -p $(STAMPS)
-	$(STEP) release "exercises/$(1)" "nbgrader could not release solutions/$(1); the log names the notebook and cell" \
+	$(STEP_BESIDE) release "exercises/$(1)" "nbgrader could not release solutions/$(1); the log names the notebook and cell" \
 	  $(VENV)/bin/course release $(1)
 	@touch $$@
 endef
@@ -152,7 +155,7 @@ grade: $(if $(ASSIGNMENTS),$(STAMPS)/grade) ## grade the sample class: four stud
 # If this machine can't grade, `course sample-class` says why, writes no grades and ends with 3.
 # There is then no stamp, so the next make tries again.
 $(STAMPS)/grade: $(PACKAGE) $(SOURCES) $(STAMPS)/grade.list $(VENV)/.lock $(call missing,$(CLASS)/grades.csv) | $(VENV)/.package $(RELEASED) $(STAMPS)/model
-	$(STEP) grade "the sample class" "run \`$(VENV)/bin/course doctor\` to see what is missing" \
+	$(STEP_BESIDE) grade "the sample class" "run \`$(VENV)/bin/course doctor\` to see what is missing" \
 	  sh -c '$(VENV)/bin/course sample-class || [ $$? -eq 3 ]'
 	@if [ -f $(CLASS)/grades.csv ]; then touch $@; fi
 

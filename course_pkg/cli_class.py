@@ -63,7 +63,7 @@ def export_grades(
     Exit code 1: the file is written, but some students are not in it. 2: the files are not usable.
     """
     from course_pkg.files import write_atomically
-    from course_pkg.grading.feedback import class_report, lms_export
+    from course_pkg.grading.feedback import class_report, lms_export, lms_rows
     from course_pkg.grading.results.states import State
 
     course = Path.cwd()
@@ -97,6 +97,9 @@ def export_grades(
     ]
     if unread:
         notes.append(f"0 points because nothing could be read: {', '.join(unread)}")
+    if form is Format.MOODLE and (shared := lms_rows.shared_numbers(rows)):
+        names = [row.student for row in rows if lms_rows.number(row.person) in shared]
+        notes.append(f"no feedback is packed of students with the same number: {', '.join(names)}")
     if form is Format.MOODLE and (old := lms_export.old_feedback(course, assignment, rows)):
         notes.append(
             f"feedback is older than the grade: {', '.join(old)}; run `nbgrader generate_feedback "

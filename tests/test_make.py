@@ -1,8 +1,10 @@
 """The Makefile and the programs in tools/ that it calls."""
 
 import os
+import pty
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -174,11 +176,33 @@ def test_warnings_are_errors_only_if_asked_for(tmp_path):
         assert log.splitlines()[0] == f"options: {expected}"
 
 
-def step(tmp_path: Path, script: str) -> subprocess.CompletedProcess:
+def test_make_prints_the_progress_of_the_book_and_only_the_ends_of_what_runs_beside_it(tmp_path):
+    course = small_course(tmp_path / "course", "", 0)
+    (course / "tools").unlink()
+    (course / "tools").mkdir()
+    for tool in (ROOT / "tools").iterdir():
+        (course / "tools" / tool.name).symlink_to(tool)
+    seen = course / "steps"
+    (course / "tools/step").unlink()
+    (course / "tools/step").write_text(f'#!/bin/sh\necho "$1${{STEP_BRIEF:+ brief}}" >>{seen}\n')
+    (course / "tools/step").chmod(0o755)
+    make(folder=course)
+    kinds = set(seen.read_text().splitlines())
+    assert {"book", "release brief", "grade brief"} <= kinds
+    seen.unlink()
+    make("grade", folder=course)
+    assert "grade" in seen.read_text().splitlines()
+
+
+def step(
+    tmp_path: Path, script: str, stdout: int = subprocess.PIPE, **variables: str
+) -> subprocess.CompletedProcess:
     """Run a shell script as a step of the Makefile."""
     command = [str(ROOT / "tools" / "step"), "demo", "the result", "do this", "sh", "-c", script]
-    environment = os.environ | {"STEP_LOGS": str(tmp_path)}
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+    environment = os.environ | {"STEP_LOGS": str(tmp_path)} | variables
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def test_a_successful_step_prints_one_line_and_logs_its_output(tmp_path):
@@ -186,6 +210,21 @@ def test_a_successful_step_prints_one_line_and_logs_its_output(tmp_path):
     assert re.fullmatch(r"demo +the result +\d+ s\n", done.stdout)
     assert done.returncode == 0 and done.stderr == ""
     assert (tmp_path / "demo.log").read_text() == "quiet\naside\n"
+
+
+@pytest.mark.parametrize(("brief", "shown"), [("", True), ("1", False)])
+def test_on_a_terminal_a_step_shows_its_last_line_unless_it_is_brief(tmp_path, brief, shown):
+    master, terminal = pty.openpty()
+    done = step(tmp_path, "echo at work; sleep 1.5", stdout=terminal, STEP_BRIEF=brief, TERM="dumb")
+    os.close(terminal)
+    os.set_blocking(master, False)
+    said = ""
+    with suppress(OSError):  # at the end of what was written
+        while part := os.read(master, 10_000):
+            said += part.decode()
+    os.close(master)
+    assert done.returncode == 0 and "the result" in said
+    assert ("at work" in said) == shown
 
 
 @pytest.mark.parametrize(

@@ -199,4 +199,6 @@ def apply_hook(
             f"score_hook returned shape {tuple(changed.shape)} for scores of shape "
             f"{tuple(scores.shape)}: it must return one score for each"
         )
+    if not changed.is_floating_point():  # such as a distance, an integer
+        changed = changed.to(scores.dtype)
     return changed.contiguous()  # a hook may return a view; the callers stack heads with `view`

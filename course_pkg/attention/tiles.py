@@ -143,7 +143,8 @@ class Tiling:
             return self._masked(query @ key.mT, rows, columns), lambda gradient: gradient
         with torch.enable_grad():
             scores = (query @ key.mT).detach().requires_grad_()
-            changed = self._hooked(scores, rows, columns).to(self.dtype)
+            # A copy, because the hook may change its argument in place.
+            changed = self._hooked(scores.clone(), rows, columns).to(self.dtype)
 
         def pullback(gradient: torch.Tensor) -> torch.Tensor:
             if not changed.requires_grad:  # the hook ignores the scores

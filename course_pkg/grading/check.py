@@ -33,7 +33,7 @@ CASE_S = 20.0  # seconds that an answer may take for one input
 TOO_LONG = f"stopped after {CASE_S:g} s on this input: is there a loop that never ends?"
 INTERRUPTED = "interrupted on this input, because the cell took too long"
 EXAMPLE = (
-    "you see the example case; type your name in STUDENT and run the cell below it to get yours"
+    "You see the example case. Type your name in STUDENT and run the cell below it to get yours."
 )
 PRINTED = 10_000  # characters that an answer prints and that are kept
 CUT = f"\n[… the rest is cut: more than {PRINTED:,} characters]"

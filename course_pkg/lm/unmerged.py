@@ -6,12 +6,15 @@ course_pkg.adapters, `q_proj.base_layer.weight` in PEFT, `base_model.` before al
 Chapter: serving/kv-cache.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from course_pkg.lm.errors import ModelError
 
+PEFT_MODEL = "base_model.model."  # before all names of a PeftModel
 # What stands in a tensor's name between a module and the module's own weights.
 OURS, PEFT_LAYER, PEFT_SAVED = "base", "base_layer", "original_module"
+# What a wrapped module has if its adapter is LoRA, which the engine takes beside the model.
+LORA_PARTS = {OURS, PEFT_LAYER, "lora_A", "lora_B"}
 VIRTUAL_TOKENS = ("base.", "prompt_encoder.")  # how names begin: course_pkg.adapters, PEFT
 
 
@@ -36,7 +39,7 @@ def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
             "use the model's own generate"
         )
     wrapped = _wrapped_modules(names)
-    peft_model = any(name.startswith("base_model.") for name in names)
+    peft_model = any(name.startswith(PEFT_MODEL) for name in names)
     if not wrapped and not peft_model:
         return
     where = _listed(list(wrapped)) if wrapped else "a PeftModel"
@@ -55,7 +58,7 @@ def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
             advice += "embed_tokens then differ"
     else:
         advice = "call merge_and_unload() of the PeftModel, and give the model that it returns"
-    if not shared:
+    if wrapped and not shared and _parts_below(names, wrapped) <= LORA_PARTS:
         advice += "; or save the adapter, and give the engine the model without it and "
         advice += 'adapters={"name": folder}'
     raise ModelError(found + advice)
@@ -65,14 +68,26 @@ def _wrapped_modules(names: Iterable[str]) -> dict[str, str]:
     """The modules that an adapter has wrapped, each with the part of the name that shows it."""
     wrapped = {}
     for name in names:
-        parts = name.removeprefix("base_model.model.").split(".")
+        parts = name.removeprefix(PEFT_MODEL).split(".")
         for part in (OURS, PEFT_LAYER, PEFT_SAVED):
             if part in parts:
                 wrapped[".".join(parts[: parts.index(part)])] = part
     return wrapped
 
 
+def _parts_below(names: Iterable[str], wrapped: Collection[str]) -> set[str]:
+    """What follows a wrapped module in the tensors' names: `lora_A`, `ia3_l`, `copies`, …"""
+    own = [name.removeprefix(PEFT_MODEL) for name in names]
+    return {
+        name.removeprefix(f"{module}.").partition(".")[0]
+        for module in wrapped
+        for name in own
+        if name.startswith(f"{module}.")
+    }
+
+
 def _listed(modules: list[str]) -> str:
-    if len(modules) == 1:
+    others = len(modules) - 1
+    if not others:
         return modules[0]
-    return f"{modules[0]} and {len(modules) - 1} more modules"
+    return f"{modules[0]} and {others} more module{'s' if others > 1 else ''}"

@@ -41,7 +41,12 @@ def expanded(scores, head, query, key):
     return (0.1 * (query - key)).to(scores.dtype).expand_as(scores)
 
 
-HOOKS = (alibi, soft_cap, documents, transposed, strided)
+def in_place(scores, head, query, key):
+    """The argument itself, changed."""
+    return scores.mul_(2)
+
+
+HOOKS = (alibi, soft_cap, documents, transposed, strided, in_place)
 
 
 @st.composite
@@ -268,9 +273,9 @@ def test_a_hook_that_ignores_the_scores_gives_gradient_0_to_query_and_key():
     torch.testing.assert_close(inputs[2].grad, torch.full_like(inputs[2], 3 / 4))  # 3 means of 4
 
 
-@pytest.mark.parametrize("hook", [transposed, strided, expanded])
+@pytest.mark.parametrize("hook", [transposed, strided, expanded, in_place])
 @pytest.mark.parametrize("function", [attention, flash_attention])
-def test_a_hook_of_grouped_heads_may_return_a_view(function, hook):
+def test_a_hook_of_grouped_heads_may_return_a_view_or_its_argument(function, hook):
     """Checked against key heads that are repeated, and a hook whose result is contiguous."""
     query, key, value = tensors(2, 4, 2, 5, 7)
     repeated = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
@@ -282,6 +287,14 @@ def test_a_hook_of_grouped_heads_may_return_a_view(function, hook):
         for each in (output, expected)
     )
     torch.testing.assert_close(gradients, expected_gradients)
+
+
+@pytest.mark.parametrize("function", [attention, flash_attention])
+def test_a_hook_may_return_integers(function):
+    inputs = [tensor.detach() for tensor in tensors(1, 4, 2, 3, 5)]
+    output = function(*inputs, causal=True, score_hook=lambda s, _, q, k: (k - q).expand_as(s))
+    expected = attention(*inputs, causal=True, score_hook=lambda s, _, q, k: 0 * s + (k - q))
+    torch.testing.assert_close(output, expected)
 
 
 @pytest.mark.parametrize("function", [attention, flash_attention])

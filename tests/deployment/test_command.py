@@ -15,8 +15,10 @@ import torch
 from typer.testing import CliRunner
 
 from course_pkg.adapters.adapter_io import save_adapter
+from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.methods import adapt, save
 from course_pkg.cli import app
 from course_pkg.deployment.command import model_name, read_key, weights_dtype
 from course_pkg.deployment.errors import ServeError
@@ -97,13 +99,28 @@ def test_a_wrong_adapter_is_named(given, message):
     assert message in refusal("--port", 0, *arguments)
 
 
-def test_adapter_names_are_checked_before_the_model_is_loaded(monkeypatch):
+def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
+    save(
+        adapt(load("tiny").model, IA3Config(target_modules=["k_proj"], feedforward_modules=[])),
+        tmp_path / "ia3",
+    )
+    save(adapt(load("tiny").model, LoRAConfig(2, target_modules=["lm_head"])), tmp_path / "head")
+    cut = adapter(tmp_path / "cut") / "adapter_model.safetensors"
+    cut.write_bytes(cut.read_bytes()[:-9])
+
     def loads(*_, **__):
         raise AssertionError("the model is loaded")
 
     monkeypatch.setattr("course_pkg.deployment.command.load", loads)
-    assert "adapter name 'v1.5' is invalid" in refusal("--port", 0, "--adapter", "v1.5=/tmp")
-    assert "there is no folder" in refusal("--port", 0, "--adapter", "a=/nowhere")
+    for given, message in {
+        "v1.5=/tmp": "adapter name 'v1.5' is invalid",
+        "a=/nowhere": "there is no folder /nowhere",
+        f"a={tmp_path}": "is not an adapter folder",
+        f"a={tmp_path / 'ia3'}": "is IA³: the engine takes LoRA",
+        f"a={tmp_path / 'head'}": "changes lm_head",
+        f"a={tmp_path / 'cut'}": f"{cut} is damaged",
+    }.items():
+        assert message in refusal("--port", 0, "--adapter", given)
 
 
 def test_the_models_own_type_is_used_on_a_gpu(tmp_path, monkeypatch):

@@ -59,6 +59,15 @@ def test_a_mistake_is_named_once_with_all_that_it_costs_and_without_a_hint():
     assert "hint" not in report and report.count("smallest failing input") == 1
 
 
+# Rules of the book's theme, then those of JupyterLab.
+AROUND = """
+dl[class]:not(.glossary, .simple) { margin-bottom: 3rem; }
+dl[class]:not(.glossary, .simple) dd { margin-left: 2rem; margin-bottom: 10px; }
+main dl dd { float: left; width: 50%; }
+main p { margin-bottom: 1em; }
+"""
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize(
@@ -75,7 +84,9 @@ def test_a_report_in_a_notebook_is_readable_in_light_and_dark(tmp_path, mark, ca
     long_word = "w" * 300
     score = check("lora-math/counts", lambda *_: print(*range(9), sep="\n") or long_word)
     file = tmp_path / "cell.html"
-    file.write_text(f"<!doctype html><body {mark}><main>{score._repr_html_()}</main>")
+    file.write_text(
+        f"<!doctype html><style>{AROUND}</style><body {mark}><main>{score._repr_html_()}</main>"
+    )
     with running() as browser:
         tab = Tab(browser, width=width, scheme="dark")  # the system's colors don't decide
         page = tab.open(file)
@@ -83,6 +94,15 @@ def test_a_report_in_a_notebook_is_readable_in_light_and_dark(tmp_path, mark, ca
         assert page.eval_on_selector(".course-report", color) == card
         assert low_contrast(page, "main") == tab.problems == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        margins = (
+            "all => all.map(e => getComputedStyle(e).marginLeft + getComputedStyle(e).marginBottom)"
+        )
+        found = page.eval_on_selector_all(".rows, .rows dd", margins)
+        assert len(found) > 2 and set(found) == {"0px0px"}
+        widths = page.eval_on_selector_all(
+            ".rows, .rows .code", "all => all.map(e => e.offsetWidth)"
+        )
+        assert max(widths[1:]) > 0.6 * widths[0]
 
 
 def test_what_an_answer_says_is_escaped():
@@ -102,6 +122,7 @@ def test_an_unanswered_cell_is_never_right(answer):
     for name in load("lora-math").questions:
         score = check(f"lora-math/{name}", answer)
         assert score == 0 and "Not answered yet." in score.report
+        assert "One mistake" not in score._repr_html_()
 
 
 def test_an_error_is_shown_with_the_line_that_raised_it():
@@ -170,11 +191,11 @@ def test_an_interrupted_cell_keeps_what_it_has_under_the_grader_only(monkeypatch
 def test_a_reader_without_a_name_is_told_that_the_case_is_the_example():
     variant("lora-math/by-hand")
     score = check("lora-math/by-hand/parameters", 30_720)
-    assert "you see the example case; type your name" in score.report
-    assert "type your name" in score._repr_html_()
-    assert "type your name" not in check("lora-math/counts", count).report
+    assert "You see the example case. Type your name" in score.report
+    assert "Type your name" in score._repr_html_()
+    assert "Type your name" not in check("lora-math/counts", count).report
     variant("lora-math/by-hand", student="ada")
-    assert "type your name" not in check("lora-math/by-hand/parameters", 30_720).report
+    assert "Type your name" not in check("lora-math/by-hand/parameters", 30_720).report
 
 
 def test_printed_output_that_is_cut_says_so():

@@ -137,6 +137,19 @@ def test_totals_agree_after_manual_grading_late_penalty_and_regrading(
     assert "1 student has points that wait for a person" in exported.output
 
 
+def test_the_command_names_students_with_one_number_and_ends_with_1(course, monkeypatch, tmp_path):
+    with CourseGradebook(course.root) as book:
+        grade(book, *flat(tmp_path / "in", "ada", "zoe"))
+        save_roster(book, Roster([ADA, replace(ZOE, lms_id=ADA.lms_id)], complete=True))
+    done = run(course, monkeypatch, "export-grades", ASSIGNMENT, "--format", "moodle")
+    assert done.exit_code == 1, done.output
+    assert "no feedback is packed of students with the same number: ada, zoe" in done.output
+    assert "no score written: 2 rows have one number: Ada Lovelace" in done.output
+    assert "not in the file: ada, zoe" in done.output
+    filled = read((course.root / "results" / ASSIGNMENT / "moodle.csv").read_text())
+    assert [row["Grade"] for row in filled] == ["", ""]
+
+
 def test_a_time_is_kept_for_the_same_files_and_forgotten_for_others(book, tmp_path):
     when = datetime(2026, 3, 1, 12, tzinfo=UTC)
     path = make_zip(tmp_path / "in.zip", [(f"A_1_assignsubmission_file_/{ASSIGNMENT}.ipynb", b"")])

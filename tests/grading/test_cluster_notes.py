@@ -15,6 +15,7 @@ from course_pkg.grading.cluster.messages import Reply, reply_bytes
 from course_pkg.grading.cluster.notes import Notes
 from course_pkg.grading.cluster.placement import Found
 from course_pkg.grading.runs.executor import ExecutorLost
+from course_pkg.grading.runs.gpu_pool import NoGpu
 from course_pkg.grading.runs.options import RunLimits, Scheduler
 from course_pkg.grading.runs.runner_output import RunResult
 
@@ -110,6 +111,17 @@ def test_notes_come_back_slowly_after_many_and_end_after_the_last():
     assert len(shown) == notes.MOST
     made.close()
     assert shown[-1].startswith(f"{3_000 - notes.MOST:,} more notes")
+
+
+def test_what_is_said_of_one_submission_is_as_short_as_a_note(hostile):
+    with cluster_executor([]) as runs, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
+        frames.receive(hostile.theirs, ANY)  # the start
+        number = frames.receive(hostile.theirs, ANY).number
+        hostile.theirs.sendall(to_bytes(said(frames.NO_GPU, "\x1b[2J" + "z" * 4_000, number)))
+        with pytest.raises(NoGpu) as error:
+            future.result(10)
+    assert len(str(error.value)) == notes.LENGTH and "\x1b" not in str(error.value)
 
 
 def test_a_quiet_run_says_nothing_about_notes():

@@ -7,6 +7,7 @@ import pytest
 
 from course_pkg.grading.check import check, variant
 from course_pkg.grading.checker import as_json
+from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.grading_session import LARGEST, GradingSession, same_form
 from course_pkg.grading.contract.questions import ChecksError, parse_questions
 from course_pkg.grading.contract.registry import load
@@ -66,6 +67,16 @@ def test_a_known_mistake_everywhere_is_followed(right):
     """Codes counted from 1: none of them is right."""
     own = [code + 1 for code in right]
     assert answered(own, pack(own)).follows == (CODES,)
+
+
+@pytest.mark.parametrize("student", ["ada", "bob", "carol", "dora"])
+@pytest.mark.parametrize("mistake", ["signed", "unsigned", "range", "descending", "maximum"])
+def test_a_mistake_of_method_in_the_codes_costs_the_codes_alone(mistake, student):
+    key = answer_key("quantization")
+    wrong = next(each for each in key[CODES].wrong if each.name == mistake)
+    case = GradingSession("quantization", student).variant("by-hand")
+    own = key.outcome(key[CODES], case, wrong)["value"]
+    assert answered(own, pack(own), student).follows == (CODES,)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +140,14 @@ def test_only_the_second_number_of_bits_counts_for_the_memory():
         full = 16 * case["parameters"]
         return [full / 1e9, (2 * case["parameters"] + adapters) / 1e9, qlora / 1e9]
 
-    for own, earned in ((6.5, 1), (0.0, 0)):
+    no_codes = [number - 4 for number in bits]
+    pairs = ([bits[0], 6.5], 1), ([bits[0], 0.0], 0), (no_codes, 1), (bits[::-1], 1), ([5, 6], 0)
+    for own, earned in pairs:
         session.inputs("by-hand/bits")
-        session.record("by-hand/bits", [{"value": [bits[0], own]}])
+        session.record("by-hand/bits", [{"value": own}])
         session.inputs("by-hand/memory")
-        session.record("by-hand/memory", [{"value": memory(own)}])
-        assert session.verdict("by-hand/memory").earned == earned
+        session.record("by-hand/memory", [{"value": memory(own[1])}])
+        assert session.verdict("by-hand/memory").earned == earned, own
 
 
 def test_check_remembers_what_a_student_answered_in_this_kernel(right):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course_pkg.grading.feedback.lms_export import canvas, moodle
+from course_pkg.grading.feedback.lms_export import canvas, feedback_zip, moodle
 from course_pkg.grading.feedback.lms_rows import owners
 from course_pkg.grading.feedback.sanitize import clean_html
 from course_pkg.grading.submissions.canvas_files import canvas_file, possible_owners
@@ -96,6 +96,37 @@ def test_in_a_table_with_the_classs_ids_a_name_proves_nothing():
     assert [row and row.student for row in found] == [None, "li1"] and doubts == []
 
 
+CANVAS_HEAD = "Student,ID,SIS User ID,SIS Login ID,Section,a (1)\n"
+
+
+def test_another_address_as_login_in_canvas_is_somebody_else(tmp_path):
+    """Mallory has changed her name in Canvas."""
+    ada = Person("al1", "Ada", "Lovelace", "ada@uni.edu")
+    row = '"Lovelace, Ada",9,,mallory@uni.edu,S,\n'
+    made = canvas(rows(ada), "a", written(tmp_path / "c.csv", CANVAS_HEAD + row))
+    assert grades(made.text, "a (1)") == [""] and made.left_out == ("al1",)
+    assert made.doubts[0].startswith("a row has the name of al1, but another e-mail address")
+    row = row.replace("mallory@uni.edu", "x17")  # an id of another system says nothing
+    made = canvas(rows(ada), "a", written(tmp_path / "c.csv", CANVAS_HEAD + row))
+    assert grades(made.text, "a (1)") == ["21"]
+
+
+def test_two_students_with_one_number_get_nothing_by_it(tmp_path):
+    both = [Person("a", "Ada", "L", lms_id="101"), Person("b", "Bo", "L", lms_id="101")]
+    for made, column in (
+        (canvas(rows(*both), "a", None), "a"),
+        (moodle(rows(*both), None), "Grade"),
+    ):
+        assert grades(made.text, column)[-2:] == ["", ""] and made.left_out == ("a", "b")
+        assert [doubt[:22] for doubt in made.doubts] == ["2 rows have one number"] * 2
+    for person in both:
+        page = tmp_path / "feedback" / person.id / "a" / "a.html"
+        page.parent.mkdir(parents=True)
+        page.write_text(f"for {person.id} alone")
+    assert feedback_zip(tmp_path, "a", rows(*both), tmp_path / "x.zip") == 0
+    assert feedback_zip(tmp_path, "a", rows(both[0]), tmp_path / "x.zip") == 1
+
+
 # -- names of files from Canvas
 
 
@@ -123,18 +154,31 @@ def test_a_canvas_file_that_fits_two_students_is_refused_alone(tmp_path):
         assert not found
 
 
+@pytest.mark.parametrize("start", ["x_55_901", "_55_901", "x_LATE_55_901", "anon_abcde_901"])
+def test_a_number_in_the_name_of_a_strangers_file_decides_nothing(tmp_path, start):
+    """The roster has no names, so that only the number could tell, which the stranger wrote."""
+    name = f"{start}_77_9_{A}.ipynb"
+    path = make_zip(tmp_path / "in.zip", [(name, NOTEBOOK)])
+    found = outcomes(path, roster=Roster([Person("ada", lms_id="77")], complete=True))
+    assert list(found) == [f"[{name}]"] and "it can be of any of" in found[f"[{name}]"]
+
+
 WORDS = st.lists(st.sampled_from(["ada", "x", "77", "5", "late", "123"]), min_size=1, max_size=4)
 
 
-@given(WORDS, WORDS, st.booleans(), st.integers(1, 99), st.integers(1, 999))
-def test_the_true_owner_of_a_canvas_file_is_chosen_or_nobody(name, file, late, lms_id, upload):
+@given(WORDS, WORDS, st.booleans(), st.integers(1, 99), st.integers(1, 999), st.booleans())
+def test_the_true_owner_of_a_canvas_file_is_chosen_or_nobody(
+    name, file, late, lms_id, upload, named
+):
     short = "_".join(name)
     mark = "_LATE" if late else ""
     title = f"{short}{mark}_{lms_id}_{upload}_{'_'.join(file)}.ipynb"
     owner = Person("owner", "", short, lms_id=str(lms_id))
-    others = [Person(f"s{n}", "Ada", "X", lms_id=str(n)) for n in (5, 77, 123) if n != lms_id]
+    names = ("Ada", "X") if named else ("", "")
+    others = [Person(f"s{n}", *names, lms_id=str(n)) for n in (5, 77, 123) if n != lms_id]
     assert (short, str(lms_id)) in [(one.name, one.lms_id) for one in possible_owners(title)]
-    for roster in (None, Roster([owner, *others], complete=True)):
+    for people in (None, [owner, *others], others):
+        roster = None if people is None else Roster(people, complete=True)
         one = canvas_file((), title, roster)
         assert one.skipped or (one.name, one.lms_id) == (short, str(lms_id))
 
@@ -157,6 +201,18 @@ def test_an_impossible_id_refuses_that_person_alone(tmp_path, bad):
 def test_of_two_people_with_one_id_both_are_refused(tmp_path):
     roster = read_roster(written(tmp_path / "roster.csv", "id\nada\nAda\nbo\n"))
     assert [person.id for person in roster.people] == ["bo"] and len(roster.refused) == 2
+
+
+@pytest.mark.parametrize("bad", ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59Z", "gestern"])
+def test_a_time_that_cannot_be_read_refuses_that_person_alone(tmp_path, bad):
+    own = f"id,submitted_at\nada,2026-01-01\nbo,{bad}\n"
+    sheet = (f"Identifier,Full name,Email address,Last modified (submission)\n"
+             f"Participant 1,Ada L,ada,-\nParticipant 2,Bo Li,bo,{bad}\n")  # fmt: skip
+    for text, who in ((own, "bo"), (sheet, "Bo Li")):
+        roster = read_roster(written(tmp_path / "roster.csv", text))
+        assert [person.id for person in roster.people] == ["ada"]
+        ((person, why),) = roster.refused
+        assert person.id == "bo" and f"roster.csv: {who}: the time '{bad}' is not clear" in why
 
 
 HEADERS = st.sampled_from([
@@ -188,7 +244,9 @@ def test_any_bytes_are_a_roster_or_a_roster_error(tmp_path, header, table, encod
 
 
 @pytest.mark.parametrize("sign", list("=+-@＝＋－＠﹦﹢﹣﹫−⁼"))
-@pytest.mark.parametrize("before", ["", " ", "\ufeff", "\u200b", "\u3164", "\xa0", "x;"])
+@pytest.mark.parametrize(
+    "before", ["", " ", "\ufeff", "\u200b", "\u3164", "\xa0", "x;", "x\t", "x\r"]
+)
 def test_a_sign_that_begins_a_formula_is_quoted(sign, before):
     assert "'" in inert(f"{before}{sign}1+1")
     assert inert(f"a{sign}1+1") == f"a{sign}1+1"

@@ -1,5 +1,6 @@
 """Comparators, calling an answer, and verdicts."""
 
+import copy
 import math
 import random
 
@@ -11,8 +12,9 @@ from course_pkg.grading.contract.comparators import array, comparator, exactly, 
 from course_pkg.grading.contract.display import shorten, shorten_pair
 from course_pkg.grading.contract.draws import Case, draw_cases
 from course_pkg.grading.contract.plain_values import as_plain
+from course_pkg.grading.contract.recognition import finite, wrong_number
 from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.verdict import judge, wrong_number
+from course_pkg.grading.contract.verdict import judge
 from tests.grading.small_assignment import answer_key
 
 
@@ -163,6 +165,49 @@ def test_the_smallest_failing_case_is_shown():
     cases = [Case("large", {"n": n}, 2 * n) for n in (10**6, 10, 1, 10**9)]
     outcomes = [{"value": 0}, {"value": 0}, {"value": 2}, {"value": 0}]
     assert judge(key, key["double"], cases, outcomes).failures["large"].inputs == {"n": 10}
+
+
+def judged(key, wrong_name, change=lambda outcome: outcome):
+    """The failures of a wrong answer to `double`, whose errors `change` may replace."""
+    question = key["double"]
+    wrong = next(each for each in question.wrong if each.name == wrong_name)
+    cases = draw_cases(key, question, random.Random(0))
+    outcomes = [change(key.outcome(question, case.inputs, wrong)) for case in cases]
+    return judge(key, question, cases, outcomes).failures
+
+
+def test_a_mistake_is_recognized_by_nan():
+    failures = judged(answer_key(), "table")
+    assert failures["small"] is None and failures["large"].recognized == ("table",)
+
+
+def test_a_mistake_is_recognized_by_its_error_if_other_values_agree_too():
+    key = answer_key(("else math.nan", "else 1 // 0"))
+    assert judged(key, "table")["large"].recognized == ("table",)
+
+    def elsewhere(outcome):
+        error = "ZeroDivisionError: integer division or modulo by zero (at `n // 0`)"
+        return {"error": error} if "error" in outcome else outcome
+
+    assert judged(key, "table", elsewhere)["large"].recognized == ("table",)
+    for error in ("ZeroDivisionError: division", "TypeError: no", NOT_RUN):
+        failures = judged(key, "table", lambda o, e=error: {"error": e} if "error" in o else o)
+        assert failures["large"].recognized == ()
+    everywhere = {"error": "ZeroDivisionError: integer division or modulo by zero"}
+    failures = judged(key, "table", lambda _: everywhere)
+    assert failures["small"].recognized == failures["large"].recognized == ()
+
+
+@pytest.mark.parametrize("value", [math.nan, [1.0, math.inf], {"a": (-math.inf,)}])
+def test_what_is_not_finite_is_equal_to_itself_alone(value):
+    assert finite(value) == finite(copy.deepcopy(value))
+    assert finite(math.nan) != finite(math.inf) != finite(-math.inf)
+    numbers = as_plain(np.array([1, math.nan, math.inf, -math.inf], "float16"))
+    assert finite(numbers).numpy().tolist()[1:] == [
+        finite(each) for each in (math.nan, math.inf, -math.inf)
+    ]
+    plain = as_plain(np.array([1, 2], "float16"))
+    assert finite(plain) is plain
 
 
 def test_a_wrong_answer_is_recognized_only_if_it_explains_every_failure_of_a_property():

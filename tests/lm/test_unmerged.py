@@ -18,7 +18,7 @@ from course_pkg.lm.tiny import tiny_model
 from course_pkg.lm.unmerged import refuse_adapters
 
 IDS = torch.tensor([[1, 2, 3]])
-Q_PROJ = "model.layers.0.self_attn.q_proj and 1 more modules"
+Q_PROJ = "model.layers.0.self_attn.q_proj and 1 more module"
 
 
 def base(tied=True):
@@ -61,7 +61,7 @@ def require_same_logits(model, expected):
         (LoRAConfig(rank=2, target_modules=["lm_head"]), "lm_head"),
         (LoRAConfig(rank=2, target_modules=["embed_tokens"]), "model.embed_tokens"),
         (LoRAConfig(2, target_modules=r".*0\.self_attn\.q_proj", modules_to_save=["model.norm"]),
-         "model.layers.0.self_attn.q_proj and 1 more modules"),
+         "model.layers.0.self_attn.q_proj and 1 more module"),
         (DoRAConfig(rank=2, target_modules=["q_proj"]), Q_PROJ),
         (IA3Config(target_modules=["q_proj"], feedforward_modules=[]), Q_PROJ),
     ],
@@ -138,6 +138,28 @@ def test_a_folder_with_an_unmerged_adapter(tmp_path):
     adapt(base(), LoRAConfig(rank=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=f"has an unmerged adapter in {Q_PROJ}"):
         Decoder.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (LoRAConfig(rank=2, target_modules=["q_proj"]), True),
+        (LoRAConfig(rank=2, target_modules=["q_proj"], modules_to_save=["model.norm"]), False),
+        (DoRAConfig(rank=2, target_modules=["q_proj"]), False),
+        (IA3Config(target_modules=["q_proj"], feedforward_modules=[]), False),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"]), True),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["model.norm"]), False),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"], use_dora=True), False),
+        (peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]), False),
+    ],
+)
+def test_the_engine_is_named_only_for_lora(config, named):
+    theirs = isinstance(config, peft.PeftConfig)
+    model = peft_model(config) if theirs else adapt(base(), config)
+    for each in (model, model.base_model.model) if theirs else (model,):
+        with pytest.raises(ModelError) as raised:
+            Decoder.from_transformers(each)
+        assert ("give the engine the model without it" in str(raised.value)) == named
 
 
 def test_the_engine_is_named_only_where_it_takes_the_adapter():

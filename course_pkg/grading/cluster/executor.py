@@ -29,7 +29,7 @@ from ..runs.runner_output import RunResult
 from . import frames, messages
 from .gateway_process import GatewayProcess
 from .liveness import Liveness
-from .notes import Notes
+from .notes import LENGTH, Notes
 from .placement import MOST_LOST
 
 MOST_BYTES = 256 * 2**20  # of submissions that were sent and have no result yet
@@ -129,7 +129,7 @@ class ClusterExecutor:
         if frame.kind == frames.GIVEN_UP:
             return RunResult(State.WORKERS_LOST, TOOK_DOWN)
         if frame.kind == frames.NO_GPU:
-            raise NoGpu(_text(frame))
+            raise NoGpu(one_line(_text(frame), LENGTH))  # in the line of each submission
         with self._reading:
             reply = messages.read_reply(frame.body, self._limits)
         if reply.result is None:

@@ -25,6 +25,7 @@ from course_pkg.grading.contract.comparators import wrong_type
 from course_pkg.grading.contract.plain_values import Array, NotPlain, as_plain
 
 NOT_RUN = "not run, because an earlier input took too long"
+AT_LINE = " (at `"  # before the line that raised an error
 MAX_FILES = 16
 _AGAIN_S = 1.0  # the signal is repeated, since `except:` in an answer may swallow one
 
@@ -157,7 +158,7 @@ def _describe(error: Exception) -> str:
     libraries = (os.path.dirname(os.path.dirname(__file__)), *set(sysconfig.get_paths().values()))
     frames = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in frames if not frame.filename.startswith(libraries)]
-    where = f" (at `{frames[0].line}`)" if frames and frames[0].line else ""
+    where = f"{AT_LINE}{frames[0].line}`)" if frames and frames[0].line else ""
     told = str(error) if isinstance(error, WrongUse) else f"{type(error).__name__}: {error}"
     text = told[:400] + where[:200]
     return text.encode("utf-8", "replace").decode()

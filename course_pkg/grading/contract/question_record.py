@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.verdict import UNANSWERED, says
+from course_pkg.grading.contract.recognition import says
+from course_pkg.grading.contract.verdict import UNANSWERED
 
 SMALLEST = "smallest failing input"
 YOUR_CASE = "your case"
@@ -213,7 +214,7 @@ def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
         expected = failure.expected if failure.given is not None else None
         rows = [name, (SMALLEST, failure.inputs), given, (EXPECTED, expected)]
     if failure.explanations and failure.reason not in OBVIOUS:
-        rows.append(("what differs", failure.reason))
+        rows.append(("what happened" if failure.given is None else "what differs", failure.reason))
     if not failure.explanations and len(lost) == 1:  # a hint could contradict the diagnosis
         rows.append(("hint", lost[0].hint))
     return Finding(lost, diagnosis, tuple((label, text) for label, text in rows if text))

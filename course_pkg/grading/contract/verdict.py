@@ -1,39 +1,25 @@
 """Verdicts: from the cases of a question and what an answer gave for them, to failures.
 
 An outcome is what came back for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
-This module sees values only; it runs no student's code and shows nothing to a student. A mistake
-is recognized if it gives what was given in every failing case of a property: one of the question's
-wrong answers, or one that is made everywhere, such as a percentage in place of a share.
+This module sees values only; it runs no student's code and shows nothing to a student.
 
 Chapter: appendix/for-instructors.
 """
 
 import functools
-import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.calling import NOT_RUN
+from course_pkg.grading.contract.calling import AT_LINE, NOT_RUN
 from course_pkg.grading.contract.comparators import Difference
 from course_pkg.grading.contract.draws import Case
-from course_pkg.grading.contract.plain_values import Array, encode
+from course_pkg.grading.contract.plain_values import encode
 from course_pkg.grading.contract.questions import Question, WrongAnswer
+from course_pkg.grading.contract.recognition import finite, recognized, wrong_number
 
 UNANSWERED = "not answered yet"
 INCOMPLETE = "no complete answer was submitted"
-MAX_EXPLANATIONS = 2
-NEAR = 1e-2  # relative: what is given may be rounded
-ROUNDED = 0.05  # relative: a number this near may be rounded too much
-MAX_DECIMALS = 3
-# Mistakes of scale, by name: what the given number is, as a multiple of the expected one.
-FACTORS = {"a percentage": 100.0, "a share": 0.01}
-SAYS = {
-    "a percentage": "you gave a percentage: your number is 100 times the expected one",
-    "rounded": "you rounded too much: your number is close, so give more digits",
-    "a share": "you gave a share, not a percentage: your number is 1/100 of the expected one",
-}
 
 
 @dataclass(frozen=True)
@@ -83,6 +69,10 @@ class _Row:
     reason: str | None
 
     @property
+    def is_error(self) -> bool:
+        return isinstance(self.outcome, dict) and "error" in self.outcome
+
+    @property
     def differing(self) -> tuple[Any, Any]:
         """The expected and the given value, or those of the one field that differs."""
         if isinstance(self.reason, Difference):
@@ -106,8 +96,16 @@ def judge(
     ]
 
     @functools.cache  # properties share wrong answers, and running one may take a model
-    def agrees(wrong: WrongAnswer, index: int) -> bool:
+    def gives_the_same(wrong: WrongAnswer, index: int) -> bool:
         return _agrees(key, question, wrong, rows[index])
+
+    values = [index for index, row in enumerate(rows) if not row.is_error]
+
+    def agrees(wrong: WrongAnswer, index: int) -> bool:
+        if not gives_the_same(wrong, index):
+            return False
+        # An error alone says little: the answer and the mistake must also share a value.
+        return index in values or any(gives_the_same(wrong, other) for other in values)
 
     failures: dict[str, Failure | None] = {}
     for prop in question.properties:
@@ -171,80 +169,22 @@ def _failure(question: Question, failed: list[_Row]) -> Failure:
 
 
 def _agrees(key: AnswerKey, question: Question, wrong: WrongAnswer, row: _Row) -> bool:
-    if not isinstance(row.outcome, dict) or "value" not in row.outcome:
+    """Whether a wrong answer gives the outcome of a case: the same value, or the same error."""
+    outcome = row.outcome
+    if not isinstance(outcome, dict) or outcome.get("value", outcome.get("error")) is None:
         return False
     case = row.case
     ran = key.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
+    if row.is_error:
+        return _error(ran) == _error(outcome)
     value = ran.get("value")
     if value is None:
         return False
-    return key.difference(question, case.property, value, row.outcome["value"]) is None
+    pair = finite(value), finite(outcome["value"])
+    return key.difference(question, case.property, *pair) is None
 
 
-def recognized(
-    losing: list[WrongAnswer],
-    count: int,
-    failed: list[int],
-    agrees: Callable[[WrongAnswer, int], bool],
-) -> tuple[str, ...]:
-    """The wrong answers that give what was given in every failing case of a property.
-
-    agrees: whether a wrong answer gives what was given for the case of that index. Of several, the
-    one comes first that agrees with the answer in most of the `count` cases.
-    """
-    found = [
-        (sum(agrees(wrong, index) for index in range(count)), wrong.name)
-        for wrong in losing
-        if all(agrees(wrong, index) for index in failed)
-    ]
-    most = max((agreeing for agreeing, _ in found), default=0)
-    return tuple(name for agreeing, name in found if agreeing == most)[:MAX_EXPLANATIONS]
-
-
-def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
-    """The mistake if every given number is 100 times the expected one, 1/100 of it, or rounded.
-
-    pairs: the expected and the given value of every failing case.
-
-    >>> wrong_number([(0.25, 25), (0.5, 50.0)]), wrong_number([(45.2, 0.452)])
-    (('a percentage',), ('a share',))
-    >>> wrong_number([(0.5333, 0.53)]), wrong_number([(0.5333, 0.54)])
-    (('rounded',), ())
-    """
-    pairs = list(pairs)
-    if not pairs:
-        return ()
-    for name, factor in FACTORS.items():
-        if all(_is_multiple(expected, given, factor) for expected, given in pairs):
-            return (name,)
-    return ("rounded",) if all(_is_rounded(*pair) for pair in pairs) else ()
-
-
-def says(question: Question) -> dict[str, str]:
-    """What each mistake that can be recognized in answers to a question tells the student."""
-    return {wrong.name: wrong.says for wrong in question.wrong} | SAYS
-
-
-def _is_rounded(expected: Any, given: Any) -> bool:
-    if not isinstance(expected, float) or not isinstance(given, int | float):
-        return False
-    if not math.isclose(given, expected, rel_tol=ROUNDED) or (abs(given) < 5 and given % 1 == 0):
-        return False  # a small whole number, such as 1 for a share, is another mistake
-    return any(round(expected, digits) == given for digits in range(MAX_DECIMALS + 1))
-
-
-def _is_multiple(expected: Any, given: Any, factor: float) -> bool:
-    if isinstance(expected, Array) and isinstance(given, Array):
-        import numpy as np
-
-        if expected.shape != given.shape:
-            return False
-        right, other = (a.numpy().astype("float64") for a in (expected, given))
-        return bool(right.any()) and bool(np.allclose(other, factor * right, NEAR, 0.0))
-    if isinstance(given, Array) and given.shape == ():
-        given = given.numpy().item()
-    if not isinstance(expected, float) or not isinstance(given, int | float):
-        return False  # a whole number is a count
-    if not expected or not abs(given) < 1e300:
-        return False
-    return math.isclose(given, factor * expected, rel_tol=NEAR)
+def _error(outcome: dict[str, Any]) -> str | None:
+    """The text of an error without the line that raised it."""
+    error = outcome.get("error")
+    return error.partition(AT_LINE)[0] if isinstance(error, str) else None

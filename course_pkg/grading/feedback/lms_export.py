@@ -22,7 +22,7 @@ from ..submissions.read_roster import POINTS
 from ..submissions.roster import RosterError
 from ..submissions.tables import inert, read_table
 from .class_report import MODE
-from .lms_rows import number, owners
+from .lms_rows import number, owners, shared_numbers
 from .row import Row
 
 MOODLE = ("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade",
@@ -95,12 +95,16 @@ def canvas(
 def feedback_zip(course: Path, assignment: str, rows: Sequence[Row], into: Path) -> int:
     """Write nbgrader's feedback as a zip that Moodle's "Upload multiple feedback files" reads.
 
-    The number of students whose feedback is in it; nothing is written for 0.
+    The number of students whose feedback is in it; nothing is written for 0. Moodle goes by the
+    number, so a student whose number somebody else has is left out.
     """
+    shared = shared_numbers(rows)
     pages = [
         (row.person, page)
         for row in rows
-        if number(row.person) and not row.waits  # a page there is of an earlier submission
+        if number(row.person)
+        and number(row.person) not in shared
+        and not row.waits  # a page there is of an earlier submission
         if (page := course / "feedback" / row.student / assignment / f"{assignment}.html").is_file()
     ]
     if pages:

@@ -3,12 +3,13 @@
 Chapter: appendix/for-instructors.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..submissions.names import shown
-from ..submissions.read_roster import POINTS, SUBMITTED, people_in
-from ..submissions.roster import Person, Roster, folded
+from ..submissions.read_roster import POINTS, people_in
+from ..submissions.roster import Person, Roster, agreement, folded
 from .row import Row
 
 
@@ -17,7 +18,8 @@ def owners(
 ) -> tuple[list[Row | None], list[str]]:
     """The student's `Row` for each row of the table, None for nobody's; and what is not clear.
 
-    A row that fits several students is nobody's, and neither are several rows that fit one.
+    A row that fits several students is nobody's. So are several rows that fit one student or have
+    the same number, and a row that has only a student's name and another e-mail address as login.
     """
     by_id = {row.student: row for row in rows}
     known = Roster((row.person for row in rows), complete=True)
@@ -25,9 +27,20 @@ def owners(
     fitting = [
         known.fitting(person) if person else [] for person in _without_names(described, known)
     ]
+    times = Counter(person.lms_id for person in described if person and person.lms_id)
     doubts: list[str] = []
     claims: dict[str, list[Person]] = {}
     for person, fits in zip(described, fitting, strict=True):
+        if fits and times[person.lms_id] > 1:
+            fits.clear()
+            doubts.append(f"{times[person.lms_id]} rows have one number: {_said(person)}")
+        elif fits and all(_another_login(person, one) for one in fits):
+            names = ", ".join(one.id for one in fits)
+            fits.clear()
+            doubts.append(
+                f"a row has the name of {names}, but another e-mail address as login: "
+                f"{_said(person)}"
+            )
         if len(fits) > 1:
             doubts.append(
                 f"a row fits several students ({', '.join(p.id for p in fits)}): {_said(person)}"
@@ -43,6 +56,12 @@ def owners(
         for fits in fitting
     ]
     return found, doubts
+
+
+def shared_numbers(rows: Sequence[Row]) -> set[str]:
+    """The numbers in Moodle or Canvas that several students have: they say nothing about whose."""
+    times = Counter(number(row.person) for row in rows)
+    return {one for one, count in times.items() if one and count > 1}
 
 
 def number(person: Person) -> str:
@@ -61,7 +80,7 @@ def _described(header: Sequence[str], entry: dict[str, str]) -> Person | None:
     """
     if POINTS in entry.get("Student", ""):
         return None
-    found = people_in(header, [entry | {SUBMITTED: "", "submitted_at": ""}])
+    found = people_in(header, [entry])
     if not found:
         return None
     (person,) = found
@@ -81,6 +100,14 @@ def _without_names(people: Sequence[Person | None], known: Roster) -> list[Perso
         replace(person, first_name="", last_name="") if person and person.id else person
         for person in people
     ]
+
+
+def _another_login(described: Person, student: Person) -> bool:
+    """Whether only the name is the student's, whose e-mail address is known and is not the login's.
+
+    Students can change their own names in Canvas.
+    """
+    return bool("@" in described.id and student.email) and agreement(described, student) == 1
 
 
 def _said(person: Person) -> str:

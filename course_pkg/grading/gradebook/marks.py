@@ -9,6 +9,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -17,12 +18,20 @@ EXACT = (
     "=== BEGIN MARK SCHEME ===", "=== END MARK SCHEME ===",
 )  # fmt: skip
 _PHRASES = tuple(re.sub(r"\W", "", mark).casefold() for mark in EXACT)
+_BEGIN = r"(?:begin(?:ning|s)?|start(?:s|ing)?|end(?:s|ing)?|stop)"
+_FILLER = r"(?:(?:of|the|my|your|model|sample|hidden|test)[\W_]+)*"
+_WHAT = r"(?:solutions?|hidden[\W_]*tests?|mark(?:ing)?[\W_]*schemes?)"
 _DECORATED = re.compile(
-    r"\W*[#=*/<%-]\W*(begin|start|end)[\W_]*"
-    r"(solutions?|hidden[\W_]*tests?|mark(ing)?[\W_]*schemes?)\b",
+    rf"(?:^(?=\W*[#=*/<%-])|\s#)\W*+"  # also behind code
+    rf"(?:{_BEGIN}[\W_]*{_FILLER}(?:{_WHAT}\b|(?:answers?|soln?)\W*$)|{_WHAT}[\W_]*{_BEGIN}\W*$)",
     re.I,
 )
 _ALIKE = 0.9  # of the letters: one of a mark's 11 or more is missing, wrong, or twice there
+_ALIKE_BEHIND_SIGNS = 0.845  # behind ### or ===: two
+_SIGNS = re.compile(r"[\s\"']*(?:##|==)")
+_LATIN = str.maketrans(  # Cyrillic and Greek letters that look so
+    "АВЕІКМНОРСТУХЅаеіорсухѕΑΒΕΗΙΚΜΝΟΡΤΧο", "ABEIKMHOPCTYXSaeiopcyxsABEHIKMNOPTXo"
+)
 
 
 def mistyped(line: str) -> bool:
@@ -33,13 +42,14 @@ def mistyped(line: str) -> bool:
     """
     if any(mark in line for mark in EXACT):
         return False
-    line = unicodedata.normalize("NFKC", line).strip()
-    if _DECORATED.match(line):
+    line = unicodedata.normalize("NFKC", line).strip().translate(_LATIN)
+    if _DECORATED.search(line):
         return True
     letters = re.sub(r"[\W_]", "", line).casefold()
     if not 8 <= len(letters) <= 24:
         return False
-    return any(SequenceMatcher(None, letters, one).ratio() >= _ALIKE for one in _PHRASES)
+    least = _ALIKE_BEHIND_SIGNS if _SIGNS.match(line) else _ALIKE
+    return any(SequenceMatcher(None, letters, one).ratio() >= least for one in _PHRASES)
 
 
 def problems(path: Path, released: bool) -> Iterator[str]:
@@ -56,17 +66,14 @@ def problems(path: Path, released: bool) -> Iterator[str]:
 def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
     """The lines of a file: the cell with a comma, or "", then the number and the text."""
     data = path.read_bytes()
-    cells = None
+    sources = None
     if path.suffix == ".ipynb":
-        try:
-            cells = json.loads(data)["cells"]
-        except (ValueError, KeyError, TypeError):
-            cells = None  # a broken notebook is read as text
-    if cells is None:
+        with suppress(ValueError, LookupError, TypeError, AttributeError):  # or it is read as text
+            sources = ["".join(cell.get("source", "")) for cell in json.loads(data)["cells"]]
+    if sources is None:
         for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
             yield "", number, line
         return
-    for index, cell in enumerate(cells, 1):
-        text = "".join(cell.get("source", ""))
+    for index, text in enumerate(sources, 1):
         for number, line in enumerate(text.splitlines(), 1):
             yield f"cell {index}, ", number, line

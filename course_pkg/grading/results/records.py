@@ -16,7 +16,8 @@ from typing import Any
 from ..contract.display import one_line
 from ..contract.question_record import FailureRecord, QuestionRecord, explanations, question_record
 from ..contract.questions import Question
-from ..contract.verdict import UNANSWERED, says
+from ..contract.recognition import says
+from ..contract.verdict import UNANSWERED
 from .states import State
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write

@@ -62,6 +62,9 @@ def canvas_file(base: Parts, name: str, roster: Roster | None) -> Found:
 
 
 def _is_known(described: Person, roster: Roster) -> bool:
-    """Whether the roster has this number, or somebody without one, under this name."""
+    """Whether the roster has this number, or somebody without one, under this name.
+
+    A number alone proves nothing: it may be in the name that a student gave the file.
+    """
     person = roster.find(described)
-    return person is not None and (not person.full_name or same_name(described, person))
+    return person is not None and same_name(described, person)

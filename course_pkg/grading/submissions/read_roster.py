@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,7 +26,7 @@ MOODLE_TIMES = ("%d %B %Y, %I:%M %p", "%d %B %Y, %H:%M", "%d %B %Y, %H:%M:%S")
 SUBMITTED = "Last modified (submission)"
 POINTS = "Points Possible"  # the row of Canvas's gradebook that is no student's
 MAX_FIELD = 128  # characters of a name or address; nbgrader's gradebook keeps as many
-FIRST_YEAR = 1970
+FIRST_YEAR, LAST_YEAR = 1970, 9998  # in every time zone
 
 
 def read_roster(path: Path) -> Roster:
@@ -33,26 +34,31 @@ def read_roster(path: Path) -> Roster:
 
     A student's id is the column `id` of your own file; in Moodle's the `Username`, else the
     `ID number`, else the e-mail address; in Canvas's the `SIS Login ID`, else the `SIS User ID`.
-    Somebody whose id is impossible, or also somebody else's, is among the roster's `refused`.
+    Somebody whose id is impossible, or also somebody else's, or whose time can't be read, is among
+    the roster's `refused`.
     """
     header, rows = read_table(path)
-    made = people_in(header, [row for row in rows if POINTS not in row.get("Student", "")])
-    if made is None:
+    if people_in(header, []) is None:
         raise RosterError(
             f"{path} has the columns {', '.join(map(shown, header[:8])) or 'none'}; expected id, "
             "first_name, last_name, email, or Moodle's grading worksheet, or Canvas's gradebook"
         )
-    times = Counter(folded(person.id) for person in made)
+    rows = [row for row in rows if POINTS not in row.get("Student", "")]
+    made = [(person, row) for row in rows for person in people_in(header, [row]) or ()]
+    times = Counter(folded(person.id) for person, _ in made)
     people, refused = [], []
-    for person in made:
-        name = shown(person.full_name or person.email or "a row")
+    for person, row in made:
+        name = shown(person.full_name or person.email or person.id or "a row")
         if not valid_student(person.id):
             why = f"{path}: {name} has the id {shown(person.id)!r}, which can't be one"
         elif times[folded(person.id)] > 1:
             why = f"{path}: {times[folded(person.id)]} students have the id {person.id}"
         else:
-            people.append(person)
-            continue
+            try:
+                people.append(replace(person, submitted_at=_submitted_at(row)))
+                continue
+            except RosterError as error:
+                why = f"{path}: {name}: {error}"
         refused.append((person, why))
     if refused and not people:
         raise RosterError(refused[0][1])
@@ -60,7 +66,7 @@ def read_roster(path: Path) -> Roster:
 
 
 def people_in(header: Sequence[str], rows: Sequence[dict[str, str]]) -> list[Person] | None:
-    """The people in a table; None if its columns are not those of a roster. Raises RosterError."""
+    """The people in a table, without times; None if its columns are not those of a roster."""
     if "Identifier" in header and "Full name" in header:
         return [_moodle(row) for row in rows]
     if "ID" in header and ("Student" in header or "LastName" in header):
@@ -71,21 +77,18 @@ def people_in(header: Sequence[str], rows: Sequence[dict[str, str]]) -> list[Per
 
 
 def _own(row: dict[str, str]) -> Person:
-    at = _first(row, "submitted_at")
     return _person(
         _first(row, *ID), _first(row, "first_name"), _first(row, "last_name"),
-        _first(row, "email"), _first(row, *LMS), _time(at) if at else None,
+        _first(row, "email"), _first(row, *LMS),
     )  # fmt: skip
 
 
 def _moodle(row: dict[str, str]) -> Person:
     first, _, last = _first(row, "Full name").rpartition(" ")
     number = re.search(r"[0-9]+$", _first(row, "Identifier"))
-    at = _first(row, SUBMITTED)
     return _person(
         _first(row, "Username", "ID number", "Email address"), first, last,
         _first(row, "Email address"), number[0] if number else "",
-        _time(at) if at.strip("-") else None,
     )  # fmt: skip
 
 
@@ -94,7 +97,7 @@ def _canvas(row: dict[str, str]) -> Person:
     login = _first(row, "SIS Login ID", "SIS User ID", "ID")
     return _person(
         login, _first(row, "FirstName") or first, _first(row, "LastName") or last,
-        login if "@" in login else "", _first(row, "ID"), None,
+        login if "@" in login else "", _first(row, "ID"),
     )  # fmt: skip
 
 
@@ -103,11 +106,15 @@ def _first(row: dict[str, str], *names: str) -> str:
     return next((text for name in names if (text := row.get(name, "").strip())), "")
 
 
-def _person(
-    name: str, first: str, last: str, email: str, number: str, when: datetime | None
-) -> Person:
+def _person(name: str, first: str, last: str, email: str, number: str) -> Person:
     texts = (one_line(text.strip(), MAX_FIELD) for text in (first, last, email, number))
-    return Person(unicodedata.normalize("NFC", name), *texts, when)
+    return Person(unicodedata.normalize("NFC", name), *texts)
+
+
+def _submitted_at(row: dict[str, str]) -> datetime | None:
+    """When a row says that its student submitted. Raises RosterError."""
+    at = _first(row, "submitted_at", SUBMITTED)
+    return _time(at) if at.strip("-") else None
 
 
 def _time(text: str) -> datetime:
@@ -120,7 +127,7 @@ def _time(text: str) -> datetime:
     for form in (None, *MOODLE_TIMES):
         with suppress(ValueError, OverflowError, OSError):
             read = datetime.strptime(bare, form) if form else datetime.fromisoformat(text)
-            if read.year >= FIRST_YEAR:
+            if FIRST_YEAR <= read.year <= LAST_YEAR:
                 return read.astimezone(UTC)
     raise RosterError(
         f"the time {shown(text)!r} is not clear; expected 2026-03-01 12:00, or as Moodle "

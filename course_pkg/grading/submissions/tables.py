@@ -14,7 +14,8 @@ from .roster import RosterError
 
 MAX_BYTES = 16 * 1024 * 1024
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
-_CELL = re.compile(r"(^|;)([^;]*)")  # some spreadsheets split at ";" what others split at ","
+# Some spreadsheets split at ";" or tabs what others split at ",", and end rows at "\r" too.
+_CELL = re.compile(r"(^|[;\t\r\n])([^;\t\r\n]*)")
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -64,5 +65,4 @@ def _inert_cell(cell: re.Match[str]) -> str:
         return cell[0]
     begins = unicodedata.normalize("NFKC", seen[0])[0]
     formula = begins == "@" or unicodedata.category(begins) in ("Sm", "Pd")
-    hidden = inside[0] in "\t\r\n"  # some spreadsheets drop it
-    return f"{before}'{inside}" if formula or hidden else cell[0]
+    return f"{before}'{inside}" if formula else cell[0]

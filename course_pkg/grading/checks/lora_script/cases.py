@@ -11,11 +11,15 @@ from torch import Tensor
 from course_pkg.grading.checks.lora_script import student
 from course_pkg.grading.checks.lora_script.adapter_quality import *  # noqa: F403 (for questions.toml)
 from course_pkg.grading.checks.lora_script.adapter_quality import encode, read_records
+from course_pkg.grading.contract import comparators
 from course_pkg.grading.contract.draws import normal_arrays
 from course_pkg.lm.tickets import draw_tickets
 from course_pkg.lm.tiny import tiny_model
 
 VOCABULARY = 6
+_SUM = comparators.row(
+    {"nll": comparators.number(rtol=1e-4, atol=1e-5), "tokens": comparators.number()}
+)
 Inputs = dict[str, Any]
 
 
@@ -177,19 +181,41 @@ def _normal(rng: Random, *shape: int) -> Tensor:
     return torch.from_numpy(normal_arrays(rng)(shape))
 
 
-def _scores(rng: Random, size: int, kind: str = "") -> Inputs:
-    """Logits and labels: of a row without a prompt, of several rows, or without any label."""
-    whole = kind == "shift"
-    labels = _batch(rng, 1 if whole else 2 + size, 5 + size, prompt=not whole)["labels"]
-    if kind == "none":  # the first token can't be predicted, so its label does not count
-        labels[:, 0] = size
-        labels[:, 1:] = -100
+def loss_shift(rng: Random, size: int) -> Inputs:
+    """Rows in which every token has a label, the first one too, which can't be predicted."""
+    labels = _batch(rng, 1 + size, 4 + size, prompt=False)["labels"]
+    labels[:, 0] = rng.randrange(VOCABULARY)
     return {"logits": 2 * _normal(rng, *labels.shape, VOCABULARY), "labels": labels}
 
 
-loss_ignored = _scores
-loss_shift = partial(_scores, kind="shift")
-loss_none = partial(_scores, kind="none")
+def loss_ignored(rng: Random, size: int) -> Inputs:
+    """Rows with a prompt and padding. Each has the same logits everywhere: a shift is not seen."""
+    rows = 2 + size
+    width = 6 + size
+    labels = torch.full((rows, width), -100)
+    labels[:, :-1] = _batch(rng, rows, width - 1)["labels"]
+    return {"logits": _same_logits(rng, labels), "labels": labels}
+
+
+def loss_sum(rng: Random, size: int) -> Inputs:
+    """No label at all; then the same rows with some."""
+    inputs = loss_ignored(rng, size)
+    if not size:
+        inputs["labels"][:] = -100
+    return inputs
+
+
+def _same_logits(rng: Random, labels: Tensor) -> Tensor:
+    rows, width = labels.shape
+    return 2 * _normal(rng, rows, 1, VOCABULARY).repeat(1, width, 1)
+
+
+def sum_or_mean(expected: list[float], given: Any) -> str | None:
+    """A comparator: the loss and the tokens. A mean is accepted, which another property judges."""
+    nll, tokens = expected
+    if _SUM([nll / tokens, tokens], given) is None:
+        return None
+    return _SUM(expected, given)
 
 
 def loss_expected(inputs: Inputs) -> list[float]:

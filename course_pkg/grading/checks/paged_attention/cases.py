@@ -1,4 +1,4 @@
-"""`paged-attention`: the cases of its questions, and the right values of those with tensors.
+"""`paged-attention`: the cases of its questions, and the right values of those without a pool.
 
 Chapter: exercises.
 """
@@ -14,8 +14,71 @@ from course_pkg.attention import paged
 from course_pkg.grading.checks.paged_attention import student
 from course_pkg.grading.checks.paged_attention.pools import *  # noqa: F403 (for questions.toml)
 from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.sequence import Sequence
 
 Inputs = dict[str, Any]
+
+
+def by_hand(rng: Random | None) -> Inputs:
+    """Two prompts that end within a block; each of them takes two blocks or more as it grows."""
+    if rng is None:
+        case = {"block_size": 4, "blocks": 14, "a": 10, "b": 7, "new": 7}
+        return case | {"position": 9, "c": 21, "common": 7}
+    while True:
+        size = rng.randint(4, 8)
+        case = {"block_size": size, "blocks": rng.randint(18, 24)}
+        case |= {"a": rng.randint(size + 2, 4 * size), "b": rng.randint(size, 4 * size)}
+        case["new"] = rng.randint(size + 1, 3 * size)
+        case["position"] = rng.randrange(size, case["b"] + case["new"])
+        case["c"] = case["a"] + rng.randint(20, 60)
+        case["common"] = rng.randint(size + 1, case["a"])
+        prompts = [case["a"], case["b"]]
+        final = [tokens + case["new"] for tokens in prompts]
+        pairs = zip(prompts, final, strict=True)
+        taken = [math.ceil(end / size) - tokens // size - 1 for tokens, end in pairs]
+        in_a_block = [*prompts, *final, case["common"]]
+        if min(taken) > 1 and all(n % size for n in in_a_block):
+            return case
+
+
+def _grown(case: Inputs) -> tuple[BlockManager, list[Sequence]]:
+    """The manager after both prompts and then the new tokens, which come in turns; a and b."""
+    manager = BlockManager(case["blocks"], case["block_size"], prefix_cache=False)
+    sequences = [Sequence(name, [0] * case[name]) for name in "ab"]
+    for sequence in sequences:
+        manager.allocate(sequence)
+    for sequence in sequences * case["new"]:
+        sequence.tokens.append(0)
+        manager.append(sequence, 1)
+    return manager, sequences
+
+
+def by_hand_tables_expected(case: Inputs) -> list[list[int]]:
+    """The block tables of a and b."""
+    manager, sequences = _grown(case)
+    return [manager.table(sequence) for sequence in sequences]
+
+
+def by_hand_free_expected(case: Inputs) -> list[int]:
+    """Free blocks, and slots without a token in the others."""
+    manager, _ = _grown(case)
+    return [manager.pool.free, manager.empty_slots()]
+
+
+def by_hand_slot_expected(case: Inputs) -> int:
+    """The slot of one of b's tokens."""
+    manager, (_, b) = _grown(case)
+    return manager.slots(b, case["position"], 1)[0]
+
+
+def by_hand_computed_expected(case: Inputs) -> int:
+    """The tokens of c that the prefix cache does not have, once a has been computed."""
+    a = list(range(case["a"]))
+    manager = BlockManager(99, case["block_size"])
+    manager.allocate(Sequence("a", a))
+    c = a[: case["common"]] + [-1] * (case["c"] - case["common"])
+    return len(c) - manager.allocate(Sequence("c", c))
 
 
 def write_expected(inputs: Inputs) -> Inputs:
