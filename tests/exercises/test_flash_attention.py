@@ -49,12 +49,6 @@ def forward_of_the_course(q, k, v, block_queries, block_keys, causal):
     return output[0, 0], lse[0, 0]
 
 
-def tile_by_pairs(i0, i1, j0, j1, queries, keys):
-    """Every pair of a query and a key."""
-    seen = {j <= i + keys - queries for i in range(i0, i1) for j in range(j0, j1)}
-    return "partial" if len(seen) == 2 else "full" if seen.pop() else "skip"
-
-
 class Preallocated:
     """A cache of a fixed size, which keeps its transposed keys, and a loop over new tokens."""
 
@@ -106,7 +100,6 @@ class TokenByToken:
 OTHERS = {
     "merge": [merge_by_maximum],
     "forward": [forward_by_merging, forward_of_the_course],
-    "tiles": [tile_by_pairs],
     "cache": [Preallocated, TokenByToken],
 }
 test_another_right_answer_keeps_every_point = earning_everything("flash-attention", OTHERS)

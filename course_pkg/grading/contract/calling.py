@@ -84,22 +84,14 @@ def is_stub(answer: Any) -> bool:
 
 
 def require_type(value: Any, kind: Any, wanted: str) -> Any:
-    """The value, if it is of that type; WrongUse, which says what was wanted, if it isn't.
-
-    >>> require_type([1], list, "a list")
-    [1]
-    """
+    """The value, if it is of that type; WrongUse, which says what was wanted, if it isn't."""
     if not isinstance(value, kind):
         raise WrongUse(wrong_type(wanted, value))
     return value
 
 
 def require_pair(value: Any) -> list[Any]:
-    """The two items of a tuple or list. Raises WrongUse for anything else.
-
-    >>> require_pair((1, 2))
-    [1, 2]
-    """
+    """The two items of a tuple or list. Raises WrongUse for anything else."""
     items = list(require_type(value, (tuple, list), "a pair"))
     if len(items) != 2:
         raise WrongUse(f"expected a pair, but a list of {len(items)} was given")

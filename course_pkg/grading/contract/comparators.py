@@ -71,7 +71,7 @@ def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
 def array(rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None) -> Comparator:
     """An array of the expected shape with a relative error of at most `rtol`.
 
-    An array of which every entry is within `atol` agrees too. If both are 0, every bit must be
+    An array also agrees if each of its entries is within `atol`. If both are 0, every bit must be
     equal. dtype: the name that the dtype must have, such as "float32".
     """
 
@@ -151,7 +151,7 @@ def row(
 
 
 def parts(parts: Mapping[str, Comparator]) -> Comparator:
-    """A dict, of which only the named parts are compared, each with its own comparator.
+    """A dict; only the named parts are compared, each with its own comparator.
 
     >>> parts({"loss": number()})({"loss": 1.0, "steps": 3}, {"loss": 2.0})
     'loss: the number differs'
@@ -203,7 +203,7 @@ def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
 
 
 def wrong_type(expected: str, given: Any) -> str:
-    """That a value of another type was expected; for None, how that happens.
+    """A message that a value of another type was expected; for None, how that happens.
 
     >>> wrong_type("a number", "4")
     'expected a number, but a text was given'

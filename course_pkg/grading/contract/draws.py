@@ -118,23 +118,14 @@ def same_name(name: str) -> str:
 
 
 def question_rng(key: bytes, *parts: str) -> Random:
-    """A generator that depends on `key` and every one of `parts`, and on nothing else.
-
-    >>> a, b = (question_rng(PUBLIC_KEY, "ada", "lora-math/forward") for _ in range(2))
-    >>> a.random() == b.random()
-    True
-    """
+    """A generator that depends on `key` and every one of `parts`, and on nothing else."""
     encoded = [part.encode("utf-8") for part in parts]
     message = b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
     return Random(int.from_bytes(hmac.new(key, message, hashlib.sha256).digest(), "big"))
 
 
 def numpy_rng(rng: Random) -> Any:
-    """A numpy generator that continues the randomness of `rng`: for draws of arrays.
-
-    >>> numpy_rng(Random(0)).integers(10) == numpy_rng(Random(0)).integers(10)
-    np.True_
-    """
+    """A numpy generator that continues the randomness of `rng`: for draws of arrays."""
     import numpy as np
 
     return np.random.default_rng(rng.getrandbits(128))

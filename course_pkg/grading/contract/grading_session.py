@@ -191,7 +191,7 @@ class GradingSession:
 
 
 def other_name(typed: str, student: str) -> str:
-    """That a number fits the case of the name in the notebook, not that of the submission.
+    """Says that a number fits the case of the notebook's name, not of the submission's.
 
     >>> other_name("Hana", "hana-m")
     "your notebook says 'Hana', but you submitted as 'hana-m': your number fits the case of 'Hana'"

@@ -94,11 +94,7 @@ def question_record(
 
 
 def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
-    """The questions of a submission that was not run: every property lost, as not answered.
-
-    >>> nothing_earned({})
-    ()
-    """
+    """The questions of a submission that was not run: every property lost, as not answered."""
     failure = FailureRecord(UNANSWERED)
     return tuple(
         question_record(q, dict.fromkeys((p.name for p in q.properties), failure))
@@ -112,30 +108,18 @@ def explanations(question: Question, recognized: tuple[str, ...]) -> tuple[str, 
 
 
 def notes(questions: Iterable[QuestionRecord]) -> tuple[str, ...]:
-    """What the failures say about the name in the notebook, each once.
-
-    >>> notes([])
-    ()
-    """
+    """What the failures say about the name in the notebook, each once."""
     failures = (p.failure for question in questions for p in question.properties)
     return tuple(dict.fromkeys(f.note for f in failures if f is not None and f.note))
 
 
 def title(question_id: str, record: QuestionRecord) -> str:
-    """The first line of a report.
-
-    >>> title("lora-math/counts", QuestionRecord("counts", ()))
-    'lora-math/counts: 0 of 0 points'
-    """
+    """The first line of a report, such as 'lora-math/counts: 2 of 3 points'."""
     return f"{question_id}: {record.earned:g} of {points_text(record.points)}"
 
 
 def following(record: QuestionRecord) -> str:
-    """That an answer follows correctly from the student's own values, in words; or "".
-
-    >>> following(QuestionRecord("by-hand/bytes", (), follows=("by-hand/codes",)))
-    'follows correctly from your value in by-hand/codes'
-    """
+    """Says that an answer follows correctly from the student's own values; or ""."""
     if not record.follows:
         return ""
     return f"follows correctly from your value in {' and '.join(record.follows)}"
@@ -155,8 +139,6 @@ def program_points_text(points: float, waiting: float) -> str:
 
     >>> program_points_text(39, 4)
     '39 points by program; 4 more wait for a person'
-    >>> program_points_text(24, 0)
-    '24 points by program'
     """
     text = f"{points_text(points)} by program"
     verb = "waits" if waiting == 1 else "wait"

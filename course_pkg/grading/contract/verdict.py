@@ -131,7 +131,7 @@ def lost(question: Question, reason: str = UNANSWERED, late_s: float | None = No
 
 
 def late(seconds: float, limit: float) -> str:
-    """That an answer came too late, in words.
+    """Says that an answer came too late.
 
     >>> late(65.04, 60)
     'arrived after 65 s; the limit is 60 s'
@@ -141,7 +141,7 @@ def late(seconds: float, limit: float) -> str:
 
 
 def is_unanswered(outcome: Any) -> bool:
-    """Whether an outcome is that of an answer that is still to be written."""
+    """Whether an outcome comes from an answer that is still to be written."""
     return isinstance(outcome, dict) and outcome.get("unanswered") is True
 
 

@@ -92,7 +92,7 @@ def allocate_expected(inputs: Inputs) -> Inputs:
 
 
 def _new(rng: Random, blocks: int, free: int, *, whole: bool = False) -> Inputs:
-    """A prompt for so many blocks; the last is full or not."""
+    """A prompt for that many blocks; the last is full or not."""
     size = rng.randint(3, 6)
     count = blocks * size - (0 if whole else rng.randint(1, size - 1))
     pool = _pool(rng, size, free, {"a": rng.randint(1, 3 * size)})

@@ -204,7 +204,7 @@ def same_windows(expected: list[list[int]], given: Any) -> str | None:
 
 
 def _sliding(rng: Random, size: int, kind: str, fits: bool = False) -> Values:
-    """Three to five windows, of which the last is not full; or a text that fits in one."""
+    """Three to five windows, the last one not full; or a text that fits in one."""
     window = 4 + size + rng.randint(0, 1)
     stride = rng.randint(2, window - 2)
     length = window + stride * (1 + size) + rng.randint(1, stride - 1)

@@ -24,7 +24,7 @@ class Bigram(nn.Module):
 
     uses: "attention" adds something for every token attended to, "positions" for the absolute
     position, "batch" for the other texts' tokens at the same place, "windows:N" for every earlier
-    token of the window, of which the first N cost nothing; "" adds nothing. With the first two,
+    token of the window, where the first N cost nothing; "" adds nothing. With the first two,
     scoring the token after a pad adds nothing.
     """
 

@@ -180,7 +180,7 @@ def mlfq_expected(inputs: Inputs) -> list[int]:
 def _jobs(
     rng: Random, size: int, *, late: str = "", long: int = 1, queues: int = 8, starves: bool = False
 ) -> Inputs:
-    """Jobs; long: first iterations of up to so many quanta. late: when jobs arrive."""
+    """Jobs; long: first iterations of up to that many quanta. late: when jobs arrive."""
     step = rng.randint(2, 5)
     quantum = step + rng.randint(1, step)
     jobs = []
