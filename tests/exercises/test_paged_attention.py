@@ -175,10 +175,11 @@ def test_the_example_case_worked_by_hand():
     assert list(case.values()) == [4, 14, 10, 7, 7, 9, 21, 7]
     # Prompts: [1, 2, 3] with room for 2, [4, 5] with room for 1. Round 2: b takes 6; round 3: a
     # takes 7; round 6: b takes 8; round 7: a takes 9.
-    assert cases.by_hand_tables_expected(case) == [[1, 2, 3, 7, 9], [4, 5, 6, 8]]
-    assert cases.by_hand_free_expected(case) == [5, 5]  # 20 − 17 and 16 − 14 slots
-    assert cases.by_hand_slot_expected(case) == 25  # block 6, offset 1
-    assert cases.by_hand_computed_expected(case) == 17  # one block of 4 is hit
+    right = cases.by_hand_expected(case)
+    assert right["tables"] == [[1, 2, 3, 7, 9], [4, 5, 6, 8]]
+    assert right["free"] == [5, 5]  # 20 − 17 and 16 − 14 slots
+    assert right["slot"] == 25  # block 6, offset 1
+    assert right["computed"] == 17  # one block of 4 is hit
 
 
 def test_an_attribute_of_another_type_is_named():

@@ -120,8 +120,9 @@ def test_a_difference_of_steps_names_the_sequence():
 def test_the_example_case_worked_by_hand():
     case = variant("scheduling/by-hand")
     assert list(case.values()) == [48, [1, 1, 30, 1], [25, 40], [5, 2, 3, 7, 4]]
-    assert cases.by_hand_first_expected(case) == [1, 1, 30, 1, 48 - 33, 0]
-    assert cases.by_hand_second_expected(case) == [1, 1, 1, 1, 25 - 15, 48 - 4 - 10]
-    assert cases.by_hand_static_expected(case) == [5, 5, 5 + 7, 5 + 7, 12 + 4]
+    right = cases.by_hand_expected(case)
+    assert right["first"] == [1, 1, 30, 1, 48 - 33, 0]
+    assert right["second"] == [1, 1, 1, 1, 25 - 15, 48 - 4 - 10]
+    assert right["static"] == [5, 5, 5 + 7, 5 + 7, 12 + 4]
     # the first place: 0–5, the fourth 5–12; the second place: 0–2, the third 2–5, the fifth 5–9
-    assert cases.by_hand_continuous_expected(case) == [5, 2, 5, 12, 9]
+    assert right["continuous"] == [5, 2, 5, 12, 9]

@@ -7,6 +7,7 @@ Chapter: appendix/for-instructors.
 """
 
 import ast
+from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -45,11 +46,12 @@ class AnswerKey:
         self._answers: dict[AnswerName, Any] = {}
         self._outcomes: dict[tuple[AnswerName, int, bool, bytes], tuple[Any, dict[str, Any]]] = {}
         for q in assignment.questions.values():
-            names = [q.expected, *(p.draw for p in q.properties if p.draw)]
+            names = [p.draw for p in q.properties if p.draw]
             if q.variant:
                 names.append(function_name(q.variant))
             for name in names:
                 self._function(q, name)
+            self._right_value(q)
             for wrong in (None, *q.wrong):
                 self._code[_name(q, wrong)] = self._compiled(q, wrong)
 
@@ -59,7 +61,7 @@ class AnswerKey:
 
     def draw(self, question: Question, draw: str, rng: Any, *size: int) -> Any:
         """The inputs that a function of `cases.py` draws, as plain values."""
-        return self._called(question, draw, rng, *size)
+        return self._called(question, draw, self._function(question, draw), rng, *size)
 
     def expected(
         self, question: Question, inputs: Any, followed: dict[str, Any] | None = None
@@ -71,7 +73,20 @@ class AnswerKey:
         """
         if followed is None:
             followed = self._right_values(question, inputs)
-        return self._called(question, question.expected, with_tensors(inputs), **followed)
+        function = self._right_value(question)
+        return self._called(question, question.expected, function, with_tensors(inputs), **followed)
+
+    def _right_value(self, question: Question) -> Callable[..., Any]:
+        """The function that gives the right value.
+
+        It is the question's own or, for a number worked by hand, the variant's, which gives those
+        of all its questions by name.
+        """
+        if not question.variant or hasattr(self.cases, question.expected):
+            return self._function(question, question.expected)
+        variant = self._function(question, f"{function_name(question.variant)}_expected")
+        name = question.name.partition("/")[2]
+        return lambda case: variant(case)[name]
 
     def _right_values(self, question: Question, inputs: Any) -> dict[str, Any]:
         """The right values of the questions that this one follows, by name."""
@@ -160,10 +175,12 @@ class AnswerKey:
             text = f"line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
             raise ChecksError(f"question {question.name}: {kind} is not Python: {text}") from None
 
-    def _called(self, question: Question, name: str, *arguments: Any, **named: Any) -> Any:
+    def _called(
+        self, question: Question, name: str, function: Any, *arguments: Any, **named: Any
+    ) -> Any:
         """What a function of `cases.py` gives, as a plain value; ChecksError if it raises."""
         try:
-            return as_plain(self._function(question, name)(*arguments, **named))
+            return as_plain(function(*arguments, **named))
         except Exception as error:
             what = f"{name} raised {type(error).__name__}: {error}"
             raise ChecksError(f"question {question.name}: {what}") from error

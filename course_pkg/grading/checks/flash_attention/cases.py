@@ -35,27 +35,17 @@ def by_hand(rng: Random | None) -> Inputs:
     return {"scores": scores, "values": values}
 
 
-def by_hand_maxima_expected(case: Inputs) -> list[float]:
-    return [max(case["scores"][:n]) for n in range(1, 5)]
-
-
-def by_hand_factors_expected(case: Inputs) -> list[float]:
-    """exp(old maximum - new maximum) at the second, third and fourth score."""
-    maxima = by_hand_maxima_expected(case)
-    return [math.exp(maxima[i - 1] - maxima[i]) for i in range(1, 4)]
-
-
-def by_hand_sums_expected(case: Inputs) -> list[float]:
-    """The sum of exp(score - maximum so far), over the scores so far."""
-    maxima = by_hand_maxima_expected(case)
-    return [sum(math.exp(score - maxima[n]) for score in case["scores"][: n + 1]) for n in range(4)]
-
-
-def by_hand_result_expected(case: Inputs) -> tuple[float, float]:
-    """The mean of the values with the weights of the softmax, and the log-sum-exp."""
+def by_hand_expected(case: Inputs) -> Inputs:
     scores = torch.tensor(case["scores"]).double()
-    values = torch.tensor(case["values"]).double()
-    return (scores.softmax(0) @ values).item(), scores.logsumexp(0).item()
+    maxima = scores.cummax(0).values
+    sums = [(scores[: n + 1] - maxima[n]).exp().sum() for n in range(4)]
+    output = scores.softmax(0) @ torch.tensor(case["values"]).double()
+    return {
+        "maxima": [max(case["scores"][:n]) for n in range(1, 5)],
+        "factors": (maxima[:-1] - maxima[1:]).exp().tolist(),
+        "sums": torch.stack(sums).tolist(),
+        "result": (output.item(), scores.logsumexp(0).item()),
+    }
 
 
 def merge_expected(inputs: Inputs) -> Inputs:

@@ -41,28 +41,16 @@ def by_hand(rng: Random | None) -> Inputs:
     return {**case, "total": total, "targets": ["q_proj", "v_proj"]}
 
 
-def by_hand_parameters_expected(case: Inputs) -> int:
-    return lora_parameters(case["d"], case["k"], case["rank"])
-
-
-def by_hand_reduction_expected(case: Inputs) -> float:
-    """How many times fewer they are than those of the full weight."""
-    return case["d"] * case["k"] / by_hand_parameters_expected(case)
-
-
-def _trainable(case: Inputs) -> int:
+def by_hand_expected(case: Inputs) -> dict[str, float]:
+    parameters = lora_parameters(case["d"], case["k"], case["rank"])
     one = lora_parameters(case["hidden"], case["hidden"], case["rank"])
-    return case["layers"] * len(case["targets"]) * one
-
-
-def by_hand_share_expected(case: Inputs) -> float:
-    """The trainable share of the decoder, in percent, as PEFT counts it."""
-    return 100 * _trainable(case) / (case["total"] + _trainable(case))
-
-
-def by_hand_optimizer_bytes_expected(case: Inputs) -> int:
-    """Two float32 moments for each trainable parameter."""
-    return 2 * 4 * _trainable(case)
+    trainable = case["layers"] * len(case["targets"]) * one
+    return {
+        "parameters": parameters,
+        "reduction": case["d"] * case["k"] / parameters,
+        "share": 100 * trainable / (case["total"] + trainable),  # in percent, as PEFT counts it
+        "optimizer-bytes": 2 * 4 * trainable,  # two float32 moments for each parameter
+    }
 
 
 def counts_expected(inputs: Inputs) -> int:

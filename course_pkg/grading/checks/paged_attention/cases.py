@@ -42,43 +42,25 @@ def by_hand(rng: Random | None) -> Inputs:
             return case
 
 
-def _grown(case: Inputs) -> tuple[BlockManager, list[Sequence]]:
-    """The manager after both prompts and then the new tokens, which come in turns; a and b."""
+def by_hand_expected(case: Inputs) -> Inputs:
+    """What the block manager does with both prompts, and then new tokens in turns; and with c."""
     manager = BlockManager(case["blocks"], case["block_size"], prefix_cache=False)
-    sequences = [Sequence(name, [0] * case[name]) for name in "ab"]
-    for sequence in sequences:
+    a, b = (Sequence(name, [0] * case[name]) for name in "ab")
+    for sequence in (a, b):
         manager.allocate(sequence)
-    for sequence in sequences * case["new"]:
+    for sequence in [a, b] * case["new"]:
         sequence.tokens.append(0)
         manager.append(sequence, 1)
-    return manager, sequences
-
-
-def by_hand_tables_expected(case: Inputs) -> list[list[int]]:
-    """The block tables of a and b."""
-    manager, sequences = _grown(case)
-    return [manager.table(sequence) for sequence in sequences]
-
-
-def by_hand_free_expected(case: Inputs) -> list[int]:
-    """Free blocks, and slots without a token in the others."""
-    manager, _ = _grown(case)
-    return [manager.pool.free, manager.empty_slots()]
-
-
-def by_hand_slot_expected(case: Inputs) -> int:
-    """The slot of one of b's tokens."""
-    manager, (_, b) = _grown(case)
-    return manager.slots(b, case["position"], 1)[0]
-
-
-def by_hand_computed_expected(case: Inputs) -> int:
-    """The tokens of c that the prefix cache does not have, once a has been computed."""
-    a = list(range(case["a"]))
-    manager = BlockManager(99, case["block_size"])
-    manager.allocate(Sequence("a", a))
-    c = a[: case["common"]] + [-1] * (case["c"] - case["common"])
-    return len(c) - manager.allocate(Sequence("c", c))
+    cached = BlockManager(99, case["block_size"])
+    prompt = list(range(case["a"]))
+    cached.allocate(Sequence("a", prompt))
+    c = prompt[: case["common"]] + [-1] * (case["c"] - case["common"])
+    return {
+        "tables": [manager.table(a), manager.table(b)],
+        "free": [manager.pool.free, manager.empty_slots()],
+        "slot": manager.slots(b, case["position"], 1)[0],
+        "computed": len(c) - cached.allocate(Sequence("c", c)),
+    }
 
 
 def write_expected(inputs: Inputs) -> Inputs:

@@ -46,32 +46,18 @@ def by_hand(rng: Random | None) -> Inputs:
     }
 
 
-def _width(case: Inputs) -> int:
-    """The width of one layer's keys, as wide as its values."""
-    return case["hidden"] // case["heads"] * case["kv_heads"]
-
-
-def by_hand_virtual_expected(case: Inputs) -> list[int]:
-    """Parameters of prompt tuning and of prefix tuning."""
-    n = case["virtual_tokens"]
-    return [n * case["hidden"], n * case["layers"] * 2 * _width(case)]
-
-
-def by_hand_vectors_expected(case: Inputs) -> list[int]:
-    """Parameters of DoRA on v_proj, and of IA³ on keys, values and the hidden units."""
-    dora = lora_parameters(_width(case), case["hidden"], case["rank"]) + _width(case)
-    return [case["layers"] * dora, case["layers"] * (2 * _width(case) + case["ffn"])]
-
-
-def by_hand_cache_expected(case: Inputs) -> int:
-    """Bytes of the prefix in a 16-bit cache, once for every sequence."""
-    return 2 * case["batch"] * by_hand_virtual_expected(case)[1]
-
-
-def by_hand_attention_expected(case: Inputs) -> float:
-    """The share of the softmax that goes to the prefix."""
-    weights = torch.tensor(case["prefix_scores"] + case["text_scores"]).double().softmax(0)
-    return weights[:2].sum().item()
+def by_hand_expected(case: Inputs) -> Inputs:
+    n, layers, hidden, rank = (case[k] for k in ("virtual_tokens", "layers", "hidden", "rank"))
+    width = hidden // case["heads"] * case["kv_heads"]  # of one layer's keys, as of its values
+    prefix = n * layers * 2 * width
+    dora = lora_parameters(width, hidden, rank) + width  # on v_proj
+    scores = torch.tensor(case["prefix_scores"] + case["text_scores"]).double()
+    return {
+        "virtual": [n * hidden, prefix],
+        "vectors": [layers * dora, layers * (2 * width + case["ffn"])],
+        "cache": 2 * case["batch"] * prefix,  # 16 bits, once for every sequence
+        "attention": scores.softmax(0)[:2].sum().item(),
+    }
 
 
 def prefix_expected(inputs: Inputs) -> Tensor:

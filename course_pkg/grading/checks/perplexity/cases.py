@@ -45,20 +45,19 @@ def by_hand(rng: Random | None) -> Values:
     }
 
 
-def _likelihood(measure: str, which: slice, case: Values) -> float:
-    """A measure of the sentence (0), of the text (1), of the other text (2), or of several."""
-    found = [Likelihood.of(map(math.log, case["probabilities"]), unscored=1)]
-    for other in ("", "other_"):
-        length = case[f"{other}length"]
-        found.append(Likelihood(-length * case[f"{other}mean_log_probability"], length))
-    return getattr(Likelihood.total(found[which]), measure)
-
-
-by_hand_perplexity_expected = partial(_likelihood, "perplexity", slice(1, 2))
-by_hand_nll_expected = partial(_likelihood, "nll", slice(1))
-by_hand_sentence_expected = partial(_likelihood, "perplexity", slice(1))
-by_hand_bits_expected = partial(_likelihood, "bits_per_token", slice(1))
-by_hand_together_expected = partial(_likelihood, "perplexity", slice(1, 3))
+def by_hand_expected(case: Values) -> dict[str, float]:
+    sentence = Likelihood.of(map(math.log, case["probabilities"]), unscored=1)
+    text, other = (
+        Likelihood(-case[f"{which}length"] * case[f"{which}mean_log_probability"], case[length])
+        for which, length in (("", "length"), ("other_", "other_length"))
+    )
+    return {
+        "perplexity": text.perplexity,
+        "nll": sentence.nll,
+        "sentence": sentence.perplexity,
+        "bits": sentence.bits_per_token,
+        "together": Likelihood.total([text, other]).perplexity,
+    }
 
 
 def _ids(rng: Random, *shape: int, start: int = 1, stop: int = VOCABULARY) -> torch.Tensor:

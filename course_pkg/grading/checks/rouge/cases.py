@@ -49,24 +49,23 @@ def by_hand(rng: Random | None) -> dict[str, Any]:
     return {"reference": reference, "candidate": candidate, "other": other, "beta": beta}
 
 
-def by_hand_rouge_1_expected(case: Any) -> Any:
-    return astuple(rouge_n(case["candidate"], case["reference"], 1, tokenize="whitespace"))[:3]
+def by_hand_expected(case: Any) -> dict[str, Any]:
+    reference = case["reference"]
 
+    def unigrams(text: str) -> Any:
+        return astuple(rouge_n(text, reference, 1, tokenize="whitespace"))[:3]
 
-def by_hand_rouge_2_expected(case: Any) -> Any:
-    result = rouge_n(case["candidate"], case["reference"], 2, tokenize="whitespace").overlaps[0]
-    return result.hypothesis, result.reference, result.matches
+    def longest(text: str) -> Any:
+        return astuple(rouge_l(text, reference, tokenize="whitespace"))[:3]
 
-
-def by_hand_rouge_l_expected(case: Any) -> Any:
-    numbers = astuple(rouge_l(case["candidate"], case["reference"], tokenize="whitespace"))
-    return *numbers[:3], f_measure(*numbers[:2], case["beta"])
-
-
-def by_hand_clipping_and_order_expected(case: Any) -> Any:
-    texts = case["other"], case["reference"]
-    results = rouge_n(*texts, 1, tokenize="whitespace"), rouge_l(*texts, tokenize="whitespace")
-    return tuple(astuple(result)[2] for result in results)
+    pairs = rouge_n(case["candidate"], reference, 2, tokenize="whitespace").overlaps[0]
+    lcs = longest(case["candidate"])
+    return {
+        "rouge-1": unigrams(case["candidate"]),
+        "rouge-2": (pairs.hypothesis, pairs.reference, pairs.matches),
+        "rouge-l": (*lcs, f_measure(*lcs[:2], case["beta"])),
+        "clipping-and-order": (unigrams(case["other"])[2], longest(case["other"])[2]),
+    }
 
 
 def rouge_n_expected(inputs: Any) -> Any:

@@ -65,14 +65,6 @@ def _steps(case: Inputs) -> list[list[int]]:
     return steps
 
 
-def by_hand_first_expected(case: Inputs) -> list[int]:
-    return _steps(case)[0]
-
-
-def by_hand_second_expected(case: Inputs) -> list[int]:
-    return _steps(case)[1]
-
-
 def _finished(arrivals: list[int], answers: list[int], places: int, continuous: bool) -> list[int]:
     """When requests leave, if every iteration takes 1."""
     policy = (ContinuousBatching if continuous else StaticBatching)(places)
@@ -80,12 +72,12 @@ def _finished(arrivals: list[int], answers: list[int], places: int, continuous: 
     return simulate(coming, policy, CostModel(base=1.0)).finished.astype(int).tolist()
 
 
-def by_hand_static_expected(case: Inputs) -> list[int]:
-    return _finished([0] * 5, case["answers"], 2, False)
-
-
-def by_hand_continuous_expected(case: Inputs) -> list[int]:
-    return _finished([0] * 5, case["answers"], 2, True)
+def by_hand_expected(case: Inputs) -> dict[str, list[int]]:
+    first, second = _steps(case)
+    static, continuous = (
+        _finished([0] * 5, case["answers"], 2, continuous) for continuous in (False, True)
+    )
+    return {"first": first, "second": second, "static": static, "continuous": continuous}
 
 
 def batching_expected(inputs: Inputs) -> list[int]:
