@@ -20,6 +20,7 @@ from course_pkg.grading.results.states import State
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, artifacts, notebook, places
 
 pytestmark = pytest.mark.slow
+EXTENSION = "--ServerApp.jpserver_extensions={'nbgrader': True}"
 
 
 def cell_name(assignment, place):
@@ -121,11 +122,14 @@ def formgrader(graded):
     """A Jupyter server in the graded course; gives a function that fetches a path from it."""
     port = free_port()
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(graded.root)}
+    options = ["--no-browser", "--allow-root", f"--port={port}", "--IdentityProvider.token="]
     server = subprocess.Popen(
-        [sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", f"--port={port}",
-         "--IdentityProvider.token=", "--ServerApp.jpserver_extensions={'nbgrader': True}"],
-        cwd=graded.root, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-m", "jupyter_server", *options, EXTENSION],
+        cwd=graded.root,
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
     def fetch(path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:

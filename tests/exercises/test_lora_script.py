@@ -48,9 +48,12 @@ class TestTheTrainedAdapter:
 
     def test_in_half_precision_and_as_peft_describes_it_is_accepted(self, trained, tmp_path):
         LoraConfig(
-            r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM",
+            r=8,
+            lora_alpha=16,
+            target_modules=["q_proj", "v_proj"],
+            task_type="CAUSAL_LM",
             base_model_name_or_path="/home/ada/.cache/llm-course/smollm2-135m",
-        ).save_pretrained(tmp_path)  # fmt: skip
+        ).save_pretrained(tmp_path)
         half = tensors(lambda name, tensor: {name: tensor.half()})(trained)
         described = half | {CONFIG: (tmp_path / CONFIG).read_bytes(), "README.md": b"a card"}
         assert adapter_quality.learned_task(fresh(), described) is None
