@@ -24,7 +24,10 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 # A module may import from its own folder and from lower layers. If its folder has several layers,
 # it may not import from the higher ones.
 LAYERS = {
+    "datasets": -1,
+    "experiments": -1,
     "files": -1,
+    "peak_memory": -1,
     "pins": -1,
     "slider": -1,
     "lm": 0,

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
+from course_pkg.datasets import draw_tickets
 from course_pkg.grading.checks.lora_script import adapter_quality as quality
 from course_pkg.grading.checks.lora_script.adapter_quality import Measured, measure
 from course_pkg.grading.checks.lora_script.submitted_adapter import read_adapter
-from course_pkg.lm.tickets import draw_tickets
 from tests.exercises.lora_script_run import run_script
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.model]

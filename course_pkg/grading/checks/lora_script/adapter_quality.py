@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_pkg.adapters.injection import adapter_layers, inject, remove_adapters
+from course_pkg.datasets import TICKET_SYSTEM, draw_tickets, ticket_file
 from course_pkg.finetuning.conversations import Conversation, Message
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample, tokenize_conversation
 from course_pkg.grading.checks.lora_script.submitted_adapter import (
@@ -31,7 +32,6 @@ from course_pkg.grading.checks.lora_script.submitted_adapter import (
 )
 from course_pkg.lm import smollm2
 from course_pkg.lm.load import LoadedModel, load
-from course_pkg.lm.tickets import SYSTEM, draw_tickets, ticket_file
 
 FRESH = 12  # tickets for one property
 BATCH = 8
@@ -162,7 +162,7 @@ def measure(weights: Weights | None, records: Sequence[Sequence[str]]) -> Measur
     it: exactly then greedy generation gives it.
     """
     model, tokenizer = base()
-    system = {"role": "system", "content": SYSTEM}
+    system = {"role": "system", "content": TICKET_SYSTEM}
     rows = [
         encode([system, {"role": "user", "content": prompt}], answer, tokenizer)
         for prompt, answer in records

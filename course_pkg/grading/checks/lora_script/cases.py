@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_pkg.datasets import draw_tickets
 from course_pkg.grading.checks.lora_script import student
 from course_pkg.grading.checks.lora_script.adapter_quality import *  # noqa: F403 (for questions.toml)
 from course_pkg.grading.checks.lora_script.adapter_quality import encode, read_records
 from course_pkg.grading.contract import comparators
 from course_pkg.grading.contract.draws import normal_arrays
-from course_pkg.lm.tickets import draw_tickets
 from course_pkg.lm.tiny import tiny_model
 
 VOCABULARY = 6

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from course_pkg.grading.checks.quantization import student
 from course_pkg.grading.contract.draws import normal_arrays
-from course_pkg.quantization.blockwise import QuantizedTensor
+from course_pkg.quantization.blockwise import QuantizedTensor, effective_bits
 from course_pkg.quantization.code_books import code_book
-from course_pkg.quantization.storage import effective_bits
 
 Inputs = dict[str, Any]
 NF4 = [round(level, 4) for level in code_book("nf4").levels.tolist()]
