@@ -12,8 +12,7 @@ from course_pkg.classroom.results.store import Store
 from course_pkg.classroom.runs.grade_class import Options, grade
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import probe
-
-from .assignments import (
+from tests.exercises.assignments import (
     EXERCISES,
     SOLUTIONS,
     Course,
