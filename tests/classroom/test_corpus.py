@@ -57,6 +57,7 @@ import course_pkg.grading.contract.judge
 open("grading/checks/lora_math/ask.py")
 """
     assert missing(text) == [
-        "course_pkg.grading.contract.judge", "course_pkg.grading.contract.grading_session.Missing",
+        "course_pkg.grading.contract.grading_session.Missing",
+        "course_pkg.grading.contract.judge",
         "grading/checks/lora_math/ask.py",
-    ]  # fmt: skip
+    ]
