@@ -1,6 +1,6 @@
 """Save and load adapters in PEFT's format, so that each library can read the other's files.
 
-A folder holds adapter_config.json (see `peft_format`) and adapter_model.safetensors, whose keys are
+A folder holds adapter_config.json (see `peft_files`) and adapter_model.safetensors, whose keys are
 base_model.model.<module>.lora_A.weight and so on. Chapter: adapters/lora-training.
 """
 
@@ -13,27 +13,27 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from course_pkg.adapters.adapter_files import (
-    CONFIG_FILE,
-    read_config,
-    read_weights,
-    write_adapter,
-)
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_types, wrap
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.peft_format import to_peft
-from course_pkg.adapters.portable_names import base_name, shortest_targets
-from course_pkg.adapters.saved_module import SavedModule
-from course_pkg.adapters.saved_module_names import saved_module_names
+from course_pkg.adapters.peft_files import (
+    CONFIG_FILE,
+    base_name,
+    read_config,
+    read_weights,
+    to_peft,
+    write_adapter,
+)
+from course_pkg.adapters.saved_module import SavedModule, saved_module_names
 from course_pkg.adapters.targets import (
     adaptable_modules,
     in_saved_module,
     linear_modules,
     matches,
-    require_model,
+    shortest_targets,
 )
 from course_pkg.adapters.trained_biases import biases_of, trained_biases
+from course_pkg.adapters.validation import require_model
 
 PREFIX = "base_model.model."
 BASE_COPY = ".base_layer.weight"  # PEFT adds an adapted embedding's own weight

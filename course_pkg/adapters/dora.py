@@ -83,13 +83,16 @@ class DoRALinear(LoRALinear):
         result = self.base(x)  # (..., out_features)
         if self.merged or self.disabled:
             return result
-        dtype, bias = result.dtype, self.base.bias
+        dtype = result.dtype
+        bias = self.base.bias
         for name in self.active:
-            A, B, config = self.lora_A[name], self.lora_B[name], self.configs[name]
+            A = self.lora_A[name]
+            B = self.lora_B[name]
             W = self.base_weight().to(A.dtype)
             z = x.to(A.dtype)
-            if config.dropout and self.training:
-                z = F.dropout(z, config.dropout)
+            dropout = self.configs[name].dropout
+            if dropout and self.training:
+                z = F.dropout(z, dropout)
                 direct = F.linear(z, W)
             else:
                 direct = result if bias is None else result - bias

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.settings import read_names
+from course_pkg.adapters.validation import read_names, require_regex
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,7 @@ class IA3Config(AdapterConfig):
                 "feed-forward network's last layer"
             )
         if isinstance(inner, str):
-            try:
-                re.compile(inner)
-            except re.error as error:
-                raise ValueError(f"feedforward_modules {inner!r} is not a regex: {error}") from None
+            require_regex(inner, "feedforward_modules")
         elif not isinstance(targets, str) and (others := sorted(set(inner) - set(targets))):
             raise ValueError(
                 f"feedforward_modules must be some of target_modules {list(targets)}, got {others}"
@@ -114,7 +111,8 @@ class IA3Linear(AdapterLayer):
         """l ⊙ (W x + b), or W (l ⊙ x) + b."""
         if self.merged or self.disabled:
             return self.base(x)
-        inner, outer = self._product(of_inputs=True), self._product(of_inputs=False)
+        inner = self._product(of_inputs=True)
+        outer = self._product(of_inputs=False)
         if inner is not None:
             x = (x.to(inner.dtype) * inner).to(x.dtype)
         result = self.base(x)  # (..., out_features)
@@ -127,32 +125,35 @@ class IA3Linear(AdapterLayer):
         >>> layer.merge(); layer.unmerge(); layer.merged
         False
         """
-        inner, outer = self._product(of_inputs=True), self._product(of_inputs=False)
-        vectors = [outer if outer is None else outer[:, None], inner]
+        inner = self._product(of_inputs=True)
+        outer = self._product(of_inputs=False)
         W = self.base_weight()
         W = W.to(torch.promote_types(W.dtype, torch.float32))
-        for vector in vectors:
-            W = W if vector is None else W * vector.detach()
-        return W
+        if outer is not None:
+            W = W * outer.detach()[:, None]
+        return W if inner is None else W * inner.detach()
 
     def merge(self) -> None:
         """Scale base.weight, and base.bias too if outputs are scaled; see `AdapterLayer.merge`."""
         if self.merged:
             return
         super().merge()
-        bias, outer = self.base.bias, self._product(of_inputs=False)
+        bias = self.base.bias
+        outer = self._product(of_inputs=False)
         if self.merged and bias is not None and outer is not None:
             scaled = (bias.detach() * outer.detach()).to(bias.dtype)
             if not torch.isfinite(scaled).all():
                 self.unmerge()
                 raise ValueError(f"merging {self.active} gives a bias that is not finite")
-            self.unmerged_bias, self.base.bias = bias, nn.Parameter(scaled, requires_grad=False)
+            self.unmerged_bias = bias
+            self.base.bias = nn.Parameter(scaled, requires_grad=False)
 
     def unmerge(self) -> None:
         """Restore the weight and the bias saved by `merge`; do nothing if not merged."""
         super().unmerge()
         if self.unmerged_bias is not None:
-            self.base.bias, self.unmerged_bias = self.unmerged_bias, None
+            self.base.bias = self.unmerged_bias
+            self.unmerged_bias = None
 
     def _product(self, of_inputs: bool) -> Tensor | None:
         """The product of the active adapters' vectors that scale inputs (or outputs), if any."""

@@ -15,18 +15,12 @@ from course_pkg.adapters.adalora import AdaLoRAConfig, AdaLoRALinear
 from course_pkg.adapters.bottleneck import BottleneckConfig, BottleneckLinear
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
-from course_pkg.adapters.layer import AdapterConfig, AdapterLayer, require_adapter_name
-from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.lora_embedding import LoRAEmbedding
-from course_pkg.adapters.saved_module import SavedModule
-from course_pkg.adapters.saved_module_names import find_saved_modules
-from course_pkg.adapters.targets import (
-    find_targets,
-    replace_module,
-    require_generator,
-    require_model,
-)
+from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.adapters.lora import LoRAConfig, LoRAEmbedding, LoRALinear
+from course_pkg.adapters.saved_module import SavedModule, find_saved_modules
+from course_pkg.adapters.targets import find_targets, replace_module
 from course_pkg.adapters.trained_biases import biases_of, require_no_shared_biases, warn_of_biases
+from course_pkg.adapters.validation import require_adapter_name, require_generator, require_model
 
 # The layers of each method, by the type of its config. The first that accepts a module wraps it.
 LAYERS: dict[type[AdapterConfig], tuple[type[AdapterLayer], ...]] = {

@@ -23,7 +23,7 @@ from course_pkg.adapters.injection import (
     unmerge_adapters,
 )
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.adapters.peft_format import FORMATS
+from course_pkg.adapters.peft_files import FORMATS
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
@@ -132,7 +132,7 @@ def test_different_layers_may_have_different_methods():
         ("adalora", {"target_r": 3}, "invalid setting: target_rank 3 is above initial_rank 2"),
         ("adalora", {"total_step": None}, "invalid setting: total_step must be an integer"),
         ("adalora", {"use_dora": True}, "not implemented here: use_dora=True"),
-        ("adalora", {"rank_pattern": {"x.lora_E": [True, True]}}, "'x', which is no target"),
+        ("adalora", {"rank_pattern": {"x.lora_E": [True, True]}}, "'x', which is not a target"),
         ("ia3", {"feedforward_modules": None}, "invalid setting: feedforward_modules must be"),
         ("ia3", {"feedforward_modules": ["v_proj"]}, r"has weights of shapes .*\(32, 1\)"),
         ("ia3", {"lora_alpha": 2}, "not implemented here: lora_alpha=2"),

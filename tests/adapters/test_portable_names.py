@@ -14,9 +14,8 @@ from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, save
-from course_pkg.adapters.portable_names import shortest_targets
 from course_pkg.adapters.prompts import PromptTuningConfig
-from course_pkg.adapters.targets import matches
+from course_pkg.adapters.targets import matches, shortest_targets
 from course_pkg.lm import smollm2
 from course_pkg.lm.load import load
 
