@@ -13,8 +13,8 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
 
-TOKENS = torch.arange(24).reshape(2, 12)
-BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
+from ..parity.small_models import BATCH, TOKENS
+
 SMALL = {"initial_rank": 3, "target_rank": 1, "target_modules": ["q_proj", "v_proj"]}
 
 

@@ -40,19 +40,14 @@ from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load as load_model
 from course_pkg.metrics.perplexity.token_scores import token_log_probs
 
-TOKENS = torch.arange(24).reshape(2, 12)
-BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
+from ..parity.small_models import BATCH, TOKENS, logits
+
 BOTH = [PromptTuningConfig(4, init="random"), PrefixTuningConfig(4)]
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def build():
     return load_model("tiny").model
-
-
-def logits(model, tokens=TOKENS, **inputs):
-    with torch.no_grad():
-        return model(input_ids=tokens, **inputs).logits
 
 
 def seeded(seed):
