@@ -14,7 +14,7 @@ Fine-Tuning", equation 3; the scaling is PEFT's. Chapter: adapters/variants.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
@@ -129,7 +129,7 @@ class AdaLoRALinear(AdapterLayer):
 
     The weights are Q, `lora_A[name]`, (rank, in_features); the diagonal of Λ, `lora_E[name]`,
     (rank, 1); and P, `lora_B[name]`, (out_features, rank). The effects of active adapters add up.
-    Raises TypeError if base is another kind of layer. Source: Zhang et al. 2023, equation 3.
+    Source: Zhang et al. 2023, equation 3.
 
     >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
@@ -166,12 +166,7 @@ class AdaLoRALinear(AdapterLayer):
         return result.to(dtype)
 
     def merged_weight(self) -> Tensor:
-        """W + scaling · P Λ Q of the active adapters.
-
-        >>> layer = AdaLoRALinear(nn.Linear(4, 3), AdaLoRAConfig(total_step=10))
-        >>> torch.equal(layer.merged_weight(), layer.base.weight)
-        True
-        """
+        """W + scaling · P Λ Q of the active adapters."""
         W = self.base_weight()
         W = W.to(torch.promote_types(W.dtype, torch.float32))
         for name in self.active:
@@ -187,11 +182,7 @@ class AdaLoRALinear(AdapterLayer):
         torch.Size([3, 1])
         """
         self._require_unmerged("remove ranks")
-        kept: dict[str, Any] = {
-            "lora_A": self.lora_A[name][mask],
-            "lora_E": self.lora_E[name][mask],
-            "lora_B": self.lora_B[name][:, mask],
-        }
-        for part, weight in kept.items():
-            trains = getattr(self, part)[name].requires_grad
-            getattr(self, part)[name] = nn.Parameter(weight.detach().clone(), requires_grad=trains)
+        for part, weight in self.weights_of(name).items():
+            kept = weight[:, mask] if part == "lora_B" else weight[mask]
+            kept = nn.Parameter(kept.detach().clone(), requires_grad=weight.requires_grad)
+            getattr(self, part)[name] = kept

@@ -85,7 +85,7 @@ class IA3Linear(AdapterLayer):
     An adapter has one vector, `ia3_l[name]`: (1, in_features) if its config scales the input of
     `module_name`, and otherwise (out_features, 1). The vectors of several active adapters are
     multiplied. It scales 16-bit values in fp32 and rounds the product.
-    Raises TypeError if base is another kind of layer. Source: Liu et al. 2022, section 3.3.
+    Source: Liu et al. 2022, section 3.3.
 
     >>> layer = IA3Linear(nn.Linear(64, 16), IA3Config(), module_name="v_proj")
     >>> layer.ia3_l["default"].shape
@@ -119,12 +119,7 @@ class IA3Linear(AdapterLayer):
         return result if outer is None else (result * outer).to(result.dtype)
 
     def merged_weight(self) -> Tensor:
-        """W with its rows and columns scaled by the active adapters.
-
-        >>> layer = IA3Linear(nn.Linear(4, 3), IA3Config(), module_name="v_proj")
-        >>> layer.merge(); layer.unmerge(); layer.merged
-        False
-        """
+        """W with its rows and columns scaled by the active adapters."""
         inner = self._product(of_inputs=True)
         outer = self._product(of_inputs=False)
         W = self.base_weight()

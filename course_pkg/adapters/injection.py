@@ -82,8 +82,7 @@ def wrap(
     """Add an adapter to exactly the named modules, and copies of the `saved` modules."""
     if adapter_name in adapter_names(model):
         raise ValueError(f"the model already has an adapter {adapter_name!r}; use another name")
-    if any(layer.merged for layer in adapter_layers(model).values()):
-        raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
+    _require_unmerged(model)
     require_adapter_name(adapter_name)
     require_no_shared_biases(adapter_layers(model), config, adapter_name)
     require_generator(generator)
@@ -143,11 +142,10 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
     """
     names = [names] if isinstance(names, str) else list(names)
     require_adapters(model, names)
-    if any(layer.merged for layer in adapter_layers(model).values()):
-        raise RuntimeError("adapters are merged; call unmerge_adapters(model) before switching")
-    for layer in adapter_layers(model).values():
-        layer.set_active(names)
+    _require_unmerged(model)
     layers = adapter_layers(model)
+    for layer in layers.values():
+        layer.set_active(names)
     for name in adapter_names(model):
         for bias in biases_of(model, layers, name).values():
             bias.requires_grad_(name in names)
@@ -165,18 +163,17 @@ def disable_adapters(model: nn.Module) -> Iterator[None]:
     ...     model[0].disabled
     True
     """
-    layers = adapter_layers(model).values()
-    if any(layer.merged for layer in layers):
-        raise RuntimeError("adapters are merged; call unmerge_adapters(model) to get the base back")
-    warn_of_biases(model, adapter_layers(model))
-    before = [layer.disabled for layer in layers]
+    _require_unmerged(model)
+    layers = adapter_layers(model)
+    warn_of_biases(model, layers)
+    before = {name: layer.disabled for name, layer in layers.items()}
     try:
-        for layer in layers:
+        for layer in layers.values():
             layer.disabled = True
         yield
     finally:
-        for layer, disabled in zip(layers, before, strict=True):
-            layer.disabled = disabled
+        for name, layer in layers.items():
+            layer.disabled = before[name]
 
 
 def merge_adapters(model: nn.Module) -> None:
@@ -237,8 +234,13 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in require_model(model).named_parameters() if p.requires_grad}
 
 
+def _require_unmerged(model: nn.Module) -> None:
+    if any(layer.merged for layer in adapter_layers(model).values()):
+        raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
+
+
 def require_adapters(model: nn.Module, names: Sequence[str]) -> None:
-    """Raise ValueError unless the model has all these adapters, and there is at least one."""
+    """Raise ValueError unless the list is not empty and the model has all its adapters."""
     known = adapter_names(model)
     if not names or not set(names) <= set(known):
         raise ValueError(f"expected one or more of the adapters {known}, got {list(names)}")

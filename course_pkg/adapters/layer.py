@@ -22,8 +22,8 @@ class AdapterConfig:
     """The settings that all methods share; each method's config adds its own.
 
     target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
-    modules_to_save: modules that are trained in full and saved with the adapter, such as a new
-    classification head: every module with parameters whose name ends with one of these, as in PEFT.
+    modules_to_save: name endings of modules that are trained in full and saved with the adapter,
+    such as a new classification head.
     bias: "none"; the methods that can train biases of the base make it a setting.
     Raises ValueError if target_modules is empty.
     """

@@ -42,8 +42,7 @@ class LoRAConfig(AdapterConfig):
     but wasteful.
     alpha: numerator of the scale, positive and finite. dropout: probability in [0, 1), on the LoRA
     path only.
-    target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
-    modules_to_save: name endings of modules that are trained in full.
+    target_modules, modules_to_save: as in AdapterConfig.
     use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
     rank_pattern, alpha_pattern: other ranks and alphas for some modules. A key is a regex for a
     whole name or its last parts; the first key that fits a module counts.
@@ -125,19 +124,14 @@ def first_match(pattern: Mapping[str, Any], module_name: str, default: Any) -> A
 class LoRALinear(AdapterLayer):
     """A frozen nn.Linear (or GPT-2's Conv1D) with any number of named LoRA adapters.
 
-    base: the layer to adapt; it is frozen and keeps its bias. config: adds a first adapter.
     The weights are `lora_A[name]`, (rank, in_features), and `lora_B[name]`, (out_features, rank);
-    adapters listed in `active` take part in the forward pass, and their effects add up.
-    An adapter is fp32 where the base is 16-bit or quantized, and in the base's dtype otherwise;
-    the input is cast to the adapter's dtype and the sum back to the base's (PEFT does the same).
-    Raises TypeError if base is another kind of layer.
+    the effects of active adapters add up. The input is cast to the adapter's dtype and the sum back
+    to the base's, as in PEFT. Arguments and errors: see `AdapterLayer`.
     Source: Hu et al. 2021, equation 3.
 
     >>> layer = LoRALinear(nn.Linear(768, 3072), LoRAConfig(rank=8))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)
     30720
-    >>> layer.lora_A["default"].shape, layer.lora_B["default"].abs().max().item()
-    (torch.Size([8, 768]), 0.0)
     """
 
     parts = ("lora_A", "lora_B")
@@ -146,13 +140,7 @@ class LoRALinear(AdapterLayer):
     method = "LoRA"
 
     def new_weights(self, config: LoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
-        """Kaiming-uniform A (a = sqrt(5)) and B = 0, so that delta_W is 0, as in loralib and PEFT.
-
-        >>> layer = LoRALinear(nn.Linear(4, 3))
-        >>> weights = layer.new_weights(LoRAConfig(rank=2), torch.Generator().manual_seed(0))
-        >>> weights["lora_A"].shape, weights["lora_B"].shape
-        (torch.Size([2, 4]), torch.Size([3, 2]))
-        """
+        """Kaiming-uniform A (a = sqrt(5)) and B = 0, so delta_W is 0, as in loralib and PEFT."""
         rank = config.rank_of(self.module_name)
         A = torch.empty(rank, self.in_features, dtype=self.adapter_dtype())
         nn.init.kaiming_uniform_(A, a=math.sqrt(5), generator=generator)
@@ -186,12 +174,7 @@ class LoRALinear(AdapterLayer):
         return self.scaling(name) * (B.to(wide) @ A.to(wide))
 
     def merged_weight(self) -> Tensor:
-        """W + delta_W of the active adapters. Source: Hu et al. 2021, section 4.1.
-
-        >>> layer = LoRALinear(nn.Linear(4, 3), LoRAConfig(rank=2))
-        >>> layer.merge(); layer.merge(); layer.merged
-        True
-        """
+        """W + delta_W of the active adapters. Source: Hu et al. 2021, section 4.1."""
         delta = sum(self.delta_weight(name) for name in self.active)
         return self.base_weight().to(delta.dtype) + delta
 
@@ -205,8 +188,8 @@ class LoRAEmbedding(AdapterLayer):
     """A frozen nn.Embedding with any number of named LoRA adapters.
 
     The weights are `lora_embedding_A[name]`, (rank, num_embeddings), and `lora_embedding_B[name]`,
-    (embedding_dim, rank). An output layer tied to the embedding keeps the original weight. Dropout
-    is not applied, as in PEFT. Raises TypeError if base is another kind of layer.
+    (embedding_dim, rank). A starts at zero and B is random, the reverse of a linear layer. An
+    output layer tied to the embedding keeps its weight. Dropout is not applied, as in PEFT.
 
     >>> layer = LoRAEmbedding(nn.Embedding(10, 4), LoRAConfig(rank=2))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·(10 + 4)

@@ -72,14 +72,6 @@ def load(model: nn.Module, folder: str | os.PathLike, adapter_name: str = "defau
 
     Raises what `load_adapter` or `load_prompt` raises, and TypeError for a layer's adapter in a
     model with virtual tokens; the model is then unchanged.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.adapters.prefixes import PrefixTuningConfig
-    >>> from course_pkg.lm.load import load as load_model
-    >>> with TemporaryDirectory() as folder:
-    ...     save(adapt(load_model("tiny").model, PrefixTuningConfig(3)), folder)
-    ...     type(load(load_model("tiny").model, folder)).__name__
-    'PrefixTunedModel'
     """
     if read_settings(Path(folder))["peft_type"] in PROMPT_TYPES:
         return load_prompt(model, folder, adapter_name)

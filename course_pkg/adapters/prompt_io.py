@@ -59,14 +59,6 @@ def save_prompt(
     """Write one prompt or prefix to a folder that PeftModel.from_pretrained can load.
 
     Raises TypeError for another kind of model and ValueError for an unknown name.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.lm.load import load
-    >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(4))
-    >>> with TemporaryDirectory() as folder:
-    ...     save_prompt(model, folder)
-    ...     sorted(os.listdir(folder))
-    ['adapter_config.json', 'adapter_model.safetensors']
     """
     if not isinstance(model, VirtualTokenModel):
         name = type(model).__name__
@@ -145,6 +137,7 @@ def _check_fit(
     folder: Path,
 ) -> None:
     """Raise ValueError unless the file's sizes are the model's."""
+    misfit = f"{folder} does not fit this {type(base).__name__}"
     sizes = wrapper.file_settings(base)
     wrong = {k: raw[k] for k in sizes if raw.get(k) not in (None, sizes[k])}
     if wrong:
@@ -152,13 +145,7 @@ def _check_fit(
         if wrapper is PrefixTunedModel and "num_attention_heads" in wrong:
             note = "; a prefix counts key-value heads, not query heads"
         needed = {key: sizes[key] for key in wrong}
-        raise ValueError(
-            f"{folder} does not fit this {type(base).__name__}: the file has {wrong}, the model "
-            f"{needed}{note}"
-        )
+        raise ValueError(f"{misfit}: the file has {wrong}, the model {needed}{note}")
     shape = (config.num_virtual_tokens, wrapper.width(base))
-    if tuple(tensor.shape) != shape:
-        raise ValueError(
-            f"{folder} does not fit this {type(base).__name__}: {TENSOR} is {tuple(tensor.shape)}, "
-            f"expected {shape}"
-        )
+    if (given := tuple(tensor.shape)) != shape:
+        raise ValueError(f"{misfit}: {TENSOR} is {given}, expected {shape}")
