@@ -16,10 +16,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.quantization.blockwise import DTYPES, QuantizedTensor, quantize, require_block_size
+from course_pkg.quantization.blockwise import (
+    BLOCK_SIZE,
+    DTYPES,
+    DoubleQuantized,
+    QuantizedTensor,
+    quantize,
+    require_block_size,
+)
 from course_pkg.quantization.code_books import code_book
-from course_pkg.quantization.double import DoubleQuantized
-from course_pkg.quantization.storage import BLOCK_SIZE
 
 
 class Linear4bit(nn.Linear):

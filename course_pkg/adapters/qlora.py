@@ -20,7 +20,7 @@ from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.linear4bit import Linear4bit, is_quantized, require_quantizable
 from course_pkg.adapters.targets import matches, replace_module
 from course_pkg.adapters.validation import require_model
-from course_pkg.quantization.storage import BLOCK_SIZE
+from course_pkg.quantization.blockwise import BLOCK_SIZE
 
 
 def quantize_model(

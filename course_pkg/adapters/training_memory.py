@@ -30,7 +30,7 @@ from course_pkg.adapters.accounting import (
 )
 from course_pkg.adapters.validation import require_choice, require_model
 from course_pkg.metrics.arguments import require_integer
-from course_pkg.quantization.storage import (
+from course_pkg.quantization.blockwise import (
     BLOCK_SIZE,
     CONSTANT_BLOCK_SIZE,
     effective_bits,
