@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_types, wrap
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
@@ -33,7 +34,6 @@ from course_pkg.adapters.targets import (
     shortest_targets,
 )
 from course_pkg.adapters.trained_biases import biases_of, trained_biases
-from course_pkg.adapters.validation import require_model
 
 PREFIX = "base_model.model."
 BASE_COPY = ".base_layer.weight"  # PEFT adds an adapted embedding's own weight

@@ -73,10 +73,8 @@ class DoRALinear(LoRALinear):
         if self.merged or self.disabled:
             return result
         dtype = result.dtype
-        bias = self.base.bias
         for name in self.active:
-            A = self.lora_A[name]
-            B = self.lora_B[name]
+            A, B, magnitude = self.weights_of(name).values()
             W = self.base_weight().to(A.dtype)
             z = x.to(A.dtype)
             dropout = self.configs[name].dropout
@@ -84,8 +82,8 @@ class DoRALinear(LoRALinear):
                 z = F.dropout(z, dropout)
                 direct = F.linear(z, W)
             else:
-                direct = result if bias is None else result - bias
-            g = self.lora_magnitude_vector[name] / self._norm(W, name)  # (out_features,)
+                direct = result if self.bias is None else result - self.bias
+            g = magnitude / self._norm(W, name)  # (out_features,)
             low = F.linear(F.linear(z, A), B) * self.scaling(name)
             result = result + (g - 1) * direct + g * low
         return result.to(dtype)

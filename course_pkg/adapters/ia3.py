@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_pkg.adapters.argument_checks import read_names, require_regex
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.validation import read_names, require_regex
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,11 @@ import torch
 from torch import nn
 
 from course_pkg.adapters.adalora import AdaLoRAConfig, AdaLoRALinear
+from course_pkg.adapters.argument_checks import (
+    require_adapter_name,
+    require_generator,
+    require_model,
+)
 from course_pkg.adapters.bottleneck import BottleneckConfig, BottleneckLinear
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
@@ -20,7 +25,6 @@ from course_pkg.adapters.lora import LoRAConfig, LoRAEmbedding, LoRALinear
 from course_pkg.adapters.saved_module import SavedModule, find_saved_modules
 from course_pkg.adapters.targets import find_targets, replace_module
 from course_pkg.adapters.trained_biases import biases_of, require_no_shared_biases, warn_of_biases
-from course_pkg.adapters.validation import require_adapter_name, require_generator, require_model
 
 # The layers of each method, by the type of its config. The first that accepts a module wraps it.
 LAYERS: dict[type[AdapterConfig], tuple[type[AdapterLayer], ...]] = {

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from course_pkg.adapters.validation import read_names, require_adapter_name, require_generator
+from course_pkg.adapters.argument_checks import read_names, require_adapter_name, require_generator
 
 
 @dataclass(frozen=True)

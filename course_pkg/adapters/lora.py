@@ -22,13 +22,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.validation import (
+from course_pkg.adapters.argument_checks import (
     read_pattern,
     require_between,
     require_bool,
     require_choice,
 )
+from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.metrics.arguments import require_integer
 
 Bias = Literal["none", "all", "lora_only"]  # the base's biases to train
@@ -157,8 +157,7 @@ class LoRALinear(AdapterLayer):
             return result
         dtype = result.dtype
         for name in self.active:
-            A = self.lora_A[name]
-            B = self.lora_B[name]
+            A, B = self.weights_of(name).values()
             z = x.to(A.dtype)
             if dropout := self.configs[name].dropout:
                 z = F.dropout(z, dropout, self.training)
@@ -235,18 +234,16 @@ class LoRAEmbedding(AdapterLayer):
             return result
         dtype = result.dtype
         for name in self.active:
-            A = self.lora_embedding_A[name]
-            B = self.lora_embedding_B[name]
+            A, B = self.weights_of(name).values()
             low = F.embedding(ids, A.T, self.base.padding_idx)  # (..., rank)
             result = result + self.scaling(name) * F.linear(low, B)
         return result.to(dtype)
 
     def delta_weight(self, name: str) -> Tensor:
         """scaling * (B A) transposed, (num_embeddings, embedding_dim), in fp32 or fp64."""
-        A = self.lora_embedding_A[name].detach()
-        B = self.lora_embedding_B[name].detach()
+        A, B = self.weights_of(name).values()
         wide = torch.promote_types(A.dtype, torch.float32)
-        return self.scaling(name) * (B.to(wide) @ A.to(wide)).T
+        return self.scaling(name) * (B.detach().to(wide) @ A.detach().to(wide)).T
 
     def merged_weight(self) -> Tensor:
         """E plus the change of the active adapters."""

@@ -16,11 +16,11 @@ import torch
 from torch import nn
 
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import LAYERS, inject
 from course_pkg.adapters.layer import AdapterConfig
 from course_pkg.adapters.peft_files import read_settings
 from course_pkg.adapters.prompt_io import PROMPT_TYPES, WRAPPERS, load_prompt, save_prompt
-from course_pkg.adapters.validation import require_model
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 
-from course_pkg.adapters.validation import require_bool, require_choice
+from course_pkg.adapters.argument_checks import require_bool, require_choice
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
 from course_pkg.metrics.arguments import require_integer
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import adapter_layers
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.linear4bit import Linear4bit, is_quantized, require_quantizable
 from course_pkg.adapters.targets import matches, replace_module
-from course_pkg.adapters.validation import require_model
 from course_pkg.quantization.blockwise import BLOCK_SIZE
 
 

@@ -110,8 +110,8 @@ class RankAllocator:
     def after_step(self, step: int) -> None:
         """Update the scores and the ranks; call it after the optimizer's step, with its gradients.
 
-        step: counts from 1. Raises RuntimeError if no gradient is there, or if the ranks become
-        final before any step had finite gradients.
+        step: counts from 1. Raises RuntimeError without gradients, or if no step before the ranks
+        become final had finite ones.
         """
         config = self.config
         end = config.total_step - config.tfinal
@@ -121,10 +121,8 @@ class RankAllocator:
         if step < end:
             self._update_averages()
         if step == end and not self.averages:
-            raise RuntimeError(
-                f"no step before {end} had finite gradients, so no triplet has a score; "
-                "lower the learning rate, or train in bf16 or fp32"
-            )
+            fix = "lower the learning rate, or train in bf16 or fp32"
+            raise RuntimeError(f"no step before {end} had finite gradients; {fix}")
         due = step > config.tinit and step % config.delta_t == 0 and self.averages
         if step == end or due:
             self._allocate(budget_at(step, config, len(self.layers)))

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from course_pkg.adapters.argument_checks import require_model, require_regex
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.lora import LoRALinear
-from course_pkg.adapters.validation import require_model, require_regex
 
 
 def matches(name: str, target_modules: str | Sequence[str]) -> bool:

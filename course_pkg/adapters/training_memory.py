@@ -21,14 +21,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from course_pkg.adapters.accounting import (
-    Method,
-    MethodConfig,
-    adapter_parameters,
-    align,
-    meta_model,
-)
-from course_pkg.adapters.validation import require_choice, require_model
+from course_pkg.adapters.accounting import Method, MethodConfig, adapter_parameters, meta_model
+from course_pkg.adapters.argument_checks import require_choice, require_model
 from course_pkg.metrics.arguments import require_integer
 from course_pkg.quantization.blockwise import (
     BLOCK_SIZE,
@@ -57,13 +51,6 @@ class MemoryEstimate:
         """The sum of the five parts, in bytes."""
         held = self.weights + self.master_weights + self.gradients + self.optimizer_state
         return held + self.activations
-
-    def table(self) -> str:
-        """The parts in GiB (2^30 bytes) as aligned text, followed by the assumptions."""
-        names = ("weights", "master_weights", "gradients", "optimizer_state", "activations")
-        rows = [(name, f"{getattr(self, name) / 2**30:.3f} GiB") for name in (*names, "total")]
-        notes = "\n".join(f"- {note}" for note in self.assumptions)
-        return f"{align([(self.method, ''), *rows])}\n{notes}"
 
 
 def estimate_memory(

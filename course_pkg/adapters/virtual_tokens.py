@@ -3,7 +3,7 @@
 Both methods change the input or the cache of a model, not one of its layers, so they wrap the
 whole model. The wrapper is an adapter layer all the same: `trainable_parameters`,
 `disable_adapters` and `set_adapter` (in `injection`) work as they do for LoRA. Nothing can be
-merged, because no weight of the model has the effect of a token that is not there.
+merged, because no weight of the model can act like an extra token.
 
 Chapter: adapters/peft.
 """

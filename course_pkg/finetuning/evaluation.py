@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from course_pkg.adapters.validation import require_model
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.finetuning.masking import IGNORE_INDEX
 
 Batch = Mapping[str, Tensor]

@@ -14,11 +14,7 @@ from course_pkg.adapters import adapter_io
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.combining import add_weighted_adapter
 from course_pkg.adapters.ia3 import IA3Config
-from course_pkg.adapters.injection import (
-    adapter_layers,
-    inject,
-    set_adapter,
-)
+from course_pkg.adapters.injection import adapter_layers, inject, set_adapter
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, save
 from course_pkg.adapters.prompts import PromptTuningConfig

@@ -81,10 +81,7 @@ def test_the_error_for_an_unknown_target_suggests_names(model, targets, says):
     ("targets", "says"),
     [
         (["mlp"], "type LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),
-        (
-            ["embed_tokens"],
-            "embed_tokens' is of type Embedding; LoRA wraps an nn.Linear",
-        ),
+        (["embed_tokens"], "embed_tokens' is of type Embedding; LoRA wraps an nn.Linear"),
         (["norm"], "'model.norm' is of type LlamaRMSNorm"),
         ([r"mlp", "q_proj"], "LlamaMLP"),
         (r".*proj|.*norm", "LlamaRMSNorm"),

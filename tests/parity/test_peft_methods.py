@@ -154,8 +154,7 @@ def test_a_new_adapter_changes_nothing(name):
 
 def test_an_embedding_starts_as_in_peft():
     model = get_peft_model(
-        llama(),
-        LoraConfig(r=2, target_modules=["embed_tokens"], task_type=TaskType.CAUSAL_LM),
+        llama(), LoraConfig(r=2, target_modules=["embed_tokens"], task_type=TaskType.CAUSAL_LM)
     )
     weights = {n.split(".")[-2]: p for n, p in model.named_parameters() if p.requires_grad}
     assert weights["lora_embedding_A"].abs().max() == 0
