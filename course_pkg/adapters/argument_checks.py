@@ -44,10 +44,10 @@ def require_bool(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be True or False, got {value!r:.80}")
 
 
-def require_regex(value: str, name: str) -> None:
-    """Raise ValueError unless the string is a regex."""
+def require_regex(value: str, name: str, within: str = "{}") -> re.Pattern:
+    """The compiled regex, put in place of the braces of `within`. ValueError if it is not one."""
     try:
-        re.compile(value)
+        return re.compile(within.replace("{}", value))
     except re.error as error:
         raise ValueError(f"{name} {value!r} is not a regex: {error}") from None
 

@@ -36,8 +36,7 @@ def matches(name: str, target_modules: str | Sequence[str]) -> bool:
     True
     """
     if isinstance(target_modules, str):
-        require_regex(target_modules, "target_modules")
-        return re.fullmatch(target_modules, name) is not None
+        return require_regex(target_modules, "target_modules").fullmatch(name) is not None
     return any(name == target or name.endswith(f".{target}") for target in target_modules)
 
 
@@ -51,8 +50,7 @@ def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
     (True, False)
     """
     for entry in modules_to_save:
-        require_regex(entry, "modules_to_save")
-        if re.match(rf"(^|.*\.){entry}($|\..*)", name):
+        if require_regex(entry, "modules_to_save", r"(^|.*\.){}($|\..*)").match(name):
             return True
     return False
 

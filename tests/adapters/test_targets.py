@@ -156,3 +156,9 @@ def test_the_endings_are_exact_and_the_fewest(seed):
             for other in set(found) - {one}:
                 rest = [e for e in found if e not in (one, other)]
                 assert not any(all(matches(n, [*rest, e]) for n in chosen) for e in exact)
+
+
+@pytest.mark.parametrize("entry", ["(", "(?i)norm", "norm\\"])
+def test_modules_to_save_that_are_not_a_regex_are_refused(model, entry):
+    with pytest.raises(ValueError, match=r"modules_to_save .* is not a regex"):
+        find_targets(model, ["q_proj"], modules_to_save=[entry])
