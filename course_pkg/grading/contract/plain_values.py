@@ -1,15 +1,20 @@
-"""Plain values: the only thing that crosses between an answer and its verdict.
+"""Plain values, the only thing that passes between an answer and its judge, and how they are sent.
 
-A plain value is a number, a text, bytes, None, a list, tuple or dict of plain values, or an
-array (dtype, shape and bytes). `encode` turns one into bytes, `decode` reads bytes that may be
-hostile: sizes are checked before anything is allocated, and nothing in the bytes can name code.
-This module does not open files and never unpickles.
+A plain value is a number, a text, bytes, None, a list, tuple or dict of plain values, or an array
+(dtype, shape and bytes). `encode` turns one into bytes. `decode` reads bytes that may be hostile:
+it checks sizes before it allocates anything, and nothing in the bytes can name code. `send` and
+`receive` use a stream socket: a frame is 4 bytes of length, big-endian, and then the value.
+
+The format is JSON, followed by the bytes of the arrays. It isn't msgpack, because the commas in
+JSON count the values before any of them is built, while msgpack makes 600 MB of objects out of 8 MB
+before a hook can refuse them.
 
 Chapter: appendix/for-instructors.
 """
 
 import json
 import math
+import socket
 import struct
 import sys
 from dataclasses import dataclass
@@ -21,19 +26,8 @@ MAX_NODES = 200_000
 MAX_DEPTH = 32
 MAX_DIGITS = 1_000
 MAX_DIMENSIONS = 16
-
-ITEM_SIZES = {
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-}
+ITEM_SIZES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
+ITEM_SIZES |= {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
 class NotPlain(ValueError):
@@ -42,7 +36,7 @@ class NotPlain(ValueError):
 
 @dataclass(frozen=True)
 class Array:
-    """An array as it crosses: little-endian, C order.
+    """An array as bytes: little-endian, C order.
 
     dtype: a name from ITEM_SIZES. shape: sizes, outermost first. data: the bytes.
 
@@ -90,7 +84,7 @@ def encode(value: Any) -> bytes:
     {'loss': 0.5, 'steps': [1, 2]}
     """
     blobs: list[bytes] = []
-    tree = _node(value, blobs, MAX_DEPTH)
+    tree = _tree(value, blobs, MAX_DEPTH)
     plain = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
     text = plain.encode("utf-8", "surrogatepass")  # `decode` refuses lone surrogates
     if len(text) > MAX_JSON_BYTES:
@@ -119,24 +113,60 @@ def decode(data: bytes) -> Any:
         raise NotPlain(f"not the format of a plain value: {error}") from None
     reader = _Reader(data, 4 + length)
     value = reader.value(tree, MAX_DEPTH)
-    if reader.at != len(data):
-        raise NotPlain(f"{len(data) - reader.at:,} bytes too many")
+    if reader.position != len(data):
+        raise NotPlain(f"{len(data) - reader.position:,} bytes too many")
     return value
 
 
-def as_crossing(value: Any) -> Any:
-    """A copy of the value as it looks on the other side: arrays are `Array`, numbers Python's.
+def as_plain(value: Any) -> Any:
+    """A copy of the value as the other side gets it: arrays are `Array`, numbers Python's.
 
-    >>> as_crossing((1, 2.5, "r"))
+    >>> as_plain((1, 2.5, "r"))
     (1, 2.5, 'r')
     """
     return decode(encode(value))
 
 
-def _node(value: Any, blobs: list[bytes], depth: int) -> Any:
+def send(sock: socket.socket, value: Any) -> None:
+    """Send one plain value. Raises NotPlain, before anything is sent, for any other value."""
+    data = encode(value)
+    sock.sendall(struct.pack(">I", len(data)) + data)
+
+
+def receive(sock: socket.socket) -> Any:
+    """The next plain value. Raises NotPlain for a malformed one, after reading its whole frame.
+
+    Raises EOFError at the end of the stream, and for a frame that is too long to be read.
+
+    >>> a, b = socket.socketpair()
+    >>> send(a, {"op": "inputs"})
+    >>> receive(b)
+    {'op': 'inputs'}
+    >>> a.close(); b.close()
+    """
+    (length,) = struct.unpack(">I", _read_exactly(sock, 4))
+    if length > MAX_BYTES:
+        raise EOFError(f"a frame of {length:,} bytes; at most {MAX_BYTES:,} are accepted")
+    return decode(_read_exactly(sock, length))
+
+
+def _read_exactly(sock: socket.socket, count: int) -> bytes:
+    chunks = []
+    while count:
+        chunk = sock.recv(min(count, 1 << 20))
+        if not chunk:
+            raise EOFError("the other side has closed the connection")
+        chunks.append(chunk)
+        count -= len(chunk)
+    return b"".join(chunks)
+
+
+def _tree(value: Any, blobs: list[bytes], depth: int) -> Any:
+    """The value as JSON; the bytes of its arrays are appended to `blobs`."""
     if depth == 0:
         raise NotPlain(f"nested deeper than {MAX_DEPTH} levels")
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy = sys.modules.get("numpy")
+    torch = sys.modules.get("torch")
     if numpy is not None and isinstance(value, numpy.generic):
         value = value.item()
     arrays = [m for m in (numpy and numpy.ndarray, torch and torch.Tensor) if m]
@@ -159,13 +189,13 @@ def _node(value: Any, blobs: list[bytes], depth: int) -> Any:
             return ["a", value.dtype, list(value.shape)]
         case list() | tuple():
             kind = "l" if isinstance(value, list) else "t"
-            return [kind, [_node(item, blobs, depth - 1) for item in value]]
+            return [kind, [_tree(item, blobs, depth - 1) for item in value]]
         case dict():
             pairs = []
             for key, item in value.items():
                 if isinstance(key, bool) or not isinstance(key, str | int):
                     raise NotPlain(f"a key of type {type(key).__name__}; expected text or integers")
-                pairs.append([key, _node(item, blobs, depth - 1)])
+                pairs.append([key, _tree(item, blobs, depth - 1)])
             return ["d", pairs]
     raise NotPlain(
         f"a value of type {type(value).__name__}; expected a number, text, list, dict or array"
@@ -173,16 +203,17 @@ def _node(value: Any, blobs: list[bytes], depth: int) -> Any:
 
 
 class _Reader:
-    """Rebuilds a value, taking its arrays and bytes off `data` in order, each byte once."""
+    """Rebuilds a value; takes its arrays and bytes from `data` in order, each byte once."""
 
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data, self.at = data, at
+    def __init__(self, data: bytes, position: int) -> None:
+        self.data = data
+        self.position = position
 
     def take(self, count: int) -> bytes:
-        if not 0 <= count <= len(self.data) - self.at:
+        if not 0 <= count <= len(self.data) - self.position:
             raise NotPlain("an array or bytes longer than what was sent")
-        self.at += count
-        return self.data[self.at - count : self.at]
+        self.position += count
+        return self.data[self.position - count : self.position]
 
     def value(self, node: Any, depth: int) -> Any:
         if depth == 0:
@@ -212,9 +243,8 @@ class _Reader:
     def array(self, dtype: str, shape: list[Any]) -> Array:
         if dtype not in ITEM_SIZES or len(shape) > MAX_DIMENSIONS:
             raise NotPlain("an array of an unknown dtype or of too many dimensions")
-        if any(type(size) is not int or not 0 <= size <= MAX_BYTES for size in shape):
-            raise NotPlain("an array with an impossible shape")
-        if math.prod(max(size, 1) for size in shape) > MAX_BYTES:  # also of an empty one
+        possible = all(type(size) is int and 0 <= size <= MAX_BYTES for size in shape)
+        if not possible or math.prod(max(size, 1) for size in shape) > MAX_BYTES:
             raise NotPlain("an array with an impossible shape")
         return Array(dtype, tuple(shape), self.take(math.prod(shape) * ITEM_SIZES[dtype]))
 

@@ -23,7 +23,8 @@ from course_pkg.adapters.peft_files import CONFIG_FILE, WEIGHTS_FILE, from_peft
 from course_pkg.files import readable_size
 from course_pkg.lm import smollm2
 
-REPORT_FILE, REPORTED = "report.json", ("held_out_loss", "exact_match")
+REPORT_FILE = "report.json"
+REPORTED = ("held_out_loss", "exact_match")
 CARD_FILE = "README.md"  # PEFT writes one; nobody reads it
 LIMITS = {CONFIG_FILE: 20_000, WEIGHTS_FILE: 2_000_000, REPORT_FILE: 20_000, CARD_FILE: 100_000}
 HEADER_LIMIT = 64_000  # bytes of the header; that of PEFT's file has 13,000
@@ -79,12 +80,12 @@ def check_names(files: Any) -> None:
 
 def expected_shapes() -> dict[str, tuple[int, int]]:
     """The shapes of the tensors that were asked for, by their names in PEFT's format."""
-    rank, shapes = ASKED.rank, {}
+    shapes = {}
     for layer in range(LAYERS):
         for target, (out, in_) in SHAPES.items():
             name = f"base_model.model.model.layers.{layer}.self_attn.{target}"
-            shapes[f"{name}.lora_A.weight"] = (rank, in_)
-            shapes[f"{name}.lora_B.weight"] = (out, rank)
+            shapes[f"{name}.lora_A.weight"] = (ASKED.rank, in_)
+            shapes[f"{name}.lora_B.weight"] = (out, ASKED.rank)
     return shapes
 
 
@@ -92,8 +93,8 @@ def _read(files: dict[str, bytes], name: str) -> bytes:
     if name not in files:
         raise Rejected(f"there is no {name} in the folder")
     if len(files[name]) > LIMITS[name]:
-        size, most = readable_size(len(files[name])), readable_size(LIMITS[name])
-        raise Rejected(f"{name} has {size}; expected at most {most}")
+        size = readable_size(len(files[name]))
+        raise Rejected(f"{name} has {size}; expected at most {readable_size(LIMITS[name])}")
     return files[name]
 
 
@@ -122,7 +123,8 @@ def _check_config(raw: dict[str, Any]) -> None:
         raise Rejected(f"{CONFIG_FILE} is for {layer_types(config)[0].method}; expected LoRA")
     settings = ("rank", "alpha", "use_rslora", "target_modules", "modules_to_save")
     for name in (*settings, "rank_pattern", "alpha_pattern", "bias"):
-        wanted, given = getattr(ASKED, name), getattr(config, name)
+        wanted = getattr(ASKED, name)
+        given = getattr(config, name)
         if given != wanted:
             raise Rejected(f"{CONFIG_FILE}: {name} is {str(given)[:80]}; expected {wanted}")
 

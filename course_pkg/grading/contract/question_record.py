@@ -1,4 +1,4 @@
-"""A verdict as it is stored and shown: what each property earned, in short texts.
+"""What each property of a question earned, in short texts, and the mistakes behind lost points.
 
 The values of a verdict stay in the process that judged. A `QuestionRecord` is what the grader
 keeps, and what every report shows: in the notebook, in the gradebook and on the student's page.
@@ -9,12 +9,14 @@ Chapter: appendix/for-instructors.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .questions import Question
-from .recognition import says
-from .verdict import UNANSWERED
+from course_pkg.grading.contract.questions import Question
+from course_pkg.grading.contract.recognition import says
+from course_pkg.grading.contract.verdict import UNANSWERED
 
-SMALLEST, YOUR_CASE = "smallest failing input", "your case"
-GIVEN, EXPECTED = "given", "expected"
+SMALLEST = "smallest failing input"
+YOUR_CASE = "your case"
+GIVEN = "given"
+EXPECTED = "expected"
 CODE = frozenset({SMALLEST, YOUR_CASE, GIVEN, EXPECTED, "try it"})  # labels of values and code
 OBVIOUS = ("the number differs", "the value differs")  # nothing that given and expected don't show
 
@@ -84,20 +86,15 @@ def question_record(
     follows: tuple[str, ...] = (),
 ) -> QuestionRecord:
     """The record of a question. failures: by property. late_s and follows: as in the verdict."""
-    properties = (
+    properties = tuple(
         PropertyRecord(p.name, p.says, p.hint, p.points, failures[p.name])
         for p in question.properties
     )
-    by_hand = bool(question.variant)
-    return QuestionRecord(question.name, tuple(properties), late_s, by_hand, follows)
+    return QuestionRecord(question.name, properties, late_s, bool(question.variant), follows)
 
 
 def nothing_earned(questions: Mapping[str, Question]) -> tuple[QuestionRecord, ...]:
-    """The questions of a submission that was not run: every property lost, as not answered.
-
-    >>> nothing_earned({})
-    ()
-    """
+    """The questions of a submission that was not run: every property lost, as not answered."""
     failure = FailureRecord(UNANSWERED)
     return tuple(
         question_record(q, dict.fromkeys((p.name for p in q.properties), failure))
@@ -111,30 +108,18 @@ def explanations(question: Question, recognized: tuple[str, ...]) -> tuple[str, 
 
 
 def notes(questions: Iterable[QuestionRecord]) -> tuple[str, ...]:
-    """What the failures say about the name in the notebook, each once.
-
-    >>> notes([])
-    ()
-    """
+    """What the failures say about the name in the notebook, each once."""
     failures = (p.failure for question in questions for p in question.properties)
     return tuple(dict.fromkeys(f.note for f in failures if f is not None and f.note))
 
 
 def title(question_id: str, record: QuestionRecord) -> str:
-    """The first line of a report.
-
-    >>> title("lora-math/counts", QuestionRecord("counts", ()))
-    'lora-math/counts: 0 of 0 points'
-    """
+    """The first line of a report, such as 'lora-math/counts: 2 of 3 points'."""
     return f"{question_id}: {record.earned:g} of {points_text(record.points)}"
 
 
 def following(record: QuestionRecord) -> str:
-    """That an answer follows correctly from the student's own values, in words; or "".
-
-    >>> following(QuestionRecord("by-hand/bytes", (), follows=("by-hand/codes",)))
-    'follows correctly from your value in by-hand/codes'
-    """
+    """Says that an answer follows correctly from the student's own values; or ""."""
     if not record.follows:
         return ""
     return f"follows correctly from your value in {' and '.join(record.follows)}"
@@ -146,7 +131,7 @@ def points_text(points: float) -> str:
     >>> points_text(1), points_text(2.5)
     ('1 point', '2.5 points')
     """
-    return f"{points:g} point{'s' * (points != 1)}"
+    return f"{points:g} point" if points == 1 else f"{points:g} points"
 
 
 def program_points_text(points: float, waiting: float) -> str:
@@ -154,8 +139,6 @@ def program_points_text(points: float, waiting: float) -> str:
 
     >>> program_points_text(39, 4)
     '39 points by program; 4 more wait for a person'
-    >>> program_points_text(24, 0)
-    '24 points by program'
     """
     text = f"{points_text(points)} by program"
     verb = "waits" if waiting == 1 else "wait"
@@ -205,14 +188,13 @@ def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
     diagnosis = _sentence(failure.reason)
     if failure.explanations:
         diagnosis = f"It looks as if {', or as if '.join(failure.explanations)}."
-    rows = [
-        ("your name", failure.note),
-        (YOUR_CASE if by_hand else SMALLEST, failure.inputs),
-        (GIVEN, failure.given),
-        (EXPECTED, failure.expected if failure.given is not None else None),
-    ]
+    name = ("your name", failure.note)
+    given = (GIVEN, failure.given)
     if by_hand:  # the case is known; what was given is news
-        rows = [rows[0], rows[2], rows[1]]
+        rows = [name, given, (YOUR_CASE, failure.inputs)]
+    else:
+        expected = failure.expected if failure.given is not None else None
+        rows = [name, (SMALLEST, failure.inputs), given, (EXPECTED, expected)]
     if failure.explanations and failure.reason not in OBVIOUS:
         rows.append(("what happened" if failure.given is None else "what differs", failure.reason))
     if not failure.explanations and len(lost) == 1:  # a hint could contradict the diagnosis

@@ -3,27 +3,28 @@
 Chapter: exercises.
 """
 
-from collections.abc import Sequence as Row
 from random import Random
 from typing import Any
 
+from course_pkg.grading.contract.comparators import wrong_type
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.scheduler import Scheduler
 from course_pkg.serving.sequence import Sequence
-
-from ...contract.comparators import wrong_type
 
 Inputs = dict[str, Any]
 
 
 def scheduler_in(
-    running: Row[tuple[str, int, int]], waiting: Row[tuple[str, int]], free: int, size: int,
-    budget: int, places: int,
-) -> Scheduler:  # fmt: skip
+    running: list[tuple[str, int, int]],
+    waiting: list[tuple[str, int]],
+    free: int,
+    size: int,
+    budget: int,
+    places: int,
+) -> Scheduler:
     """The course's scheduler in that state, without a prefix cache."""
-    blocks = BlockManager(
-        free + sum(-(-computed // size) for _, _, computed in running), size, prefix_cache=False
-    )
+    used = sum(-(-computed // size) for _, _, computed in running)
+    blocks = BlockManager(free + used, size, prefix_cache=False)
     scheduler = Scheduler(blocks, budget, places)
     for name, tokens, *computed in [*running, *waiting]:
         sequence = Sequence(name, [0] * tokens, max_new_tokens=1)
@@ -48,7 +49,8 @@ def step_difference(expected: tuple[Inputs, list[str]], given: Any) -> str | Non
     if [type(part) for part in pair] not in ([dict, list], [dict, tuple]):
         return wrong_type("a pair (dict of tokens, list of preempted sequences)", given)
     for name in {**expected[0], **pair[0]}:
-        right, other = expected[0].get(name, 0), pair[0].get(name, 0)
+        right = expected[0].get(name, 0)
+        other = pair[0].get(name, 0)
         if type(other) is not int or other != right:
             return f"tokens of {name!r}: expected {right}, but {other!r} was given"
     if (preempted := list(pair[1])) != expected[1]:
@@ -57,16 +59,24 @@ def step_difference(expected: tuple[Inputs, list[str]], given: Any) -> str | Non
 
 
 def _state(
-    rng: Random, left: Row[int], prompts: Row[int] = (), *, block: int = 0, full: bool = False,
-    free: int | None = None, budget: int | None = None, spare: int | None = None,
-) -> Inputs:  # fmt: skip
+    rng: Random,
+    left: list[int],
+    prompts: tuple[int, ...] | list[int] = (),
+    *,
+    block: int = 0,
+    full: bool = False,
+    free: int | None = None,
+    budget: int | None = None,
+    spare: int | None = None,
+) -> Inputs:
     """A state; left: what running sequences have to compute. Whatever is None is enough for all.
 
     full: the blocks of running sequences are full. free: blocks that those that run leave free.
     """
     block = block or rng.choice([4, 8, 16])
     names = rng.sample("abcdefghijklmnopqrstuvwxyz", len(left) + len(prompts))
-    running, needs = [], 0
+    running = []
+    needs = 0
     for name, tokens in zip(names, left, strict=False):
         computed = rng.randint(2, 5) * block - (0 if full else rng.randint(1, block - 1))
         running.append((name, computed + tokens, computed))
@@ -88,7 +98,8 @@ def step_all(rng: Random, size: int) -> Inputs:
 
 def step_chunk(rng: Random, size: int) -> Inputs:
     """The budget ends within the first prompt, after it, or within the second."""
-    left, prompts = [1] * rng.randint(2, 4), [rng.randint(12, 30) for _ in range(3)]
+    left = [1] * rng.randint(2, 4)
+    prompts = [rng.randint(12, 30) for _ in range(3)]
     some = [rng.randint(3, 11), *(prompts[0] + n for n in (0, 1, rng.randint(2, 11)))][size % 4]
     return _state(rng, left, prompts, budget=len(left) + some)
 
@@ -107,20 +118,23 @@ def step_places(rng: Random, size: int) -> Inputs:
 
 def step_fits(rng: Random, size: int) -> Inputs:
     """The first or the second prompt does not fit; a later one would, or a chunk; or both fit."""
-    block, free = rng.choice([4, 8, 16]), rng.randint(3, 5)
-    large, first = free + rng.randint(1, 2), rng.randint(2, free - 1)
+    block = rng.choice([4, 8, 16])
+    free = rng.randint(3, 5)
+    large = free + rng.randint(1, 2)
+    first = rng.randint(2, free - 1)
     rest = free - first
     blocks = ([large, 1], [first, rest + 1, 1], [large], [first, rest])[size % 4]
     prompts = [block * n - rng.randint(0, 2) for n in blocks]
     budget = 4 + block * rng.randint(1, free - 1) if size % 4 == 2 else None
-    left, full = [1] * rng.randint(2, 3), rng.random() < 0.5
+    left = [1] * rng.randint(2, 3)
+    full = rng.random() < 0.5
     return _state(rng, left, prompts, block=block, full=full, free=free, budget=budget)
 
 
 def _large(rng: Random, behind: int, more: int) -> Inputs:
     """The second sequence needs 7 blocks, and lacks `more` than what the last one gives back."""
-    left = [1, 7 * (block := rng.choice([4, 8])), *[1] * behind]
-    inputs = _state(rng, left, [rng.randint(1, 4)], block=block, full=True)
+    block = rng.choice([4, 8])
+    inputs = _state(rng, [1, 7 * block, *[1] * behind], [rng.randint(1, 4)], block=block, full=True)
     name, tokens, computed = inputs["running"].pop()
     spare = rng.randint(1, block - 1) if behind > 1 else 0  # slots of its last block
     inputs["running"].append((name, tokens - spare, computed - spare))
