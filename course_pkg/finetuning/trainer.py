@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import adapter_layers
-from course_pkg.adapters.targets import require_model
 from course_pkg.finetuning.batches import Batch, count_targets, repeat_batches, require_batches
 from course_pkg.finetuning.checkpoint import TrainingState, check_path
 from course_pkg.finetuning.config import Callback, TrainConfig, learning_rate_at

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.adapters.memory import estimate_memory
+from course_pkg.adapters.training_memory import estimate_memory
 from course_pkg.grading.check import check, variant
 from course_pkg.grading.checks.quantization import cases, student
 from course_pkg.quantization.blockwise import quantize

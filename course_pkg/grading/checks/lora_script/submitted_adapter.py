@@ -17,10 +17,9 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
-from course_pkg.adapters.adapter_files import CONFIG_FILE, WEIGHTS_FILE
 from course_pkg.adapters.injection import layer_types
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.adapters.peft_format import from_peft
+from course_pkg.adapters.peft_files import CONFIG_FILE, WEIGHTS_FILE, from_peft
 from course_pkg.files import readable_size
 from course_pkg.lm import smollm2
 

@@ -8,9 +8,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_outputs import ModelOutput
 
 from course_pkg.adapters.injection import inject
+from course_pkg.adapters.linear4bit import Linear4bit
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.adapters.qlora import Linear4bit, quantize_model
-from course_pkg.adapters.step_cost import measure_step
+from course_pkg.adapters.qlora import quantize_model
+from course_pkg.adapters.training_memory import measure_step
 
 TOKENS = torch.randint(61, (2, 32), generator=torch.Generator().manual_seed(0))
 BATCH = {"input_ids": TOKENS, "labels": TOKENS}
