@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
 from course_pkg.adapters.settings import Bias, require_alpha, require_bias
-from course_pkg.metrics.arguments import require_integer, require_number
+from course_pkg.arguments import require_integer, require_number
 
 SUFFIX = ".lora_E"  # of the keys of rank_pattern, as in PEFT's files
 

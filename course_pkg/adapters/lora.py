@@ -28,7 +28,7 @@ from course_pkg.adapters.settings import (
     require_alpha,
     require_bias,
 )
-from course_pkg.metrics.arguments import require_integer, require_number
+from course_pkg.arguments import require_integer, require_number
 
 
 @dataclass(frozen=True)

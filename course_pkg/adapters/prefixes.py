@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_integer
 
 Init = Literal["random", "zero"]
 

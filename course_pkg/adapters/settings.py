@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
-from course_pkg.metrics.arguments import require_number
+from course_pkg.arguments import require_number
 
 Bias = Literal["none", "all", "lora_only"]
 

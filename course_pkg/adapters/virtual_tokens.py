@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.targets import require_generator
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_integer
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
-from course_pkg.metrics.arguments import require_integer
 
 
 def collate(examples: Sequence[TokenizedExample], pad_token_id: int) -> dict[str, Tensor]:

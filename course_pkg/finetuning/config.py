@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from course_pkg.metrics.arguments import require_integer, require_number
+from course_pkg.arguments import require_integer, require_number
 
 Schedule = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]

@@ -9,9 +9,9 @@ Chapter: finetuning/chat.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from course_pkg.arguments import require_integer
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import chat_text
-from course_pkg.metrics.arguments import require_integer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

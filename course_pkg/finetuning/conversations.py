@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from course_pkg.arguments import require_string
 from course_pkg.finetuning.problems import RecordError
-from course_pkg.metrics.arguments import require_string
 
 Role = Literal["system", "user", "assistant"]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
 
+from course_pkg.arguments import require_string
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.problems import RecordError
-from course_pkg.metrics.arguments import require_string
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -14,8 +14,8 @@ from itertools import accumulate, chain
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
-from course_pkg.metrics.arguments import require_integer
 
 
 @dataclass(frozen=True)

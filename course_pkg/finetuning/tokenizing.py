@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, get_args
 
+from course_pkg.arguments import require_integer
 from course_pkg.finetuning.conversations import Conversation
 from course_pkg.finetuning.masking import (
     IGNORE_INDEX,
@@ -16,7 +17,6 @@ from course_pkg.finetuning.masking import (
     tokenize_conversation,
 )
 from course_pkg.finetuning.problems import Problem, ProblemReport, RecordError
-from course_pkg.metrics.arguments import require_integer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

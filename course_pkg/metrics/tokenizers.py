@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_string
 
 Tokenizer = Callable[[str], list[str]]
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_integer
 from course_pkg.quantization.code_books import CodeBook, byte_levels, code_book
 from course_pkg.quantization.double import DoubleQuantized, quantize_scales
 from course_pkg.quantization.storage import BLOCK_SIZE

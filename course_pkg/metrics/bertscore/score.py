@@ -23,13 +23,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from course_pkg.lm.encoder import Encoder, check_layer, load_encoder, token_vectors
-from course_pkg.metrics.arguments import (
+from course_pkg.arguments import (
     require_integer,
     require_number,
     require_string,
     text_list,
 )
+from course_pkg.lm.encoder import Encoder, check_layer, load_encoder, token_vectors
 from course_pkg.metrics.bertscore.matching import (
     IdfWeights,
     idf_of,

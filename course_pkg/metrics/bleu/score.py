@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_string
 from course_pkg.metrics.bleu.signature import check_counts, checked_smooth_value, signature
 from course_pkg.metrics.ngrams import count, count_matches, maximum_counts
 from course_pkg.metrics.tokenizers import tokenizer

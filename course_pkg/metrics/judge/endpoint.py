@@ -17,7 +17,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 
-from course_pkg.metrics.arguments import require_integer, require_number, require_string
+from course_pkg.arguments import require_integer, require_number, require_string
 from course_pkg.metrics.judge.geval import JudgeError, add_up
 
 

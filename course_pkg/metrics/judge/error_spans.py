@@ -15,7 +15,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_string
 from course_pkg.metrics.judge.geval import Judge
 from course_pkg.metrics.judge.prompt import require_text
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.metrics.arguments import require_number
+from course_pkg.arguments import require_number
 from course_pkg.metrics.judge.geval import JudgeError
 
 Spelling = tuple[int, ...]  # the tokens of one spelling of an option

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from course_pkg.metrics.arguments import require_number, text_list
+from course_pkg.arguments import require_number, text_list
 from course_pkg.metrics.meteor.alignment import STAGES, Match, best_alignment, match_candidates
 from course_pkg.metrics.tokenizers import tokenize as split_words
 from course_pkg.metrics.wordnet import Synonyms, SynonymSets, open_wordnet

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from course_pkg.metrics.arguments import text_list
+from course_pkg.arguments import text_list
 from course_pkg.metrics.rouge import perl
 from course_pkg.metrics.rouge.tokens import Stem, lookup_table, rouge_tokens, sentences
 from course_pkg.metrics.tokenizers import Tokenizer

@@ -9,7 +9,7 @@ stripping". Chapter: metrics/rouge.
 import warnings
 from collections.abc import Mapping
 
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_string
 from course_pkg.metrics.rouge import perl
 from course_pkg.metrics.tokenizers import Tokenizer, porter_stem, tokenizer
 from course_pkg.metrics.wordnet import irregular_forms

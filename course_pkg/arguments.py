@@ -1,24 +1,22 @@
-"""Argument checks that modules share: a text must be a string, and a list must be a list.
+"""Argument checks that the whole package shares; each returns the value if it is valid.
 
-In Python a string is also a sequence of strings. A text in place of a list, or a list in place
-of a text, would be scored letter by letter, and the result would look valid. The metrics
-therefore check their arguments first.
+In Python a string is also a sequence of strings. A text in place of a list, or a list in place of
+a text, would be processed letter by letter, and the result would look valid. True is also an
+integer. Public functions therefore check their arguments first; what they call does not check
+again.
 
 Chapter: metrics/comparison.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 
 def require_string(value: Any, name: str = "a text", fix: str = "") -> str:
-    """Return the value if it is a string (which may be empty).
+    """Return the value if it is a string (which may be empty); otherwise raise TypeError.
 
-    name: what to call the value in the message. fix: how to correct a wrong value; it is added to
-    the message. Raises TypeError for any other type.
+    name: what to call the value in the message. fix: how to correct it, added to the message.
 
-    >>> require_string("the cat sat")
-    'the cat sat'
     >>> require_string(["the", "cat"], "hypothesis", "join the tokens by spaces")
     Traceback (most recent call last):
     ...
@@ -27,6 +25,19 @@ def require_string(value: Any, name: str = "a text", fix: str = "") -> str:
     if not isinstance(value, str):
         problem = f"{name} must be a string, got {value!r:.80} ({type(value).__name__})"
         raise TypeError(f"{problem}; {fix}" if fix else problem)
+    return value
+
+
+def require_list(value: Any, name: str, fix: str) -> Sequence:
+    """Return the value if it is a list or another sequence, but not a string; else TypeError.
+
+    >>> require_list("the cat", "hypotheses", "put one text into [ ]")
+    Traceback (most recent call last):
+    ...
+    TypeError: hypotheses must be a list, got 'the cat'; put one text into [ ]
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise TypeError(f"{name} must be a list, got {value!r:.80}; {fix}")
     return value
 
 
@@ -40,10 +51,6 @@ def text_list(texts: str | Iterable[str], name: str = "text") -> list[str]:
     ['the cat sat']
     >>> text_list(line.strip() for line in (" the cat", "sat "))
     ['the cat', 'sat']
-    >>> text_list([], "reference")
-    Traceback (most recent call last):
-    ...
-    ValueError: references is empty; give at least one reference (it may be an empty string)
     """
     if isinstance(texts, str):
         return [texts]
@@ -58,13 +65,24 @@ def text_list(texts: str | Iterable[str], name: str = "text") -> list[str]:
     return listed
 
 
+def require_choice(value: Any, name: str, choices: Collection[str]) -> str:
+    """Return the value if it is one of the choices; otherwise raise ValueError.
+
+    >>> require_choice("lower", "mode", ["low", "high"])
+    Traceback (most recent call last):
+    ...
+    ValueError: mode must be one of low, high, got 'lower'
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
+    return value
+
+
 def require_integer(value: Any, name: str, least: int = 1) -> int:
-    """Return the value if it is an integer of at least `least`; True and False are not accepted.
+    """Return the value if it is an integer of at least `least`; otherwise raise ValueError.
 
-    Raises ValueError for anything else.
+    True and False are not integers here.
 
-    >>> require_integer(4, "max_order")
-    4
     >>> require_integer(2.5, "samples")
     Traceback (most recent call last):
     ...
@@ -76,12 +94,10 @@ def require_integer(value: Any, name: str, least: int = 1) -> int:
 
 
 def require_number(value: Any, name: str) -> float:
-    """Return the value if it is an integer or a float, which may be infinite or NaN.
+    """Return the value if it is an integer or a float, possibly infinite or NaN; else TypeError.
 
-    Raises TypeError for anything else; True and False are not accepted.
+    True and False are not numbers here.
 
-    >>> require_number(1e-3, "learning_rate")
-    0.001
     >>> require_number("1e-3", "learning_rate")
     Traceback (most recent call last):
     ...
