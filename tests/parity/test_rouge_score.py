@@ -7,7 +7,7 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from course_pkg.lm.datasets import load_examples
-from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n
+from course_pkg.metrics.rouge import rouge_l, rouge_lsum, rouge_n, rouge_tokens
 
 KINDS = {f"rouge{n}": n for n in (1, 2, 3, 4, 9)} | {"rougeL": None, "rougeLsum": None}
 
@@ -95,8 +95,6 @@ def test_chinese_scores_zero_in_rouge_score_and_not_in_ours():
 def test_scores_are_equal_if_rouge_score_uses_our_tokenizer():
     class Unicode:
         def tokenize(self, text):
-            from course_pkg.metrics.rouge.tokens import rouge_tokens
-
             return rouge_tokens(text, "unicode")
 
     reference, hypothesis = "大语言模型的评测\n困惑度 PPL", "评测大模型\nPPL 是困惑度"

@@ -39,8 +39,3 @@ def test_a_clipped_match_does_not_end_a_run():
     counted, clipped, free = perl.COUNTED, 1, perl.FREE
     assert perl.weighted_hits([[counted, free, counted, clipped, counted]], 2) == 1 + 4
     assert perl.weighted_hits([[counted, clipped]], 2) == 0
-
-
-def test_the_best_reference_is_the_first_with_the_highest_rank():
-    assert perl.best_index([0.1, 0.2, 0.2], [None, None, None]) == 1
-    assert perl.best_index([0.1, 0.2], [0.5, None]) == 0

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.metrics.rouge import tokens
-from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n, rouge_s, rouge_su, rouge_w
+from course_pkg.metrics.rouge import (
+    options,
+    rouge_l,
+    rouge_lsum,
+    rouge_n,
+    rouge_s,
+    rouge_su,
+    rouge_w,
+)
 
 ALL = {
     "1": rouge_n,
@@ -66,18 +73,12 @@ class TestDocuments:
 class TestPaper:
     """The examples of Lin 2004."""
 
-    def test_sentences_that_bigrams_cannot_tell_apart(self):
-        reference = "police killed the gunman"
-        two, three = "police kill the gunman", "the gunman kill police"
-        assert rouge_n(two, reference, 2).recall == rouge_n(three, reference, 2).recall == 1 / 3
-        assert rouge_l(two, reference).recall == 3 / 4
-        assert rouge_l(three, reference).recall == 2 / 4
-
     def test_the_union_of_two_sentences(self):
         hypothesis = "w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8"
         score = rouge_lsum(hypothesis, "w1 w2 w3 w4 w5")
         assert (score.precision, score.recall) == (4 / 10, 4 / 5)  # w1 w2 and w1 w3 w5
         assert rouge_l(hypothesis, "w1 w2 w3 w4 w5").recall == 3 / 5  # w2 comes after w3 w5
+        assert rouge_l(hypothesis, "w1 w2 w3 w4 w5", mode="rouge155").recall == 4 / 5  # lsum
 
     def test_a_run_counts_more_than_separate_words(self):
         reference = "a b c d e f g"
@@ -90,11 +91,6 @@ class TestPaper:
 
 class TestPerl:
     """Where ROUGE-1.5.5 differs from the paper; worked by hand from the script's rules."""
-
-    def test_rouge_l_is_rouge_lsum(self):
-        hypothesis, reference = "w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8", "w1 w2 w3 w4 w5"
-        assert rouge_l(hypothesis, reference, mode="rouge155").recall == 0.8
-        assert rouge_l(hypothesis, reference).recall == 0.6
 
     def test_rouge_w_weighs_a_references_length_twice(self):
         # 4 words, weight 2: base 4² = 16, then 16² = 256; R = (16 / 256)^½ = ¼, P = (16 / 16)^½.
@@ -269,7 +265,7 @@ def test_beta_stemming_and_tokenizer_change_the_score():
 def test_the_perl_tools_own_values_with_stemming(monkeypatch):
     # Printed by ROUGE-1.5.5.pl -n 2 -m -2 4 -u -w 1.2, with WordNet 2.0's exceptions; R, P, F.
     forms = {"children": "child", "better": "well", "bled": "bleed", "feet": "foot"}
-    monkeypatch.setattr(tokens, "irregular_forms", lambda: forms | {"after": "after"})
+    monkeypatch.setattr(options, "irregular_forms", lambda: forms | {"after": "after"})
     x = "the children were better\nand bled from their feet after the accidental fight"
     y = "a child was well and bleeds\nfrom a foot after accidents"
     expected = {

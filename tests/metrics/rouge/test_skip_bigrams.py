@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from course_pkg.metrics.rouge import rouge_l, rouge_n, rouge_s, rouge_su
 from course_pkg.metrics.rouge import skip_bigrams as module
-from course_pkg.metrics.rouge.score import rouge_l, rouge_n, rouge_s, rouge_su
 from course_pkg.metrics.rouge.skip_bigrams import (
     skip_bigram_matches,
     skip_bigram_total,
@@ -79,8 +79,9 @@ def test_the_papers_four_sentences():
     # Section 5: they share 3, 1 and 2 of the reference's 6 pairs.
     texts = "police kill the gunman", "the gunman kill police", "the gunman police killed"
     assert [rouge_s(text, POLICE).recall for text in texts] == [3 / 6, 1 / 6, 2 / 6]
-    # By the LCS the last two are equally good.
+    # By the LCS the last two are equally good, by bigrams the first two.
     assert [rouge_l(text, POLICE).recall for text in texts] == [3 / 4, 2 / 4, 2 / 4]
+    assert [rouge_n(text, POLICE, 2).recall for text in texts[:2]] == [1 / 3, 1 / 3]
 
 
 def test_rouge_s_with_a_gap_of_zero_equals_rouge_2():
