@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from course_pkg.metrics.bleu.score import PreparedReferences, corpus_bleu
+from course_pkg.metrics.bleu import PreparedReferences, corpus_bleu
 from course_pkg.metrics.significance import paired_bootstrap
 
 

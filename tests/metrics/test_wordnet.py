@@ -6,7 +6,7 @@ import nltk.data
 import pytest
 
 from course_pkg.metrics import wordnet
-from course_pkg.metrics.meteor.score import meteor
+from course_pkg.metrics.meteor import meteor
 from course_pkg.metrics.wordnet import SynonymSets, WordNet, find_wordnet, irregular_forms
 
 # The format of wndb(5): lemma, part, number of synsets, pointers, …, and the offsets at the end.

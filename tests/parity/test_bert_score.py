@@ -14,8 +14,7 @@ from bert_score import BERTScorer, get_bert_embedding
 from bert_score.utils import get_idf_dict
 
 from course_pkg.lm.encoder import encoder_folder, load_encoder
-from course_pkg.metrics.bertscore.matching import idf_weights, token_matches
-from course_pkg.metrics.bertscore.score import Baseline, bert_score
+from course_pkg.metrics.bertscore import Baseline, bert_score, idf_weights, token_matches
 
 WORDS = [
     "the",

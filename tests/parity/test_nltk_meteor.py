@@ -8,7 +8,7 @@ import random
 import pytest
 from nltk.translate.meteor_score import meteor_score, single_meteor_score
 
-from course_pkg.metrics.meteor.score import PARAMETERS, meteor
+from course_pkg.metrics.meteor import PARAMETERS, meteor
 from course_pkg.metrics.tokenizers import porter_stem
 
 

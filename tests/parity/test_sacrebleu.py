@@ -10,7 +10,7 @@ from nltk.translate import bleu_score as nltk_bleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest
 
-from course_pkg.metrics.bleu.score import PreparedReferences, corpus_bleu, sentence_bleu
+from course_pkg.metrics.bleu import PreparedReferences, corpus_bleu, sentence_bleu
 from course_pkg.metrics.significance import paired_bootstrap
 from course_pkg.metrics.tokenizers import tokenize
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
+from course_pkg.arguments import require_integer
 from course_pkg.metrics.judge.geval import Judge, JudgeError, ask, g_eval, read_option
 from course_pkg.metrics.judge.prompt import JudgeTask, build_prompt, require_text
 
@@ -205,8 +206,7 @@ def repeatability(
     local judge gives exactly the same score each time; a judge behind a server may not.
     Raises ValueError for fewer than two repeats, JudgeError if fewer than two answers can be read.
     """
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 2:
-        raise ValueError(f"repeats must be an integer of at least 2, got {repeats!r}")
+    require_integer(repeats, "repeats", 2)
     settings = {"n": repeats, "max_tokens": 8, "temperature": temperature, "seed": seed}
     replies = judge.write(build_prompt(task, texts), task.label, **settings)
     options = [str(score) for score in task.scores]

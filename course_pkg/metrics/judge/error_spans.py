@@ -21,8 +21,12 @@ from course_pkg.metrics.judge.prompt import require_text
 
 MOST_ERRORS = 5  # the number of errors that a prompt asks for, at most
 SEVERITIES = {"minor": -1, "major": -5}
-FIELDS = {"location": "Error location", "type": "Error type", "severity": "Severity",
-          "explanation": "Explanation"}  # fmt: skip
+FIELDS = {
+    "location": "Error location",
+    "type": "Error type",
+    "severity": "Severity",
+    "explanation": "Explanation",
+}
 LINE = re.compile(r"(Error location|Error type|Severity|Explanation) (\d+):\s*(.*)", re.IGNORECASE)
 HEAD = re.compile(r"(?:(\d+) errors?|(no) errors?)\.?:?", re.IGNORECASE)
 

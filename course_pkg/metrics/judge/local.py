@@ -48,7 +48,8 @@ class LocalJudge:
                 "LocalJudge needs a model and a tokenizer, got "
                 f"{type(model).__name__} and {type(tokenizer).__name__}: pass *load(name)"
             )
-        self.model, self.tokenizer = model, tokenizer
+        self.model = model
+        self.tokenizer = tokenizer
         self.reuse_prompt = reuse_prompt
         self._last_ids: list[int] = []
         self._last_cache: DynamicCache | None = None
@@ -148,7 +149,8 @@ class LocalJudge:
         With `reuse_prompt`, the cache of the last prompt is cut to the tokens that both share. At
         least one token is computed, because the cache holds no logits.
         """
-        cache, shared = None, 0
+        cache = None
+        shared = 0
         if self._last_cache is not None:
             longest = min(len(ids) - 1, len(self._last_ids))
             while shared < longest and ids[shared] == self._last_ids[shared]:
@@ -164,7 +166,8 @@ class LocalJudge:
         kept = output.past_key_values
         # A layer with a sliding window forgets tokens, so its cache can't be cut.
         if self.reuse_prompt and isinstance(kept, DynamicCache) and not any(kept.is_sliding):
-            self._last_ids, self._last_cache = list(ids), kept
+            self._last_ids = list(ids)
+            self._last_cache = kept
         return output
 
     def _text(self, prompt: str, start: str) -> str:

@@ -156,7 +156,7 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _split(number: int, length: int, limit: int | None, stride: int | None) -> list[Window]:

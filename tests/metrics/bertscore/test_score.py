@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.lm.encoder import Encoder, TokenVectors, load_encoder
+from course_pkg.metrics.bertscore import Baseline, bert_score, estimate_baseline
 from course_pkg.metrics.bertscore import score as module
 from course_pkg.metrics.bertscore.matching import (
     IdfWeights,
@@ -17,7 +18,6 @@ from course_pkg.metrics.bertscore.matching import (
     token_matches,
     token_weights,
 )
-from course_pkg.metrics.bertscore.score import Baseline, bert_score, estimate_baseline
 
 HYPOTHESES = ["the cat sat", "It rained all day.", "a", "nobody likes internationalization"]
 REFERENCES = ["a cat was sitting", "It was a wet day.", "the", "good films are rare"]

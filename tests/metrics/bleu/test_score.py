@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.metrics.bleu.score import (
-    PreparedReferences,
-    bleu_from_counts,
-    corpus_bleu,
-    sentence_bleu,
-)
+from course_pkg.metrics.bleu import PreparedReferences, bleu_from_counts, corpus_bleu, sentence_bleu
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "the", "cat", "."]), max_size=10).map(" ".join)
 PAIRS = st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), min_size=1, max_size=5)

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.metrics.judge.bias import (
+from course_pkg.metrics.judge import (
     Change,
+    JudgeError,
+    JudgeTask,
     Pair,
     PairVerdict,
     PositionBias,
@@ -17,8 +19,6 @@ from course_pkg.metrics.judge.bias import (
     repeatability,
     wording_spread,
 )
-from course_pkg.metrics.judge.geval import JudgeError
-from course_pkg.metrics.judge.prompt import JudgeTask
 
 TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.")
 PAIRS = [Pair("Why?", "good", "bad"), Pair("How?", "bad", "good")]

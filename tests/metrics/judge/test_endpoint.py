@@ -7,9 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from course_pkg.metrics.judge.endpoint import EndpointJudge
-from course_pkg.metrics.judge.geval import JudgeError, g_eval
-from course_pkg.metrics.judge.prompt import JudgeTask
+from course_pkg.metrics.judge import EndpointJudge, JudgeError, JudgeTask, g_eval
 
 TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.")
 TEXTS = {"Answer": "Boil it for ten minutes."}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.metrics.judge.error_spans import (
+from course_pkg.metrics.judge import (
     ErrorSpan,
     ErrorSpanError,
     Report,

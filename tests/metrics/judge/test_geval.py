@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.metrics.judge.geval import (
+from course_pkg.metrics.judge import (
     JudgeError,
+    JudgeTask,
     Reading,
     add_up,
     ask,
+    build_prompt,
     g_eval,
     generate_steps,
     read_option,
 )
-from course_pkg.metrics.judge.prompt import JudgeTask, build_prompt
 
 TASK = JudgeTask("Rate a summary.", "Coherence", "1 is a heap, 5 is well ordered.")
 TEXTS = {"Source": "It rained all day.", "Summary": "Rain."}

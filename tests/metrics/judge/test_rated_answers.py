@@ -1,6 +1,6 @@
 """The rated answers contain what course_pkg/data/README.md describes."""
 
-from course_pkg.metrics.judge.rated_answers import load_rated_answers
+from course_pkg.metrics.judge import load_rated_answers
 
 
 def test_every_question_has_one_rated_answer_of_each_kind_on_the_scale():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from course_pkg.metrics.meteor import PARAMETERS, MeteorParameters, f_mean, meteor
 from course_pkg.metrics.meteor import score as meteor_module
-from course_pkg.metrics.meteor.score import PARAMETERS, MeteorParameters, f_mean, meteor
 
 texts = st.lists(
     st.sampled_from(["the", "cat", "cats", "sat", "on", "a", "mat", "mats", "sits", "."]),

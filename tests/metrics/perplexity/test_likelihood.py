@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
+from course_pkg.metrics.perplexity import Likelihood, count_units
 
 log_probs = st.lists(st.floats(-50, 0), min_size=1, max_size=30)
 

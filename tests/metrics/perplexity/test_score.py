@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from course_pkg.lm.load import load
-from course_pkg.metrics.perplexity.likelihood import Likelihood
-from course_pkg.metrics.perplexity.score import perplexity, windows
+from course_pkg.metrics.perplexity import Likelihood, perplexity, windows
 
 TEXTS = ["The kettle is on.", "A", "", "Two geese crossed the road — 两只鹅。", "ab", "ab" * 40]
 

@@ -11,11 +11,11 @@ from transformers import T5ForConditionalGeneration as T5
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.load import load
-from course_pkg.metrics.perplexity import token_scores
-from course_pkg.metrics.perplexity.token_scores import (
+from course_pkg.metrics.perplexity import (
     plan_batches,
     target_log_probs,
     token_log_probs,
+    token_scores,
 )
 
 
