@@ -48,29 +48,18 @@ def ours(hypothesis, reference, *sets, **options):
     return meteor(hypothesis, reference, synonyms=sets, tokenize="whitespace", **options)
 
 
-STEMS = [
-    "cat",
-    "sit",
-    "jump",
-    "house",
-    "garden",
-    "quickly",
-    "happen",
-    "relate",
-    "nation",
-    "walk",
-    "table",
-    "green",
-]
+STEMS = "cat sit jump house garden quickly happen relate nation walk table green"
 ENDINGS = ["", "s", "ed", "ing"]
 
 
 def test_without_repeated_stems_and_synonyms_they_are_equal():
     rng = random.Random(0)
-    assert len({porter_stem(word) for word in STEMS}) == len(STEMS)
+    assert len({porter_stem(word) for word in STEMS.split()}) == len(STEMS.split())
     for _ in range(1000):
         hypothesis, reference = (
-            " ".join(stem + rng.choice(ENDINGS) for stem in rng.sample(STEMS, rng.randint(1, 9)))
+            " ".join(
+                stem + rng.choice(ENDINGS) for stem in rng.sample(STEMS.split(), rng.randint(1, 9))
+            )
             for _ in range(2)
         )
         assert ours(hypothesis, reference).score == pytest.approx(theirs(hypothesis, reference))

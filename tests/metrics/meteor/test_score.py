@@ -15,6 +15,7 @@ texts = st.lists(
     max_size=9,
 ).map(" ".join)
 versions = st.sampled_from(sorted(PARAMETERS))
+COPY = ("cat", "cat")
 OWN = [{"cat", "feline"}, {"quick", "fast"}]
 
 
@@ -133,47 +134,32 @@ def test_missing_wordnet_gives_a_warning(monkeypatch):
         meteor("a car", "an automobile", synonyms=None)
 
 
-def test_invalid_inputs_raise_an_error_that_names_them():
-    for wrong in (None, 3, b"cat"):
-        with pytest.raises(TypeError, match="must be a string"):
-            score(wrong, "cat")
-        with pytest.raises(TypeError, match="must be a string"):
-            score("cat", wrong)
-    with pytest.raises(TypeError, match="must be a string"):
-        score("cat", ["cat", None])
-    with pytest.raises(ValueError, match="references is empty"):
-        score("cat", [])
-    with pytest.raises(ValueError, match=r"version must be one of 2005, 1\.5.*got '2007'"):
-        score("cat", "cat", version="2007")
-    with pytest.raises(TypeError, match="version must be one of"):
-        score("cat", "cat", version=2)
-    for words in ("the", 5):
-        with pytest.raises(TypeError, match="function_words"):
-            score("cat", "cat", function_words=words)
-    with pytest.raises(ValueError, match="tokenizer must be one of"):
-        score("cat", "cat", tokenize="14a")
-    with pytest.raises(ValueError, match="synonyms must be"):
-        score("cat", "cat", synonyms="thesaurus")
-    with pytest.raises(TypeError, match="synonyms must be"):
-        score("cat", "cat", synonyms=5)
-    for sets in (["cat", "feline"], [1]):
-        with pytest.raises(TypeError, match="set of synonyms"):
-            score("cat", "cat", synonyms=sets)
-    with pytest.raises(ValueError, match=r"100000 words.*sentences one by one"):
-        score("cat " * 100_000, "cat")
-
-
 @pytest.mark.parametrize(
-    "wrong",
+    ("texts", "options", "error", "message"),
     [
-        {"alpha": 1.2},
-        {"gamma": -1},
-        {"beta": 0},
-        {"delta": 2},
-        {"weights": (1, 2, 0)},
-        {"weights": (1, 1)},
+        ((None, "cat"), {}, TypeError, "must be a string"),
+        (("cat", b"cat"), {}, TypeError, "must be a string"),
+        (("cat", ["cat", None]), {}, TypeError, "must be a string"),
+        (("cat", []), {}, ValueError, "references is empty"),
+        (("cat " * 100_000, "cat"), {}, ValueError, "100000 words.*sentences one by one"),
+        (COPY, {"version": "2007"}, ValueError, r"version must be one of 2005, 1\.5.*got '2007'"),
+        (COPY, {"version": 2}, TypeError, "version must be one of"),
+        (COPY, {"function_words": "the"}, TypeError, "function_words"),
+        (COPY, {"function_words": 5}, TypeError, "function_words"),
+        (COPY, {"tokenize": "14a"}, ValueError, "tokenizer must be one of"),
+        (COPY, {"synonyms": "thesaurus"}, ValueError, "synonyms must be"),
+        (COPY, {"synonyms": 5}, TypeError, "synonyms must be"),
+        (COPY, {"synonyms": ["cat", "feline"]}, TypeError, "set of synonyms"),
+        (COPY, {"synonyms": [1]}, TypeError, "set of synonyms"),
     ],
 )
-def test_parameters_out_of_range_raise_an_error(wrong):
-    with pytest.raises(ValueError, match="must be"):
-        MeteorParameters(**{"alpha": 0.9, "beta": 3.0, "gamma": 0.5, **wrong})
+def test_invalid_inputs_raise_an_error_that_names_them(texts, options, error, message):
+    with pytest.raises(error, match=message):
+        score(*texts, **options)
+
+
+def test_parameters_out_of_range_raise_an_error():
+    wrong = ("alpha", 1.2), ("gamma", -1), ("beta", 0), ("delta", 2)
+    for name, value in (*wrong, ("weights", (1, 2, 0)), ("weights", (1, 1))):
+        with pytest.raises(ValueError, match="must be"):
+            MeteorParameters(**{"alpha": 0.9, "beta": 3.0, "gamma": 0.5, name: value})

@@ -1,6 +1,5 @@
 """ROUGE: cases worked by hand, examples of the paper, invalid inputs, and invariants."""
 
-import random
 import sys
 import time
 from functools import partial
@@ -32,6 +31,7 @@ ALL = {
 MODES = ("paper", "rouge155")
 words = st.lists(st.sampled_from("abcde"), max_size=12).map(" ".join)
 texts = st.lists(words, max_size=3).map("\n".join)
+DOG = "there is a dog in the garden"
 every_kind = pytest.mark.parametrize("kind", ALL)
 every_mode = pytest.mark.parametrize("mode", MODES)
 
@@ -40,34 +40,27 @@ def values(score):
     return score.precision, score.recall, score.fmeasure
 
 
-class TestDocuments:
-    """The worked cases of the four documents, counted by hand."""
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "one", "two", "longest"),
+    [  # R and P of ROUGE-1, ROUGE-2 and ROUGE-L, counted by hand
+        ("the cat sat on the mat", "the cat is on the mat", (5 / 6, 5 / 6), (3 / 5, 3 / 5), None),
+        ("the cat was on the mat", "the cat sat on the mat", (5 / 6, 5 / 6), (3 / 5, 3 / 5), None),
+        ("cat mat", "the cat is on the mat", (1 / 3, 1), (0, 0), None),
+        ("a dog is in the garden", DOG, (6 / 7, 1), (0.5, 0.6), (5 / 7, 5 / 6)),
+    ],
+)
+def test_the_documents_worked_cases(hypothesis, reference, one, two, longest):
+    for kind, (recall, precision) in (("1", one), ("2", two), ("l", longest or one)):
+        f = 2 * recall * precision / (recall + precision) if recall else 0
+        expected = pytest.approx([precision, recall, f])
+        assert values(ALL[kind](hypothesis, reference)) == expected
 
-    def test_first_document_case_1(self):
-        x, y = "the cat sat on the mat", "the cat is on the mat"
-        assert values(rouge_n(x, y)) == pytest.approx([5 / 6] * 3)
-        assert values(rouge_n(x, y, 2)) == pytest.approx([3 / 5] * 3)
-        assert values(rouge_l(x, y)) == pytest.approx([5 / 6] * 3)
 
-    def test_first_document_case_2(self):
-        x, y = "cat mat", "the cat is on the mat"
-        assert values(rouge_n(x, y)) == pytest.approx([1, 1 / 3, 1 / 2])
-        assert values(rouge_n(x, y, 2)) == (0, 0, 0)
-        assert values(rouge_l(x, y)) == pytest.approx([1, 1 / 3, 1 / 2])
-        # With β = 1.2, as in the document's listing: 2.44 · ⅓ / (⅓ + 1.44) = 0.4586…, not 0.5.
-        assert rouge_l(x, y, beta=1.2).fmeasure == pytest.approx(2.44 / 5.32)
-
-    def test_third_document(self):
-        x, y = "a dog is in the garden", "there is a dog in the garden"
-        assert rouge_n(x, y).recall == pytest.approx(6 / 7)
-        assert rouge_n(x, y, 2).recall == pytest.approx(3 / 6)  # "dog in" is not in x
-        assert rouge_l(x, y).recall == pytest.approx(5 / 7)
-        assert rouge_l(x, y).fmeasure == pytest.approx(10 / 13)
-
-    def test_fourth_document(self):
-        x, y = "the cat was on the mat", "the cat sat on the mat"
-        assert rouge_n(x, y).recall == pytest.approx(5 / 6)
-        assert rouge_n(x, y, 2).recall == pytest.approx(3 / 5)
+def test_the_documents_listing_with_beta():
+    # With β = 1.2: 2.44 · ⅓ / (⅓ + 1.44) = 0.4586…, not 0.5.
+    assert rouge_l("cat mat", "the cat is on the mat", beta=1.2).fmeasure == pytest.approx(
+        2.44 / 5.32
+    )
 
 
 class TestPaper:
@@ -116,18 +109,6 @@ class TestPerl:
         # If "x c" follows, the run of 1 continues at the "c": 2² instead of 1 + 1.
         merged = rouge_w("b a c", "a\nb a x c", weight=2, mode="rouge155")
         assert merged.overlaps[0].matches == 1 + 2**2
-
-    def test_several_references_are_pooled(self):
-        references = ["a b", "a c d e f g h i"]
-        score = rouge_n("a b", references, mode="rouge155")
-        assert values(score)[:2] == (0.75, 0.3)  # 3 of 2 + 2, and of 2 + 8
-        assert rouge_n("a b", references).recall == 1
-
-    def test_the_best_reference_has_the_highest_recall(self):
-        references = ["a b c d", "a"]  # F 6/7 and ½, recall ¾ and 1
-        assert rouge_n("a b c", references).fmeasure == pytest.approx(6 / 7)
-        score = rouge_n("a b c", references, multi="best", mode="rouge155")
-        assert values(score) == (0.33333, 1.0, 0.5)
 
     def test_the_best_reference_of_rouge_w_is_chosen_with_the_length_weighed_once(self):
         # Weight 2. "a x": 1 of 2² = 4 gives ½; the printed recall is (1/16)^½ = ¼.
@@ -278,17 +259,6 @@ def test_the_perl_tools_own_values_with_stemming(monkeypatch):
     for score, (recall, precision, f) in expected.items():
         assert values(score(x, y, stem=True, mode="rouge155")) == (precision, recall, f), score
     assert rouge_n(x, y, stem={}, mode="rouge155").recall < 0.72727
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["1", "2", "l", "s4"])
-def test_texts_of_a_hundred_thousand_tokens(kind):
-    rng = random.Random(0)
-    x, y = (" ".join(str(int(2 ** (14 * rng.random()))) for _ in range(100_000)) for _ in "xy")
-    score = {**ALL, "s4": lambda *pair: rouge_s(*pair, max_gap=4)}[kind]
-    start = time.process_time()
-    assert 0 < score(x, y).fmeasure < 1
-    assert time.process_time() - start < 60  # 2 s here
 
 
 def test_rouge_n_is_linear_in_length():
