@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from course_pkg.arguments import require_string
+
 # (ending, what replaces it) for each part of speech, as morphy(7) lists them.
 ENDINGS = {
     "noun": "s: ses:s xes:x zes:z ches:ch shes:sh men:man ies:y",
@@ -55,14 +57,10 @@ class SynonymSets:
     def __init__(self, sets: Iterable[Iterable[str]]) -> None:
         self._senses: dict[str, set[int]] = {}
         for number, group in enumerate(sets):
-            collection = isinstance(group, Iterable) and not isinstance(group, str)
-            words = list(group) if collection else []
-            if not collection or not all(isinstance(word, str) for word in words):
-                raise TypeError(
-                    "each set of synonyms must be a collection of words, such as "
-                    f'{{"car", "automobile"}}, got {group!r:.80}'
-                )
-            for word in words:
+            if isinstance(group, str) or not isinstance(group, Iterable):
+                raise TypeError(f"each set of synonyms must be a set of words, got {group!r:.80}")
+            for word in group:
+                word = require_string(word, "each word of a set of synonyms")
                 self._senses.setdefault(word.lower(), set()).add(number)
 
     def senses(self, word: str) -> frozenset[Hashable]:
@@ -112,7 +110,8 @@ class WordNet:
 
     def _offsets(self, word: str, part: str) -> list[str]:
         """Return the offsets of an entry's synsets: the last fields of its index line."""
-        lines, start = self._index[part], f"{word} "
+        lines = self._index[part]
+        start = f"{word} "
         at = bisect_left(lines, start)
         if not word or at == len(lines) or not lines[at].startswith(start):
             return []

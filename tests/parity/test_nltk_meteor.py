@@ -54,11 +54,12 @@ ENDINGS = ["", "s", "ed", "ing"]
 
 def test_without_repeated_stems_and_synonyms_they_are_equal():
     rng = random.Random(0)
-    assert len({porter_stem(word) for word in STEMS.split()}) == len(STEMS.split())
+    stems = STEMS.split()
+    assert len({porter_stem(word) for word in stems}) == len(stems)
     for _ in range(1000):
         hypothesis, reference = (
             " ".join(
-                stem + rng.choice(ENDINGS) for stem in rng.sample(STEMS.split(), rng.randint(1, 9))
+                stem + rng.choice(ENDINGS) for stem in rng.sample(stems, rng.randint(1, 9))
             )
             for _ in range(2)
         )

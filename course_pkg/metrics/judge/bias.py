@@ -179,7 +179,8 @@ def length_bias(
     """
     if not items:
         raise ValueError('items is empty; give at least one, such as {"Answer": "..."}')
-    before, after = [], []
+    before = []
+    after = []
     for item in items:
         if title not in item:
             raise KeyError(f"title must be one of {list(item)}, got {title!r}")

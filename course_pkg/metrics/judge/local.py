@@ -124,7 +124,8 @@ class LocalJudge:
         self._check_length(len(ids), max_tokens)
         rows = n if temperature > 0 else 1
         output = self.model(self._tensor([ids]), use_cache=True, logits_to_keep=1)
-        cache, logits = output.past_key_values, output.logits[0, -1].expand(rows, -1)
+        cache = output.past_key_values
+        logits = output.logits[0, -1].expand(rows, -1)
         cache.batch_repeat_interleave(rows)  # one forward pass over the prompt for all answers
         generator = torch.Generator().manual_seed(seed)
         ends = torch.tensor(self._end_tokens(), dtype=torch.long)

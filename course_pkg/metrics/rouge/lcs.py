@@ -13,6 +13,7 @@ for Automatic Evaluation of Summaries", section 4 (weighted). Chapter: metrics/r
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 from math import isqrt
 
 Tokens = Sequence[Hashable]
@@ -153,31 +154,19 @@ def _next_row(row: int, matches: int, full: int) -> int:
 
 def _masks(reference: Tokens) -> Callable[[Hashable], int]:
     """Return a function from a token to an integer whose bits are its reference positions."""
-    cache: dict[Hashable, int] = {}
-    if len(reference) <= 1024:
-        for position, token in enumerate(reference):
-            cache[token] = cache.get(token, 0) | 1 << position
-        return lambda token: cache.get(token, 0)
     positions: dict[Hashable, list[int]] = {}
     for position, token in enumerate(reference):
         positions.setdefault(token, []).append(position)
     size = len(reference) // 8 + 1
-    capacity = _CACHED_BITS // (8 * size)
 
+    @lru_cache(maxsize=_CACHED_BITS // (8 * size))
     def mask(token: Hashable) -> int:
-        if token in cache:
-            return cache[token]
-        if token not in positions:
-            return 0
         bits = bytearray(size)
         for position in positions[token]:
             bits[position >> 3] |= 1 << (position & 7)
-        positions_mask = int.from_bytes(bits, "little")
-        if len(cache) < capacity:
-            cache[token] = positions_mask
-        return positions_mask
+        return int.from_bytes(bits, "little")
 
-    return mask
+    return lambda token: mask(token) if token in positions else 0
 
 
 def wlcs_table(
