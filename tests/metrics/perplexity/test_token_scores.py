@@ -126,7 +126,9 @@ def test_ids_outside_the_vocabulary_and_wrong_shapes_raise_an_error():
 
 def test_dropout_is_off_and_the_modes_of_all_modules_are_restored():
     model, texts = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5), sequences(30)
+    state = torch.get_rng_state()
     without_dropout = token_log_probs(model, texts)[0]
+    assert torch.equal(torch.get_rng_state(), state) and not without_dropout.requires_grad
     model.train()
     model.transformer.h[0].eval()
     before = [module.training for module in model.modules()]
@@ -140,13 +142,6 @@ def test_modes_are_restored_after_an_error():
     with pytest.raises(ZeroDivisionError):
         token_log_probs(model, [[1, 2, 3, 4]])
     assert model.training
-
-
-def test_scores_have_no_gradient_and_the_random_state_is_unchanged():
-    model = gpt2()
-    state = torch.get_rng_state()
-    assert not token_log_probs(model, sequences(5))[0].requires_grad
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_adapted_models_are_scored_with_their_adapter():
@@ -186,7 +181,7 @@ def test_invalid_arguments_raise_an_error():
             token_log_probs(model, sequences(4), **options)
     with pytest.raises(ValueError, match="padding_side"):
         token_log_probs(model, sequences(4), padding_side="both")
-    for ids in ([1, 2, 3000], [-1, 2], [3000]):
+    for ids in ([1, 2, 3000], [-1, 2]):
         with pytest.raises(ValueError, match=r"sequence 1 go from .* use the tokenizer that"):
             token_log_probs(model, [[1, 2], ids])
     for ids in ("12", ["1", "2"], 3):
@@ -219,23 +214,19 @@ def test_batches_contain_every_sequence_once_within_their_limits(lengths, batch_
         assert len(batch) == 1 or len(batch) * longest <= most_tokens
 
 
-def cost(lengths, batches, pass_cost):
-    rows = [(len(batch), max(lengths[i] for i in batch)) for batch in batches]
-    return sum(pass_cost + number * longest for number, longest in rows)
+def divisions(items):
+    """All ways to cut a list into consecutive pieces."""
+    yield [items]
+    for size in range(1, len(items)):
+        yield from ([items[:size], *rest] for rest in divisions(items[size:]))
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=9), st.integers(0, 50))
 def test_no_other_division_of_the_sorted_sequences_costs_less(lengths, pass_cost):
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    best = cost(lengths, plan_batches(lengths, 16, 10**6, pass_cost), pass_cost)
-    for cuts in range(2 ** (len(order) - 1)):
-        batches, current = [], [order[0]]
-        for position, i in enumerate(order[1:]):
-            if cuts >> position & 1:
-                batches.append(current)
-                current = []
-            current.append(i)
-        assert best <= cost(lengths, [*batches, current], pass_cost)
+    planned = plan_batches(lengths, 16, 10**6, pass_cost)
+    best = sum(pass_cost + len(batch) * max(lengths[i] for i in batch) for batch in planned)
+    for batches in divisions(sorted(lengths)):
+        assert best <= sum(pass_cost + len(batch) * batch[-1] for batch in batches)
 
 
 def test_a_short_text_is_not_padded_to_a_long_one():

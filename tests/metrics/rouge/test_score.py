@@ -132,28 +132,23 @@ def test_no_overlap_scores_zero(kind, mode):
 
 
 @every_kind
-@pytest.mark.parametrize("wrong", [None, 3, b"text", ["a", "b"], 1.5])
-def test_a_hypothesis_that_is_not_a_string_raises_an_error(kind, wrong):
+@pytest.mark.parametrize("wrong", [None, b"text", [["a"]], ["a", None]])
+def test_texts_that_are_not_strings_raise_an_error(kind, wrong):
     with pytest.raises(TypeError, match="a text must be a string"):
         ALL[kind](wrong, "text")
-
-
-@every_kind
-def test_references_that_are_not_strings_raise_an_error(kind):
-    for wrong in (None, 3, b"text", [["a"]], ["a", None]):
-        with pytest.raises(TypeError, match="must be a string"):
-            ALL[kind]("text", wrong)
+    with pytest.raises(TypeError, match="must be a string"):
+        ALL[kind]("text", wrong)
     with pytest.raises(ValueError, match="references is empty"):
         ALL[kind]("text", [])
 
 
 @every_kind
-@pytest.mark.parametrize(
-    "option", [{"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}]
-)
-def test_invalid_options_raise_an_error(kind, option):
-    with pytest.raises(ValueError, match="must be"):
-        ALL[kind]("a", "a", **option)
+def test_invalid_options_raise_an_error(kind):
+    for option in ({"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}):
+        with pytest.raises(ValueError, match="must be"):
+            ALL[kind]("a", "a", **option)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'alpha'"):
+        ALL[kind]("a", "a", alpha=0.5)
 
 
 def test_n_and_weight_are_checked():
