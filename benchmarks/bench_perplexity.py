@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from benchmarks.compare import Comparison, _timed
-from course_pkg.lm.datasets import load_examples, load_texts
+from course_pkg.datasets import load_examples, load_texts
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import perplexity
 

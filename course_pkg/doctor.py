@@ -111,7 +111,7 @@ def check_bubblewrap() -> Finding:
 def check_model() -> Finding:
     """Whether SmolLM2 is intact in the cache, or can be converted from its package."""
     from course_pkg.lm import smollm2
-    from course_pkg.lm.errors import ModelError
+    from course_pkg.lm.model_errors import ModelError
 
     cache = smollm2.cache_state()
     if cache.state == "valid":

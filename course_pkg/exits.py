@@ -84,7 +84,7 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.grading.runs.own_notebook import NotebookError
     from course_pkg.grading.submissions.collect import SourceError
     from course_pkg.grading.submissions.roster import RosterError
-    from course_pkg.lm.errors import ModelError
+    from course_pkg.lm.model_errors import ModelError
 
     return (AddressError, ChecksError, GradebookError, GradingFolderError, ModelError,
             NotebookError, ReleaseError, RosterError, ServeError, SourceError,

@@ -25,7 +25,10 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 # it may not import from the higher ones.
 LAYERS = {
     "arguments": -1,
+    "datasets": -1,
+    "experiments": -1,
     "files": -1,
+    "peak_memory": -1,
     "pins": -1,
     "slider": -1,
     "lm": 0,

@@ -14,7 +14,7 @@ import time
 import torch
 from record import main
 
-from course_pkg.lm.datasets import load_examples, load_texts
+from course_pkg.datasets import load_examples, load_texts
 from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import perplexity, windows
 

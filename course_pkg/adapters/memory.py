@@ -17,7 +17,7 @@ from course_pkg.adapters.accounting import (
     align,
     meta_model,
 )
-from course_pkg.quantization.storage import (
+from course_pkg.quantization.blockwise import (
     BLOCK_SIZE,
     CONSTANT_BLOCK_SIZE,
     effective_bits,

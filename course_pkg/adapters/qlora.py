@@ -21,10 +21,15 @@ from transformers import PreTrainedModel
 
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.targets import matches, replace_module, require_model
-from course_pkg.quantization.blockwise import DTYPES, QuantizedTensor, quantize, require_block_size
+from course_pkg.quantization.blockwise import (
+    BLOCK_SIZE,
+    DTYPES,
+    DoubleQuantized,
+    QuantizedTensor,
+    quantize,
+    require_block_size,
+)
 from course_pkg.quantization.code_books import code_book
-from course_pkg.quantization.double import DoubleQuantized
-from course_pkg.quantization.storage import BLOCK_SIZE
 
 
 class Linear4bit(nn.Linear):

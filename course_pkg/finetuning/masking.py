@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from course_pkg.arguments import require_string
+from course_pkg.datasets import Example
 from course_pkg.finetuning.answers import answer_spans, encode_at
 from course_pkg.finetuning.conversations import Conversation, Message
 from course_pkg.finetuning.formats import ChatTemplateError
 from course_pkg.finetuning.problems import RecordError
-from course_pkg.lm.datasets import Example
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from course_pkg.attention import plain
-from course_pkg.lm.checkpoint import DecoderConfig
+from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.serving.kv_int8 import Int8
 from course_pkg.serving.kv_storage import Contiguous, Ring, Static, Storage
 

@@ -31,7 +31,7 @@ from course_pkg.adapters.prefixes import PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.step_cost import measure_step
 from course_pkg.lm.load import load
-from course_pkg.quantization.storage import effective_bits
+from course_pkg.quantization.blockwise import effective_bits
 
 LLAMA_2_7B = LlamaConfig(
     vocab_size=32000,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.lm.experiments import (
+from course_pkg.experiments import (
     FOLDER,
     ExperimentError,
     content_hash,

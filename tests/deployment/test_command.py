@@ -20,7 +20,7 @@ from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, save
 from course_pkg.cli import app
-from course_pkg.deployment.command import model_name, read_key, weights_dtype
+from course_pkg.deployment.command import load_engine, model_name, read_key, weights_dtype
 from course_pkg.deployment.errors import ServeError
 from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
@@ -124,12 +124,16 @@ def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
 
 
 def test_the_models_own_type_is_used_on_a_gpu(tmp_path, monkeypatch):
-    load("tiny", dtype=torch.bfloat16).model.save_pretrained(tmp_path)
+    model, tokenizer = load("tiny", dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     assert weights_dtype("auto", str(tmp_path), None) == torch.float32
     gpu = torch.device("cuda")
     monkeypatch.setattr("course_pkg.deployment.command.pick_device", lambda device: gpu)
     assert weights_dtype("auto", str(tmp_path), "cuda") == torch.bfloat16
     assert weights_dtype("float16", str(tmp_path), "cuda") == torch.float16
+    engine = load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2, dtype="bfloat16")
+    assert engine.runner.caches[0][0].dtype == torch.bfloat16
     assert "--dtype int8: expected auto, float32" in refusal("--port", 0, "--dtype", "int8")
 
 

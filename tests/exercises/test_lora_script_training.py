@@ -11,7 +11,7 @@ import pytest
 from course_pkg.grading.checks.lora_script import adapter_bars as bars
 from course_pkg.grading.checks.lora_script.adapter_files import read_adapter
 from course_pkg.grading.checks.lora_script.measuring import Measured, measure
-from course_pkg.lm.tickets import draw_tickets
+from course_pkg.datasets import draw_tickets
 
 from .lora_script_run import run_script
 

@@ -6,10 +6,10 @@ from itertools import chain
 
 import pytest
 
+from course_pkg.datasets import load_examples
 from course_pkg.finetuning.instruction_checks import KINDS, count_words, unmet_checks
 from course_pkg.finetuning.instruction_data import load_dialogues, load_instructions
 from course_pkg.finetuning.near_duplicates import near_duplicates
-from course_pkg.lm.datasets import load_examples
 
 SIZES = {"train": 300, "validation": 40, "test": 60}
 DIALOGUES = {"train": 30, "test": 10}

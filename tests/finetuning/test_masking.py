@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from course_pkg.datasets import Example, load_examples
 from course_pkg.finetuning.batches import collate
 from course_pkg.finetuning.formats import ChatTemplateError, as_dicts, chat_prompt, chat_text
 from course_pkg.finetuning.masking import (
@@ -13,7 +14,6 @@ from course_pkg.finetuning.masking import (
     tokenize_example,
 )
 from course_pkg.finetuning.problems import RecordError
-from course_pkg.lm.datasets import Example, load_examples
 from course_pkg.lm.tiny import CHAT_TEMPLATE, tiny_tokenizer
 
 from .templates import CONTENT, HEADER, MARKED, chat, learned, marked, tokenizer_with

@@ -7,11 +7,11 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 import course_pkg
+from course_pkg.datasets import load_examples
 from course_pkg.finetuning.conversations import Conversation, Message
 from course_pkg.finetuning.problems import RecordError
 from course_pkg.finetuning.record_files import json_records
 from course_pkg.finetuning.records import read_conversations
-from course_pkg.lm.datasets import load_examples
 
 ALPACA = {"instruction": "Translate", "input": "你好", "output": "Hello"}
 CHAT = {

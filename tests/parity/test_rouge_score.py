@@ -6,7 +6,7 @@ import string
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from course_pkg.lm.datasets import load_examples
+from course_pkg.datasets import load_examples
 from course_pkg.metrics.rouge import rouge_l, rouge_lsum, rouge_n, rouge_tokens
 
 KINDS = {f"rouge{n}": n for n in (1, 2, 3, 4, 9)} | {"rougeL": None, "rougeLsum": None}

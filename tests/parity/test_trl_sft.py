@@ -7,12 +7,12 @@ from peft import LoraConfig, get_peft_model
 
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.datasets import Example
 from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.finetuning.masking import tokenize_example
 from course_pkg.finetuning.trainer import train
-from course_pkg.lm.datasets import Example
 from course_pkg.lm.load import load
 
 from .small_models import error

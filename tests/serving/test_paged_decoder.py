@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from course_pkg.attention.paged import PagedBatch, copy_blocks, write
-from course_pkg.lm.checkpoint import DecoderConfig
 from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.greedy import recompute
 from course_pkg.serving.scheduler import Scheduler

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.lm.datasets import load_examples, load_texts
+from course_pkg.datasets import load_examples, load_texts
 from course_pkg.metrics.perplexity import END, START, UNKNOWN, NGramModel
 
 CORPUS = [["the", "cat", "sat"], ["the", "dog", "sat"], ["the", "cat", "ran", "home"]]

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.attention.cost import flash_cost, plain_cost
 from course_pkg.attention.decode import merge
+from course_pkg.attention.io_complexity import flash_cost, plain_cost
 from course_pkg.attention.masks import tile_state
-from course_pkg.attention.plain import attention, attention_with_lse
+from course_pkg.attention.plain import attention
 
 from ...contract.seeds import numpy_rng
 from . import student
@@ -68,7 +68,7 @@ merge_both_empty = partial(_parts, empty="ab")
 def forward_expected(inputs: Inputs) -> Inputs:
     """Plain attention in double precision; an answer in tiles makes no large tensor."""
     q, k, v = (inputs[name].double()[None, None] for name in "qkv")
-    output, lse = attention_with_lse(q, k, v, causal=inputs["causal"])
+    output, lse = attention(q, k, v, causal=inputs["causal"], return_lse=True)
     return student.described((output[0, 0].float(), lse[0, 0].float())) | {
         "tiles that were not computed": [],
         "a tensor that is too large": "none",
@@ -187,7 +187,7 @@ def _block(rng: Random, size: int) -> Inputs:
     q, k, v, d_output = (
         torch.from_numpy(draw(s)) for s in ((2 + size, 4), (6, 4), (6, 3), (2 + size, 3))
     )
-    output, lse = attention_with_lse(q[None, None], k[None, None], v[None, None])
+    output, lse = attention(q[None, None], k[None, None], v[None, None], return_lse=True)
     j = rng.randint(2, 4)
     inputs = {"q": q, "k": k[:j], "v": v[:j], "output": output[0, 0], "lse": lse[0, 0]}
     return inputs | {"d_output": d_output}

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from course_pkg.lm.tickets import draw_tickets, ticket_file
+from course_pkg.datasets import draw_tickets, ticket_file
 
 from .adapter_files import Rejected, read_adapter, read_report
 from .measuring import Measured, measure, read_records

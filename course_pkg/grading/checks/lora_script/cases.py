@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.lm.tickets import draw_tickets
+from course_pkg.datasets import draw_tickets
 from course_pkg.lm.tiny import tiny_model
 
 from ...contract import comparators

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_pkg.adapters.injection import adapter_layers, inject, remove_adapters
+from course_pkg.datasets import TICKET_SYSTEM
 from course_pkg.lm import smollm2
 from course_pkg.lm.load import LoadedModel, load
-from course_pkg.lm.tickets import SYSTEM
 
 from .adapter_files import ASKED
 
@@ -34,7 +34,7 @@ class Measured:
 
 def chat(prompt: str) -> list[dict[str, str]]:
     """The messages before an answer."""
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
+    return [{"role": "system", "content": TICKET_SYSTEM}, {"role": "user", "content": prompt}]
 
 
 def encode(messages: Messages, answer: str, tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_pkg.quantization.blockwise import effective_bits
 from course_pkg.quantization.code_books import code_book
-from course_pkg.quantization.storage import effective_bits
 
 from ...contract.seeds import numpy_rng
 from . import student

@@ -1,12 +1,11 @@
 """The cost formulas: by hand, against what the tiled code reports, and against the paper's law."""
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.attention.cost import Cost, blocks_for, flash_cost, plain_cost
 from course_pkg.attention.flash import flash_attention
+from course_pkg.attention.io_complexity import Cost, blocks_for, flash_cost, plain_cost
 
 from .examples import tensors
 
@@ -42,17 +41,13 @@ def test_the_formula_gives_what_the_tiled_code_reports(
     batch, heads, queries, keys, causal, window, block_queries, block_keys
 ):
     steps = []
-    options = {
-        "causal": causal, "window": window, "block_queries": block_queries,
-        "block_keys": block_keys,
-    }  # fmt: skip
+    options = {"causal": causal, "window": window}
+    options |= {"block_queries": block_queries, "block_keys": block_keys}
     inputs = tensors(batch, *heads, queries, keys, head_dim=4)
     flash_attention(*inputs, watch=steps.append, **options).sum().backward()
     for phase in ("forward", "backward"):
-        cost = flash_cost(
-            queries, keys, 4, batch=batch, heads=heads[0], kv_heads=heads[1],
-            backward=phase == "backward", **options,
-        )  # fmt: skip
+        sizes = {"batch": batch, "heads": heads[0], "kv_heads": heads[1]}
+        cost = flash_cost(queries, keys, 4, backward=phase == "backward", **sizes, **options)
         found = [step for step in steps if step.phase == phase]
         assert sum(step.loaded for step in found) == cost.loaded
         assert sum(step.stored for step in found) == cost.stored
@@ -73,37 +68,12 @@ def test_the_loads_of_keys_and_values_follow_the_papers_law(head_dim, fast_memor
     assert fast_memory / 2 <= held <= 1.25 * fast_memory
 
 
-def test_instrumented_loads_follow_the_papers_law():
-    # N = 256 tokens, d = 8, fast memory for M = 1,024 numbers: blocks of 1024 / (4 · 8) = 32
-    # queries; keys and values are loaded 256 / 32 = 8 times: 8 · 256²· 8² / 1024 = 32,768 numbers.
-    block_queries, block_keys = blocks_for(1024, 8)
-    assert (block_queries, block_keys) == (32, 8)
-    steps = []
-    with torch.no_grad():
-        flash_attention(
-            *tensors(1, 1, 1, 256, 256), block_queries=block_queries, block_keys=block_keys,
-            watch=steps.append,
-        )  # fmt: skip
-    assert sum(step.loaded for step in steps if step.kind == "tile") == 32_768
-    assert sum(step.loaded for step in steps if step.kind == "load") == 256 * 8
-
-
-def test_causal_attention_needs_about_half_the_operations():
-    sizes = {"block_queries": 64, "block_keys": 64}
-    # 64 blocks a side: 64 · 65 / 2 of 64² tiles.
-    half = flash_cost(4096, 4096, 64, **sizes, causal=True)
-    whole = flash_cost(4096, 4096, 64, **sizes)
-    assert half.operations / whole.operations == 65 / 128
-
-
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_the_tiled_pass_moves_less_in_both_directions(head_dim):
     for backward in (False, True):
-        plain = plain_cost(4096, 4096, head_dim, heads=8, kv_heads=2, backward=backward)
-        tiled = flash_cost(
-            4096, 4096, head_dim, block_queries=128, block_keys=128, heads=8, kv_heads=2,
-            backward=backward,
-        )  # fmt: skip
+        sizes = {"heads": 8, "kv_heads": 2, "backward": backward}
+        plain = plain_cost(4096, 4096, head_dim, **sizes)
+        tiled = flash_cost(4096, 4096, head_dim, block_queries=128, block_keys=128, **sizes)
         assert tiled.moved < plain.moved and tiled.operations >= plain.operations
         assert tiled.intensity(2) > plain.intensity(2)
 

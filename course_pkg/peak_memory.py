@@ -18,10 +18,6 @@ class Memory:
 
     peak: the largest sum of those alive at one time; kept: the sum of those alive at the end,
     including the result and what the backward pass needs; largest: the largest single tensor.
-    Chapter: acceleration/flash-attention.
-
-    >>> Memory(peak=300, kept=100, largest=200).extra
-    200
     """
 
     peak: int
@@ -39,7 +35,7 @@ def measure_memory(call: Callable[[], object]) -> Memory:
 
     Exact and repeatable on every device: it counts the bytes of each new storage, from the
     operation that returns it until it is freed. What an operation uses inside and never returns is
-    not seen. Chapter: acceleration/flash-attention.
+    not seen.
 
     >>> a = torch.ones(256)  # 1 KiB
     >>> measure_memory(lambda: (a + 1) * 2)  # a sum and a product; the sum is freed

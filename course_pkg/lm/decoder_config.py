@@ -1,31 +1,24 @@
-"""Checkpoints of the Llama, Mistral and Qwen2 families: config.json and .safetensors files.
+"""The sizes and settings of a decoder, from a config.json of transformers 4 or 5.
 
-`DecoderConfig.from_dict` turns a config.json of transformers 4 or 5 into the settings of
-`course_pkg.lm.decoder`, and `read_folder` adds the tensors. What the decoder lacks is refused:
-other architectures and activations, rotations of a part of a head, quantized weights.
-
-Chapter: serving/kv-cache.
+What `course_pkg.lm.decoder` lacks is refused: other families than Llama, Mistral and Qwen2, other
+activations, rotations of a part of a head. Chapter: serving/kv-cache.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
-
-from course_pkg.lm.errors import CorruptModelError, ModelError
-from course_pkg.lm.unmerged import refuse_adapters
+from course_pkg.lm.model_errors import ModelError
 
 FAMILIES = ("llama", "mistral", "qwen2")
 SIZES = (  # in the order of DecoderConfig's first fields
-    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
     "max_position_embeddings",
-)  # fmt: skip
+)
 ROPE_TYPES = {  # the settings that each needs besides rope_theta
     "default": (),
     "linear": ("factor",),
@@ -70,8 +63,8 @@ class DecoderConfig:
     def from_dict(cls, given: Mapping[str, Any]) -> "DecoderConfig":
         """The settings in a config.json; what it leaves out has transformers' default.
 
-        Raises ModelError if it is no Llama, Mistral or Qwen2, if a size is missing or does not
-        fit the others, or if the decoder lacks one of its features.
+        Raises ModelError if the family is not Llama, Mistral or Qwen2, if a size is missing or
+        does not fit the others, or if the decoder lacks one of its features.
 
         >>> sizes = dict(vocab_size=9, hidden_size=8, intermediate_size=16, num_hidden_layers=2)
         >>> rest = dict(num_attention_heads=4, max_position_embeddings=64, sliding_window=5)
@@ -87,14 +80,11 @@ class DecoderConfig:
             _need(isinstance(size, int) and size > 0, f"{name} is {size!r}", "a positive integer")
         act = given.get("hidden_act", "silu")
         _need(act == "silu", f"hidden_act is {act!r}", "silu")
-        hidden, heads = given["hidden_size"], given["num_attention_heads"]
+        heads = given["num_attention_heads"]
         kv_heads = given.get("num_key_value_heads") or heads
-        _need(
-            heads % kv_heads == 0,
-            f"num_key_value_heads is {kv_heads}",
-            f"a divisor of {heads} heads",
-        )
-        head_dim = given.get("head_dim") or hidden // heads
+        found = f"num_key_value_heads is {kv_heads}"
+        _need(heads % kv_heads == 0, found, f"a divisor of {heads} heads")
+        head_dim = given.get("head_dim") or given["hidden_size"] // heads
         _need(head_dim % 2 == 0, f"head_dim is {head_dim}", "an even number, for RoPE's pairs")
         return cls(
             *(given[name] for name in SIZES),
@@ -108,80 +98,6 @@ class DecoderConfig:
             output_bias=_llama_bias(given, "attention_bias"),
             mlp_bias=_llama_bias(given, "mlp_bias"),
         )
-
-
-def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
-    """The settings and the tensors of a checkpoint, in one or several .safetensors files.
-
-    Raises ModelError if the folder is no checkpoint that the decoder can run, CorruptModelError if
-    a file cannot be read or one that the index names is missing.
-    """
-    path = Path(folder).expanduser()
-    files = {file.name: file for file in sorted(path.glob("*.safetensors"))}
-    if not (path / "config.json").is_file() or not files:
-        raise ModelError(
-            f"{path} is no checkpoint: expected a folder with config.json and .safetensors files, "
-            "as save_pretrained writes it"
-        )
-    try:
-        given = json.loads((path / "config.json").read_bytes())
-        index = path / "model.safetensors.index.json"
-        if index.is_file():
-            named = set(json.loads(index.read_bytes())["weight_map"].values())
-            if named - files.keys():
-                raise CorruptModelError(
-                    f"{path} lacks {min(named - files.keys())}, which {index.name} names: "
-                    "copy the whole folder again"
-                )
-            files = {name: files[name] for name in sorted(named)}
-        if not isinstance(given, dict):
-            raise ValueError("config.json is no dictionary")
-        tensors = {name: t for file in files.values() for name, t in load_file(file).items()}
-    except (ValueError, KeyError, SafetensorError) as error:
-        raise CorruptModelError(f"{path} cannot be read ({error}): copy it again") from error
-    return DecoderConfig.from_dict(given), tensors
-
-
-def fitted(
-    tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], tied: bool
-) -> dict[str, Tensor]:
-    """The tensors under the decoder's names: exactly those in `shapes`, with these shapes.
-
-    A checkpoint's names begin with "model."; old ones also store RoPE's frequencies, and tied ones
-    may store the embeddings a second time, as lm_head. Raises CorruptModelError if tensors are
-    missing, unknown or of the wrong shape, or if tied tensors differ, and ModelError if they
-    include an adapter that is not merged.
-
-    >>> sorted(fitted({"model.norm.weight": torch.ones(3)}, {"norm.weight": (3,)}, tied=False))
-    ['norm.weight']
-    """
-    refuse_adapters(tensors, tied=tied)
-    found = {
-        name.removeprefix("model."): tensor
-        for name, tensor in tensors.items()
-        if not name.endswith("rotary_emb.inv_freq")
-    }
-    if tied and (head := found.pop("lm_head.weight", None)) is not None:
-        embeddings = found.get("embed_tokens.weight")
-        if embeddings is not None and not torch.equal(head, embeddings):
-            raise CorruptModelError(
-                "lm_head.weight differs from embed_tokens.weight, but the config ties them: "
-                "set tie_word_embeddings to false"
-            )
-    if missing := sorted(shapes.keys() - found.keys()):
-        raise CorruptModelError(f"the checkpoint lacks {_listed(missing)}: copy it again")
-    if surplus := sorted(found.keys() - shapes.keys()):
-        raise CorruptModelError(
-            f"the decoder has no {_listed(surplus)}: give a checkpoint that is not quantized, and "
-            "whose config.json belongs to it"
-        )
-    for name, shape in shapes.items():
-        if found[name].shape != shape:
-            raise CorruptModelError(
-                f"{name} has shape {tuple(found[name].shape)}, expected {tuple(shape)}: "
-                "config.json belongs to another checkpoint"
-            )
-    return found
 
 
 def _rope(given: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
@@ -213,7 +129,8 @@ def _rope(given: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
 
 def _windows(given: Mapping[str, Any]) -> tuple[int | None, ...]:
     """Each layer's window: Mistral has one for all layers, Qwen2 for the layers that it names."""
-    layers, window = given["num_hidden_layers"], given.get("sliding_window", 4096)
+    layers = given["num_hidden_layers"]
+    window = given.get("sliding_window", 4096)
     slides = [given["model_type"] == "mistral"] * layers
     if given["model_type"] == "qwen2":
         if not given.get("use_sliding_window", False):
@@ -241,7 +158,3 @@ def _need(holds: Any, found: str, expected: str) -> None:
         raise ModelError(
             f"the decoder cannot run this config: {found}, expected {expected}; use transformers"
         )
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more tensors"

@@ -13,7 +13,7 @@ import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]  # of the project, or of the installed packages
+ROOT = Path(__file__).resolve().parents[1]  # of the project, or of the installed packages
 FOLDER = ROOT / "course_pkg" / "data/experiments"
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -99,7 +99,8 @@ def _bare(source: str) -> str:
         if token.type == tokenize.COMMENT:
             number, column = token.start
             lines[number - 1] = lines[number - 1][:column].rstrip()
-    in_string, in_docstring = set(), set()
+    in_string = set()
+    in_docstring = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant | ast.JoinedStr):
             in_string.update(range(node.lineno - 1, node.end_lineno - 1))

@@ -1,8 +1,12 @@
-"""A model with an unmerged adapter is refused, and the message's advice works. Both libraries."""
+"""Reading checkpoints, fitting their tensors, and adapters that are still in a model.
+
+A model with an unmerged adapter is refused, and the message's advice works. Both libraries.
+"""
 
 import peft
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import LlamaForCausalLM
 
 from course_pkg.adapters.dora import DoRAConfig
@@ -13,9 +17,114 @@ from course_pkg.adapters.methods import adapt
 from course_pkg.adapters.prefixes import PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.lm.decoder import Decoder
-from course_pkg.lm.errors import ModelError
+from course_pkg.lm.model_errors import CorruptModelError, ModelError
+from course_pkg.lm.pretrained import fitted, read_folder, refuse_adapters
 from course_pkg.lm.tiny import tiny_model
-from course_pkg.lm.unmerged import refuse_adapters
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The tiny model, as `save_pretrained` writes it in several files."""
+    tiny_model().save_pretrained(tmp_path, max_shard_size="100KB")
+    return tmp_path
+
+
+def test_every_tensor_of_every_file_is_read(folder):
+    _, tensors = read_folder(folder)
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    expected = tiny_model().state_dict()
+    expected.pop("lm_head.weight")  # tied
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_safetensors_file_that_the_index_does_not_name_is_left_out(folder):
+    save_file({"adapter": torch.ones(1)}, folder / "adapter_model.safetensors")
+    assert "adapter" not in read_folder(folder)[1]
+
+
+@pytest.mark.parametrize("missing", ["config.json", "*.safetensors"])
+def test_a_folder_without_config_or_weights(folder, missing):
+    for file in folder.glob(missing):
+        file.unlink()
+    with pytest.raises(
+        ModelError, match=r"is not a checkpoint: expected a folder with config.json"
+    ):
+        Decoder.from_folder(folder)
+
+
+def test_a_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(ModelError, match="not a checkpoint"):
+        Decoder.from_folder(tmp_path / "none")
+
+
+def test_a_missing_shard_is_named(folder):
+    shard = min(folder.glob("*.safetensors"))
+    shard.unlink()
+    with pytest.raises(CorruptModelError, match=f"lacks {shard.name}, which model.safetensors"):
+        Decoder.from_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", "{", ": copy it again"),
+        ("config.json", "[1]", "config.json is not a dictionary"),
+        ("model.safetensors.index.json", "{", ": copy it again"),
+        ("model.safetensors.index.json", "{}", "weight_map"),
+    ],
+)
+def test_a_broken_json_file(folder, name, content, message):
+    (folder / name).write_text(content)
+    with pytest.raises(CorruptModelError, match=f"cannot be read .*{message}"):
+        Decoder.from_folder(folder)
+
+
+def test_a_truncated_weights_file(folder):
+    shard = min(folder.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-100])
+    with pytest.raises(CorruptModelError, match=r"cannot be read .*: copy it again"):
+        Decoder.from_folder(folder)
+
+
+SHAPES = {"embed_tokens.weight": (5, 2), "norm.weight": (2,)}
+TENSORS = {"model.embed_tokens.weight": torch.ones(5, 2), "model.norm.weight": torch.ones(2)}
+
+
+def test_fitted_leaves_out_stored_rope_frequencies_and_a_second_copy_of_tied_embeddings():
+    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(1)}
+    again = {"lm_head.weight": torch.ones(5, 2)}
+    assert fitted(TENSORS | extra | again, SHAPES, tied=True).keys() == SHAPES.keys()
+
+
+def test_tied_tensors_that_differ():
+    tensors = TENSORS | {"lm_head.weight": torch.zeros(5, 2)}
+    with pytest.raises(CorruptModelError, match="but the config ties them: set tie_word_embedd"):
+        fitted(tensors, SHAPES, tied=True)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"model.norm.weight": torch.ones(2)}, "lacks embed_tokens.weight: copy it again"),
+        ({}, "lacks embed_tokens.weight and 1 more tensor: copy it again"),
+        (TENSORS | {"a": torch.ones(1)}, "the decoder has no a: give a checkpoint that is not"),
+        (
+            TENSORS | {"lm_head.weight": torch.ones(5, 2), "b": torch.ones(1)},
+            "the decoder has no b and 1 more tensor",
+        ),
+        (
+            TENSORS | {"model.norm.weight": torch.ones(3)},
+            r"norm.weight has shape \(3,\), expected \(2,\): config.json belongs to another",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit(tensors, message):
+    with pytest.raises(CorruptModelError, match=message):
+        fitted(tensors, SHAPES, tied=False)
+
+
+# ---------------------------------------------------------------- unmerged adapters
 
 IDS = torch.tensor([[1, 2, 3]])
 Q_PROJ = "model.layers.0.self_attn.q_proj and 1 more module"
@@ -104,7 +213,7 @@ def test_a_peft_model_is_refused_until_it_is_merged(config, where):
 
 @pytest.mark.parametrize("targets", [["lm_head"], ["embed_tokens", "q_proj"]])
 def test_peft_cannot_merge_into_one_of_two_tied_modules(targets):
-    """It adds to the weight that both share, so that the other module changes, too."""
+    """It adds to the weight that both share, so the other module changes."""
     model = peft_model(peft.LoraConfig(r=2, target_modules=targets))
     with torch.no_grad():
         expected = model(IDS).logits

@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.compare import compare_memory
 from course_pkg.attention.flash import flash_attention
-from course_pkg.attention.memory import Memory, measure_memory
 from course_pkg.attention.plain import attention
+from course_pkg.peak_memory import Memory, measure_memory
 
 
 def inputs(tokens, heads=1, head_dim=64, requires_grad=False):

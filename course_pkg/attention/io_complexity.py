@@ -8,8 +8,8 @@ Chapter: acceleration/flash-attention.
 
 from dataclasses import dataclass
 
-from .arguments import check_block_sizes
-from .masks import tile_state
+from course_pkg.attention.masks import tile_state
+from course_pkg.attention.validation import check_block_sizes
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Cost:
 
     operations: multiplications and additions of the matrix products, as is usual; exponentials:
     calls of exp for scores; loaded, stored: numbers read from slow memory and written to it; extra:
-    numbers in slow memory besides inputs and results. Chapter: acceleration/flash-attention.
+    numbers in slow memory besides inputs and results.
 
     >>> cost = Cost(operations=4000, exponentials=10, loaded=60, stored=40, extra=0)
     >>> cost.moved, cost.intensity(bytes_per_number=2)
@@ -58,17 +58,18 @@ def plain_cost(
     are written and read once each; backward, P is read twice, and dP and dS are written and read.
     Raises ValueError for sizes that don't fit.
     Source: FlashAttention (Dao et al. 2022), algorithms 0 and 3.
-    Chapter: acceleration/flash-attention.
 
     >>> plain_cost(1024, 1024, 64).operations  # 2 products · 2 · 1024² · 64
     268435456
     """
     kv_heads = _check(queries, keys, head_dim, batch, heads, kv_heads)
     matrix = batch * heads * queries * keys
-    q, k = batch * heads * queries * head_dim, batch * kv_heads * keys * head_dim
+    q = batch * heads * queries * head_dim
+    k = batch * kv_heads * keys * head_dim
     if not backward:
         # S = QKᵀ, P = softmax(S), O = PV
-        loaded, stored = (q + k) + matrix + (matrix + k), matrix + matrix + q
+        loaded = (q + k) + matrix + (matrix + k)
+        stored = matrix + matrix + q
         return Cost(4 * matrix * head_dim, matrix, loaded, stored, 2 * matrix)
     # dV = Pᵀ dO, dP = dO Vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)), dQ = dS K, dK = dSᵀ Q
     loaded = (matrix + q) + (q + k) + 2 * matrix + (matrix + k) + (matrix + q)
@@ -90,16 +91,14 @@ def flash_cost(
     window: int | None = None,
     backward: bool = False,
 ) -> Cost:
-    """The cost of `flash.flash_attention`, of which tiles that nobody sees are no part.
+    """The cost of `flash.flash_attention`; fully masked tiles are not counted.
 
-    Arguments as for `plain_cost`; block_queries, block_keys: the size of a tile; causal, window: as
-    in `masks.visible`. Forward, a block of queries is loaded once, and for it every visible block
-    of keys and values. Backward, a block of keys and values is loaded once, and for it every block
-    of queries that sees it, with five products for each tile instead of the plain program's four,
-    because the scores are computed again. Extra memory: the log-sum-exp of each row, and backward
-    also delta. The numbers are those that `watch` reports. Raises ValueError for sizes that don't
-    fit. Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
-    Chapter: acceleration/flash-attention.
+    block_queries, block_keys: the size of a tile; causal, window: as in `masks.visible`. Forward, a
+    block of queries is loaded once, and for it every visible block of keys and values. Backward, a
+    block of keys and values is loaded once, and for it every block of queries that sees it, with
+    five products instead of four, because the scores are computed again. Extra memory: the
+    log-sum-exp of each row, and backward also delta. `watch` reports the same numbers. Raises
+    ValueError for sizes that don't fit. Source: FlashAttention-2 (Dao 2023), algorithms 1 and 2.
 
     >>> cost = flash_cost(1024, 1024, 64, block_queries=128, block_keys=128)
     >>> cost.operations == plain_cost(1024, 1024, 64).operations
@@ -116,10 +115,12 @@ def flash_cost(
             j1 = min(j0 + block_keys, keys)
             if tile_state(i0, i1, j0, j1, keys - queries, causal, window) != "skip":
                 pairs += (i1 - i0) * (j1 - j0)
-                rows_read, columns_read = rows_read + i1 - i0, columns_read + j1 - j0
+                rows_read += i1 - i0
+                columns_read += j1 - j0
     pairs *= batch * heads
     rows = batch * heads * queries
-    q, k = rows * head_dim, batch * kv_heads * keys * head_dim
+    q = rows * head_dim
+    k = batch * kv_heads * keys * head_dim
     if not backward:
         loaded = q + 2 * columns_read * batch * kv_heads * head_dim
         return Cost(4 * pairs * head_dim, pairs, loaded, q + rows, rows)
@@ -133,13 +134,12 @@ def flash_cost(
 def blocks_for(fast_memory: int, head_dim: int) -> tuple[int, int]:
     """Block sizes (queries, keys) for a fast memory of `fast_memory` numbers, by the paper's rule.
 
-    The block of the outer loop has ⌈fast_memory / (4 · head_dim)⌉ rows, that of the inner loop at
-    most head_dim, so the tile of scores has at most about a quarter of the memory. The outer loop
-    is over queries, as in FlashAttention-2; in the first paper it is over keys. Without a mask, the
-    forward pass then loads 2 · (queries / block_queries) · keys · head_dim = 8 · queries · keys ·
-    head_dim² / fast_memory numbers of keys and values in each head: the paper's Θ(N²d²/M).
+    The block of the outer loop, over queries, has ⌈fast_memory / (4 · head_dim)⌉ rows, that of the
+    inner loop at most head_dim, so the tile of scores has at most about a quarter of the memory.
+    Without a mask, the forward pass then loads 2 · (queries / block_queries) · keys · head_dim =
+    8 · queries · keys · head_dim² / fast_memory numbers of keys and values: the paper's Θ(N²d²/M).
     Raises ValueError if the memory can't hold a row. Source: FlashAttention (Dao et al. 2022),
-    algorithm 1 and theorem 2. Chapter: acceleration/flash-attention.
+    algorithm 1 and theorem 2.
 
     >>> blocks_for(65536, 64)
     (256, 64)

@@ -8,11 +8,7 @@ Chapter: setup.
 
 
 class ModelError(RuntimeError):
-    """A model could not be prepared; the message is one line and says how to fix it.
-
-    >>> issubclass(UnknownModelError, ModelError)
-    True
-    """
+    """A model could not be prepared; the message is one line and says how to fix it."""
 
 
 class UnknownModelError(ModelError):
