@@ -58,9 +58,7 @@ def test_without_repeated_stems_and_synonyms_they_are_equal():
     assert len({porter_stem(word) for word in stems}) == len(stems)
     for _ in range(1000):
         hypothesis, reference = (
-            " ".join(
-                stem + rng.choice(ENDINGS) for stem in rng.sample(stems, rng.randint(1, 9))
-            )
+            " ".join(stem + rng.choice(ENDINGS) for stem in rng.sample(stems, rng.randint(1, 9)))
             for _ in range(2)
         )
         assert ours(hypothesis, reference).score == pytest.approx(theirs(hypothesis, reference))

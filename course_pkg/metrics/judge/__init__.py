@@ -22,7 +22,6 @@ _EXPORTS = {
         "ErrorSpan ErrorSpanError Report check_locations find_error_spans parse_report "
         "report_prompt"
     ),
-    "course_pkg.metrics.judge.rated_answers": "RatedAnswer load_rated_answers",
 }
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 __all__ = sorted(_MODULE_OF)
