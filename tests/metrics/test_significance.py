@@ -89,7 +89,8 @@ def test_the_same_seed_repeats_the_result_and_another_seed_changes_it():
 
 
 def test_prepared_references_and_smoothing_are_used():
-    hypotheses, references = ["A b", "C d"], [["a b"], ["c d"]]
+    hypotheses = ["A b", "C d"]
+    references = [["a b"], ["c d"]]
     prepared = PreparedReferences(references, lowercase=True)
     result = paired_bootstrap(
         hypotheses, hypotheses, prepared, samples=3, smoothing="none", effective_order=True

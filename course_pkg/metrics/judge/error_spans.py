@@ -150,7 +150,8 @@ def check_locations(report: Report, text: str) -> None:
     course_pkg....ErrorSpanError: 'gray Sunday' does not occur in the text ...
     """
     for error in report.unlocated(text):
-        words, width = text.split(), len(error.location.split())
+        words = text.split()
+        width = len(error.location.split())
         pieces = [" ".join(words[i : i + width]) for i in range(len(words) - width + 1)]
         close = difflib.get_close_matches(error.location, pieces, n=1)
         hint = f"; the closest words in it are {close[0]!r}" if close else ""

@@ -200,7 +200,8 @@ def g_eval(
     >>> 1 <= verdict.score <= 3, verdict.reading.method
     (True, 'probabilities')
     """
-    prompt, options = build_prompt(task, texts), [str(score) for score in task.scores]
+    prompt = build_prompt(task, texts)
+    options = [str(score) for score in task.scores]
     settings = {"method": method, "samples": samples, "temperature": temperature, "seed": seed}
     return JudgeScore(task.scores, ask(judge, prompt, task.label, options, **settings), prompt)
 

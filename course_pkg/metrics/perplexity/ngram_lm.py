@@ -24,7 +24,9 @@ from course_pkg.arguments import require_choice, require_integer, require_list
 from course_pkg.metrics.ngrams import count
 from course_pkg.metrics.perplexity.likelihood import Likelihood
 
-START, END, UNKNOWN = "<s>", "</s>", "<unk>"
+START = "<s>"
+END = "</s>"
+UNKNOWN = "<unk>"
 Smoothing = Literal["none", "add-k", "kneser-ney"]
 
 

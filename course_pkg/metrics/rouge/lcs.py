@@ -154,6 +154,11 @@ def _next_row(row: int, matches: int, full: int) -> int:
 
 def _masks(reference: Tokens) -> Callable[[Hashable], int]:
     """Return a function from a token to an integer whose bits are its reference positions."""
+    if len(reference) <= 1024:  # so short an integer is shifted faster than its bytes are filled
+        masks: dict[Hashable, int] = {}
+        for position, token in enumerate(reference):
+            masks[token] = masks.get(token, 0) | 1 << position
+        return lambda token: masks.get(token, 0)
     positions: dict[Hashable, list[int]] = {}
     for position, token in enumerate(reference):
         positions.setdefault(token, []).append(position)

@@ -81,7 +81,8 @@ def test_lengths_are_summed_before_the_penalty():
 
 
 def test_a_corpus_score_is_not_the_mean_of_its_sentences():
-    hypotheses, references = ["a b c d e f g h", "x y a b"], [["a b c d e f g h"], ["x z a c"]]
+    hypotheses = ["a b c d e f g h", "x y a b"]
+    references = [["a b c d e f g h"], ["x z a c"]]
     sentences = [sentence_bleu(*pair).score for pair in zip(hypotheses, references, strict=True)]
     assert corpus_bleu(hypotheses, references).score != pytest.approx(sum(sentences) / 2, abs=0.05)
 

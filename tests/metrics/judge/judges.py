@@ -13,7 +13,9 @@ class RuleJudge:
     """
 
     def __init__(self, rule=None, writes=()):
-        self.rule, self.writes, self.asked = rule, writes, []
+        self.rule = rule
+        self.writes = writes
+        self.asked = []
 
     def option_probabilities(self, prompt, start, options):
         self.asked.append((prompt, start, tuple(options)))

@@ -44,7 +44,8 @@ def test_a_judge_that_always_prefers_the_first_answer_has_position_bias():
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
 def test_swapping_a_pairs_answers_reverses_the_preference_and_keeps_the_bias(as_a, as_b):
-    one, other = PairVerdict(as_a, as_b), PairVerdict(1 - as_b, 1 - as_a)
+    one = PairVerdict(as_a, as_b)
+    other = PairVerdict(1 - as_b, 1 - as_a)
     assert other.preference == pytest.approx(1 - one.preference)
     bias, swapped = (PositionBias((v,)).first_place for v in (one, other))
     assert bias == pytest.approx(swapped)
@@ -87,7 +88,8 @@ def test_a_judge_that_ignores_the_text_has_no_length_bias():
 
 
 def test_invalid_padding_raises_an_error():
-    judge, items = RuleJudge(counts_words), [{"Answer": "Boil it."}]
+    judge = RuleJudge(counts_words)
+    items = [{"Answer": "Boil it."}]
     with pytest.raises(ValueError, match="pad must return a longer text, got 'BOIL IT"):
         length_bias(judge, TASK, items, "Answer", str.upper)
     with pytest.raises(KeyError, match=r"title must be one of \['Answer'\], got 'Summary'"):

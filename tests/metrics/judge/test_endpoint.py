@@ -53,7 +53,8 @@ def server(monkeypatch):
 
     stub = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     stub.handle_error = lambda *_: None  # a client that timed out is expected
-    stub.asked, stub.answers = [], []
+    stub.asked = []
+    stub.answers = []
     stub.url = f"http://127.0.0.1:{stub.server_address[1]}/v1"
     thread = threading.Thread(target=stub.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

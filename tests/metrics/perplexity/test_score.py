@@ -127,7 +127,9 @@ def test_a_long_text_in_windows_equals_a_plain_loop(tiny_model, stride, bos, bat
     text = "The ferry leaves at six, fog or no fog. " * 3
     prefix = [tokenizer.bos_token_id] if bos else []
     ids = prefix + tokenizer(text).input_ids
-    begin, end, total = 0, 0, 0.0
+    begin = 0
+    end = 0
+    total = 0.0
     while end < len(ids):
         before = end
         end = min(begin + 32, len(ids))

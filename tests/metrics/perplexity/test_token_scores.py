@@ -49,7 +49,8 @@ LENGTHS = (7, 1, 40, 3, 2, 7, 19, 33, 2, 12)
 @pytest.mark.parametrize("batch_size", [1, 3, 16])
 @pytest.mark.parametrize("make", [gpt2, lambda: load("tiny").model], ids=["GPT-2", "Llama"])
 def test_batches_padded_on_either_side_equal_single_sequences(make, batch_size, side):
-    model, texts = make(), sequences(*LENGTHS)
+    model = make()
+    texts = sequences(*LENGTHS)
     found = token_log_probs(model, texts, batch_size=batch_size, padding_side=side)
     for ids, score in zip(texts, found, strict=True):
         assert score.dtype == torch.float32 and score.shape == (len(ids) - 1,)
@@ -61,7 +62,8 @@ def test_batches_padded_on_either_side_equal_single_sequences(make, batch_size, 
 def test_the_value_of_a_pad_does_not_matter(side, monkeypatch):
     # With a high cost per pass, sequences of different lengths share a batch.
     monkeypatch.setattr(token_scores, "PASS_COST", {"cpu": 10**6, "other": 10**6})
-    model, texts = gpt2(), sequences(*LENGTHS)
+    model = gpt2()
+    texts = sequences(*LENGTHS)
     assert len(plan_batches(LENGTHS, 16, 10**6, 10**6)) == 1
     runs = [
         token_log_probs(model, texts, padding_side=side, pad_token_id=pad) for pad in (0, 59, 17)
@@ -71,7 +73,8 @@ def test_the_value_of_a_pad_does_not_matter(side, monkeypatch):
 
 
 def test_tokens_before_first_are_context_and_not_scored():
-    model, texts = gpt2(), sequences(9, 20, 5, 6)
+    model = gpt2()
+    texts = sequences(9, 20, 5, 6)
     found = token_log_probs(model, texts, first=[4, 1, 9, 5], padding_side="left")
     assert [len(score) for score in found] == [5, 19, 0, 1]
     for ids, first, score in zip(texts, (4, 1, 9, 5), found, strict=True):
@@ -110,7 +113,8 @@ def test_half_precision_logits_are_summed_in_single_precision():
 
 def test_no_copy_of_the_logits_is_made(monkeypatch):
     monkeypatch.setattr(token_scores, "CHUNK", 4 * 1000)
-    logits, targets = torch.zeros(256, 1000), torch.zeros(256, dtype=torch.long)
+    logits = torch.zeros(256, 1000)
+    targets = torch.zeros(256, dtype=torch.long)
     with torch.profiler.profile(profile_memory=True) as profiler:
         target_log_probs(logits, targets)
     largest = max(event.self_cpu_memory_usage for event in profiler.events())
@@ -125,7 +129,8 @@ def test_ids_outside_the_vocabulary_and_wrong_shapes_raise_an_error():
 
 
 def test_dropout_is_off_and_the_modes_of_all_modules_are_restored():
-    model, texts = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5), sequences(30)
+    model = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
+    texts = sequences(30)
     state = torch.get_rng_state()
     without_dropout = token_log_probs(model, texts)[0]
     assert torch.equal(torch.get_rng_state(), state) and not without_dropout.requires_grad
@@ -148,7 +153,8 @@ def test_adapted_models_are_scored_with_their_adapter():
     from peft import LoraConfig, get_peft_model
 
     (ids,) = sequences(20)
-    ours, theirs = load("tiny").model, load("tiny").model
+    ours = load("tiny").model
+    theirs = load("tiny").model
     plain = token_log_probs(ours, [ids])[0]
     inject(ours, LoRAConfig(rank=2, target_modules=["q_proj"]))
     theirs = get_peft_model(theirs, LoraConfig(r=2, target_modules=["q_proj"]))

@@ -74,7 +74,8 @@ def test_a_beta_that_is_not_a_number_of_at_least_0_raises_an_error():
 
 # 2 of 4 words, the reference has 2: P = ½, R = 1, F = ⅔.
 # 3 of 4 words, the reference has 12: P = ¾, R = ¼, F = ⅜.
-SHORT, LONG = Overlap(2, 4, 2), Overlap(3, 4, 12)
+SHORT = Overlap(2, 4, 2)
+LONG = Overlap(3, 4, 12)
 
 
 def test_best_is_the_reference_with_the_highest_f():
@@ -106,7 +107,9 @@ def test_the_best_reference_of_the_perl_tool_has_the_highest_recall():
 
 
 def test_of_equally_good_references_the_first_is_best():
-    first, second = Overlap(1, 4, 2), Overlap(2, 4, 8)  # both have F = ⅓
+    # both have F = ⅓
+    first = Overlap(1, 4, 2)
+    second = Overlap(2, 4, 8)
     assert combined([first, second]).recall == 1 / 2
     assert combined([second, first]).recall == 1 / 4
 

@@ -25,17 +25,22 @@ tokens = st.sampled_from(["a", "ab", "abcdefghij"]).flatmap(
 
 
 def is_common_subsequence(pairs, x, y):
-    rows, columns = [i for i, _ in pairs], [j for _, j in pairs]
+    rows = [i for i, _ in pairs]
+    columns = [j for _, j in pairs]
     increasing = rows == sorted(set(rows)) and columns == sorted(set(columns))
     return increasing and all(x[i] == y[j] for i, j in pairs)
 
 
 def read_from_table(x, y):
     """Go back through the table: match, else up if the row above is as long, else left."""
-    table, pairs, i, j = lcs_table(x, y), [], len(x), len(y)
+    table = lcs_table(x, y)
+    pairs = []
+    i = len(x)
+    j = len(y)
     while i and j:
         if x[i - 1] == y[j - 1]:
-            i, j = i - 1, j - 1
+            i = i - 1
+            j = j - 1
             pairs.append((i, j))
         elif table[i - 1][j] >= table[i][j - 1]:
             i -= 1
@@ -116,7 +121,8 @@ def test_weight_one_gives_the_unweighted_length(x, y):
 def test_the_weighted_length_is_the_sum_over_the_runs_on_the_path(x, y, weight):
     pairs = wlcs_positions(x, y, weight)
     assert is_common_subsequence(pairs, x, y)
-    runs, previous = [], None
+    runs = []
+    previous = None
     for i, j in pairs:
         if previous == (i - 1, j - 1):
             runs[-1] += 1

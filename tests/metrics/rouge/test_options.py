@@ -46,7 +46,8 @@ def test_a_tokenizer_may_be_a_name_or_a_function():
 def test_irregular_forms_are_looked_up_before_the_rules_apply():
     # "ate" has three letters, so it is not looked up. The form found is stemmed like any other
     # word, so that "mice" matches "mouse". The Perl tool does not stem it, and there they differ.
-    text, forms = "mice ate running mouse", {"mice": "mouse", "ate": "eat", "running": "jogs"}
+    text = "mice ate running mouse"
+    forms = {"mice": "mouse", "ate": "eat", "running": "jogs"}
     assert rouge_tokens(text, stem=forms) == ["mous", "ate", "jog", "mous"]
     assert rouge_tokens(text, stem=forms, mode="rouge155") == ["mouse", "ate", "jogs", "mous"]
     # Stemming does not change words of three letters.

@@ -75,7 +75,8 @@ class TestPaper:
 
     def test_a_run_counts_more_than_separate_words(self):
         reference = "a b c d e f g"
-        run, apart = "a b c d h i k", "a h b k c i d"
+        run = "a b c d h i k"
+        apart = "a h b k c i d"
         assert rouge_l(run, reference) == rouge_l(apart, reference)
         # Weight 2: (4² / 7²)^½ = 4/7 against (4 / 7²)^½ = 2/7.
         assert values(rouge_w(run, reference, weight=2)) == pytest.approx([4 / 7] * 3)
@@ -94,7 +95,9 @@ class TestPerl:
         assert values(score)[:2] == (0.70711, 0.35355)
 
     def test_rouge_w_looks_for_gaps_in_the_reference_only(self):
-        reference, run, apart = "a b c d e f g", "a b c d h i k", "a h b k c i d"
+        reference = "a b c d e f g"
+        run = "a b c d h i k"
+        apart = "a h b k c i d"
         score = {text: rouge_w(text, reference, weight=2, mode="rouge155") for text in (run, apart)}
         assert score[run] == score[apart]
         assert score[run].overlaps[0].matches == 16
@@ -180,7 +183,8 @@ def test_all_values_are_between_0_and_1(kind, mode, x, references, data):
 def test_swapping_the_texts_swaps_precision_and_recall(kind, x, y):
     if kind in ("lsum", "w"):
         return  # not symmetric: a union over the reference's lines, and a greedy recurrence
-    there, back = ALL[kind](x, y), ALL[kind](y, x)
+    there = ALL[kind](x, y)
+    back = ALL[kind](y, x)
     assert (there.precision, there.recall) == (back.recall, back.precision)
     assert there.fmeasure == back.fmeasure
 

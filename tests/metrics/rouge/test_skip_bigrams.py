@@ -85,7 +85,8 @@ def test_the_papers_four_sentences():
 
 
 def test_rouge_s_with_a_gap_of_zero_equals_rouge_2():
-    x, y = "the cat sat on the mat", "the cat is on the mat"
+    x = "the cat sat on the mat"
+    y = "the cat is on the mat"
     assert rouge_s(x, y, max_gap=0) == rouge_n(x, y, 2)
 
 
