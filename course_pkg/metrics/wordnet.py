@@ -1,12 +1,9 @@
 """Synonyms and irregular forms of English: from WordNet's files if installed, or your own sets.
 
-Two words are synonyms if they have a sense in common. A source of synonyms is any object with a
-method `senses(word)` that returns the set of that word's senses. WordNet's senses are its synsets.
-The index files list the synsets of each word, so the much larger data files are not read. The
-exception files (noun.exc, …) list the forms that no rule finds: METEOR looks up their synonyms, and
-ROUGE-1.5.5 stems by them.
-
-Not included: parts of speech, definitions, relations between synsets, multi-word entries.
+Two words are synonyms if they have a sense in common. WordNet's senses are its synsets. The index
+files list the synsets of each word, so the much larger data files are not read. The exception files
+(noun.exc, …) list the forms that no rule finds: METEOR looks up their synonyms, and ROUGE-1.5.5
+stems by them. Not included: parts of speech, definitions, relations, multi-word entries.
 
 Sources: Fellbaum 1998, "WordNet: An Electronic Lexical Database"; the manual pages wndb(5) for the
 files and morphy(7) for base forms. Chapter: metrics/meteor.

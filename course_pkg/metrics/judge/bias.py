@@ -97,7 +97,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Spread:
-    """Scores that should all be equal; unread: how many more answers contained no score.
+    """Scores that should all be equal, and the number of further answers without a score, `unread`.
 
     >>> Spread((1.0, 3.0)).std, Spread((1.0, 3.0)).range
     (1.0, 2.0)
@@ -118,9 +118,7 @@ class Spread:
 
 
 def pairwise_prompt(question: str, a: str, b: str) -> str:
-    """Build the prompt that asks which of two answers is better.
-
-    The judge completes "Better answer:" after it.
+    """Build the prompt that asks which answer is better; "Better answer:" follows it.
 
     >>> pairwise_prompt("Why?", "Because.", "No idea.").splitlines()[-1]
     'Which answer is better? Reply with A or B only.'

@@ -32,7 +32,7 @@ HEAD = re.compile(r"(?:(\d+) errors?|(no) errors?)\.?:?", re.IGNORECASE)
 
 
 class ErrorSpanError(ValueError):
-    """A report that does not follow the format, or a location that does not occur in the text."""
+    """The report does not follow the format, or a location does not occur in the text."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ joint (1.5), the largest sum of matches, where inexact ones count half.
 The first paper breaks ties by the fewest crossing pairs, stage by stage. Fewest chunks is the rule
 of the later tool and fits the penalty, which counts chunks; all versions use it here.
 
-Finding the fewest chunks is NP-hard in general, because it includes the minimum common string
-partition problem. The search (`meteor.search`) is exact if it needs to keep at most `EXACT_STATES`
-partial alignments at each position. Otherwise it keeps the `BEAM` most promising ones, and the
-result's `optimal` is False.
+Finding the fewest chunks is NP-hard: it includes the minimum common string partition problem. The
+search (`meteor.search`) is exact if it has at most `EXACT_STATES` partial alignments at each
+position. Otherwise it keeps the `BEAM` most promising ones, and `optimal` is False.
 
 Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2,
 and the Java tool 1.5 (in which an inexact match weighs half when alignments are compared).
