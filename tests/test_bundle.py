@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.bundle import SHOWN, bundle, files
+from course_pkg.classroom.bundle import SHOWN, bundle, files
+from course_pkg.classroom.config_passwords import lines_with_passwords
+from course_pkg.classroom.release import ReleaseError, mistyped, release_assignment
 from course_pkg.cli import app
-from course_pkg.grading.gradebook.config_values import lines_with_passwords
-from course_pkg.grading.gradebook.marks import mistyped
-from course_pkg.grading.gradebook.release import ReleaseError, release_assignment
 
 ROOT = Path(__file__).parents[1]
 INSTRUCTORS = {".ci", ".github", "deploy", "runner", "solutions", "tests"}

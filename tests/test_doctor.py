@@ -33,12 +33,7 @@ def without_module(monkeypatch, missing):
 
 @pytest.mark.parametrize(
     ("version", "state"),
-    [
-        ((3, 10, 9), "missing"),
-        ((3, 11, 0), "ok"),
-        ((3, 13, 4), "ok"),
-        ((3, 14, 0), "missing"),
-    ],
+    [((3, 10, 9), "missing"), ((3, 11, 0), "ok"), ((3, 13, 4), "ok"), ((3, 14, 0), "missing")],
 )
 def test_python_must_have_a_supported_version(version, state):
     finding = check_python(version)

@@ -48,8 +48,7 @@ def plain_files() -> Files:
     """The files of an adapter as asked for, with random numbers: it reads well and knows nothing."""
     generator = torch.Generator().manual_seed(0)
     tensors = {
-        name: torch.randn(shape, generator=generator)
-        for name, shape in expected_shapes().items()
+        name: torch.randn(shape, generator=generator) for name, shape in expected_shapes().items()
     }
     config = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["v_proj", "q_proj"]}
     report = {"held_out_loss": 0.1, "exact_match": 1.0}

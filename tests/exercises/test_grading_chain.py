@@ -16,7 +16,7 @@ import pytest
 from offline import loaded_urls
 
 from course_pkg.grading.contract import registry
-from course_pkg.grading.results.states import State
+from course_pkg.classroom.results.record import State
 
 from .assignments import EXERCISES, ROOT, SOLUTIONS, artifacts, notebook, places
 

@@ -64,9 +64,14 @@ REJECTED = {
     "double precision": (tensors(lambda n, t: {n: t[:0].double()}), "has the shape"),
     "whole numbers": (tensors(lambda n, t: {n: t.to(torch.int8)}), "dtype torch.int8"),
     "other shapes": (tensors(lambda n, t: {n: t[:-1]}), "has the shape"),
-    "one layer less": (tensors(lambda n, t: {n: t} if ".29." not in n else {}), "has no 'base_model"),
+    "one layer less": (
+        tensors(lambda n, t: {n: t} if ".29." not in n else {}),
+        "has no 'base_model",
+    ),
     "the base's weights": (
-        tensors(lambda n, t: {n: t, n.replace("lora_A", "base").replace("lora_B", "b"): t.new_ones(1)}),
+        tensors(
+            lambda n, t: {n: t, n.replace("lora_A", "base").replace("lora_B", "b"): t.new_ones(1)}
+        ),
         "is not of the adapter",
     ),
     "too large": (tensors(lambda n, t: {n: t.double()}), "adapter_model.safetensors has 3.7 MB"),
@@ -91,7 +96,9 @@ def test_what_is_not_the_adapter_asked_for_is_rejected_with_the_reason(name):
     assert len(read_adapter(plain_files())) == 120
     with pytest.raises(Rejected, match=reason.replace("(", r"\(")):
         read_adapter(change(plain_files()))
-    assert re.search(reason.replace("(", r"\("), adapter_bars.learned_format([], change(plain_files())))
+    assert re.search(
+        reason.replace("(", r"\("), adapter_bars.learned_format([], change(plain_files()))
+    )
     for compare in (adapter_bars.learned_task, adapter_bars.matching_report):
         assert compare([], change(plain_files())) == "the adapter was rejected: see above"
 

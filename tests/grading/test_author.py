@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from course_pkg.cli import app
 from course_pkg.grading import author
 from course_pkg.grading.contract import registry
-
-from .recorded import ROOT
+from tests.classroom.recorded import ROOT
 
 SOLUTIONS = ROOT / "solutions"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from course_pkg.classroom.results.record import checked_results
 from course_pkg.grading import check
 from course_pkg.grading.checker import _reply, as_json, judged, serve
 from course_pkg.grading.contract.protocol import receive, send
@@ -19,7 +20,6 @@ from course_pkg.grading.contract.registry import load
 from course_pkg.grading.contract.seeds import PUBLIC_KEY
 from course_pkg.grading.contract.session import Session
 from course_pkg.grading.contract.stored import notes
-from course_pkg.grading.results.records import checked_results
 from tests.exercises.assignments import SOLUTIONS, notebook, with_answers, wrong_cells
 
 ROOT = Path(__file__).parents[2]

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from course_pkg.classroom.results.record import checked_results
+from course_pkg.classroom.results.store import _record
 from course_pkg.grading.check import check, variant
 from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract.answer_key import answer_key
@@ -15,8 +17,6 @@ from course_pkg.grading.contract.registry import load
 from course_pkg.grading.contract.report import as_record
 from course_pkg.grading.contract.report_html import report_on_page
 from course_pkg.grading.contract.session import Session
-from course_pkg.grading.results.records import checked_results
-from course_pkg.grading.results.store import _record
 from tests.exercises.assignments import SOLUTIONS, notebook
 
 from .small_assignment import QUESTIONS
