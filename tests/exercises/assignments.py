@@ -12,14 +12,14 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from course_pkg.classroom.release import program_path
+from course_pkg.classroom.runs.sample_class import named
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
 from course_pkg.grading.contract.calling import outcome
 from course_pkg.grading.contract.questions import Question, WrongAnswer
 from course_pkg.grading.contract.session import Session
 from course_pkg.grading.contract.verdict import judge
-from course_pkg.classroom.release import program_path
-from course_pkg.classroom.runs.sample_class import named
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"

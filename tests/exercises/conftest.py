@@ -9,8 +9,7 @@ import pytest
 
 from course_pkg.classroom.results.keys import secret
 from course_pkg.classroom.results.store import Store
-from course_pkg.classroom.runs.grade_class import grade
-from course_pkg.classroom.runs.grade_class import Options
+from course_pkg.classroom.runs.grade_class import Options, grade
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import probe
 

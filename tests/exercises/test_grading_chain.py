@@ -15,8 +15,8 @@ import urllib.request
 import pytest
 from offline import loaded_urls
 
-from course_pkg.grading.contract import registry
 from course_pkg.classroom.results.record import State
+from course_pkg.grading.contract import registry
 
 from .assignments import EXERCISES, ROOT, SOLUTIONS, artifacts, notebook, places
 

@@ -1,6 +1,5 @@
 """`lora-script`: what is not the adapter that was asked for is rejected before it is loaded."""
 
-import json
 import re
 import struct
 

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
+from course_pkg.datasets import draw_tickets
 from course_pkg.grading.checks.lora_script import adapter_bars as bars
 from course_pkg.grading.checks.lora_script.adapter_files import read_adapter
 from course_pkg.grading.checks.lora_script.measuring import Measured, measure
-from course_pkg.datasets import draw_tickets
 
 from .lora_script_run import run_script
 
