@@ -1,47 +1,14 @@
-"""Checks of arguments that the methods share: settings, names, models and generators.
+"""Checks of arguments that the methods share: names, patterns, models and generators.
 
 A config checks its values once, when it is made; the layers rely on that. Chapter: adapters/peft.
 """
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
-
-from course_pkg.metrics.arguments import require_number
-
-
-def require_between(value: Any, name: str, low: float, high: float, closed: bool = False) -> None:
-    """Raise ValueError unless low < value < high, or low <= value < high if `closed`.
-
-    Raises TypeError unless it is a number.
-
-    >>> require_between(1, "dropout", 0, 1, closed=True)
-    Traceback (most recent call last):
-    ...
-    ValueError: dropout must be at least 0 and below 1, got 1
-    """
-    above = require_number(value, name) >= low if closed else require_number(value, name) > low
-    if not (above and value < high):
-        lower = f"at least {low}" if closed else f"above {low}"
-        upper = "finite" if high == math.inf else f"below {high}"
-        raise ValueError(f"{name} must be {lower} and {upper}, got {value}")
-
-
-def require_choice(value: Any, name: str, choices: Sequence[str]) -> None:
-    """Raise ValueError unless the value is one of the choices."""
-    if value not in choices:
-        listed = ", ".join(map(repr, choices))
-        raise ValueError(f"{name} must be one of {listed}; got {value!r:.80}")
-
-
-def require_bool(value: Any, name: str) -> None:
-    """Raise TypeError unless the value is True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r:.80}")
 
 
 def require_regex(value: str, name: str, within: str = "{}") -> re.Pattern:

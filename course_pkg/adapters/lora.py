@@ -22,14 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.adapters.argument_checks import (
-    read_pattern,
-    require_between,
-    require_bool,
-    require_choice,
-)
+from course_pkg.adapters.argument_checks import read_pattern
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_between, require_bool, require_choice, require_integer
 
 Bias = Literal["none", "all", "lora_only"]  # the base's biases to train
 

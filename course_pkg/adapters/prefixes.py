@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 
-from course_pkg.adapters.argument_checks import require_bool, require_choice
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_bool, require_choice, require_integer
 
 Init = Literal["random", "zero"]
 

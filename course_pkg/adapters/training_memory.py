@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from course_pkg.adapters.accounting import Method, MethodConfig, adapter_parameters, meta_model
-from course_pkg.adapters.argument_checks import require_choice, require_model
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.adapters.argument_checks import require_model
+from course_pkg.arguments import require_choice, require_integer
 from course_pkg.quantization.blockwise import (
     BLOCK_SIZE,
     CONSTANT_BLOCK_SIZE,

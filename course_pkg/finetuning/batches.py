@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from course_pkg.arguments import require_integer
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
-from course_pkg.metrics.arguments import require_integer
 
 Batch = Mapping[str, Tensor]
 

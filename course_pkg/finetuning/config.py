@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from course_pkg.metrics.arguments import require_integer, require_number
+from course_pkg.arguments import require_integer, require_number
 
 Schedule = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]

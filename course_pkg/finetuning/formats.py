@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from course_pkg.arguments import require_integer, require_string
 from course_pkg.finetuning.conversations import Conversation, Message, RecordError
-from course_pkg.metrics.arguments import require_integer, require_string
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

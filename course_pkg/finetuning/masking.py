@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from course_pkg.arguments import require_integer, require_string
 from course_pkg.datasets import Example
 from course_pkg.finetuning.conversations import (
     Conversation,
@@ -20,7 +21,6 @@ from course_pkg.finetuning.conversations import (
     RecordError,
 )
 from course_pkg.finetuning.formats import ChatTemplateError, answer_spans
-from course_pkg.metrics.arguments import require_integer, require_string
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

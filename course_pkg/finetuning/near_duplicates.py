@@ -12,7 +12,7 @@ Chapter: finetuning/instructions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_pkg.metrics.arguments import require_integer, require_string
+from course_pkg.arguments import require_integer, require_string
 
 SIZE = 5  # characters
 

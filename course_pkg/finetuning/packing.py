@@ -14,9 +14,9 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
 from course_pkg.finetuning.batches import in_order, padded
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
-from course_pkg.metrics.arguments import require_integer
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def test_models_whose_layers_cache_something_else_are_refused(setting):
     [
         ({"reparametrize": "yes"}, TypeError, "reparametrize must be True or False"),
         ({"hidden_size": 0}, ValueError, "hidden_size must be an integer"),
-        ({"init": "TEXT"}, ValueError, "init must be one of 'random', 'zero'"),
+        ({"init": "TEXT"}, ValueError, "init must be one of random, zero"),
     ],
 )
 def test_impossible_settings_are_refused(settings, error, says):

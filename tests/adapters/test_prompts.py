@@ -38,7 +38,7 @@ from course_pkg.adapters.qlora import quantize_model
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load as load_model
-from course_pkg.metrics.perplexity.token_scores import token_log_probs
+from course_pkg.metrics.perplexity import token_log_probs
 
 from ..parity.small_models import BATCH, TOKENS, logits
 
