@@ -74,7 +74,7 @@ def explained(error: BaseException) -> tuple[int, str | None]:
 
 def _requests() -> tuple[type[BaseException], ...]:
     """Errors in what was asked for, or in the files that it needs."""
-    from course_pkg.deployment.errors import ServeError
+    from course_pkg.deployment.api_errors import ServeError
     from course_pkg.grading.cluster.address import AddressError
     from course_pkg.grading.contract.questions import ChecksError
     from course_pkg.grading.contract.registry import UnknownQuestion

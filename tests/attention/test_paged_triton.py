@@ -25,7 +25,7 @@ from course_pkg.attention.paged_triton_kernels import merge_kernel
 from course_pkg.attention.triton_runtime import rows
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
-from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import SamplingParams
 
 from .test_flash_triton import DEVICE, needs_triton, python
 from .test_paged import densely, scattered

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from course_pkg.serving.simulator.workload import (
+from course_pkg.serving.simulator import (
     Request,
     bimodal,
     gamma,

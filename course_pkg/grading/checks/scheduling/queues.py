@@ -7,11 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from course_pkg.serving.simulator.cost import CostModel
-from course_pkg.serving.simulator.jobs import Job
-from course_pkg.serving.simulator.loop import simulate
-from course_pkg.serving.simulator.mlfq import SkipJoinMLFQ
-from course_pkg.serving.simulator.workload import requests
+from course_pkg.serving.simulator import CostModel, Job, SkipJoinMLFQ, requests, simulate
 
 Inputs = dict[str, Any]
 NEVER = float("inf")
