@@ -11,8 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from benchmarks.compare import Comparison, compare_memory, compare_times
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.lm.errors import ModelError
 from course_pkg.lm.load import load
+from course_pkg.lm.model_errors import ModelError
 
 LIMIT = 1.05
 RANK, ALPHA, DROPOUT = 8, 16, 0.05

@@ -19,7 +19,8 @@ from course_pkg.pins import mismatches, read_pins
 from course_pkg.sandbox import probe as sandbox
 
 State = Literal["ok", "warning", "missing"]
-PYTHON_MIN, PYTHON_BELOW = (3, 11), (3, 14)
+PYTHON_MIN = (3, 11)
+PYTHON_BELOW = (3, 14)
 MEMORY_BYTES = 6e9  # for a LoRA step of SmolLM2 in fp32, and a notebook
 CACHE_BYTES = 1e9
 REPO_BYTES = 1e9
@@ -111,7 +112,7 @@ def check_bubblewrap() -> Finding:
 def check_model() -> Finding:
     """Whether SmolLM2 is intact in the cache, or can be converted from its package."""
     from course_pkg.lm import smollm2
-    from course_pkg.lm.errors import ModelError
+    from course_pkg.lm.model_errors import ModelError
 
     cache = smollm2.cache_state()
     if cache.state == "valid":
@@ -136,7 +137,8 @@ def check_memory(total: int | None = None, available: int | None = None) -> Find
             import psutil
 
             memory = psutil.virtual_memory()
-            total, available = memory.total, memory.available
+            total = memory.total
+            available = memory.available
         except Exception as error:
             fix = "python -m pip install psutil"
             return Finding("memory", "warning", f"unknown ({error})", fix)

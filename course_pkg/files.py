@@ -32,13 +32,6 @@ def atomic_file(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     A reader sees the old file or the new one, never a partial file, even after a power failure.
     If the block raises an error, the old file stays and the new one is deleted. mode: permission
     bits of the new file; by default those that `open` gives under the process's umask.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     with atomic_file(Path(folder, "a")) as file:
-    ...         _ = file.write(b"whole")
-    ...     Path(folder, "a").read_bytes()
-    b'whole'
     """
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -74,14 +67,7 @@ def remove_unfinished(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes | str, mode: int | None = None) -> None:
-    """Replace the content of a file in one step, as `atomic_file` does; text is UTF-8.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     write_atomically(Path(folder, "a"), "größer", mode=0o600)
-    ...     Path(folder, "a").read_text("utf-8")
-    'größer'
-    """
+    """Replace the content of a file in one step, as `atomic_file` does; text is UTF-8."""
     with atomic_file(path, mode) as file:
         file.write(data.encode() if isinstance(data, str) else data)
 
@@ -102,13 +88,6 @@ def lock(path: Path, *, wait: bool = True, mode: int = 0o600) -> Iterator[int]:
     The lock is released when the block ends or the process dies, so a dead process blocks nobody.
     wait: wait until another holder is done; if False, raise BlockingIOError at once.
     mode: permission bits of the lock file; 0o666 lets every user of the machine take the lock.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder, lock(Path(folder, "lock")):
-    ...     with lock(Path(folder, "lock"), wait=False):
-    ...         pass
-    Traceback (most recent call last):
-    BlockingIOError: ...
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)

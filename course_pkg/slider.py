@@ -61,8 +61,8 @@ class Slider:
 
     def _repr_html_(self) -> str:
         frames = "".join(
-            f'<div class="frame mathjax_process{" shown" * (at == self.start)}" role="group" '
-            f'data-value="{html.escape(value)}" '
+            f'<div class="frame mathjax_process{" shown" if at == self.start else ""}" '
+            f'role="group" data-value="{html.escape(value)}" '
             f'aria-label="{html.escape(f"{self.alt} {self.name}: {value}")}">{frame}</div>'
             for at, (value, frame) in enumerate(zip(self.values, self.frames, strict=True))
         )

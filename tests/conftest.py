@@ -12,7 +12,7 @@ import pytest
 from absl import logging as absl_logging
 from hypothesis import settings
 
-from course_pkg.lm.errors import ModelError
+from course_pkg.lm.model_errors import ModelError
 
 from .chromium import running
 

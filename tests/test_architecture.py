@@ -24,14 +24,17 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 # A module may import from its own folder and from lower layers. If its folder has several layers,
 # it may not import from the higher ones.
 LAYERS = {
+    "arguments": -1,
+    "datasets": -1,
+    "experiments": -1,
     "files": -1,
+    "peak_memory": -1,
     "pins": -1,
     "slider": -1,
     "lm": 0,
     "sandbox": 0,
     "metrics.ngrams": 0,
     "metrics.tokenizers": 0,
-    "metrics.arguments": 0,
     "quantization": 1,
     "attention": 1,
     "parallel": 1,
@@ -42,23 +45,20 @@ LAYERS = {
     "deployment": 3.5,
     "evaluation": 3,
     "grading.contract": 4.0,
-    "grading.checks": 4.1,
-    "grading.check": 4.1,
-    "grading.checker": 4.1,
-    "grading.author": 4.1,
-    "grading.results": 4.2,
-    "grading.submissions": 4.2,
-    "grading.feedback": 4.3,
-    "grading.gradebook": 4.4,
-    "grading.runs": 4.5,
-    "grading.cluster": 4.5,
-    "grading": 4.0,
+    "grading": 4.1,
+    "classroom": 4.2,
+    "classroom.assignment": 4.2,
+    "classroom.release": 4.2,
+    "classroom.config_passwords": 4.2,
+    "classroom.bundle": 4.25,
+    "classroom.results": 4.2,
+    "classroom.submissions": 4.2,
+    "classroom.execution": 4.3,
+    "classroom.gradebook": 4.3,
+    "classroom.feedback": 4.4,
+    "classroom.cluster": 4.4,
+    "classroom.runs": 4.5,
     "doctor": 4,
-    "bundle": 4.6,
-    "exits": 4.9,
-    "cli_author": 4.95,
-    "cli_class": 4.95,
-    "cli_serve": 4.95,
     "cli": 5,
     "__main__": 6,
 }
@@ -90,13 +90,18 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
         yield from (target for target in targets if target.split(".")[0] == PACKAGE)
 
 
-def layer(name: str) -> tuple[str, float]:
-    """A module's folder and its layer; the longest matching name in LAYERS decides."""
+def key(name: str) -> str:
+    """The folder or module in LAYERS that a module belongs to: the longest name that fits."""
     inner = name.removeprefix(f"{PACKAGE}.")
     fits = [key for key in LAYERS if inner == key or inner.startswith(f"{key}.")]
     if not fits:
         raise KeyError(f"{name} has no layer: add its folder to LAYERS")
-    return inner.split(".")[0], LAYERS[max(fits, key=len)]
+    return max(fits, key=len)
+
+
+def layer(name: str) -> tuple[str, float]:
+    """A module's folder and its layer."""
+    return name.removeprefix(f"{PACKAGE}.").split(".")[0], LAYERS[key(name)]
 
 
 def upward_imports(root: Path) -> list[str]:
@@ -155,7 +160,7 @@ def test_imports_go_down():
         ("lm/load.py", "def f():\n    import course_pkg.grading.check"),
         ("adapters/lora.py", "from course_pkg.metrics import bleu"),
         ("metrics/ngrams.py", "from .bleu import score"),
-        ("grading/results/store.py", "from ..runs import batch"),
+        ("classroom/results/store.py", "from ..runs import batch"),
     ],
 )
 def test_an_upward_import_is_detected_in_every_form(tmp_path, module, source):
@@ -172,6 +177,37 @@ def test_there_are_no_import_cycles():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def folder_circle(root: Path) -> list[str]:
+    """Folders of LAYERS that import each other, first and last the same; [] if there are none."""
+    known = modules(root)
+    graph: dict[str, set[str]] = {}
+    for name, path in known.items():
+        if path.name != "__init__.py":  # which may export what is in its folder
+            used = {key(target) for target in imported(name, path, known) if target != PACKAGE}
+            graph.setdefault(key(name), set()).update(used - {key(name)})
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_there_are_no_circles_between_folders():
+    assert folder_circle(ROOT) == []
+
+
+def test_a_circle_between_folders_is_detected(tmp_path):
+    for name, source in (
+        ("lm/one.py", "from ..sandbox import two"),
+        ("sandbox/two.py", ""),
+        ("sandbox/three.py", "from ..lm import one"),
+    ):
+        path = tmp_path / PACKAGE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    assert set(folder_circle(tmp_path)) == {"lm", "sandbox"}
 
 
 def test_every_module_and_every_public_name_has_a_docstring():

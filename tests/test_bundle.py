@@ -3,16 +3,17 @@
 import json
 import subprocess
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.bundle import SHOWN, bundle, files
+from course_pkg.classroom.bundle import SHOWN, bundle, files
+from course_pkg.classroom.config_passwords import lines_with_passwords
+from course_pkg.classroom.release import ReleaseError, mistyped, release_assignment
 from course_pkg.cli import app
-from course_pkg.grading.gradebook.marks import mistyped
-from course_pkg.grading.gradebook.release import ReleaseError, release_assignment
 
 ROOT = Path(__file__).parents[1]
 INSTRUCTORS = {".ci", ".github", "deploy", "runner", "solutions", "tests"}
@@ -101,6 +102,15 @@ def test_the_password_of_a_database_stops_it(course, tmp_path, url, stops):
         ("c.X.urls = {'a': ['postgresql://g:' + 'sesame@d']}", True),
         ("c.X.api_token = 'ses' + 'ame'", True),
         ("# postgresql://g:P/W@db", True),
+        ("c.X.url = b'postgresql://g:' + b'sesame@d'", True),
+        ("c.X.urls.append('postgresql://g:' + 'sesame@d')", True),
+        ("c.X.dsn = 'host=db user=g password=sesame'", True),
+        ("c.X.url = 'mssql+pyodbc:///?odbc_connect=UID%3Dg%3BPWD%3Dsesame'", True),
+        ("import os\nc.X.dsn = f\"host=db password={os.environ['DB']}\"", False),
+        ("import os\nos.environ['PGPASSWORD'] = 'ses' + 'ame'", True),
+        ("import os\nos.environ.update(PGPASSWORD='sesame')", True),
+        ("import os\nos.environ['PGUSER'] = 'grader'", False),
+        ("print(end='no newline')\nc.X.a = 1", False),
     ],
 )
 def test_passwords_are_found_in_the_values_of_the_configuration(
@@ -115,16 +125,65 @@ def test_passwords_are_found_in_the_values_of_the_configuration(
         bundle(course, tmp_path / "x.zip")
 
 
-def test_a_configuration_that_fails_stops_it_and_says_why(course, tmp_path):
-    (course / "nbgrader_config.py").write_text("1 / 0")
-    with pytest.raises(ReleaseError, match=r"can't be run: ZeroDivisionError"):
+@pytest.mark.parametrize(
+    ("code", "stops"),
+    [
+        ("c.X.db_url = 'postgresql://g:' + 'sesame@d'", True),
+        ("word = 'sesame'; c.X.db_url = f'postgresql://g:{word}@d'", True),
+        ("c.X.db_url = URL.create('postgresql', username='g', password='sesame')", True),
+        ("c.X.db_url = sqlalchemy.URL.create('postgresql', 'g', 'sesame', 'd')", True),
+        ("os.putenv('PGPASSWORD', 'sesame')", True),
+        ("c.X.connect_args = {'password': 'sesame'}", True),
+        ("c.X.password: str = 'sesame'", True),
+        ("c.X.db_url = f\"postgresql://g:{os.environ['DB']}@d\"", False),
+        ("c.X.db_url = URL.create('postgresql', 'g', os.environ['DB'], 'd')", False),
+        ("c.X.password = None", False),
+        ("c.X.password = open('/etc/db').read()", False),
+    ],
+)
+@pytest.mark.parametrize("commented", [False, True])
+def test_a_password_in_code_that_does_not_run_is_found_at_its_line(code, stops, commented):
+    source = f"# {code}" if commented else f"if os.environ.get('DB'):\n    {code}"
+    assert lines_with_passwords(source) == ([1 if commented else 2] if stops else [])
+
+
+def test_a_password_that_is_commented_out_stops_it(course, tmp_path):
+    (course / "nbgrader_config.py").write_text("c = get_config()\n# PASSWORD = 'sesame'\n")
+    with pytest.raises(ReleaseError, match="shows a password to students: move it from line 2 to"):
         bundle(course, tmp_path / "x.zip")
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("import sys; sys.exit(0)", "it ends before all of it has run"),
+        ("import os; os._exit(0)", "it ends before all of it has run"),
+        ("import sys; sys.stderr.buffer.write(b'\\xff\\n'); 1 / 0", "ZeroDivisionError"),
+        ("import os; int(os.environ['PORT'])", "ValueError.*without your environment variables"),
+    ],
+)
+def test_a_configuration_that_fails_stops_it_and_says_why(course, tmp_path, code, why):
+    (course / "nbgrader_config.py").write_text(code)
+    with pytest.raises(ReleaseError, match=rf"can't be run: {why}"):
+        bundle(course, tmp_path / "x.zip")
+
+
+def test_what_a_configuration_prints_does_not_matter(course, tmp_path):
+    (course / "nbgrader_config.py").write_text(
+        "import atexit, sys\natexit.register(print, 'bye')\nsys.stdout.buffer.write(b'\\xff')\n"
+    )
+    assert bundle(course, tmp_path / "x.zip") == len(SHARED)
 
 
 MISTYPED = ["###  BEGIN SOLUTION", "## BEGIN SOLUTION", "### begin solution", "###BEGIN SOLUTION",
             "### BEGIN-SOLUTION", "### BEGIN SOLUTON", "### END  SOLUTION", "### START SOLUTION: x",
             "### BEGIN HIDDEN TEST", "### Begin hidden_tests", "== BEGIN MARK SCHEME ==",
-            "###\u00a0BEGIN SOLUTION", "\uff03## BEGIN SOLUTION"]  # fmt: skip
+            "###\u00a0BEGIN SOLUTION", "\uff03## BEGIN SOLUTION", "### SOLUTION BEGIN",
+            "# --- solution begins ---", "### HIDDEN TESTS START", "### BEGIN THE SOLUTION",
+            "### Beginning of solution", "return x  ### BEGIN  SOLUTION", "### BEGIN ANSWER",
+            "### BEGIN SOLN", "### BGEIN SOLUTOIN", "### BEGIN S\u041eLUTI\u041eN",
+            "### BEGIN HIDDEN SOLUTION"]  # fmt: skip
 
 
 @pytest.mark.parametrize("mark", MISTYPED)
@@ -141,10 +200,25 @@ def test_a_mistyped_mark_stops_bundle_and_release_at_its_cell_and_line(course, t
 @pytest.mark.parametrize(
     "line",
     ["### BEGIN SOLUTION", "# the solution begins here", "end = 1", "# hidden tests",
-     "Begin with the solution of (1)."],
+     "Begin with the solution of (1).", "### Solution", "### The solution",
+     "* End answers with a full stop.", "# start answering", "[see](#end-of-solution)"],
 )  # fmt: skip
 def test_other_lines_are_no_mistyped_marks(line):
     assert not mistyped(line)
+
+
+def test_long_rows_of_signs_are_read_at_once():
+    start = time.process_time()
+    assert not any(mistyped(signs) for signs in (20_000 * "#", 2_000 * "# ", 20_000 * "-"))
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize("cells", ["[1]", "1", '[{"source": 1}]', '[{"source": [1]}]'])
+def test_a_broken_notebook_is_read_as_text(course, tmp_path, cells):
+    broken = f'{{"cells": {cells},\n"text": "### BEGIN SOLUTION"}}'
+    (course / "exercises" / "a" / "a.ipynb").write_text(broken)
+    with pytest.raises(ReleaseError, match=r"exercises/a/a\.ipynb, line 2"):
+        bundle(course, tmp_path / "x.zip")
 
 
 def test_every_file_of_the_repository_is_for_students_or_for_instructors():

@@ -15,7 +15,7 @@ from course_pkg import doctor
 from course_pkg.cli import app
 from course_pkg.doctor import Finding, check_disk, check_memory, check_python, fit
 from course_pkg.lm import smollm2
-from course_pkg.lm.errors import MissingPackageError
+from course_pkg.lm.model_errors import MissingPackageError
 from course_pkg.sandbox.probe import SandboxState
 
 
@@ -33,12 +33,7 @@ def without_module(monkeypatch, missing):
 
 @pytest.mark.parametrize(
     ("version", "state"),
-    [
-        ((3, 10, 9), "missing"),
-        ((3, 11, 0), "ok"),
-        ((3, 13, 4), "ok"),
-        ((3, 14, 0), "missing"),
-    ],
+    [((3, 10, 9), "missing"), ((3, 11, 0), "ok"), ((3, 13, 4), "ok"), ((3, 14, 0), "missing")],
 )
 def test_python_must_have_a_supported_version(version, state):
     finding = check_python(version)
@@ -231,7 +226,7 @@ def test_importing_the_package_and_the_command_loads_nothing_heavy():
     import subprocess
 
     program = (
-        "import sys, course_pkg, course_pkg.cli, course_pkg.doctor, course_pkg.lm.datasets, "
+        "import sys, course_pkg, course_pkg.cli, course_pkg.doctor, course_pkg.datasets, "
         "course_pkg.sandbox.probe; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -36,10 +36,14 @@ def plain(tex: str) -> str:
     >>> plain(r"\Delta W = \frac{\alpha}{r} B A"), plain(r"w_1, \dots \in \mathbb R^{d \times k}")
     ('ΔW = α/r B A', 'w_1, … ∈ R^(d × k)')
     >>> plain(r"\sqrt[N]{x + 1} \cdot F_{\text{mean}}"), plain(r"\hat y / \frac{a+b}2")
-    ('√(x + 1) · F_mean', 'ŷ / (a+b)/2')
+    ('√(x + 1) · F_mean', 'ŷ/(a+b)/2')
+    >>> plain(r"\alpha / r"), plain(r"\log_2 \lVert Ax \rVert^2"), plain(r"Q K^\top")
+    ('α/r', 'log_2 ‖Ax‖^2', 'Q Kᵀ')
     """
-    text = Reader(TOKEN.findall(tex)).group()
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    text = " ".join(Reader(TOKEN.findall(tex)).group().split())
+    text = re.sub(r" ?/ ?", "/", text)
+    text = re.sub(r" (?=[_^⌉⌋]|‖[_^])|\^(?=ᵀ)", "", text)
+    return unicodedata.normalize("NFC", text)
 
 
 def wrapped(text: str) -> str:

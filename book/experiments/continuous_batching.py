@@ -18,7 +18,7 @@ import torch
 from record import main
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from course_pkg.lm.datasets import load_examples
+from course_pkg.datasets import load_examples
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine

@@ -29,7 +29,7 @@ from peft_run import (
 )
 from record import find, main
 
-from course_pkg.lm.experiments import FOLDER
+from course_pkg.experiments import FOLDER
 
 SEEDS = (1, 2, 3)
 LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)

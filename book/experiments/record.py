@@ -24,8 +24,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "book" / "_ext")]
 
 from closure import script_files  # noqa: E402
 
+from course_pkg.experiments import FOLDER, content_hash  # noqa: E402
 from course_pkg.files import write_atomically  # noqa: E402
-from course_pkg.lm.experiments import FOLDER, content_hash  # noqa: E402
 
 TOLERANCE = 1e-3  # relative, for a probe's results: CPUs add floats in different orders
 ELSEWHERE = 0.05  # on another model of CPU: what is rounded to 8 bits can then round the other way

@@ -9,37 +9,38 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 
-from .arguments import check_options, check_tensors
-from .plain import attention_with_lse
+from course_pkg.attention.plain import attention
+from course_pkg.attention.validation import check_attention
 
 
 def decode_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     *,
-    splits: int,
-    key_mask: torch.Tensor | None = None,
-    window: int | None = None,
     scale: float | None = None,
-) -> torch.Tensor:
+    window: int | None = None,
+    key_mask: Tensor | None = None,
+    return_lse: bool = False,
+    splits: int,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of the newest token to all keys, in `splits` parts: (batch, heads, 1, value_dim).
 
     query: (batch, heads, 1, head_dim), at the position of the last key; key: (batch, kv_heads,
-    keys, head_dim); value: (batch, kv_heads, keys, value_dim). splits: at least 1; parts beyond the
-    number of keys are empty. window: only the last `window` keys are read. key_mask, scale: as in
-    `plain.attention`. A sequence without a visible key has output 0.
+    keys, head_dim); value: (batch, kv_heads, keys, value_dim). scale, key_mask, return_lse: as in
+    `plain.attention`. window: only the last `window` keys are read. splits: at least 1; parts
+    beyond the number of keys are empty. A sequence without a visible key has output 0.
     The parts are computed in at least float32 and rounded to the query's type after `merge`.
     Raises ValueError or TypeError for arguments that don't fit. Source: Dao et al., "Flash-Decoding
-    for long-context inference" (2023). Chapter: serving/kv-cache.
+    for long-context inference" (2023).
 
     >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 5, 2)
     >>> decode_attention(query, key, torch.arange(5.0).view(1, 1, 5, 1), splits=2).item()
     2.0
     """
-    check_tensors(query, key, value)
-    check_options(key, window=window, key_mask=key_mask)
+    check_attention(query, key, value, window=window, key_mask=key_mask)
     if query.shape[2] != 1:
         raise ValueError(
             f"query has {query.shape[2]} tokens: decode_attention takes 1 per sequence; "
@@ -51,18 +52,17 @@ def decode_attention(
     first = 0 if window is None else max(0, keys - window)
     bounds = [first + (keys - first) * part // splits for part in range(splits + 1)]
     dtype = torch.promote_types(query.dtype, torch.float32)
-    results = []
+    parts = []
     for start, stop in pairwise(bounds):
-        part = (each[:, :, start:stop].to(dtype) for each in (key, value))
+        k, v = (each[:, :, start:stop].to(dtype) for each in (key, value))
         real = None if key_mask is None else key_mask[:, start:stop]
-        results.append(attention_with_lse(query.to(dtype), *part, scale=scale, key_mask=real))
-    output, _ = merge(*zip(*results, strict=True))
-    return output.to(query.dtype)
+        parts.append(attention(query.to(dtype), k, v, scale=scale, key_mask=real, return_lse=True))
+    output, lse = merge(*zip(*parts, strict=True))
+    output = output.to(query.dtype)
+    return (output, lse) if return_lse else output
 
 
-def merge(
-    outputs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def merge(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Combine attention over disjoint sets of keys into attention over their union.
 
     outputs: one or more tensors (…, queries, value_dim); lses: the log-sum-exp of each, (…,
@@ -71,7 +71,7 @@ def merge(
     keys and weight 0; if all parts are such, the output is 0 and the log-sum-exp −inf. The order of
     the parts doesn't matter, and merged parts can be merged again. Gradients flow through both.
     Raises ValueError if there is no part or if the shapes don't fit.
-    Source: Dao et al., "Flash-Decoding" (2023). Chapter: serving/kv-cache.
+    Source: Dao et al., "Flash-Decoding" (2023).
 
     >>> output, lse = merge([torch.tensor([[4.0]]), torch.tensor([[8.0]])],
     ...                     [torch.tensor([3.0]).log(), torch.tensor([1.0]).log()])
@@ -89,7 +89,8 @@ def merge(
                 f"output is {tuple(outputs[0].shape)}: all outputs must have one shape, and an "
                 "lse that of its output without the last dimension"
             )
-    parts, exponents = torch.stack(tuple(outputs)), torch.stack(tuple(lses))
+    parts = torch.stack(tuple(outputs))
+    exponents = torch.stack(tuple(lses))
     maximum = exponents.detach().amax(0)
     empty = maximum == -torch.inf
     maximum = maximum.masked_fill(empty, 0)

@@ -8,41 +8,45 @@ tile to slow memory. `flash_triton` contains fused kernels. Chapter: acceleratio
 """
 
 import torch
+from torch import Tensor
 
-from .arguments import ScoreHook, check_block_sizes, check_options, check_tensors
-from .tiles import Step, Tiling, Watch, exp_
+from course_pkg.attention.masks import ScoreMod
+from course_pkg.attention.tiles import TileStep, Tiling, Watch, exp_
+from course_pkg.attention.validation import check_attention, check_block_sizes
 
-BLOCK_QUERIES, BLOCK_KEYS = 256, 512  # the fastest of those tried on a CPU with 1 MiB of L2 cache
+BLOCK_QUERIES = 256  # the fastest of those tried on a CPU with 1 MiB of L2 cache
+BLOCK_KEYS = 512
 
 
 def flash_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     *,
     scale: float | None = None,
     causal: bool = False,
     window: int | None = None,
-    key_mask: torch.Tensor | None = None,
-    score_hook: ScoreHook | None = None,
+    key_mask: Tensor | None = None,
+    score_mod: ScoreMod | None = None,
     dropout: float = 0.0,
     seed: int = 0,
+    return_lse: bool = False,
     block_queries: int = BLOCK_QUERIES,
     block_keys: int = BLOCK_KEYS,
     watch: Watch | None = None,
-) -> torch.Tensor:
+) -> Tensor | tuple[Tensor, Tensor]:
     """The output of `plain.attention`, computed tile by tile: (batch, heads, queries, value_dim).
 
     Takes the arguments of `plain.attention` and block_queries, block_keys: the size of a tile, at
-    least 1; watch: a function that receives every step (`tiles.Step`) of the forward and backward
-    pass. Tiles that nobody sees are skipped. float16 and bfloat16 inputs are computed in float32,
-    tile by tile. The backward pass needs query, key, value, output and one number per row; it can't
-    be differentiated again (RuntimeError). A score_hook is called on tiles and must return a new
-    tensor; if it uses a tensor that requires a gradient, it is refused.
+    least 1; watch: a function that receives every step (`tiles.TileStep`) of the forward and
+    backward pass. Fully masked tiles are skipped. float16 and bfloat16 inputs are computed in
+    float32, tile by tile. The backward pass needs query, key, value, output and one number per row;
+    it can't be differentiated again (RuntimeError). A score_mod is called on tiles and must return
+    a new tensor; if it uses a tensor that requires a gradient, it is refused.
     In float32, the rounded log-sum-exp adds a relative error of |lse| · 2⁻²⁴ to the probabilities
     of a row in the backward pass, which matters only if a row has few other errors.
     Raises ValueError or TypeError for arguments that don't fit. Source: Dao, "FlashAttention-2"
-    (2023), algorithms 1 and 2. Chapter: acceleration/flash-attention.
+    (2023), algorithms 1 and 2.
 
     >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
     >>> value = torch.arange(4.0).view(1, 1, 4, 1)
@@ -54,56 +58,29 @@ def flash_attention(
     store range(0, 4) tensor([[[[1.5000]]]])
     1.5
     """
-    return flash_attention_with_lse(
-        query, key, value, scale=scale, causal=causal, window=window, key_mask=key_mask,
-        score_hook=score_hook, dropout=dropout, seed=seed, block_queries=block_queries,
-        block_keys=block_keys, watch=watch,
-    )[0]  # fmt: skip
-
-
-def flash_attention_with_lse(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    *,
-    scale: float | None = None,
-    causal: bool = False,
-    window: int | None = None,
-    key_mask: torch.Tensor | None = None,
-    score_hook: ScoreHook | None = None,
-    dropout: float = 0.0,
-    seed: int = 0,
-    block_queries: int = BLOCK_QUERIES,
-    block_keys: int = BLOCK_KEYS,
-    watch: Watch | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output of `flash_attention` and the log-sum-exp of every row of scores.
-
-    The log-sum-exp has shape (batch, heads, queries), in float32 (float64 for float64 inputs), and
-    is −inf for a query that sees no key. Gradients flow through both.
-    Chapter: acceleration/flash-attention.
-
-    >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
-    >>> output, lse = flash_attention_with_lse(query, key, key, block_keys=3)
-    >>> round(lse.exp().item(), 4)  # exp(0) four times
-    4.0
-    """
-    check_tensors(query, key, value)
-    check_options(key, window=window, key_mask=key_mask, dropout=dropout)
+    check_attention(query, key, value, window=window, key_mask=key_mask, dropout=dropout)
     check_block_sizes(block_queries, block_keys)
     batch, heads, queries, head_dim = query.shape
     tiling = Tiling(
-        batch=batch, heads=heads, kv_heads=key.shape[1], queries=queries, keys=key.shape[2],
-        scale=head_dim**-0.5 if scale is None else scale, block_queries=block_queries,
-        block_keys=block_keys, causal=causal, window=window, key_mask=key_mask,
-        score_hook=score_hook, dropout=dropout, seed=seed,
-        dtype=torch.promote_types(query.dtype, torch.float32), trainable=torch.is_grad_enabled(),
-    )  # fmt: skip
-    return _Flash.apply(query, key, value, tiling, watch or _ignore)
-
-
-def _ignore(step: Step) -> None:
-    """The default of `watch`."""
+        batch=batch,
+        heads=heads,
+        kv_heads=key.shape[1],
+        queries=queries,
+        keys=key.shape[2],
+        scale=head_dim**-0.5 if scale is None else scale,
+        block_queries=block_queries,
+        block_keys=block_keys,
+        causal=causal,
+        window=window,
+        key_mask=key_mask,
+        score_mod=score_mod,
+        dropout=dropout,
+        seed=seed,
+        dtype=torch.promote_types(query.dtype, torch.float32),
+        trainable=torch.is_grad_enabled(),
+    )
+    output, lse = _Flash.apply(query, key, value, tiling, watch or (lambda step: None))
+    return (output, lse) if return_lse else output
 
 
 class _Flash(torch.autograd.Function):
@@ -114,7 +91,8 @@ class _Flash(torch.autograd.Function):
         with torch.autocast(query.device.type, enabled=False):  # the tiles stay in tiling.dtype
             output, lse = _forward(query, key, value, tiling, watch)
         ctx.save_for_backward(query, key, value, output, lse)
-        ctx.tiling, ctx.watch = tiling, watch
+        ctx.tiling = tiling
+        ctx.watch = watch
         ctx.set_materialize_grads(False)
         return output, lse
 
@@ -139,8 +117,8 @@ class _Flash(torch.autograd.Function):
 
 
 def _forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tiling: Tiling, watch: Watch
-) -> tuple[torch.Tensor, torch.Tensor]:
+    query: Tensor, key: Tensor, value: Tensor, tiling: Tiling, watch: Watch
+) -> tuple[Tensor, Tensor]:
     t = tiling
     output = query.new_empty(*query.shape[:3], value.shape[3])
     lse = query.new_empty(query.shape[:3], dtype=t.dtype)
@@ -149,59 +127,67 @@ def _forward(
         maximum = q.new_full((*q.shape[:3], 1), -torch.inf)
         total = torch.zeros_like(maximum)
         partial = q.new_zeros(*q.shape[:3], value.shape[3])
-        watch(Step("load", "forward", rows, range(0), q.numel()))
+        watch(TileStep("load", "forward", rows, range(0), q.numel()))
         for columns in t.key_blocks():
             if t.state(rows, columns) == "skip":
-                watch(Step("skip", "forward", rows, columns))
+                watch(TileStep("skip", "forward", rows, columns))
                 continue
-            k, v = t.columns(key, columns), t.columns(value, columns)
+            k = t.columns(key, columns)
+            v = t.columns(value, columns)
             scores = t.scores(q, k, rows, columns)  # (batch, kv_heads, group · rows, columns)
-            previous, maximum = maximum, torch.maximum(maximum, scores.amax(-1, keepdim=True))
-            finite = _or_zero(maximum)
-            rescale = exp_(previous - finite)
+            new_maximum = torch.maximum(maximum, scores.amax(-1, keepdim=True))
+            finite = _or_zero(new_maximum)
+            rescale = exp_(maximum - finite)
             weights = exp_(scores.sub_(finite))
             total = total * rescale + weights.sum(-1, keepdim=True)  # before dropout
             if t.dropout:
                 weights.mul_(t.keep(rows, columns, weights.device))
             partial = partial * rescale + weights @ v
+            maximum = new_maximum
             state = (t.unstack(each) for each in (maximum, rescale, total, partial))
-            watch(Step("tile", "forward", rows, columns, k.numel() + v.numel(), 0, *state))
+            loaded = k.numel() + v.numel()
+            watch(TileStep("tile", "forward", rows, columns, loaded, 0, *state))
         done = t.unstack(partial / total.masked_fill(total == 0, 1))
         here = slice(rows.start, rows.stop)
         output[:, :, here] = done
         lse[:, :, here] = t.unstack(_or_zero(maximum) + total.log())[..., 0]
         stored = done.numel() + total.numel()
-        watch(Step("store", "forward", rows, range(t.keys), stored=stored, output=done))
+        columns = range(t.keys)
+        watch(TileStep("store", "forward", rows, columns, stored=stored, output=done))
     return output, lse
 
 
 def _backward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    grad_output: torch.Tensor,
-    lse: torch.Tensor,
-    delta: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    grad_output: Tensor,
+    lse: Tensor,
+    delta: Tensor,
     tiling: Tiling,
     watch: Watch,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     t = tiling
     finite = _or_zero(lse)[..., None]  # (batch, heads, queries, 1); a row without keys has P = 0
     delta = delta[..., None]
     grad_query = torch.zeros_like(query, dtype=t.dtype)  # added to by every block of keys
-    grad_key, grad_value = torch.empty_like(key), torch.empty_like(value)
+    grad_key = torch.empty_like(key)
+    grad_value = torch.empty_like(value)
     # Before the loops, output and its gradient were read to compute delta.
     read = 2 * grad_output.numel()
-    watch(Step("load", "backward", range(t.queries), range(0), read, delta.numel()))
+    watch(TileStep("load", "backward", range(t.queries), range(0), read, delta.numel()))
     for columns in t.key_blocks():
-        k, v = t.columns(key, columns), t.columns(value, columns)
-        block_grad_key, block_grad_value = torch.zeros_like(k), torch.zeros_like(v)
-        watch(Step("load", "backward", range(0), columns, k.numel() + v.numel()))
+        k = t.columns(key, columns)
+        v = t.columns(value, columns)
+        block_grad_key = torch.zeros_like(k)
+        block_grad_value = torch.zeros_like(v)
+        watch(TileStep("load", "backward", range(0), columns, k.numel() + v.numel()))
         for rows in t.query_blocks():
             if t.state(rows, columns) == "skip":
-                watch(Step("skip", "backward", rows, columns))
+                watch(TileStep("skip", "backward", rows, columns))
                 continue
-            q, g = t.stack(query, rows) * t.scale, t.stack(grad_output, rows)
+            q = t.stack(query, rows) * t.scale
+            g = t.stack(grad_output, rows)
             scores, pullback = t.scores_and_pullback(q, k, rows, columns)
             weights = exp_(scores.sub_(t.stack(finite, rows)))  # P: (…, group · rows, columns)
             grad_weights = g @ v.mT
@@ -218,14 +204,15 @@ def _backward(
             grad_query[:, :, here] += t.unstack(grad_scores @ k)
             # Reads q, g, lse and delta; the gradient of q is read, added to and written.
             loaded = 2 * q.numel() + g.numel() + 2 * t.batch * t.heads * len(rows)
-            watch(Step("tile", "backward", rows, columns, loaded, q.numel()))
+            watch(TileStep("tile", "backward", rows, columns, loaded, q.numel()))
         here = slice(columns.start, columns.stop)
-        grad_key[:, :, here], grad_value[:, :, here] = block_grad_key, block_grad_value
+        grad_key[:, :, here] = block_grad_key
+        grad_value[:, :, here] = block_grad_value
         stored = k.numel() + v.numel()
-        watch(Step("store", "backward", range(t.queries), columns, stored=stored))
+        watch(TileStep("store", "backward", range(t.queries), columns, stored=stored))
     return grad_query.mul_(t.scale).to(query.dtype), grad_key, grad_value
 
 
-def _or_zero(maximum: torch.Tensor) -> torch.Tensor:
+def _or_zero(maximum: Tensor) -> Tensor:
     """The maximum or log-sum-exp, and 0 in place of −inf, which can't be subtracted from −inf."""
     return maximum.masked_fill(maximum == -torch.inf, 0)

@@ -9,30 +9,27 @@ every gradient has one program that writes it: no atomic additions, and the same
 Source: Dao (2023), FlashAttention-2, algorithm 2. Chapter: acceleration/flash-attention.
 """
 
-import torch
-
-from .flash_triton_forward import LOG2_E, lse_rows, sequence, tile, visible_keys
-from .triton_runtime import plus, rows, tiles, tl, triton, tuning_key, worth_trying
+from course_pkg.attention.flash_triton_forward import tile, visible_keys
+from course_pkg.attention.triton_runtime import LOG2_E, plus, tile_shapes, tl, triton, worth_trying
 
 
 @triton.jit
 def row_sums_kernel(
-    output, grad_output, row_sums, query_starts, queries,
+    output, grad_output, row_sums, queries,
     HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, BLOCK_QUERIES: tl.constexpr,
 ):  # fmt: skip
     """D, one number for each query: the sum of dO ∘ O over its row. Grid: (tiles, heads, batch)."""
     first_query = tl.program_id(0) * BLOCK_QUERIES
     head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
-    query_start, queries = sequence(query_starts, batch, queries)
-    row = query_start + first_query
     index = first_query + tl.arange(0, BLOCK_QUERIES)
     in_rows = (index < queries)[:, None] & (tl.arange(0, PADDED_DIM) < HEAD_DIM)[None, :]
-    out = tl.load(tile(output, batch, head, row, BLOCK_QUERIES, PADDED_DIM), in_rows, 0.0)
-    grad = tl.load(tile(grad_output, batch, head, row, BLOCK_QUERIES, PADDED_DIM), in_rows, 0.0)
-    sums = tl.reduce(out.to(tl.float32) * grad.to(tl.float32), 1, plus)
+    output_tile = tile(output, batch, head, first_query, BLOCK_QUERIES, PADDED_DIM)
+    grad_tile = tile(grad_output, batch, head, first_query, BLOCK_QUERIES, PADDED_DIM)
+    out = tl.load(output_tile, in_rows, 0.0).to(tl.float32)
+    sums = tl.reduce(out * tl.load(grad_tile, in_rows, 0.0).to(tl.float32), 1, plus)
     sums_row = row_sums.pointer + batch * row_sums.batch + head * row_sums.head
-    tl.store(sums_row + query_start + index, sums, mask=index < queries)
+    tl.store(sums_row + index, sums, mask=index < queries)
 
 
 @triton.jit
@@ -62,7 +59,7 @@ def add_to_key_gradients(
 
 
 @triton.autotune(
-    configs=tiles(
+    configs=tile_shapes(
         (32, 32, 4, 2), (32, 64, 4, 2), (32, 64, 4, 3), (64, 64, 4, 2), (64, 64, 8, 2),
         (64, 128, 8, 2), (64, 128, 8, 3), (32, 128, 8, 3), (128, 64, 8, 2),
     ),
@@ -71,24 +68,18 @@ def add_to_key_gradients(
 )  # fmt: skip
 @triton.jit
 def key_gradients_kernel(
-    query, key, value, grad_output, lse, row_sums, grad_key, grad_value, query_starts, key_starts,
-    queries, keys, group, scale, tuning, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr,
-    CAUSAL: tl.constexpr, BLOCK_QUERIES: tl.constexpr, BLOCK_KEYS: tl.constexpr,
+    query, key, value, grad_output, lse, row_sums, grad_key, grad_value, queries, keys, group,
+    scale, tuning, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+    BLOCK_QUERIES: tl.constexpr, BLOCK_KEYS: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of one tile of keys. Grid: (tiles, key heads, batch)."""
     first_key = tl.program_id(0) * BLOCK_KEYS
     kv_head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
-    query_start, queries = sequence(query_starts, batch, queries)
-    key_start, keys = sequence(key_starts, batch, keys)
-    if first_key >= keys:
-        return
-
-    row = key_start + first_key
     index = first_key + tl.arange(0, BLOCK_KEYS)
     in_rows = (index < keys)[:, None] & (tl.arange(0, PADDED_DIM) < HEAD_DIM)[None, :]
-    k = tl.load(tile(key, batch, kv_head, row, BLOCK_KEYS, PADDED_DIM), in_rows, 0.0)
-    v = tl.load(tile(value, batch, kv_head, row, BLOCK_KEYS, PADDED_DIM), in_rows, 0.0)
+    k = tl.load(tile(key, batch, kv_head, first_key, BLOCK_KEYS, PADDED_DIM), in_rows, 0.0)
+    v = tl.load(tile(value, batch, kv_head, first_key, BLOCK_KEYS, PADDED_DIM), in_rows, 0.0)
     dk = tl.full((BLOCK_KEYS, PADDED_DIM), 0.0, tl.float32)
     dv = tl.full((BLOCK_KEYS, PADDED_DIM), 0.0, tl.float32)
 
@@ -101,10 +92,10 @@ def key_gradients_kernel(
         whole = tl.minimum(blocks * BLOCK_QUERIES, queries)
     for member in range(group):  # the query heads that share this key head
         head = kv_head * group + member
-        query_tile = tile(query, batch, head, query_start, BLOCK_QUERIES, PADDED_DIM)
-        grad_tile = tile(grad_output, batch, head, query_start, BLOCK_QUERIES, PADDED_DIM)
-        lse_row = lse.pointer + batch * lse.batch + head * lse.head + query_start
-        sums_row = row_sums.pointer + batch * row_sums.batch + head * row_sums.head + query_start
+        query_tile = tile(query, batch, head, 0, BLOCK_QUERIES, PADDED_DIM)
+        grad_tile = tile(grad_output, batch, head, 0, BLOCK_QUERIES, PADDED_DIM)
+        lse_row = lse.pointer + batch * lse.batch + head * lse.head
+        sums_row = row_sums.pointer + batch * row_sums.batch + head * row_sums.head
         if CAUSAL:
             dk, dv = add_to_key_gradients(
                 dk, dv, k, v, query_tile, grad_tile, query.row, grad_output.row, lse_row, sums_row,
@@ -117,8 +108,8 @@ def key_gradients_kernel(
             MASKED=False,
         )  # fmt: skip
 
-    grad_key_tile = tile(grad_key, batch, kv_head, row, BLOCK_KEYS, PADDED_DIM)
-    grad_value_tile = tile(grad_value, batch, kv_head, row, BLOCK_KEYS, PADDED_DIM)
+    grad_key_tile = tile(grad_key, batch, kv_head, first_key, BLOCK_KEYS, PADDED_DIM)
+    grad_value_tile = tile(grad_value, batch, kv_head, first_key, BLOCK_KEYS, PADDED_DIM)
     tl.store(grad_key_tile, (dk * scale).to(k.dtype), mask=in_rows)
     tl.store(grad_value_tile, dv.to(v.dtype), mask=in_rows)
 
@@ -149,7 +140,7 @@ def add_to_query_gradients(
 
 
 @triton.autotune(
-    configs=tiles(
+    configs=tile_shapes(
         (32, 32, 4, 2), (64, 32, 4, 2), (64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2),
         (128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 4, 2),
     ),
@@ -158,30 +149,25 @@ def add_to_query_gradients(
 )  # fmt: skip
 @triton.jit
 def query_gradients_kernel(
-    query, key, value, grad_output, lse, row_sums, grad_query, query_starts, key_starts, queries,
-    keys, group, scale, tuning, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr,
-    CAUSAL: tl.constexpr, BLOCK_QUERIES: tl.constexpr, BLOCK_KEYS: tl.constexpr,
+    query, key, value, grad_output, lse, row_sums, grad_query, queries, keys, group, scale, tuning,
+    HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+    BLOCK_QUERIES: tl.constexpr, BLOCK_KEYS: tl.constexpr,
 ):  # fmt: skip
     """dQ of one tile of queries. Grid: (tiles, heads, batch)."""
     first_query = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_QUERIES
     head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
-    query_start, queries = sequence(query_starts, batch, queries)
-    key_start, keys = sequence(key_starts, batch, keys)
-    if first_query >= queries:
-        return
-
-    row = query_start + first_query
     index = first_query + tl.arange(0, BLOCK_QUERIES)
     in_rows = (index < queries)[:, None] & (tl.arange(0, PADDED_DIM) < HEAD_DIM)[None, :]
-    q = tl.load(tile(query, batch, head, row, BLOCK_QUERIES, PADDED_DIM), in_rows, 0.0)
-    do = tl.load(tile(grad_output, batch, head, row, BLOCK_QUERIES, PADDED_DIM), in_rows, 0.0)
-    lse_row = lse.pointer + batch * lse.batch + head * lse.head + query_start + index
+    grad_tile = tile(grad_output, batch, head, first_query, BLOCK_QUERIES, PADDED_DIM)
+    q = tl.load(tile(query, batch, head, first_query, BLOCK_QUERIES, PADDED_DIM), in_rows, 0.0)
+    do = tl.load(grad_tile, in_rows, 0.0)
+    lse_row = lse.pointer + batch * lse.batch + head * lse.head
     sums_row = row_sums.pointer + batch * row_sums.batch + head * row_sums.head
-    row_lse = tl.load(lse_row, mask=index < queries, other=0.0)
-    sums = tl.load(sums_row + query_start + index, mask=index < queries, other=0.0)
-    key_tile = tile(key, batch, head // group, key_start, BLOCK_KEYS, PADDED_DIM)
-    value_tile = tile(value, batch, head // group, key_start, BLOCK_KEYS, PADDED_DIM)
+    row_lse = tl.load(lse_row + index, mask=index < queries, other=0.0)
+    sums = tl.load(sums_row + index, mask=index < queries, other=0.0)
+    key_tile = tile(key, batch, head // group, 0, BLOCK_KEYS, PADDED_DIM)
+    value_tile = tile(value, batch, head // group, 0, BLOCK_KEYS, PADDED_DIM)
 
     dq = tl.full((BLOCK_QUERIES, PADDED_DIM), 0.0, tl.float32)
     seen_by_all, seen_by_last = visible_keys(first_query, queries, keys, CAUSAL, BLOCK_QUERIES)
@@ -195,49 +181,5 @@ def query_gradients_kernel(
         dq, q, do, row_lse, sums, key_tile, value_tile, key.row, value.row, whole, seen_by_last,
         positions, keys, scale, HEAD_DIM, PADDED_DIM, BLOCK_KEYS, CAUSAL, MASKED=True,
     )  # fmt: skip
-    grad_tile = tile(grad_query, batch, head, row, BLOCK_QUERIES, PADDED_DIM)
-    tl.store(grad_tile, (dq * scale).to(q.dtype), mask=in_rows)
-
-
-def backward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    output: torch.Tensor,
-    lse: torch.Tensor,
-    grad_output: torch.Tensor,
-    starts: tuple[torch.Tensor | None, torch.Tensor | None],
-    longest: tuple[int, int],
-    scale: float,
-    causal: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Run the kernels: the gradients of query, key and value, with their shapes and types.
-
-    output, lse: results of `forward`; grad_output: the gradient of output; the others as in
-    `forward`. Chapter: acceleration/flash-attention.
-    """
-    packed, head_dim = query.dim() == 3, query.shape[-1]
-    heads, kv_heads = query.shape[1], key.shape[1]
-    batch = len(starts[0]) - 1 if packed else query.shape[0]
-    grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
-    row_sums = torch.empty_like(lse)
-    dims = {"HEAD_DIM": head_dim, "PADDED_DIM": max(16, triton.next_power_of_2(head_dim))}
-    inputs = (*map(rows, (query, key, value, grad_output)), lse_rows(lse), lse_rows(row_sums))
-    sizes = *starts, *longest, heads // kv_heads, scale, tuning_key(max(longest), query)
-
-    def grid(axis: int, block: str, heads: int):
-        return lambda config: (triton.cdiv(longest[axis], config[block]), heads, batch)
-
-    if query.numel() > 0:  # a grid may not be empty
-        row_sums_kernel[grid(0, "BLOCK_QUERIES", heads)](
-            rows(output), rows(grad_output), lse_rows(row_sums), starts[0], longest[0],
-            BLOCK_QUERIES=64, **dims,
-        )  # fmt: skip
-        query_gradients_kernel[grid(0, "BLOCK_QUERIES", heads)](
-            *inputs, rows(grads[0]), *sizes, CAUSAL=causal, **dims
-        )
-    if key.numel() > 0:
-        key_gradients_kernel[grid(1, "BLOCK_KEYS", kv_heads)](
-            *inputs, rows(grads[1]), rows(grads[2]), *sizes, CAUSAL=causal, **dims
-        )
-    return grads
+    grad_query_tile = tile(grad_query, batch, head, first_query, BLOCK_QUERIES, PADDED_DIM)
+    tl.store(grad_query_tile, (dq * scale).to(q.dtype), mask=in_rows)

@@ -11,28 +11,23 @@ Exponentials are powers of two, because GPUs have an instruction for 2 ** x: exp
 Chapter: acceleration/flash-attention.
 """
 
-import torch
-
-from .triton_runtime import Rows, larger, plus, rows, tiles, tl, triton, tuning_key, worth_trying
-
-LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
-
-
-@triton.jit
-def sequence(starts, batch, tokens):
-    """First row and number of rows of a sequence; starts is None if sequences are not packed."""
-    first = 0
-    if starts is not None:
-        first = tl.load(starts + batch)
-        tokens = tl.load(starts + batch + 1) - first
-    return tl.cast(first, tl.int64), tokens
+from course_pkg.attention.triton_runtime import (
+    LN_2,
+    LOG2_E,
+    larger,
+    plus,
+    tile_shapes,
+    tl,
+    triton,
+    worth_trying,
+)
 
 
 @triton.jit
 def tile(tensor, batch, head, row, BLOCK: tl.constexpr, PADDED_DIM: tl.constexpr):
     """The addresses of BLOCK rows of one head, from `row` on: (BLOCK, PADDED_DIM)."""
-    first = tensor.pointer + (batch * tensor.batch + head * tensor.head + row * tensor.row)
+    first_row = tl.cast(row, tl.int64) * tensor.row
+    first = tensor.pointer + (batch * tensor.batch + head * tensor.head + first_row)
     return first + tl.arange(0, BLOCK)[:, None] * tensor.row + tl.arange(0, PADDED_DIM)[None, :]
 
 
@@ -81,7 +76,7 @@ def attend(
 
 
 @triton.autotune(
-    configs=tiles(  # queries, keys, warps, stages
+    configs=tile_shapes(  # queries, keys, warps, stages
         (32, 32, 4, 2), (64, 64, 4, 3), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2),
         (128, 128, 8, 3), (128, 32, 4, 4),
     ),
@@ -90,7 +85,7 @@ def attend(
 )  # fmt: skip
 @triton.jit
 def forward_kernel(
-    query, key, value, output, lse, query_starts, key_starts, queries, keys, group, scale, tuning,
+    query, key, value, output, lse, queries, keys, group, scale, tuning,
     HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, CAUSAL: tl.constexpr,
     BLOCK_QUERIES: tl.constexpr, BLOCK_KEYS: tl.constexpr,
 ):  # fmt: skip
@@ -99,17 +94,11 @@ def forward_kernel(
     first_query = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_QUERIES
     head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
-    query_start, queries = sequence(query_starts, batch, queries)
-    key_start, keys = sequence(key_starts, batch, keys)
-    if first_query >= queries:  # a shorter sequence of a packed batch
-        return
-
-    row = query_start + first_query
     index = first_query + tl.arange(0, BLOCK_QUERIES)
     in_rows = (index < queries)[:, None] & (tl.arange(0, PADDED_DIM) < HEAD_DIM)[None, :]
-    query_tile = tile(query, batch, head, row, BLOCK_QUERIES, PADDED_DIM)
-    key_tile = tile(key, batch, head // group, key_start, BLOCK_KEYS, PADDED_DIM)
-    value_tile = tile(value, batch, head // group, key_start, BLOCK_KEYS, PADDED_DIM)
+    query_tile = tile(query, batch, head, first_query, BLOCK_QUERIES, PADDED_DIM)
+    key_tile = tile(key, batch, head // group, 0, BLOCK_KEYS, PADDED_DIM)
+    value_tile = tile(value, batch, head // group, 0, BLOCK_KEYS, PADDED_DIM)
 
     q = tl.load(query_tile, mask=in_rows, other=0.0)
     out = tl.full((BLOCK_QUERIES, PADDED_DIM), 0.0, tl.float32)
@@ -129,54 +118,7 @@ def forward_kernel(
 
     total = tl.where(total == 0.0, 1.0, total)  # a row that sees no key: output 0, lse −∞
     out = out / total[:, None]
-    output_tile = tile(output, batch, head, row, BLOCK_QUERIES, PADDED_DIM)
+    output_tile = tile(output, batch, head, first_query, BLOCK_QUERIES, PADDED_DIM)
     tl.store(output_tile, out.to(output.pointer.dtype.element_ty), mask=in_rows)
-    lse_row = lse.pointer + batch * lse.batch + head * lse.head + query_start + index
+    lse_row = lse.pointer + batch * lse.batch + head * lse.head + index
     tl.store(lse_row, (top + tl.log2(total)) * LN_2, mask=index < queries)
-
-
-def forward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    starts: tuple[torch.Tensor | None, torch.Tensor | None],
-    longest: tuple[int, int],
-    scale: float,
-    causal: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run the kernel: the output, shaped like query, and the log-sum-exp in float32.
-
-    query, key, value: (batch, heads, tokens, head_dim), or packed (tokens, heads, head_dim);
-    starts: where the sequences of packed queries and keys start, or (None, None); longest: the
-    greatest number of queries and of keys in a sequence. The log-sum-exp is (batch, heads,
-    queries), or packed (heads, tokens). Chapter: acceleration/flash-attention.
-    """
-    packed, head_dim = query.dim() == 3, query.shape[-1]
-    heads, kv_heads = query.shape[1], key.shape[1]
-    batch = len(starts[0]) - 1 if packed else query.shape[0]
-    output = torch.empty_like(query)
-    lse_shape = (heads, query.shape[0]) if packed else query.shape[:3]
-    lse = torch.empty(lse_shape, dtype=torch.float32, device=query.device)
-    if query.numel() == 0:  # a grid may not be empty
-        return output, lse
-
-    def grid(config: dict) -> tuple[int, int, int]:
-        return triton.cdiv(longest[0], config["BLOCK_QUERIES"]), heads, batch
-
-    forward_kernel[grid](
-        *map(rows, (query, key, value, output)), lse_rows(lse), *starts, *longest,
-        heads // kv_heads, scale, tuning_key(max(longest), query),
-        HEAD_DIM=head_dim, PADDED_DIM=max(16, triton.next_power_of_2(head_dim)), CAUSAL=causal,
-    )  # fmt: skip
-    return output, lse
-
-
-def lse_rows(lse: torch.Tensor) -> Rows:
-    """Where the numbers of a (batch, heads, queries) or packed (heads, tokens) tensor are.
-
-    Chapter: acceleration/flash-attention.
-
-    >>> lse_rows(torch.empty(2, 3, 5))[1:]
-    (15, 5, 1)
-    """
-    return Rows(lse, lse.stride(0) if lse.dim() == 3 else 0, lse.stride(-2), 1)

@@ -1,4 +1,4 @@
-"""Visibility: which keys a query may attend to, for the whole matrix or for one tile.
+"""Masks and score modifications: what happens to a score before the softmax.
 
 With fewer queries than keys, the last query is aligned with the last key (bottom-right), because
 during generation the new tokens come last. Query i stands at position i + keys − queries.
@@ -6,9 +6,13 @@ torch's `is_causal=True` aligns the first query with the first key instead (top-
 Chapter: acceleration/flash-attention.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
+from torch import Tensor
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def visible(
@@ -17,16 +21,15 @@ def visible(
     *,
     causal: bool = False,
     window: int | None = None,
-    key_mask: torch.Tensor | None = None,
+    key_mask: Tensor | None = None,
     device: torch.device | str | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     """True where a query may attend to a key: bool, (1 or batch, 1, queries, keys).
 
-    Query i sees key j only if, of these conditions, all that are requested hold:
+    Query i sees key j only if all requested conditions hold.
     causal: j ≤ i + keys − queries. window: j > i + keys − queries − window, so together with
     `causal` a query sees itself and the window − 1 keys before it. key_mask (batch, keys), bool:
-    key_mask[batch, j], True for a real key. device: of the result; by default, that of key_mask,
-    otherwise the CPU.
+    True for a real key. device: of the result; by default, that of key_mask, otherwise the CPU.
     Source: flash-attn's README, "2.1: Change behavior of causal flag"; its window_size of
     (window − 1, 0) is `window` with `causal`. Chapter: acceleration/flash-attention.
 
@@ -46,17 +49,16 @@ def visible(
 
 
 def band(
-    query_positions: torch.Tensor,
-    key_positions: torch.Tensor,
+    query_positions: Tensor,
+    key_positions: Tensor,
     *,
     causal: bool = False,
     window: int | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     """The part of visibility that depends on positions alone: bool, (queries, keys).
 
     query_positions: (queries,), already shifted by keys − queries; key_positions: (keys,). A slice
     of both gives the mask of one tile. Causal without a window is a triangle, with a window a band.
-    Chapter: acceleration/flash-attention.
 
     >>> band(torch.tensor([5, 6]), torch.tensor([4, 5, 6]), causal=True, window=2).int()
     tensor([[1, 1, 0],
@@ -67,14 +69,10 @@ def band(
     return seen if window is None else seen & (ahead > -window)
 
 
-def additive(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where visible and −inf where not, in `seen`'s shape, to be added to scores of this dtype.
 
     On a CPU, adding it is much faster than `masked_fill` with a mask that broadcasts.
-    Chapter: acceleration/flash-attention.
-
-    >>> additive(torch.tensor([True, False]), torch.float32)
-    tensor([0., -inf])
     """
     hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
     return hidden.masked_fill_(~seen, -torch.inf)
@@ -88,12 +86,12 @@ def tile_state(
     offset: keys − queries of the whole matrix. Needs no tensor: with d = j − i − offset, a pair is
     visible if d ≤ 0 (causal) and d > −window, and in a tile d takes every value between its
     smallest and its largest. Padding masks are not considered. An empty tile is skipped.
-    Chapter: acceleration/flash-attention.
 
     >>> [tile_state(4, 8, j, j + 4, 0, True, None) for j in (0, 4, 8)]
     ['full', 'partial', 'skip']
     """
-    smallest, largest = j0 - (i1 - 1) - offset, (j1 - 1) - i0 - offset
+    smallest = j0 - (i1 - 1) - offset
+    largest = (j1 - 1) - i0 - offset
     if i0 >= i1 or j0 >= j1:
         return "skip"
     if (causal and smallest > 0) or (window is not None and largest <= -window):
@@ -101,3 +99,35 @@ def tile_state(
     if (causal and largest > 0) or (window is not None and smallest <= -window):
         return "partial"
     return "full"
+
+
+def modified_scores(
+    score_mod: ScoreMod, scores: Tensor, queries: range, keys: range, offset: int
+) -> Tensor:
+    """The scores (batch, heads, queries, keys) of a tile changed by `score_mod`, contiguous.
+
+    queries, keys: the tile's indices; offset: keys − queries of the whole matrix. The function gets
+    scores, head (heads, 1, 1), query position (queries, 1) and key position (keys,), all int64.
+    Raises ValueError if it returns another shape.
+
+    >>> def soft_cap(scores, head, query_position, key_position):
+    ...     return 20 * (scores / 20).tanh()
+    >>> modified_scores(soft_cap, torch.tensor([[[[30.0]]]]), range(1), range(1), 0)
+    tensor([[[[18.1030]]]])
+    """
+    head = torch.arange(scores.shape[1], device=scores.device)[:, None, None]
+    query_position = indices(queries, scores.device)[:, None] + offset
+    changed = score_mod(scores, head, query_position, indices(keys, scores.device))
+    if changed.shape != scores.shape:
+        raise ValueError(
+            f"score_mod returned shape {tuple(changed.shape)} for scores of shape "
+            f"{tuple(scores.shape)}: it must return one score for each"
+        )
+    if not changed.is_floating_point():  # such as a distance, an integer
+        changed = changed.to(scores.dtype)
+    return changed.contiguous()  # it may be a view; the callers stack heads with `view`
+
+
+def indices(block: range, device: torch.device) -> Tensor:
+    """The numbers of a block of rows or columns, int64."""
+    return torch.arange(block.start, block.stop, device=device)

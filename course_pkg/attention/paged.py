@@ -3,11 +3,8 @@
 A cache is a pair of tensors for one layer, keys and values, each (blocks, kv_heads, block_size,
 head_dim). A sequence's block table lists its blocks in the order of its tokens: token t is in block
 table[t // block_size] at t % block_size, and its slot is the number block · block_size + offset.
-
-The queries of a step are packed, (tokens, heads, head_dim), those of one sequence together: one
-query for a sequence that generates, many for a prompt or a chunk of one. They are the sequence's
-last tokens, and `write` has put their keys and values in the cache already. Query i of n sees the
-keys up to position length − n + i (causal).
+A sequence's queries are its last tokens: one if it generates, many for a prompt or a chunk of one.
+`write` has put their keys and values in the cache already.
 
 Sequences with equally many queries and about equally many blocks are computed together. Their
 blocks are copied into one buffer, which a GPU kernel avoids. Not here: gradients.
@@ -23,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .arguments import check_packed_query, check_paged_batch
+from course_pkg.attention.validation import check_paged_batch, check_paged_query
 
 Cache = tuple[Tensor, Tensor]  # keys and values of one layer
 
@@ -45,7 +42,8 @@ def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
             f"keys {tuple(keys.shape)} and values {tuple(values.shape)} for {len(slots)} slots of "
             f"a cache {tuple(cache[0].shape)}: expected (tokens, kv_heads, head_dim), {expected}"
         )
-    block, offset = slots // block_size, slots % block_size
+    block = slots // block_size
+    offset = slots % block_size
     cache[0][block, :, offset] = keys
     cache[1][block, :, offset] = values
 
@@ -76,14 +74,15 @@ def paged_attention(
     *,
     scale: float | None = None,
     window: int | None = None,
-) -> Tensor:
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Causal attention of packed queries to their sequences' cached tokens, of query's shape.
 
     query: (tokens, heads, head_dim), where heads is a multiple of kv_heads. tables: one per
     sequence, at least as long as its tokens need. lengths: each sequence's tokens in the cache, the
-    new ones included. query_starts: (sequences + 1), sequence s has the queries query_starts[s] …
-    query_starts[s + 1] − 1, at least one. scale: head_dim ** −0.5 by default. window: a query sees
-    itself and the window − 1 tokens before it.
+    new ones included; query i of n sees the keys up to position length − n + i. query_starts:
+    (sequences + 1), sequence s has the queries query_starts[s] … query_starts[s + 1] − 1, at least
+    one. scale, window, return_lse: as in `plain.attention`; the log-sum-exp is (tokens, heads).
     For several layers, build a `PagedBatch` once. Raises ValueError for what does not fit.
     Source: Kwon et al. (2023), "PagedAttention", section 4.1.
 
@@ -94,18 +93,7 @@ def paged_attention(
     """
     cache = key_cache, value_cache
     batch = PagedBatch(cache, tables, lengths, query_starts, window=window)
-    return batch.attend(query, cache, scale=scale)
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Sequences that are computed together."""
-
-    queries: Tensor  # (sequences, queries), indices of packed tokens
-    blocks: Tensor  # (sequences * kv_heads * blocks,), indices into (blocks * kv_heads) of a cache
-    hidden: Tensor  # indices into (sequences * kv_heads * keys), of keys beyond a sequence's length
-    seen: Tensor  # (sequences, 1, queries, keys)
-    gathered: Cache  # (sequences * kv_heads * blocks, block_size * head_dim), used in each layer
+    return batch.attend(query, cache, scale=scale, return_lse=return_lse)
 
 
 class PagedBatch:
@@ -129,31 +117,49 @@ class PagedBatch:
         window: int | None = None,
     ):
         check_paged_batch(cache, tables, lengths, query_starts, window)
-        self.tokens, self.shape, size = query_starts[-1], cache[0].shape, cache[0].shape[2]
-        members = []
+        self.tokens = query_starts[-1]
+        self.shape = cache[0].shape
+        self.window = window
+        self.groups = self._grouped(cache, tables, lengths, query_starts)
+
+    def _grouped(
+        self,
+        cache: Cache,
+        tables: Sequence[Sequence[int]],
+        lengths: Sequence[int],
+        query_starts: Sequence[int],
+    ) -> list:
+        size = self.shape[2]
+        window = self.window
+        sequences = []
         bounds = pairwise(query_starts)
         for table, length, (start, stop) in zip(tables, lengths, bounds, strict=True):
             # Blocks before the first query's window are not read.
             skip = max(0, length - (stop - start) - window + 1) // size if window else 0
             blocks = list(table[skip : -(-length // size)])
-            members.append(_Member(stop - start, blocks, length - skip * size, start))
-        members.sort(key=lambda member: (member.queries, len(member.blocks)))
-        groups: list[list[_Member]] = []
-        for member in members:
-            if not groups or not _fits(groups[-1][0], member):
+            sequences.append(_VisibleBlocks(stop - start, blocks, length - skip * size, start))
+        sequences.sort(key=lambda each: (each.queries, len(each.blocks)))
+        groups: list[list[_VisibleBlocks]] = []
+        for sequence in sequences:
+            if not groups or not _of_similar_size(groups[-1][0], sequence):
                 groups.append([])
-            groups[-1].append(member)
-        self.groups = [_group(group, cache, window) for group in groups]
+            groups[-1].append(sequence)
+        return [_padded(group, cache, window) for group in groups]
 
     @torch.no_grad()
-    def attend(self, query: Tensor, cache: Cache, *, scale: float | None = None) -> Tensor:
+    def attend(
+        self, query: Tensor, cache: Cache, *, scale: float | None = None, return_lse: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Attention in one layer: query and the result are (tokens, heads, head_dim).
 
-        Raises ValueError if the query does not fit the cache or the batch.
+        scale, return_lse: as in `paged_attention`. Raises ValueError if the query does not fit the
+        cache or the batch.
         """
-        check_packed_query(query, self.tokens, self.shape)
+        check_paged_query(query, self.tokens, self.shape)
         kv_heads = self.shape[1]
         output = torch.empty_like(query)
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        lse = query.new_empty(query.shape[:2], dtype=dtype)
         for group in self.groups:
             sequences, _, _, keys = group.seen.shape
             for tensor, gathered in zip(cache, group.gathered, strict=True):
@@ -162,8 +168,9 @@ class PagedBatch:
                 # Masked scores are not enough: 0 times an old inf or NaN would be NaN.
                 gathered.view(-1, self.shape[3]).index_fill_(0, group.hidden, 0)
             key, value = (each.view(sequences, kv_heads, keys, -1) for each in group.gathered)
+            q = query[group.queries].transpose(1, 2)  # (sequences, heads, queries, head_dim)
             attended = F.scaled_dot_product_attention(
-                query[group.queries].transpose(1, 2),  # (sequences, heads, queries, head_dim)
+                q,
                 key,  # (sequences, kv_heads, keys, head_dim)
                 value,
                 attn_mask=group.seen,
@@ -171,32 +178,47 @@ class PagedBatch:
                 enable_gqa=True,
             )
             output[group.queries] = attended.transpose(1, 2)
-        return output
+            if return_lse:
+                lse[group.queries] = _log_sum_exp(q, key, group.seen, scale).mT
+        return (output, lse) if return_lse else output
 
 
-class _Member(NamedTuple):
-    """A sequence of a batch, without the blocks that its window hides."""
+class _VisibleBlocks(NamedTuple):
+    """The blocks of a sequence that its queries see."""
 
     queries: int
     blocks: list[int]
-    length: int
+    length: int  # tokens from the first of these blocks on
     first: int  # index of its first query among the packed tokens
 
 
-def _fits(first: _Member, member: _Member) -> bool:
-    """Whether a member may join a group whose shortest is `first`, to be padded by a quarter."""
-    enough = len(first.blocks) * 5 // 4 + 1
-    return member.queries == first.queries and len(member.blocks) <= enough
+@dataclass(frozen=True)
+class _PaddedGroup:
+    """Sequences that are computed together, padded to equally many blocks."""
+
+    queries: Tensor  # (sequences, queries), indices of packed tokens
+    blocks: Tensor  # (sequences * kv_heads * blocks,), indices into (blocks * kv_heads) of a cache
+    hidden: Tensor  # indices into (sequences * kv_heads * keys), of keys beyond a sequence's length
+    seen: Tensor  # (sequences, 1, queries, keys)
+    gathered: Cache  # (sequences * kv_heads * blocks, block_size * head_dim), used in each layer
 
 
-def _group(members: list[_Member], cache: Cache, window: int | None) -> _Group:
-    device, (_, kv_heads, size, head_dim) = cache[0].device, cache[0].shape
-    queries, most = members[0].queries, max(len(member.blocks) for member in members)
-    padded = [member.blocks + [0] * (most - len(member.blocks)) for member in members]
+def _of_similar_size(shortest: _VisibleBlocks, sequence: _VisibleBlocks) -> bool:
+    """Whether padding a group by a quarter is enough for it to take a sequence."""
+    enough = len(shortest.blocks) * 5 // 4 + 1
+    return sequence.queries == shortest.queries and len(sequence.blocks) <= enough
+
+
+def _padded(group: list[_VisibleBlocks], cache: Cache, window: int | None) -> _PaddedGroup:
+    _, kv_heads, size, head_dim = cache[0].shape
+    device = cache[0].device
+    queries = group[0].queries
+    most = max(len(each.blocks) for each in group)
+    padded = [each.blocks + [0] * (most - len(each.blocks)) for each in group]
     blocks = torch.tensor(padded, device=device)[:, None]  # (sequences, 1, blocks)
     blocks = blocks * kv_heads + torch.arange(kv_heads, device=device)[:, None]
-    lengths = torch.tensor([member.length for member in members], device=device)[:, None]
-    firsts = torch.tensor([member.first for member in members], device=device)[:, None]
+    lengths = torch.tensor([each.length for each in group], device=device)[:, None]
+    firsts = torch.tensor([each.first for each in group], device=device)[:, None]
     steps = torch.arange(queries, device=device)
     keys = torch.arange(most * size, device=device)
     positions = (lengths - queries + steps)[..., None]  # (sequences, queries, 1)
@@ -204,10 +226,20 @@ def _group(members: list[_Member], cache: Cache, window: int | None) -> _Group:
     if window is not None:
         seen &= keys > positions - window
     beyond = (keys >= lengths)[:, None].expand(-1, kv_heads, -1)  # (sequences, kv_heads, keys)
-    return _Group(
+    return _PaddedGroup(
         queries=firsts + steps,
         blocks=blocks.flatten(),
         hidden=beyond.flatten().nonzero()[:, 0],
         seen=seen[:, None],
         gathered=tuple(t.new_empty(blocks.numel(), size * head_dim) for t in cache),
     )
+
+
+def _log_sum_exp(query: Tensor, key: Tensor, seen: Tensor, scale: float | None) -> Tensor:
+    """What torch's attention does not return: (sequences, heads, queries)."""
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    sequences, heads, queries, head_dim = query.shape
+    scaled = query.to(dtype) * (head_dim**-0.5 if scale is None else scale)
+    grouped = scaled.reshape(sequences, key.shape[1], -1, head_dim)
+    scores = (grouped @ key.to(dtype).mT).view(sequences, heads, queries, -1)
+    return scores.masked_fill(~seen, -torch.inf).logsumexp(-1)

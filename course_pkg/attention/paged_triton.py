@@ -16,12 +16,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .arguments import check_packed_query, check_paged_batch
-from .flash_triton import LARGEST_HEAD_DIM, TYPES, check_kernel_input
-from .flash_triton_forward import lse_rows
-from .paged import Cache, PagedBatch
-from .paged_triton_kernels import merge_kernel, paged_kernel
-from .triton_runtime import INSTALLED, INTERPRETED, MISSING, rows, triton
+from course_pkg.attention.paged import Cache, PagedBatch
+from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
+from course_pkg.attention.triton_runtime import (
+    INSTALLED,
+    INTERPRETED,
+    LARGEST_HEAD_DIM,
+    TYPES,
+    check_kernel_input,
+    computed,
+    head_dims,
+    rows,
+    token_rows,
+    triton,
+    with_adjacent_numbers,
+)
+from course_pkg.attention.validation import check_paged_query
 
 PART_KEYS = 512  # keys that a program reads of a sequence that generates
 
@@ -36,7 +46,8 @@ def paged_attention_triton(
     *,
     scale: float | None = None,
     window: int | None = None,
-) -> Tensor:
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """The same as `paged.paged_attention`, by the kernels: (tokens, heads, head_dim).
 
     The tensors are float16, bfloat16 or float32, with head_dim up to 128; otherwise the arguments
@@ -44,16 +55,10 @@ def paged_attention_triton(
     before they multiply the values. For several layers, build a `TritonBatch` once.
     Raises ImportError without triton, ValueError or TypeError for what does not fit.
     Source: Kwon et al. (2023), "PagedAttention", section 4.3.
-
-    >>> cache = torch.zeros(2, 1, 4, 160), torch.zeros(2, 1, 4, 160)
-    >>> paged_attention_triton(torch.zeros(1, 1, 160), *cache, [[1]], [3], [0, 1])
-    Traceback (most recent call last):
-      ...
-    ValueError: head_dim is 160: the kernels take at most 128, ...
     """
     cache = key_cache, value_cache
     batch = TritonBatch(cache, tables, lengths, query_starts, window=window)
-    return batch.attend(query, cache, scale=scale)
+    return batch.attend(query, cache, scale=scale, return_lse=return_lse)
 
 
 def paged_batch(
@@ -63,10 +68,8 @@ def paged_batch(
     query_starts: Sequence[int],
     *,
     window: int | None = None,
-) -> "PagedBatch | TritonBatch":
+) -> PagedBatch:
     """The batch for this cache: of kernels on a GPU, of `paged` on a CPU or if they don't take it.
-
-    The arguments are those of both.
 
     >>> cache = torch.zeros(4, 1, 2, 8), torch.zeros(4, 1, 2, 8)
     >>> type(paged_batch(cache, [[3, 1], [2]], [3, 1], [0, 2, 3])).__name__
@@ -77,41 +80,31 @@ def paged_batch(
 
 
 def runs_kernels(cache: Tensor) -> bool:
-    """Whether the kernels are compiled for the device, type and head_dim of a cache.
-
-    >>> runs_kernels(torch.zeros(4, 1, 2, 8))
-    False
-    """
+    """Whether the kernels are compiled for the device, type and head_dim of a cache."""
     taken = cache.dtype in TYPES and cache.shape[-1] <= LARGEST_HEAD_DIM
     return INSTALLED and not INTERPRETED and cache.is_cuda and taken
 
 
-class _Group(NamedTuple):
-    """Sequences of one launch: those that generate, or those with several queries."""
+class _Launch(NamedTuple):
+    """The sequences of one launch: those that generate, or those with several queries."""
 
     spans: Tensor  # int32, (sequences, 4): first token, queries, length, first entry of its table
     queries: int  # the most of a sequence
     keys: int  # the most that a query sees
 
 
-class TritonBatch:
-    """What the kernels need to know of one step, for all layers that have the same window.
+class TritonBatch(PagedBatch):
+    """What the kernels need to know of one step, for all layers that have the same window."""
 
-    The arguments and the method are those of `paged.PagedBatch`.
-    """
-
-    def __init__(
+    def _grouped(
         self,
         cache: Cache,
         tables: Sequence[Sequence[int]],
         lengths: Sequence[int],
         query_starts: Sequence[int],
-        *,
-        window: int | None = None,
-    ):
-        check_paged_batch(cache, tables, lengths, query_starts, window)
-        self.tokens, self.shape, self.window = query_starts[-1], cache[0].shape, window
-        device, size = cache[0].device, self.shape[2]
+    ) -> list[_Launch]:
+        device = cache[0].device
+        size = self.shape[2]
         used = [table[: -(-n // size)] for table, n in zip(tables, lengths, strict=True)]
         blocks = [block for table in used for block in table]
         self.blocks = torch.tensor(blocks, dtype=torch.int32, device=device)
@@ -123,68 +116,77 @@ class TritonBatch:
         ]
         generating = [span for span in spans if span[1] == 1]
         reading = [span for span in spans if span[1] > 1]
-        self.groups = []
-        for members in filter(None, (generating, reading)):
-            keys = max(length for _, _, length, _ in members)
-            if window is not None and members is generating:
-                keys = min(keys, window)
-            self.groups.append(
-                _Group(
-                    torch.tensor(members, dtype=torch.int32, device=device),
-                    max(queries for _, queries, _, _ in members),
-                    keys,
-                )
-            )
+        launches = []
+        for group in filter(None, (generating, reading)):
+            keys = max(length for _, _, length, _ in group)
+            if self.window is not None and group is generating:
+                keys = min(keys, self.window)
+            queries = max(queries for _, queries, _, _ in group)
+            spans = torch.tensor(group, dtype=torch.int32, device=device)
+            launches.append(_Launch(spans, queries, keys))
+        return launches
 
     @torch.no_grad()
-    def attend(self, query: Tensor, cache: Cache, *, scale: float | None = None) -> Tensor:
-        """Attention in one layer: query and the result are (tokens, heads, head_dim).
-
-        Raises ValueError or TypeError if the query does not fit the cache, the batch or the
-        kernels, ImportError without triton.
-        """
-        check_packed_query(query, self.tokens, self.shape)
-        self._check_tensors(query, cache)
+    def attend(
+        self, query: Tensor, cache: Cache, *, scale: float | None = None, return_lse: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """As `PagedBatch.attend`; also raises TypeError, and ImportError without triton."""
+        check_paged_query(query, self.tokens, self.shape)
+        check_kernel_input(query, "query and cache", "course_pkg.attention.paged")
+        self._check_cache(query, cache)
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        lse = query.new_empty(query.shape[:2], dtype=torch.float32) if return_lse else None
         scale = self.shape[3] ** -0.5 if scale is None else scale
-        if INTERPRETED and query.dtype == torch.bfloat16:
-            # The interpreter of triton 3.7 multiplies bfloat16 as if its bits were integers.
-            query, cache = query.float(), tuple(each.float() for each in cache)
-        query = query if query.stride(-1) == 1 else query.contiguous()
+        query = with_adjacent_numbers(computed(query))
+        cache = tuple(map(computed, cache))
         with torch.cuda.device_of(query):  # kernels start on the current GPU, or on none
-            for group in self.groups:
-                self._launch(group, query, cache, output, scale)
-        return output
+            for launch in self.groups:
+                self._launch(launch, query, cache, output, lse, scale)
+        return (output, lse) if return_lse else output
 
     def _launch(
-        self, group: _Group, query: Tensor, cache: Cache, output: Tensor, scale: float
+        self,
+        launch: _Launch,
+        query: Tensor,
+        cache: Cache,
+        output: Tensor,
+        lse: Tensor | None,
+        scale: float,
     ) -> None:
         _, kv_heads, block_size, head_dim = self.shape
-        heads, sequences, single = query.shape[1], len(group.spans), group.queries == 1
-        sizes = {"HEAD_DIM": head_dim, "PADDED_DIM": max(16, triton.next_power_of_2(head_dim))}
-        sizes["WINDOW"] = self.window
-        most = group.queries * heads // kv_heads  # rows of a sequence
+        heads = query.shape[1]
+        sequences = len(launch.spans)
+        sizes = head_dims(head_dim) | {"WINDOW": self.window}
+        most = launch.queries * heads // kv_heads  # rows of a sequence
         tile = _tile(most, query)
         tiles = triton.cdiv(most, tile["ROWS"])
-        parts = triton.cdiv(group.keys, PART_KEYS) if single else 1
-        target, lse, keys = output, None, PART_KEYS if single else group.keys
+        keys = PART_KEYS if launch.queries == 1 else launch.keys
+        parts = triton.cdiv(launch.keys, keys)
+        results = token_rows(output), None if lse is None else token_rows(lse)
+        targets = results
         if parts > 1:
-            target = query.new_empty((parts, heads, sequences, head_dim), dtype=torch.float32)
-            lse = query.new_empty((parts, heads, sequences), dtype=torch.float32)
-        logs = None if lse is None else lse_rows(lse)
+            shape = (parts, heads, sequences)
+            partial = query.new_empty((*shape, head_dim), dtype=torch.float32)
+            targets = rows(partial), rows(query.new_empty(shape, dtype=torch.float32))
         paged_kernel[tiles * parts, kv_heads, sequences](
-            *map(rows, (query, *cache, target)), logs, group.spans, self.blocks, parts, keys,
-            scale, GROUP=heads // kv_heads, BLOCK_SIZE=block_size, **sizes, **tile,
-        )  # fmt: skip
+            token_rows(query),
+            *map(rows, cache),
+            *targets,
+            launch.spans,
+            self.blocks,
+            parts,
+            keys,
+            scale,
+            GROUP=heads // kv_heads,
+            BLOCK_SIZE=block_size,
+            SPLIT=parts > 1,
+            **sizes,
+            **tile,
+        )
         if parts > 1:
-            merge_kernel[sequences, heads](
-                rows(target), logs, rows(output), group.spans, keys, **sizes
-            )
+            merge_kernel[sequences, heads](*targets, *results, launch.spans, keys, **sizes)
 
-    def _check_tensors(self, query: Tensor, cache: Cache) -> None:
-        if not INSTALLED:
-            raise ImportError(MISSING)
-        check_kernel_input(query, "query and cache", "course_pkg.attention.paged")
+    def _check_cache(self, query: Tensor, cache: Cache) -> None:
         for tensor in cache:
             if tensor.dtype != query.dtype or tensor.device != query.device:
                 raise TypeError(

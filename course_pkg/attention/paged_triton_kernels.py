@@ -12,8 +12,7 @@ Sources: Kwon et al. (2023), "PagedAttention", section 4.3; Dao et al. (2023), "
 Chapter: acceleration/paged-attention.
 """
 
-from .flash_triton_forward import LOG2_E
-from .triton_runtime import larger, plus, tl, triton
+from course_pkg.attention.triton_runtime import LN_2, LOG2_E, larger, plus, tl, triton
 
 MERGED = tl.constexpr(16)  # parts that the merging kernel reads at once
 
@@ -60,10 +59,12 @@ def paged_kernel(
     query, key, value, output, lse, spans, blocks, parts, part_keys, scale,
     GROUP: tl.constexpr, BLOCK_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):  # fmt: skip
     """One tile of rows and one part of its keys. Grid: (tiles × parts, kv_heads, sequences).
 
-    With lse, each sequence has one query, and output has its parts: (parts, heads, sequences, …).
+    SPLIT: each sequence has one query, and output and lse, to the base 2, have its parts: (parts,
+    heads, sequences, …). Otherwise they are (tokens, heads, …), and lse may be None.
     """
     tile = tl.program_id(0) // parts
     part = tl.program_id(0) % parts
@@ -110,10 +111,14 @@ def paged_kernel(
 
     total = tl.where(total == 0.0, 1.0, total)  # only in rows that are not stored
     out_row = token + index
-    if lse is not None:
+    if SPLIT:
         out_row = sequence + index
-        lse_row = part * lse.batch + query_head * lse.head + out_row
-        tl.store(lse.pointer + lse_row, top + tl.log2(total), mask=row < queries * GROUP)
+    if lse is not None:
+        log_sum = top + tl.log2(total)
+        if not SPLIT:
+            log_sum = log_sum * LN_2
+        lse_row = part * lse.batch + query_head * lse.head + out_row * lse.row
+        tl.store(lse.pointer + lse_row, log_sum, mask=row < queries * GROUP)
     output_rows = part.to(tl.int64) * output.batch + query_head * output.head + out_row * output.row
     out = (out / total[:, None]).to(output.pointer.dtype.element_ty)
     tl.store(output.pointer + output_rows[:, None] + dims, out, mask=in_rows)
@@ -121,7 +126,7 @@ def paged_kernel(
 
 @triton.jit(do_not_specialize=["part_keys"])
 def merge_kernel(
-    partial, lse, output, spans, part_keys,
+    partial, partial_lse, output, lse, spans, part_keys,
     HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
     """The online softmax once more, over the parts of one query. Grid: (sequences, heads)."""
@@ -139,8 +144,8 @@ def merge_kernel(
     for first in tl.range(0, parts, MERGED):
         part = first + tl.arange(0, MERGED)
         read = part < parts
-        lse_row = part * lse.batch + head * lse.head + sequence
-        exponent = tl.load(lse.pointer + lse_row, mask=read, other=float("-inf"))
+        lse_row = part * partial_lse.batch + head * partial_lse.head + sequence
+        exponent = tl.load(partial_lse.pointer + lse_row, mask=read, other=float("-inf"))
         row = part.to(tl.int64) * partial.batch + head * partial.head + sequence * partial.row
         loaded = read[:, None] & (dims < HEAD_DIM)[None, :]
         o = tl.load(partial.pointer + row[:, None] + dims[None, :], mask=loaded, other=0.0)
@@ -153,3 +158,6 @@ def merge_kernel(
     out = (out / total).to(output.pointer.dtype.element_ty)
     address = output.pointer + token * output.row + head * output.head + dims
     tl.store(address, out, mask=dims < HEAD_DIM)
+    if lse is not None:
+        address = lse.pointer + token * lse.row + head * lse.head + tl.arange(0, 1)
+        tl.store(address, (top + tl.log2(total)) * LN_2)

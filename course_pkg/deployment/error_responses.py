@@ -3,6 +3,7 @@
 Chapter: deployment/server.
 """
 
+import difflib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -47,6 +48,27 @@ def explain(errors: Sequence[dict[str, Any]]) -> ApiError:
     return invalid(message, path or None, log=log)
 
 
+def right_path(path: str, paths: Sequence[str]) -> str:
+    """Which of the server's paths a wrong one was meant to be, as the end of a message; or "".
+
+    The message has the server's own path and never the client's, which may hold anything.
+
+    >>> right_path("/api/v1/chat/completions/", ["/v1/completions", "/v1/chat/completions"])
+    ': did you mean /v1/chat/completions? The base URL of a client ends in /v1'
+    """
+    asked = path.rstrip("/").lower()
+    known = {each.partition("/{")[0] for each in paths}
+    ends = [each for each in known if asked.endswith(each.removeprefix("/v1"))]
+    if not ends:  # a misspelled one, or one with something behind it, such as a model's name
+        starts = [each for each in known if f"{asked}/".startswith(f"{each.removeprefix('/v1')}/")]
+        ends = starts or difflib.get_close_matches(asked, known, 1, 0.8)
+    if not ends:
+        return ""
+    meant = max(ends, key=len)
+    base = " The base URL of a client ends in /v1" if meant.startswith("/v1/") else ""
+    return f": did you mean {meant}?{base}"
+
+
 def add_error_handlers(app: FastAPI) -> None:
     """Answer every error in the form of OpenAI's API."""
 
@@ -58,10 +80,11 @@ def add_error_handlers(app: FastAPI) -> None:
     async def validation(request: Request, error: RequestValidationError) -> Response:
         return await api(request, explain(error.errors()))
 
+    paths = [route.path for route in app.routes]
+
     async def http(status: int, message: str, request: Request, error: Exception) -> Response:
-        path = "/v1" + request.scope["path"]
-        if status == 404 and any(getattr(r, "path", None) == path for r in app.routes):
-            message += f": did you mean {path}? The address of a client ends in /v1"
+        if status == 404:
+            message += right_path(request.scope["path"], paths)
         headers = getattr(error, "headers", None)
         return await api(request, ApiError(status, message, headers=headers))
 

@@ -143,7 +143,8 @@ class Guard:
         # A path that is not the server's may hold anything.
         route = getattr(scope.get("route"), "path", None)
         path = route or (scope["path"] if scope["path"] in OPEN_PATHS else "other")
-        client = scope["client"][0] if scope["client"] else "-"
+        address = scope.get("client")  # optional in ASGI, as all that is read with `get`
+        client = address[0] if address else "-"
         line = "%s %s %s %s %.3f s %s"
         summary = scope.get("summary", "")
         access_log.info(line, client, scope["method"], path, status, seconds, summary)

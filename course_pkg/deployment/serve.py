@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 
-from course_pkg.adapters.layer import require_adapter_name
+from course_pkg.adapters.argument_checks import require_adapter_name
 from course_pkg.deployment.admission import Limits
 from course_pkg.deployment.api_errors import ServeError
 from course_pkg.deployment.app import create_app
@@ -23,6 +23,7 @@ from course_pkg.deployment.server import Server, bind
 from course_pkg.lm import smollm2
 from course_pkg.lm.load import load, pick_device
 from course_pkg.serving.engine import Engine
+from course_pkg.serving.lora_rows import check_adapter
 
 KEY_VARIABLE = "COURSE_API_KEY"
 SHORTEST_KEY = 16
@@ -209,6 +210,10 @@ def load_engine(
     for name, folder in adapters.items():
         if not folder.is_dir():
             raise ServeError(f"adapter {name}: there is no folder {folder}")
+        try:
+            check_adapter(folder, name)  # before the model is loaded, which takes longer
+        except (ValueError, TypeError, OSError) as error:
+            raise ServeError(f"--adapter {name}={folder}: {error}") from None
     loaded = load(model, device=device, dtype=weights_dtype(dtype, model, device))
     try:
         return Engine(

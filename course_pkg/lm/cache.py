@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from course_pkg.files import lock, readable_size
-from course_pkg.lm.errors import CacheAccessError, ModelError, NoSpaceError
+from course_pkg.lm.model_errors import CacheAccessError, ModelError, NoSpaceError
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # increase it when folders built by older code must be built again
@@ -49,9 +49,6 @@ def cache_root() -> Path:
 
     The default is `llm-course` under $XDG_CACHE_HOME, else under ~/Library/Caches on macOS
     and ~/.cache elsewhere. The folder may not exist yet.
-
-    >>> cache_root().is_absolute()
-    True
     """
     if named := os.environ.get("COURSE_CACHE"):
         return Path(named).expanduser().absolute()

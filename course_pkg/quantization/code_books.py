@@ -3,7 +3,7 @@
 NF4 places its levels at quantiles of the normal distribution, because trained weights are close to
 normal. FP4 is a floating-point format with 1 sign, 2 exponent and 1 mantissa bit. INT4 has equal
 steps. The 8-bit dynamic code stores the scales of the weights.
-This module has the levels only; `blockwise` and `double` quantize with them.
+This module has the levels only; `blockwise` quantizes with them.
 
 Sources: Dettmers et al. 2023 (QLoRA), section 3 and appendix E; Dettmers et al. 2022, "8-bit
 Optimizers via Block-wise Quantization", section 2 (the dynamic code).
@@ -31,14 +31,14 @@ class CodeBook:
     levels: Tensor
 
     @cached_property
-    def order(self) -> Tensor:
+    def ascending_codes(self) -> Tensor:
         """The codes from the smallest level to the largest."""
         return self.levels.argsort(stable=True)
 
     @cached_property
     def bounds(self) -> Tensor:
         """The midpoints of neighboring levels; a number on a midpoint takes the lower level."""
-        ascending = self.levels[self.order]
+        ascending = self.levels[self.ascending_codes]
         return (ascending[:-1] + ascending[1:]) / 2
 
 
@@ -85,7 +85,8 @@ def int4_levels() -> Tensor:
     return torch.arange(-7, 8) / 7
 
 
-def dynamic_levels() -> Tensor:
+@cache
+def dynamic_levels(device: torch.device | str = "cpu") -> Tensor:
     """The 8-bit dynamic code: 256 ascending levels, dense near 0.
 
     For each power 10^0 to 10^-6, a number of linear steps between 0.1 and 1 that halves from
@@ -101,7 +102,7 @@ def dynamic_levels() -> Tensor:
         edges = torch.linspace(0.1, 1, 2**power + 1)
         steps = 10 ** (power - 6) * ((edges[:-1] + edges[1:]) / 2)
         levels += [steps, -steps]
-    return torch.cat(levels).sort().values
+    return torch.cat(levels).sort().values.to(device)
 
 
 LEVELS = {"nf4": nf4_levels, "fp4": fp4_levels, "int4": int4_levels}
@@ -121,11 +122,7 @@ def code_book(name: str) -> CodeBook:
 
 @cache
 def byte_levels(name: str, device: torch.device) -> Tensor:
-    """For each byte, the levels of its high and of its low code, (256, 2), fp32.
-
-    >>> byte_levels("int4", torch.device("cpu"))[0x7E].tolist()  # codes 7 and 14
-    [0.0, 1.0]
-    """
+    """For each byte, the levels of its high and of its low code, (256, 2), fp32."""
     levels = torch.zeros(16)
     levels[: len(code_book(name).levels)] = code_book(name).levels
     return torch.cartesian_prod(levels, levels).to(device)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_integer
 
 
 def random_orthogonal(size: int, seed: int = 0) -> Tensor:
@@ -54,13 +54,16 @@ def rotate_residual_stream(model: LlamaForCausalLM, seed: int = 0) -> LlamaForCa
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
     require_integer(seed, "seed", least=0)
     model = copy.deepcopy(model)
-    embedding, head, decoder = model.get_input_embeddings(), model.lm_head, model.model
+    embedding = model.get_input_embeddings()
+    head = model.lm_head
+    decoder = model.model
     head.weight = nn.Parameter(head.weight.detach().clone(), head.weight.requires_grad)
     model.config.tie_word_embeddings = False
     Q = random_orthogonal(model.config.hidden_size, seed).to(embedding.weight.device)
     _set(embedding.weight, embedding.weight.double() @ Q)
     for layer in decoder.layers:
-        attention, mlp = layer.self_attn, layer.mlp
+        attention = layer.self_attn
+        mlp = layer.mlp
         _read(layer.input_layernorm, (attention.q_proj, attention.k_proj, attention.v_proj), Q)
         _read(layer.post_attention_layernorm, (mlp.gate_proj, mlp.up_proj), Q)
         for writer in (attention.o_proj, mlp.down_proj):

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from course_pkg.attention import plain
-from course_pkg.lm.checkpoint import DecoderConfig
 from course_pkg.lm.decoder import Decoder, causal_attend
+from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.serving.kv_storage import Contiguous, Int8, Ring, Static, Storage
 
 

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.adapters.adapter_files import read_config, read_settings, read_weights
 from course_pkg.adapters.adapter_io import PREFIX, load_adapter
 from course_pkg.adapters.injection import active_adapters, adapter_layers, layer_types
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.methods import save
+from course_pkg.adapters.peft_files import read_config, read_settings, read_weights
 from course_pkg.adapters.prompt_io import PROMPT_TYPES
 from course_pkg.lm.decoder import Decoder
 
@@ -90,7 +90,17 @@ def _save(model: nn.Module, folder: str, name: str) -> None:
     save(model, folder, next(iter(active_adapters(model)), "default"))
 
 
-def _load(decoder: Decoder, folder: Path, name: str) -> None:
+def check_adapter(folder: Path, name: str) -> None:
+    """Refuse an adapter that the engine can't take, as far as its folder shows without the model.
+
+    Raises what `read_config` and `read_weights` raise, and ValueError for an adapter that is not
+    LoRA alone, or that changes lm_head.
+
+    >>> check_adapter(Path("/nowhere"), "poet")
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: /nowhere has no adapter_config.json, so it is not an adapter folder
+    """
     if (kind := read_settings(folder)["peft_type"]) in PROMPT_TYPES:
         raise _not_lora(name, f"a trained prompt or prefix ({kind})")
     config = read_config(folder)
@@ -104,12 +114,16 @@ def _load(decoder: Decoder, folder: Path, name: str) -> None:
     if config.modules_to_save:
         raise _not_lora(name, f"LoRA with modules_to_save {list(config.modules_to_save)}")
     if any(key.startswith(f"{PREFIX}lm_head.") for key in read_weights(folder)):
-        untied = ", set its config.tie_word_embeddings to False," if decoder.config.tied else ""
         raise ValueError(
             f"adapter {name!r} changes lm_head, which the engine computes without adapters: train "
             "it without lm_head in target_modules, or merge it into a model with merge_adapters "
-            f"and remove_adapters of course_pkg.adapters.injection{untied} and serve that"
+            "and remove_adapters of course_pkg.adapters.injection, with "
+            "config.tie_word_embeddings = False, and serve that"
         )
+
+
+def _load(decoder: Decoder, folder: Path, name: str) -> None:
+    check_adapter(folder, name)
     load_adapter(_Checkpoint(decoder), folder, name)
     for path, layer in adapter_layers(decoder).items():
         if type(layer) is not LoRALinear:

@@ -20,87 +20,62 @@ from course_pkg.attention.flash_triton_forward import forward_kernel
 from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
 from course_pkg.attention.triton_runtime import Rows
 
-KERNELS = (forward_kernel, row_sums_kernel, key_gradients_kernel, query_gradients_kernel)
+FLASH_KERNELS = (forward_kernel, row_sums_kernel, key_gradients_kernel, query_gradients_kernel)
 INSTRUCTIONS = {"wgmma.mma_async": "wgmma", "mma.sync": "mma"}
-
-
-def compile_kernel(
-    kernel, capability: int, *, dtype: str, head_dim: int, block: int, packed: bool, one: bool
-) -> str:
-    """PTX of a kernel. one: lengths and group are 1, which triton makes constants of the kernel."""
-    function = kernel if isinstance(kernel, triton.JITFunction) else kernel.fn
-    constants = {"HEAD_DIM": head_dim, "PADDED_DIM": max(16, triton.next_power_of_2(head_dim))}
-    constants |= {"CAUSAL": True, "BLOCK_QUERIES": block, "BLOCK_KEYS": block}
-    if not packed:
-        constants |= {"query_starts": None, "key_starts": None}
-    if one:
-        constants |= {"queries": 1, "keys": 1, "group": 1}
-    types = {
-        "scale": "fp32",
-        "tuning": ("i32", "i32"),
-        "query_starts": "*i32",
-        "key_starts": "*i32",
-    }
-    types |= dict.fromkeys(("queries", "keys", "group"), "i32")
-    types |= dict.fromkeys(("lse", "row_sums"), Rows("*fp32", "i32", "i32", "constexpr"))
-    return lower(function, capability, constants, types, dtype)
+ADDRESSES = ("i32", "i32", "i32")
+LSE = Rows("*fp32", "i32", "i32", "constexpr")  # the numbers of a log-sum-exp are adjacent
+PARTS = Rows("*fp32", *ADDRESSES)
+FLASH_TYPES = {"scale": "fp32", "tuning": ("i32", "i32"), "lse": LSE, "row_sums": LSE}
+FLASH_TYPES |= dict.fromkeys(("queries", "keys", "group"), "i32")
+PAGED_TYPES = {"scale": "fp32", "parts": "i32", "part_keys": "i32", "spans": "*i32"}
+PAGED_TYPES |= {"blocks": "*i32", "partial": PARTS, "partial_lse": LSE, "lse": PARTS}
+HEADS = {"GROUP": 4, "BLOCK_SIZE": 16, "HEAD_DIM": 80, "PADDED_DIM": 128, "KEYS": 64}
+SMALL = {"HEAD_DIM": 24, "PADDED_DIM": 32, "CAUSAL": True, "BLOCK_QUERIES": 32, "BLOCK_KEYS": 32}
+LARGE = {"HEAD_DIM": 64, "PADDED_DIM": 64, "CAUSAL": True, "BLOCK_QUERIES": 64, "BLOCK_KEYS": 64}
+ONE = {"queries": 1, "keys": 1, "group": 1}  # triton makes a constant of an argument that is 1
+WHOLE = HEADS | {"WINDOW": None, "ROWS": 64, "SPLIT": False, "lse": None}
+SPLIT = HEADS | {"WINDOW": 4096, "ROWS": 16, "SPLIT": True}
+CASES = {  # kernel, compute capability, constants, types of other arguments and of the tensors
+    "flash": [
+        (kernel, *case)
+        for kernel in FLASH_KERNELS
+        for case in ((90, LARGE, FLASH_TYPES, "bf16"), (80, SMALL | ONE, FLASH_TYPES, "fp16"))
+    ],
+    "paged": [
+        (paged_kernel, 90, WHOLE, PAGED_TYPES, "bf16"),
+        (paged_kernel, 80, SPLIT, PAGED_TYPES | {"lse": LSE, "output": PARTS}, "bf16"),
+        (merge_kernel, 90, WHOLE, PAGED_TYPES, "bf16"),
+        (merge_kernel, 80, SPLIT, PAGED_TYPES, "bf16"),
+    ],
+}
 
 
 def lower(function, capability: int, constants: dict, types: dict, dtype: str) -> str:
     """PTX of a kernel, whose arguments have constants, types, or are Rows of `dtype`."""
-    signature, divisible, fixed = {}, {}, {}
+    signature = {}
+    divisible = {}
+    fixed = {}
     for i, name in enumerate(function.arg_names):
         if name in constants:
-            signature[name], fixed[(i,)] = "constexpr", constants[name]
+            signature[name] = "constexpr"
+            fixed[(i,)] = constants[name]
             continue
-        rows = Rows(f"*{dtype}", "i32", "i32", "i32")
-        signature[name] = types.get(name, rows)
+        signature[name] = types.get(name, Rows(f"*{dtype}", *ADDRESSES))
         if name not in types:
             divisible |= {(i, field): [["tt.divisibility", 16]] for field in range(4)}
-        elif "constexpr" in signature[name]:  # the numbers of a log-sum-exp are adjacent
+        elif "constexpr" in signature[name]:
             fixed[(i, 3)] = 1
     source = ASTSource(function, signature, fixed, divisible)
     target = GPUTarget("cuda", capability, 32)
     return triton.compile(source, target=target, options={"num_warps": 4}).asm["ptx"]
 
 
-def compile_paged(kernel, capability: int, *, rows: int, split: bool, window: int | None) -> str:
-    """PTX of a kernel of paged attention, bfloat16; split: the output is parts in float32."""
-    parts, lse = Rows("*fp32", "i32", "i32", "i32"), Rows("*fp32", "i32", "i32", "constexpr")
-    types = dict.fromkeys(("parts", "part_keys"), "i32") | {"scale": "fp32"}
-    types |= dict.fromkeys(("spans", "blocks"), "*i32") | {"partial": parts}
-    constants = {"GROUP": 4, "BLOCK_SIZE": 16, "HEAD_DIM": 80, "PADDED_DIM": 128, "KEYS": 64}
-    constants |= {"WINDOW": window, "ROWS": rows}
-    if kernel is merge_kernel:
-        types["lse"] = lse
-    elif split:
-        types |= {"lse": lse, "output": parts}
-    else:
-        constants["lse"] = None
-    return lower(kernel, capability, constants, types, "bf16")
-
-
-CASES = (
-    (90, {"dtype": "bf16", "head_dim": 64, "block": 64, "packed": False, "one": False}),
-    (80, {"dtype": "fp16", "head_dim": 24, "block": 32, "packed": True, "one": True}),
-)
-PAGED_CASES = (
-    (90, {"rows": 64, "split": False, "window": None}),
-    (80, {"rows": 16, "split": True, "window": 4096}),
-)
-
-
 def main(which: str) -> None:
-    kernels, cases, compiled = {
-        "flash": (KERNELS, CASES, compile_kernel),
-        "paged": ((paged_kernel, merge_kernel), PAGED_CASES, compile_paged),
-    }[which]
-    for kernel in kernels:
+    for kernel, *case in CASES[which]:
+        function = kernel if isinstance(kernel, triton.JITFunction) else kernel.fn
+        ptx = lower(function, *case)
         name = getattr(kernel, "base_fn", kernel).__name__
-        for capability, options in cases:
-            ptx = compiled(kernel, capability, **options)
-            used = [short for text, short in INSTRUCTIONS.items() if text in ptx]
-            print(name, capability, *used)
+        print(name, case[0], *(short for text, short in INSTRUCTIONS.items() if text in ptx))
 
 
 if __name__ == "__main__":

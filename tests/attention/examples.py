@@ -1,6 +1,16 @@
 """Inputs that several tests share, and the error of a computation against float64."""
 
+import os
+import subprocess
+import sys
+
+import pytest
 import torch
+
+from course_pkg.attention.triton_runtime import INSTALLED, INTERPRETED, MISSING
+
+needs_triton = pytest.mark.skipif(not INSTALLED, reason=MISSING)
+DEVICE = "cpu" if INTERPRETED or not torch.cuda.is_available() else "cuda"
 
 
 def tensors(batch, heads, kv_heads, queries, keys, head_dim=8, value_dim=None, seed=0):
@@ -24,3 +34,22 @@ def results(function, inputs, dtype, **options):
     grad = torch.randn(output.shape, generator=generator).bfloat16()  # exact in every type
     gradients = torch.autograd.grad(output, inputs, grad.to(output))
     return [each.detach().double() for each in (output, *gradients)]
+
+
+def relative_errors(found, exact):
+    """‖found − exact‖ / ‖exact‖ of each pair of tensors, or ‖found‖ where exact is 0."""
+    return [((a - b).norm() / (b.norm() or 1)).item() for a, b in zip(found, exact, strict=True)]
+
+
+def compiled_kernels(which, folder):
+    """The lines that tests.attention.compile_kernels prints in a new Python."""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder)}
+    return python("-m", "tests.attention.compile_kernels", which, **environment)
+
+
+def python(*arguments, **environment):
+    """The lines that a new Python prints; an error shows what it wrote."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.attention.decode import decode_attention, merge
-from course_pkg.attention.plain import attention, attention_with_lse
+from course_pkg.attention.plain import attention
 
 from .examples import tensors
 
@@ -22,7 +22,7 @@ def test_any_number_of_parts_equals_the_whole(keys, splits, window, padded, head
     key_mask = None
     if padded:
         key_mask = torch.arange(keys) >= torch.tensor([[keys // 3], [keys]])  # left padding
-    options = {"window": window, "key_mask": key_mask, "scale": 0.4}
+    options = {"window": window, "key_mask": key_mask, "scale": 0.4, "return_lse": True}
     whole = attention(*inputs, causal=True, **options)
     torch.testing.assert_close(decode_attention(*inputs, splits=splits, **options), whole)
 
@@ -44,26 +44,17 @@ def test_the_error_in_half_precision_is_at_most_twice_the_plain_one(dtype):
     assert error <= 2 * (attention(*inputs).double() - exact).norm()
 
 
-def test_two_parts_by_hand():
-    # Denominators 3 and 1: weights 3/4 and 1/4, the output is (3·4 + 1·8)/4 = 5.
-    output, lse = merge(
-        [torch.tensor([[4.0]]), torch.tensor([[8.0]])],
-        [torch.tensor([math.log(3)]), torch.tensor([0.0])],
-    )
-    assert output.item() == pytest.approx(5) and lse.item() == pytest.approx(math.log(4))
-
-
 def parts(count, keys_each=3, seed=0):
     query, key, value = tensors(1, 2, 2, 4, count * keys_each, seed=seed)
     cut = [slice(i * keys_each, (i + 1) * keys_each) for i in range(count)]
-    pairs = [attention_with_lse(query, key[:, :, c], value[:, :, c]) for c in cut]
+    pairs = [attention(query, key[:, :, c], value[:, :, c], return_lse=True) for c in cut]
     return (query, key, value), [list(column) for column in zip(*pairs, strict=True)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_merged_parts_equal_the_whole_with_their_gradients(count):
     inputs, (outputs, lses) = parts(count)
-    whole = attention_with_lse(*inputs)
+    whole = attention(*inputs, return_lse=True)
     merged = merge(outputs, lses)
     torch.testing.assert_close(merged, whole)
     grads = [torch.rand_like(each) for each in whole]
@@ -75,7 +66,8 @@ def test_merged_parts_equal_the_whole_with_their_gradients(count):
 def test_merging_is_associative_and_ignores_the_order():
     _, (outputs, lses) = parts(4)
     at_once = merge(outputs, lses)
-    first, second = merge(outputs[:3], lses[:3]), (outputs[3], lses[3])
+    first = merge(outputs[:3], lses[:3])
+    second = (outputs[3], lses[3])
     torch.testing.assert_close(merge(*zip(first, second, strict=True)), at_once)
     torch.testing.assert_close(merge(outputs[::-1], lses[::-1]), at_once)
 

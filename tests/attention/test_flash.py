@@ -4,13 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from course_pkg.attention.flash import flash_attention, flash_attention_with_lse
-from course_pkg.attention.masks import visible
-from course_pkg.attention.plain import attention, attention_with_lse
+from course_pkg.attention.flash import flash_attention
+from course_pkg.attention.plain import attention
 
-from .examples import results, tensors
+from .examples import relative_errors, results, tensors
+from .test_plain_and_flash import in_place, strided, transposed
 
 
 def alibi(scores, head, query, key):
@@ -26,29 +25,15 @@ def documents(scores, head, query, key):
     return scores.masked_fill(query // 3 != key // 3, -torch.inf)
 
 
-def transposed(scores, head, query, key):
-    """The scores of a tensor that has keys before queries: not contiguous."""
-    return (scores.mT.contiguous() - 0.1 * (query - key).mT).mT
-
-
-def strided(scores, head, query, key):
-    """Every second number of a longer tensor."""
-    return torch.stack([scores, scores], -1)[..., 0] / 2
-
-
-def expanded(scores, head, query, key):
-    """One row for all heads and sequences, without the scores."""
-    return (0.1 * (query - key)).to(scores.dtype).expand_as(scores)
-
-
-HOOKS = (alibi, soft_cap, documents, transposed, strided)
+SCORE_MODS = (alibi, soft_cap, documents, transposed, strided, in_place)
 
 
 @st.composite
 def cases(draw):
     """Shapes, options and block sizes, with empty sides and rows that see nothing."""
     batch, kv_heads, group = (draw(st.integers(1, 2)) for _ in range(3))
-    queries, keys = draw(st.integers(0, 20)), draw(st.integers(0, 20))
+    queries = draw(st.integers(0, 20))
+    keys = draw(st.integers(0, 20))
     sizes = batch, kv_heads * group, kv_heads, queries, keys, draw(st.integers(1, 9))
     inputs = tensors(*sizes, value_dim=draw(st.integers(1, 9)), seed=draw(st.integers(0, 99)))
     key_mask = None
@@ -60,7 +45,7 @@ def cases(draw):
         "window": draw(st.none() | st.integers(1, 25)),
         "key_mask": key_mask,
         "scale": draw(st.sampled_from([None, 1.0, -0.3])),
-        "score_hook": draw(st.sampled_from([None, *HOOKS])),
+        "score_mod": draw(st.sampled_from([None, *SCORE_MODS])),
         "dropout": draw(st.sampled_from([0.0, 0.4])),
         "seed": draw(st.integers(0, 2**64 - 1)),
     }
@@ -72,8 +57,8 @@ def cases(draw):
 @settings(max_examples=120)
 def test_output_lse_and_gradients_equal_the_plain_ones(case):
     inputs, options, blocks = case
-    plain = attention_with_lse(*inputs, **options)
-    tiled = flash_attention_with_lse(*inputs, **options, **blocks)
+    plain = attention(*inputs, **options, return_lse=True)
+    tiled = flash_attention(*inputs, **options, **blocks, return_lse=True)
     torch.testing.assert_close(tiled, plain, rtol=1e-10, atol=1e-12)
     finite = plain[1].isfinite()
     grads = torch.rand_like(plain[0]), torch.where(finite, torch.rand_like(plain[1]), 0)
@@ -125,13 +110,10 @@ def test_at_odd_sizes_the_same_holds_without_the_allowance(
     tiled = results(
         flash_attention, inputs, dtype, causal=causal, block_queries=128, block_keys=128
     )
-    errors = [
-        [((x - true).norm() / true.norm()).item() for x in (one, other)]
-        for true, one, other in zip(exact, plain, tiled, strict=True)
-    ]
+    errors = zip(relative_errors(plain, exact), relative_errors(tiled, exact), strict=True)
     # One row in float32 has few errors but that of the saved log-sum-exp, rounded to 24 bits.
     single = queries == 1 and dtype == torch.float32
-    lse = attention_with_lse(*inputs)[1].abs().max().item() if single else 0.0
+    lse = attention(*inputs, return_lse=True)[1].abs().max().item() if single else 0.0
     for limit, (one, other) in zip((2, 3, 3, 3), errors, strict=True):
         assert other <= limit * one + lse * 2**-24
 
@@ -141,78 +123,11 @@ def test_the_gradient_is_right_in_double_precision():
     key_mask = torch.tensor([[True, True, False, True, True]])
 
     def tiled(*inputs):
-        return flash_attention_with_lse(
-            *inputs, causal=True, window=3, key_mask=key_mask, score_hook=soft_cap, dropout=0.3,
-            seed=1, block_queries=2, block_keys=3,
-        )  # fmt: skip
+        options = {"causal": True, "window": 3, "key_mask": key_mask, "dropout": 0.3, "seed": 1}
+        blocks = {"block_queries": 2, "block_keys": 3}
+        return flash_attention(*inputs, **options, **blocks, score_mod=soft_cap, return_lse=True)
 
     assert torch.autograd.gradcheck(tiled, inputs)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_output_and_gradients_equal_torchs(causal, kv_heads):
-    inputs = tensors(2, 4, kv_heads, 50, 50)
-    tiled = flash_attention(*inputs, causal=causal, block_queries=16, block_keys=32)
-    torchs = sdpa(*inputs, is_causal=causal, enable_gqa=True)  # square: the alignment is the same
-    torch.testing.assert_close(tiled, torchs)
-    grad = torch.rand_like(tiled)
-    torch.testing.assert_close(
-        torch.autograd.grad(tiled, inputs, grad), torch.autograd.grad(torchs, inputs, grad)
-    )
-
-
-def test_with_more_keys_than_queries_torchs_is_causal_is_aligned_differently():
-    query, key, value = tensors(1, 1, 1, 3, 5)
-    ours = flash_attention(query, key, value, causal=True)
-    torch.testing.assert_close(ours, sdpa(query, key, value, attn_mask=visible(3, 5, causal=True)))
-    top_left = torch.ones(3, 5).tril().bool()
-    torch.testing.assert_close(
-        sdpa(query, key, value, is_causal=True), sdpa(query, key, value, attn_mask=top_left)
-    )
-    assert not torch.equal(top_left, visible(3, 5, causal=True)[0, 0])
-
-
-@pytest.mark.parametrize(
-    ("queries", "keys", "rows"),
-    [  # flash-attn's README, "2.1: Change behavior of causal flag"; rows of zeros give output 0
-        (2, 5, [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]),
-        (5, 2, [[0, 0], [0, 0], [0, 0], [1, 0], [1, 1]]),
-    ],
-)
-def test_causal_is_aligned_as_flash_attn_documents(queries, keys, rows):
-    query, key, _ = tensors(1, 1, 1, queries, keys)
-    value = torch.eye(keys, dtype=torch.float64)[None, None]  # the output is the probabilities
-    output = flash_attention(query, key, value, causal=True, block_queries=2, block_keys=2)
-    assert (output[0, 0] > 0).int().tolist() == rows
-
-
-def test_rows_that_see_nothing_have_output_0_lse_minus_infinity_and_gradient_0():
-    inputs = tensors(2, 2, 1, 6, 4)  # causal: the first two queries see nothing
-    key_mask = torch.tensor([[True] * 4, [False] * 4])  # the second sequence is all padding
-    output, lse = flash_attention_with_lse(
-        *inputs, causal=True, key_mask=key_mask, block_queries=4, block_keys=3
-    )
-    for empty in (output[0, :, :2], output[1]):
-        assert empty.eq(0).all()
-    for empty in (lse[0, :, :2], lse[1]):
-        assert empty.eq(-torch.inf).all()
-    assert lse[0, :, 2:].isfinite().all()
-    output.sum().backward()
-    assert inputs[0].grad[0, :, :2].eq(0).all() and inputs[0].grad[1].eq(0).all()
-    assert inputs[1].grad[1].eq(0).all() and inputs[2].grad[1].eq(0).all()
-    assert all(each.grad.isfinite().all() for each in inputs)
-
-
-def test_dropout_drops_the_same_probabilities_as_the_plain_one_for_any_tiling():
-    query, key, _ = tensors(2, 2, 1, 9, 12)
-    value = torch.eye(12, dtype=torch.float64).expand(2, 1, 12, 12)
-    expected = attention(query, key, value, dropout=0.5, seed=3)
-    assert 0.3 < expected.eq(0).double().mean() < 0.7
-    for blocks in ((1, 1), (4, 5), (9, 12)):
-        sizes = dict(zip(("block_queries", "block_keys"), blocks, strict=True))
-        tiled = flash_attention(query, key, value, dropout=0.5, seed=3, **sizes)
-        assert torch.equal(tiled == 0, expected == 0)
 
 
 def test_only_the_inputs_the_output_and_one_number_for_each_row_are_saved():
@@ -224,7 +139,7 @@ def test_only_the_inputs_the_output_and_one_number_for_each_row_are_saved():
 
     inputs = tensors(2, 4, 2, 30, 40, head_dim=8, value_dim=6)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        flash_attention(*inputs, score_hook=alibi, block_queries=8, block_keys=8)
+        flash_attention(*inputs, score_mod=alibi, block_queries=8, block_keys=8)
     assert saved == [(2, 4, 30, 8), (2, 2, 40, 8), (2, 2, 40, 6), (2, 4, 30, 6), (2, 4, 30)]
 
 
@@ -240,68 +155,38 @@ def test_a_non_contiguous_input_and_an_expanded_gradient_work():
 
 def test_scores_whose_exponentials_overflow_give_finite_results():
     query = torch.full((1, 1, 3, 4), 100.0, requires_grad=True)
-    output, lse = flash_attention_with_lse(query, query, query, block_keys=2)
+    output, lse = flash_attention(query, query, query, block_keys=2, return_lse=True)
     # Each score is 4 · 100 · 100 / 2 = 20,000; exp(20,000) is not a float32.
     assert output.eq(100).all() and lse.allclose(20_000 + torch.tensor(3.0).log())
     output.sum().backward()
     assert query.grad.isfinite().all()
 
 
-def test_a_hook_with_a_trainable_tensor_is_refused_only_if_gradients_are_recorded():
+def test_a_score_mod_with_a_trainable_tensor_is_refused_only_if_gradients_are_recorded():
     slope = torch.ones(4, 1, 1, requires_grad=True)
 
-    def hook(scores, head, query, key):
+    def alibi(scores, head, query, key):
         return scores - slope * (query - key)
 
     inputs = tensors(1, 4, 4, 3, 3)
-    with pytest.raises(ValueError, match="score_hook uses a tensor that requires a gradient"):
-        flash_attention(*inputs, score_hook=hook)
+    with pytest.raises(ValueError, match="score_mod uses a tensor that requires a gradient"):
+        flash_attention(*inputs, score_mod=alibi)
     with torch.no_grad():
-        expected = attention(*inputs, score_hook=hook)
-        torch.testing.assert_close(flash_attention(*inputs, score_hook=hook), expected)
+        expected = attention(*inputs, score_mod=alibi)
+        torch.testing.assert_close(flash_attention(*inputs, score_mod=alibi), expected)
 
 
-def test_a_hook_that_ignores_the_scores_gives_gradient_0_to_query_and_key():
+def test_a_score_mod_that_ignores_the_scores_gives_gradient_0_to_query_and_key():
     inputs = tensors(1, 2, 2, 3, 4)
-    flash_attention(*inputs, score_hook=lambda s, *_: torch.zeros_like(s)).sum().backward()
+    flash_attention(*inputs, score_mod=lambda s, *_: torch.zeros_like(s)).sum().backward()
     assert inputs[0].grad.eq(0).all() and inputs[1].grad.eq(0).all()
     torch.testing.assert_close(inputs[2].grad, torch.full_like(inputs[2], 3 / 4))  # 3 means of 4
-
-
-@pytest.mark.parametrize("hook", [transposed, strided, expanded])
-@pytest.mark.parametrize("function", [attention, flash_attention])
-def test_a_hook_of_grouped_heads_may_return_a_view(function, hook):
-    """Checked against key heads that are repeated, and a hook whose result is contiguous."""
-    query, key, value = tensors(2, 4, 2, 5, 7)
-    repeated = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
-    output = function(query, key, value, score_hook=hook)
-    expected = attention(query, *repeated, score_hook=lambda *given: hook(*given).contiguous())
-    torch.testing.assert_close(output, expected)
-    gradients, expected_gradients = (
-        torch.autograd.grad(each.square().sum(), (query, key, value), materialize_grads=True)
-        for each in (output, expected)
-    )
-    torch.testing.assert_close(gradients, expected_gradients)
-
-
-@pytest.mark.parametrize("function", [attention, flash_attention])
-def test_a_hook_that_returns_another_shape_is_refused(function):
-    with pytest.raises(ValueError, match="it must return one score for each"):
-        function(*tensors(1, 2, 2, 3, 4), score_hook=lambda s, *_: s[..., :1])
 
 
 @pytest.mark.parametrize("sizes", [{"block_queries": 0}, {"block_keys": -1}])
 def test_a_block_without_rows_is_refused(sizes):
     with pytest.raises(ValueError, match="give at least 1"):
         flash_attention(*tensors(1, 2, 2, 3, 4), **sizes)
-
-
-def test_the_arguments_are_checked_as_in_plain_attention():
-    query, key, value = tensors(1, 3, 2, 3, 4)
-    with pytest.raises(ValueError, match="3 heads and key has 2"):
-        flash_attention(query, key, value)
-    with pytest.raises(ValueError, match="window is 0"):
-        flash_attention(query[:, :2], key, value, window=0)
 
 
 def test_a_second_derivative_is_refused():
@@ -320,23 +205,10 @@ def test_under_autocast_the_tiles_keep_their_precision():
         assert all(map(torch.equal, torch.autograd.grad(output.sum(), inputs), grads))
 
 
-@pytest.mark.parametrize("function", [attention, flash_attention])
-def test_every_tensor_is_made_on_the_device_of_the_inputs(function):
-    inputs = tensors(2, 2, 1, 5, 6)
-    key_mask = torch.ones(2, 6, dtype=torch.bool)
-    key_mask[1, 3:] = False
-    with torch.device("meta"):  # a tensor made without a device would be here
-        output = function(
-            *inputs, causal=True, window=2, key_mask=key_mask, score_hook=alibi, dropout=0.1
-        )
-        gradients = torch.autograd.grad(output.sum(), inputs)
-    assert {each.device.type for each in (output, *gradients)} == {"cpu"}
-
-
 @pytest.mark.gpu
 def test_a_gpu_gives_what_the_cpu_gives():
     key_mask = torch.arange(70) < torch.tensor([[70], [50]])
-    options = {"causal": True, "window": 30, "score_hook": soft_cap, "dropout": 0.2, "seed": 9}
+    options = {"causal": True, "window": 30, "score_mod": soft_cap, "dropout": 0.2, "seed": 9}
     inputs = [each.detach().float() for each in tensors(2, 4, 2, 60, 70, head_dim=16)]
     grad = torch.rand(2, 4, 60, 16)
     for function in (attention, flash_attention):

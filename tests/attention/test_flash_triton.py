@@ -2,10 +2,7 @@
 
 import importlib
 import math
-import os
-import subprocess
 import sys
-from itertools import pairwise
 
 import pytest
 import torch
@@ -13,24 +10,28 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import course_pkg.attention
-from course_pkg.attention.flash_triton import flash_attention_packed, flash_attention_triton
+from course_pkg.attention.flash_triton import flash_attention_triton
 from course_pkg.attention.flash_triton_backward import key_gradients_kernel, query_gradients_kernel
-from course_pkg.attention.flash_triton_forward import forward, forward_kernel
-from course_pkg.attention.plain import attention, attention_with_lse
+from course_pkg.attention.flash_triton_forward import forward_kernel
+from course_pkg.attention.plain import attention
 from course_pkg.attention.triton_runtime import (
-    INSTALLED,
     INTERPRETED,
-    MISSING,
-    tiles,
+    tile_shapes,
     triton,
     tuning_key,
     worth_trying,
 )
 
-from .examples import results, tensors
+from .examples import (
+    DEVICE,
+    compiled_kernels,
+    needs_triton,
+    python,
+    relative_errors,
+    results,
+    tensors,
+)
 
-needs_triton = pytest.mark.skipif(not INSTALLED, reason=MISSING)
-DEVICE = "cpu" if INTERPRETED or not torch.cuda.is_available() else "cuda"
 KERNELS = (forward_kernel, key_gradients_kernel, query_gradients_kernel)
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
@@ -38,11 +39,6 @@ BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def random(*shape, seed=0, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
-
-
-def relative_errors(found, exact):
-    """‖found − exact‖ / ‖exact‖ of each pair of tensors, or ‖found‖ where exact is 0."""
-    return [((a - b).norm() / (b.norm() or 1)).item() for a, b in zip(found, exact, strict=True)]
 
 
 def assert_as_exact_as_plain(inputs, dtype, causal):
@@ -71,16 +67,11 @@ def assert_as_exact_as_plain(inputs, dtype, causal):
         pytest.param((1, 2, 1, 41, 5), 16, id="fewer keys: some rows see none if causal"),
         pytest.param((1, 1, 1, 1, 33), 128, id="one query"),
         pytest.param((1, 1, 1, 17, 1), 1, id="one key, one number"),
+        *(((1, 1, 1, 20, 20 + n), 16) for n in (-1, 1, 14, 15)),  # the diagonal crosses anywhere
     ],
 )
 def test_output_and_gradients_equal_plain_attention(shape, head_dim, causal):
     assert_as_exact_as_plain(tensors(*shape, head_dim), torch.float32, causal)
-
-
-@needs_triton
-@pytest.mark.parametrize("offset", [-1, 1, 14, 15])
-def test_the_diagonal_may_cross_tiles_anywhere(offset):
-    assert_as_exact_as_plain(tensors(1, 1, 1, 20, 20 + offset, 16), torch.float32, causal=True)
 
 
 @needs_triton
@@ -102,29 +93,39 @@ def test_the_shape_of_tiles_changes_nothing(shape, monkeypatch):
 
 
 @needs_triton
-def test_the_saved_log_sum_exp_is_that_of_the_scores():
-    query, key = random(2, 4, 9, 16), random(2, 2, 20, 16, seed=1)
-    _, lse = forward(query, key, key, (None, None), (9, 20), 0.4, True)
-    expected = attention_with_lse(query, key, key, scale=0.4, causal=True)[1]
-    torch.testing.assert_close(lse, expected)
+@pytest.mark.parametrize("only_lse", [False, True])
+def test_the_log_sum_exp_and_its_gradient_are_those_of_plain_attention(only_lse):
+    inputs = [random(2, 4, 9, 16), random(2, 2, 20, 16, seed=1), random(2, 2, 20, 16, seed=2)]
+    inputs = [each.requires_grad_() for each in inputs]
+    found, expected = (
+        function(*inputs, scale=0.4, causal=True, return_lse=True)[only_lse:]
+        for function in (flash_attention_triton, attention)
+    )
+    torch.testing.assert_close(found, expected)
+    weights = [random(*each.shape, seed=3) for each in found]
+    gradients = (
+        torch.autograd.grad(each, inputs, weights, materialize_grads=True)
+        for each in (found, expected)
+    )
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
 @needs_triton
 def test_a_row_that_sees_no_key_has_output_0_log_sum_exp_minus_infinity_and_gradient_0():
-    query, key = random(1, 1, 5, 16).requires_grad_(), random(1, 1, 2, 16).requires_grad_()
-    output = flash_attention_triton(query, key, key, causal=True)
+    query = random(1, 1, 5, 16).requires_grad_()
+    key = random(1, 1, 2, 16).requires_grad_()
+    output, lse = flash_attention_triton(query, key, key, causal=True, return_lse=True)
     output.sum().backward()
     assert not output[0, 0, :3].any() and not query.grad[0, 0, :3].any()
     assert output[0, 0, 3:].all() and all(each.grad.isfinite().all() for each in (query, key))
-    _, lse = forward(query.detach(), key.detach(), key.detach(), (None, None), (5, 2), 0.25, True)
     assert lse[0, 0, :3].tolist() == [-math.inf] * 3 and lse[0, 0, 3:].isfinite().all()
 
 
 @needs_triton
-@pytest.mark.parametrize("shapes", [((1, 1, 0, 16), (1, 1, 3, 16)), ((1, 1, 3, 16), (1, 1, 0, 16)),
-                                    ((0, 2, 3, 16), (0, 2, 4, 16))])  # fmt: skip
-def test_without_queries_keys_or_sequences_output_and_gradients_are_0(shapes):
-    query, key = (random(*shape).requires_grad_() for shape in shapes)
+@pytest.mark.parametrize("sizes", [(1, 0, 3), (1, 3, 0), (0, 3, 4)])
+def test_without_queries_keys_or_sequences_output_and_gradients_are_0(sizes):
+    batch, queries, keys = sizes
+    query, key = (random(batch, 2, n, 16).requires_grad_() for n in (queries, keys))
     output = flash_attention_triton(query, key, key)
     output.sum().backward()
     assert output.shape == query.shape and not output.any()
@@ -139,7 +140,8 @@ def test_large_scores_and_shifted_values_lose_nothing_but_what_plain_attention_l
 
 @needs_triton
 def test_any_layout_in_memory_is_read_where_it_is_and_the_output_has_the_layout_of_the_query():
-    query, key = random(2, 20, 3, 16), random(2, 3, 16, 20, seed=1)
+    query = random(2, 20, 3, 16)
+    key = random(2, 3, 16, 20, seed=1)
     query = query.transpose(1, 2).requires_grad_()  # (batch, tokens, heads, head_dim) in memory
     key = key.transpose(2, 3).requires_grad_()  # the numbers of a row are 20 apart
     output = flash_attention_triton(query, key, key, causal=True)
@@ -156,12 +158,11 @@ def test_any_layout_in_memory_is_read_where_it_is_and_the_output_has_the_layout_
 
 @needs_triton
 def test_only_the_inputs_the_output_and_one_number_a_row_are_saved():
-    query, key = random(1, 4, 48, 16).requires_grad_(), random(1, 2, 64, 16)
+    query = random(1, 4, 48, 16).requires_grad_()
+    key = random(1, 2, 64, 16)
     saved = flash_attention_triton(query, key, key).grad_fn.saved_tensors
-    shapes = [tuple(each.shape) for each in saved if each is not None]
-    assert sorted(shapes) == sorted(
-        [(1, 4, 48, 16), (1, 2, 64, 16), (1, 2, 64, 16), (1, 4, 48, 16), (1, 4, 48)]
-    )
+    shapes = [(1, 4, 48, 16), (1, 2, 64, 16), (1, 2, 64, 16), (1, 4, 48, 16), (1, 4, 48)]
+    assert sorted(tuple(each.shape) for each in saved) == sorted(shapes)
 
 
 @needs_triton
@@ -173,98 +174,30 @@ def test_gradients_have_the_same_bits_in_each_run():
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-# ---------------------------------------------------------------- packed batches
-
-
-def packed_example(heads=4, kv_heads=2, head_dim=16):
-    """Four sequences, one without queries and one without keys: inputs, starts, slices."""
-    queries, keys = [0, 5, 5, 25, 28], [0, 18, 21, 43, 43]
-    starts = [torch.tensor(each, dtype=torch.int32, device=DEVICE) for each in (queries, keys)]
-    inputs = [
-        random(tokens, each, head_dim, seed=seed).requires_grad_()
-        for seed, (tokens, each) in enumerate([(28, heads), (43, kv_heads), (43, kv_heads)])
-    ]
-    spans = [(slice(*q), slice(*k)) for q, k in zip(pairwise(queries), pairwise(keys), strict=True)]
-    return inputs, starts, spans
-
-
-@needs_triton
-@BOTH
-def test_a_packed_batch_equals_its_sequences_one_by_one(causal):
-    inputs, starts, spans = packed_example()
-    output = flash_attention_packed(*inputs, *starts, causal=causal, scale=0.3)
-    parts = [
-        attention(*(each[span].transpose(0, 1)[None] for each, span in
-                    zip(inputs, (q, k, k), strict=True)), causal=causal, scale=0.3)
-        for q, k in spans
-    ]  # fmt: skip
-    expected = torch.cat([part[0].transpose(0, 1) for part in parts])
-    torch.testing.assert_close(output, expected)
-    gradient = random(*output.shape, seed=9)
-    found, right = (torch.autograd.grad(each, inputs, gradient) for each in (output, expected))
-    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
-
-
-@needs_triton
-def test_lengths_that_are_given_may_be_too_large():
-    inputs, starts, _ = packed_example()
-    given = flash_attention_packed(*inputs, *starts, max_queries=50, max_keys=100)
-    assert torch.equal(given, flash_attention_packed(*inputs, *starts))
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"query": torch.zeros(1, 4, 2, 8)}, r"packed tensors have 3 dimensions"),
-        ({"query": torch.zeros(4, 3, 8)}, r"heads must be a multiple of"),
-        ({"query_starts": torch.tensor([0, 4])}, r"query_starts is torch.int64, \(2,\), on cpu"),
-        ({"key_starts": torch.tensor([[0, 4]]).int()}, r"key_starts is torch.int32, \(1, 2\)"),
-        ({"key_starts": torch.tensor([0, 2, 4]).int()}, r"has 2 numbers and key_starts 3"),
-        ({"query_starts": torch.tensor([0, 3]).int()}, r"is \[0, 3\]: it must go from 0 to 4"),
-        ({"query_starts": torch.tensor([0, 3, 2, 4]).int(),
-          "key_starts": torch.tensor([0, 1, 2, 4]).int()}, r"never down"),
-    ],
-)  # fmt: skip
-def test_packed_arguments_that_do_not_fit_are_refused(changes, says, monkeypatch):
-    monkeypatch.setattr("course_pkg.attention.flash_triton.INTERPRETED", True)
-    starts = torch.tensor([0, 4], dtype=torch.int32)
-    query = torch.zeros(4, 2, 8)
-    arguments = {"query": query, "key": query, "value": query, "query_starts": starts,
-                 "key_starts": starts} | changes  # fmt: skip
-    with pytest.raises(ValueError, match=says):
-        flash_attention_packed(**arguments)
-
-
 # ---------------------------------------------------------------- arguments and platforms
+
+QUERY = torch.zeros(1, 1, 2, 8)
 
 
 @pytest.mark.parametrize(
     ("query", "value", "scale", "error", "says"),
     [
-        (torch.zeros(1, 1, 2, 8).double(), None, None, TypeError, "type torch.float64: the kern"),
-        (torch.zeros(1, 1, 2, 160), None, None, ValueError, "head_dim is 160: .* at most 128"),
-        (
-            torch.zeros(1, 1, 2, 8),
-            torch.zeros(1, 1, 2, 4),
-            None,
-            ValueError,
-            "value has head_dim 4",
-        ),
-        (torch.zeros(1, 1, 2, 8), None, 0.0, ValueError, "scale is 0.0: .* above 0"),
-        (torch.zeros(1, 1, 2, 8), None, math.nan, ValueError, "scale is nan"),
-        (torch.zeros(2, 8), None, None, ValueError, "must have 4 dimensions"),
+        (QUERY.double(), QUERY.double(), None, TypeError, "type torch.float64: the kern"),
+        (*[torch.zeros(1, 1, 2, 160)] * 2, None, ValueError, "head_dim is 160: .* at most 128"),
+        (QUERY, QUERY[..., :4], None, ValueError, "value has head_dim 4"),
+        (QUERY, QUERY, 0.0, ValueError, "scale is 0.0: .* above 0"),
+        (QUERY, QUERY, math.nan, ValueError, "scale is nan"),
     ],
 )
 def test_arguments_that_the_kernels_do_not_take_are_refused(query, value, scale, error, says):
     with pytest.raises(error, match=says):
-        flash_attention_triton(query, query, query if value is None else value, scale=scale)
+        flash_attention_triton(query, query, value, scale=scale)
 
 
 def test_tensors_on_the_cpu_are_refused_if_the_kernels_are_compiled(monkeypatch):
-    monkeypatch.setattr("course_pkg.attention.flash_triton.INTERPRETED", False)
-    query = torch.zeros(1, 1, 2, 8)
+    monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", False)
     with pytest.raises(ValueError, match=r"query is on cpu.*start Python with TRITON_INTERPRET=1"):
-        flash_attention_triton(query, query, query)
+        flash_attention_triton(QUERY, QUERY, QUERY)
 
 
 def test_without_triton_the_modules_can_be_imported_and_calling_says_what_is_missing(monkeypatch):
@@ -274,25 +207,25 @@ def test_without_triton_the_modules_can_be_imported_and_calling_says_what_is_mis
         monkeypatch.delitem(sys.modules, module.__name__)
     monkeypatch.setitem(sys.modules, "triton", None)
     module = importlib.import_module("course_pkg.attention.flash_triton")
-    assert not module.INSTALLED
-    monkeypatch.setattr(module, "INTERPRETED", True)
-    query = torch.zeros(1, 1, 2, 8)
+    runtime = importlib.import_module("course_pkg.attention.triton_runtime")
+    assert not runtime.INSTALLED
+    monkeypatch.setattr(runtime, "INTERPRETED", True)
     with pytest.raises(ImportError, match="triton is not installed: it exists for Linux"):
-        module.flash_attention_triton(query, query, query)
-    kernels = importlib.import_module("course_pkg.attention.flash_triton_forward")
+        module.flash_attention_triton(QUERY, QUERY, QUERY)
     with pytest.raises(ImportError, match=r"course_pkg\.attention\.flash computes the same"):
-        kernels.forward(query, query, query, (None, None), (2, 2), 1.0, False)
+        module.forward_kernel[1,](QUERY)
 
 
 @needs_triton
 def test_the_autotuner_has_several_tiles_on_a_gpu_and_one_in_the_interpreter(monkeypatch):
     shapes = (64, 32, 4, 2), (128, 64, 8, 3)
     monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", False)
-    small, large = tiles(*shapes)
+    small, large = tile_shapes(*shapes)
     assert small.kwargs == {"BLOCK_QUERIES": 64, "BLOCK_KEYS": 32}
     assert (large.num_warps, large.num_stages) == (8, 3)
     monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", True)
-    assert [config.kwargs for config in tiles(*shapes)] == [{"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16}]
+    [only] = tile_shapes(*shapes)
+    assert only.kwargs == {"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16}
 
 
 @pytest.mark.parametrize(
@@ -302,14 +235,6 @@ def test_the_autotuner_has_several_tiles_on_a_gpu_and_one_in_the_interpreter(mon
 def test_only_long_sequences_in_16_bits_are_tuned(tokens, dtype, tried):
     key = tuning_key(tokens, torch.empty(0, dtype=dtype))
     assert worth_trying([0, 1, 2, 3], {"tuning": key}) == tried
-
-
-def python(*arguments, **environment):
-    """The lines that a new Python prints; an error shows what it wrote."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 @needs_triton
@@ -336,9 +261,7 @@ print(*value.grad.flatten().tolist())
 @needs_triton
 @pytest.mark.slow
 def test_the_kernels_compile_for_a100_and_h100_with_tensor_cores(tmp_path):
-    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    lines = python("-m", "tests.attention.compile_kernels", "flash", **environment)
-    assert set(lines) == {
+    assert set(compiled_kernels("flash", tmp_path)) == {
         "forward_kernel 90 wgmma", "key_gradients_kernel 90 wgmma",
         "query_gradients_kernel 90 wgmma", "row_sums_kernel 90",
         "forward_kernel 80 mma", "key_gradients_kernel 80 mma",

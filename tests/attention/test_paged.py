@@ -1,30 +1,51 @@
-"""Attention through block tables equals dense attention, whatever is in the other slots."""
+"""Attention through block tables equals dense attention, whatever is in the other slots.
 
-import dataclasses
+Torch's program and the kernels, which run in the interpreter on a CPU: a part has 8 keys there, a
+tile 16 rows and 16 keys.
+"""
+
+from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course_pkg.attention import paged_triton
 from course_pkg.attention.paged import PagedBatch, copy_blocks, paged_attention, write
+from course_pkg.attention.paged_triton import TritonBatch, paged_attention_triton
 from course_pkg.attention.plain import attention
-from course_pkg.lm.checkpoint import DecoderConfig
-from course_pkg.lm.decoder import Decoder
+
+from .examples import DEVICE, needs_triton
+
+BOTH = pytest.mark.parametrize(
+    ("attend", "dtype"),
+    [
+        pytest.param(paged_attention, torch.float64, id="torch"),
+        pytest.param(paged_attention_triton, torch.float32, id="kernels", marks=needs_triton),
+    ],
+)
 
 
-def scattered(sizes, kv_heads=2, block_size=4, head_dim=8, heads=4, seed=0, dtype=torch.float64):
+@pytest.fixture(autouse=True)
+def parts_of_8_keys(monkeypatch):
+    monkeypatch.setattr(paged_triton, "PART_KEYS", 8)
+
+
+def scattered(sizes, kv_heads=2, block_size=4, head_dim=8, heads=4, dtype=torch.float64):
     """Caches in which all but the sequences' slots are NaN, packed queries, and dense inputs.
 
     sizes: the length and the number of queries of each sequence.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     needed = [-(-length // block_size) for length, _ in sizes]
     numbers = (torch.randperm(sum(needed) + 2, generator=generator) + 1).tolist()
     tables = [[numbers.pop() for _ in range(count)] for count in needed]
     shape = (sum(needed) + 3, kv_heads, block_size, head_dim)
     cache = torch.full(shape, torch.nan, dtype=dtype), torch.full(shape, torch.nan, dtype=dtype)
-    starts, queries, dense = [0], [], []
+    starts = [0]
+    queries = []
+    dense = []
     for table, (length, count) in zip(tables, sizes, strict=True):
         key, value = torch.randn(2, length, kv_heads, head_dim, generator=generator).to(dtype)
         index = torch.arange(length)
@@ -33,151 +54,179 @@ def scattered(sizes, kv_heads=2, block_size=4, head_dim=8, heads=4, seed=0, dtyp
         queries.append(torch.randn(count, heads, head_dim, generator=generator).to(dtype))
         starts.append(starts[-1] + count)
         dense.append([each.transpose(0, 1)[None] for each in (queries[-1], key, value)])
-    return torch.cat(queries), cache, (tables, [length for length, _ in sizes], starts), dense
+    cache = tuple(each.to(DEVICE) for each in cache)
+    dense = [[each.to(DEVICE) for each in inputs] for inputs in dense]
+    layout = tables, [length for length, _ in sizes], starts
+    return torch.cat(queries).to(DEVICE), cache, layout, dense
 
 
 def densely(dense, **options):
-    """Each sequence by itself: (tokens, heads, head_dim)."""
-    results = [attention(*inputs, causal=True, **options) for inputs in dense]
-    return torch.cat([result[0].transpose(0, 1) for result in results])
+    """Each sequence by itself: (tokens, heads, head_dim), and (tokens, heads) with return_lse."""
+    results = [attention(*inputs, causal=True, return_lse=True, **options) for inputs in dense]
+    output, lse = (
+        torch.cat([part[0].transpose(0, 1) for part in x]) for x in zip(*results, strict=True)
+    )
+    return output, lse
+
+
+def assert_equals_dense(result, dense, **options):
+    """Only the order of additions differs: in float32, 1e-6 is 8 units of the last place.
+
+    Values of both signs may add up to almost nothing, so the unit is at least that of one value.
+    """
+    share = 1e-6 if result.dtype == torch.float32 else 1e-12
+    exact, _ = densely([[each.double() for each in inputs] for inputs in dense], **options)
+    largest = max(each.abs().max() for inputs in dense for each in inputs)
+    assert (result - exact).norm() <= share * max(exact.norm(), largest)
 
 
 MIXED = [(9, 1), (9, 9), (23, 5), (4, 4), (1, 1), (5, 5), (16, 1), (17, 1), (30, 12), (9, 9)]
 
 
-@pytest.mark.parametrize("heads", [(4, 2), (3, 3), (9, 3), (4, 1)])
-@pytest.mark.parametrize("window", [None, 1, 3, 8, 100])
-def test_prompts_chunks_and_generation_in_one_batch(heads, window):
-    query, cache, layout, dense = scattered(MIXED, heads=heads[0], kv_heads=heads[1])
-    result = paged_attention(query, *cache, *layout, window=window)
-    torch.testing.assert_close(result, densely(dense, window=window))
-
-
-@given(
-    st.lists(
-        st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))),
-        min_size=1,
-        max_size=8,
-    ),
-    st.integers(1, 9),
-    st.none() | st.integers(1, 45),
+@BOTH
+@pytest.mark.parametrize(
+    ("heads", "window"),
+    [
+        *(((4, 2), window) for window in (None, 1, 3, 8, 100)),
+        ((3, 3), None),
+        ((9, 3), 12),
+        ((4, 1), 3),
+        ((18, 1), 5),  # the heads of one query are in two tiles
+        ((18, 1), None),
+    ],
 )
-@settings(deadline=None, max_examples=40)
-def test_any_lengths_block_sizes_and_windows(sizes, block_size, window):
-    query, cache, layout, dense = scattered(sizes, block_size=block_size)
-    result = paged_attention(query, *cache, *layout, window=window, scale=0.3)
-    torch.testing.assert_close(result, densely(dense, window=window, scale=0.3))
+def test_prompts_chunks_and_generation_in_one_batch(attend, dtype, heads, window):
+    query, cache, layout, dense = scattered(MIXED, heads=heads[0], kv_heads=heads[1], dtype=dtype)
+    result = attend(query, *cache, *layout, window=window)
+    assert_equals_dense(result, dense, window=window)
 
 
-def test_blocks_before_the_window_are_not_read():
-    query, cache, (tables, lengths, starts), dense = scattered([(20, 1), (20, 3)])
-    hidden = (4, 3)  # the first queries, at 19 and at 17, see keys from 16 and from 14 on
-    for table, count in zip(tables, hidden, strict=True):
-        for tensor in cache:
-            tensor[table[:count]] = torch.nan
-    result = paged_attention(query, *cache, tables, lengths, starts, window=4)
-    torch.testing.assert_close(result, densely(dense, window=4))
+@BOTH
+@pytest.mark.parametrize("window", [None, 5])
+def test_the_log_sum_exp_is_that_of_each_sequence(attend, dtype, window):
+    query, cache, layout, dense = scattered([*MIXED, (40, 1)], dtype=dtype)  # in five parts
+    options = {"window": window, "scale": 0.7}
+    found = attend(query, *cache, *layout, **options, return_lse=True)
+    torch.testing.assert_close(found, densely(dense, **options))
 
 
-def test_a_table_may_be_longer_than_its_sequence():
-    query, cache, (tables, lengths, starts), dense = scattered([(9, 2), (3, 1)])
+LENGTHS = st.integers(1, 40)
+
+
+@BOTH
+@given(
+    st.lists(LENGTHS.flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))), min_size=1),
+    st.integers(1, 20),
+    st.none() | st.integers(1, 45),
+    st.sampled_from([1, 8, 24]),
+)
+@settings(max_examples=30)
+def test_any_lengths_block_sizes_windows_and_head_dims(
+    attend, dtype, sizes, block_size, window, head_dim
+):
+    sizes = sizes[: 3 if attend is paged_attention_triton else 8]
+    query, cache, layout, dense = scattered(
+        sizes, block_size=block_size, head_dim=head_dim, heads=2, kv_heads=1, dtype=dtype
+    )
+    result = attend(query, *cache, *layout, window=window, scale=0.3)
+    assert_equals_dense(result, dense, window=window, scale=0.3)
+
+
+@BOTH
+@pytest.mark.parametrize("filler", [torch.nan, torch.inf])
+def test_slots_that_no_query_sees_change_nothing(attend, dtype, filler):
+    query, cache, (tables, lengths, starts), dense = scattered(
+        [(22, 1), (20, 3), (6, 2)], dtype=dtype
+    )
+    for tensor in cache:
+        tensor[tensor.isnan()] = filler
+    unit = 4 if attend is paged_attention else 1  # torch's program reads whole blocks
+    for table, first_seen in zip(tables, (18, 14, 1), strict=True):  # with a window of 4
+        for token in range(first_seen // unit * unit):
+            for tensor in cache:
+                tensor[table[token // 4], :, token % 4] = filler
+    result = attend(query, *cache, tables, lengths, starts, window=4)
+    assert_equals_dense(result, dense, window=4)
+
+
+@BOTH
+def test_a_table_may_be_longer_than_its_sequence(attend, dtype):
+    query, cache, (tables, lengths, starts), dense = scattered([(9, 2), (3, 1)], dtype=dtype)
     longer = [[*table, 999] for table in tables]
-    result = paged_attention(query, *cache, longer, lengths, starts)
-    torch.testing.assert_close(result, densely(dense))
+    assert_equals_dense(attend(query, *cache, longer, lengths, starts), dense)
 
 
-def test_two_tables_can_share_blocks():
-    query, cache, (tables, _, _), dense = scattered([(8, 1)])
-    (_, key, value), both = dense[0], torch.cat([query, query + 1])
-    result = paged_attention(both, *cache, [tables[0], tables[0][:1]], [8, 4], [0, 1, 2])
+@BOTH
+def test_two_tables_can_share_blocks(attend, dtype):
+    query, cache, (tables, _, _), dense = scattered([(8, 1)], dtype=dtype)
+    (_, key, value) = dense[0]
+    both = torch.cat([query, query + 1])
+    result = attend(both, *cache, [tables[0], tables[0][:1]], [8, 4], [0, 1, 2])
     shorter = (query + 1).transpose(0, 1)[None], key[:, :, :4], value[:, :, :4]
-    torch.testing.assert_close(result, densely([dense[0], shorter]))
+    assert_equals_dense(result, [dense[0], shorter])
 
 
-def test_by_hand():
+@BOTH
+def test_by_hand(attend, dtype):
     # Equal scores: a query of zeros reads the mean of the values it sees.
-    values = torch.arange(8.0).view(4, 1, 2, 1)  # block 3: 6, 7; block 1: 2, 3; block 2: 4, 5
-    result = paged_attention(torch.zeros(4, 1, 1), values, values, [[3, 1], [2]], [3, 2], [0, 2, 4])
+    # Block 3 has values 6, 7; block 1: 2, 3; block 2: 4, 5.
+    values = torch.arange(8.0, device=DEVICE, dtype=dtype).view(4, 1, 2, 1)
+    query = torch.zeros(4, 1, 1, device=DEVICE, dtype=dtype)
+    result = attend(query, values, values, [[3, 1], [2]], [3, 2], [0, 2, 4])
     # Tokens 6, 7, 2 with queries at positions 1 and 2; tokens 4, 5 with queries at 0 and 1.
     assert result.flatten().tolist() == [6.5, 5.0, 4.0, 4.5]
 
 
+@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_triton)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_the_error_is_at_most_twice_that_of_the_dense_computation(dtype):
+def test_the_error_is_at_most_twice_that_of_the_dense_computation(kernels, dtype):
+    attend = paged_attention
     sizes = [(1025, 1), (97, 97), (1023, 40), (640, 1)]
+    if kernels:
+        attend = paged_attention_triton
+        sizes = [(97, 1), (33, 33), (40, 7)]
     query, cache, layout, dense = scattered(sizes, head_dim=64, block_size=16, dtype=dtype)
-    exact = densely([[each.double() for each in inputs] for inputs in dense])
-    result = paged_attention(query, *cache, *layout)
-    assert result.dtype == dtype
-    assert (result.double() - exact).norm() <= 2 * (densely(dense).double() - exact).norm()
+    exact, _ = densely([[each.double() for each in inputs] for inputs in dense])
+    result = attend(query, *cache, *layout)
+    bound = 2 * (densely(dense)[0].double() - exact).norm()
+    if kernels:
+        bound = max(bound, 1e-6 * exact.norm())
+    assert result.dtype == dtype and (result.double() - exact).norm() <= bound
 
 
-def test_a_sequence_does_not_depend_on_the_others():
+@BOTH
+def test_a_sequence_does_not_depend_on_the_others(attend, dtype):
     query, cache, (tables, lengths, starts), _ = scattered(MIXED, dtype=torch.float32)
-    together = paged_attention(query, *cache, tables, lengths, starts)
-    for i in range(len(tables)):
-        rows = slice(starts[i], starts[i + 1])
-        alone = paged_attention(
-            query[rows], *cache, [tables[i]], [lengths[i]], [0, starts[i + 1] - starts[i]]
-        )
-        torch.testing.assert_close(together[rows], alone)
+    together = attend(query, *cache, tables, lengths, starts)
+    for i, (start, stop) in enumerate(pairwise(starts)):
+        alone = attend(query[start:stop], *cache, [tables[i]], [lengths[i]], [0, stop - start])
+        torch.testing.assert_close(together[start:stop], alone)
+        if attend is paged_attention_triton and stop - start == 1:
+            assert torch.equal(together[start:stop], alone)  # fixed parts: the same bits
 
 
-def test_one_batch_serves_every_layer():
-    query, cache, layout, dense = scattered(MIXED)
-    batch = PagedBatch(cache, *layout)
-    torch.testing.assert_close(batch.attend(query, cache), densely(dense))
+@BOTH
+def test_one_batch_serves_every_layer(attend, dtype):
+    query, cache, layout, dense = scattered(MIXED, dtype=dtype)
+    batch = (PagedBatch if attend is paged_attention else TritonBatch)(cache, *layout)
+    assert_equals_dense(batch.attend(query, cache), dense)
     other = tuple(tensor.flip(3) for tensor in cache)  # another layer
     flipped = [(q, k.flip(3), v.flip(3)) for q, k, v in dense]
-    torch.testing.assert_close(batch.attend(query, other), densely(flipped))
-    torch.testing.assert_close(batch.attend(query, cache), densely(dense))  # and the first again
+    assert_equals_dense(batch.attend(query, other), flipped)
+    assert_equals_dense(batch.attend(query, cache), dense)  # and the first again
 
 
-def test_an_empty_batch():
-    cache = torch.zeros(2, 2, 4, 8)
-    assert paged_attention(torch.zeros(0, 4, 8), cache, cache, [], [], [0]).shape == (0, 4, 8)
-
-
-@pytest.mark.parametrize("windows", [(None, None), (3, None), (5, 5)])
-def test_a_decoder_over_scattered_blocks_gives_the_logits_of_the_whole_texts(windows):
-    """Two texts, packed: one in chunks of 5 and 4 and then token by token, one in one piece."""
-    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8}
-    heads = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    given = {"model_type": "llama", "max_position_embeddings": 64} | sizes | heads
-    config = dataclasses.replace(DecoderConfig.from_dict(given), windows=windows)
-    torch.manual_seed(0)
-    model = Decoder(config).requires_grad_(False)
-    texts = [torch.randint(50, (12,)), torch.randint(50, (10,))]
-    tables, block_size = [[7, 2, 5, 1], [3, 6, 4, 0]], 3
-    caches = [tuple(torch.full((8, 2, 3, 8), torch.nan) for _ in "kv") for _ in windows]
-    steps = [[(0, 0, 5)], [(0, 5, 9), (1, 0, 7)], *([(0, i, i + 1), (1, i - 2, i - 1)]
-             for i in range(9, 12))]  # fmt: skip
-    logits = [[], []]
-    for step in steps:
-        places = [(s, t) for s, start, stop in step for t in range(start, stop)]
-        slots = [tables[s][t // block_size] * block_size + t % block_size for s, t in places]
-        counts = [stop - start for _, start, stop in step]
-        starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
-        layout = [tables[s] for s, *_ in step], [stop for *_, stop in step], starts
-        batches = [PagedBatch(caches[0], *layout, window=window) for window in windows]
-
-        def attend(layer, query, key, value, batches=batches, slots=slots):
-            key, value = key[0].transpose(0, 1), value[0].transpose(0, 1)
-            write(caches[layer], key, value, torch.tensor(slots))
-            result = batches[layer].attend(query[0].transpose(0, 1), caches[layer])
-            return result.transpose(0, 1)[None]
-
-        ids = torch.stack([texts[s][t] for s, t in places])[None]
-        output = model(ids, torch.tensor([[t for _, t in places]]), attend)[0]
-        for (s, *_), part in zip(step, output.split(counts), strict=True):
-            logits[s].append(part)
-    for text, parts in zip(texts, logits, strict=True):
-        torch.testing.assert_close(torch.cat(parts), model(text[None])[0], atol=1e-5, rtol=1e-4)
+@BOTH
+def test_an_empty_batch(attend, dtype):
+    query = torch.zeros(0, 4, 8, device=DEVICE, dtype=dtype)
+    cache = torch.zeros(2, 2, 4, 8, device=DEVICE, dtype=dtype)
+    assert attend(query, cache, cache, [], [], [0]).shape == (0, 4, 8)
 
 
 def test_writing_touches_only_the_slots():
     cache = torch.zeros(3, 2, 4, 5), torch.zeros(3, 2, 4, 5)
-    keys, values = torch.ones(2, 2, 5), torch.full((2, 2, 5), 2.0)
+    keys = torch.ones(2, 2, 5)
+    values = torch.full((2, 2, 5), 2.0)
     write(cache, keys, values, torch.tensor([6, 9]))  # block 1 at 2, block 2 at 1
     assert cache[0][1, :, 2].eq(1).all() and cache[1][2, :, 1].eq(2).all()
     assert cache[0].sum() == 20 and cache[1].sum() == 40
@@ -198,6 +247,7 @@ def test_blocks_are_copied_as_if_at_once():
 CACHE = torch.zeros(4, 2, 4, 8)
 
 
+@pytest.mark.parametrize("batch_type", [PagedBatch, TritonBatch])
 @pytest.mark.parametrize(
     ("tables", "lengths", "starts", "message"),
     [
@@ -210,19 +260,23 @@ CACHE = torch.zeros(4, 2, 4, 8)
         ([[-1]], [2], [0, 1], r"sequence 0: blocks \[-1\]"),
     ],
 )
-def test_a_batch_that_does_not_fit(tables, lengths, starts, message):
+def test_a_batch_that_does_not_fit(batch_type, tables, lengths, starts, message):
     with pytest.raises(ValueError, match=message):
-        PagedBatch((CACHE, CACHE), tables, lengths, starts)
+        batch_type((CACHE, CACHE), tables, lengths, starts)
 
 
-def test_tensors_that_do_not_fit():
+@pytest.mark.parametrize("batch_type", [PagedBatch, TritonBatch])
+def test_tensors_that_do_not_fit(batch_type):
     layout = [[1]], [2], [0, 1]
     with pytest.raises(ValueError, match="window is 0: give at least 1"):
-        PagedBatch((CACHE, CACHE), *layout, window=0)
+        batch_type((CACHE, CACHE), *layout, window=0)
     with pytest.raises(ValueError, match=r"expected \(blocks, kv_heads, block_size, head_dim\)"):
-        PagedBatch((CACHE, CACHE[:1]), *layout)
+        batch_type((CACHE, CACHE[:1]), *layout)
     for shape in ((2, 4, 8), (1, 3, 8), (1, 4, 7)):
         with pytest.raises(ValueError, match=r"for 1 tokens and a cache .* a multiple of 2"):
-            paged_attention(torch.zeros(shape), CACHE, CACHE, *layout)
+            batch_type((CACHE, CACHE), *layout).attend(torch.zeros(shape), (CACHE, CACHE))
+
+
+def test_writing_what_does_not_fit():
     with pytest.raises(ValueError, match=r"for 2 slots of a cache .*, \(2, 2, 8\)"):
         write((CACHE, CACHE), torch.zeros(1, 2, 8), torch.zeros(1, 2, 8), torch.tensor([4, 5]))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from course_pkg.attention.flash import flash_attention, flash_attention_with_lse
+from course_pkg.attention.flash import flash_attention
 from course_pkg.attention.masks import visible
 
 from .examples import tensors
@@ -11,7 +11,7 @@ from .examples import tensors
 
 def watched(*inputs, **options):
     steps = []
-    result = flash_attention_with_lse(*inputs, watch=steps.append, **options)
+    result = flash_attention(*inputs, watch=steps.append, return_lse=True, **options)
     return steps, result
 
 
@@ -55,7 +55,9 @@ def test_in_the_backward_pass_keys_are_the_outer_loop():
     before = len(steps)
     output.sum().backward()
     kinds = [(s.kind, s.queries, s.keys.start) for s in steps[before:]]
-    both, top, bottom = range(4), range(2), range(2, 4)
+    both = range(4)
+    top = range(2)
+    bottom = range(2, 4)
     assert kinds == [
         ("load", both, 0),  # output and its gradient, for delta
         ("load", range(0), 0), ("tile", top, 0), ("tile", bottom, 0), ("store", both, 0),
@@ -65,7 +67,8 @@ def test_in_the_backward_pass_keys_are_the_outer_loop():
 
 
 def test_a_received_step_never_changes_afterwards():
-    kept, copies = [], []
+    kept = []
+    copies = []
 
     def watch(step):
         kept.append(step)
@@ -81,11 +84,9 @@ def test_exactly_the_tiles_that_nobody_sees_are_skipped(window):
     key_mask = torch.ones(2, 12, dtype=torch.bool)
     key_mask[:, 8:] = False  # the last two blocks are padding in both sequences
     key_mask[1, 4:] = False
-    steps, _ = watched(
-        *tensors(2, 2, 1, 10, 12), causal=True, window=window, key_mask=key_mask,
-        block_queries=3, block_keys=2,
-    )  # fmt: skip
-    seen = visible(10, 12, causal=True, window=window, key_mask=key_mask)
+    options = {"causal": True, "window": window, "key_mask": key_mask}
+    steps, _ = watched(*tensors(2, 2, 1, 10, 12), block_queries=3, block_keys=2, **options)
+    seen = visible(10, 12, **options)
     tiles = [step for step in steps if step.kind in ("tile", "skip")]
     assert len(tiles) == 4 * 6
     for s in tiles:

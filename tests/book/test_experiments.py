@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.lm.experiments import ExperimentError, load_experiment
+from course_pkg.experiments import ExperimentError, load_experiment
 
 from .support import ROOT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.lm.experiments import (
+from course_pkg.experiments import (
     FOLDER,
     ExperimentError,
     content_hash,
@@ -193,7 +193,7 @@ def test_comments_docstrings_and_other_files_do_not(copy):
         "IGNORE_INDEX = -100",
         "IGNORE_INDEX = -100  # none\n\n# words",
     )
-    (copy / "course_pkg/cli.py").write_text("x = 1\n")
+    (copy / "course_pkg/doctor.py").write_text("x = 1\n")
     assert stale_files(record, copy) == []
 
 

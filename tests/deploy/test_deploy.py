@@ -12,9 +12,9 @@ import pytest
 import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
-from course_pkg.grading.cluster.address import scheduler_of
-from course_pkg.grading.submissions.read_roster import read_roster
-from course_pkg.grading.submissions.roster import Person
+from course_pkg.classroom.cluster.address import scheduler_of
+from course_pkg.classroom.submissions.roster import Person
+from course_pkg.classroom.submissions.roster_files import read_roster
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

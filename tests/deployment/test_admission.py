@@ -14,8 +14,9 @@ import psutil
 import pytest
 import torch
 
-from course_pkg.deployment.admission import Limits
-from course_pkg.deployment.guard import Gate, Guard
+from course_pkg.deployment.admission import Gate, Limits
+from course_pkg.deployment.app import create_app
+from course_pkg.deployment.guard import Guard
 from course_pkg.deployment.monitoring import Metrics
 from course_pkg.serving.sampling import SamplingParams
 
@@ -259,6 +260,46 @@ def test_an_answer_that_is_never_read_to_its_end_gives_its_place_back():
             scope |= {"client": None, "headers": [(b"host", b"localhost")]}
             await asyncio.wait_for(guard(scope, receive, send), 5)
             assert gate.open == 0 and sent[0]["status"] == status
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "text", "status"),
+    [
+        ("GET", "/health", None, 200),
+        ("GET", "/nowhere", None, 404),
+        ("POST", "/v1/completions", body(max_tokens=2), 200),
+        ("POST", "/v1/completions", body(max_tokens=2, stream=True), 200),
+        ("POST", "/v1/completions", None, 400),
+    ],
+)
+def test_the_fields_that_asgi_makes_optional_may_be_absent(method, path, text, status):
+    async def scenario():
+        messages = iter([{"type": "http.request"} | ({"body": text} if text else {})])
+        sent = []
+
+        async def receive():
+            for message in messages:
+                return message
+            return await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "query_string": b"",
+            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        }
+        app = create_app(tiny_engine(), "tiny")
+        async with app.router.lifespan_context(app):
+            await asyncio.wait_for(app(scope, receive, send), 60)
+        assert sent[0]["status"] == status
 
     asyncio.run(scenario())
 

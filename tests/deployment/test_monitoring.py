@@ -25,12 +25,34 @@ def test_health_can_be_asked_without_a_body(live):
     assert (answer.status_code, answer.content) == (200, b"")
 
 
-def test_a_path_without_v1_is_told_the_right_one(live, caplog):
+@pytest.mark.parametrize(
+    ("method", "path", "meant"),
+    [
+        ("POST", "/completions", "/v1/completions"),
+        ("POST", "/chat/completions/", "/v1/chat/completions"),
+        ("POST", "/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("POST", "/api/v1/chat/completions", "/v1/chat/completions"),
+        ("POST", "//v1/completions", "/v1/completions"),
+        ("POST", "/v1/completion", "/v1/completions"),
+        ("POST", "/v1/Chat/Completions", "/v1/chat/completions"),
+        ("GET", "/models", "/v1/models"),
+        ("GET", "/models/tiny", "/v1/models"),
+        ("GET", "/v1/health", "/health"),
+        ("POST", "/nonsense", None),
+        ("POST", "/v1/embeddings", None),
+        ("GET", "/", None),
+    ],
+)
+def test_a_wrong_path_is_told_the_right_one_or_nothing(live, caplog, method, path, meant):
     with caplog.at_level(logging.INFO, "course_pkg.access"):
-        status, answer = live.post("/chat/completions", {})
-        wait_until(lambda: "did you mean /v1/chat/completions" in caplog.text)
-    assert status == 404 and "did you mean /v1/chat/completions" in answer["error"]["message"]
-    assert "did you mean" not in live.post("/nonsense", {})[1]["error"]["message"]
+        answer = httpx.request(method, live.url.removesuffix("/v1") + path, json={})
+        message = answer.json()["error"]["message"]
+        wait_until(lambda: message in caplog.text)
+    assert answer.status_code == 404
+    hint = f": did you mean {meant}?" if meant else ""
+    assert message.startswith(f"there is no such path{hint}")
+    assert ("did you mean" in message) == (meant is not None)
+    assert message.endswith("ends in /v1") == (meant is not None and meant.startswith("/v1/"))
 
 
 @pytest.mark.parametrize(
@@ -49,10 +71,14 @@ def test_a_path_without_v1_is_told_the_right_one(live, caplog):
     ],
 )
 def test_the_log_has_the_reason_of_a_refusal_and_not_what_was_sent(live, caplog, body):
+    def lines():  # a request of another test may be logged late
+        found = (record.getMessage() for record in caplog.records)
+        return [line for line in found if " POST /v1/completions " in line]
+
     with caplog.at_level(logging.INFO, "course_pkg.access"):
         status, _ = live.post("/v1/completions", {"model": "tiny"} | body)
-        wait_until(lambda: caplog.records)
-    [line] = [record.getMessage() for record in caplog.records]
+        wait_until(lines)
+    [line] = lines()
     assert status in (400, 404) and "SECRET" not in line
     assert line.split(" s ", 1)[1].strip()
 

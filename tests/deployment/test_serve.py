@@ -14,11 +14,13 @@ import torch
 from typer.testing import CliRunner
 
 from course_pkg.adapters.adapter_io import save_adapter
+from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.methods import adapt, save
 from course_pkg.cli import app
 from course_pkg.deployment.api_errors import ServeError
-from course_pkg.deployment.serve import model_name, read_key, weights_dtype
+from course_pkg.deployment.serve import load_engine, model_name, read_key, weights_dtype
 from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
 
@@ -83,22 +85,41 @@ def test_a_port_is_taken_as_soon_as_it_is_bound():
         assert f"127.0.0.1 port {port} is not available" in refusal("--port", port)
 
 
-def test_adapter_names_are_checked_before_the_model_is_loaded(monkeypatch):
+def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
+    save(
+        adapt(load("tiny").model, IA3Config(target_modules=["k_proj"], feedforward_modules=[])),
+        tmp_path / "ia3",
+    )
+    save(adapt(load("tiny").model, LoRAConfig(2, target_modules=["lm_head"])), tmp_path / "head")
+    cut = adapter(tmp_path / "cut") / "adapter_model.safetensors"
+    cut.write_bytes(cut.read_bytes()[:-9])
+
     def loads(*_, **__):
         raise AssertionError("the model is loaded")
 
     monkeypatch.setattr("course_pkg.deployment.serve.load", loads)
-    assert "adapter name 'v1.5' is invalid" in refusal("--port", 0, "--adapter", "v1.5=/tmp")
-    assert "there is no folder" in refusal("--port", 0, "--adapter", "a=/nowhere")
+    for given, message in {
+        "v1.5=/tmp": "adapter name 'v1.5' is invalid",
+        "a=/nowhere": "there is no folder /nowhere",
+        f"a={tmp_path}": "is not an adapter folder",
+        f"a={tmp_path / 'ia3'}": "is IA³: the engine takes LoRA",
+        f"a={tmp_path / 'head'}": "changes lm_head",
+        f"a={tmp_path / 'cut'}": f"{cut} is damaged",
+    }.items():
+        assert message in refusal("--port", 0, "--adapter", given)
 
 
 def test_the_models_own_type_is_used_on_a_gpu(tmp_path, monkeypatch):
-    load("tiny", dtype=torch.bfloat16).model.save_pretrained(tmp_path)
+    model, tokenizer = load("tiny", dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     assert weights_dtype("auto", str(tmp_path), None) == torch.float32
     gpu = torch.device("cuda")
     monkeypatch.setattr("course_pkg.deployment.serve.pick_device", lambda device: gpu)
     assert weights_dtype("auto", str(tmp_path), "cuda") == torch.bfloat16
     assert weights_dtype("float16", str(tmp_path), "cuda") == torch.float16
+    engine = load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2, dtype="bfloat16")
+    assert engine.runner.caches[0][0].dtype == torch.bfloat16
 
 
 def test_a_chat_template_that_cannot_be_used_is_named(tmp_path):

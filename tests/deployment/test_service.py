@@ -13,8 +13,6 @@ from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.app import respond
 from course_pkg.deployment.schemas import CompletionRequest
 from course_pkg.deployment.service import Service
-from course_pkg.deployment.tokenizer_threads import TokenBound
-from course_pkg.lm.load import load
 
 from .live import chat, complete, serving, tiny_engine
 
@@ -92,12 +90,3 @@ def test_a_prompt_with_too_many_bytes_is_refused_without_encoding_it(monkeypatch
             with pytest.raises(openai.BadRequestError, match=r"at least 20000\d tokens") as long:
                 ask(live.client(), "a b " * 100_000)
             assert long.value.code == "context_length_exceeded"
-
-
-@pytest.mark.parametrize("name", ["tiny", pytest.param("smollm2-135m", marks=pytest.mark.model)])
-@pytest.mark.parametrize(
-    "text", ["", " " * 999, "é中🌊\n" * 99, "word 12 " * 50, "=" * 500, "<|im_end|>" * 9]
-)
-def test_the_bound_of_tokens_is_never_above_their_number(name, text):
-    tokenizer = load(name).tokenizer
-    assert TokenBound(tokenizer)(text) <= len(tokenizer(text).input_ids)

@@ -7,14 +7,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_pkg.grading.results.keys import secret
-from course_pkg.grading.results.store import Store
-from course_pkg.grading.runs.grader import grade
-from course_pkg.grading.runs.options import Options
-from course_pkg.grading.runs.progress import ProgressDisplay
+from course_pkg.classroom.results.keys import secret
+from course_pkg.classroom.results.store import Store
+from course_pkg.classroom.runs.grade_class import Options, grade
+from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import probe
-
-from .assignments import (
+from tests.exercises.assignments import (
     EXERCISES,
     SOLUTIONS,
     Course,

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from course_pkg.cli import app
 from course_pkg.grading import author
 from course_pkg.grading.contract import registry
-
-from .recorded import ROOT
+from tests.classroom.recorded import ROOT
 
 SOLUTIONS = ROOT / "solutions"
 
@@ -18,7 +17,8 @@ SOLUTIONS = ROOT / "solutions"
 @pytest.fixture
 def copied(tmp_path, monkeypatch):
     """A copy of `bleu`, notebook and checks; gives a function that replaces a text in a file."""
-    checks, notebooks = tmp_path / "checks" / "bleu", tmp_path / "solutions" / "bleu"
+    checks = tmp_path / "checks" / "bleu"
+    notebooks = tmp_path / "solutions" / "bleu"
     for source, folder in ((registry.CHECKS / "bleu", checks), (SOLUTIONS / "bleu", notebooks)):
         folder.mkdir(parents=True)
         for path in source.iterdir():

@@ -6,10 +6,11 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
+from course_pkg.classroom.execution import run_limits
+from course_pkg.classroom.execution.run_limits import RunLimits
 from course_pkg.cli import app
-from course_pkg.grading.runs import own_notebook
-
-from .recorded import ROOT, released
+from course_pkg.grading import own_notebook
+from tests.classroom.recorded import ROOT, released
 
 NAME = "bleu"
 WRONG = "def closest_length(hypothesis_length, reference_lengths):\n    return 0"
@@ -97,8 +98,8 @@ def test_a_dead_kernel_loses_only_what_comes_after_it(course):
 
 
 def test_a_cell_that_takes_too_long_is_interrupted_and_the_others_run(course, monkeypatch):
-    limits = own_notebook.RunLimits(cell_timeout_s=3)
-    monkeypatch.setattr(own_notebook, "RunLimits", lambda: limits)
+    limits = RunLimits(cell_timeout_s=3)
+    monkeypatch.setattr(run_limits, "RunLimits", lambda: limits)
     started(course, {"penalty": RIGHT, "by-hand-counts": "while True: pass"})
     found = reports(check().stdout)
     late = "KeyboardInterrupt: it took too long and was interrupted"

@@ -8,7 +8,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.lm import cache
-from course_pkg.lm.errors import CacheAccessError, ModelError, NoSpaceError
+from course_pkg.lm.model_errors import CacheAccessError, ModelError, NoSpaceError
 
 WEIGHTS = bytes(range(256)) * 400
 
@@ -36,6 +35,20 @@ def folder(tmp_path):
 @pytest.fixture
 def built(folder):
     return cache.ensure(folder, "key", build, 1000)
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def raising(error):
+    """A builder that writes the files and then fails."""
+
+    def failing(partial):
+        build(partial)
+        raise error
+
+    return failing
 
 
 def never(folder):
@@ -60,36 +73,13 @@ def test_other_users_can_read_the_folder_whatever_the_umask(folder):
 
 
 def truncate(folder):
-    with (folder / "weights").open("r+b") as file:
-        file.truncate(len(WEIGHTS) // 2)
+    os.truncate(folder / "weights", len(WEIGHTS) // 2)
 
 
 def flip_a_bit(folder):
-    with (folder / "weights").open("r+b") as file:
-        file.seek(777)
-        byte = file.read(1)[0]
-        file.seek(777)
-        file.write(bytes([byte ^ 0b100]))
-
-
-def delete_a_file(folder):
-    (folder / "config.json").unlink()
-
-
-def add_a_file(folder):
-    (folder / "adapter_config.json").write_text("{}")
-
-
-def delete_the_manifest(folder):
-    (folder / cache.MANIFEST).unlink()
-
-
-def break_the_manifest(folder):
-    (folder / cache.MANIFEST).write_text('{"format": 2, "key": "key", "files": [')
-
-
-def make_the_manifest_a_list(folder):
-    (folder / cache.MANIFEST).write_text("[]")
+    content = bytearray((folder / "weights").read_bytes())
+    content[777] ^= 0b100
+    (folder / "weights").write_bytes(content)
 
 
 def age_the_format(folder):
@@ -97,27 +87,26 @@ def age_the_format(folder):
     (folder / cache.MANIFEST).write_text(json.dumps(manifest | {"format": 0}))
 
 
-DAMAGES = [
-    truncate,
-    flip_a_bit,
-    delete_a_file,
-    add_a_file,
-    delete_the_manifest,
-    break_the_manifest,
-    make_the_manifest_a_list,
-    age_the_format,
-]
+DAMAGES = {
+    "truncated": truncate,
+    "a bit flipped": flip_a_bit,
+    "a file deleted": lambda folder: (folder / "config.json").unlink(),
+    "a file added": lambda folder: (folder / "adapter_config.json").write_text("{}"),
+    "no manifest": lambda folder: (folder / cache.MANIFEST).unlink(),
+    "a broken manifest": lambda folder: (folder / cache.MANIFEST).write_text('{"format": 2, "fi'),
+    "a list as manifest": lambda folder: (folder / cache.MANIFEST).write_text("[]"),
+    "an old format": age_the_format,
+}
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_detected_and_repaired(built, damage):
     damage(built)
     assert cache.inspect(built, "key").state == "damaged"
     cache.ensure(built, "key", build, 1000)
     assert cache.inspect(built, "key").state == "valid"
     assert (built / "weights").read_bytes() == WEIGHTS
-    left = {path.name for path in built.parent.iterdir()}
-    assert left == {"model", ".model.lock"}
+    assert names_in(built.parent) == {"model", ".model.lock"}
 
 
 def test_a_folder_from_another_source_is_damaged(built):
@@ -147,23 +136,16 @@ def test_the_digest_changes_with_any_bit_in_any_chunk(tmp_path_factory, data, si
 
 
 def test_an_interrupted_build_leaves_no_folder(folder):
-    def interrupted(partial):
-        build(partial)
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        cache.ensure(folder, "key", interrupted, 1000)
+        cache.ensure(folder, "key", raising(KeyboardInterrupt), 1000)
     assert cache.inspect(folder, "key").state == "absent"
-    assert [path.name for path in folder.parent.iterdir()] == [".model.lock"]
+    assert names_in(folder.parent) == {".model.lock"}
 
 
 def test_a_failed_repair_raises_its_error_and_the_folder_stays_damaged(built):
-    def failing(partial):
-        raise ModelError("the package is gone")
-
     truncate(built)
     with pytest.raises(ModelError, match="the package is gone"):
-        cache.ensure(built, "key", failing, 1000)
+        cache.ensure(built, "key", raising(ModelError("the package is gone")), 1000)
     assert cache.inspect(built, "key").state == "damaged"
 
 
@@ -185,7 +167,7 @@ def test_a_killed_process_blocks_no_other_and_its_leftovers_are_deleted(folder):
     assert dead.returncode < 0
     assert list(folder.parent.glob(".model.partial-*"))
     cache.ensure(folder, "key", build, 1000)
-    assert {path.name for path in folder.parent.iterdir()} == {"model", ".model.lock"}
+    assert names_in(folder.parent) == {"model", ".model.lock"}
 
 
 RACER = """
@@ -237,7 +219,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from course_pkg.lm.cache import ensure
-from course_pkg.lm.errors import NoSpaceError
+from course_pkg.lm.model_errors import NoSpaceError
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 
@@ -256,21 +238,18 @@ for build in (build_with_safetensors, build_with_python):
 
 
 def test_a_disk_that_fills_up_midway_gives_a_one_line_error_and_leaves_no_folder(folder):
-    command = [sys.executable, "-c", textwrap.dedent(FULL), str(folder)]
+    command = [sys.executable, "-c", FULL, str(folder)]
     full = subprocess.run(command, capture_output=True, text=True, timeout=60)
     lines = full.stdout.splitlines()
     assert len(lines) == 2 and full.returncode == 0, full.stderr
     assert all("filled up" in line and "COURSE_CACHE" in line for line in lines)
-    assert [path.name for path in folder.parent.iterdir()] == [".model.lock"]
+    assert names_in(folder.parent) == {".model.lock"}
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_or_quota_is_named(folder, code):
-    def full(partial):
-        raise OSError(code, os.strerror(code))
-
     with pytest.raises(NoSpaceError, match=os.strerror(code)):
-        cache.ensure(folder, "key", full, 1000)
+        cache.ensure(folder, "key", raising(OSError(code, os.strerror(code))), 1000)
 
 
 def test_a_root_that_is_a_file_gives_one_clear_line(tmp_path):
@@ -289,11 +268,8 @@ def test_a_root_without_write_permission_gives_one_clear_line(folder, monkeypatc
 
 
 def test_an_unknown_error_of_the_builder_is_raised_unchanged(folder):
-    def failing(partial):
-        raise ZeroDivisionError("a bug")
-
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        cache.ensure(folder, "key", failing, 1000)
+        cache.ensure(folder, "key", raising(ZeroDivisionError("a bug")), 1000)
 
 
 @pytest.mark.parametrize(

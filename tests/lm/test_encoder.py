@@ -5,22 +5,11 @@ import torch
 from transformers import AutoModel, DistilBertConfig, DistilBertModel
 
 from course_pkg.lm import encoder as encoder_module
-from course_pkg.lm.encoder import (
-    Encoder,
-    check_layer,
-    encoder_folder,
-    load_encoder,
-    token_vectors,
-)
-from course_pkg.lm.errors import CorruptModelError, MissingPackageError, UnknownModelError
+from course_pkg.lm.encoder import Encoder, check_layer, encoder_folder, load_encoder, token_vectors
+from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError, UnknownModelError
 
-TEXTS = [
-    "a cat",
-    "",
-    "The cat sat on the mat, and it rained all day.",
-    "a cat",
-    "internationalization",
-]
+SENTENCE = "The cat sat on the mat, and it rained all day."
+TEXTS = ["a cat", "", SENTENCE, "a cat", "internationalization"]
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +102,16 @@ def test_each_loading_error_says_how_to_fix_it(tmp_path, monkeypatch):
         load_encoder()
 
 
-@pytest.mark.parametrize("wrong", [True, "6", 2.0])
-def test_a_layer_is_an_integer(minilm, wrong):
-    with pytest.raises(TypeError, match="layer must be"):
-        check_layer(minilm, wrong)
-
-
-@pytest.mark.parametrize("wrong", [-1, 7])
-def test_a_layer_must_exist(minilm, wrong):
-    with pytest.raises(ValueError, match="from 0 to 6"):
-        check_layer(minilm, wrong)
+@pytest.mark.parametrize(
+    ("layer", "error", "says"),
+    [
+        *((layer, TypeError, "layer must be") for layer in (True, "6", 2.0)),
+        *((layer, ValueError, "from 0 to 6") for layer in (-1, 7)),
+    ],
+)
+def test_a_layer_that_does_not_exist(minilm, layer, error, says):
+    with pytest.raises(error, match=says):
+        check_layer(minilm, layer)
 
 
 def test_texts_must_be_a_list_of_strings(minilm):

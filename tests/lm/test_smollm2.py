@@ -80,14 +80,13 @@ def test_the_pad_token_is_not_the_end_token(smollm2):
     model, tokenizer = smollm2
     names = tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token
     assert names == ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
-    end_of_turn, end_of_document = tokenizer.eos_token_id, tokenizer.pad_token_id
+    end_of_turn = tokenizer.eos_token_id
+    end_of_document = tokenizer.pad_token_id
     assert model.generation_config.eos_token_id == [end_of_turn, end_of_document]
     assert model.generation_config.pad_token_id == tokenizer.pad_token_id
     assert model.config.pad_token_id == tokenizer.pad_token_id
     assert model.config.eos_token_id == tokenizer.eos_token_id
-    assert (
-        tokenizer("text").input_ids[0] != tokenizer.bos_token_id
-    )  # no token is added at the start
+    assert tokenizer("text").input_ids[0] != tokenizer.bos_token_id  # none is added at the start
 
 
 def test_a_chat_answer_ends_with_the_end_token(smollm2):
@@ -130,12 +129,8 @@ def test_digits_are_split_off_before_words_as_in_training(smollm2):
 
 def test_decoding_restores_text_except_control_characters_without_a_symbol(smollm2):
     tokenizer = smollm2.tokenizer
-    for text in (
-        TEXT,
-        "我喜欢大语言模型。",
-        "naïve café — “quotes” 🎉",
-        "def f(x):\n\treturn 3.14",
-    ):
+    others = "我喜欢大语言模型。", "naïve café — “quotes” 🎉", "def f(x):\n\treturn 3.14"
+    for text in (TEXT, *others):
         assert tokenizer.decode(tokenizer(text).input_ids) == text
     lost = [code for code in range(128) if not tokenizer(chr(code)).input_ids]
     assert lost == [0x04, 0x06, 0x13, 0x14, 0x16, 0x1D]
@@ -176,10 +171,7 @@ def test_two_processes_convert_the_real_model_once_and_both_load_it(tmp_path):
     assert all("[2, 0]" in out for out, _ in results)
     errors = [err for _, err in results]
     assert sum("reading the weights" in err for err in errors) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".smollm2-135m.lock",
-        "smollm2-135m",
-    ]
+    assert {path.name for path in tmp_path.iterdir()} == {".smollm2-135m.lock", "smollm2-135m"}
     weights = tmp_path / "smollm2-135m" / "model.safetensors"
     with weights.open("r+b") as file:  # a truncated cache is repaired, to the same bytes
         file.truncate(weights.stat().st_size // 3)

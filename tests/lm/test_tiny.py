@@ -1,25 +1,19 @@
 """The tiny model is seeded and does not change torch's generator; its tokenizer loses no byte."""
 
-import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from course_pkg.lm.load import load
 from course_pkg.lm.tiny import byte_symbols, tiny_model, tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
-SAMPLES = [
-    "",
-    "a",
-    "  two  spaces ",
-    "我喜欢大语言模型。",
-    "é🎉\x00\n\t\r",
-    "<|im_end|>x<|im_start|>",
-]
 
 
 @given(st.text())
+@example("  two  spaces ")
+@example("é🎉\x00\n\t\r")
+@example("<|im_end|>x<|im_start|>")
 def test_decoding_restores_any_string(text):
     ids = TOKENIZER(text).input_ids
     assert TOKENIZER.decode(ids) == text
@@ -28,11 +22,6 @@ def test_decoding_restores_any_string(text):
 @given(st.text(alphabet=st.characters(exclude_characters="<|>", exclude_categories=["Cs"])))
 def test_ids_are_the_bytes_of_the_text(text):
     assert TOKENIZER(text).input_ids == list(text.encode())
-
-
-@pytest.mark.parametrize("text", SAMPLES)
-def test_decoding_restores_difficult_samples(text):
-    assert TOKENIZER.decode(TOKENIZER(text).input_ids) == text
 
 
 def test_special_tokens_are_the_three_ids_after_the_bytes():
@@ -55,7 +44,9 @@ def test_a_batch_is_padded_on_the_left_and_masked():
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_different_ones():
-    first, second, other = tiny_model(3), tiny_model(3), tiny_model(4)
+    first = tiny_model(3)
+    second = tiny_model(3)
+    other = tiny_model(4)
     for (name, one), two in zip(first.named_parameters(), second.parameters(), strict=True):
         assert torch.equal(one, two), name
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)

@@ -10,9 +10,8 @@ import torch
 from bitsandbytes import functional as bnb
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
 
-from course_pkg.quantization.blockwise import quantize
+from course_pkg.quantization.blockwise import quantize, quantize_scales
 from course_pkg.quantization.code_books import code_book, dynamic_levels
-from course_pkg.quantization.double import quantize_scales
 
 SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 

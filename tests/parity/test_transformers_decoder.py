@@ -11,75 +11,31 @@ from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
 from course_pkg.lm import smollm2 as smollm2_package
-from course_pkg.lm.checkpoint import DecoderConfig
-from course_pkg.lm.decoder import Decoder, causal_attend, rope_frequencies
+from course_pkg.lm.decoder import Decoder, causal_attend
+from course_pkg.lm.decoder_config import DecoderConfig
+from course_pkg.lm.rope import rope_frequencies
 
 from .decoder_models import left_mask, pair, tokens
 
-HALF = 4  # half of the head_dim of the models here, 32 / 4 heads
+SHORT = [1.0, 1.1, 1.2, 1.3]  # for head_dim 8, 32 / 4 heads here
 LONG = [1.0, 1.5, 2.0, 4.0]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": LONG}
+TRAINED = {"original_max_position_embeddings": 32}
 ROPE = {
     "default": {"rope_type": "default"},
     "linear": {"rope_type": "linear", "factor": 2.5},
     "dynamic": {"rope_type": "dynamic", "factor": 2.0},
-    "llama3": {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 32,
-    },
-    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
-    "yarn-untruncated": {
-        "rope_type": "yarn",
-        "factor": 4.0,
-        "original_max_position_embeddings": 16,
-        "truncate": False,
-        "beta_fast": 3.0,
-        "beta_slow": 0.5,
-    },
-    "yarn-step": {
-        "rope_type": "yarn",
-        "factor": 4.0,
-        "original_max_position_embeddings": 16,
-        "truncate": False,
-        "beta_fast": 2.0,
-        "beta_slow": 2.0,
-    },
-    "yarn-mscale": {
-        "rope_type": "yarn",
-        "factor": 4.0,
-        "original_max_position_embeddings": 16,
-        "mscale": 0.7,
-        "mscale_all_dim": 1.3,
-    },
-    "yarn-attention": {
-        "rope_type": "yarn",
-        "factor": 4.0,
-        "original_max_position_embeddings": 16,
-        "attention_factor": 0.8,
-    },
-    "longrope": {
-        "rope_type": "longrope",
-        "short_factor": [1.0, 1.1, 1.2, 1.3],
-        "long_factor": LONG,
-        "original_max_position_embeddings": 32,
-    },
-    "longrope-shrunk": {
-        "rope_type": "longrope",
-        "short_factor": [1.0] * HALF,
-        "long_factor": LONG,
-        "factor": 0.5,
-        "original_max_position_embeddings": 32,
-    },
-    "longrope-factor": {
-        "rope_type": "longrope",
-        "short_factor": [1.0] * HALF,
-        "long_factor": LONG,
-        "factor": 3.0,
-        "attention_factor": 1.2,
-        "original_max_position_embeddings": 32,
-    },
+    "llama3": LLAMA3 | TRAINED,
+    "yarn": YARN,
+    "yarn-untruncated": YARN | {"truncate": False, "beta_fast": 3.0, "beta_slow": 0.5},
+    "yarn-step": YARN | {"truncate": False, "beta_fast": 2.0, "beta_slow": 2.0},
+    "yarn-mscale": YARN | {"mscale": 0.7, "mscale_all_dim": 1.3},
+    "yarn-attention": YARN | {"attention_factor": 0.8},
+    "longrope": LONGROPE | TRAINED | {"short_factor": SHORT},
+    "longrope-shrunk": LONGROPE | TRAINED | {"factor": 0.5},
+    "longrope-factor": LONGROPE | TRAINED | {"factor": 3.0, "attention_factor": 1.2},
 }
 
 
@@ -121,17 +77,10 @@ def test_scalings_change_the_frequencies():
 )
 @settings(max_examples=20)
 def test_logits_of_any_llama(heads, head_dim, tied, biases, eps, length):
-    ours, theirs = pair(
-        "llama",
-        hidden_size=24,
-        num_attention_heads=heads[0],
-        num_key_value_heads=heads[1],
-        head_dim=head_dim,
-        tie_word_embeddings=tied,
-        attention_bias=biases[0],
-        mlp_bias=biases[1],
-        rms_norm_eps=eps,
-    )
+    sizes = {"hidden_size": 24, "head_dim": head_dim}
+    sizes |= dict(zip(("num_attention_heads", "num_key_value_heads"), heads, strict=True))
+    options = dict(zip(("attention_bias", "mlp_bias"), biases, strict=True))
+    ours, theirs = pair("llama", **sizes, **options, tie_word_embeddings=tied, rms_norm_eps=eps)
     assert_same_logits(ours, theirs, tokens(2, length))
 
 
@@ -142,20 +91,16 @@ def test_logits_of_mistral_with_a_window(window):
     assert_same_logits(ours, theirs, tokens(2, 17))
 
 
+TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
+
+
 @pytest.mark.parametrize(
     ("given", "windows"),
     [
         ({}, (None, None, None)),
         ({"sliding_window": 4, "max_window_layers": 0}, (None, None, None)),  # not switched on
         ({"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}, (None, 4, 4)),
-        (
-            {
-                "use_sliding_window": True,
-                "sliding_window": 3,
-                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-            },
-            (3, None, 3),
-        ),
+        ({"use_sliding_window": True, "sliding_window": 3, "layer_types": TYPES}, (3, None, 3)),
     ],
 )
 def test_logits_of_qwen2_with_windows_in_some_layers(given, windows):
@@ -167,7 +112,8 @@ def test_logits_of_qwen2_with_windows_in_some_layers(given, windows):
 @pytest.mark.parametrize("window", [None, 4])
 def test_left_padding_by_positions_and_mask(window):
     ours, theirs = pair("mistral", sliding_window=window)
-    ids, mask = tokens(3, 12), left_mask(12, 7, 1, length=12)
+    ids = tokens(3, 12)
+    mask = left_mask(12, 7, 1, length=12)
     positions = (mask.long().cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
         padded = ours(ids, positions, causal_attend(ours.config, mask))
@@ -180,7 +126,8 @@ def test_left_padding_by_positions_and_mask(window):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_has_at_most_twice_the_error_of_transformers(dtype):
     ours, theirs = pair("llama")
-    ours, ids = Decoder.from_transformers(theirs.to(dtype)), tokens(2, 20)
+    ours = Decoder.from_transformers(theirs.to(dtype))
+    ids = tokens(2, 20)
     with torch.no_grad():
         results = ours(ids).float(), theirs(ids).logits.float()
         exact = ours.to(torch.float64)(ids)  # the same rounded weights

@@ -48,7 +48,8 @@ COMBINATIONS = [  # a Llama has no window to slide
 @pytest.mark.parametrize("padded", [False, True])
 def test_tokens_are_those_of_transformers(family, cache, padded):
     ours, theirs = pair(family, **MODELS[family])
-    ids, mask = tokens(2, 10), left_mask(10, 4 if padded else 10, length=10)
+    ids = tokens(2, 10)
+    mask = left_mask(10, 4 if padded else 10, length=10)
     made = CACHES[cache](ours.config, key_mask=mask if padded else None)
     result = generate(ours, ids, 20, made).tolist()
     assert result == theirs_generate(theirs, ids, 20, mask)
@@ -59,7 +60,8 @@ def test_dynamic_scaling_makes_a_cache_differ_from_recomputing_also_in_transform
     # Beyond 64 tokens, each step has other frequencies, but cached keys keep their old rotation.
     rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 100.0}
     ours, theirs = pair("llama", rope_parameters=rope)
-    ids, mask = tokens(1, 60), torch.ones(1, 60)
+    ids = tokens(1, 60)
+    mask = torch.ones(1, 60)
     cached = generate(ours, ids, 30, ContiguousCache(ours.config)).tolist()
     assert cached == theirs_generate(theirs, ids, 30, mask)
     assert cached != recompute(ours, ids, 30).tolist()
@@ -72,7 +74,8 @@ def test_smollm2_writes_what_transformers_writes(smollm2):
     ours = Decoder.from_transformers(smollm2.model)
     prompts = ["The capital of France is", "A cache stores the keys and values of tokens, so that"]
     batch = smollm2.tokenizer(prompts, padding=True, return_tensors="pt")
-    ids, mask = batch.input_ids, batch.attention_mask
+    ids = batch.input_ids
+    mask = batch.attention_mask
     expected = theirs_generate(smollm2.model, ids, 8, mask)
     assert "Paris" in smollm2.tokenizer.decode(expected[0])
     assert recompute(ours, ids, 8, key_mask=mask).tolist() == expected

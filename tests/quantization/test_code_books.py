@@ -58,7 +58,7 @@ def test_the_dynamic_code_by_hand():
 @pytest.mark.parametrize("name", ["nf4", "fp4", "int4"])
 def test_bounds_separate_neighbors(name):
     book = code_book(name)
-    ascending = book.levels[book.order]
+    ascending = book.levels[book.ascending_codes]
     assert (ascending[:-1] <= book.bounds).all() and (book.bounds <= ascending[1:]).all()
     assert len(book.bounds) == len(book.levels) - 1
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from course_pkg.grading.runs.gpu_run import fork_server_environment, gpu_view
-from course_pkg.grading.runs.preload import MODELS, NOTEBOOKS
+from course_pkg.classroom.execution.run_gpus import fork_server_environment, gpu_view
+from course_pkg.classroom.execution.sandbox_views import MODELS, NOTEBOOKS
 from course_pkg.sandbox import gpus, policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.gpus import MIB, find_gpus, library_path, used_bytes
@@ -195,7 +195,7 @@ def test_importing_what_the_fork_server_imports_never_asks_cuda_for_anything():
 @pytest.mark.gpu
 def test_a_real_gpu_is_found_and_computes_in_a_sandbox():
     """Needs a GPU: a kernel forked from a process that imported torch computes on it, confined."""
-    from course_pkg.grading.runs.gpu_run import TRIAL, gpu_environment
+    from course_pkg.classroom.execution.run_gpus import TRIAL, gpu_environment
 
     from .conftest import LIMITS, UID, SandboxedProcess
 

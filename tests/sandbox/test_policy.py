@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from course_pkg.grading.runs.views import student_view
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.execution.sandbox_views import student_view
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.policy import View, bubblewrap_command
 from course_pkg.sandbox.probe import probe
@@ -146,7 +147,7 @@ def test_unused_packages_are_those_of_other_pythons_only(tmp_path, monkeypatch):
 
 
 def test_a_masked_library_has_no_second_copy_in_the_students_sandbox(tmp_path):
-    view = student_view("bleu", tmp_path, 2**20)
+    view = student_view(resolve("bleu"), tmp_path, 2**20)
     for folder in policy.unused_packages():
         assert run(view, "ls", "-A", str(folder)).stdout == ""
     command = "find / -path /proc -prune -o -type f -path */nltk/* -name *.py -print"

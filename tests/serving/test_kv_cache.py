@@ -10,8 +10,8 @@ import torch
 
 from course_pkg.attention import plain
 from course_pkg.attention.flash import flash_attention
-from course_pkg.lm.checkpoint import DecoderConfig
 from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.serving.kv_cache import (
     ContiguousCache,
     SlidingWindowCache,

@@ -1,6 +1,7 @@
 """Recognize mistakes: the wrong answers of a question, and those that are made everywhere.
 
-A mistake is recognized only if it gives what was given in every failing case of a property.
+A mistake is recognized only if it gives what was given in every failing case of a property, be it
+a value or an error.
 
 Chapter: appendix/for-instructors.
 """
@@ -9,12 +10,14 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .questions import Question, WrongAnswer
-from .values import Array
+from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.contract.questions import Question, WrongAnswer
 
 MAX_EXPLANATIONS = 2
+NOT_FINITE = {"nan": 23456.0, "inf": 34560.0, "-inf": -34560.0}  # numbers that no answer gives
 NEAR = 1e-2  # relative: what is given may be rounded
-ROUNDED, MAX_DECIMALS = 0.05, 3  # a number this near, relatively, may be rounded too much
+ROUNDED = 0.05  # relative: a number this near may be rounded too much
+MAX_DECIMALS = 3
 # Mistakes of scale, by name: what the given number is, as a multiple of the expected one.
 FACTORS = {"a percentage": 100.0, "a share": 0.01}
 SAYS = {
@@ -53,13 +56,36 @@ def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
     (('rounded',), ())
     """
     pairs = list(pairs)
-    found = tuple(
-        name
-        for name, factor in FACTORS.items()
-        if pairs and all(_is_multiple(expected, given, factor) for expected, given in pairs)
-    )
-    rounded = pairs and all(_is_rounded(expected, given) for expected, given in pairs)
-    return found or ("rounded",) * bool(rounded)
+    if not pairs:
+        return ()
+    for name, factor in FACTORS.items():
+        if all(_is_multiple(expected, given, factor) for expected, given in pairs):
+            return (name,)
+    return ("rounded",) if all(_is_rounded(*pair) for pair in pairs) else ()
+
+
+def finite(value: Any) -> Any:
+    """The value with other numbers for NaN and infinities, so that equal ones compare as equal.
+
+    >>> finite((1.5, [math.nan, -math.inf])) == finite((1.5, [math.nan, -math.inf]))
+    True
+    """
+    match value:
+        case float() if not math.isfinite(value):
+            return NOT_FINITE["nan" if math.isnan(value) else str(value)]
+        case Array() if "float" in value.dtype:
+            import numpy as np
+
+            numbers = value.numpy()
+            if np.isfinite(numbers).all():
+                return value
+            nan, above, below = NOT_FINITE.values()
+            return Array.of(np.nan_to_num(numbers, nan=nan, posinf=above, neginf=below))
+        case dict():
+            return {key: finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return type(value)(finite(item) for item in value)
+    return value
 
 
 def says(question: Question) -> dict[str, str]:

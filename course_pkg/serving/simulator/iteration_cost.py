@@ -18,7 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from course_pkg.lm.experiments import load_experiment
+from course_pkg.experiments import load_experiment
 
 
 @dataclass(frozen=True)

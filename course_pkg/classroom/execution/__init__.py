@@ -1,0 +1,1 @@
+"""Running one submission on this machine: fork servers, sandboxes, limits, GPUs."""

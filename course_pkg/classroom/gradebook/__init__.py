@@ -1,0 +1,1 @@
+"""nbgrader's folders and gradebook, which only this package writes."""

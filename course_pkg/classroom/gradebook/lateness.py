@@ -1,0 +1,102 @@
+"""When submissions came in: due dates, times, extensions.
+
+nbgrader stores a due date for an assignment, and for a submission its time and its extension.
+
+Chapter: appendix/for-instructors.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
+from course_pkg.classroom.gradebook.penalties import late_penalty, notebook_scores, seconds_late
+
+if TYPE_CHECKING:
+    from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+
+
+# Canvas says that a submission is late, but not by how much.
+LATE_WITHOUT_TIME = timedelta(minutes=1)
+
+
+def refresh_penalties(book: "CourseGradebook", assignment: str) -> None:
+    """Compute the late penalty of every submission to an assignment again, if it is known.
+
+    The number of queries grows only with the penalties that change, not with the class.
+    """
+    from nbgrader.api import Assignment, SubmittedAssignment, SubmittedNotebook
+    from sqlalchemy import select, update
+
+    db = book.nbgrader_book.db
+    with book.transaction():
+        found = db.execute(
+            select(
+                SubmittedNotebook.id,
+                SubmittedAssignment.student_id,
+                SubmittedNotebook.late_submission_penalty,
+                SubmittedAssignment.timestamp,
+                Assignment.duedate,
+                SubmittedAssignment.extension,
+            )
+            .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
+            .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
+            .where(Assignment.name == assignment)
+            .order_by(SubmittedAssignment.student_id, SubmittedNotebook.id)
+        ).all()
+        late = {notebook: seconds_late(*when) for notebook, _, _, *when in found}
+        scores = notebook_scores(book.nbgrader_book, assignment) if any(late.values()) else {}
+        for notebook, student, before, *_ in found:
+            score = scores.get(notebook, 0.0)
+            penalty = late_penalty(book.penalty_plugin, student, score, late[notebook])
+            if penalty != before:
+                db.execute(
+                    update(SubmittedNotebook)
+                    .where(SubmittedNotebook.id == notebook)
+                    .values(late_submission_penalty=penalty)
+                )
+
+
+def late_without_time(book: "CourseGradebook", assignment: str) -> datetime | None:
+    """The time for a late submission whose time is unknown; None without a due date."""
+    due = _due(book, assignment)
+    return due and due.replace(tzinfo=UTC) + LATE_WITHOUT_TIME
+
+
+def set_timestamp(
+    book: "CourseGradebook", assignment: str, student: str, timestamp: datetime
+) -> None:
+    """Set when a student submitted. timestamp: in UTC if it has no zone."""
+    with book.transaction():
+        book.nbgrader_book.update_or_create_submission(assignment, student, timestamp=timestamp)
+
+
+def extend(book: "CourseGradebook", assignment: str, student: str, hours: float) -> None:
+    """Give a student more time instead of any earlier extension; 0 for none.
+
+    Raises GradebookError if the student has no graded submission, or there is no due date.
+    """
+    from nbgrader.api import MissingEntry
+
+    if _due(book, assignment) is None:
+        raise GradebookError(
+            f"{assignment} has no due date: set it with `nbgrader db assignment add {assignment} "
+            '--duedate="2026-03-01 12:00 UTC"`'
+        )
+    with book.transaction():
+        try:
+            book.nbgrader_book.grant_extension(assignment, student, hours=hours)
+        except MissingEntry:
+            raise GradebookError(
+                f"{student} has no graded submission to {assignment}: grade it first, then extend"
+            ) from None
+    refresh_penalties(book, assignment)
+
+
+def _due(book: "CourseGradebook", assignment: str) -> datetime | None:
+    from nbgrader.api import MissingEntry
+
+    with book.reading():
+        try:
+            return book.nbgrader_book.find_assignment(assignment).duedate
+        except MissingEntry:
+            return None

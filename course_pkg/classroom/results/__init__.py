@@ -1,0 +1,1 @@
+"""The results that are kept: signed records, scores, and the course's secret."""

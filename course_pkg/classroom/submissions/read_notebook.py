@@ -1,0 +1,131 @@
+"""Read the notebook file that a student submitted: untrusted bytes in, a new notebook out.
+
+`read` keeps the cells' types, sources and grade ids and nothing else: no output, attachment,
+metadata or kernel of the student's. The file's size bounds its time and memory.
+
+Chapter: appendix/for-instructors.
+"""
+
+import copy
+import json
+import re
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from course_pkg.grading.contract.display import one_line
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_VALUES = 1_000_000  # in the JSON, keys included
+MAX_CELLS = 2_000
+MAX_GRADE_ID = 100
+TYPES = ("code", "markdown", "raw")
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+_SURROGATES = re.compile("[\ud800-\udfff\0]")
+_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+class Unreadable(ValueError):
+    """The bytes are not a notebook; the message says why."""
+
+
+def read(data: bytes) -> NotebookNode:
+    """A new notebook of the cells in untrusted bytes: their types, sources and grade ids.
+
+    One malformed cell makes the file unreadable, as it does for Jupyter. Only nbformat 4 is
+    accepted. Raises Unreadable.
+
+    >>> read(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}').cells
+    []
+    """
+    tree = _parse(data)
+    version = tree.get("nbformat")
+    if type(version) is not int or version != 4:
+        found = version if type(version) is int else _kind(version)
+        raise Unreadable(
+            f"nbformat is {found}; expected 4: convert an older notebook with `jupyter nbconvert "
+            "--to notebook`"
+        )
+    cells = tree.get("cells")
+    if not isinstance(cells, list):
+        raise Unreadable(f"the notebook's cells: found {_kind(cells)}; expected a list")
+    if len(cells) > MAX_CELLS:
+        raise Unreadable(f"{len(cells):,} cells; at most {MAX_CELLS:,}")
+    return new_notebook([_cell(cell, number) for number, cell in enumerate(cells, 1)])
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    if len(data) > MAX_BYTES:
+        raise Unreadable(f"{len(data):,} bytes; at most {MAX_BYTES:,}")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    values = data.count(b'"') // 4  # a lower bound on the strings, or quotes within them
+    if values <= MAX_VALUES:
+        bare = _STRINGS.sub(b'"', data)
+        values = sum(map(bare.count, (b",", b":", b"[", b"{")))
+    if values > MAX_VALUES:
+        raise Unreadable(f"{values:,} values in the file; at most {MAX_VALUES:,}")
+    try:
+        tree = json.loads(data.decode("utf-8"), parse_int=_integer, parse_constant=lambda _: None)
+    except UnicodeDecodeError:
+        raise Unreadable("the file is not UTF-8 text; save it from Jupyter again") from None
+    except RecursionError:
+        raise Unreadable("the file is nested too deeply for a notebook") from None
+    except ValueError as error:
+        raise Unreadable(f"the file is not JSON ({one_line(str(error), 120)})") from None
+    if not isinstance(tree, dict):
+        raise Unreadable(f"the file holds {_kind(tree)}; expected a notebook")
+    return tree
+
+
+def _integer(digits: str) -> int:
+    return int(digits) if len(digits) < 16 else 0
+
+
+def _cell(cell: Any, number: int) -> NotebookNode:
+    kind = cell.get("cell_type") if isinstance(cell, dict) else None
+    if not isinstance(kind, str) or kind not in TYPES:
+        typed = isinstance(kind, str)
+        found = f"of type {one_line(kind, 40)!r}" if typed else f"{_kind(cell)} without a type"
+        raise Unreadable(f"cell {number} is {found}; expected code, markdown or raw")
+    made = new_cell(kind, _text(cell.get("source", ""), f"cell {number}"))
+    meta = cell.get("metadata")
+    meta = meta.get("nbgrader") if isinstance(meta, dict) else None
+    name = meta.get("grade_id") if isinstance(meta, dict) else None
+    if isinstance(name, str) and 0 < len(name) <= MAX_GRADE_ID:
+        made.metadata.nbgrader = NotebookNode(grade_id=_SURROGATES.sub("\ufffd", name))
+    return made
+
+
+def _text(source: Any, where: str) -> str:
+    lines = source if isinstance(source, list) else [source]
+    if not all(isinstance(line, str) for line in lines):
+        raise Unreadable(f"the source of {where} is {_kind(source)}; expected text")
+    return _SURROGATES.sub("\ufffd", "".join(lines))
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    return "nothing" if value is None else names.get(type(value), "a number")
+
+
+def new_cell(kind: str, source: str) -> NotebookNode:
+    """A cell of this type with this source, and nothing else."""
+    extra = {"outputs": [], "execution_count": None} if kind == "code" else {}
+    return nbformat.from_dict({"cell_type": kind, "metadata": {}, "source": source, **extra})
+
+
+def new_notebook(cells: list[NotebookNode]) -> NotebookNode:
+    """A Python notebook of these cells, each with an id."""
+    taken = {cell.get("id") for cell in cells}
+    for number, cell in enumerate(cells, 1):
+        if "id" not in cell:
+            name = f"own-{number}"
+            cell.id = name if name not in taken else f"own-{number}-again"
+    meta = copy.deepcopy(_METADATA)
+    return nbformat.from_dict(
+        {"nbformat": 4, "nbformat_minor": 5, "metadata": meta, "cells": cells}
+    )

@@ -1,1 +1,0 @@
-"""What instructors and students see: sanitized outputs, students' pages, and a class report."""

@@ -1,1 +1,0 @@
-"""nbgrader's side: releases, its folders and its gradebook, which only this package writes."""

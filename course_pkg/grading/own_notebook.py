@@ -1,0 +1,231 @@
+"""Check a student's own notebook, as `course check` does: run it, and give the reports as text.
+
+The notebook runs in a fresh kernel, in its own folder, with the user's rights: it is their own
+code, so there is no sandbox. Their file is only read. A cell that fails does not stop the others.
+
+Chapter: exercises.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import DeadKernelError
+from nbformat import NotebookNode
+
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.contract.question_record import points_text, program_points_text
+from course_pkg.grading.contract.questions import Question
+from course_pkg.grading.contract.report import Score
+from course_pkg.grading.contract.verdict import UNANSWERED
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+SHOWN = 60  # characters of a cell's first line
+SETUP = (
+    "import course_pkg.grading.own_notebook as _own\n"
+    "_own.show_scores_as_data(get_ipython())\n"
+    "del _own"
+)
+
+
+class NotebookError(RuntimeError):
+    """There is no notebook to check, or it has no checks; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a run of the notebook tells: about one question, or about a cell that failed.
+
+    question: "" for a cell that checks none. earned: its points.
+    """
+
+    text: str
+    question: str = ""
+    earned: int = 0
+
+
+def own_notebook(course: Path, assignment: str) -> Path:
+    """Where `course start` puts a student's copy.
+
+    Raises UnknownQuestion for the assignment, and NotebookError if there is no copy.
+    """
+    registry.folder(assignment)
+    path = course / "work" / assignment / f"{assignment}.ipynb"
+    if not path.is_file():
+        raise NotebookError(
+            f"there is no {path.relative_to(course)}: run `course start {assignment}` to get your "
+            f"copy, or name your notebook: `course check {assignment} NOTEBOOK`"
+        )
+    return path
+
+
+def read_notebook(path: Path, assignment: str) -> NotebookNode:
+    """The notebook. Raises NotebookError unless it can be read and checks the assignment."""
+    if not path.is_file():
+        raise NotebookError(f"there is no notebook {path}")
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except Exception as error:
+        raise NotebookError(f"{path} is not a readable notebook: {error}") from None
+    questions = registry.load(assignment).questions
+    if not any(_questions(cell, assignment, questions) for cell in notebook.cells):
+        raise NotebookError(
+            f'{path} has no check of {assignment}; expected cells with check("{assignment}/…", …)'
+        )
+    return notebook
+
+
+def check_notebook(path: Path, assignment: str, cell_s: float, say: Callable[[str], None]) -> bool:
+    """Say what each question of a notebook earns, then the sum; whether every point is earned.
+
+    A question that several cells check counts as the last of them says. cell_s: seconds after which
+    a cell is interrupted, unless the assignment asks for more. Raises UnknownQuestion, and
+    NotebookError unless the notebook can be read and checks the assignment.
+    """
+    notebook = read_notebook(path, assignment)
+    earned = {}
+    for message in messages(notebook, path.parent, assignment, cell_s):
+        say(f"{message.text}\n")
+        if message.question:
+            earned[message.question] = message.earned
+    possible = sum(q.points for q in registry.load(assignment).questions.values())
+    points = sum(earned.values())
+    say(f"{points} of {program_points_text(possible, written_points(notebook))}")
+    return points == possible
+
+
+def messages(
+    notebook: NotebookNode, folder: Path, assignment: str, cell_s: float
+) -> Iterator[Message]:
+    """Run the notebook in `folder`; what each question earns, as soon as its cell has run.
+
+    The last ones are the questions that no cell has answered for. cell_s: as for `check_notebook`.
+    """
+    asked = registry.load(assignment)
+    missing = dict(asked.questions)
+    notebook = nbformat.from_dict(notebook)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        timeout=int(max(cell_s, asked.cell_s)),
+        interrupt_on_timeout=True,
+        allow_errors=True,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    number = 0  # of the code cell, as In [number] after a restart; the setup is 0
+    reason = "no cell checks it"
+    with client.setup_kernel():
+        for index, cell in enumerate(notebook.cells):
+            if cell.cell_type != "code" or not cell.source.strip():
+                continue
+            try:
+                client.execute_cell(cell, index)
+            except DeadKernelError:
+                reason = f"the kernel died in {_name(cell, number)}, and later cells were not run"
+                yield Message(f"{reason}.")
+                break
+            for found in _of_cell(cell, _name(cell, number), assignment, asked.questions):
+                missing.pop(found.question, None)
+                yield found
+            number += 1
+    for question in missing.values():
+        yield _nothing(assignment, question, reason)
+
+
+def written_points(notebook: NotebookNode) -> float:
+    """The points of a notebook's cells that a person marks."""
+    marks = [cell.metadata.get("nbgrader", {}) for cell in notebook.cells]
+    return sum(
+        mark.get("points") or 0
+        for mark in marks
+        if mark.get("task") or (mark.get("grade") and mark.get("solution"))
+    )
+
+
+def show_scores_as_data(shell: Any) -> None:
+    """In the kernel of such a run: the text of a `Score` is JSON that `messages` reads.
+
+    shell: IPython's. The HTML of the report, which a notebook shows, stays as it is.
+    """
+    plain = shell.display_formatter.formatters["text/plain"]
+    plain.for_type(Score, lambda score, printer, cycle: printer.text(_as_data(score)))
+
+
+def _as_data(score: Score) -> str:
+    failures = score.verdict.failures.values()
+    answered = not all(failure and failure.reason == UNANSWERED for failure in failures)
+    found = {"id": score.question_id, "earned": int(score), "answered": answered}
+    return json.dumps({**found, "report": score.report})
+
+
+def _of_cell(
+    cell: NotebookNode, name: str, assignment: str, questions: dict[str, Question]
+) -> Iterator[Message]:
+    """What a cell that was run says: its scores, and the error that ended it."""
+    scored = set()
+    for output in cell.outputs:
+        score = _score(output)
+        owner, _, question = score.get("id", "").partition("/")
+        if owner == assignment and question in questions:
+            scored.add(question)
+            text = score["report"]
+            if not score["answered"]:
+                text = _unearned(assignment, questions[question], UNANSWERED)
+            yield Message(text, question, score["earned"])
+    for output in cell.outputs:
+        if output.output_type != "error":
+            continue
+        error = f"{name} raised {_error(output)}"
+        asked = [q for q in _questions(cell, assignment, questions) if q not in scored]
+        yield from (_nothing(assignment, questions[question], error) for question in asked)
+        if not asked and output.ename != "NotImplementedError":  # what an unanswered cell raises
+            yield Message(f"{error}.")
+
+
+def _questions(cell: NotebookNode, assignment: str, questions: dict[str, Question]) -> list[str]:
+    """The questions that a cell asks to check."""
+    source = cell.source if cell.cell_type == "code" else ""
+    named = re.findall(rf"""check\(\s*["']{re.escape(assignment)}/([^"']+)["']""", source)
+    return [name for name in named if name in questions]
+
+
+def _score(output: NotebookNode) -> dict[str, Any]:
+    """What `show_scores_as_data` wrote into an output; {} if it did not."""
+    try:
+        found = json.loads(output.get("data", {}).get("text/plain", ""))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and "report" in found else {}
+
+
+def _nothing(assignment: str, question: Question, reason: str) -> Message:
+    return Message(_unearned(assignment, question, reason), question.name)
+
+
+def _unearned(assignment: str, question: Question, reason: str) -> str:
+    return f"{assignment}/{question.name}: 0 of {points_text(question.points)}\n  {reason}"
+
+
+def _name(cell: NotebookNode, number: int) -> str:
+    """A code cell, as its author can find it.
+
+    >>> _name(nbformat.v4.new_code_cell("import math\\nprint(1)"), 1)
+    'code cell 1 (`import math`)'
+    """
+    first = cell.source.strip().splitlines()[0]
+    return f"code cell {number} (`{one_line(first, SHOWN)}`)"
+
+
+def _error(output: NotebookNode) -> str:
+    if output.ename == "KeyboardInterrupt":
+        return "KeyboardInterrupt: it took too long and was interrupted"
+    value = one_line(ANSI.sub("", output.evalue), 300)
+    return f"{output.ename}: {value}" if value else output.ename

@@ -1,1 +1,0 @@
-"""Running a class: options, sandboxes, progress, and the commands."""

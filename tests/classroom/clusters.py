@@ -1,0 +1,249 @@
+"""Clusters of real processes on this machine, and what two ways to grade a class must agree in."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+from nbformat.v4 import new_code_cell
+
+from course_pkg.classroom.cluster.address import Scheduler, scheduler_of
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.results.keys import secret
+from course_pkg.classroom.runs import grade_class
+from course_pkg.classroom.runs.grade_class import Options
+from course_pkg.classroom.runs.progress import ProgressDisplay
+from course_pkg.classroom.runs.sample_class import answered, named
+from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
+
+from .test_progress import piped
+
+ASSIGNMENT = "bleu"  # its questions need no torch, so it starts fast
+PRELOAD = Path(__file__).with_name("cluster_worker.py")
+LIMITS = RunLimits(cell_timeout_s=4.0, time_limit_s=60.0)
+CHANGES = ("start_s", "run_s", "write_s", "peak_bytes", "graded_at")  # from one run to the next
+CODE = {
+    "dead": "import os; os._exit(3)",
+    "flood": "print('x' * 10_000_000)",
+    "html": "from IPython.display import HTML\nHTML('<script>alert(1)</script><b>bold</b>')",
+    "loop": "while True: pass",
+    "deep": "print('[' * 3000)",
+    "killer-name": "STUDENT = 'killer'",
+}
+
+
+class Cluster:
+    """A scheduler and its workers, each a process of its own, on the loopback address.
+
+    pem: a certificate with its key, for TLS; None for none. host: where the scheduler listens.
+    preload: what the workers load.
+    """
+
+    def __init__(
+        self, folder: Path, pem: Path | None = None, host: str = "", preload: Path | None = PRELOAD
+    ) -> None:
+        self.folder, self.workers, self._added, self._preload = folder, {}, 0, preload
+        self._tls = []
+        if pem is not None:
+            self._tls = ["--tls-ca-file", str(pem), "--tls-cert", str(pem), "--tls-key", str(pem)]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "scheduler.json"
+        protocol = "tcp" if pem is None else "tls"
+        self.scheduler = self._start(
+            "scheduler", "--host", host or f"{protocol}://127.0.0.1", "--port", "0",
+            "--no-dashboard",
+        )  # fmt: skip
+        until = time.monotonic() + 60
+        while not self._file.exists() or not self._file.read_text().endswith("}"):
+            assert self.scheduler.poll() is None and time.monotonic() < until, self.log()
+            time.sleep(0.1)
+        address = json.loads(self._file.read_text())["address"]
+        self.at = Scheduler(address) if host else scheduler_of(address, pem, pem, None)
+
+    def add(self, *names: str, threads: int = 1, resources: str = "", package: Path = ROOT) -> None:
+        """Start workers. package: the folder of the package that they have."""
+        more = ["--resources", resources] if resources else []
+        more += ["--preload", str(self._preload)] if self._preload else []
+        self._added += len(names)
+        for name in names:
+            self.workers[name] = self._start(
+                "worker", "--name", name, "--nthreads", str(threads), "--no-dashboard",
+                "--no-nanny", "--local-directory", str(self.folder),
+                *more, package=package,
+            )  # fmt: skip
+
+    def wait(self) -> None:
+        """Until all workers have found the scheduler."""
+        until = time.monotonic() + 60
+        while self.log().count("Registered to:") < self._added:
+            assert time.monotonic() < until, self.log()
+            time.sleep(0.1)
+
+    def kill(self, *names: str) -> None:
+        """Kill workers that may still be alive."""
+        for name in names:
+            self.workers[name].kill()
+            self.workers.pop(name).wait()
+
+    def alive(self) -> list[str]:
+        """The names of the workers that have not been killed."""
+        return [name for name, process in self.workers.items() if process.poll() is None]
+
+    def sandboxes(self) -> list[psutil.Process]:
+        """The processes around the sandboxes of all workers."""
+        found = []
+        for process in self.workers.values():
+            found += psutil.Process(process.pid).children(recursive=True)
+        return [process for process in found if process.name() == "bwrap"]
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill(*list(self.workers))
+        self.scheduler.kill()
+        self.scheduler.wait()
+
+    def _start(self, program: str, *arguments: str, package: Path = ROOT) -> subprocess.Popen:
+        with (self.folder / "log").open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", f"distributed.cli.dask_{program}", "--scheduler-file",
+                 str(self._file), *arguments, *self._tls],
+                env={**os.environ, "PYTHONPATH": f"{package}:{ROOT}"}, stdout=log, stderr=log,
+            )  # fmt: skip
+
+
+def package_without(assignment: str, folder: Path) -> Path:
+    """A folder with a copy of the package that lacks an assignment's checks."""
+    shutil.copytree(
+        ROOT / "course_pkg", folder / "course_pkg", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.rmtree(folder / "course_pkg/grading/checks" / assignment.replace("-", "_"))
+    return folder
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """A new certificate, its own authority, and its key, in one file."""
+    made = folder / f"{name}.pem"
+    key, cert = folder / f"{name}.key", folder / f"{name}.crt"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+         f"/CN={name}", "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True,
+    )  # fmt: skip
+    made.write_text(key.read_text() + cert.read_text())
+    return made
+
+
+def prepare(root: Path, assignment: str = ASSIGNMENT) -> Path:
+    """A course that has released the assignment, with its secret."""
+    for name in ("solutions", "exercises"):
+        shutil.copytree(ROOT / name / assignment, root / name / assignment)
+    shutil.copy(ROOT / "nbgrader_config.py", root)
+    with CourseGradebook(root) as book:
+        book.ensure_assignment(assignment)
+    secret(root)
+    return root
+
+
+class Class:
+    """A class in a copy of a prepared course: the same students have the same cases in each."""
+
+    def __init__(self, prepared: Path, root: Path, assignment: str = ASSIGNMENT) -> None:
+        self.root, self.assignment = root, assignment
+        shutil.copytree(prepared, root)
+
+    def submit(self, student: str, share: float = 1.0, code: str = "") -> None:
+        nb = answered(
+            notebook(EXERCISES, self.assignment), notebook(SOLUTIONS, self.assignment), share
+        )
+        if code:
+            nb.cells.insert(0, new_code_cell(code, id="own"))
+        path = self.root / "submitted" / student / self.assignment / f"{self.assignment}.ipynb"
+        path.parent.mkdir(parents=True)
+        nbformat.write(named(nb, student), path)
+
+    def fill(self, *hostile: str) -> None:
+        """Three honest students, an empty and a broken submission, and the hostile ones named."""
+        self.submit("ada")
+        self.submit("ben", 0.5)
+        self.submit("zoe", 0.0)
+        self.submit("cut")
+        path = self.root / "submitted" / "cut" / self.assignment / f"{self.assignment}.ipynb"
+        path.write_text("{")
+        for student in hostile:
+            self.submit(student, code=CODE[student])
+
+    def hand_in(self) -> None:
+        """Give all files the same time."""
+        for path in (self.root / "submitted").glob("*/*/*.ipynb"):
+            os.utime(path, (1_770_000_000, 1_770_000_000), follow_symlinks=False)
+
+    def grade(self, at: Scheduler | None = None, **options):
+        """Grade, on the cluster if there is one; the records by student."""
+        self.hand_in()
+        options["scheduler"] = at
+        asked = Options(self.root / "submitted", **{"jobs": 2, "limits": LIMITS, **options})
+        self.console = piped()
+        with ProgressDisplay(self.console) as show:
+            records = grade_class.grade(self.root, self.assignment, asked, show)
+        return {record.student: record for record in records}
+
+    def table(self) -> dict[str, dict[str, str]]:
+        """The rows of grades.csv by student."""
+        with open(self.root / "results" / self.assignment / "grades.csv", newline="") as file:
+            return {row["student"]: row for row in csv.DictReader(file)}
+
+    def said(self) -> str:
+        """What the last run printed."""
+        return self.console.file.getvalue()
+
+    def results(self, files: bool = True) -> dict[str, object]:
+        """All that a run writes and that must not depend on where it ran.
+
+        files: also notebooks and pages, which have the students' outputs.
+        """
+        from nbgrader.api import Gradebook
+
+        found: dict[str, object] = {}
+        for path in sorted((self.root / ".grading" / "records").rglob("*.json")):
+            fields = json.loads(path.read_text())["record"]
+            found[f"record {path.stem}"] = {k: v for k, v in fields.items() if k not in CHANGES}
+        with Gradebook(f"sqlite:///{self.root}/gradebook.db", "llm-course") as book:
+            for s in book.assignment_submissions(self.assignment):
+                (nb,) = s.notebooks
+                rows = [
+                    (g.name, g.auto_score, g.manual_score, g.needs_manual_grade) for g in nb.grades
+                ]
+                rows += [(c.name, c.auto_comment, c.manual_comment) for c in nb.comments]
+                found[f"gradebook {s.student.id}"] = (
+                    sorted(rows, key=repr), s.score, s.late_submission_penalty, s.timestamp
+                )  # fmt: skip
+        for folder in ("autograded", "results") if files else ():
+            for path in sorted((self.root / folder).rglob("*")):
+                if path.is_file():
+                    found[str(path.relative_to(self.root))] = _without_seconds(path)
+        return found
+
+
+def _without_seconds(path: Path) -> object:
+    """The content of a file, but for what differs between any two runs."""
+    text = path.read_text()
+    if path.name == "grades.csv":
+        rows = csv.DictReader(text.splitlines())
+        return [{k: v for k, v in row.items() if k not in CHANGES} for row in rows]
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        return [{k: v for k, v in cell.items() if k != "id"} for cell in cells]
+    text = re.sub(r"\d+(\.\d+)? (s|[kMG]i?B)\b|20\d\d-\d\d-\d\d[T ][\d:+]+", "?", text)
+    return re.sub(r"<!-- [0-9a-f]{64} -->", "", text)  # a hash of the page, with its seconds

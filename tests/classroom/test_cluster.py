@@ -1,0 +1,360 @@
+"""`course grade --scheduler` on real workers: the same results as on one machine, whatever dies.
+
+The tests of this module share a cluster, and change it: they run in this order.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from course_pkg.classroom.assignment import ClassAssignment
+from course_pkg.classroom.cluster import cluster_executor
+from course_pkg.classroom.cluster.address import scheduler_of
+from course_pkg.classroom.execution.local_executor import ExecutorLost
+from course_pkg.classroom.results.record import State
+from tests.classroom import NEEDS_SANDBOX
+from tests.exercises.assignments import ROOT
+
+from .cluster_worker import PROOF
+from .clusters import ASSIGNMENT, Class, Cluster, certificate, package_without, prepare
+from .corpus import ASSIGNMENT as LORA
+from .corpus import load
+
+pytestmark = [
+    pytest.mark.slow,
+    NEEDS_SANDBOX,
+    pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl, for certificates"),
+]
+HOSTILE = ("dead", "flood", "html")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory):
+    return certificate(tmp_path_factory.mktemp("pem"), "course")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, pem):
+    """A cluster with TLS and one worker."""
+    with Cluster(tmp_path_factory.mktemp("cluster"), pem) as made:
+        made.add("a", threads=2)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def alone(prepared, tmp_path_factory, cluster):
+    """A class that was graded on this machine."""
+    school = Class(prepared, tmp_path_factory.mktemp("alone") / "course")
+    school.fill(*HOSTILE)
+    school.grade()
+    return school
+
+
+@pytest.fixture
+def school(prepared, tmp_path):
+    """The same class, which was not graded yet."""
+    school = Class(prepared, tmp_path / "course")
+    school.fill(*HOSTILE)
+    return school
+
+
+def command(school, cluster, pem):
+    """`course grade`, started."""
+    school.hand_in()
+    return subprocess.Popen(
+        [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, "--cell-timeout", "4",
+         "--time-limit", "60", "--scheduler", cluster.at.address,
+         *(["--tls-ca", pem, "--tls-cert", pem] if pem else [])],
+        cwd=school.root, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+
+
+def without_pages(results):
+    """Without the pages on the whole class."""
+    return {name: text for name, text in results.items() if not name.startswith("results/")}
+
+
+def test_one_worker_gives_the_same_as_no_cluster(alone, school, cluster):
+    found = school.grade(cluster.at)
+    states = {student: record.state for student, record in found.items()}
+    assert states == {
+        "ada": State.GRADED, "ben": State.GRADED, "cut": State.UNREADABLE, "zoe": State.GRADED,
+        "dead": State.KERNEL_DIED, "flood": State.TOO_MUCH_OUTPUT, "html": State.GRADED,
+    }  # fmt: skip
+    assert school.results() == alone.results()
+    again = school.grade(cluster.at)
+    assert {s for s in found if again[s] != found[s]} <= {"cut"}  # which is only read
+    assert school.said().count("  before") == len(found) - 1
+
+
+def test_of_four_workers_one_submission_takes_down_three_and_the_others_lose_nothing(
+    alone, school, cluster
+):
+    cluster.add("b", "c", "d")
+    school.submit("killer")
+    found = school.grade(cluster.at)
+    killer = found.pop("killer")
+    assert killer.state == State.WORKERS_LOST and "3 workers" in killer.reason
+    assert len(cluster.alive()) == 1
+    results = school.results()
+    expected = without_pages(alone.results())
+    assert {name: results[name] for name in expected} == expected
+    assert school.table()["killer"]["score"] == ""
+    assert school.grade(cluster.at)["killer"] == killer  # not again, unless it is asked for
+    assert len(cluster.alive()) == 1
+
+
+def test_a_worker_of_another_version_is_refused_by_name_and_missing_checks_are_sent(
+    alone, school, cluster, tmp_path
+):
+    cluster.kill(*list(cluster.workers))
+    cluster.add("old")
+    cluster.add("new", package=package_without(ASSIGNMENT, tmp_path / "package"))
+    school.grade(cluster.at)
+    assert school.results() == alone.results()
+    said = school.said()
+    assert "worker old at tls://127.0.0.1" in said and "it has course_pkg 0.0.1; expected" in said
+    assert "worker new" not in said
+    cluster.kill("old")
+
+
+def test_workers_that_fail_or_lie_change_nothing_and_are_refused(alone, school, cluster):
+    """One has no space left, the replies of another one run code in who reads them."""
+    cluster.add("full", "junk")
+    cluster.wait()
+    for number in range(5):
+        school.submit(f"slow-{number}", code="import time; time.sleep(2)")
+    found = school.grade(cluster.at)
+    results = school.results()
+    expected = without_pages(alone.results())
+    assert {name: results[name] for name in expected} == expected
+    assert {r.state for s, r in found.items() if s.startswith("slow")} == {State.GRADED}
+    assert not os.path.exists(PROOF)
+    said = school.said()
+    assert "worker full at tls://127.0.0.1" in said and "No space left on device" in said
+    assert "worker junk at tls://127.0.0.1" in said and "a task failed" in said
+    assert "worker new" not in said
+    cluster.kill("full", "junk")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.minutes
+@pytest.mark.timeout(600)
+def test_a_worker_that_never_replies_is_refused_and_what_it_had_is_run_elsewhere(
+    alone, school, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 60.0)
+    with Cluster(tmp_path / "cluster") as made:
+        made.add("a", "hung")
+        made.wait()
+        for number in range(5):
+            school.submit(f"slow-{number}", code="import time; time.sleep(3)")
+        school.grade(made.at)
+    results, expected = school.results(), without_pages(alone.results())
+    assert {name: results[name] for name in expected} == expected
+    assert "is refused: it did not reply to a submission within 60 s" in school.said()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_a_stopped_worker_is_dropped_by_the_scheduler_and_loses_nothing(
+    alone, school, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "10s")
+    with Cluster(tmp_path / "cluster") as made:
+        made.add("a", "b")
+        made.wait()
+        stopped = threading.Timer(8, made.workers["b"].send_signal, [signal.SIGSTOP])
+        stopped.start()
+        for number in range(5):
+            school.submit(f"slow-{number}", code="import time; time.sleep(3)")
+        school.grade(made.at)
+        stopped.join()
+    results, expected = school.results(), without_pages(alone.results())
+    assert {name: results[name] for name in expected} == expected
+
+
+def test_what_is_open_to_the_network_is_refused(school, tmp_path):
+    """As the programs start by default, without --host."""
+    with Cluster(tmp_path / "open", host="tcp://0.0.0.0") as made:
+        at = scheduler_of(f"127.0.0.1:{made.at.address.rpartition(':')[2]}", None, None, None)
+        with pytest.raises(ExecutorLost, match=r"refused: it listens at tcp://.*--host 127.0.0.1"):
+            school.grade(at)
+    assert not (school.root / "results").exists()
+
+
+def test_a_scheduler_is_not_trusted_without_its_certificate(school, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_executor, "CONNECT_S", 1.0)
+    other = certificate(tmp_path, "other")
+    with pytest.raises(ExecutorLost, match=r"no scheduler answers.*of the same authority"):
+        school.grade(scheduler_of(cluster.at.address, other, other, None))
+    without_key = tmp_path / "other.crt"
+    with pytest.raises(ExecutorLost, match=r"certificates can't be used .*--tls-key are yours"):
+        school.grade(scheduler_of(cluster.at.address, other, without_key, None))
+    assert not (school.root / "results").exists()
+
+
+def finished(line):
+    """The student whom a line of the command's output reports as graded in this run."""
+    student, *words = line.rstrip().split("  ")
+    assert str(State.GRADING_ERROR) not in words, line
+    ended = set(State) - {State.UNREADABLE}  # an unreadable one is read in every run
+    return student if words and words[0] in ended and "before" not in words else None
+
+
+def grade_until(school, cluster, pem, lines, break_off):
+    """Run the command; after so many lines of output, call `break_off`. Whom it graded."""
+    process, graded = command(school, cluster, pem), []
+    for number, line in enumerate(process.stdout, 1):
+        graded += filter(None, [finished(line)])
+        if number == lines:
+            break_off(process)
+    return process.wait(60), graded
+
+
+def test_a_command_that_is_killed_and_run_again_gives_the_same(alone, school, cluster, pem):
+    def kill(process):
+        time.sleep(random.random() * 0.2)
+        process.kill()
+
+    code, first = grade_until(school, cluster, pem, random.randint(1, 6), kill)
+    assert code == -signal.SIGKILL
+    code, second = grade_until(school, cluster, pem, None, None)
+    assert code == 1  # some need a look
+    assert not set(first) & set(second)  # nothing is graded twice
+    assert school.results() == alone.results()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.minutes
+@pytest.mark.timeout(3600)
+def test_whatever_is_killed_at_twenty_moments_the_results_are_the_same(prepared, tmp_path):
+    """A class of 50, four workers: the command, a worker or the scheduler is killed."""
+    rng, graded, codes = random.Random(16), [], []
+    calm, wild = (Class(prepared, tmp_path / name) for name in ("calm", "wild"))
+    for school in (calm, wild):
+        school.fill(*HOSTILE)
+        for number in range(43):
+            school.submit(f"student-{number:02}", number / 42, "import time; time.sleep(1)")
+    calm.grade()
+    made = Cluster(tmp_path / "cluster-0")
+    made.add("a", "b", "c", "d")
+    for moment in range(20):
+        kind = rng.choice(["command", "worker", "scheduler"])
+
+        def break_off(process, kind=kind, made=made, moment=moment):
+            time.sleep(rng.random())
+            if kind == "scheduler":
+                made.scheduler.kill()
+                return
+            if kind == "worker":
+                made.kill(rng.choice(sorted(made.workers)))
+                made.add(f"later-{moment}")
+                time.sleep(rng.random())
+            process.kill()
+
+        before = 1 + len(graded)  # lines: the number of submissions, and what has its grade
+        code, names = grade_until(wild, made, None, before + rng.randint(0, 2), break_off)
+        graded += names
+        codes.append((kind, code, len(graded)))
+        if kind == "scheduler":
+            made.__exit__()
+            made = Cluster(tmp_path / f"cluster-{moment + 1}")
+            made.add("a", "b", "c", "d")
+    code, names = grade_until(wild, made, None, None, None)
+    made.__exit__()
+    graded += names
+    print("what was killed, the exit code, and how many had their grade:", codes)
+    assert code == 1 and sorted(graded) == sorted(set(graded))  # nothing is graded twice
+    assert wild.results() == calm.results()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.minutes
+@pytest.mark.parametrize("seed", range(3))
+def test_random_classes_with_hostile_members_get_the_same_on_none_one_and_four_workers(
+    tmp_path, seed
+):
+    rng, attacks = random.Random(seed), load("attacks")
+    cases = {case.id: case for case in rng.sample(attacks, 12)}
+    before = prepare(tmp_path / "prepared", LORA)
+    schools = [Class(before, tmp_path / name, LORA) for name in ("none", "one", "four")]
+    for school in schools:
+        school.submit("ada", seed / 2)
+        for case in cases.values():
+            case.write(school.root / "submitted" / case.id / LORA)
+    none, one, four = schools
+    none.grade()
+    with Cluster(tmp_path / "cluster") as made:
+        made.add("a")
+        one.grade(made.at)
+        made.add("b", "c", "d")
+        four.grade(made.at)
+    assert none.results(files=False) == one.results(files=False) == four.results(files=False)
+
+
+def test_ctrl_c_ends_the_command_and_what_runs_on_the_workers(school, cluster, pem):
+    school.submit("loop", code="import time; time.sleep(50)")
+    process = command(school, cluster, pem)
+    for line in process.stdout:
+        if "ada  graded" in line:
+            break
+    while not cluster.sandboxes():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "run the same command again to continue" in said
+    until = time.monotonic() + 20  # far below the limits of the submission
+    while cluster.sandboxes():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.mark.exhaustive
+def test_what_needs_a_gpu_waits_for_a_worker_that_has_one(school, cluster, monkeypatch):
+    monkeypatch.setattr(ClassAssignment, "gpu", "required")
+    monkeypatch.setattr(cluster_executor, "GRACE_S", 0.5)
+    found = school.grade(cluster.at)
+    assert {r.state for s, r in found.items() if s != "cut"} == {State.WAITING}
+    assert "no worker of the cluster has a GPU" in found["ada"].reason
+    assert "--resources GPU=1" in found["ada"].reason
+    cluster.add("gpu", threads=2, resources="GPU=1")
+    found = school.grade(cluster.at)
+    assert (found["ada"].state, found["ada"].gpu) == (State.GRADED, "Fake 0")
+    assert found["ben"].gpu == "Fake 0" and found["dead"].state == State.KERNEL_DIED
+    cluster.kill("gpu")
+
+
+@pytest.mark.exhaustive
+def test_without_its_scheduler_a_run_ends_and_is_completed_anywhere(alone, school, cluster, pem):
+    process = command(school, cluster, pem)
+    for line in process.stdout:
+        if "  graded  " in line:
+            break
+    cluster.scheduler.kill()
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 4 and "run the same command again to continue" in said, said
+    school.grade()
+    assert school.said().count("  before") >= 1
+    assert school.results() == alone.results()
+
+
+def test_the_process_that_has_the_courses_secret_imports_no_dask():
+    code = "import course_pkg.classroom.runs.grade_class, sys"
+    code += ", course_pkg.classroom.cluster.cluster_executor"
+    run = [sys.executable, "-c", f"{code}; print({{'dask', 'distributed'}} & sys.modules.keys())"]
+    assert subprocess.run(run, cwd=ROOT, capture_output=True, text=True).stdout == "set()\n"

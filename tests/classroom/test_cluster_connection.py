@@ -1,0 +1,145 @@
+"""A cluster whose connection breaks, with workers that are of no use, or whose reply hangs."""
+
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from course_pkg.classroom.cluster import cluster_executor
+from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.execution.local_executor import ExecutorLost
+from course_pkg.classroom.results.record import State
+from tests.classroom import NEEDS_SANDBOX
+
+from .cluster_worker import KILLER
+from .clusters import Class, Cluster, prepare
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.exhaustive,
+    pytest.mark.timeout(300),
+    NEEDS_SANDBOX,
+]
+
+
+class Proxy:
+    """A TCP connection to the scheduler that a test can break, as a tunnel or a router may."""
+
+    def __init__(self, address: str) -> None:
+        self._port, self._pairs = int(address.rpartition(":")[2]), []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.at = Scheduler(f"tcp://127.0.0.1:{self._server.getsockname()[1]}")
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                ours, _ = self._server.accept()
+            except OSError:
+                return
+            theirs = socket.create_connection(("127.0.0.1", self._port))
+            self._pairs.append((ours, theirs))
+            for pair in ((ours, theirs), (theirs, ours)):
+                threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(2**16):
+                target.sendall(data)
+        self._close(source, target)
+
+    def _close(self, *ends: socket.socket) -> None:
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def drop(self) -> int:
+        """Break all connections; how many there were."""
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            self._close(*pair)
+        return len(pairs)
+
+    def close(self) -> None:
+        self._server.close()
+        self.drop()
+
+
+@pytest.fixture
+def school(tmp_path):
+    """A class whose last submission takes some seconds."""
+    made = Class(prepare(tmp_path / "prepared"), tmp_path / "course")
+    made.fill()
+    made.submit("slow", code="import time; time.sleep(3)")
+    return made
+
+
+def test_what_runs_when_the_connection_breaks_is_run_again(school, tmp_path):
+    with Cluster(tmp_path / "cluster") as cluster:
+        cluster.add("a", threads=2)
+        cluster.wait()
+        proxy, dropped = Proxy(cluster.at.address), []
+
+        def drop():
+            while len(cluster.sandboxes()) < 4:
+                time.sleep(0.1)
+            dropped.append(proxy.drop())
+
+        dropping = threading.Thread(target=drop, daemon=True)
+        dropping.start()
+        found = school.grade(proxy.at)
+        proxy.close()
+    assert dropped and dropped[0] > 0
+    states = {student: record.state for student, record in found.items()}
+    assert states.pop("cut") == State.UNREADABLE
+    assert set(states.values()) == {State.GRADED} and found["slow"].score == found["ada"].score
+
+
+def test_a_submission_that_kills_the_only_good_worker_waits_for_the_next_ones(school, tmp_path):
+    school.submit(KILLER)
+    with Cluster(tmp_path / "cluster") as cluster:
+        cluster.add("old")
+        cluster.add("a")
+        cluster.wait()
+        done = threading.Event()
+
+        def replace():
+            for name in ("b", "c", "d"):
+                while "a" in cluster.alive() or "b" in cluster.alive() or "c" in cluster.alive():
+                    if done.wait(0.2):
+                        return
+                time.sleep(cluster_executor.GRACE_S + 1)
+                cluster.add(name)
+
+        replacing = threading.Thread(target=replace, daemon=True)
+        replacing.start()
+        try:
+            found = school.grade(cluster.at)
+        finally:
+            done.set()
+            replacing.join()
+    assert found[KILLER].state == State.WORKERS_LOST
+    assert {found[student].state for student in ("ada", "ben", "zoe")} == {State.GRADED}
+
+
+def test_a_reply_that_makes_the_gateway_hang_ends_the_run(school, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 8.0)
+    with Cluster(tmp_path / "cluster") as cluster:
+        cluster.add("sleepy")
+        cluster.wait()
+        with pytest.raises(ExecutorLost, match=r"has said nothing for 8 s; run the same command"):
+            school.grade(cluster.at)
+    assert not any("gateway_main" in line for line in command_lines())
+
+
+def command_lines() -> list[str]:
+    """The command line of every process of this one."""
+    found = []
+    for process in psutil.Process(os.getpid()).children(recursive=True):
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            found.append(" ".join(process.cmdline()))
+    return found

@@ -1,0 +1,219 @@
+"""A hostile worker that has taken over the gateway: what it can print, and how long it can wait."""
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.cluster import cluster_executor, frames, gateway, gateway_guard
+from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.cluster.frames import Frame, said, to_bytes
+from course_pkg.classroom.cluster.gateway_guard import Liveness, Notes
+from course_pkg.classroom.cluster.messages import Reply, reply_bytes
+from course_pkg.classroom.cluster.placement import Found
+from course_pkg.classroom.execution.local_executor import ExecutorLost
+from course_pkg.classroom.execution.run_gpus import NoGpu
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
+
+from .test_cluster_executor import Gateway
+from .test_cluster_gateway import LACKS, Workers
+from .test_cluster_gateway import run as run_gateway
+
+LIMITS = RunLimits()
+MAX_TEXT = gateway_guard.MOST * gateway_guard.LENGTH + 200
+FLOOD = 5_000  # notes
+
+
+class Hostile(Gateway):
+    """A gateway in the hands of a worker: it sends the same frames again and again."""
+
+    sent = 0
+
+    def repeat(self, *sent, pause_s=0.0, times=10**9):
+        def send():
+            for _ in range(times):
+                try:
+                    self.send(*sent)
+                except OSError:
+                    return
+                self.sent += 1
+                time.sleep(pause_s)
+
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        return thread
+
+
+@pytest.fixture
+def hostile(monkeypatch):
+    made = Hostile()
+    monkeypatch.setattr(cluster_executor, "GatewayProcess", lambda: made)
+    return made
+
+
+def executor_that_shows(shown):
+    return cluster_executor.ClusterExecutor(
+        resolve("bleu"), LIMITS, Scheduler("tcp://127.0.0.1:1"), shown.append
+    )
+
+
+def wait_until(condition):
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("machines", [1, FLOOD])
+def test_a_flood_of_notes_prints_a_bounded_number_of_lines(hostile, machines, monkeypatch):
+    monkeypatch.setattr(gateway_guard, "EVERY_S", 1e9)  # however slowly it is read
+    shown = []
+    with executor_that_shows(shown) as runs:
+        text = "\x1b[2J\x1b]0;owned\x07" + "x" * frames.MAX_NOTE
+        for number in range(FLOOD):
+            hostile.send(said(frames.NOTE, text, number % machines))
+        hostile.send(Frame(frames.ROOM, 1))
+        wait_until(lambda: runs.room() > 1)  # all notes before it were read
+    *lines, last = shown
+    assert len(lines) == (gateway_guard.PER_MACHINE if machines == 1 else gateway_guard.AT_ONCE)
+    assert sum(map(len, shown)) < MAX_TEXT
+    assert not any("\x1b" in line or "\x07" in line or "\n" in line for line in shown)
+    assert last.startswith(f"{FLOOD - len(lines):,} more notes about the cluster were left out")
+
+
+def test_notes_come_back_slowly_after_many_and_end_after_the_last():
+    now, shown = [0.0], []
+    made = Notes(shown.append, clock=lambda: now[0])
+    for number in range(1_000):
+        made.take(number, f"note {number}")
+    assert len(shown) == gateway_guard.AT_ONCE
+    now[0] += gateway_guard.EVERY_S
+    for number in range(1_000):
+        made.take(number, "again")
+    assert len(shown) == gateway_guard.AT_ONCE + 1
+    for number in range(1_000):
+        now[0] += gateway_guard.EVERY_S
+        made.take(number, "much later")
+    assert len(shown) == gateway_guard.MOST
+    made.close()
+    assert shown[-1].startswith(f"{3_000 - gateway_guard.MOST:,} more notes")
+
+
+def test_what_is_said_of_one_submission_is_as_short_as_a_note(hostile):
+    with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
+        hostile.get()  # the start
+        number = hostile.get().number
+        hostile.send(said(frames.NO_GPU, "\x1b[2J" + "z" * 4_000, number))
+        with pytest.raises(NoGpu) as error:
+            future.result(10)
+    assert len(str(error.value)) == gateway_guard.LENGTH and "\x1b" not in str(error.value)
+
+
+def test_a_quiet_run_says_nothing_about_notes():
+    shown = []
+    made = Notes(shown.append)
+    made.take(1, "worker a is refused")
+    made.close()
+    assert shown == ["worker a is refused"]
+
+
+def test_notes_and_empty_promises_are_no_sign_of_life(hostile, monkeypatch):
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
+    shown = []
+    with executor_that_shows(shown) as runs, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
+        hostile.repeat(
+            said(frames.NOTE, "still here"), Frame(frames.ROOM, 2),
+            Frame(frames.REPLY, 10**6, b"for nobody"), pause_s=0.02,
+        )  # fmt: skip
+        with pytest.raises(ExecutorLost, match=r"has said nothing for 0.5 s"):
+            future.result(10)
+    assert hostile.sent > 5
+
+
+def test_a_note_that_arrives_byte_by_byte_is_no_sign_of_life(hostile, monkeypatch):
+    monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
+    with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
+        for byte in to_bytes(said(frames.NOTE, "x" * 4_000))[:400]:
+            try:
+                hostile.theirs.sendall(bytes([byte]))
+            except OSError:
+                break
+            time.sleep(0.01)
+            if future.done():
+                break
+        with pytest.raises(ExecutorLost, match=r"has said nothing for 0.5 s"):
+            future.result(0)
+
+
+def test_a_gateway_that_lives_but_delivers_nothing_ends_the_run(hostile, monkeypatch):
+    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
+    with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
+        hostile.repeat(Frame(frames.ALIVE), pause_s=0.02)
+        time.sleep(cluster_executor.ATTEMPTS * 0.1 + 0.2)
+        runs._require_running()  # nothing waits: a worker may come late
+        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
+        with pytest.raises(ExecutorLost, match="no submission has ended for"):
+            future.result(10)
+
+
+def test_every_submission_that_ends_gives_the_next_ones_the_whole_time(hostile, monkeypatch):
+    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
+    body = reply_bytes(Reply("result", result=RunResult(verdicts=b"[]")), LIMITS)
+    with executor_that_shows([]) as runs, ThreadPoolExecutor(3) as pool:
+        assert json.loads(hostile.get().body)["reply_s"] == 0.1
+        hostile.repeat(Frame(frames.ALIVE), pause_s=0.02)
+        futures = [pool.submit(runs.run_submission, name, b"key", b"zip") for name in "abc"]
+        numbers = [hostile.get().number for _ in futures]
+        for number in numbers:
+            time.sleep(cluster_executor.ATTEMPTS * 0.1 * 0.6)
+            hostile.send(Frame(frames.REPLY, number, body))
+        assert [future.result(5).verdicts for future in futures] == [b"[]"] * 3
+
+
+def test_a_worker_that_comes_back_under_other_names_is_one_machine(monkeypatch):
+    """It joins at another port each time, and is refused each time."""
+    monkeypatch.setattr(gateway, "POLL_S", 0.01)
+    workers = Workers()
+    for port in range(100, 140):
+        address = f"tcp://127.0.0.1:{port}"
+        workers.found[address] = Found(f"name-{port}", 0.0, f"instance-{port}")
+        workers.replies[address] = [LACKS, LACKS]
+    command, _ = run_gateway(workers, lambda c: len(c.of(frames.NOTE)) == 40)
+    sent = command.of(frames.NOTE)
+    assert len(sent) == 40 and len({frame.number for frame in sent}) == 1 and sent[0].number
+    shown = []
+    made = Notes(shown.append)
+    for frame in sent:
+        made.take(frame.number, frame.body.decode())
+    assert len(shown) == gateway_guard.PER_MACHINE
+    made.take(sent[0].number + 1, "worker b of another machine is refused")
+    assert shown[-1] == "worker b of another machine is refused"
+
+
+def test_only_the_end_of_a_submission_resets_the_second_clock():
+    now = [0.0]
+    made = Liveness(10, 100, clock=lambda: now[0])
+    for _ in range(11):
+        now[0] += 9
+        made.heard()
+    assert made.seconds_left(waiting=True) == 1 and made.seconds_left(waiting=False) == 10
+    made.ended()
+    assert made.seconds_left(waiting=True) == 10
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_the_clock_that_runs_out_first_is_named_also_when_the_wait_ends_early(waiting):
+    now = [0.0]
+    made = Liveness(10, 100, clock=lambda: now[0])
+    now[0] = 95.0
+    made.heard()
+    now[0] += 4.999 if waiting else 9.999
+    assert 0 < made.seconds_left(waiting) < 0.01
+    assert made.why(waiting).startswith("no submission" if waiting else "the gateway")

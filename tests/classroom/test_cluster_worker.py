@@ -1,0 +1,252 @@
+"""One worker's part: what it refuses, the checks that it receives, and its warm fork servers."""
+
+import os
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.cluster import messages, worker
+from course_pkg.classroom.cluster.messages import Preparation, Task, read_reply, work_of
+from course_pkg.classroom.execution.run_gpus import NoGpu
+from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.results.record import State
+from course_pkg.grading import checks
+from course_pkg.grading.contract import registry
+from course_pkg.sandbox.namespaces import SandboxFailed
+from course_pkg.sandbox.probe import SandboxState
+
+LIMITS = RunLimits()
+WORK = work_of(resolve("bleu"), LIMITS)
+
+
+class Sandboxes:
+    """An executor that runs nothing; `failure` is raised for every submission."""
+
+    made: list["Sandboxes"]
+    failure: Exception | None = None
+    hold = None
+
+    def __init__(self, assignment, hidden, limits, jobs, gpu_jobs):
+        self.arguments = (assignment.name, jobs, gpu_jobs)
+        self.ended = self.stopped = False
+        self.made.append(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.ended = True
+
+    def ready(self):
+        self.thread = threading.current_thread()
+
+    def room(self):
+        return 2
+
+    def without_gpu(self):
+        return ""
+
+    def stop(self):
+        self.stopped = True
+
+    def run_submission(self, student, key, packed):
+        if self.failure:
+            raise self.failure
+        if self.hold:
+            self.hold.wait(10)
+        return RunResult(reason=f"{student} {key!r} {packed!r}")
+
+
+@pytest.fixture
+def warm(monkeypatch, tmp_path):
+    """A worker's process without real sandboxes."""
+    made = worker.WarmExecutor()
+    monkeypatch.setattr(worker, "warm_executor", lambda: made)
+    monkeypatch.setattr(worker, "LocalExecutor", Sandboxes)
+    monkeypatch.setattr(worker, "probe", lambda: SandboxState(True, ""))
+    monkeypatch.setattr(Sandboxes, "made", [], raising=False)
+    monkeypatch.setattr(checks, "__path__", list(checks.__path__))
+    monkeypatch.delenv(registry.RECEIVED, raising=False)
+    here = SimpleNamespace(state=SimpleNamespace(nthreads=40), local_directory=str(tmp_path))
+    monkeypatch.setattr("distributed.get_worker", lambda: here)
+    yield made
+    os.environ.pop(registry.RECEIVED, None)
+
+
+def ask(request, gpu=False):
+    is_task = isinstance(request, Task)
+    data = messages.task_bytes(request) if is_task else messages.preparation_bytes(request)
+    return read_reply(worker.handle(data, gpu), LIMITS)
+
+
+def submission(student="ada", work=WORK):
+    return Task(work, student, b"key", b"packed")
+
+
+def test_a_submission_is_run_with_its_own_key_on_warm_fork_servers(warm):
+    assert ask(Preparation(WORK)).room == 2
+    for student in ("ada", "ben"):
+        assert ask(submission(student)).result.reason == f"{student} b'key' b'packed'"
+    assert [one.arguments for one in Sandboxes.made] == [("bleu", 32, 0)]
+    assert Sandboxes.made[0].thread.name.startswith("course-fork-servers")  # it lives on
+
+
+def test_another_assignment_or_other_limits_replace_them(warm):
+    ask(submission())
+    ask(submission(work=work_of(resolve("rouge"), LIMITS)))
+    ask(submission(work=replace(WORK, limits=RunLimits(time_limit_s=5))))
+    ask(submission(work=replace(WORK, run="another run", limits=RunLimits(time_limit_s=5))))
+    assert [one.ended for one in Sandboxes.made] == [True, True, False]
+
+
+def test_a_gpu_is_used_only_if_the_task_says_so(warm, monkeypatch):
+    ask(Preparation(WORK), gpu=True)
+    assert Sandboxes.made[0].arguments == ("bleu", 32, None)
+    monkeypatch.setattr(Sandboxes, "without_gpu", lambda _: "no driver")
+    reply = ask(Preparation(WORK), gpu=True)
+    assert (reply.kind, reply.why) == ("no-gpu", "no driver")
+    assert ask(Preparation(WORK)).kind == "fit"
+
+
+def test_two_runs_take_turns_and_none_waits_for_the_end_of_the_other(warm, monkeypatch):
+    hold, order = threading.Event(), []
+    monkeypatch.setattr(Sandboxes, "hold", hold)
+
+    def run(work):
+        ask(submission(work=work))
+        order.append(work.assignment)
+
+    works = [WORK, work_of(resolve("rouge"), LIMITS), WORK]
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    threads[0].start()
+    while not warm._users:
+        pass
+    for number, thread in enumerate(threads[1:], 1):  # the third could run now, but for the second
+        thread.start()
+        while len(warm._waiting) != number:
+            pass
+    assert warm._users == 1
+    hold.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["bleu", "rouge", "bleu"] and not warm._waiting
+    assert [one.arguments[0] for one in Sandboxes.made] == ["bleu", "rouge", "bleu"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "said"),
+    [
+        (NoGpu("the GPU is gone"), "no-gpu", "the GPU is gone"),
+        (SandboxFailed("the fork server has ended"), "failed", "the fork server has ended"),
+        (ValueError("a bug\x1b"), "failed", "ValueError: a bug"),
+    ],
+)
+def test_a_failure_is_a_reply(warm, monkeypatch, failure, kind, said):
+    monkeypatch.setattr(Sandboxes, "failure", failure)
+    reply = ask(submission())
+    assert reply.kind == kind and said in reply.why
+
+
+def test_fork_servers_that_failed_are_replaced(warm, monkeypatch):
+    monkeypatch.setattr(Sandboxes, "failure", SandboxFailed("the fork server has ended"))
+    ask(submission())
+    monkeypatch.setattr(Sandboxes, "failure", None)
+    assert ask(submission()).result.state == State.GRADED
+    assert [one.ended for one in Sandboxes.made] == [True, False]
+
+
+def test_another_version_of_the_package_or_of_the_checks_is_refused(warm, monkeypatch):
+    reply = ask(submission(work=replace(WORK, code="0" * 64, version="course_pkg 9")))
+    assert reply.kind == "unfit" and "expected course_pkg 9" in reply.why
+    assert reply.why.startswith("it has course_pkg 0.")
+    reply = ask(submission(work=replace(WORK, checks="0" * 64)))
+    assert reply.kind == "unfit" and "another version of the checks of bleu" in reply.why
+    reply = ask(submission(work=replace(WORK, checks="")))  # a plain assignment of that name
+    assert reply.kind == "unfit" and not Sandboxes.made
+
+
+def test_a_worker_without_a_sandbox_is_refused(warm, monkeypatch):
+    monkeypatch.setattr(worker, "probe", lambda: SandboxState(False, "no bwrap", "install it"))
+    assert ask(Preparation(WORK)).why == "no bwrap; install it"
+
+
+def test_checks_that_the_package_lacks_are_received_once_and_checked(warm, monkeypatch, tmp_path):
+    files = {name: data.decode() for name, data in registry.checks_files("bleu").items()}
+    monkeypatch.setattr(registry, "CHECKS", tmp_path)
+    assert ask(submission()).kind == ask(Preparation(WORK)).kind == "lacks"
+    reply = ask(Preparation(WORK, {**files, "more.py": ""}))
+    assert (reply.kind, reply.why) == ("unfit", "the checks did not arrive as they were sent")
+    outside = {"../../outside.py": "evil"}
+    named = registry.hash_of_checks({name: b"evil" for name in outside})
+    reply = ask(Preparation(replace(WORK, checks=named), outside))
+    assert reply.kind == "unfit" and "leaves the folder" in reply.why
+    assert ask(Preparation(WORK, files)).kind == "fit"
+    assert ask(submission()).result.state == State.GRADED
+    assert registry.load("bleu").questions and registry.checks_hash("bleu") == WORK.checks
+    assert checks.__path__[1] == os.environ[registry.RECEIVED]
+
+
+def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, monkeypatch):
+    hold = threading.Event()
+    monkeypatch.setattr(Sandboxes, "hold", hold)
+    threads = [
+        threading.Thread(target=ask, args=(submission(work=replace(WORK, run=run)),))
+        for run in ("one", "two")
+    ]
+    for number, thread in enumerate(threads):
+        thread.start()
+        while warm._users != number + 1:
+            pass
+        if number == 0:
+            warm.stop("three")
+            assert not Sandboxes.made[0].stopped
+    warm.stop("one")
+    assert not Sandboxes.made[0].stopped
+    hold.set()
+    for thread in threads:
+        thread.join()
+    hold.clear()
+    thread = threading.Thread(target=ask, args=(submission(),))
+    thread.start()
+    while not warm._users:
+        pass
+    warm.stop(WORK.run)
+    hold.set()
+    thread.join()
+    assert Sandboxes.made[0].stopped
+    ask(submission(work=replace(WORK, run="another run")))
+    assert [one.ended for one in Sandboxes.made] == [True, False]
+
+
+def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, monkeypatch):
+    hold, replies = threading.Event(), []
+    monkeypatch.setattr(Sandboxes, "hold", hold)
+    waits = submission(work=replace(work_of(resolve("rouge"), LIMITS), run="two"))
+    first = threading.Thread(target=ask, args=(submission(),))
+    second = threading.Thread(target=lambda: replies.append(ask(waits)))
+    first.start()
+    while not warm._users:
+        pass
+    second.start()
+    while not warm._waiting:
+        pass
+    warm.stop("two")
+    second.join(5)
+    assert [(reply.kind, reply.why) for reply in replies] == [
+        ("failed", "SandboxFailed: the run was interrupted")
+    ]
+    hold.set()
+    first.join()
+    assert [one.arguments[0] for one in Sandboxes.made] == ["bleu"]
+
+
+def test_a_package_that_was_changed_under_a_running_worker_is_refused(warm, monkeypatch):
+    assert ask(Preparation(WORK)).kind == "fit"
+    monkeypatch.setattr(worker, "current_code_hash", lambda: "0" * 64)
+    assert ask(submission()).kind == "result"  # by the processes that it has
+    reply = ask(submission(work=replace(WORK, limits=RunLimits(time_limit_s=5))))
+    assert reply.kind == "unfit" and "has changed since it was started: start" in reply.why

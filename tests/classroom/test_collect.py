@@ -1,0 +1,633 @@
+"""Submissions from folders and zips: what is read, and what is refused without harm to others."""
+
+import contextlib
+import io
+import os
+import shutil
+import socket
+import stat
+import struct
+import zipfile
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.classroom.submissions import submission as submission_module
+from course_pkg.classroom.submissions.collect import SourceError, collect
+from course_pkg.classroom.submissions.folders import Folder, Refused
+from course_pkg.classroom.submissions.names import valid_student
+from course_pkg.classroom.submissions.submission import MIB, Files
+
+A = "lora-math"
+NOTEBOOK = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
+
+
+def put(root, path, data=NOTEBOOK):
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+    return target
+
+
+def nested(student):
+    return f"{student}/{A}/{A}.ipynb"
+
+
+def make_zip(path, entries):
+    """A zip of (name or ZipInfo, bytes) pairs."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, data in entries:
+            out.writestr(name, data)
+    return path
+
+
+def zipped(root, path):
+    """The folder as a zip, everything below `root` by its relative path."""
+    files = [p for p in sorted(root.rglob("*")) if p.is_file()]
+    return make_zip(path, [(p.relative_to(root).as_posix(), p.read_bytes()) for p in files])
+
+
+def outcomes(source, **options):
+    """For each student: the files, or why it is refused."""
+    found = {}
+    for submission in collect(source, A, **options):
+        try:
+            found[submission.student] = submission.read()
+        except Refused as error:
+            found[submission.student] = str(error)
+    return found
+
+
+GOOD = Files(NOTEBOOK, {})
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A folder with one good submission, zoe's, which must be read whatever else is there."""
+    put(tmp_path / "in", nested("zoe"))
+    return tmp_path / "in"
+
+
+# Layouts
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_nbgraders_layout_gives_notebook_and_data_sorted_by_student(source, tmp_path, packed):
+    put(source, nested("bo"))
+    put(source, f"bo/{A}/data/x.csv", b"1,2")
+    put(source, f"bo/{A}/torch.py", b"shadow")
+    put(source, f"bo/{A}/.ipynb_checkpoints/old.ipynb")
+    put(source, f"bo/{A}/.DS_Store")
+    put(source, f"bo/{A}/timestamp.txt", b"2026-01-02 03:04:05 UTC")
+    put(source, "bo/other/other.ipynb")
+    put(source, "amy/other/other.ipynb")
+    put(source, "__MACOSX/bo/._x")
+    put(source, "README.txt", b"ours")
+    place = zipped(source, tmp_path / "in.zip") if packed else source
+    assert outcomes(place) == {
+        "bo": Files(NOTEBOOK, {"data/x.csv": b"1,2", "torch.py": b"shadow"}),
+        "zoe": GOOD,
+    }
+    assert [h.student for h in collect(place, A)] == ["bo", "zoe"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_flat_folder_gives_notebooks(tmp_path, packed):
+    for name in ("zoe.ipynb", "bo.b.ipynb", "notes.txt", "__MACOSX/._zoe.ipynb"):
+        put(tmp_path / "in", name)
+    place = zipped(tmp_path / "in", tmp_path / "in.zip") if packed else tmp_path / "in"
+    assert outcomes(place) == {"bo.b": GOOD, "zoe": GOOD}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_suffix_ipynb_may_be_in_capitals(tmp_path, packed):
+    put(tmp_path / "in", "Ben.IPYNB")
+    put(tmp_path / "in", "ada.ipynb")
+    place = zipped(tmp_path / "in", tmp_path / "in.zip") if packed else tmp_path / "in"
+    assert outcomes(place) == {"Ben": GOOD, "ada": GOOD}
+
+
+def test_a_file_has_no_children(source):
+    assert Folder(source).children(("zoe", A, f"{A}.ipynb")) == {}
+
+
+NAMES = ["Screenshot at 3.45\u202fPM.png", "図\u30001.png", "👩\u200d🔬.png", "Icon\r"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_file_names_that_operating_systems_choose_are_accepted(source, tmp_path, name, packed):
+    put(source, f"zoe/{A}/{name}", b"1")
+    place = zipped(source, tmp_path / "in.zip") if packed else source
+    beside = {} if name == "Icon\r" else {name: b"1"}  # macOS marks a folder with an icon by it
+    assert outcomes(place) == {"zoe": Files(NOTEBOOK, beside)}
+
+
+def test_a_file_name_that_is_not_utf8_refuses_only_its_submission(source):
+    put(source, nested("bo"))
+    with open(os.fsencode(source / "bo" / A) + b"/\xff.txt", "wb"):
+        pass
+    found = outcomes(source)
+    assert found["zoe"] == GOOD and "not every system can write" in found["bo"]
+
+
+def test_a_zip_of_the_whole_folder_is_read(source, tmp_path):
+    place = zipped(tmp_path, tmp_path.parent / f"{tmp_path.name}.zip")
+    assert outcomes(place) == {"zoe": GOOD}
+    with zipfile.ZipFile(place, "a") as out:
+        out.writestr("../../evil.ipynb", b"x")
+    assert outcomes(place) == {"zoe": GOOD}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_does_not_fit_the_layout_is_named_and_the_others_are_read(tmp_path, packed):
+    for name in ("amy.ipynb", "zoe.ipynb", f"bo/{A}/{A}.ipynb"):
+        put(tmp_path / "flat", name)
+    for name in (nested("amy"), nested("zoe"), "bo.ipynb"):
+        put(tmp_path / "nested", name)
+    for folder, odd, says in (
+        ("flat", "[bo]", "skipped the folder bo; expected only <student>.ipynb"),
+        ("nested", "[bo.ipynb]", "skipped the file bo.ipynb; expected only <student>/"),
+    ):
+        place = tmp_path / folder
+        found = outcomes(zipped(place, tmp_path / f"{folder}.zip") if packed else place)
+        assert says in found.pop(odd) and found == {"amy": GOOD, "zoe": GOOD}
+        assert not valid_student(odd)  # nobody gets a record for it
+
+
+@pytest.mark.parametrize(
+    "path, says",
+    [
+        ("no/such", "does not exist"),
+        ("in", "found in/zoe, zoe/lora-maths|found zoe/lora-maths; expected <student>/lora-math/"),
+        ("bad.zip", "can't be read as a zip"),
+        ("empty", "holds no submission to lora-math: found nothing"),
+    ],
+)
+def test_an_unusable_source_says_what_it_contains(tmp_path, path, says):
+    put(tmp_path / "in", "zoe/lora-maths/lora-maths.ipynb")
+    put(tmp_path, "bad.zip", b"PK\3\4 not really")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match=says):
+        collect(tmp_path / path, A)
+
+
+def test_a_missing_source_suggests_similar_names(source):
+    with pytest.raises(SourceError, match=r"inn does not exist; .* has in"):
+        collect(source.with_name("inn"), A)
+    expected = rf"xyz does not exist; expected a folder or zip with <student>/{A}/{A}\.ipynb"
+    with pytest.raises(SourceError, match=expected):
+        collect(source.with_name("xyz"), A)
+
+
+def test_only_the_given_students_are_collected_and_unknown_ones_get_suggestions(source):
+    put(source, nested("bo"))
+    assert list(outcomes(source, students=["bo"])) == ["bo"]
+    with pytest.raises(SourceError, match=r"no submission of zo to lora-math; similar: .*zoe"):
+        collect(source, A, students=["zo", "bo"])
+
+
+def test_files_are_read_when_read_is_called(source):
+    (submission,) = collect(source, A)
+    put(source, nested("zoe"), b"later")
+    assert submission.read().notebook == b"later"
+    shutil.rmtree(source / "zoe")
+    with pytest.raises(Refused, match="can't be read"):
+        submission.read()
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "files, says",
+    [
+        ([f"bo/{A}/Untitled.ipynb"], "found Untitled.ipynb; expected lora-math.ipynb"),
+        (
+            [f"bo/{A}/a.ipynb", f"bo/{A}/LoRA-Math.ipynb"],
+            "found LoRA-Math.ipynb, a.ipynb; expected lora-math.ipynb",
+        ),
+        ([f"bo/{A}/notes.txt"], "found no notebook; expected lora-math.ipynb"),
+        ([f"bo/{A}.ipynb"], "found bo/lora-math.ipynb; expected bo/lora-math/lora-math.ipynb"),
+        (["bo/LoRA_math/x.ipynb"], "found bo/LoRA_math; expected bo/lora-math/lora-math.ipynb"),
+        ([f"bo/{A}/{A}.ipynb/x"], "found no notebook; expected lora-math.ipynb"),
+    ],
+)
+def test_a_wrong_file_name_says_what_was_found_and_expected(source, files, says):
+    for name in files:
+        put(source, name)
+    found = outcomes(source)
+    assert says in found["bo"]
+    assert found["zoe"] == GOOD
+
+
+@pytest.mark.parametrize(
+    "student",
+    ["ada", "Zoë", "陈伟", "o'neill", "a.b-c_d@uni.edu", "x+y", "7up", "a b", "प्रिया", "a" * 64],
+)
+def test_usual_student_ids_are_valid(student):
+    assert valid_student(student)
+
+
+@pytest.mark.parametrize(
+    "student",
+    [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "a\\b",
+        "a..b",
+        "=1",
+        "+1",
+        "-1",
+        "@a",
+        ".a",
+        "~a",
+        "'a",
+        " a",
+        "a ",
+        "a.",
+        "*",
+        "a*",
+        "a?",
+        "[a]",
+        "a\nb",
+        "a\0",
+        "a\u202eb",
+        "a\u200bb",
+        "Zoe\u0308",
+        "a\ud800",
+        "a" * 65,
+        "陈" * 64 + "a",
+        "𝒜" * 64,
+        "a\u3164b",
+        "a\ufe0f",
+        "a;b",
+        'a"b',
+        "<b>",
+        "a:b",
+        "$a",
+        "a\tb",
+        "a%b",
+        "a|b",
+        "a&b",
+        "{a}",
+        "a,b",
+    ],
+)
+def test_ids_that_are_paths_formulas_patterns_or_misleading_are_invalid(student):
+    assert not valid_student(student)
+
+
+@given(st.text(max_size=70))
+def test_a_valid_id_is_a_plain_file_name(student):
+    if valid_student(student):
+        assert os.path.basename(student) == student and student.isprintable()
+        assert student[0] not in "=+-@.~" and not set(student) & set("*?[]/\\\0")
+        assert len(os.fsencode(student)) <= 200
+
+
+@pytest.mark.parametrize("name", ["=cmd|x", "a*b", "a\nb", "-rf", "..x", "a\u202eb", b"a\xff"])
+def test_an_invalid_id_is_refused_and_printed_escaped(source, name):
+    raw = os.fsencode(name)
+    place = os.path.join(os.fsencode(source), raw, A.encode())
+    os.makedirs(place)
+    with open(os.path.join(place, f"{A}.ipynb".encode()), "wb") as file:
+        file.write(NOTEBOOK)
+    found = outcomes(source)
+    assert found.pop("zoe") == GOOD
+    ((student, why),) = found.items()
+    assert not valid_student(student) and student.isprintable()
+    assert "can't be a student's id" in why
+
+
+def test_a_decomposed_name_gives_the_composed_id(tmp_path):
+    put(tmp_path, nested("Zoe\u0308"))
+    assert outcomes(tmp_path) == {"Zo\u00eb": GOOD}
+
+
+def test_ids_that_differ_only_in_case_or_composition_are_both_refused(source):
+    for name in ("Ada", "ada", "Zo\u00eb", "Zoe\u0308"):
+        put(source, nested(name))
+    found = outcomes(source)
+    assert found.pop("zoe") == GOOD and len(found) == 4
+    for student, why in found.items():
+        assert "2 submissions have the id" in why
+        accents = "accents are encoded in two ways" in why
+        assert accents == student.lower().startswith("zo") and ("lower case" in why) != accents
+    assert [valid_student(student) for student in found].count(False) == 1  # the decomposed one
+
+
+# Special files
+
+
+def link(path, target):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+def unix_socket(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as end:
+        here = os.open(path.parent, os.O_RDONLY)
+        end.bind(f"/proc/self/fd/{here}/{path.name}")
+        os.close(here)
+
+
+HOSTILE = {
+    "link as notebook": lambda d, s: link(d / f"{A}.ipynb", s),
+    "link beside": lambda d, s: (put(d, f"{A}.ipynb"), link(d / "x", s)),
+    "dangling link": lambda d, s: (put(d, f"{A}.ipynb"), link(d / "x", "/no/such")),
+    "link to a folder": lambda d, s: (put(d, f"{A}.ipynb"), link(d / "x", s.parent)),
+    "link as the assignment": lambda d, s: link(d, s.parent),
+    "link as the student": lambda d, s: link(d.parent, s.parent),
+    "hard link": lambda d, s: (put(d, "x"), os.link(d / "x", d / f"{A}.ipynb")),
+    "pipe as notebook": lambda d, s: (put(d, "x"), os.mkfifo(d / f"{A}.ipynb")),
+    "pipe beside": lambda d, s: (put(d, f"{A}.ipynb"), os.mkfifo(d / "x")),
+    "socket": lambda d, s: (put(d, f"{A}.ipynb"), unix_socket(d / "x")),
+    "name with a newline": lambda d, s: (put(d, f"{A}.ipynb"), put(d, "a\nb")),
+    "name with a backslash": lambda d, s: (put(d, f"{A}.ipynb"), put(d, "..\\b")),
+    "too deep": lambda d, s: (put(d, f"{A}.ipynb"), put(d, "a/" * 16 + "x")),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_special_file_is_refused_by_name_without_blocking(source, tmp_path, case):
+    secret = put(tmp_path / "secret", "secret.txt", b"SECRET")
+    HOSTILE[case](source / "bo" / A, secret)
+    found = outcomes(source)
+    assert found.pop("zoe") == GOOD
+    assert isinstance(found["bo"], str) and "SECRET" not in found["bo"]
+    assert "bo" in found["bo"]  # names the file
+
+
+def test_a_pipe_as_timestamp_does_not_block(source):
+    os.mkfifo(source / "zoe" / A / "timestamp.txt")
+    (submission,) = collect(source, A)
+    assert submission.read() == GOOD
+
+
+def test_a_link_alone_is_a_refused_submission(tmp_path):
+    link(tmp_path / "bo.ipynb", "/etc/passwd")
+    assert "bo.ipynb is a link" in outcomes(tmp_path)["bo"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a device")
+def test_a_device_is_refused_without_opening_it(source):
+    put(source, nested("bo"))
+    os.mknod(source / "bo" / A / "x", stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+    assert "is a device" in outcomes(source)["bo"]
+
+
+def test_a_file_replaced_by_a_link_after_listing_is_refused(source, tmp_path):
+    secret = put(tmp_path / "secret", f"{A}.ipynb", b"SECRET")
+    (submission,) = collect(source, A)
+    shutil.rmtree(source / "zoe" / A)
+    link(source / "zoe" / A, secret.parent)
+    with pytest.raises(Refused, match="is a link"):
+        submission.read()
+
+
+def test_a_file_replaced_by_a_link_while_it_is_opened_is_refused(source, tmp_path, monkeypatch):
+    secret = put(tmp_path / "secret", "secret.txt", b"SECRET")
+    (submission,) = collect(source, A)
+    target, real = source / nested("zoe"), os.stat
+
+    def stat_then_swap(path, *args, **options):
+        found = real(path, *args, **options)
+        if path == f"{A}.ipynb":
+            target.unlink(missing_ok=True)
+            target.symlink_to(secret)
+        return found
+
+    monkeypatch.setattr(os, "stat", stat_then_swap)
+    with pytest.raises(Refused):
+        submission.read()
+
+
+def test_no_file_descriptor_stays_open(source):
+    for case in HOSTILE:
+        HOSTILE[case](source / case.replace(" ", "-") / A, put(source.parent, "s/secret.txt"))
+    outcomes(source)
+    before = len(os.listdir("/proc/self/fd"))
+    outcomes(source)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# Limits
+
+
+def test_file_size_file_count_and_total_size_are_limited(source, monkeypatch):
+    monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", 100)
+    monkeypatch.setattr(submission_module, "MAX_BYTES", 300)
+    monkeypatch.setattr(submission_module, "MAX_FILES", 10)
+    put(source, nested("long"), b"x" * 101)
+    put(source, nested("many"))
+    for i in range(10):
+        (source / "many" / A / f"d{i}").mkdir()
+    put(source, nested("sum"))
+    put(source, f"sum/{A}/a", b"x" * 150)
+    put(source, f"sum/{A}/b", b"x" * 150)
+    found = outcomes(source)
+    assert found.pop("zoe") == GOOD
+    assert "long/lora-math/lora-math.ipynb is too large: more than 100 bytes" in found["long"]
+    assert "more than 10 files" in found["many"]
+    assert "sum/lora-math: the files are more than 300 bytes together" in found["sum"]
+
+
+def test_a_file_within_its_limit_is_never_called_too_large(source, monkeypatch):
+    monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", len(NOTEBOOK))
+    monkeypatch.setattr(submission_module, "MAX_BYTES", 300)
+    put(source, f"zoe/{A}/a", b"x" * (300 - len(NOTEBOOK)))
+    assert isinstance(outcomes(source)["zoe"], Files)  # each limit is reached exactly
+    put(source, f"zoe/{A}/z", b"x")
+    why = outcomes(source)["zoe"]
+    assert "together" in why and "too large" not in why and "lora-math.ipynb" not in why
+
+
+def test_an_endless_file_is_read_up_to_the_limit(source):
+    with open(source / nested("zoe"), "wb") as file:
+        file.truncate(1 << 40)  # sparse
+    assert "is too large: more than 16,777,216 bytes" in outcomes(source)["zoe"]
+
+
+# Timestamps
+
+
+def test_a_timestamp_file_in_a_submission_is_not_believed(source):
+    put(source, f"zoe/{A}/timestamp.txt", b"2001-01-02 03:04:05 UTC")
+    moment = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+    os.utime(source / nested("zoe"), (moment, moment))
+    (submission,) = collect(source, A)
+    assert submission.timestamp == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert not submission.trusted and submission.read() == GOOD
+
+
+def test_the_time_of_a_zip_entry_is_this_machines(tmp_path):
+    info = zipfile.ZipInfo(nested("zoe"), (2026, 3, 1, 12, 0, 0))
+    (submission,) = collect(make_zip(tmp_path / "in.zip", [(info, NOTEBOOK)]), A)
+    assert submission.timestamp == datetime(2026, 3, 1, 12).astimezone(UTC)
+
+
+# Zips
+
+
+def entry(name, mode=0, **fields):
+    info = zipfile.ZipInfo(name)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = mode << 16
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info
+
+
+def patched(path, *changes):
+    """The zip's bytes with some of them replaced; each must be there."""
+    data = path.read_bytes()
+    for old, new in changes:
+        assert old in data
+        data = data.replace(old, new)
+    path.write_bytes(data)
+    return path
+
+
+def flag_encrypted(path, name):
+    """Set the flag for encryption of one entry, in its header and in the table of contents."""
+    data = bytearray(path.read_bytes())
+    for signature, flags, at in ((b"PK\3\4", 6, 30), (b"PK\1\2", 8, 46)):
+        i = -1
+        while (i := data.find(signature, i + 1)) >= 0:
+            if data[i + at : i + at + len(name)] == name.encode():
+                data[i + flags] |= 1
+    path.write_bytes(data)
+
+
+ZIP_CASES = {
+    "parent folder": ([(f"bo/{A}/../../zoe/x", b"x")], "not a plain path"),
+    "empty part": ([(f"bo/{A}//x", b"x")], "not a plain path"),
+    "dot": ([(f"bo/{A}/./x", b"x")], "not a plain path"),
+    "beside the assignment": ([("bo/../zoe/lora-math/lora-math.ipynb", b"x")], "not a plain path"),
+    "backslash inside": ([(f"bo/{A}/..\\x", b"x")], "not a plain path"),
+    "a link": ([(entry(f"bo/{A}/x", stat.S_IFLNK | 0o777), b"/etc/passwd")], "is a link"),
+    "a pipe": ([(entry(f"bo/{A}/x", stat.S_IFIFO | 0o666), b"")], "is a pipe"),
+    "twice": ([(f"bo/{A}/x", b"1"), (f"bo/{A}/x", b"2")], "more than once"),
+    "file and folder": ([(f"bo/{A}/x", b"1"), (f"bo/{A}/x/y", b"2")], "both a file and a folder"),
+    "bzip2": ([(entry(f"bo/{A}/x", compress_type=zipfile.ZIP_BZIP2), b"1")], "an unusual way"),
+    "lzma": ([(entry(f"bo/{A}/x", compress_type=zipfile.ZIP_LZMA), b"1")], "an unusual way"),
+    "a bomb": ([(f"bo/{A}/x", bytes(4 * MIB))], "far more than its size"),
+    "many": ([(f"bo/{A}/{i}", b"") for i in range(1001)], "more than 1,000 files and folders"),
+    "deep": ([(f"bo/{A}/" + "a/" * 17 + "x", b"")], "16 folders deep"),
+    "deeper than any path": (
+        [(f"bo/{A}/" + "a/" * 500 + "x", b"")],
+        "folders deep|not a plain path",
+    ),
+    "a control": ([(f"bo/{A}/a\nb", b"")], "not every system can write"),
+    "link as notebook": ([(entry(nested("bo"), stat.S_IFLNK | 0o777), b"/etc/passwd")], "a link"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("case", ZIP_CASES)
+def test_a_bad_zip_entry_refuses_only_its_submission(tmp_path, case):
+    entries, says = ZIP_CASES[case]
+    good = [] if "link as notebook" in case else [(nested("bo"), NOTEBOOK)]
+    path = make_zip(tmp_path / "in.zip", [(nested("zoe"), NOTEBOOK), *good, *entries])
+    found = outcomes(path)
+    assert found["zoe"] == GOOD
+    assert isinstance(found["bo"], str)
+    assert any(part in found["bo"] for part in says.split("|")), found["bo"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil.ipynb", "/etc/evil.ipynb", "bo\\lora-math\\x.ipynb", "..", "C:\\x.ipynb"]
+)
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_zip_entry_outside_the_zip_is_refused_without_a_student(tmp_path, name, flat):
+    good = "zoe.ipynb" if flat else nested("zoe")
+    found = outcomes(make_zip(tmp_path / "in.zip", [(name, NOTEBOOK), (good, NOTEBOOK)]))
+    assert found.pop("zoe") == GOOD
+    ((student, why),) = found.items()
+    assert not valid_student(student) and "not a plain path" in why
+
+
+def test_an_encrypted_entry_is_refused(tmp_path):
+    path = make_zip(tmp_path / "in.zip", [(nested(s), NOTEBOOK) for s in ("bo", "zoe")])
+    flag_encrypted(path, nested("bo"))
+    found = outcomes(path)
+    assert "encrypted; make the zip without a password" in found["bo"] and found["zoe"] == GOOD
+
+
+def zip_with_names_in_utf8(path, flagged, replaced=b""):
+    """A zip with the names Zoë and bo/…/é; the bytes of é can be replaced by invalid UTF-8."""
+    entries = [(nested("Zoë"), NOTEBOOK), (nested("bo"), NOTEBOOK), (f"bo/{A}/é", b"")]
+    data = make_zip(path, entries).read_bytes()
+    if not flagged:  # some systems write UTF-8 without the flag
+        for signature, at in ((b"PK\3\4", 7), (b"PK\1\2", 9)):
+            pieces = data.split(signature)
+            data = signature.join([pieces[0], *(cleared(p, at - 4) for p in pieces[1:])])
+    if replaced:
+        data = data.replace(f"bo/{A}/é".encode(), f"bo/{A}/".encode() + replaced)
+    path.write_bytes(data)
+    return path
+
+
+def cleared(piece, at):
+    return piece[:at] + bytes([piece[at] & ~0x08]) + piece[at + 1 :]
+
+
+@pytest.mark.parametrize("flagged", [True, False])
+def test_zip_names_in_utf8_are_read_with_or_without_the_flag(tmp_path, flagged):
+    found = outcomes(zip_with_names_in_utf8(tmp_path / "in.zip", flagged))
+    assert found == {"Zoë": GOOD, "bo": Files(NOTEBOOK, {"é": b""})}
+
+
+def test_a_zip_name_that_is_not_utf8_refuses_only_its_submission(tmp_path):
+    found = outcomes(zip_with_names_in_utf8(tmp_path / "in.zip", False, b"\xe9\xff"))
+    assert found["Zoë"] == GOOD
+    assert "not a plain path" in found["bo"] and "\\xe9" in found["bo"]
+
+
+def test_a_zip_name_flagged_as_utf8_that_is_not_refuses_the_zip(tmp_path):
+    with pytest.raises(SourceError, match="can't be read as a zip"):
+        collect(zip_with_names_in_utf8(tmp_path / "in.zip", True, b"\xe9\xff"), A)
+
+
+def test_the_size_in_the_zip_is_not_trusted(tmp_path, monkeypatch):
+    monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", 5000)
+    path = make_zip(tmp_path / "in.zip", [("bo.ipynb", b"ab" * 5000), ("zoe.ipynb", NOTEBOOK)])
+    patched(path, (struct.pack("<I", 10_000), struct.pack("<I", 10)))
+    found = outcomes(path)
+    assert isinstance(found["bo"], str) and found["zoe"] == GOOD
+
+
+def test_a_damaged_zip_entry_does_not_affect_the_others(tmp_path):
+    path = make_zip(tmp_path / "in.zip", [("bo.ipynb", os.urandom(500)), ("zoe.ipynb", NOTEBOOK)])
+    data = bytearray(path.read_bytes())
+    data[60:200] = bytes(140)
+    path.write_bytes(data)
+    found = outcomes(path)
+    assert "can't be unpacked" in found["bo"] and found["zoe"] == GOOD
+
+
+def test_a_zip_with_too_many_entries_is_refused(tmp_path, monkeypatch):
+    path = make_zip(tmp_path / "in.zip", [(f"{i}.ipynb", b"") for i in range(200)])
+    monkeypatch.setattr("course_pkg.classroom.submissions.zips.MAX_ENTRIES", 100)
+    with pytest.raises(SourceError, match="200 entries; at most 100"):
+        collect(path, A)
+
+
+@given(data=st.binary(max_size=400), cut=st.integers(0, 400), at=st.integers(0, 700))
+def test_any_bytes_as_a_zip_raise_only_source_error_or_refused(tmp_path_factory, data, cut, at):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        for name in (nested("bo"), nested("zoe"), f"zoe/{A}/x/y"):
+            made.writestr(name, NOTEBOOK)
+    whole = out.getvalue()
+    path = tmp_path_factory.getbasetemp() / "random.zip"
+    path.write_bytes(whole[:at] + data[:20] + whole[at + (cut % 30) :])
+    with contextlib.suppress(SourceError):
+        outcomes(path)

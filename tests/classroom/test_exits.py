@@ -1,0 +1,161 @@
+"""The same fault has the same exit code in every `course` command; a wrong folder stays empty."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
+from course_pkg.classroom.submissions.collect import SourceError
+from course_pkg.cli import app
+from course_pkg.cli.exits import explained
+from course_pkg.sandbox.namespaces import SandboxFailed
+from course_pkg.sandbox.probe import SandboxState
+
+ROOT = Path(__file__).parents[2]
+NAME = "lora-math"
+RELEASE = "course_pkg.classroom.release."
+RUNS = "course_pkg.classroom.runs."
+BOOK = "course_pkg.classroom.gradebook.gradebook.CourseGradebook"
+# Each command with its arguments, and the function that does its work.
+COMMANDS = {
+    "author-check": ([NAME], "course_pkg.grading.author.matrix"),
+    "bundle": ([], "course_pkg.classroom.bundle.bundle"),
+    "check": ([NAME], "course_pkg.grading.own_notebook.own_notebook"),
+    "doctor": ([], "course_pkg.doctor.diagnose"),
+    "export-grades": ([NAME], BOOK),
+    "extend": ([NAME, "ada", "--hours", "1"], BOOK),
+    "grade": ([NAME], f"{RUNS}grade_class.grade"),
+    "model": ([], "course_pkg.lm.smollm2.prepare"),
+    "remove-student": (["ada", "--yes"], BOOK),
+    "results": ([NAME], BOOK),
+    "release": ([NAME], f"{RELEASE}release_assignment"),
+    "sample-class": ([], f"{RUNS}sample_class.build"),
+    "serve": ([], "course_pkg.deployment.serve.serve"),
+    "start": ([NAME], f"{RELEASE}start_work"),
+}
+OF_A_CLASS = ["export-grades", "extend", "remove-student", "results"]
+IN_THE_COURSE = ["author-check", "bundle", "check", "grade", "release", "sample-class", "start"]
+IN_THE_COURSE += OF_A_CLASS
+NO_SANDBOX = SandboxState(False, "bubblewrap is not installed", "apt install bubblewrap")
+DISK_FULL = OSError(28, "No space left on device")
+
+
+def run(command: str, *more: str):
+    return CliRunner().invoke(app, [command, *COMMANDS[command][0], *more])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty folder to be in, on a machine with a sandbox."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("course_pkg.sandbox.probe.probe", lambda: SandboxState(True, ""))
+    monkeypatch.setattr(f"{RUNS}grade_class.probe", lambda: SandboxState(True, ""))
+    monkeypatch.setattr("course_pkg.cli.grade_commands.signal.signal", lambda *_: None)
+    return tmp_path
+
+
+@pytest.fixture
+def course(folder):
+    """A course's folder with one assignment, and no submissions."""
+    shutil.copy(ROOT / "nbgrader_config.py", folder)
+    for place in ("exercises", "solutions"):
+        shutil.copytree(ROOT / place / NAME, folder / place / NAME)
+    return folder
+
+
+def test_every_command_is_in_the_table():
+    assert set(get_command(app).commands) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (DISK_FULL, 4, "error: the disk is full ("),
+        (GradebookError("database or disk is full"), 4, "free some space"),
+        (PermissionError(13, "Permission denied", "/x"), 4, "Permission denied"),
+        (SandboxFailed("a fork server did not start"), 4, "error: a fork server did not start"),
+        (SourceError("nothing there"), 2, "error: nothing there"),
+        (TypeError("x"), 4, "failed because of a bug in it"),
+        (KeyboardInterrupt(), 130, "run the same command again to continue"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_an_error_has_one_exit_code_and_one_message(
+    course, monkeypatch, command, error, code, says
+):
+    def failing(*_, **__):
+        raise error
+
+    if command in OF_A_CLASS:
+        (course / ".grading").mkdir(mode=0o700)
+    monkeypatch.setattr(COMMANDS[command][1], failing)
+    done = run(command)
+    assert (done.exit_code, says in done.stderr) == (code, True), done.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_is_not_possible(command):
+    assert run(command, "--no-such-option").exit_code == 2
+
+
+@pytest.mark.parametrize("command", IN_THE_COURSE)
+def test_a_wrong_folder_is_named_and_stays_empty(folder, command):
+    done = run(command)
+    assert done.exit_code == 2, done.output
+    assert "run this in the course's folder" in done.stderr
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["author-check", "check", "grade", "release", "start"])
+def test_an_unknown_assignment_is_named_and_leaves_nothing(course, command):
+    before = sorted(course.rglob("*"))
+    done = CliRunner().invoke(app, [command, "blue"])
+    assert (done.exit_code, "blue" in done.stderr, NAME in done.stderr) == (2, True, True)
+    assert sorted(course.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", OF_A_CLASS)
+def test_a_class_that_was_never_graded_is_left_alone(course, command):
+    before = sorted(course.rglob("*"))
+    done = run(command)
+    assert (done.exit_code, "nothing has been graded" in done.stderr) == (2, True)
+    assert sorted(course.rglob("*")) == before
+
+
+@pytest.mark.parametrize("more", [[], ["--submitted", "nowhere"]])
+def test_missing_submissions_leave_nothing(course, more):
+    before = sorted(course.rglob("*"))
+    assert run("grade", *more).exit_code == 2
+    assert sorted(course.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", ["grade", "sample-class"])
+def test_without_a_sandbox_nothing_is_run_and_nothing_left(course, monkeypatch, command):
+    for place in ("course_pkg.sandbox.probe.probe", f"{RUNS}grade_class.probe"):
+        monkeypatch.setattr(place, lambda: NO_SANDBOX)
+    before = sorted(course.rglob("*"))
+    done = run(command)
+    assert done.exit_code == 3 and "apt install bubblewrap" in done.output
+    assert sorted(course.rglob("*")) == before
+
+
+def test_progress_shows_before_the_sandboxes_start(course, monkeypatch):
+    def starting(*_):
+        raise SandboxFailed("no memory")
+
+    path = course / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    monkeypatch.setattr("course_pkg.classroom.execution.local_executor.ForkServers", starting)
+    done = run("grade")
+    assert (done.exit_code, done.stderr) == (4, "error: no memory\n")
+    assert done.stdout == "1 submission; starting the sandboxes\n"
+
+
+def test_a_full_disk_says_what_is_kept():
+    code, text = explained(DISK_FULL)
+    assert code == 4 and "what was finished before is kept" in text

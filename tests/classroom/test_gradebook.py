@@ -1,0 +1,445 @@
+"""nbgrader's gradebook: scores, files, and nbgrader's own commands on them."""
+
+import csv
+import html
+import os
+import re
+from datetime import datetime, timedelta
+
+import nbformat
+import pytest
+from nbformat.v4 import new_output
+from nbgrader.api import MissingEntry
+from sqlalchemy import text
+
+from course_pkg.classroom.gradebook.autograded import replace_folder
+from course_pkg.classroom.gradebook.class_rows import class_points
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook, GradebookError
+from course_pkg.classroom.gradebook.graded_notebook import with_note, with_results
+from course_pkg.classroom.gradebook.lateness import extend, refresh_penalties
+from course_pkg.classroom.release import ReleaseError
+from course_pkg.classroom.results.record import State
+
+from .recorded import (
+    ASSIGNMENT,
+    HOSTILE,
+    answered,
+    checks,
+    questions,
+    record,
+    released,
+    unreadable,
+    wrong,
+)
+
+MOST = 24
+
+
+def submission(book, student="ada"):
+    book.nbgrader_book.db.rollback()
+    return book.nbgrader_book.find_submission(ASSIGNMENT, student)
+
+
+def grades(book, student="ada"):
+    return {g.name: g for g in submission(book, student).notebooks[0].grades}
+
+
+def notebook(rec, outputs=None):
+    nb = answered()
+    return with_results(nb, rec, checks(nb), outputs or {})
+
+
+def write(book, rec, timestamp=None, files=None):
+    ran = rec.state is not State.UNREADABLE
+    book.write(rec, notebook(rec) if ran else None, files or {}, timestamp)
+
+
+def written(book, student="ada"):
+    path = book.course / "autograded" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    return nbformat.read(path, as_version=4)
+
+
+# -- the graded notebook
+
+
+def test_a_test_cell_shows_only_the_graders_result():
+    rec = record(questions=questions({"counts": wrong(given=HOSTILE, reason=HOSTILE)}))
+    fake = [
+        new_output("stream", name="stderr", text="error"),
+        new_output("execute_result", data={"text/plain": "3.0"}, execution_count=1),
+    ]
+    shown = notebook(rec, {index: fake for index in range(len(released().cells))})
+    cells = {c.metadata.get("nbgrader", {}).get("grade_id"): c for c in shown.cells}
+    (result,) = cells["check-counts"].outputs
+    assert result.data["text/plain"] == "0.0"
+    assert "<script" not in result.data["text/html"] and "&lt;script" in result.data["text/html"]
+    assert "tex2jax_ignore" in result.data["text/html"]
+    assert cells["counts"].outputs == fake  # outputs of other cells are kept
+
+
+def test_the_report_never_shows_the_expected_value_of_a_by_hand_question():
+    lost = {"by-hand/parameters": wrong(expected=None, given="5", inputs="{d: 8}")}
+    cells = notebook(record(questions=questions(lost))).cells
+    text = "".join(o.data["text/html"] for c in cells for o in c.get("outputs", []))
+    assert '<dt>given</dt><dd class="code">5</dd>' in text and "<dt>expected</dt>" not in text
+
+
+def test_a_test_cell_whose_question_or_points_do_not_match_raises():
+    nb = answered()
+    with pytest.raises(ValueError, match="check-counts"):
+        with_results(nb, record(), {**checks(nb), "check-counts": "no-such"}, {})
+    with pytest.raises(ValueError, match="check-counts"):
+        with_results(nb, record(), {**checks(nb), "check-counts": "forward"}, {})
+
+
+def test_the_note_on_top_lists_remarks_as_inert_text():
+    nb = released()
+    assert with_note(nb, record()).cells == nb.cells
+    rec = record(state=State.REFUSED, reason=HOSTILE, remarks=("a `cell` was **moved**\n\n# x",))
+    note = with_note(nb, rec).cells[0]
+    assert note.cell_type == "markdown" and "the submission was not accepted" in note.source
+    assert not set("$\\`*") & set(note.source) and "<script" not in note.source
+    assert "\n" not in note.source
+    assert "WITHOUT a sandbox" in with_note(nb, record(sandbox="NONE: --unsafe")).cells[0].source
+
+
+# -- scores
+
+
+def test_scores_match_the_record_and_written_work_needs_manual_grading(book):
+    rec = record(questions=questions({"counts": wrong(), "forward": wrong()}))
+    write(book, rec)
+    found = grades(book)
+    assert sum(g.auto_score or 0 for g in found.values()) == rec.score == MOST - 8
+    assert found["check-counts"].auto_score == 0 and found["check-merge"].auto_score == 7
+    assert found["written"].needs_manual_grade and found["written"].auto_score is None
+    assert not found["check-counts"].needs_manual_grade
+    assert class_points(book, ASSIGNMENT)["ada"].to_mark == 4.0
+
+
+def test_the_gradebook_is_the_same_as_after_nbgraders_own_preprocessor(book):
+    from nbgrader.preprocessors import SaveAutoGrades
+
+    rec = record(questions=questions({"merge": wrong()}))
+    write(book, rec)
+    rows = [(g.name, g.auto_score, g.needs_manual_grade) for g in grades(book).values()]
+    notes = {c.name: c.auto_comment for c in submission(book).notebooks[0].comments}
+    book.nbgrader_book.db.rollback()
+    url = f"sqlite:///{book.course}/gradebook.db"
+    names = {"notebook": ASSIGNMENT, "assignment": ASSIGNMENT, "student": "ada", "db_url": url}
+    SaveAutoGrades().preprocess(written(book), {"nbgrader": names})
+    assert rows == [(g.name, g.auto_score, g.needs_manual_grade) for g in grades(book).values()]
+    assert notes == {c.name: c.auto_comment for c in submission(book).notebooks[0].comments}
+
+
+def test_a_regrade_keeps_manual_scores_and_asks_for_a_review(book):
+    write(book, record(questions=questions({"counts": wrong()})))
+    for name, points in (("written", 3.0), ("check-counts", 2.0)):
+        grade = grades(book)[name]
+        grade.manual_score, grade.needs_manual_grade = points, False
+        book.nbgrader_book.db.commit()
+    comment = book.nbgrader_book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
+    comment.manual_comment = "almost"
+    book.nbgrader_book.db.commit()
+    write(book, record())
+    found = grades(book)
+    assert (found["written"].manual_score, found["check-counts"].manual_score) == (3.0, 2.0)
+    assert found["written"].needs_manual_grade and found["check-counts"].needs_manual_grade
+    assert found["check-counts"].auto_score == 3
+    kept = book.nbgrader_book.find_comment("counts", ASSIGNMENT, ASSIGNMENT, "ada")
+    assert kept.comment == "almost"
+
+
+def test_an_unreadable_resubmission_scores_0_and_a_fixed_one_scores_again(book):
+    write(book, record())
+    assert submission(book).score == MOST
+    write(book, unreadable())
+    assert submission(book).score == 0
+    assert not any(g.needs_manual_grade for g in grades(book).values())
+    first = written(book).cells[0]
+    assert (
+        "the file is not a readable notebook" in first.source
+        and "breaks off at line 4" in first.source
+    )
+    write(book, record())
+    assert submission(book).score == MOST and grades(book)["written"].needs_manual_grade
+
+
+def test_an_unchanged_stub_gets_the_comment_no_response(book):
+    nb = released()
+    rec = record(questions=unreadable().questions)
+    book.write(rec, with_results(nb, rec, checks(nb), {}), {}, None)
+    notes = {c.name: c.comment for c in submission(book).notebooks[0].comments}
+    assert notes["counts"] == "No response." and notes["written"] is None
+    write(book, record())
+    assert {c.comment for c in submission(book).notebooks[0].comments} == {None}
+
+
+DUE = datetime(2026, 3, 1, 12)
+PLUGIN = """
+from nbgrader.plugins import BasePlugin
+
+
+class Hourly(BasePlugin):
+    def late_submission_penalty(self, student_id, score, total_seconds_late):
+        return 2 * total_seconds_late / 3600
+"""
+
+
+def configure(course, line):
+    config = course.root / "nbgrader_config.py"
+    config.write_text(f"{config.read_text()}\n{line}\n")
+
+
+def mark(book, points, name="written", student="ada"):
+    """Points by hand, as formgrader writes them."""
+    grade = book.nbgrader_book.find_grade(name, ASSIGNMENT, ASSIGNMENT, student)
+    grade.manual_score, grade.needs_manual_grade = points, False
+    book.nbgrader_book.db.commit()
+
+
+def test_a_late_submission_gets_the_penalty_of_the_configured_plugin(course):
+    configure(course, "c.LateSubmissionPlugin.penalty_method = 'zero'")
+    with CourseGradebook(course.root) as book:
+        book.nbgrader_book.update_or_create_assignment(ASSIGNMENT, duedate=DUE)
+        write(book, record(), DUE + timedelta(hours=1))
+        assert submission(book).late_submission_penalty == MOST
+        assert submission(book).timestamp == DUE + timedelta(hours=1)
+        mark(book, 3)
+        assert class_points(book, ASSIGNMENT)["ada"].score == 3  # nbgrader computes it only once
+        refresh_penalties(book, ASSIGNMENT)
+        assert class_points(book, ASSIGNMENT)["ada"].score == 0
+        write(book, record(), DUE - timedelta(hours=1))
+        assert not submission(book).late_submission_penalty
+
+
+def test_a_penalty_plugin_in_the_courses_folder_and_an_extension(course):
+    (course.root / "late.py").write_text(PLUGIN)
+    configure(course, "c.AssignLatePenalties.plugin_class = 'late.Hourly'")
+    with CourseGradebook(course.root) as book:
+        write(book, record(), DUE + timedelta(hours=3))
+        with pytest.raises(GradebookError, match="has no due date: set it with"):
+            extend(book, ASSIGNMENT, "ada", 2)
+        book.nbgrader_book.grant_extension(ASSIGNMENT, "ada", hours=1)
+        assert class_points(book, ASSIGNMENT)["ada"].late_s == 0  # no due date
+        book.nbgrader_book.update_or_create_assignment(ASSIGNMENT, duedate=DUE)
+        for hours, penalty in ((0, 6), (2, 2), (3, 0)):
+            extend(book, ASSIGNMENT, "ada", hours)
+            points = class_points(book, ASSIGNMENT)["ada"]
+            assert (points.late_penalty, points.score) == (penalty, MOST - penalty)
+            assert points.late_s == 3600 * (3 - hours)
+        write(book, record(), DUE + timedelta(hours=4))  # a resubmission keeps the extension
+        assert class_points(book, ASSIGNMENT)["ada"].late_penalty == 2
+        with pytest.raises(GradebookError, match="ben has no graded submission"):
+            extend(book, ASSIGNMENT, "ben", 2)
+
+
+def test_points_are_automatic_and_by_hand_and_their_total_is_nbgraders(book):
+    write(book, record(questions=questions({"counts": wrong()})))
+    mark(book, 3)
+    mark(book, 2, "check-counts")  # instead of the automatic 0
+    mark(book, 5, "check-merge")  # instead of the automatic 7
+    points = class_points(book, ASSIGNMENT)["ada"]
+    assert (points.automatic, points.by_hand, points.to_mark) == (21, 3, 0)
+    assert points.score == submission(book).score == 24 and points.max_score == 28
+    assert class_points(book, "no-such") == {}
+
+
+def test_a_second_notebook_is_not_copied_beside_the_assignments(book):
+    write(book, record(), files={"scratch.ipynb": b"{}", "b.IPYNB": b"", "data/x.ipynb": b"{}"})
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    assert [p.name for p in folder.glob("*") if p.is_file()] == [f"{ASSIGNMENT}.ipynb"]
+    assert (folder / "data" / "x.ipynb").exists()
+
+
+def test_nothing_takes_the_place_of_the_feedback_page(book):
+    """nbgrader copies other files to its feedback first, and can't replace a folder by a page."""
+    write(book, record(), files={f"{ASSIGNMENT}.html/x": b"", "other.html": b""})
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    assert sorted(p.name for p in folder.iterdir()) == [f"{ASSIGNMENT}.ipynb", "other.html"]
+
+
+def test_a_full_disk_is_explained_without_a_traceback(book, capfd):
+    write(book, record())
+    book.nbgrader_book.db.rollback()
+    size = book.nbgrader_book.db.execute(text("PRAGMA page_count")).scalar()
+    book.nbgrader_book.db.execute(text(f"PRAGMA max_page_count = {size}"))  # as on a full disk
+    with pytest.raises(OSError, match="the disk is full, so it was not changed"):
+        for number in range(200):
+            write(book, record(f"ben{number}"))
+    assert "Traceback" not in "".join(capfd.readouterr())
+    assert submission(book).score == MOST
+
+
+def test_a_notebook_whose_score_differs_from_the_record_is_not_written(book):
+    rec = record(questions=questions({"counts": wrong()}))
+    with pytest.raises(ValueError, match=r"24\.0 points; expected 21"):
+        book.write(rec, notebook(record()), {}, None)
+    short = notebook(rec)
+    short.cells = [c for c in short.cells if "written" not in str(c.metadata)]
+    with pytest.raises(ValueError, match="do not have the same cells: written"):
+        book.write(rec, short, {}, None)
+    with pytest.raises(MissingEntry):
+        submission(book)
+    assert not (book.course / "autograded").exists()
+
+
+def test_creating_a_gradebook_restores_the_path_variable(course):
+    before = os.environ["PATH"]
+    (course.root / "gradebook.db").unlink()
+    CourseGradebook(course.root).__exit__(None, None, None)
+    assert os.environ["PATH"] == before
+
+
+# -- files
+
+
+def test_files_are_read_only_as_with_nbgrader_and_replace_the_old_ones(book):
+    write(book, record(), files={"data/mine.csv": b"1,2", "old.txt": b"x"})
+    write(book, record(), datetime(2026, 3, 1), files={"data/mine.csv": b"3,4"})
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    assert names == ["data/mine.csv", f"{ASSIGNMENT}.ipynb", "timestamp.txt"]
+    assert (folder / "data/mine.csv").read_bytes() == b"3,4"
+    assert {p.stat().st_mode & 0o777 for p in folder.rglob("*") if p.is_file()} == {0o444}
+    assert [p.name for p in folder.parent.iterdir()] == [ASSIGNMENT]
+
+
+def test_course_files_and_the_notebook_win_over_student_files_of_the_same_name(book):
+    (book.course / "exercises" / ASSIGNMENT / "words.txt").write_text("ours")
+    write(book, record(), files={"words.txt": b"theirs", f"{ASSIGNMENT}.ipynb": b"forged"})
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    assert (folder / "words.txt").read_text() == "ours"
+    assert written(book).cells
+    nbformat.validate(written(book))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\0b"])
+def test_a_path_that_leaves_the_folder_is_refused(book, name):
+    with pytest.raises(ValueError, match="leaves the submission's folder"):
+        write(book, record(), files={name: b""})
+    assert not (book.course / "autograded").exists()
+
+
+@pytest.mark.parametrize("student", ["", ".", "..", "a/b", "../ada", "a\0"])
+def test_an_id_with_path_parts_is_refused(book, student):
+    with pytest.raises(ValueError, match="is not a student's id"):
+        write(book, record(student))
+    assert not (book.course / "autograded").exists()
+
+
+def test_an_error_while_writing_keeps_the_old_submission(book, monkeypatch):
+    write(book, record(), files={"a.txt": b"old"})
+    real = os.rename
+    monkeypatch.setattr(os, "rename", lambda *a: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        write(book, unreadable(), files={"a.txt": b"new"})
+    monkeypatch.setattr(os, "rename", real)
+    folder = book.course / "autograded" / "ada" / ASSIGNMENT
+    assert (folder / "a.txt").read_text() == "old" and submission(book).score == MOST
+
+
+def test_leftovers_of_an_interrupted_grader_are_removed(tmp_path):
+    (tmp_path / "ada" / ".lora-math.123").mkdir(parents=True)
+    replace_folder(tmp_path / "ada" / "lora-math", {"x": b"1"}, 0o444)
+    assert [p.name for p in (tmp_path / "ada").iterdir()] == ["lora-math"]
+
+
+def test_a_failed_rename_keeps_the_old_folder(tmp_path, monkeypatch):
+    target, real = tmp_path / "ada" / "lora-math", os.rename
+    replace_folder(target, {"x": b"old"}, 0o644)
+
+    def rename(a, b):
+        if b == target and ".old" not in str(a):
+            raise OSError("no")
+        real(a, b)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(OSError, match="no"):
+        replace_folder(target, {"x": b"new"}, 0o644)
+    assert (target / "x").read_bytes() == b"old"
+    assert [p.name for p in (tmp_path / "ada").iterdir()] == ["lora-math"]
+
+
+# -- the assignment
+
+
+@pytest.mark.slow
+def test_an_assignment_missing_from_the_gradebook_is_released(course):
+    (course.root / "gradebook.db").unlink()
+    with CourseGradebook(course.root) as book:
+        assert book.ensure_assignment(ASSIGNMENT).cells == released().cells
+        write(book, record())
+        assert submission(book).max_score == 28
+
+
+def test_a_known_assignment_is_not_released_again(book, monkeypatch):
+    monkeypatch.setattr("course_pkg.classroom.gradebook.gradebook.release_assignment", None)
+    assert book.ensure_assignment(ASSIGNMENT).cells == released().cells
+
+
+def test_exercises_changed_by_hand_are_detected_and_not_overwritten(course):
+    path = course.root / "exercises" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    nb = nbformat.read(path, as_version=4)
+    nb.cells[0].source += "changed"
+    nbformat.write(nb, path)
+    with CourseGradebook(course.root) as book, pytest.raises(ReleaseError, match="changed by hand"):
+        book.ensure_assignment(ASSIGNMENT)
+
+
+def test_outside_a_course_folder_the_error_says_so(tmp_path):
+    with pytest.raises(ReleaseError, match=r"nbgrader_config\.py"):
+        CourseGradebook(tmp_path)
+
+
+def test_a_damaged_gradebook_is_explained(course):
+    (course.root / "gradebook.db").write_text("no database at all" * 100)
+    with pytest.raises(GradebookError, match=r"not a database.*back up gradebook.db"):
+        CourseGradebook(course.root)
+
+
+# -- nbgrader's own commands on the result
+
+
+@pytest.fixture
+def written_class(course, book):
+    """Three students in the gradebook: right, with a lost question, and unreadable."""
+    lost = {"counts": wrong(HOSTILE, given=HOSTILE), "by-hand/parameters": wrong(expected=None)}
+    write(book, record("ada"))
+    second = {"scratch.ipynb": b'{"cells": []}'}  # nbgrader has no notebook of this name
+    write(book, record("ben", questions=questions(lost), remarks=(HOSTILE,)), files=second)
+    write(book, unreadable("dan"))
+    for student in ("ada", "ben", "dan"):
+        course.submit(student, ASSIGNMENT, released())
+    return course
+
+
+@pytest.mark.slow
+def test_feedback_and_export_work_on_what_was_written(written_class):
+    done = written_class.nbgrader("generate_feedback", ASSIGNMENT)
+    assert done.returncode == 0, done.stderr
+    pages = {p.parts[-3]: p.read_text() for p in written_class.root.glob("feedback/*/*/*.html")}
+    assert {"ada", "ben", "dan"} <= set(pages)
+    assert "(Score: 24.0 / 28.0)" in pages["ada"] and "(Score: 0.0 / 28.0)" in pages["dan"]
+    assert "the file is not a readable notebook" in pages["dan"]
+    text = html.unescape(re.sub(r"<[^>]+>", "", pages["ben"]))
+    assert "smallest failing input" in text and "(Score: 20.0 / 28.0)" in pages["ben"]
+    assert "<script>alert(1)" not in pages["ben"] and "<img src=x" not in pages["ben"]
+    assert written_class.nbgrader("export").returncode == 0
+    with open(written_class.root / "grades.csv", newline="") as file:
+        scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+    assert scores["ada"] == 24 and scores["ben"] == 20 and scores["dan"] == 0
+
+
+@pytest.mark.slow
+def test_formgraders_api_shows_scores_manual_grading_and_the_mark_scheme(written_class):
+    from nbgrader.apps.api import NbGraderAPI
+    from nbgrader.coursedir import CourseDirectory
+
+    folders = CourseDirectory(root=str(written_class.root), course_id="llm-course")
+    folders.source_directory, folders.release_directory = "solutions", "exercises"
+    rows = {r["student"]: r for r in NbGraderAPI(coursedir=folders).get_submissions(ASSIGNMENT)}
+    assert rows["ada"]["autograded"] and rows["ada"]["score"] == 24
+    assert rows["ada"]["needs_manual_grade"] and not rows["dan"]["needs_manual_grade"]
+    path = written_class.root / "autograded" / "ada" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    assert "BEGIN MARK SCHEME" in path.read_text()

@@ -1,0 +1,80 @@
+"""This machine's executor: what is the grader's fault is no student's; and a run that gets room."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+from nbformat.v4 import new_code_cell
+
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.execution.local_executor import LocalExecutor
+from course_pkg.classroom.execution.run_limits import NoSandbox, RunLimits
+from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.execution.submission_zip import pack
+from course_pkg.classroom.runs.batch import Batch
+from course_pkg.sandbox.enter import PR_SET_CHILD_SUBREAPER, libc
+from course_pkg.sandbox.namespaces import SandboxFailed
+from tests.classroom import NEEDS_SANDBOX
+from tests.exercises.assignments import EXERCISES, notebook
+
+ASSIGNMENT = "bleu"
+
+
+@pytest.fixture
+def collected():
+    """Orphans of this process go to the system's first process, which collects them, not here.
+
+    Another test's `Watch` may have changed that.
+    """
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.mark.slow
+@NEEDS_SANDBOX
+def test_a_fork_server_that_is_killed_is_not_the_students_fault(tmp_path, collected):
+    """As the system's out-of-memory killer may do."""
+    nb = notebook(EXERCISES, ASSIGNMENT)
+    nb.cells.insert(0, new_code_cell("import time; time.sleep(50)", id="own"))
+    with (
+        LocalExecutor(resolve(ASSIGNMENT), tmp_path, RunLimits(), 1, 0) as here,
+        ThreadPoolExecutor(1) as p,
+    ):
+        here.ready()
+        future = p.submit(here.run_submission, "ada", b"key", pack(nb, {}))
+        until = time.monotonic() + 30
+        while not here._servers._running:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        time.sleep(0.5)
+        here._servers._kernels._process.kill()
+        with pytest.raises(SandboxFailed, match="the fork server has ended"):
+            future.result(30)
+
+
+def test_a_trial_whose_checker_writes_nothing_stops_the_run(tmp_path, monkeypatch):
+    here = LocalExecutor(resolve(ASSIGNMENT), tmp_path, RunLimits(), 1, 0)
+    monkeypatch.setattr(here._servers, "ready", lambda: None)
+    for result in (RunResult(no_verdicts="it is too slow"), RunResult(verdicts=b"[]")):
+        monkeypatch.setattr(here._servers, "run_submission", lambda *_, result=result: result)
+        if result.verdicts:
+            here.ready()
+            continue
+        with pytest.raises(NoSandbox, match="its checker wrote no results: it is too slow"):
+            here.ready()
+
+
+def test_room_that_a_run_gets_is_used_before_a_submission_ends():
+    """Workers of a cluster may join at any time."""
+    together, began = threading.Barrier(3), time.monotonic()
+    batch = Batch.__new__(Batch)
+    batch._executor = SimpleNamespace(
+        ready=lambda: None, stop=lambda: None,
+        room=lambda: 3 if time.monotonic() - began > 0.2 else 1,
+    )  # fmt: skip
+    batch.recorder = SimpleNamespace(write=lambda submission, _: submission.student)
+    batch._grade = lambda _: together.wait(20)
+    show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)
+    waiting = [(number, SimpleNamespace(student=str(number))) for number in range(3)]
+    assert sorted(batch.run(waiting, show)) == [(0, "0"), (1, "1"), (2, "2")]

@@ -1,0 +1,601 @@
+"""Sanitized outputs and Markdown keep their look and are inert in nbgrader's own pages."""
+
+import base64
+import io
+import json
+import re
+import struct
+import zlib
+from functools import cache
+from pathlib import Path
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nbformat import v4
+
+from course_pkg.classroom.feedback import outputs
+from course_pkg.classroom.feedback.outputs import (
+    clean,
+    clean_all,
+    clean_cells,
+    clean_html,
+    clean_markdown,
+)
+
+
+def png(width=2, height=2, tail=b""):
+    def chunk(kind, data):
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress(b"\0" * (min(width, 9) + 1) * min(height, 9))
+    data = (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
+    return base64.b64encode(data + tail).decode()
+
+
+def jpeg(width=2, height=2):
+    frame = b"\xff\xc0\0\x0b\x08" + struct.pack(">HH", height, width) + b"\1\1\x11\0"
+    return base64.b64encode(b"\xff\xd8\xff\xe0\0\x04ab" + frame + b"\xff\xd9").decode()
+
+
+def stream(text, name="stdout"):
+    return {"output_type": "stream", "name": name, "text": text}
+
+
+def display(**data):
+    return {
+        "output_type": "display_data",
+        "data": {k.replace("__", "/"): v for k, v in data.items()},
+        "metadata": {},
+    }
+
+
+def only(*given):
+    (made,) = clean(list(given))
+    return made
+
+
+# Honest outputs keep their look
+
+
+def test_text_results_errors_and_images_are_shown():
+    made = clean(
+        [
+            stream(["a\n", "b\n"]),
+            stream("warned", "stderr"),
+            {
+                "output_type": "execute_result",
+                "data": {"text/plain": "3"},
+                "metadata": {},
+                "execution_count": 7,
+            },
+            display(image__png=png(), text__plain="<Figure>"),
+            display(image__jpeg=jpeg()),
+            {
+                "output_type": "error",
+                "ename": "ValueError",
+                "evalue": "no",
+                "traceback": ["\x1b[0;31mValueError\x1b[0m: no"],
+            },
+        ]
+    )
+    book = v4.new_notebook(cells=[v4.new_code_cell("x", outputs=made)])
+    nbformat.validate(book)
+    assert [o.output_type for o in made] == [
+        "stream",
+        "stream",
+        "execute_result",
+        "display_data",
+        "display_data",
+        "error",
+    ]
+    assert made[0].text == "a\nb\n" and made[2].execution_count is None
+    assert made[3].data == {"text/plain": "<Figure>", "image/png": png()}
+    assert made[4].data == {"image/jpeg": jpeg()}
+    assert made[5].traceback == ["\x1b[0;31mValueError\x1b[0m: no"]
+
+
+def test_a_pandas_table_keeps_its_cells_and_loses_its_style_sheet():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a<b": [1, 2], "c": ["x & y", "$z$"]})
+    made = only(display(text__html=frame._repr_html_(), text__plain=repr(frame)))
+    table = BeautifulSoup(made.data["text/html"], "html.parser")
+    assert [td.text for td in table.select("td")] == ["1", "x & y", "2", "$z$"]
+    assert "a<b" in [th.text for th in table.select("th")]
+    assert "vertical-align: middle" not in made.data["text/html"]  # pandas' own style sheet
+    assert table.find("tr")["style"] == "text-align:right"
+
+
+def test_a_rich_table_keeps_its_colors():
+    rich = pytest.importorskip("rich.console")
+    console = rich.Console(record=True, width=40, force_jupyter=False, file=io.StringIO())
+    console.print("[bold red]7[/] of 8")
+    made = clean_html(console.export_html(inline_styles=True, code_format="<pre>{code}</pre>"))
+    assert re.search(r'<span style="color:#800000;[^"]*font-weight:bold">7</span> of ', made)
+
+
+def test_a_progress_bar_is_reduced_to_its_last_state():
+    bar = [stream(f"\r{i}%|{'#' * i}", "stderr") for i in range(0, 101, 5)]
+    assert only(*bar, stream("\nloss 0.5\r\n", "stderr")).text == f"100%|{'#' * 100}\nloss 0.5\n"
+
+
+# What is not shown
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "application/javascript",
+        "image/svg+xml",
+        "text/latex",
+        "text/markdown",
+        "application/pdf",
+        "application/vnd.jupyter.widget-view+json",
+        "text/vnd.mermaid",
+        "video/mp4",
+        "x/<script>",
+    ],
+)
+def test_other_mime_types_are_dropped_with_a_note(kind):
+    first, note = clean([{"output_type": "display_data", "data": {kind: "x()", "text/plain": "t"}}])
+    assert first.data == {"text/plain": "t"}
+    assert note.text == f"[not shown: {kind}]\n"
+
+
+@pytest.mark.parametrize(
+    "kind, data",
+    [
+        ("png", base64.b64encode(b"<svg onload=x()>").decode()),
+        ("png", "not base64 <script>"),
+        ("png", png(width=20_000)),
+        ("png", png(width=9_000, height=9_000)),
+        ("png", png(width=0)),
+        ("png", jpeg()),
+        ("jpeg", png()),
+        ("png", png(tail=bytes(2_000_000))),
+        ("jpeg", jpeg(width=60_000)),
+        ("jpeg", base64.b64encode(b"\xff\xd8\xff").decode()),
+        ("jpeg", base64.b64encode(b"\xff\xd8" + b"\xff\xff\0\0" * 99).decode()),
+        ("png", 5),
+        ("png", {"a": 1}),
+        ("png", '"><script>x()</script>'),
+    ],
+)
+def test_data_that_is_not_an_image_of_a_normal_size_is_not_shown(kind, data):
+    made = clean([display(**{f"image__{kind}": data})])
+    assert [o.output_type for o in made] == ["stream"]
+    assert f"[not shown: image/{kind} (damaged, or too large)]" in made[0].text
+
+
+def test_metadata_ids_and_isolated_frames_are_removed():
+    made = only(
+        {
+            **display(text__html="<b>x</b>"),
+            "metadata": {"text/html": {"isolated": True}},
+            "transient": {"display_id": "x"},
+            "id": "x",
+        }
+    )
+    assert made.metadata == {} and set(made) == {"output_type", "data", "metadata"}
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
+        ("\x1b[38;5;9ma\x1b[48;2;1;2;3mb", "\x1b[38;5;9ma\x1b[48;2;1;2;3mb"),
+        ("\x1b[38ma", "a"),  # nbconvert fails on it
+        ("\x1b[38;5ma\x1b[48;2;1mb\x1b[38;5;999mc", "abc"),
+        ("\x1b[2J\x1b[10;10Hx\x1b]0;title\x07y\x1b[?25lz\x1bc", "xyz"),
+        ("\x1b]8;;javascript:x()\x07link", "link"),
+        ("a\0b\x08c\x7fd\x9be\u202ef\ud800", "abcdef\ufffd"),
+        ("\x1b[" + "1" * 5000 + "mx", "x"),
+        ("\x1b", ""),
+    ],
+)
+def test_control_characters_are_removed_and_plain_colors_kept(text, expected):
+    assert only(stream(text)).text == expected
+    json.dumps(clean([stream(text)])).encode()
+    page(v4.new_code_cell("x", outputs=clean([stream(text)])))  # and nbconvert takes it
+
+
+def test_long_text_is_cut_in_the_middle_with_a_note():
+    text = only(stream("a" * 300_000 + "END")).text
+    assert len(text) < outputs.MAX_TEXT + 100 and text.endswith("END")
+    assert "[… 100,003 characters are not shown …]" in text
+
+
+def test_the_number_and_total_size_of_outputs_are_limited_with_a_note():
+    made = clean([display(text__plain=str(i)) for i in range(150)])
+    assert len(made) == outputs.MAX_OUTPUTS + 1
+    assert made[-1].text == "[not shown: further outputs (50 times)]\n"
+    assert len(clean([stream("x", "odd")] * 200_000)) == 1
+    cells = clean_all([[stream("x" * 190_000)]] * 150)
+    assert len(cells) == 150 and sum(len(o.text) for c in cells for o in c) < 20_100_000
+    assert "too much before this one" in cells[-1][0].text
+
+
+@pytest.mark.timeout(120)
+def test_hostile_sizes_are_handled_in_linear_time():
+    for text in (
+        "\x1b[" * 200_000,
+        "\x1b]" * 200_000,
+        "a" * 10**7,
+        "\r" * 10**6,
+        "\x1b[31m" * 40_000,
+        "a\r" * 10**6,
+    ):
+        made = clean([stream(text)])
+        page(v4.new_code_cell("x", outputs=made))
+    for html in (
+        "<b>" * 30_000,
+        "<!--" * 20_000,
+        "<a " * 30_000,
+        "<p>" + "<b style=color:red>" * 5_000,
+        "<style>" * 10_000,
+        "&#" * 50_000,
+        "<td style='" * 9_000,
+    ):
+        clean([display(text__html=html)])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+TEXTS = st.text(max_size=20) | st.lists(st.text(max_size=9), max_size=3) | JSON
+KINDS = ["text/plain", "text/html", "image/png", "image/jpeg", "image/svg+xml"]
+OUTPUTS = st.fixed_dictionaries(
+    {
+        "output_type": st.sampled_from(["stream", "error", "display_data", "execute_result", "x"])
+        | JSON
+    },
+    optional={
+        "name": st.sampled_from(["stdout", "stderr"]) | JSON,
+        "text": TEXTS,
+        "ename": TEXTS,
+        "evalue": TEXTS,
+        "traceback": TEXTS,
+        "data": st.dictionaries(st.sampled_from(KINDS) | st.text(max_size=5), TEXTS, max_size=4)
+        | JSON,
+    },
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(OUTPUTS | JSON, max_size=5) | JSON)
+def test_clean_takes_any_json_and_gives_valid_outputs(value):
+    before = json.dumps(value)
+    made = clean(value)
+    assert json.dumps(value) == before
+    nbformat.validate(v4.new_notebook(cells=[v4.new_code_cell("x", outputs=made)]))
+    json.dumps(made).encode()
+
+
+# Pages
+
+
+def page(*cells, template="feedback"):
+    """The cells as nbgrader's feedback page shows them; the formgrader's uses the same filters."""
+    import nbgrader.server_extensions.formgrader as formgrader
+    from nbconvert.exporters import HTMLExporter
+    from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
+    from traitlets.config import Config
+
+    here = Path(formgrader.__file__).parent
+    config = Config()
+    config.HTMLExporter.template_name = template
+    config.HTMLExporter.extra_template_basedirs = [str(here / "templates")]
+    config.HTMLExporter.extra_template_paths = [
+        str(here / "static/node_modules/bootstrap/dist/css"),
+        str(here / "templates" / template),
+    ]
+    exporter = HTMLExporter(config=config)
+    exporter.register_preprocessor(CSSHTMLHeaderPreprocessor, enabled=True)
+    book = v4.new_notebook(cells=list(cells))
+    nbgrader = {"notebook": "n", "score": 1, "max_score": 2, "late_penalty": 0}
+    return exporter.from_notebook_node(book, {"nbgrader": nbgrader})[0]
+
+
+def shown(*cells):
+    """The part of the page with the cells."""
+    return BeautifulSoup(page(*cells), "html.parser").select_one("#notebook-container")
+
+
+MARKDOWN = [
+    "<script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 1'>",
+    "<svg onload='window.hacked = 1'></svg>",
+    "<svg><script>window.hacked = 1</script></svg>",
+    "<iframe srcdoc='<script>parent.hacked = 1</script>'></iframe>",
+    "<iframe src='javascript:parent.hacked = 1'></iframe>",
+    "<body onload='window.hacked = 1'>",
+    "<details open ontoggle='window.hacked = 1'><summary>x</summary></details>",
+    "<input autofocus onfocus='window.hacked = 1'>",
+    "<style>@import url(http://example.com/x.css); body { display: none }</style>",
+    "<link rel=stylesheet href=http://example.com/x.css>",
+    "<meta http-equiv=refresh content='0;url=http://example.com/'>",
+    "<form action=http://example.com/><button>Resolve</button></form>",
+    "<base href=http://example.com/>",
+    "<object data=http://example.com/></object><embed src=http://example.com/>",
+    "<video poster=http://example.com/x><source src=http://example.com/y></video>",
+    "<div style='background: url(http://example.com/x)'>x</div>",
+    "<div style='position: fixed; inset: 0; z-index: 9'>Score: 100</div>",
+    "<p id=toc class=panel-heading>Score: 100 / 100</p>",
+    "<math><mtext><table><mglyph><style><!--</style>"
+    "<img title='--&gt;&lt;img src=1 onerror=window.hacked=1&gt;'>",
+    "<noscript><p title='</noscript><img src=x onerror=window.hacked=1>'>",
+    "![x](http://example.com/x.png)",
+    "![x][r]\n\n[r]: http://example.com/x.png",
+    "![x](attachment:missing.png)",
+    "![x](//example.com/x.png)",
+    "[click](javascript:window.hacked=1)",
+    "[click](  JaVaScRiPt:window.hacked=1 'title')",
+    "[click](java&#10;script:window.hacked=1)",
+    "[click](&#106;avascript:window.hacked=1)",
+    "[click](<javascript:window.hacked=1>)",
+    "[click][r]\n\n[r]: javascript:window.hacked=1",
+    "[r]\n\n[r]: <data:text/html;base64,PHNjcmlwdD4=> 'x'",
+    "<javascript:window.hacked=1>",
+    "[click](vbscript:x) [click](data:text/html,<script>window.hacked=1</script>)",
+    "[click](/files/javascript:window.hacked=1) <a href='/files/javascript:window.hacked=1'>x</a>",
+    "[click](http://example.com/) http://example.com/ <http://example.com/>",
+    "```mermaid\n<img src=x onerror='window.hacked = 1'>\n```",
+    "```mermaid\n</pre>\n\n<script>window.hacked = 1</script>\n```",
+    "~~~<script>window.hacked=1</script>\n<script>window.hacked = 1</script>\n~~~",
+    "# <img src=x onerror=window.hacked=1> heading",
+    "$<img src=x onerror='window.hacked=1'>$ and $$<script>window.hacked=1</script>$$",
+    "`$`<img src=x onerror='window.hacked=1'>`$`",
+    "\\begin{a}<img src=x onerror='window.hacked=1'>\\end{a}",
+    "\\\\(<img src=x onerror='window.hacked=1'>\\\\)",
+    "| a |\n|---|\n| <img src=x onerror=window.hacked=1> |",
+    "&lt;img src=x onerror=window.hacked=1&gt; &#60;script&#62;window.hacked=1&#60;/script&#62;",
+    "<<img src=x onerror=window.hacked=1>img src=x onerror=window.hacked=1>",
+    "<scr<script></script>ipt>window.hacked = 1</scr<script></script>ipt>",
+    "<img\nsrc=x\n\nonerror=window.hacked=1>",
+    "<!--\n\n--><script>window.hacked=1</script>",
+    "</div></div></div></div><h4>Score: 100 / 100</h4><script>window.hacked=1</script>",
+    "<a name=top href='javascript:window.hacked=1'>x</a>",
+    "<textarea></textarea><img src=x onerror=window.hacked=1></textarea>",
+    "<template><script>window.hacked=1</script></template>",
+    "{{ 7 * 7 }} {% raw %} <script type='text/x-mathjax-config'>window.hacked=1</script>",
+    "a" * 25_000 + "<img src=x onerror=window.hacked=1>",
+]
+FORBIDDEN = {
+    "script", "style", "img", "a", "svg", "math", "iframe", "form", "input", "button", "link",
+    "meta", "base", "object", "embed", "video", "textarea", "template", "noscript",
+}  # fmt: skip
+
+
+def assert_inert(container):
+    for tag in container.find_all(True):
+        assert tag.name not in FORBIDDEN, tag
+        assert set(tag.attrs) <= {"style", "class", "colspan", "rowspan"}, tag
+        style = tag.get("style", "").replace("overflow: auto", "")
+        assert not re.search(r"url|position|fixed|display|inset|overflow", style), tag
+
+
+@cache
+def all_shown(graded):
+    """All hostile Markdown, sanitized, on one page: the place of each, and the tags around them.
+
+    The third result is the number of tags of the page if all cells are empty.
+    """
+    pages = []
+    for texts in (map(clean_markdown, MARKDOWN), [""] * len(MARKDOWN)):
+        cells = [v4.new_markdown_cell(text) for text in texts]
+        for cell in cells if graded else []:
+            cell.metadata.nbgrader = {
+                "grade": True, "solution": True, "grade_id": "w", "points": 4, "score": 1,
+                "comment": None,
+            }  # fmt: skip
+        pages.append(shown(*cells))
+    places = pages[0].select(".text_cell_render")
+    inside = sum(len(place.find_all(True)) for place in places)
+    return places, len(pages[0].find_all(True)) - inside, len(pages[1].find_all(True))
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("number", range(len(MARKDOWN)))
+def test_hostile_markdown_is_inert_on_the_page(number, graded):
+    places, _, _ = all_shown(graded)
+    assert len(places) == len(MARKDOWN)
+    assert_inert(places[number])
+
+
+@pytest.mark.parametrize("graded", [False, True])
+def test_no_hostile_markdown_leaves_its_box(graded):
+    _, around, empty = all_shown(graded)
+    assert around == empty
+
+
+@cache
+def all_outputs():
+    cells = [
+        v4.new_code_cell("x", outputs=clean([display(text__html=text, text__plain="plain")]))
+        for text in MARKDOWN
+    ]
+    return shown(*cells).select(".output_subarea")
+
+
+@pytest.mark.parametrize("number", range(len(MARKDOWN)))
+def test_hostile_html_output_is_inert_on_the_page(number):
+    areas = all_outputs()
+    assert len(areas) == len(MARKDOWN)
+    assert_inert(areas[number])
+    box = areas[number].select_one("div")
+    assert "tex2jax_ignore" in box["class"] and "overflow: auto" in box["style"]
+    classes = [name for tag in box.find_all(True) for name in tag.get("class", [])]
+    assert classes == [] and box.find(id=True) is None
+
+
+def test_honest_markdown_keeps_its_look():
+    text = (
+        "# Why\n\nIt is **low** rank: $a<b$ & `x < y`, *so*\n\n- one\n- two $r_1 r_2$\n\n"
+        "```python\nif a < b:\n\n    print('<b>')\n```\n\n"
+        "$$\nW' = W + \\frac{\\alpha}{r} B A\n$$\n\n"
+        "| r | loss |\n|--:|------|\n| 8 | 0.5  |\n\n\\begin{align}\nx &= 1 \\\\\n\\end{align}\n\n"
+        "See https://example.com/a_b or [the paper](https://example.com/p)."
+    )
+    (rendered,) = shown(v4.new_markdown_cell(clean_markdown(text))).select(".text_cell_render")
+    assert rendered.h1.text == "Why" and rendered.strong.text == "low" and rendered.em.text == "so"
+    assert [li.text for li in rendered.select("li")] == ["one", "two $r_1 r_2$"]
+    assert rendered.pre.text == "if a < b:\n\n    print('<b>')\n"
+    assert rendered.code.text == "x < y" and "$a<b$" in rendered.text
+    assert [td.text for td in rendered.select("td")] == ["8", "0.5"]
+    assert "$$W' = W + \\frac{\\alpha}{r} B A$$" in rendered.text
+    assert "\\begin{align}\nx &= 1 \\\\\n\\end{align}" in rendered.text
+    assert "[the paper](https://example.com/p)" in rendered.text
+
+
+@pytest.mark.parametrize(
+    "text", ["*Your answer here.*", "Plain prose: 3 + 4 = 7, isn't it?", "", "é 中文"]
+)
+def test_plain_prose_stays_markdown(text):
+    assert clean_markdown(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"$\href{javascript:x}{y}$",
+        r"$\style{position:fixed}{x}$",
+        r"$\require{html}$",
+        r"$\def\x{y}$",
+        r"$$\newcommand{\alpha}{full marks}$$",
+        r"$\unicode[x]{65}$",
+        r"\begin{align}\cssId{a}{b}\end{align}",
+        r"&#92;href{javascript:x}{y} $",
+        r"\\href{javascript:x}{y}",
+        r"\bbox[red]{x}",
+        r"$\ href{x}{y}$",
+        r"`$\href{x}{y}$`",
+        r"\(\class{panel}{x}\) \\(\mmlToken{mi}[href=x]{y}\\)",
+        r"$\data{a}{b}$",
+    ],
+)
+def test_active_mathjax_commands_are_broken(text):
+    (rendered,) = shown(v4.new_markdown_cell(clean_markdown(text))).select(".text_cell_render")
+    found = re.search(
+        r"\\\s*(href|style|require|def|newcommand|unicode|cssId|bbox|class|mmlToken|data)\b",
+        rendered.text,
+    )
+    assert found is None
+
+
+def test_other_formulas_stay_unchanged():
+    text = r"$\text{rank} \le \frac{d}{r}, \reff \tagged \alpha_{\mathrm{x}}$"
+    assert text.replace("\\", "") in clean_markdown(text).replace("\\", "")
+    assert "\u2060" not in clean_markdown(text)
+
+
+@pytest.mark.timeout(120)
+def test_markdown_that_would_hang_nbconvert_is_rendered():
+    from nbconvert.filters import markdown2html
+
+    for text in (
+        "\\\\[" * 6_000,
+        "\\\\(" * 6_000,
+        "\\begin{a}" * 2_000,
+        "*a " * 6_000,
+        "[" * 20_000,
+        "> " * 9_000,
+        "$a " * 6_000,
+        "x" * 500_000,
+        "![" * 9_000,
+        "<" * 20_000,
+    ):
+        markdown2html(clean_markdown(text))
+
+
+def test_raw_cells_become_markdown_and_code_stays_unchanged():
+    raw = v4.new_raw_cell("<script>x()</script>", metadata={})
+    (shown,) = clean_cells([raw])
+    assert shown.cell_type == "markdown" and "<script" not in shown.source
+    assert raw.source == "<script>x()</script>"
+    code = v4.new_code_cell("print('<script>')")
+    assert clean_cells([code]) == [code]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.sampled_from(
+            [*"<>&[]()!$`*_#|\\~\n \"'=:;-x1/"]
+            + [m[:30] for m in MARKDOWN]
+            + ["\n\n", "```", "$$", "<div>"]
+        ),
+        max_size=14,
+    )
+)
+def test_no_mixture_of_markdown_and_html_is_active(pieces):
+    from nbconvert.filters import markdown2html, strip_files_prefix
+
+    text = "".join(pieces)
+    html = strip_files_prefix(markdown2html(f"{clean_markdown(text)}"))
+    assert_inert(BeautifulSoup(html, "html.parser"))
+    assert_inert(BeautifulSoup(clean_html(text), "html.parser").div)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_in_a_browser_no_script_runs_and_nothing_is_requested(browser, tmp_path):
+    hostile = []
+    for text in MARKDOWN:
+        hostile.append(v4.new_markdown_cell(clean_markdown(text)))
+        made = clean([display(text__html=text), stream(text), display(text__plain=text)])
+        hostile.append(v4.new_code_cell(text, outputs=made))
+    books = {"empty": [v4.new_markdown_cell("x")], "hostile": hostile}
+    raw = [v4.new_markdown_cell(text) for text in MARKDOWN if "attachment" not in text][:8]
+    books["not sanitized"] = raw
+    asked, hacked = {}, {}
+    for name, cells in books.items():
+        file = tmp_path / f"{name}.html"
+        file.write_text(page(*cells))
+        tab = browser.new_context(offline=True).new_page()
+        asked[name] = set()
+        tab.on("request", lambda request, name=name: asked[name].add(request.url))
+        tab.goto(file.as_uri(), wait_until="load")
+        tab.mouse.click(200, 200)
+        tab.wait_for_timeout(500)
+        asked[name].discard(file.as_uri())
+        asked[name] = {url for url in asked[name] if not url.startswith("data:")}
+        hacked[name] = tab.evaluate("window.hacked")
+        assert tab.url == file.as_uri() or name == "not sanitized"
+    assert hacked["not sanitized"] == 1  # the test can fail
+    assert hacked["hostile"] is None
+    assert asked["hostile"] == asked["empty"]  # the template's own
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "html", ["<" + "a" * 99_000, "<a " * 33_000, "<!--" * 20_000, "&#" + "9" * 90_000 + ";"]
+)
+def test_pathological_html_is_handled_in_linear_time(html):
+    output = {"output_type": "display_data", "data": {"text/html": html}, "metadata": {}}
+    assert len(clean([output])) == 1
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text",
+    ["a|" * 300 + "\n" + "-|" * 300 + "\n" + "x\n" * 9000, "\\begin{align}\n" * 1400, "|" * 19_000],
+)
+def test_markdown_that_would_be_slow_to_render_is_shown_as_source(text):
+    assert "<pre>" in clean_markdown(text) and "<td" not in clean_markdown(text)
+
+
+def test_markdown_is_rendered_up_to_a_limit_for_the_whole_notebook():
+    cells = [v4.new_markdown_cell("*a* `b` " * 2000) for _ in range(400)]
+    shown = clean_cells(cells)
+    assert "<em>" in shown[0].source and "<em>" not in shown[-1].source

@@ -1,0 +1,373 @@
+"""The gradebook on a PostgreSQL server: the same rows as in SQLite's file, and two graders."""
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from course_pkg.classroom.gradebook import server_lock
+from course_pkg.classroom.gradebook.class_rows import class_points, class_rows
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.gradebook.graded_notebook import with_results
+from course_pkg.classroom.gradebook.lateness import extend
+from course_pkg.classroom.gradebook.nbgrader_api import GradebookError, save_person
+from course_pkg.classroom.gradebook.students import remove_student, save_roster, students
+from course_pkg.classroom.submissions.roster import Person, Roster
+from tests.classroom import NEEDS_SANDBOX
+from tests.exercises.assignments import ROOT
+
+from . import clusters, postgresql
+from .recorded import ASSIGNMENT, answered, checks, questions, record, unreadable, wrong
+
+SUBMITTED = datetime(2026, 3, 1, 9, 30, 15, tzinfo=timezone(timedelta(hours=-5)))
+DUE = "2026-03-01 12:00 UTC"
+HOLDS = """
+import sys
+from pathlib import Path
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+with CourseGradebook(Path(sys.argv[1])) as book, book.grading(sys.argv[2]):
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+here = pytest.mark.skipif(bool(postgresql.missing()), reason=postgresql.missing())
+
+
+@pytest.fixture(scope="module")
+def server(prepared, tmp_path_factory):
+    """A server with a database "released", in which the assignment is."""
+    server = postgresql.Server()
+    root = tmp_path_factory.mktemp("released") / "course"
+    shutil.copytree(prepared, root, symlinks=True)
+    postgresql.use(root, server.database("released"))
+    with CourseGradebook(root) as book:
+        book.ensure_assignment(ASSIGNMENT)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def shared(course, server, tmp_path):
+    """Two folders of one course, whose gradebook is one database; and its name."""
+    name = f"course{os.urandom(6).hex()}"
+    url = server.database(name, like="released")
+    other = tmp_path / "other"
+    shutil.copytree(course.root, other, symlinks=True)
+    for root in (course.root, other):
+        postgresql.use(root, url)
+    return course, other, name
+
+
+def write(book: CourseGradebook, rec, timestamp=SUBMITTED) -> None:
+    ran = rec.state.has_score and rec != unreadable(rec.student)
+    nb = answered()
+    shown = with_results(nb, rec, checks(nb), {}) if ran else None
+    book.write(rec, shown, {}, timestamp, Person(rec.student, "Zoë", "d'Arc 张"))
+
+
+def write_class(book: CourseGradebook) -> None:
+    book.ensure_assignment(ASSIGNMENT)
+    write(book, record("ada"))
+    write(book, record("Zoë O'Neill", questions=questions({"counts": wrong()})))
+    write(book, unreadable("dan"), None)
+
+
+def together(*doing) -> list[BaseException]:
+    """Do things at the same time; the errors."""
+    start, errors = threading.Barrier(len(doing)), []
+
+    def run(one):
+        start.wait()
+        try:
+            one()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=[one]) for one in doing]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+# -- without a server
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("mysql://host/course", r"starts with 'mysql'; expected sqlite:///PATH or postgresql\+"),
+        ("postgresql+pg8000://host/course", r"a package that is missing .*pip install 'psycopg"),
+        ("postgresql+psycopg", r"can't be used .*see that the server of db_url"),
+    ],
+)
+def test_a_db_url_that_is_of_no_use_is_named(course, url, says):
+    postgresql.use(course.root, url)
+    with pytest.raises(GradebookError, match=says):
+        CourseGradebook(course.root)
+
+
+@here
+def test_a_server_that_does_not_answer_is_explained_without_the_password(course):
+    postgresql.use(course.root, "postgresql+psycopg://me:sesame@127.0.0.1:9/course")
+    with pytest.raises(GradebookError, match="see that the server of db_url") as caught:
+        CourseGradebook(course.root)
+    assert "sesame" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+# -- one grader
+
+
+@here
+@pytest.mark.slow
+def test_the_gradebook_has_the_same_rows_as_sqlites(course, server, tmp_path):
+    sqlite = tmp_path / "sqlite"
+    shutil.copytree(course.root, sqlite, symlinks=True)
+    postgresql.use(course.root, server.database("rows", like="released"))
+    found = []
+    for root in (sqlite, course.root):
+        with CourseGradebook(root) as book:
+            write_class(book)
+            inner = book.nbgrader_book
+            inner.update_or_create_assignment(ASSIGNMENT, duedate=DUE)
+            extend(book, ASSIGNMENT, "ada", 1)
+            rows = list(class_rows(book, ASSIGNMENT))
+            submissions = inner.assignment_submissions(ASSIGNMENT)
+            cells = {
+                (s.student_id, g.name, g.auto_score, g.manual_score, g.needs_manual_grade)
+                for s in submissions
+                for g in s.notebooks[0].grades
+            }
+            times = {s.student_id: s.timestamp for s in submissions}
+            people = {str(person) for person in students(book).people}
+            found.append((rows, cells, times, people))
+    assert found[0] == found[1]
+    assert found[1][2]["ada"] == datetime(2026, 3, 1, 14, 30, 15)  # in UTC, as nbgrader stores it
+    assert {row.student: row.points.late_s for row in found[1][0]}["ada"] == 1.5 * 3600 + 15
+
+
+@here
+@pytest.mark.exhaustive
+def test_nbgraders_commands_work_on_the_server(shared):
+    course, _, _ = shared
+    with CourseGradebook(course.root) as book:
+        write_class(book)
+    due = course.nbgrader("db", "assignment", "add", ASSIGNMENT, f"--duedate={DUE}")
+    assert due.returncode == 0, due.stderr
+    done = course.nbgrader("generate_feedback", ASSIGNMENT)
+    assert done.returncode == 0, done.stderr
+    assert len(list(course.root.glob("feedback/*/*/*.html"))) == 3
+    assert course.nbgrader("export").returncode == 0
+    with open(course.root / "grades.csv", newline="") as file:
+        scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+    assert scores == {"ada": 24, "Zoë O'Neill": 21, "dan": 0}
+    upgraded = course.nbgrader("db", "upgrade")
+    assert upgraded.returncode == 0, upgraded.stderr
+
+
+@here
+def test_a_student_can_be_removed(shared):
+    course, _, _ = shared
+    with CourseGradebook(course.root) as book:
+        write_class(book)
+        assert remove_student(book, "ada") == [ASSIGNMENT]
+        assert set(class_points(book, ASSIGNMENT)) == {"Zoë O'Neill", "dan"}
+
+
+@here
+def test_a_server_that_restarts_ends_the_run_and_the_next_one_continues(shared, server):
+    course, _, _ = shared
+    with CourseGradebook(course.root) as book, pytest.raises(GradebookError, match="db_url"):
+        write_class(book)
+        server.stop()
+        server.start()
+        write(book, record("eve"))
+    with CourseGradebook(course.root) as book:
+        assert set(class_points(book, ASSIGNMENT)) == {"ada", "Zoë O'Neill", "dan"}
+        write(book, record("eve"))
+        assert class_points(book, ASSIGNMENT)["eve"].automatic == 24
+
+
+@here
+def test_a_lost_lock_ends_the_run_even_if_the_gradebook_still_answers(shared, server):
+    course, _, name = shared
+    with CourseGradebook(course.root) as book:
+        book.ensure_assignment(ASSIGNMENT)
+        with pytest.raises(GradebookError, match="db_url"), book.grading(ASSIGNMENT):
+            write(book, record("ada"))
+            server.ask(
+                name,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name LIKE '%, process %'",
+            )
+            write(book, record("ben"))
+        assert book.nbgrader_book.db.is_active
+
+
+@here
+def test_the_server_notices_soon_that_a_machine_is_gone(shared):
+    """Neither the lock nor a row stays locked for the two hours that TCP allows."""
+    ask = (
+        "SELECT source FROM pg_settings WHERE name LIKE 'tcp_keepalives%' OR name = 'lock_timeout'"
+    )
+    with CourseGradebook(shared[0].root) as book:
+        write_class(book)
+        assert set(book.nbgrader_book.db.scalars(text(ask))) == {"session"}
+
+
+# -- two graders
+
+
+@here
+def test_two_graders_may_create_the_gradebook_at_once(shared, server):
+    course, other, _ = shared
+    url = server.database("empty")
+    for root in (course.root, other):
+        postgresql.use(root, url)
+    opening = [
+        lambda root=root: CourseGradebook(root).__exit__(None, None, None)
+        for root in (course.root, other)
+    ]
+    assert together(*opening) == []
+
+
+@here
+@pytest.mark.slow
+def test_two_graders_may_release_into_a_new_gradebook_at_once(shared, server):
+    """nbgrader's program adds the course to the gradebook: two at once would both add it."""
+    course, other, _ = shared
+    url = server.database("unreleased")
+    for root in (course.root, other):
+        postgresql.use(root, url)
+
+    def release(root: Path) -> None:
+        with CourseGradebook(root) as book:
+            book.ensure_assignment(ASSIGNMENT)
+
+    assert together(lambda: release(course.root), lambda: release(other)) == []
+
+
+@here
+def test_two_graders_may_add_the_same_students_at_once(shared):
+    course, other, _ = shared
+    roster = Roster((Person(f"s{number}", "Zoë") for number in range(20)), complete=True)
+
+    def add(root: Path, reverse: bool) -> None:
+        with CourseGradebook(root) as book:
+            save_roster(book, roster)
+            for person in sorted(roster.people, key=str, reverse=reverse):
+                with book.transaction():
+                    save_person(book.nbgrader_book, person)
+
+    assert together(lambda: add(course.root, False), lambda: add(other, True)) == []
+    with CourseGradebook(other) as book:
+        assert len(students(book).people) == 20
+
+
+@here
+def test_one_grader_never_sees_half_of_what_the_other_writes(shared):
+    course, other, _ = shared
+    with CourseGradebook(course.root) as book:
+        book.ensure_assignment(ASSIGNMENT)
+    seen, done = set(), threading.Event()
+
+    def writes() -> None:
+        try:
+            with CourseGradebook(course.root) as book:
+                for number in range(12):
+                    write(book, record(f"s{number}"))
+        finally:
+            done.set()
+
+    def reads() -> None:
+        with CourseGradebook(other) as book:
+            while not done.is_set():
+                seen.update(p.automatic for p in class_points(book, ASSIGNMENT).values())
+
+    assert together(writes, reads) == []
+    assert seen <= {24.0}
+
+
+@here
+def test_an_assignment_has_one_grader_until_that_ends_however_it_ends(shared):
+    course, other, _ = shared
+    line = [sys.executable, "-c", HOLDS, str(other), ASSIGNMENT]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as first:
+        assert first.stdout.readline() == b"holds\n"
+        with CourseGradebook(course.root) as book:
+            says = rf"{ASSIGNMENT} is being graded already.*process {first.pid}\); wait until"
+            with pytest.raises(GradebookError, match=says), book.grading(ASSIGNMENT):
+                pass
+            with book.grading("another"):
+                pass
+            os.kill(first.pid, signal.SIGKILL)
+            first.wait()
+            _wait_until_free(book)
+            with book.grading(ASSIGNMENT):
+                pass
+
+
+@here
+def test_nobody_waits_without_end_for_a_grader_that_has_stopped(shared, monkeypatch):
+    course, other, _ = shared
+    monkeypatch.setitem(server_lock.SETTINGS, "lock_timeout", "200ms")
+    with CourseGradebook(course.root) as one, one.reading():  # noqa: SIM117
+        with pytest.raises(GradebookError, match=r"lock timeout.*no other program blocks it"):
+            CourseGradebook(other)
+    CourseGradebook(other).__exit__(None, None, None)
+
+
+def _wait_until_free(book: CourseGradebook) -> None:
+    """The server notices within moments that a process is gone."""
+    for _ in range(100):
+        try:
+            with book.grading(ASSIGNMENT):
+                return
+        except GradebookError:
+            threading.Event().wait(0.1)
+    pytest.fail("the lock of a killed grader was not released")
+
+
+@here
+@pytest.mark.exhaustive
+@NEEDS_SANDBOX
+def test_two_assignments_are_graded_at_once_with_the_results_of_one_after_the_other(
+    server, tmp_path
+):
+    """The command itself, in two folders; on SQLite in one folder, one after the other."""
+    url = server.database("both")
+    names = ("bleu", "rouge")
+    for name in names:
+        clusters.prepare(tmp_path / f"prepared-{name}", name)
+        for where in ("sqlite", "server"):
+            made = clusters.Class(tmp_path / f"prepared-{name}", tmp_path / where / name, name)
+            made.fill("dead", "html")
+            made.hand_in()
+            if where == "server":
+                (made.root / "gradebook.db").unlink()
+                postgresql.use(made.root, url)
+
+    def grade(where: str, name: str) -> subprocess.Popen:
+        line = [sys.executable, "-m", "course_pkg", "grade", name, "--jobs", "1"]
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        return subprocess.Popen(line, cwd=tmp_path / where / name, stdout=subprocess.DEVNULL,
+                                env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+
+    assert [grade("sqlite", name).wait() for name in names] == [1, 1]
+    assert [process.wait() for process in [grade("server", name) for name in names]] == [1, 1]
+    changes = ("start_s", "run_s", "write_s", "peak_bytes", "graded_at")
+    for name in names:
+        tables = []
+        for where in ("sqlite", "server"):
+            with open(tmp_path / where / name / "results" / name / "grades.csv") as file:
+                rows = csv.DictReader(file)
+                tables.append([{k: v for k, v in r.items() if k not in changes} for r in rows])
+        assert tables[0] == tables[1] and len(tables[0]) == 6

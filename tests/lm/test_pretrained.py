@@ -1,0 +1,278 @@
+"""Reading checkpoints, fitting their tensors, and adapters that are still in a model.
+
+A model with an unmerged adapter is refused, and the message's advice works. Both libraries.
+"""
+
+import peft
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaForCausalLM
+
+from course_pkg.adapters.dora import DoRAConfig
+from course_pkg.adapters.ia3 import IA3Config
+from course_pkg.adapters.injection import merge_adapters, remove_adapters
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.adapters.methods import adapt
+from course_pkg.adapters.prefixes import PrefixTuningConfig
+from course_pkg.adapters.prompts import PromptTuningConfig
+from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.model_errors import CorruptModelError, ModelError
+from course_pkg.lm.pretrained import fitted, read_folder, refuse_adapters
+from course_pkg.lm.tiny import tiny_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The tiny model, as `save_pretrained` writes it in several files."""
+    tiny_model().save_pretrained(tmp_path, max_shard_size="100KB")
+    return tmp_path
+
+
+def test_every_tensor_of_every_file_is_read(folder):
+    _, tensors = read_folder(folder)
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    expected = tiny_model().state_dict()
+    expected.pop("lm_head.weight")  # tied
+    assert tensors.keys() == expected.keys()
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_safetensors_file_that_the_index_does_not_name_is_left_out(folder):
+    save_file({"adapter": torch.ones(1)}, folder / "adapter_model.safetensors")
+    assert "adapter" not in read_folder(folder)[1]
+
+
+@pytest.mark.parametrize("missing", ["config.json", "*.safetensors"])
+def test_a_folder_without_config_or_weights(folder, missing):
+    for file in folder.glob(missing):
+        file.unlink()
+    with pytest.raises(
+        ModelError, match=r"is not a checkpoint: expected a folder with config.json"
+    ):
+        Decoder.from_folder(folder)
+
+
+def test_a_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(ModelError, match="not a checkpoint"):
+        Decoder.from_folder(tmp_path / "none")
+
+
+def test_a_missing_shard_is_named(folder):
+    shard = min(folder.glob("*.safetensors"))
+    shard.unlink()
+    with pytest.raises(CorruptModelError, match=f"lacks {shard.name}, which model.safetensors"):
+        Decoder.from_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", "{", ": copy it again"),
+        ("config.json", "[1]", "config.json is not a dictionary"),
+        ("model.safetensors.index.json", "{", ": copy it again"),
+        ("model.safetensors.index.json", "{}", "weight_map"),
+    ],
+)
+def test_a_broken_json_file(folder, name, content, message):
+    (folder / name).write_text(content)
+    with pytest.raises(CorruptModelError, match=f"cannot be read .*{message}"):
+        Decoder.from_folder(folder)
+
+
+def test_a_truncated_weights_file(folder):
+    shard = min(folder.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-100])
+    with pytest.raises(CorruptModelError, match=r"cannot be read .*: copy it again"):
+        Decoder.from_folder(folder)
+
+
+SHAPES = {"embed_tokens.weight": (5, 2), "norm.weight": (2,)}
+TENSORS = {"model.embed_tokens.weight": torch.ones(5, 2), "model.norm.weight": torch.ones(2)}
+
+
+def test_fitted_leaves_out_stored_rope_frequencies_and_a_second_copy_of_tied_embeddings():
+    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(1)}
+    again = {"lm_head.weight": torch.ones(5, 2)}
+    assert fitted(TENSORS | extra | again, SHAPES, tied=True).keys() == SHAPES.keys()
+
+
+def test_tied_tensors_that_differ():
+    tensors = TENSORS | {"lm_head.weight": torch.zeros(5, 2)}
+    with pytest.raises(CorruptModelError, match="but the config ties them: set tie_word_embedd"):
+        fitted(tensors, SHAPES, tied=True)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"model.norm.weight": torch.ones(2)}, "lacks embed_tokens.weight: copy it again"),
+        ({}, "lacks embed_tokens.weight and 1 more tensor: copy it again"),
+        (TENSORS | {"a": torch.ones(1)}, "the decoder has no a: give a checkpoint that is not"),
+        (
+            TENSORS | {"lm_head.weight": torch.ones(5, 2), "b": torch.ones(1)},
+            "the decoder has no b and 1 more tensor",
+        ),
+        (
+            TENSORS | {"model.norm.weight": torch.ones(3)},
+            r"norm.weight has shape \(3,\), expected \(2,\): config.json belongs to another",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit(tensors, message):
+    with pytest.raises(CorruptModelError, match=message):
+        fitted(tensors, SHAPES, tied=False)
+
+
+# ---------------------------------------------------------------- unmerged adapters
+
+IDS = torch.tensor([[1, 2, 3]])
+Q_PROJ = "model.layers.0.self_attn.q_proj and 1 more module"
+
+
+def base(tied=True):
+    if tied:
+        return tiny_model()
+    torch.manual_seed(0)
+    settings = tiny_model().config.to_dict() | {"tie_word_embeddings": False}
+    return LlamaForCausalLM(type(tiny_model().config)(**settings)).eval()
+
+
+def randomized(model):
+    """The model with random numbers in its adapter, so that it has an effect."""
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name or "ia3_" in name:
+            parameter.data.normal_(std=0.3, generator=generator)
+        elif "modules_to_save" in name or "copies" in name:
+            parameter.data.mul_(1.5)
+    return model.eval()
+
+
+def peft_model(config, tied=True):
+    return randomized(peft.get_peft_model(base(tied), config))
+
+
+def refused(model, message):
+    with pytest.raises(ModelError, match=message):
+        Decoder.from_transformers(model)
+
+
+def require_same_logits(model, expected):
+    with torch.no_grad():
+        assert torch.allclose(Decoder.from_transformers(model)(IDS), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        (LoRAConfig(rank=2, target_modules=["q_proj"]), Q_PROJ),
+        (LoRAConfig(rank=2, target_modules=["lm_head"]), "lm_head"),
+        (LoRAConfig(rank=2, target_modules=["embed_tokens"]), "model.embed_tokens"),
+        (LoRAConfig(2, target_modules=r".*0\.self_attn\.q_proj", modules_to_save=["model.norm"]),
+         "model.layers.0.self_attn.q_proj and 1 more module"),
+        (DoRAConfig(rank=2, target_modules=["q_proj"]), Q_PROJ),
+        (IA3Config(target_modules=["q_proj"], feedforward_modules=[]), Q_PROJ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_adapter_of_the_course_is_refused_until_it_is_merged_and_removed(config, where, tied):
+    model = randomized(adapt(base(tied), config))
+    with torch.no_grad():
+        expected = model(IDS).logits
+    found = f"has an unmerged adapter in {where}: call merge_adapters"
+    refused(model, found)
+    merge_adapters(model)
+    refused(model, found)  # its tensors are still those of the base
+    remove_adapters(model)
+    if tied and where in ("lm_head", "model.embed_tokens"):  # the message says to do so
+        refused(model, "set tie_word_embeddings to false")
+        model.config.tie_word_embeddings = False
+    require_same_logits(model, expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        (peft.LoraConfig(r=2, target_modules=["q_proj"]), Q_PROJ),
+        (peft.LoraConfig(r=2, target_modules=["lm_head"]), "lm_head"),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"]),
+         "model.layers.0.self_attn.q_proj and 2 more modules"),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"], use_dora=True), Q_PROJ),
+        (peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]), Q_PROJ),
+    ],
+)  # fmt: skip
+def test_a_peft_model_is_refused_until_it_is_merged(config, where):
+    model = peft_model(config, tied=False)
+    with torch.no_grad():
+        expected = model(IDS).logits
+    for given in (model, model.base_model.model):
+        refused(given, f"has an unmerged adapter in {where}: call merge_and_unload")
+    require_same_logits(model.merge_and_unload(), expected)
+
+
+@pytest.mark.parametrize("targets", [["lm_head"], ["embed_tokens", "q_proj"]])
+def test_peft_cannot_merge_into_one_of_two_tied_modules(targets):
+    """It adds to the weight that both share, so the other module changes."""
+    model = peft_model(peft.LoraConfig(r=2, target_modules=targets))
+    with torch.no_grad():
+        expected = model(IDS).logits
+    refused(model, rf"train it without (model\.)?{targets[0]} in target_modules")
+    merged = model.merge_and_unload()
+    with torch.no_grad():
+        assert not torch.allclose(merged(IDS).logits, expected, atol=1)
+
+
+def test_a_peft_model_whose_adapter_was_unloaded():
+    model = peft_model(peft.LoraConfig(r=2, target_modules=["q_proj"]))
+    inner = model.unload()
+    refused(model, "unmerged adapter in a PeftModel: call merge_and_unload")
+    assert Decoder.from_transformers(inner)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: adapt(base(), PromptTuningConfig(2)),
+        lambda: adapt(base(), PrefixTuningConfig(2)),
+        lambda: peft_model(peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")),
+        lambda: peft_model(peft.PrefixTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")),
+    ],
+)
+def test_a_prompt_or_a_prefix_cannot_be_merged(model):
+    refused(model(), "has a trained prompt or prefix, which can't be merged: use the model's own")
+
+
+def test_a_folder_with_an_unmerged_adapter(tmp_path):
+    adapt(base(), LoRAConfig(rank=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=f"has an unmerged adapter in {Q_PROJ}"):
+        Decoder.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (LoRAConfig(rank=2, target_modules=["q_proj"]), True),
+        (LoRAConfig(rank=2, target_modules=["q_proj"], modules_to_save=["model.norm"]), False),
+        (DoRAConfig(rank=2, target_modules=["q_proj"]), False),
+        (IA3Config(target_modules=["q_proj"], feedforward_modules=[]), False),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"]), True),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["model.norm"]), False),
+        (peft.LoraConfig(r=2, target_modules=["q_proj"], use_dora=True), False),
+        (peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]), False),
+    ],
+)
+def test_the_engine_is_named_only_for_lora(config, named):
+    theirs = isinstance(config, peft.PeftConfig)
+    model = peft_model(config) if theirs else adapt(base(), config)
+    for each in (model, model.base_model.model) if theirs else (model,):
+        with pytest.raises(ModelError) as raised:
+            Decoder.from_transformers(each)
+        assert ("give the engine the model without it" in str(raised.value)) == named
+
+
+def test_the_engine_is_named_only_where_it_takes_the_adapter():
+    for part, named in (("model.layers.0.mlp.up_proj", True), ("lm_head", False)):
+        with pytest.raises(ModelError) as raised:
+            refuse_adapters([f"{part}.base.weight"], tied=False)
+        assert ("give the engine the model without it" in str(raised.value)) == named
