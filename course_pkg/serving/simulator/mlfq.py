@@ -18,6 +18,7 @@ import math
 from collections import OrderedDict
 from itertools import accumulate
 
+from course_pkg.arguments import require_integer
 from course_pkg.serving.simulator.iteration_cost import CostModel
 from course_pkg.serving.simulator.policies import Chunk, Job, Preemptive
 
@@ -39,8 +40,8 @@ class MLFQ(Preemptive):
     def __init__(
         self, max_batch: int, quantum: float, *, levels: int = 10, starvation: float = math.inf
     ):
-        if max_batch < 1 or levels < 1:
-            raise ValueError(f"max_batch is {max_batch}, levels {levels}: give at least 1 of each")
+        require_integer(max_batch, "max_batch")
+        require_integer(levels, "levels")
         if not (0 < quantum < math.inf and starvation > 0):
             raise ValueError(
                 f"quantum is {quantum}, starvation {starvation}: give positive seconds"

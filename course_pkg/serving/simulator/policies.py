@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 
+from course_pkg.arguments import require_integer
 from course_pkg.serving.simulator.iteration_cost import CostModel
 
 
@@ -97,7 +98,7 @@ class StaticBatching(Policy):
     """
 
     def __init__(self, size: int, max_wait: float = 0.0):
-        _at_least_one(size=size)
+        require_integer(size, "size")
         if not 0 <= max_wait < math.inf:
             raise ValueError(f"max_wait is {max_wait}: give finite seconds, at least 0")
         self.size = size
@@ -141,7 +142,7 @@ class ContinuousBatching(Preemptive):
     """
 
     def __init__(self, max_batch: int, token_budget: int | None = None):
-        _at_least_one(max_batch=max_batch)
+        require_integer(max_batch, "max_batch")
         if token_budget is not None and token_budget < max_batch:
             raise ValueError(
                 f"token_budget is {token_budget}, and max_batch {max_batch}: give at least one "
@@ -215,7 +216,7 @@ class SRPT(Policy):
     """
 
     def __init__(self, max_batch: int, cost: CostModel):
-        _at_least_one(max_batch=max_batch)
+        require_integer(max_batch, "max_batch")
         self.max_batch = max_batch
         self.cost = cost
         self.heap: list[tuple[float, int, Job]] = []
@@ -236,9 +237,3 @@ class SRPT(Policy):
     def _left(self, job: Job) -> float:
         whole = self.cost.alone(job.prompt, job.output)
         return whole - (self.cost.alone(job.prompt, job.produced) if job.produced else 0.0)
-
-
-def _at_least_one(**values: int) -> None:
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is {value!r}: give an integer of at least 1")
