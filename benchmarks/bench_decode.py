@@ -7,8 +7,7 @@ import torch
 from benchmarks.bench_lora import build_model
 from benchmarks.compare import Comparison, compare_times
 from course_pkg.lm.decoder import Decoder
-from course_pkg.serving.greedy import generate
-from course_pkg.serving.kv_cache import StaticCache
+from course_pkg.serving.kv_cache import StaticCache, generate
 
 # The most that a step with a cache may take, as a part of a step that computes all tokens again.
 LIMITS = {16: 0.9, 32: 0.7, 64: 0.45, 128: 0.25, 256: 0.15, 512: 0.1}

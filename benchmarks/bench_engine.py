@@ -15,7 +15,7 @@ from benchmarks.bench_lora import build_model
 from benchmarks.compare import Comparison, compare_times
 from course_pkg.lm.tiny import tiny_tokenizer
 from course_pkg.serving.engine import Engine
-from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import SamplingParams
 
 PROMPTS, NEW, LONGEST, SHARED = 32, 64, 256, 512
 BLOCK_SIZE, BUDGET = 8, 512
@@ -42,7 +42,7 @@ def measure() -> Iterator[Comparison]:
     limits = dict(zip(ways, (1 / 4, 1 / 1.3, 1 / 1.1), strict=True))
 
     def ours(given: list[list[int]]) -> None:
-        engine.scheduler.blocks.forget_cache()
+        engine.scheduler.block_manager.forget_cache()
         engine.generate(given, GREEDY)
 
     for run in (ours, *ways.values()):
@@ -124,7 +124,7 @@ def waste(engine: Engine, prompts: list[list[int]]) -> Comparison:
 
     Contiguous reservation gives each sequence room for the longest prompt and all new tokens.
     """
-    manager, longest = engine.scheduler.blocks, max(map(len, prompts)) + NEW
+    manager, longest = engine.scheduler.block_manager, max(map(len, prompts)) + NEW
     manager.forget_cache()
     empty = slots = reserved = 0
     for prompt in prompts:
@@ -151,7 +151,7 @@ def first_token(engine: Engine, vocab: int, seconds: float = 30.0) -> Comparison
         )
 
     def missed() -> None:
-        engine.scheduler.blocks.forget_cache()
+        engine.scheduler.block_manager.forget_cache()
         hit()  # and leaves the prefix in the cache
 
     return compare_times(

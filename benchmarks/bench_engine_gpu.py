@@ -15,7 +15,7 @@ from benchmarks.compare import Comparison, NotMeasured
 from course_pkg.attention.paged_triton import runs_kernels
 from course_pkg.lm.tiny import tiny_tokenizer
 from course_pkg.serving.engine import Engine
-from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import SamplingParams
 
 PROMPTS, ALONE, NEW, TYPICAL, LONGEST = 128, 4, 256, 256, 2048  # ALONE: prompts one by one
 BLOCK_SIZE, BUDGET = 16, 2048
@@ -42,7 +42,7 @@ def measure() -> Iterator[Comparison | NotMeasured]:
     )
 
     def ours(given: Prompts) -> None:
-        engine.scheduler.blocks.forget_cache()
+        engine.scheduler.block_manager.forget_cache()
         engine.generate(given, GREEDY)
 
     ways = (

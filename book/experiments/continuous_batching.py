@@ -23,7 +23,7 @@ from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.kv_cache import StaticCache
-from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import SamplingParams
 
 MODEL, DATA = "smollm2-135m", ("navigator/train.jsonl",)
 BLOCKS, BUDGET, SLOTS = 1024, 256, 16
@@ -117,14 +117,15 @@ def continuous(engine: Engine, jobs: list[Job]) -> Timed:
     while coming or engine.requests:
         while coming and coming[0][1][0] <= now:
             number, (_, prompt, new) = coming.pop(0)
-            numbers[engine.add(prompt, greedy(new)).id] = number
+            request = engine.add(prompt, greedy(new))
+            numbers[request.completions[0].sequence] = number
         if not engine.requests:
             now = coming[0][1][0]
             continue
         started = time.process_time()
         engine.step()
         seconds = time.process_time() - started
-        members = [[numbers[int(e.sequence.id[:-2])], e.count] for e in steps[-1].scheduled]
+        members = [[numbers[each], len(n)] for each, n in steps[-1].scheduled.items()]
         timeline.append([now, now + seconds, members])
         now += seconds
     return timeline
@@ -202,7 +203,7 @@ def chunks(task: Task, budget: int) -> dict:
     for each in short:
         engine.add(each, greedy(200))
     steps = watch(engine)
-    while not steps or len([e for e in steps[-1].scheduled if e.samples]) < RUNNING:
+    while not steps or len(steps[-1].sampling) < RUNNING:
         engine.step()
     for _ in range(BEFORE):
         engine.step()
@@ -215,7 +216,7 @@ def chunks(task: Task, budget: int) -> dict:
         times.append(time.process_time() - started)
         if first is None and joined.completions[0].tokens:
             first = len(steps)
-    counts = [[entry.count for entry in step.scheduled] for step in steps[BEFORE:]]
+    counts = [[*map(len, step.scheduled.values())] for step in steps[BEFORE:]]
     return {
         "chunks": [each[RUNNING] for each in counts if len(each) > RUNNING and each[RUNNING] > 1],
         "steps_seconds": times[BEFORE:],

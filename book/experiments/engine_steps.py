@@ -15,7 +15,7 @@ from record import main
 
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
-from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import SamplingParams
 
 BLOCKS, BUDGET = 1024, 512
 PROMPTS, OUTPUTS = (16, 64, 128, 256, 400), (8, 32, 48)  # tokens
@@ -51,11 +51,14 @@ def measure(task: Task, key: dict) -> dict:
     def counted():
         step = schedule()
         prompt = pairs = sequences = context = 0
-        for _, start, count, _ in step.scheduled:
+        for tokens in step.scheduled.values():
+            count = len(tokens)
             if count == 1:
-                sequences, context = sequences + 1, context + start + 1
+                sequences += 1
+                context += tokens.stop
             else:
-                prompt, pairs = prompt + count, pairs + count * start + count * (count + 1) // 2
+                prompt += count
+                pairs += count * tokens.start + count * (count + 1) // 2
         counts.append([prompt, pairs, sequences, context])
         return step
 

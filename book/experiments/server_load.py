@@ -18,9 +18,8 @@ import openai
 import torch
 from record import main
 
+from course_pkg.deployment.admission import Gate, Limits
 from course_pkg.deployment.app import create_app
-from course_pkg.deployment.guard import Gate
-from course_pkg.deployment.limits import Limits
 from course_pkg.deployment.server import Server, bind
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine

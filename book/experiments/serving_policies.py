@@ -15,13 +15,21 @@ from functools import cache
 import numpy as np
 from record import main
 
+from course_pkg.serving.simulator import (
+    MLFQ,
+    SRPT,
+    ContinuousBatching,
+    KVMemory,
+    ShortestPromptFirst,
+    SkipJoinMLFQ,
+    Work,
+    goodput,
+    recorded,
+    simulate,
+    summarize,
+)
 from course_pkg.serving.simulator import workload as draw
-from course_pkg.serving.simulator.cost import Work, recorded
-from course_pkg.serving.simulator.loop import simulate
-from course_pkg.serving.simulator.memory import KVMemory
-from course_pkg.serving.simulator.mlfq import MLFQ, ROUNDING, SkipJoinMLFQ
-from course_pkg.serving.simulator.policies import SRPT, ContinuousBatching, ShortestPromptFirst
-from course_pkg.serving.simulator.statistics import goodput, summarize
+from course_pkg.serving.simulator.mlfq import ROUNDING
 
 SEEDS, REQUESTS, WAITING = 20, 1000, 3000
 COST = recorded().model

@@ -84,7 +84,7 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.classroom.results.keys import GradingFolderError
     from course_pkg.classroom.submissions.collect import SourceError
     from course_pkg.classroom.submissions.roster import RosterError
-    from course_pkg.deployment.errors import ServeError
+    from course_pkg.deployment.api_errors import ServeError
     from course_pkg.grading.contract.questions import ChecksError
     from course_pkg.grading.contract.registry import UnknownQuestion
     from course_pkg.grading.own_notebook import NotebookError

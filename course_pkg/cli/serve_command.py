@@ -50,8 +50,8 @@ def serve(
     It has completions, chat and models. Each adapter is a model by its own name. Exit code 0 after
     SIGTERM or Ctrl-C, when the running requests are finished; 2 if it cannot start as asked.
     """
-    from course_pkg.deployment import command
-    from course_pkg.deployment.limits import Limits
+    from course_pkg.deployment.admission import Limits
+    from course_pkg.deployment.serve import serve as start
 
     limits = Limits(
         prompt_tokens=max_prompt,
@@ -60,9 +60,18 @@ def serve(
         request_seconds=request_seconds,
         shutdown_seconds=shutdown_seconds,
     )
-    command.serve(
-        model, adapter or (), host=host, port=port, key_file=key_file, device=device,
-        cache_gb=cache_memory, running=max_running, limits=limits,
-        dtype=dtype, name=served_model_name, chat_template=chat_template,
+    start(
+        model,
+        adapter or (),
+        host=host,
+        port=port,
+        key_file=key_file,
+        device=device,
+        cache_gb=cache_memory,
+        running=max_running,
+        limits=limits,
+        dtype=dtype,
+        name=served_model_name,
+        chat_template=chat_template,
         origins=allowed_origins or (),
-    )  # fmt: skip
+    )

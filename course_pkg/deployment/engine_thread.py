@@ -2,9 +2,9 @@
 
 An engine belongs to one thread, and a step computes for milliseconds to seconds, so the event loop
 never calls it. Commands (add, abort) go to the thread through a queue, which it empties between any
-two steps. Pieces of text come back with `call_soon_threadsafe`, once per step for all requests.
+two steps. Chunks of text come back with `call_soon_threadsafe`, once per step for all requests.
 
-A Call holds the pieces that its reader has not taken. A reader that is too far behind loses its
+A Call holds the chunks that its reader has not taken. A reader that is too far behind loses its
 request: one slow client must not stop the engine, nor fill the memory. Chapter: deployment/server.
 """
 
@@ -16,41 +16,35 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
-from course_pkg.deployment.errors import ApiError, invalid
+from course_pkg.deployment.api_errors import ApiError, invalid
 from course_pkg.serving.engine import Engine
-from course_pkg.serving.request import LogProb, Request, SamplingParams
+from course_pkg.serving.request import Chunk, Completion, Request
+from course_pkg.serving.sampling import SamplingParams
 
 log = logging.getLogger(__name__)
-
-
-class Piece(NamedTuple):
-    """One token of the sample with this index, and the text that became certain with it."""
-
-    index: int
-    text: str
-    logprob: LogProb | None
-    finish_reason: str | None
 
 
 class Call:
     """What one HTTP request asks of the engine: a request for each of its prompts.
 
-    Samples are numbered over all prompts: index = prompt · n + sample. Iterate over it for lists of
-    the pieces that have come, which ends with the last one or raises an ApiError; then `close` it.
+    Iterate over it for lists of the chunks that have come, which ends with the last one or raises
+    an ApiError; then `close` it.
     """
 
     def __init__(self, prompts: list[list[int]], params: SamplingParams, adapter: str | None):
-        self.prompts, self.params, self.adapter = prompts, params, adapter
+        self.prompts = prompts
+        self.params = params
+        self.adapter = adapter
         self.deadline = float("inf")  # of the event loop's clock
         self.requests: list[Request] = []  # the engine's, in the order of the prompts
         self.tokens = 0  # how many have come
         self.started = time.monotonic()
-        self.first = self.last = 0.0  # when tokens came
+        self.first = 0.0  # when the first token came
+        self.last = 0.0  # when the last one came
         self.error: ApiError | None = None
         self._open = len(prompts) * params.n  # samples
-        self._pieces: deque[Piece] = deque()
+        self._chunks: deque[Chunk] = deque()
         self._change = asyncio.Event()
 
     @property
@@ -58,14 +52,18 @@ class Call:
         """Whether the engine has nothing more to do for it."""
         return self.error is not None or not self._open
 
-    def put(self, pieces: list[Piece], backlog: int) -> None:
-        """Take the pieces of a step; fail if more than `backlog` wait for the reader."""
+    def index(self, completion: Completion) -> int:
+        """The sample's number over all prompts: prompt · n + sample."""
+        return self.requests.index(completion.request) * self.params.n + completion.index
+
+    def put(self, chunks: list[Chunk], backlog: int) -> None:
+        """Take the chunks of a step; fail if more than `backlog` wait for the reader."""
         self.last = time.monotonic()
         self.first = self.first or self.last
-        self.tokens += len(pieces)
-        self._open -= sum(piece.finish_reason is not None for piece in pieces)
-        self._pieces.extend(pieces)
-        if len(self._pieces) > backlog + len(pieces):
+        self.tokens += len(chunks)
+        self._open -= len([chunk for chunk in chunks if chunk.finish_reason])
+        self._chunks.extend(chunks)
+        if len(self._chunks) > backlog + len(chunks):
             self.fail(ApiError(408, f"the reader is more than {backlog} tokens behind"))
         self._change.set()
 
@@ -73,17 +71,17 @@ class Call:
         """End it with an error, unless it has ended; what its reader has not taken is dropped."""
         if not self.done:
             self.error = error
-            self._pieces.clear()
+            self._chunks.clear()
             self._change.set()
 
     def __aiter__(self) -> "Call":
         return self
 
-    async def __anext__(self) -> list[Piece]:
+    async def __anext__(self) -> list[Chunk]:
         late = False
         try:
             async with asyncio.timeout_at(self.deadline):
-                while not self._pieces and not self.done:
+                while not self._chunks and not self.done:
                     self._change.clear()
                     await self._change.wait()
         except TimeoutError:
@@ -92,21 +90,23 @@ class Call:
             self.fail(ApiError(504, "the answer took too long", code="timeout"))
         if self.error is not None:
             raise self.error
-        if not self._pieces:
+        if not self._chunks:
             raise StopAsyncIteration
-        pieces = list(self._pieces)
-        self._pieces.clear()
-        return pieces
+        chunks = list(self._chunks)
+        self._chunks.clear()
+        return chunks
 
 
 class EngineThread:
     """Runs an engine's steps while there is work. Use it from the event loop that started it."""
 
     def __init__(self, engine: Engine, backlog: int):
-        self.engine, self.backlog = engine, backlog
+        self.engine = engine
+        self.backlog = backlog
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ended: ApiError | None = None  # why it takes no more calls
-        self.prompt_tokens = self.new_tokens = 0  # of prompts with a first token; generated
+        self.prompt_tokens = 0  # of prompts with a first token
+        self.new_tokens = 0  # generated
         self._calls: dict[int, Call] = {}  # by the id of each of its engine requests; the thread's
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -195,20 +195,20 @@ class EngineThread:
             error = ApiError(500, "the engine failed while it computed this request")
             self._end(ended or list(calls), error)
             return
-        news: dict[Call, list[Piece]] = {}
-        for request, completion, _, text in chunks:
-            call, size = self._calls[request.id], request.params.n
-            index = call.requests.index(request) * size + completion.index
-            logprob = completion.logprobs[-1] if completion.logprobs else None
-            piece = Piece(index, text, logprob, completion.finish_reason)
-            news.setdefault(call, []).append(piece)
+        chunks_of: dict[Call, list[Chunk]] = {}
+        for chunk in chunks:
+            completion = chunk.completion
+            call = self._calls[completion.request.id]
+            chunks_of.setdefault(call, []).append(chunk)
             if completion.index == 0 and len(completion.tokens) == 1:
-                self.prompt_tokens += len(request.prompt)
+                self.prompt_tokens += len(completion.request.prompt)
         self.new_tokens += len(chunks)
-        for id in {chunk.request.id for chunk in chunks if chunk.request.done}:
-            del self._calls[id]
-        if news:
-            self._tell(self._deliver, news)
+        requests = {chunk.completion.request for chunk in chunks}
+        for request in requests:
+            if request.done:
+                del self._calls[request.id]
+        if chunks_of:
+            self._tell(self._deliver, chunks_of)
         failed = {call for call in self._calls.values() if any(r.error for r in call.requests)}
         error = ApiError(500, "the model gave no valid next token for this request")
         self._end(list(failed), error)
@@ -222,10 +222,10 @@ class EngineThread:
         """Call a function in the event loop."""
         self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _deliver(self, news: dict[Call, list[Piece]]) -> None:
-        for call, pieces in news.items():
+    def _deliver(self, chunks_of: dict[Call, list[Chunk]]) -> None:
+        for call, chunks in chunks_of.items():
             if not call.done:
-                call.put(pieces, self.backlog)
+                call.put(chunks, self.backlog)
                 if call.error is not None:
                     self.close(call)
 

@@ -9,71 +9,22 @@ query, the prompt or the key. Chapter: deployment/server.
 import asyncio
 import hmac
 import ipaddress
-import json
 import logging
-import math
 import re
 import time
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, MutableMapping
+from contextlib import ExitStack
 from typing import Any
 
-from course_pkg.deployment.errors import ApiError
-from course_pkg.deployment.limits import Limits
-from course_pkg.deployment.metrics import Metrics
+from course_pkg.deployment.admission import Gate, Limits
+from course_pkg.deployment.api_errors import ApiError
+from course_pkg.deployment.error_responses import send_error
+from course_pkg.deployment.monitoring import Metrics
 
 Scope = MutableMapping[str, Any]
 OPEN_PATHS = ("/health", "/ready")  # for whatever watches the server, without a key
 GONE = 499  # nginx's number for a client that did not wait
 access_log = logging.getLogger("course_pkg.access")
-
-
-class Gate:
-    """Who may come in: places for `places` samples at once, until it is closed.
-
-    open: requests that are in. taken: their places.
-    """
-
-    def __init__(self, places: int):
-        self.places, self.open, self.taken, self.closing = places, 0, 0, False
-        self._seconds = 1.0  # that a request takes, the recent ones counting more
-
-    @contextmanager
-    def place(self) -> Iterator[Callable[[int], None]]:
-        """A place for one request, and a function that takes further ones for its samples.
-
-        Raises ApiError 503 after closing, 429 if there is no place.
-        """
-        if self.closing:
-            raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
-        own = 0
-
-        def take(places: int) -> None:
-            nonlocal own
-            self._check(places, self.taken - own)
-            own += places
-            self.taken += places
-
-        take(1)
-        self.open += 1
-        start = time.monotonic()
-        try:
-            yield take
-        finally:
-            self.open -= 1
-            self.taken -= own
-            self._seconds += 0.1 * (time.monotonic() - start - self._seconds)
-
-    def _check(self, places: int, others: int) -> None:
-        if self.taken + places > self.places:
-            seconds = min(60, math.ceil(self._seconds / self.places))
-            raise ApiError(
-                429,
-                f"{others} samples are running or waiting, and this server takes "
-                f"{self.places}; try again in {seconds} s",
-                code="rate_limit_exceeded",
-                headers={"Retry-After": str(seconds)},
-            )
 
 
 class Guard:
@@ -86,7 +37,10 @@ class Guard:
     def __init__(
         self, app: Callable, *, gate: Gate, limits: Limits, metrics: Metrics, key: str | None
     ):
-        self.app, self.gate, self.limits, self.metrics = app, gate, limits, metrics
+        self.app = app
+        self.gate = gate
+        self.limits = limits
+        self.metrics = metrics
         self.key = None if key is None else key.encode()
 
     async def __call__(self, scope: Scope, receive: Callable, send: Callable) -> None:
@@ -94,7 +48,8 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, answer = time.monotonic(), _Answer(send)
+        start = time.monotonic()
+        answer = _Answer(send)
         scope["arrived"] = start
         try:
             _check_framing(scope)
@@ -135,9 +90,11 @@ class Guard:
             )
 
     async def _body(self, scope: Scope, receive: Callable) -> bytes:
-        limit, body, more = self.limits.body_bytes, bytearray(), True
+        limit = self.limits.body_bytes
         if int(_header(scope, b"content-length") or 0) > limit:  # h11 has checked that it is one
             raise _too_large(limit)
+        body = bytearray()
+        more = True
         try:
             async with asyncio.timeout(self.limits.read_seconds):
                 while more:
@@ -157,14 +114,14 @@ class Guard:
     async def _run(self, scope: Scope, body: bytes, receive: Callable, answer: "_Answer") -> None:
         """Run the application until it has answered; cancel it if the client goes or is too slow.
 
-        The application limits the time of what it computes; here, writing it counts, too.
+        The application limits the time of what it computes; this limit includes writing it.
         """
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> dict[str, Any]:
-            for message in messages:
-                return message
-            return await asyncio.get_running_loop().create_future()  # the end is waited for here
+            if messages:
+                return messages.pop()
+            return await asyncio.get_running_loop().create_future()  # never: `gone` sees the end
 
         work = asyncio.ensure_future(self.app(scope, replay, answer))
         gone = asyncio.ensure_future(receive())  # after the body, only a disconnect can come
@@ -188,10 +145,9 @@ class Guard:
         path = route or (scope["path"] if scope["path"] in OPEN_PATHS else "other")
         address = scope.get("client")  # optional in ASGI, as all that is read with `get`
         client = address[0] if address else "-"
-        access_log.info(
-            "%s %s %s %s %.3f s %s", client, scope["method"], path, status, seconds,
-            scope.get("summary", ""),
-        )  # fmt: skip
+        line = "%s %s %s %s %.3f s %s"
+        summary = scope.get("summary", "")
+        access_log.info(line, client, scope["method"], path, status, seconds, summary)
         self.metrics.http.labels(path, status).inc()
 
 
@@ -203,22 +159,15 @@ class _Answer:
     """Sends, and remembers the status and whether all is sent."""
 
     def __init__(self, send: Callable):
-        self.send, self.status, self.complete = send, None, False
+        self.send = send
+        self.status = None
+        self.complete = False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         self.status = message.get("status", self.status)
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         self.complete = self.complete or last
         await self.send(message)
-
-
-async def send_error(error: ApiError, send: Callable) -> None:
-    """Send an error as an ASGI response."""
-    body = json.dumps(error.body).encode()
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    listed = [(k.lower().encode(), v.encode()) for k, v in (headers | error.headers).items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": listed})
-    await send({"type": "http.response.body", "body": body})
 
 
 def is_loopback(host: str) -> bool:

@@ -13,9 +13,11 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.deployment.engine_thread import Call, Piece
+from course_pkg.deployment.engine_thread import Call
+from course_pkg.deployment.schemas import GenerationRequest
 from course_pkg.lm.tiny import byte_symbols
-from course_pkg.serving.request import LogProb
+from course_pkg.serving.request import Chunk
+from course_pkg.serving.sampling import LogProb
 from course_pkg.serving.text_stream import REPLACEMENT
 
 LEAST_LOGPROB = -9999.0  # JSON has no infinity
@@ -32,7 +34,7 @@ class TokenTexts:
     """
 
     def __init__(self, tokenizer: Tokenizer):
-        self.tokenizer, self.special = tokenizer, frozenset(tokenizer.all_special_ids)
+        self.tokenizer = tokenizer
         self._bytes = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
         self._cached = lru_cache(65536)(self._find)
 
@@ -53,48 +55,46 @@ class TokenTexts:
 
 
 class TextAnswer:
-    """The objects of one response of /v1/completions, as `Call` gives the pieces.
+    """The objects of one response of /v1/completions, as `Call` gives the chunks.
 
-    echo: the text of each prompt, to begin its choices with. scores_only: without the token that
-    the engine generated after it. service_tier: "default" if the request has named one.
+    echo: the text of each prompt, to begin its choices with. If the request only scores the prompt,
+    the token that the engine generated after it is left out.
     """
 
     kind = chunk_kind = "text_completion"
     prefix = "cmpl-"
 
     def __init__(
-        self,
-        call: Call,
-        model: str,
-        texts: TokenTexts,
-        echo: Sequence[str] = (),
-        *,
-        scores_only: bool = False,
-        service_tier: str | None = None,
+        self, call: Call, body: GenerationRequest, texts: TokenTexts, echo: Sequence[str] = ()
     ):
-        self.call, self.texts, self.echo, self.scores_only = call, texts, echo, scores_only
+        self.call = call
+        self.texts = texts
+        self.echo = echo
+        self.scores_only = body.scores_only
         self.common = {
             "id": self.prefix + uuid.uuid4().hex,
             "object": self.kind,
             "created": int(time.time()),
-            "model": model,
+            "model": body.model,
         }
-        if service_tier is not None:
+        if body.service_tier is not None:
             self.common["service_tier"] = "default"  # the only one that this server has
         self._offsets: dict[int, int] = {}  # characters so far of the choices that have begun
 
-    def whole(self, pieces: list[Piece]) -> dict[str, Any]:
-        """The response that is not streamed, from all pieces."""
-        choices: dict[int, list[Piece]] = {}
-        for piece in pieces:
-            choices.setdefault(piece.index, []).append(piece)
-        listed = [self._choice(choices[index], False) for index in sorted(choices)]
+    def whole(self, chunks: list[Chunk]) -> dict[str, Any]:
+        """The response that is not streamed, from all chunks."""
+        choices: dict[int, list[Chunk]] = {}
+        for chunk in chunks:
+            choices.setdefault(self.call.index(chunk.completion), []).append(chunk)
+        listed = [self._choice(index, choices[index], False) for index in sorted(choices)]
         return {**self.common, "choices": listed, "usage": self.usage()}
 
-    def events(self, pieces: list[Piece], include_usage: bool) -> bytes:
-        """The events of a stream for pieces that have come."""
+    def events(self, chunks: list[Chunk], include_usage: bool) -> bytes:
+        """The events of a stream for chunks that have come."""
         usage = {"usage": None} if include_usage else {}
-        choices = ([self._choice([piece], True)] for piece in pieces)
+        choices = (
+            [self._choice(self.call.index(chunk.completion), [chunk], True)] for chunk in chunks
+        )
         return b"".join(self._event({"choices": each, **usage}) for each in choices)
 
     def usage_event(self) -> bytes:
@@ -116,15 +116,16 @@ class TextAnswer:
             "prompt_tokens_details": {"cached_tokens": cached},
         }
 
-    def _choice(self, pieces: list[Piece], delta: bool) -> dict[str, Any]:
-        index = pieces[0].index
+    def _choice(self, index: int, chunks: list[Chunk], delta: bool) -> dict[str, Any]:
         first = index not in self._offsets
         self._offsets.setdefault(index, 0)
-        found = [piece.logprob for piece in pieces]
-        text = "".join(piece.text for piece in pieces)
-        reason = pieces[-1].finish_reason
+        found = [chunk.logprob for chunk in chunks]
+        text = "".join(chunk.text for chunk in chunks)
+        reason = chunks[-1].finish_reason
         if self.scores_only:
-            found, text, reason = [], "", "length"
+            found = []
+            text = ""
+            reason = "length"
         if first and self.echo:
             number = index // self.call.params.n
             text = self.echo[number] + text
@@ -142,15 +143,18 @@ class TextAnswer:
 
     def _logprobs(self, index: int, found: list[LogProb | None]) -> dict[str, Any]:
         """Four lists in parallel. The first token of a prompt has no log-probability."""
-        tokens, offsets, tops = [], [], []
+        tokens: list[str] = []
+        offsets: list[int] = []
+        tops: list[dict[str, float] | None] = []
         ids = self.call.prompts[index // self.call.params.n]
         for logprob in found:
             text, raw = self.texts(ids[0] if logprob is None else logprob.token)
             tokens.append(text)
             # Where its text starts. Bytes 0x80 to 0xBF continue the character before them.
-            started = sum(byte & 0xC0 != 0x80 for byte in raw)
-            offsets.append(self._offsets[index] - (raw[:1] != b"" and raw[0] & 0xC0 == 0x80))
-            self._offsets[index] += started
+            begins = [byte & 0xC0 != 0x80 for byte in raw]
+            continues = begins[:1] == [False]
+            offsets.append(self._offsets[index] - 1 if continues else self._offsets[index])
+            self._offsets[index] += begins.count(True)
             if logprob is None:
                 tops.append(None)
                 continue
@@ -167,7 +171,8 @@ class TextAnswer:
 class ChatAnswer(TextAnswer):
     """The objects of one response of /v1/chat/completions."""
 
-    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
     prefix = "chatcmpl-"
 
     def _content(self, text: str, first: bool, delta: bool) -> dict[str, Any]:

@@ -1,24 +1,25 @@
 """Schemas: the fields of a request, as OpenAI's API names them, and what they mean to the engine.
 
-Types are strict ("5" is no number), and a field that this server does not have is refused: a client
-that asks for a JSON schema or for tools must not get an answer that ignores them. Fields at values
-that change nothing are accepted, because client libraries send them, and `user`, `metadata` and
-`service_tier` are, which change nothing here. Ranges are checked by SamplingParams.
+Types are strict ("5" is not a number), and a field that this server does not have is refused: a
+client that asks for a JSON schema or for tools must not get an answer that ignores them. Fields at
+values that change nothing are accepted, because client libraries send them; so are `user`,
+`metadata` and `service_tier`, which change nothing here. SamplingParams checks the ranges.
 Chapter: deployment/server.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator, model_validator
 
-from course_pkg.deployment.errors import invalid
-from course_pkg.serving.request import MOST_BIASES, MOST_LOGPROBS, SamplingParams
+from course_pkg.serving.sampling import MOST_BIASES, MOST_LOGPROBS, SamplingParams
 
 MOST_FIELDS = 100
 TOKEN = re.compile(r"[0-9]{1,9}")  # an id as the key of a JSON object
-MOST_STOPS, LONGEST_STOP = 16, 256  # each new token is compared with all beginnings of them
+MOST_STOPS = 16  # each new token is compared with all beginnings of them
+LONGEST_STOP = 256
 Prompt = str | list[int]
 Whole = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]  # as large as OpenAI's seeds
 Metadata = Annotated[
@@ -28,11 +29,13 @@ Metadata = Annotated[
 # Beyond these, logits overflow, and the step that computes them fails for all its requests.
 Penalty = Annotated[float, Field(ge=0.01, le=100)]
 
-# Fields that the engine's SamplingParams has too, under the same names.
-SAMPLING = (
-    "temperature", "top_p", "n", "stop", "seed", "frequency_penalty", "presence_penalty",
-    "logit_bias", "top_k", "min_p", "repetition_penalty", "ignore_eos", "cache_salt",
-)  # fmt: skip
+# Fields that SamplingParams has under the same names. A client must not choose its priority.
+SAMPLING = {field.name for field in fields(SamplingParams)} - {
+    "max_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "priority",
+}
 
 # Values that ask for nothing; other values of these fields are refused.
 NEUTRAL: dict[str, Sequence[Any]] = {
@@ -47,21 +50,22 @@ NEUTRAL: dict[str, Sequence[Any]] = {
 }
 
 
-def _asked(data: Any) -> Any:
-    """The fields of an object that ask for something: null counts as absent."""
+def _is_neutral(name: str, value: Any) -> bool:
+    """Whether a field with this value asks for nothing; null counts as absent."""
+    if value is None:
+        return True
+    # 0 == False, but only one of them is a number.
+    same_kind = [v for v in NEUTRAL.get(name, ()) if isinstance(v, bool) == isinstance(value, bool)]
+    return value in same_kind
+
+
+def _without_neutral(data: Any) -> Any:
+    """An object without the fields that ask for nothing."""
     if not isinstance(data, dict):
         return data
     if len(data) > MOST_FIELDS:
         raise ValueError(f"an object has {len(data)} fields")
-
-    def neutral(name: str, value: Any) -> bool:
-        values = (each for each in NEUTRAL.get(name, ()) if isinstance(each, bool) is flag(value))
-        return value is None or value in values
-
-    def flag(value: Any) -> bool:  # 0 == False, but only one of them is a number
-        return isinstance(value, bool)
-
-    return {name: value for name, value in data.items() if not neutral(name, value)}
+    return {name: value for name, value in data.items() if not _is_neutral(name, value)}
 
 
 class Fields(BaseModel):
@@ -69,7 +73,7 @@ class Fields(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    _without_nulls = model_validator(mode="before")(staticmethod(_asked))
+    _drop_neutral = model_validator(mode="before")(staticmethod(_without_neutral))
 
 
 class StreamOptions(Fields):
@@ -136,17 +140,12 @@ class GenerationRequest(Fields):
         return False
 
     def params(self, max_tokens: int) -> SamplingParams:
-        """The engine's parameters. Raises ApiError (400) for a value that is out of range.
+        """The engine's parameters. Raises ValueError, "<field> is …", for one that is out of range.
 
         The engine always generates a token; an answer that only scores the prompt leaves it out.
         """
-        max_tokens = 1 if self.scores_only else max_tokens
         given = {name: getattr(self, name) for name in SAMPLING} | self.reported
-        try:
-            return SamplingParams(max_tokens=max_tokens, **given)
-        except ValueError as error:
-            name = str(error).split(" is ")[0]
-            raise invalid(str(error), param=name, log=f"{name} is out of range") from None
+        return SamplingParams(max_tokens=1 if self.scores_only else max_tokens, **given)
 
     @property
     def reported(self) -> dict[str, int | None]:

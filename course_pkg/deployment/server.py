@@ -19,8 +19,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from course_pkg.deployment.errors import ApiError, ServeError
-from course_pkg.deployment.limits import Limits
+from course_pkg.deployment.admission import Limits
+from course_pkg.deployment.api_errors import ApiError, ServeError
 
 SEND_BUFFER = 1 << 16  # bytes in the kernel for each connection; by default it grows to megabytes
 HEADER_BYTES = 1 << 14
@@ -113,7 +113,9 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=5,  # to send what is left
             )
         )
-        self.gate, self.service, self.limits = app.state.gate, app.state.service, limits
+        self.gate = app.state.gate
+        self.service = app.state.service
+        self.limits = limits
         self._end = float("inf")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -121,8 +123,9 @@ class Server(uvicorn.Server):
         self.close(0 if self.gate.closing else self.limits.shutdown_seconds)
 
     def close(self, seconds: float) -> None:
-        """Take no more requests, and stop once all are finished, or after so many seconds."""
-        self.gate.closing, self._end = True, time.monotonic() + seconds
+        """Take no more requests, and stop once all are finished, or after `seconds` seconds."""
+        self.gate.closing = True
+        self._end = time.monotonic() + seconds
 
     async def on_tick(self, counter: int) -> bool:
         """Whether to stop; uvicorn asks ten times a second."""

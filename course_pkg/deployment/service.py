@@ -1,6 +1,6 @@
 """The service: what a checked request means, from its model and its texts to a call of the engine.
 
-The engine's tokenizer belongs to the engine's thread; texts are encoded by the `encoder`.
+The engine's tokenizer belongs to the engine's thread; `tokenizer_threads` encode texts.
 Chapter: deployment/server.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.deployment.encoder import Encoder
+from course_pkg.deployment.admission import Limits
+from course_pkg.deployment.api_errors import ApiError, invalid
 from course_pkg.deployment.engine_thread import Call, EngineThread
-from course_pkg.deployment.errors import ApiError, invalid
-from course_pkg.deployment.limits import Limits
 from course_pkg.deployment.responses import TokenTexts
 from course_pkg.deployment.schemas import ChatRequest, CompletionRequest, GenerationRequest
+from course_pkg.deployment.tokenizer_threads import TokenizerThreads
 from course_pkg.finetuning.conversations import Message
 from course_pkg.finetuning.formats import chat_text
 from course_pkg.serving.engine import Engine
@@ -27,23 +27,20 @@ class Service:
     """An engine under a model's name, with its adapters as further models."""
 
     def __init__(self, engine: Engine, model: str, limits: Limits):
-        self.engine, self.limits = engine, limits
+        self.limits = limits
+        self.max_model_len = engine.max_model_len
         self.adapters = {model: None} | {name: name for name in engine.adapters}
         self.thread = EngineThread(engine, limits.backlog)
         self.created = int(time.time())
         self.texts = TokenTexts(copy.deepcopy(engine.tokenizer))
-        self._encoder = Encoder(engine.tokenizer, self._check_running)
+        self._tokenizers = TokenizerThreads(engine.tokenizer, self._check_running)
         self._stopping = False
-        blocks = engine.scheduler.blocks
-        slots = len(blocks.pool.blocks) * blocks.block_size
-        # A prompt and its new tokens; the last one needs no slot in the cache.
-        self._room = min(engine.config.max_positions, slots + 1)
 
     def models(self) -> list[dict[str, Any]]:
         """The served models; an adapter names its base as the parent."""
         base = next(iter(self.adapters))
         common = {"object": "model", "created": self.created, "owned_by": "course_pkg"}
-        common["max_model_len"] = self._room
+        common["max_model_len"] = self.max_model_len
         return [
             {"id": name, **common, "parent": base if adapter else None}
             for name, adapter in self.adapters.items()
@@ -75,18 +72,18 @@ class Service:
         size = sum(len(message.text) for message in body.messages)
         return await self._start(body, "messages", encode, size)
 
-    async def echo(self, body: CompletionRequest, call: Call) -> list[str]:
+    async def echo(self, body: CompletionRequest) -> list[str]:
         """The texts of the prompts, if the request wants them repeated."""
 
         def decode(tokenizer: Tokenizer) -> list[str]:
             return [e if isinstance(e, str) else tokenizer.decode(e) for e in body.prompt]
 
-        return await self._encoder.run(decode, 0) if body.echo else []
+        return await self._tokenizers.run(decode, 0) if body.echo else []
 
     async def stop(self) -> None:
         """End all calls and both threads. Texts that wait to be encoded are refused with 503."""
         self._stopping = True
-        self._encoder.stop()
+        self._tokenizers.stop()
         await self.thread.stop()
 
     def check(self, body: GenerationRequest, prompts: int) -> None:
@@ -115,11 +112,12 @@ class Service:
     @property
     def _longest(self) -> int:
         """Tokens that a prompt may have."""
-        return min(self.limits.prompt_tokens or self._room, self._room - 1)
+        return min(self.limits.prompt_tokens or self.max_model_len, self.max_model_len - 1)
 
     def _check_length(self, text: str, field: str) -> None:
         """Refuse a text that has too many tokens however it is encoded, which takes long."""
-        if (least := self._encoder.least_tokens(text)) > self._longest:
+        least = self._tokenizers.least_tokens(text)
+        if least > self._longest:
             raise invalid(
                 f"the prompt has at least {least} tokens: this server takes prompts of at most "
                 f"{self._longest} tokens",
@@ -136,21 +134,26 @@ class Service:
     ) -> Call:
         deadline = asyncio.get_running_loop().time() + self.limits.request_seconds
         try:
-            prompts = await self._encoder.run(encode, characters)
+            prompts = await self._tokenizers.run(encode, characters)
         except ValueError as error:
             raise invalid(f"{field}: {error}", field, log=f"{field} cannot be read") from None
-        longest, limit = max(map(len, prompts)), self._longest
-        room = self._room - longest
-        if longest > limit or (body.max_tokens or 0) > room:
+        longest = max(map(len, prompts))
+        room = self.max_model_len - longest
+        if longest > self._longest or (body.max_tokens or 0) > room:
             raise invalid(
                 f"the prompt has {longest} tokens, and max_tokens is {body.max_tokens}: this "
-                f"server takes prompts of at most {limit} tokens, and {self._room} tokens of "
-                "prompt and answer together",
+                f"server takes prompts of at most {self._longest} tokens, and "
+                f"{self.max_model_len} tokens of prompt and answer together",
                 field,
                 "context_length_exceeded",
             )
         most = min(room, self.limits.max_tokens) if body.max_tokens is None else body.max_tokens
-        call = Call(prompts, body.params(most), self.adapters[body.model])
+        try:
+            params = body.params(most)
+        except ValueError as error:
+            name = str(error).split(" is ")[0]
+            raise invalid(str(error), name, log=f"{name} is out of range") from None
+        call = Call(prompts, params, self.adapters[body.model])
         call.deadline = deadline
         self._check_running()
         await self.thread.submit(call)  # at once, so that a stop comes after it
@@ -162,5 +165,5 @@ class Service:
 
 
 def _ids(tokenizer: Tokenizer, text: str, **options: bool) -> list[int]:
-    text.encode()  # raises ValueError for a lone surrogate, which is no character
+    text.encode()  # raises ValueError for a lone surrogate, which is not a character
     return tokenizer(text, verbose=False, **options).input_ids

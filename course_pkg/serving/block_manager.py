@@ -9,7 +9,7 @@ full blocks from the prefix cache. A forked one starts with all of its parent's 
 the two that writes into a block that both use gets a copy (copy-on-write).
 
 A block gets its hash when `append` makes room for its last token, which is before the engine
-computes it. Another sequence can so hit it in the same step: in each layer, the engine must write
+computes it. So another sequence can hit it in the same step: in each layer, the engine must write
 the keys and values of all tokens of the step before it reads any.
 
 Not here: what runs when (`scheduler`), blocks on the host (`swap_space`), keys and values
@@ -49,21 +49,18 @@ class BlockManager:
     """
 
     def __init__(
-        self,
-        blocks: int,
-        block_size: int,
-        *,
-        prefix_cache: bool = True,
-        watermark: float = 0.0,
+        self, blocks: int, block_size: int, *, prefix_cache: bool = True, watermark: float = 0.0
     ):
         if blocks < 1 or block_size < 1 or not 0 <= watermark < 1:
             raise ValueError(
                 f"blocks {blocks}, block_size {block_size}, watermark {watermark}: expected at "
                 "least 1, at least 1, and a fraction of at least 0 and below 1"
             )
-        self.pool, self.block_size, self.prefix_cache = BlockPool(blocks), block_size, prefix_cache
+        self.pool = BlockPool(blocks)
+        self.block_size = block_size
+        self.prefix_cache = prefix_cache
         self.reserve = round(watermark * blocks)
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[int | str, _Table] = {}  # by the sequence's id
 
     def table(self, sequence: Sequence) -> list[int]:
         """The numbers of the sequence's blocks. Raises ValueError if it has none."""
@@ -71,7 +68,8 @@ class BlockManager:
 
     def slots(self, sequence: Sequence, start: int, count: int) -> list[int]:
         """Where the tokens start … start + count − 1 are: block number · block_size + offset."""
-        table, size = self.table(sequence), self.block_size
+        table = self.table(sequence)
+        size = self.block_size
         return [table[t // size] * size + t % size for t in range(start, start + count)]
 
     def stored(self, sequence: Sequence) -> int:
@@ -80,11 +78,11 @@ class BlockManager:
         return table.stored if table else 0
 
     def blocks_for(self, tokens: int) -> int:
-        """The number of blocks that hold so many tokens."""
+        """The number of blocks that hold `tokens` tokens."""
         return -(-tokens // self.block_size)
 
     def empty_slots(self) -> int:
-        """The waste: slots of used blocks that hold no token."""
+        """The waste: slots of used blocks that hold no token, all in tables' last blocks."""
         tables = [table for table in self._tables.values() if table.blocks]
         last = {t.blocks[-1]: len(t.blocks) * self.block_size - t.stored for t in tables}
         return sum(last.values())
@@ -97,11 +95,10 @@ class BlockManager:
     def allocate(self, sequence: Sequence, upto: int | None = None) -> int:
         """Start a table with what the prefix cache has, then make room for the other tokens.
 
-        upto: make room for the first `upto` tokens only; 0 takes the hits alone, and `append` adds
-        chunks of the prompt. Returns the number of tokens that were hit. The last token is never
-        hit, because the logits after it are needed; if it ends a block, that block is computed.
-        Raises ValueError if the sequence has a table, OutOfBlocksError if blocks are lacking; then
-        nothing changes.
+        upto: make room for the first `upto` tokens only; `append` adds the others, chunk by chunk.
+        Returns how many tokens were hit. The last one never is, because the logits after it are
+        needed. Raises ValueError if the sequence has a table, OutOfBlocksError if blocks are
+        lacking; then nothing changes.
         """
         if sequence.id in self._tables:
             raise ValueError(f"sequence {sequence.id!r} has blocks already: free it first")
@@ -127,10 +124,9 @@ class BlockManager:
     def append(self, sequence: Sequence, count: int) -> Pairs:
         """Make room for the next `count` of sequence.tokens; hash the blocks that become full.
 
-        Returns the block copies, (source, target), that must come before the tokens are written:
-        one if the last block is partly empty and shared, otherwise none. Raises ValueError if the
-        sequence has no table or fewer tokens, OutOfBlocksError if blocks are lacking; then nothing
-        changes.
+        Returns the copies, (source, target), to make before the tokens are written: one if the last
+        block is partly empty and shared. Raises ValueError if the sequence has no table or fewer
+        tokens, OutOfBlocksError if blocks are lacking; then nothing changes.
         """
         table = self._get(sequence)
         if not 0 <= count <= len(sequence.tokens) - table.stored:
@@ -152,10 +148,10 @@ class BlockManager:
             copies.append((source.number, table.blocks[-1].number))
         new = self.blocks_for(table.stored + count) - len(table.blocks)
         table.blocks += [self.pool.take() for _ in range(new)]
-        first, table.stored = table.stored // self.block_size, table.stored + count
-        full = table.stored // self.block_size
+        full_before = table.stored // self.block_size
+        table.stored += count
         if self.prefix_cache:
-            for index in range(first, full):
+            for index in range(full_before, table.stored // self.block_size):
                 if self._find(sequence, index) is None:
                     self.pool.remember(table.blocks[index], self._content(sequence, index))
         return copies
@@ -163,12 +159,11 @@ class BlockManager:
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Give the child the parent's table; both use its blocks.
 
-        Raises ValueError if the parent has no blocks, if the child has some already, or if its
-        first tokens are not those that the parent has stored.
+        Raises ValueError unless the child is new and begins with what the parent has stored.
         """
         table = self._get(parent)
-        stored = parent.tokens[: table.stored]
-        if child.id in self._tables or child.tokens[: table.stored] != stored:
+        first_tokens = parent.tokens[: table.stored]
+        if child.id in self._tables or child.tokens[: table.stored] != first_tokens:
             raise ValueError(
                 f"sequence {child.id!r} cannot be forked from {parent.id!r}: it must be new and "
                 f"begin with the same {table.stored} tokens"
@@ -178,10 +173,7 @@ class BlockManager:
         self._tables[child.id] = _Table(list(table.blocks), table.stored)
 
     def free(self, sequence: Sequence) -> None:
-        """Give the sequence's blocks back, the last first, so that it is the first to be evicted.
-
-        Raises ValueError if it has none.
-        """
+        """Give the sequence's blocks back, the last one first, so that it is evicted first."""
         table = self._get(sequence)
         del self._tables[sequence.id]
         for block in reversed(table.blocks):
@@ -205,15 +197,16 @@ class BlockManager:
 
     def _new_blocks(self, table: _Table, count: int) -> int:
         """How many blocks the next `count` tokens take, with the copy of a shared one."""
-        copies = count > 0 and self._shares_its_tail(table)
-        return self.blocks_for(table.stored + count) - len(table.blocks) + copies
+        new = self.blocks_for(table.stored + count) - len(table.blocks)
+        return new + 1 if count and self._shares_its_tail(table) else new
 
     def _shares_its_tail(self, table: _Table) -> bool:
         return table.stored % self.block_size > 0 and table.blocks[-1].users > 1
 
     def _content(self, sequence: Sequence, index: int) -> Content:
         """What a full block of the sequence holds; each is hashed once."""
-        contents, size = sequence.contents, self.block_size
+        contents = sequence.contents
+        size = self.block_size
         while len(contents) <= index:
             parent = contents[-1] if contents else _root(sequence)
             start = len(contents) * size

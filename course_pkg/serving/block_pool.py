@@ -1,14 +1,13 @@
 """A pool of blocks: which are free, how many sequences use each, and what a cached block holds.
 
-A block that is free may still be cached: it keeps the keys and values of known tokens until it is
-taken for others. So the free list is also the list of what to evict, least recently used first.
+A free block may still be cached: it keeps the keys and values of known tokens until it is taken for
+others. So the free list is also the list of what to evict, least recently used first.
 Chapter: acceleration/paged-attention.
 """
 
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 
 
@@ -20,8 +19,8 @@ class OutOfBlocksError(RuntimeError):
 class Content:
     """What a full block holds: its tokens, after the content of the block before it.
 
-    hash: of the tokens and of the parent's hash. The parent of a first block is a root, which
-    has in place of the tokens what else must agree, and no parent.
+    hash: of the tokens and of the parent's hash. The parent of a first block is a root. It has no
+    parent, and in place of tokens it holds what else must agree.
 
     >>> first, other = Content(b"1", None, (1, 2)), Content(b"1", None, (3, 4))
     >>> Content(b"2", first, (5, 6)).same(Content(b"2", first, (5, 6)))
@@ -39,7 +38,8 @@ class Content:
 
         The comparison ends at the first parent that is one object for both, mostly at once.
         """
-        mine, others = self, other
+        mine = self
+        others = other
         while mine is not others:
             if mine is None or others is None or mine.tokens != others.tokens:
                 return False
@@ -57,7 +57,7 @@ class Block:
     content: Content | None = None
 
 
-def block_hash(parent: bytes, tokens: Tokens[int]) -> bytes:
+def block_hash(parent: bytes, tokens: list[int] | tuple[int, ...]) -> bytes:
     """The SHA-256 hash of a full block: of its token ids, and of all before it through `parent`.
 
     Keys and values depend on all earlier tokens, so equal tokens after different ones need
@@ -93,13 +93,13 @@ class BlockPool:
 
     @property
     def cached(self) -> int:
-        """How many blocks can be found by their hash, with a user or without."""
+        """How many blocks can be found by their hash, used or not."""
         return len(self._cached)
 
     def take(self) -> Block:
         """A free block for one user: an empty one, or else the least recently used cached one.
 
-        Raises OutOfBlocksError if there is none.
+        Raises OutOfBlocksError if none is free.
         """
         if not self._free:
             raise OutOfBlocksError(f"all {len(self.blocks)} blocks are in use")
@@ -109,12 +109,12 @@ class BlockPool:
         return block
 
     def share(self, block: Block) -> None:
-        """One user more; a cached free block leaves the free list."""
+        """Count one more user; a cached free block leaves the free list."""
         self._free.pop(block.number, None)
         block.users += 1
 
     def release(self, block: Block) -> None:
-        """One user fewer. The last one frees the block, and its content stays cached.
+        """Count one user fewer. The last one frees the block, and its content stays cached.
 
         Raises RuntimeError if it has no user.
         """

@@ -13,7 +13,8 @@ Chapter: serving/continuous-batching.
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import count
 
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -21,12 +22,12 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.model_runner import ModelRunner, block_bytes
-from course_pkg.serving.request import Request, SamplingParams, one_each, prompt_ids
-from course_pkg.serving.sample import Chunk, Sample, end_tokens, report_prompt
-from course_pkg.serving.scheduler import Scheduler
-from course_pkg.serving.sequence import Sequence as Tokens
-from course_pkg.serving.step import Scheduled
+from course_pkg.serving.request import Chunk, Completion, Request, prompt_ids
+from course_pkg.serving.sampling import SamplingParams
+from course_pkg.serving.scheduler import Scheduler, Step
+from course_pkg.serving.sequence import Sequence
 from course_pkg.serving.swap_space import SwapSpace
+from course_pkg.serving.text_stream import end_tokens
 
 Prompt = str | list[int]
 
@@ -37,8 +38,9 @@ class Engine:
     model: a Decoder, or a transformers model that it can run. Give either blocks, of block_size
     tokens, or the memory_bytes for them. token_budget, max_sequences: as the Scheduler's. adapters:
     by name, the folder of a LoRA adapter, or a model that has it active. swap_blocks: blocks on the
-    host for preempted sequences. Raises ValueError for sizes that make no sense, or a model whose
-    keys depend on other sequences' lengths (dynamic and longrope RoPE).
+    host for preempted sequences. max_model_len: tokens of a prompt and its completion together.
+    Raises ValueError for sizes that make no sense, or a model whose keys depend on other sequences'
+    lengths (dynamic and longrope RoPE).
 
     >>> from course_pkg.lm.load import load
     >>> engine = Engine(*load("tiny"), blocks=8)
@@ -60,10 +62,10 @@ class Engine:
         adapters: Mapping[str, str | os.PathLike | nn.Module] | None = None,
         swap_blocks: int = 0,
         prefix_cache: bool = True,
-        watermark: float = 0.0,
     ):
         decoder = model if isinstance(model, Decoder) else Decoder.from_transformers(model)
-        self.config, self.tokenizer = decoder.config, tokenizer
+        self.config = decoder.config
+        self.tokenizer = tokenizer
         if (rope := self.config.rope["rope_type"]) in ("dynamic", "longrope"):
             raise ValueError(
                 f"the model's RoPE is {rope}, which depends on the longest sequence of a batch: "
@@ -73,23 +75,26 @@ class Engine:
             raise ValueError(f"blocks {blocks}, memory_bytes {memory_bytes}: give one of the two")
         if blocks is None:
             blocks = memory_bytes // block_bytes(decoder, block_size) - 1  # one is for padding
-        manager = BlockManager(blocks, block_size, prefix_cache=prefix_cache, watermark=watermark)
+        manager = BlockManager(blocks, block_size, prefix_cache=prefix_cache)
         swap = SwapSpace(manager, swap_blocks) if swap_blocks else None
         self.scheduler = Scheduler(manager, token_budget, max_sequences, swap_space=swap)
+        # The last token needs no slot in the cache.
+        self.max_model_len = min(self.config.max_positions, blocks * block_size + 1)
         self.adapters = tuple(adapters or ())
         self.runner = ModelRunner(decoder, blocks, block_size, swap_blocks, adapters)
-        self.requests: dict[int, Request] = {}  # those that are not done
-        self._samples: dict[str, Sample] = {}  # by the id of their sequence
-        self._streams: dict[int, deque[Chunk]] = {}
-        self._added = 0
         self.eos = end_tokens(model, tokenizer)
+        self.requests: dict[int, Request] = {}  # those that are not done
+        self._completions: dict[int, Completion] = {}  # those that grow, by their sequence's id
+        self._streams: dict[int, deque[Chunk]] = {}
+        self._request_ids = count(1)
+        self._sequence_ids = count(1)
 
     def generate(
         self,
-        prompts: Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        prompts: list[Prompt],
+        params: SamplingParams | list[SamplingParams] | None = None,
         *,
-        adapter: str | Sequence[str | None] | None = None,
+        adapter: str | list[str | None] | None = None,
     ) -> list[Request]:
         """Complete all prompts, texts or lists of token ids; return their requests in order.
 
@@ -97,7 +102,7 @@ class Engine:
         """
         if isinstance(prompts, str):
             raise TypeError("prompts is a string: give a list of prompts")
-        given = zip(prompts, one_each(params, prompts), one_each(adapter, prompts), strict=True)
+        given = zip(prompts, _one_each(params, prompts), _one_each(adapter, prompts), strict=True)
         requests: list[Request] = []
         try:
             for prompt, each, name in given:
@@ -116,8 +121,7 @@ class Engine:
     ) -> Iterator[Chunk]:
         """The chunks of one request as they come; closing the iterator aborts the request.
 
-        Several streams can take turns: each step works for all of them. Raises what `add` raises
-        when the first chunk is asked for.
+        Several streams can take turns: each step works for all of them. Raises what `add` raises.
         """
         request = self.add(prompt, params, adapter=adapter)
         chunks = self._streams[request.id] = deque()
@@ -138,107 +142,121 @@ class Engine:
         """Queue a request, which later steps fill.
 
         prompt: a text, or a list of token ids. Raises ValueError if it is empty or too long, if a
-        token is unknown, or if there is no such adapter.
+        token or the adapter is unknown.
         """
         params = params or SamplingParams()
         if adapter is not None and adapter not in self.adapters:
             raise ValueError(f"there is no adapter {adapter!r}; there are {list(self.adapters)}")
         ids = prompt_ids(prompt, self.tokenizer, self.config.vocab_size)
         params.check_biases(self.config.vocab_size)
-        limit, manager = self.config.max_positions, self.scheduler.blocks
-        slots = len(manager.pool.blocks) * manager.block_size  # the last token needs none
-        most = params.max_tokens or max(1, min(limit, slots + 1) - len(ids))
-        if len(ids) + most > limit:
+        max_new_tokens = params.max_tokens or max(1, self.max_model_len - len(ids))
+        if len(ids) + max_new_tokens > self.config.max_positions:
             raise ValueError(
                 f"the prompt has {len(ids)} tokens, and max_tokens is {params.max_tokens}: the "
-                f"model takes {limit} together; shorten the prompt or ask for fewer"
+                f"model takes {self.config.max_positions} together; shorten the prompt or ask for "
+                "fewer"
             )
-        self._added += 1
-        request = Request(self._added, ids, params, adapter)
-        sequence = Tokens(
-            f"{request.id}.0",
-            ids,
-            most,
-            frozenset() if params.ignore_eos else self.eos,
-            params.priority,
-            adapter or "",
-            params.prompt_logprobs is not None,
-            params.cache_salt,
-        )
+        request = Request(next(self._request_ids), ids, params, adapter)
+        request.completions = [Completion(request, i, self.tokenizer) for i in range(params.n)]
+        sequence = request.first_sequence(next(self._sequence_ids), max_new_tokens, self.eos)
         self.scheduler.add(sequence)
         self.requests[request.id] = request
-        self._sample(request, 0).sequence = sequence
+        self._start(request.completions[0], sequence)
         return request
 
     def abort(self, request: Request, reason: str = "abort") -> bool:
         """End all samples of a request and free its blocks; false if it is done already."""
         for completion in request.completions:
-            self.scheduler.abort(id := f"{request.id}.{completion.index}")
-            self._samples.pop(id, None)
+            if completion.sequence is not None:
+                self.scheduler.abort(completion.sequence.id)
+                self._completions.pop(completion.sequence.id, None)
             completion.finish_reason = completion.finish_reason or reason
         return self.requests.pop(request.id, None) is not None
 
     def step(self) -> list[Chunk]:
-        """Compute one step for all requests; the tokens that it gave, none if there is no work.
+        """Compute one step for all requests; returns the tokens that it gave, if any.
 
         A request whose next token can't be chosen (NaN) ends alone, with reason "error" and its
         `error`. If the step fails, all that ran end so, and the error is raised.
         """
         step = self.scheduler.schedule()
         try:
-            rows, logits = self.runner.run(step, self.scheduler.blocks)
-            drawn = self._draw(rows, logits)
-            sampled = {e.sequence.id for e in step.scheduled if e.samples} & drawn.keys()
-            self.scheduler.update(step, {id: drawn[id][0] for id in sampled})
+            rows, logits = self.runner.run(step, self.scheduler.block_manager)
+            chosen = self._choose(step, rows, logits)
+            tokens = {completion.sequence.id: token for completion, (token, _) in chosen.items()}
+            sampled = {sequence.id for sequence in step.sampling} & tokens.keys()
+            self.scheduler.update(step, {id: tokens[id] for id in sampled})
         except BaseException:
             for sequence in self.scheduler.fail():
-                if sequence.id in self._samples:
-                    self.abort(self._samples[sequence.id].request, "error")
+                if sequence.id in self._completions:
+                    self.abort(self._completions[sequence.id].request, "error")
             raise
-        return [self._report(self._samples[id], *drawn[id]) for id in drawn if id in self._samples]
+        return [
+            self._report(completion, token, row)
+            for completion, (token, row) in chosen.items()
+            if completion.finish_reason is None  # otherwise another sample has failed
+        ]
 
-    def _draw(
-        self, rows: list[tuple[Scheduled, slice]], logits: Tensor
-    ) -> dict[str, tuple[int, Tensor]]:
-        """The next token of each sequence that samples, and its logits. Forks a request's first."""
-        best, drawn = logits.argmax(-1).tolist(), {}
-        for (sequence, start, _, samples), span in rows:
-            if (parent := self._samples.get(sequence.id)) is None:
+    def _choose(
+        self, step: Step, rows: dict[Sequence, slice], logits: Tensor
+    ) -> dict[Completion, tuple[int, Tensor]]:
+        """The next tokens, and the logits that they were chosen from. Forks a request's first."""
+        best = logits.argmax(-1).tolist()
+        sampling = set(step.sampling)
+        chosen = {}
+        for sequence, span in rows.items():
+            completion = self._completions.get(sequence.id)
+            if completion is None:
                 continue  # another sample of its request has failed
-            request, group = parent.request, [parent]
-            row = span.stop - 1
+            request = completion.request
             try:
                 if sequence.prompt_logprobs:
-                    report_prompt(request, start, logits[span])
-                if not samples:
+                    request.score_prompt(step.scheduled[sequence].start, logits[span])
+                if sequence not in sampling:
                     continue
-                if len(sequence.tokens) == len(request.prompt):
-                    group += [self._sample(request, index) for index in range(1, request.params.n)]
-                tokens = [each.choose(logits[row], best[row], sequence.tokens) for each in group]
+                row = logits[span.stop - 1]
+                is_first = len(sequence.tokens) == len(request.prompt)
+                samples = request.completions if is_first else [completion]
+                tokens = [
+                    each.choose(row, best[span.stop - 1], sequence.tokens) for each in samples
+                ]
             except ValueError as error:
                 request.error = error
                 self.abort(request, "error")
                 continue
-            for sample, token in zip(group, tokens, strict=True):
-                if sample is not parent:
-                    sample.sequence = self.scheduler.fork(sequence, sample.id, token)
-                drawn[sample.id] = token, logits[row]
-        return drawn
+            for sample, token in zip(samples, tokens, strict=True):
+                if sample is not completion:
+                    fork = self.scheduler.fork(sequence, next(self._sequence_ids), token)
+                    self._start(sample, fork)
+                chosen[sample] = token, row
+        return chosen
 
-    def _report(self, sample: Sample, token: int, logits: Tensor) -> Chunk:
-        chunk, request = sample.report(token, logits), sample.request
-        if sample.completion.index == 0:
-            request.hit_tokens = sample.sequence.hit_tokens
-        if chunk.completion.finish_reason:
-            self.scheduler.abort(sample.id)  # a stop string; others have ended there too
-            del self._samples[sample.id]
+    def _report(self, completion: Completion, token: int, logits: Tensor) -> Chunk:
+        chunk = completion.add(token, logits)
+        request = completion.request
+        if completion.index == 0:
+            request.hit_tokens = completion.sequence.hit_tokens
+        if completion.finish_reason:
+            # At a stop string, the scheduler doesn't know; otherwise it has ended there already.
+            self.scheduler.abort(completion.sequence.id)
+            del self._completions[completion.sequence.id]
             if request.done:
                 del self.requests[request.id]
         if request.id in self._streams:
             self._streams[request.id].append(chunk)
         return chunk
 
-    def _sample(self, request: Request, index: int) -> Sample:
-        sample = Sample(request, index, self.tokenizer)
-        self._samples[sample.id] = sample
-        return sample
+    def _start(self, completion: Completion, sequence: Sequence) -> None:
+        completion.sequence = sequence
+        self._completions[sequence.id] = completion
+
+
+def _one_each(given: object, prompts: list[Prompt]) -> list:
+    """A list with one for each prompt, from such a list or from one for all."""
+    each = list(given) if isinstance(given, list | tuple) else [given] * len(prompts)
+    if len(each) != len(prompts):
+        raise ValueError(
+            f"{len(prompts)} prompts, and a list of {len(each)} params or adapters: give one for "
+            "all prompts, or one for each"
+        )
+    return each

@@ -6,11 +6,12 @@ A cache is made for a decoder's config, and its `attend` is what the decoder cal
     logits = model(ids, cache.positions(ids.shape[1]), cache.attend)
 
 `ContiguousCache` grows; `StaticCache` has a capacity; `SlidingWindowCache` forgets what the model's
-windows no longer show. Each takes `eight_bit=True`. Use them under `torch.no_grad()`.
+windows no longer show. Each takes `eight_bit=True`. Use them under `torch.no_grad()`. `generate`
+writes greedily with a cache, and `recompute` the same tokens without one, at a higher cost.
 
-Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes the rotation of all
-tokens when the text outgrows the original length; from then on, a cache and a recomputation differ,
-here as in transformers. Not here: blocks that requests share.
+Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes all rotations when
+the text outgrows the original length; from then on, a cache and a recomputation differ, here as in
+transformers. Not here: blocks that requests share (`block_manager`).
 Sources: Pope et al. (2022), section 3.3; DeepSeek-V2 (2024), section 2.1, for the latent cache.
 Chapter: serving/kv-cache.
 """
@@ -23,9 +24,9 @@ import torch
 from torch import Tensor
 
 from course_pkg.attention import plain
+from course_pkg.lm.decoder import Decoder, causal_attend
 from course_pkg.lm.decoder_config import DecoderConfig
-from course_pkg.serving.kv_int8 import Int8
-from course_pkg.serving.kv_storage import Contiguous, Ring, Static, Storage
+from course_pkg.serving.kv_storage import Contiguous, Int8, Ring, Static, Storage
 
 
 class KVCache(ABC):
@@ -45,7 +46,8 @@ class KVCache(ABC):
         eight_bit: bool = False,
         attention: Callable[..., Tensor] = plain.attention,
     ):
-        self.config, self.attention = config, attention
+        self.config = config
+        self.attention = attention
         self.pads = None if key_mask is None else _left_pads(key_mask)  # (batch,)
         new = [partial(self.new_storage, layer) for layer in range(config.layers)]
         self.layers = [Int8(make) if eight_bit else make() for make in new]
@@ -116,7 +118,6 @@ class KVCache(ABC):
 class ContiguousCache(KVCache):
     """Tensors that grow with every token; each growth copies them.
 
-    >>> from course_pkg.lm.decoder import Decoder
     >>> from course_pkg.lm.tiny import tiny_model
     >>> model = Decoder.from_transformers(tiny_model())
     >>> cache = ContiguousCache(model.config)
@@ -127,14 +128,13 @@ class ContiguousCache(KVCache):
     """
 
     def new_storage(self, layer: int) -> Storage:
-        """A growing tensor."""
         return Contiguous()
 
 
 class StaticCache(KVCache):
-    """Tensors for `capacity` tokens, allocated once: each step has the same memory, and no copies.
+    """Tensors for `capacity` tokens, allocated once: no copies. options: those of KVCache.
 
-    Takes the options of KVCache. Raises ValueError if the capacity is not positive.
+    Raises ValueError if the capacity is not positive.
     """
 
     def __init__(self, config: DecoderConfig, capacity: int, **options):
@@ -144,14 +144,13 @@ class StaticCache(KVCache):
         super().__init__(config, **options)
 
     def new_storage(self, layer: int) -> Storage:
-        """Tensors of the whole capacity."""
         return Static(self.capacity)
 
 
 class SlidingWindowCache(KVCache):
-    """Each layer with a window keeps only its last `window` tokens; the other layers keep all.
+    """Each layer with a window keeps only its last `window` tokens. options: those of KVCache.
 
-    Takes the options of KVCache. Raises ValueError if no layer has a window.
+    Raises ValueError if no layer has a window.
     """
 
     def __init__(self, config: DecoderConfig, **options):
@@ -160,9 +159,52 @@ class SlidingWindowCache(KVCache):
         super().__init__(config, **options)
 
     def new_storage(self, layer: int) -> Storage:
-        """A ring for a layer with a window, a growing tensor for one without."""
         window = self.config.window(layer)
         return Contiguous() if window is None else Ring(window)
+
+
+@torch.no_grad()
+def generate(model: Decoder, ids: Tensor, new_tokens: int, cache: KVCache) -> Tensor:
+    """The most likely next tokens, one after another: (batch, new_tokens).
+
+    ids: (batch, tokens), the prompts, or what follows the tokens in the cache. The last new token
+    is not in the cache afterwards, because nothing was computed from it. Raises ValueError if ids
+    or new_tokens is empty.
+
+    >>> from course_pkg.lm.tiny import tiny_model
+    >>> model, ids = Decoder.from_transformers(tiny_model()), torch.tensor([[1, 2, 3]])
+    >>> cache = ContiguousCache(model.config)
+    >>> generate(model, ids, 4, cache).tolist() == recompute(model, ids, 4).tolist()
+    True
+    >>> cache.tokens  # 3 + 4 - 1
+    6
+    """
+    _check_prompts(ids, new_tokens)
+    new = []
+    for _ in range(new_tokens):
+        logits = model(ids, cache.positions(ids.shape[1]), cache.attend, last_only=True)
+        ids = logits[:, -1].argmax(-1, keepdim=True)  # (batch, 1)
+        new.append(ids)
+    return torch.cat(new, dim=1)
+
+
+@torch.no_grad()
+def recompute(
+    model: Decoder, ids: Tensor, new_tokens: int, *, key_mask: Tensor | None = None
+) -> Tensor:
+    """As `generate`, without a cache: every step computes all tokens again.
+
+    key_mask: (batch, tokens), false at padding on the left of the prompts.
+    """
+    _check_prompts(ids, new_tokens)
+    real = torch.ones_like(ids) if key_mask is None else key_mask.long()  # (batch, tokens)
+    for _ in range(new_tokens):
+        attend = causal_attend(model.config, None if key_mask is None else real)
+        positions = real.cumsum(1) - 1  # (batch, tokens), 0 at the first real token
+        best = model(ids, positions, attend, last_only=True)[:, -1].argmax(-1, keepdim=True)
+        ids = torch.cat((ids, best), dim=1)  # (batch, tokens + 1)
+        real = torch.cat((real, torch.ones_like(best)), dim=1)  # (batch, tokens + 1)
+    return ids[:, -new_tokens:]
 
 
 def cache_bytes(
@@ -217,3 +259,11 @@ def _left_pads(key_mask: Tensor) -> Tensor:
         "key_mask must be (batch, tokens), each row first false, then at least once true: "
         "pad prompts on the left"
     )
+
+
+def _check_prompts(ids: Tensor, new_tokens: int) -> None:
+    if ids.dim() != 2 or ids.shape[1] == 0 or new_tokens < 1:
+        raise ValueError(
+            f"ids has shape {tuple(ids.shape)}, and new_tokens is {new_tokens}: expected (batch, "
+            "tokens) with at least one token, and at least 1"
+        )

@@ -6,12 +6,14 @@ head_dim), and the index of each one's token, (kept,), where the first token has
 in the order of the tokens, except that a ring may permute them if the new token is only one: then
 it sees them all, and attention does not depend on the order of keys.
 
-A storage knows nothing of models, masks or padding, which `course_pkg.serving.kv_cache` adds.
-`course_pkg.serving.kv_int8` makes any storage one of 8 bits.
+`Int8` makes any storage one of 8 bits. A token's scale depends on no other token, so nothing kept
+changes when tokens come. Not here: models, masks and padding (`kv_cache`).
 Chapter: serving/kv-cache.
 """
 
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,44 +27,46 @@ class Kept(NamedTuple):
     index: Tensor
 
 
-class Storage(Protocol):
+class Storage(ABC):
     """What every storage offers. length: tokens appended so far, less those truncated."""
 
-    length: int
+    def __init__(self) -> None:
+        self.length = 0
+        self.held: tuple[Tensor, Tensor] | None = None  # keys and values, from the first token on
 
+    @abstractmethod
     def append(self, key: Tensor, value: Tensor) -> Kept:
-        """Keep new tokens; return what they may attend to."""
+        """Keep new tokens; return what they may attend to.
+
+        Raises ValueError if the shape does not fit the tokens before.
+        """
 
     def can_truncate(self, tokens: int) -> bool:
         """Whether `truncate(tokens)` leaves all that later tokens may attend to."""
+        return True
 
     def truncate(self, tokens: int) -> None:
         """Forget all but the first `tokens` tokens."""
+        self.length = min(self.length, tokens)
 
     @property
     def bytes(self) -> int:
         """The memory of the tensors, with what is allocated but not used."""
+        return sum(tensor.nbytes for tensor in self.held or ())
 
 
-class Contiguous:
+class Contiguous(Storage):
     """One tensor that grows: simple, but every append copies all that came before."""
 
-    def __init__(self) -> None:
-        self.length = 0
-        self.held: tuple[Tensor, Tensor] | None = None
-
     def append(self, key: Tensor, value: Tensor) -> Kept:
-        """Concatenate. Raises ValueError if the shape does not fit the tokens before."""
+        """Concatenate."""
         if self.held is not None:
             _check_shape(self.held[0], key)
             key = torch.cat((self.held[0], key), dim=2)  # (batch, kv_heads, kept, head_dim)
             value = torch.cat((self.held[1], value), dim=2)  # (batch, kv_heads, kept, head_dim)
-        self.held, self.length = (key, value), key.shape[2]
+        self.held = (key, value)
+        self.length = key.shape[2]
         return Kept(key, value, torch.arange(self.length, device=key.device))
-
-    def can_truncate(self, tokens: int) -> bool:
-        """Always."""
-        return True
 
     def truncate(self, tokens: int) -> None:
         """Copy the first tokens, so that the memory of the others is freed."""
@@ -71,18 +75,13 @@ class Contiguous:
             self.held = (key, value) if tokens else None
             self.length = tokens
 
-    @property
-    def bytes(self) -> int:
-        """The memory of the keys and values."""
-        return _bytes(self.held)
 
-
-class Static:
+class Static(Storage):
     """Tensors of a fixed capacity, allocated at the first append: no copies, but all the memory."""
 
     def __init__(self, capacity: int) -> None:
-        self.capacity, self.length = capacity, 0
-        self.held: tuple[Tensor, Tensor] | None = None
+        super().__init__()
+        self.capacity = capacity
 
     def append(self, key: Tensor, value: Tensor) -> Kept:
         """Write into the free part. Raises ValueError if it is too small, and then changes nothing.
@@ -104,27 +103,14 @@ class Static:
         kept = (tensor[:, :, :end] for tensor in self.held)  # (batch, kv_heads, kept, head_dim)
         return Kept(*kept, torch.arange(end, device=key.device))
 
-    def can_truncate(self, tokens: int) -> bool:
-        """Always."""
-        return True
 
-    def truncate(self, tokens: int) -> None:
-        """Mark the other tokens' part as free."""
-        self.length = min(self.length, tokens)
-
-    @property
-    def bytes(self) -> int:
-        """The memory of the whole capacity."""
-        return _bytes(self.held)
-
-
-class Ring:
+class Ring(Storage):
     """The last `window` tokens: token t is in slot t mod window, where it overwrites t − window."""
 
     def __init__(self, window: int) -> None:
-        self.window, self.length = window, 0
+        super().__init__()
+        self.window = window
         self.written = 0  # tokens ever written; more than length after a truncation
-        self.held: tuple[Tensor, Tensor] | None = None
 
     def append(self, key: Tensor, value: Tensor) -> Kept:
         """Write one token over the oldest, or several after those of the window before them.
@@ -135,7 +121,8 @@ class Ring:
         if self.held is None:
             self.held = _empty(key, self.window), _empty(value, self.window)
         _check_shape(self.held[0], key)
-        start, end = self.length, self.length + key.shape[2]
+        start = self.length
+        end = start + key.shape[2]
         first = max(0, start - self.window)
         index = torch.arange(first, end, device=key.device)
         if end - start != 1:  # in order: what is kept, then what is new
@@ -147,7 +134,8 @@ class Ring:
         last = torch.arange(max(start, end - self.window), end, device=key.device)
         for tensor, new in zip(self.held, (key, value), strict=True):
             tensor[:, :, last % self.window] = new[:, :, new.shape[2] - len(last) :]
-        self.length, self.written = end, max(self.written, end)
+        self.length = end
+        self.written = max(self.written, end)
         if end - start != 1:
             return Kept(key, value, index)
         slots = torch.arange(min(end, self.window), device=key.device)
@@ -160,28 +148,81 @@ class Ring:
 
     def truncate(self, tokens: int) -> None:
         """Step back; slots keep their tokens until they are overwritten."""
-        self.length = min(self.length, tokens)
+        super().truncate(tokens)
         if tokens == 0:
             self.written = 0
 
+
+class Int8(Storage):
+    """Any storage in 8 bits: one for the codes, and one for the scales, in fp32.
+
+    New tokens are attended to as they will be read later, so it makes no difference whether they
+    come one by one or together. Reading restores the whole layer for a moment; a kernel for serving
+    would do it block by block.
+    """
+
+    def __init__(self, new_storage: Callable[[], Storage]) -> None:
+        super().__init__()
+        self.codes = new_storage()
+        self.scales = new_storage()
+
+    def append(self, key: Tensor, value: Tensor) -> Kept:
+        """Quantize the new tokens, keep them, and restore all."""
+        key_codes, key_scales = quantize(key)
+        value_codes, value_scales = quantize(value)
+        codes = self.codes.append(key_codes, value_codes)
+        scales = self.scales.append(key_scales, value_scales)
+        self.length = self.codes.length
+        return Kept(
+            dequantize(codes.key, scales.key).to(key.dtype),
+            dequantize(codes.value, scales.value).to(value.dtype),
+            codes.index,
+        )
+
+    def can_truncate(self, tokens: int) -> bool:
+        """Whether the inner storage can."""
+        return self.codes.can_truncate(tokens)
+
+    def truncate(self, tokens: int) -> None:
+        """Truncate codes and scales."""
+        self.codes.truncate(tokens)
+        self.scales.truncate(tokens)
+        self.length = self.codes.length
+
     @property
     def bytes(self) -> int:
-        """The memory of `window` tokens, used or not."""
-        return _bytes(self.held)
+        """The memory of the codes and the scales: head_dim + 4 bytes per token and head."""
+        return self.codes.bytes + self.scales.bytes
+
+
+def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes from −127 to 127, int8, x's shape, and one scale per token and head, fp32, (…, 1).
+
+    The scale is the largest absolute value / 127, so the error is at most half a scale. All zeros
+    have scale 0.
+
+    >>> codes, scales = quantize(torch.tensor([[127.0, -63.6, 0.4]]))
+    >>> codes, dequantize(codes, scales)
+    (tensor([[127, -64,   0]], dtype=torch.int8), tensor([[127., -64.,   0.]]))
+    """
+    scales = x.float().abs().amax(-1, keepdim=True) / 127  # (…, 1)
+    codes = (x.float() / scales.clamp(min=torch.finfo(torch.float32).tiny)).round()
+    return codes.to(torch.int8), scales
+
+
+def dequantize(codes: Tensor, scales: Tensor) -> Tensor:
+    """The values that the codes stand for, fp32."""
+    return codes * scales
 
 
 def _empty(like: Tensor, tokens: int) -> Tensor:
     return like.new_zeros(*like.shape[:2], tokens, like.shape[3])
 
 
-def _bytes(tensors: tuple[Tensor, Tensor] | None) -> int:
-    return sum(tensor.nbytes for tensor in tensors or ())
-
-
 def _check_shape(held: Tensor, new: Tensor) -> None:
-    (batch, heads, _, dim), (new_batch, new_heads, _, new_dim) = held.shape, new.shape
-    if (batch, heads, dim) != (new_batch, new_heads, new_dim):
+    expected, given = ((batch, heads, dim) for batch, heads, _, dim in (held.shape, new.shape))
+    if expected != given:
         raise ValueError(
-            f"the cache was made for (batch, kv_heads, head_dim) = {batch, heads, dim}, got "
-            f"{new_batch, new_heads, new_dim}: make a new cache for another batch or model"
+            f"the cache was made for (batch, kv_heads, head_dim) = {expected}, got {given}: make a "
+            "new cache for another batch or model"
         )

@@ -28,18 +28,21 @@ Groups = list[tuple[str, slice]]  # an adapter's name, and its rows
 
 
 class LoRARows(nn.Module):
-    """W x + b, and scaling * B(A(x)) of the adapter that a row has. groups: the step's, shared."""
+    """W x + b, and scaling * B(A(x)) of each row's adapter. groups: the step's, shared."""
 
     def __init__(self, layer: LoRALinear, groups: Groups):
         super().__init__()
-        self.layer, self.groups = layer, groups
+        self.layer = layer
+        self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (1, rows, in_features); the result is (1, rows, out_features)."""
-        result, layer = self.layer.base(x), self.layer
+        layer = self.layer
+        result = layer.base(x)
         for name, rows in self.groups:
             if name in layer.configs:
-                A, B = layer.lora_A[name], layer.lora_B[name]
+                A = layer.lora_A[name]
+                B = layer.lora_B[name]
                 low = F.linear(x[:, rows].to(A.dtype), A) * layer.scaling(name)
                 result[:, rows] += F.linear(low, B)  # (1, the adapter's rows, out_features)
         return result

@@ -18,7 +18,8 @@ from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.kv_cache import cache_bytes
 from course_pkg.serving.lora_rows import with_adapters
-from course_pkg.serving.step import Scheduled, Step
+from course_pkg.serving.scheduler import Step
+from course_pkg.serving.sequence import Sequence
 
 
 class ModelRunner:
@@ -38,46 +39,44 @@ class ModelRunner:
     ):
         self.decoder, self.groups = with_adapters(decoder, adapters or {})
         self.device = decoder.embed_tokens.weight.device
-        dtype, config = decoder.embed_tokens.weight.dtype, decoder.config
-
-        def new(count: int, device: torch.device | str) -> list[tuple[Tensor, Tensor]]:
-            shape = (count + 1, config.kv_heads, block_size, config.head_dim)
-            empty = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(2 * len(layers))]
-            return list(zip(empty[::2], empty[1::2], strict=True))
-
-        layers = range(config.layers)
-        self.caches, self.host = new(blocks, self.device), new(swap_blocks, "cpu")
+        self.caches = _new_caches(decoder, blocks, block_size, self.device)
+        self.host = _new_caches(decoder, swap_blocks, block_size, "cpu")
 
     @torch.inference_mode()
-    def run(self, step: Step, blocks: BlockManager) -> tuple[list[tuple[Scheduled, slice]], Tensor]:
-        """Compute a step: (rows, vocab) of logits, and which rows each scheduled entry has.
+    def run(self, step: Step, manager: BlockManager) -> tuple[dict[Sequence, slice], Tensor]:
+        """Compute a step; returns the logits, (rows, vocab), and before them each sequence's rows.
 
-        An entry has one row for the token that it samples, the last; with prompt log-probabilities,
-        it has a row for each of its tokens.
+        A sequence that samples has one row, for its last token; with prompt log-probabilities, it
+        has a row for each of its tokens.
         """
         for cache, host in zip(self.caches, self.host, strict=True):
             copy_blocks(cache, host, step.swap_out)
             copy_blocks(host, cache, step.swap_in)
             copy_blocks(cache, cache, step.copies)
-        entries = sorted(step.scheduled, key=_adapter)
-        if not entries:
-            return [], torch.empty(0, self.decoder.config.vocab_size)
-        starts = list(accumulate((entry.count for entry in entries), initial=0))
-        self.groups[:] = _groups(entries)
-        ids, positions, slots, wanted, rows = [], [], [], [], []
-        for (sequence, start, count, samples), first in zip(entries, starts, strict=False):
-            ids += sequence.tokens[start : start + count]
-            positions += range(start, start + count)
-            slots += blocks.slots(sequence, start, count)
-            needed = count if sequence.prompt_logprobs else int(samples)
-            rows.append(slice(len(wanted), len(wanted) + needed))
-            wanted += range(first + count - needed, first + count)
+        if not step.scheduled:
+            return {}, torch.empty(0, self.decoder.config.vocab_size)
+        scheduled = sorted(step.scheduled.items(), key=lambda item: item[0].cache_key)
+        starts = list(accumulate((len(tokens) for _, tokens in scheduled), initial=0))
+        self.groups[:] = _adapter_rows(scheduled)
+        sampling = set(step.sampling)
+        ids = []
+        positions = []
+        slots = []
+        wanted = []
+        rows = {}
+        for (sequence, tokens), end in zip(scheduled, starts[1:], strict=True):
+            ids += sequence.tokens[tokens.start : tokens.stop]
+            positions += tokens
+            slots += manager.slots(sequence, tokens.start, len(tokens))
+            needed = len(tokens) if sequence.prompt_logprobs else 1 if sequence in sampling else 0
+            rows[sequence] = slice(len(wanted), len(wanted) + needed)
+            wanted += range(end - needed, end)
         ids, positions, slots, wanted = (
             torch.tensor(each, dtype=torch.long, device=self.device)
             for each in (ids, positions, slots, wanted)
         )
-        tables = [blocks.table(entry.sequence) for entry in entries]
-        lengths = [entry.start + entry.count for entry in entries]
+        tables = [manager.table(sequence) for sequence, _ in scheduled]
+        lengths = [tokens.stop for _, tokens in scheduled]
         windows = {
             window: paged_batch(self.caches[0], tables, lengths, starts, window=window)
             for window in set(self.decoder.config.windows)
@@ -91,24 +90,38 @@ class ModelRunner:
             return batch.attend(query[0].transpose(0, 1), cache).transpose(0, 1)[None]
 
         logits = self.decoder(ids[None], positions, attend, rows=wanted)[0]  # (rows, vocab)
-        return list(zip(entries, rows, strict=True)), logits
+        return rows, logits
 
 
 def block_bytes(decoder: Decoder, block_size: int) -> int:
     """The memory of one block: keys and values of block_size tokens in all layers."""
-    c, width = decoder.config, decoder.embed_tokens.weight.itemsize
-    return cache_bytes(c.layers, c.kv_heads, c.head_dim, block_size, bytes_per_value=width)
+    config = decoder.config
+    width = decoder.embed_tokens.weight.itemsize
+    return cache_bytes(
+        config.layers, config.kv_heads, config.head_dim, block_size, bytes_per_value=width
+    )
 
 
-def _adapter(entry: Scheduled) -> str:
-    return entry.sequence.cache_key
+def _new_caches(
+    decoder: Decoder, blocks: int, block_size: int, device: torch.device | str
+) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values of each layer, (blocks + 1, kv_heads, block_size, head_dim)."""
+    config = decoder.config
+    shape = (blocks + 1, config.kv_heads, block_size, config.head_dim)
+    dtype = decoder.embed_tokens.weight.dtype
+
+    def new() -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    return [(new(), new()) for _ in range(config.layers)]
 
 
-def _groups(entries: list[Scheduled]) -> list[tuple[str, slice]]:
-    """The rows of each adapter; the entries are sorted by it."""
-    groups, first = [], 0
-    for name, members in groupby(entries, key=_adapter):
-        last = first + sum(entry.count for entry in members)
+def _adapter_rows(scheduled: list[tuple[Sequence, range]]) -> list[tuple[str, slice]]:
+    """The rows of each adapter; the sequences are sorted by it."""
+    groups = []
+    first = 0
+    for name, members in groupby(scheduled, key=lambda item: item[0].cache_key):
+        last = first + sum(len(tokens) for _, tokens in members)
         groups.append((name, slice(first, last)))
         first = last
     return groups

@@ -1,21 +1,152 @@
-"""Sampling: from logits to a token, one sequence at a time, so that no other can change it.
+"""Sampling: what may be asked, and from logits to a token, one sequence at a time.
 
-The order is that of vLLM: biases, repetition penalty, frequency and presence penalty, temperature,
-top-k, top-p, min-p. Sources: Keskar et al. (2019), CTRL, for the repetition penalty; OpenAI's API
-for the biases and the other two penalties; Holtzman et al. (2020) for top-p; Nguyen et al. (2024)
-for min-p. Chapter: serving/continuous-batching.
+No sequence changes another's token. The order is that of vLLM: biases, repetition penalty,
+frequency and presence penalty, temperature, top-k, top-p, min-p.
+Sources: Keskar et al. (2019), CTRL, for the repetition penalty; OpenAI's API for the biases and the
+other two penalties; Holtzman et al. (2020) for top-p; Nguyen et al. (2024) for min-p.
+Chapter: serving/continuous-batching.
 """
 
 import math
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from course_pkg.serving.request import LogProb, SamplingParams
-
+MOST_LOGPROBS = 20
+MOST_BIASES = 1024
+LONGEST_SALT = 256  # characters
 FIRST_SORTED = 1024  # the most likely tokens; they almost always have enough mass for top-p
+
+
+class LogProb(NamedTuple):
+    """A token's log-probability, and the most likely tokens with theirs, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def _number(low: float, high: float = sys.float_info.max) -> Callable[[Any], bool]:
+    def fits(value: Any) -> bool:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and low <= value <= high
+
+    return fits
+
+
+def _integer(low: float, high: float = math.inf) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and _number(low, high)(value)
+
+
+def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
+
+
+def _are_biases(value: Any) -> bool:
+    token = _integer(0)
+    bias = _number(-100, 100)
+    fits = isinstance(value, tuple) and len(value) <= MOST_BIASES
+    return fits and all(token(id) and bias(number) for id, number in value)
+
+
+def _are_stops(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(stop, str) and stop for stop in value)
+
+
+def _is_salt(value: Any) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= LONGEST_SALT
+
+
+_ABOVE_0 = math.ulp(0.0)  # the smallest positive number
+_PENALTY = _number(-2, 2), "a number from -2 to 2; 0 changes nothing"
+_LOGPROBS = (_or_none(_integer(0, MOST_LOGPROBS)), f"an integer from 0 to {MOST_LOGPROBS}, or None")
+_RULES = {
+    "max_tokens": (_or_none(_integer(1)), "an integer of at least 1, or None"),
+    "temperature": (_number(0), "a number of at least 0"),
+    "top_k": (_integer(0), "an integer of at least 0; 0 keeps all tokens"),
+    "top_p": (_number(_ABOVE_0, 1), "a number above 0 and at most 1"),
+    "min_p": (_number(0, 1), "a number from 0 to 1"),
+    "repetition_penalty": (_number(_ABOVE_0), "a number above 0; 1 changes nothing"),
+    "frequency_penalty": _PENALTY,
+    "presence_penalty": _PENALTY,
+    "logit_bias": (
+        _are_biases,
+        f"at most {MOST_BIASES} token ids, each with a number from -100 to 100",
+    ),
+    "seed": (_or_none(_integer(-math.inf)), "an integer, or None"),
+    "stop": (_are_stops, "a string or a list of strings, none of them empty"),
+    "ignore_eos": (lambda value: isinstance(value, bool), "True or False"),
+    "logprobs": _LOGPROBS,
+    "prompt_logprobs": _LOGPROBS,
+    "n": (_integer(1), "an integer of at least 1"),
+    "priority": (_integer(0), "an integer of at least 0; 0 is the most urgent"),
+    "cache_salt": (_or_none(_is_salt), f"a string of 1 to {LONGEST_SALT} characters, or None"),
+}
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose tokens, and when to stop.
+
+    max_tokens: None means as many as fit. temperature: 0 takes the most likely token. top_k, top_p,
+    min_p, the penalties and logit_bias (token ids with numbers): see `probabilities`. seed: makes a
+    request repeatable. stop: strings that end the text, which does not include them. ignore_eos:
+    the model's end tokens don't stop it. logprobs: the log-probability of each new token, and this
+    many of the most likely tokens; prompt_logprobs: the same for the prompt's tokens. n: samples
+    per prompt. priority: 0 is first. cache_salt: requests share cached blocks only if their salts
+    are equal; None counts as a salt. Raises ValueError that names what is wrong.
+
+    >>> SamplingParams(top_p=1.5)
+    Traceback (most recent call last):
+    ...
+    ValueError: top_p is 1.5: expected a number above 0 and at most 1
+    """
+
+    max_tokens: int | None = 16
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+    stop: str | Sequence[str] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    n: int = 1
+    priority: int = 0
+    cache_salt: str | None = None
+
+    def __post_init__(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        object.__setattr__(self, "stop", tuple(stop) if isinstance(stop, list) else stop)
+        if isinstance(self.logit_bias, Mapping):
+            object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
+        for name, (fits, expected) in _RULES.items():
+            if not fits(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.80}: expected {expected}")
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether biases or penalties change which token is the most likely."""
+        penalties = self.frequency_penalty or self.presence_penalty or self.repetition_penalty != 1
+        return bool(self.logit_bias or penalties)
+
+    def check_biases(self, vocab_size: int) -> None:
+        """Raise ValueError if a token with a bias is not in a vocabulary of this size."""
+        for token, _ in self.logit_bias:
+            if token >= vocab_size:
+                raise ValueError(
+                    f"logit_bias has the token {token}: expected ids from 0 to {vocab_size - 1}"
+                )
 
 
 def choose(
@@ -59,11 +190,7 @@ def check_finite(number: float) -> None:
 
 
 def probabilities(
-    logits: Tensor,
-    params: SamplingParams,
-    tokens: Sequence[int] = (),
-    *,
-    prompt_tokens: int = 0,
+    logits: Tensor, params: SamplingParams, tokens: Sequence[int] = (), *, prompt_tokens: int = 0
 ) -> Tensor:
     """The distribution that a token is drawn from, (vocab,), in fp64. temperature is above 0.
 

@@ -1,20 +1,20 @@
 """The scheduler: which sequences the next step computes, and how many tokens of each. No tensors.
 
 Continuous batching: sequences join and leave between any two steps. A step has a budget of tokens,
-for whatever is not computed yet: one token of a sequence that generates, many of a prompt. A prompt
-that is larger than what is left of the budget is computed in chunks. Sequences that run come first,
-and each gets at least one token, so that a long prompt never stops those that generate.
+for whatever is not computed yet: one token of a sequence that generates, many of a prompt, which is
+computed in chunks if it is larger than what is left. Sequences that run come first, and each gets
+at least one token, so that a long prompt never stops those that generate.
 
 There is one order of all sequences. Its first ones are admitted first, and its last running one is
-preempted when blocks run out: its blocks are freed and it waits, to be computed again from its
-prompt and what it has generated, or they are swapped out to the host. Only sequences before it in
-the order can preempt it, and none overtakes it while it waits, so that nobody starves.
+preempted when blocks run out: its blocks are freed, and it waits to be computed again, or they are
+swapped out to the host. Only sequences before it in the order can preempt it, and none overtakes it
+while it waits, so that nobody starves.
 
 The engine calls, in turn, `schedule()`, which gives a step, and `update(step, tokens)`:
 
     1. copy the blocks of step.swap_out, step.swap_in and step.copies, in this order;
     2. compute all tokens of step.scheduled, also of sequences that are aborted meanwhile;
-    3. choose a token for each entry that `samples`; maybe `fork`; update.
+    3. choose a token for each of step.sampling; maybe `fork`; update.
 
 Sources: Yu et al. (2022), "Orca"; Agrawal et al. (2024), "Sarathi-Serve", for chunks under a
 budget; vLLM V1, which has no phases of prefill and decode either.
@@ -23,14 +23,36 @@ Chapter: serving/continuous-batching.
 
 from bisect import insort
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 
-from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.block_manager import BlockManager, Pairs
 from course_pkg.serving.sequence import Sequence
-from course_pkg.serving.step import Scheduled, Step
 from course_pkg.serving.swap_space import SwapSpace
 
 _ORDER = attrgetter("order")
+
+
+@dataclass
+class Step:
+    """What the engine does, in this order: swap out, swap in, copy, compute all that is scheduled.
+
+    scheduled: which tokens of each sequence to compute. sampling: the sequences whose tokens are
+    all computed then, so that each gets a next token. Each pair is (source, target). The order
+    matters: a block that is swapped out may be the target of any other copy in the same step.
+    """
+
+    scheduled: dict[Sequence, range] = field(default_factory=dict)
+    sampling: list[Sequence] = field(default_factory=list)
+    swap_out: Pairs = field(default_factory=list)  # (block, host block)
+    swap_in: Pairs = field(default_factory=list)  # (host block, block)
+    copies: Pairs = field(default_factory=list)  # (block, block)
+    preempted: list[Sequence] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the step computes."""
+        return sum(map(len, self.scheduled.values()))
 
 
 class Scheduler:
@@ -46,17 +68,19 @@ class Scheduler:
     >>> scheduler.add(Sequence("a", [1] * 4))
     >>> scheduler.add(Sequence("b", [2] * 5))
     >>> step = scheduler.schedule()
-    >>> [(each.sequence.id, each.start, each.count, each.samples) for each in step.scheduled]
-    [('a', 0, 4, True), ('b', 0, 2, False)]
+    >>> {sequence.id: tokens for sequence, tokens in step.scheduled.items()}
+    {'a': range(0, 4), 'b': range(0, 2)}
+    >>> [sequence.id for sequence in step.sampling]
+    ['a']
     >>> scheduler.update(step, {"a": 7})
     []
-    >>> [(each.sequence.id, each.start, each.count) for each in scheduler.schedule().scheduled]
-    [('a', 4, 1), ('b', 2, 3)]
+    >>> {sequence.id: tokens for sequence, tokens in scheduler.schedule().scheduled.items()}
+    {'a': range(4, 5), 'b': range(2, 5)}
     """
 
     def __init__(
         self,
-        blocks: BlockManager,
+        block_manager: BlockManager,
         token_budget: int,
         max_sequences: int,
         *,
@@ -69,12 +93,16 @@ class Scheduler:
                 "expected at least 1, at least max_sequences (every running sequence gets a "
                 "token), and at least 0"
             )
-        self.blocks, self.swap_space = blocks, swap_space
-        self.token_budget, self.max_sequences, self.aging = token_budget, max_sequences, aging
+        self.block_manager = block_manager
+        self.swap_space = swap_space
+        self.token_budget = token_budget
+        self.max_sequences = max_sequences
+        self.aging = aging
         self.waiting: list[Sequence] = []  # both in order
         self.running: list[Sequence] = []
-        self.steps = self._added = 0
-        self._alive: dict[str, Sequence] = {}
+        self.steps = 0
+        self._added = 0
+        self._alive: dict[int | str, Sequence] = {}  # by id
         self._open: Step | None = None
 
     @property
@@ -85,18 +113,19 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises ValueError if its id is in use, or it could outgrow the pool."""
         # The last new token is not stored, because nothing is computed from it.
-        most = self.blocks.blocks_for(len(sequence.prompt) + sequence.max_new_tokens - 1)
-        if most > len(self.blocks.pool.blocks):
+        manager = self.block_manager
+        most = manager.blocks_for(len(sequence.prompt) + sequence.max_new_tokens - 1)
+        if most > len(manager.pool.blocks):
             raise ValueError(
                 f"sequence {sequence.id!r} has a prompt of {len(sequence.prompt)} tokens and "
                 f"max_new_tokens {sequence.max_new_tokens}: that is up to {most} blocks of "
-                f"{self.blocks.block_size}, and there are {len(self.blocks.pool.blocks)}; shorten "
-                "it, or give the engine more blocks"
+                f"{manager.block_size}, and there are {len(manager.pool.blocks)}; shorten it, or "
+                "give the engine more blocks"
             )
         self._enter(sequence, self.steps + sequence.priority * self.aging)
         insort(self.waiting, sequence, key=_ORDER)
 
-    def abort(self, id: str) -> bool:
+    def abort(self, id: int | str) -> bool:
         """End a sequence and free its blocks; false if it has ended already or never was."""
         sequence = self._alive.get(id)
         if sequence is not None:
@@ -105,21 +134,24 @@ class Scheduler:
         return sequence is not None
 
     def schedule(self) -> Step:
-        """The next step; it has no entries if there is no work.
+        """The next step; it is empty without work.
 
         Raises RuntimeError if the last step was not updated.
         """
         if self._open is not None:
             raise RuntimeError("the last step is not finished: call update(step, tokens) first")
         self.steps += 1
-        step, budget, done = Step(), self.token_budget, 0
+        step = Step()
+        budget = self.token_budget
+        done = 0
         while done < len(self.running):
             sequence = self.running[done]
             behind = len(self.running) - done - 1  # each of them gets at least one token
             count = min(self._uncomputed(sequence), budget - behind)
             if self._make_room(sequence, count, step):
                 self._schedule(sequence, count, step)
-                budget, done = budget - count, done + 1
+                budget -= count
+                done += 1
         # A step that preempts admits nobody: blocks are scarce.
         while budget and not step.preempted and (sequence := self._admit(step)):
             count = min(self._uncomputed(sequence), budget)
@@ -128,7 +160,7 @@ class Scheduler:
         self._open = step
         return step
 
-    def update(self, step: Step, tokens: Mapping[str, int]) -> list[Sequence]:
+    def update(self, step: Step, tokens: Mapping[int | str, int]) -> list[Sequence]:
         """Append the new token of each sequence that sampled; returns those that are finished.
 
         tokens: by id; sequences aborted during the step need none. Raises ValueError for another
@@ -136,29 +168,27 @@ class Scheduler:
         """
         if step is not self._open:
             raise ValueError("this is not the step that schedule() returned last")
-        wanted = {entry.sequence.id: entry.sequence for entry in step.scheduled if entry.samples}
-        alive = {id for id, sequence in wanted.items() if sequence.finish_reason is None}
-        if not alive <= tokens.keys() <= wanted.keys():
+        alive = [sequence for sequence in step.sampling if sequence.finish_reason is None]
+        needed = {sequence.id for sequence in alive}
+        if not needed <= tokens.keys() <= {sequence.id for sequence in step.sampling}:
             raise ValueError(
                 f"tokens for {sorted(tokens)}: expected one for each sequence that samples in "
-                f"this step and was not aborted, {sorted(alive)}"
+                f"this step and was not aborted, {sorted(needed)}"
             )
         self._open = None
-        finished = [wanted[id] for id in wanted if id in alive and wanted[id].add(tokens[id])]
+        finished = [sequence for sequence in alive if sequence.add(tokens[sequence.id])]
         for sequence in finished:
             self._leave(sequence)
         return finished
 
-    def fork(self, parent: Sequence, id: str, token: int) -> Sequence:
+    def fork(self, parent: Sequence, id: int | str, token: int) -> Sequence:
         """A sequence that has all of the parent's tokens and then `token`; it shares its blocks.
 
-        Call it after a step in which the parent samples, and before `update`. If max_sequences run,
-        the child waits, and hits the parent's full blocks later. Raises ValueError if the parent
-        does not sample in the step, or if the id is in use.
+        Call it after a step in which the parent samples, and before `update`; at other times it
+        raises ValueError. If max_sequences run, the child waits, and hits the full blocks later.
         """
-        entries = self._open.scheduled if self._open else []
-        samples = any(entry.sequence is parent and entry.samples for entry in entries)
-        if not samples or parent.finish_reason is not None:
+        sampling = self._open.sampling if self._open else []
+        if parent not in sampling or parent.finish_reason is not None:
             raise ValueError(
                 f"sequence {parent.id!r} cannot be forked now: fork it after a step in which it "
                 "samples and before update()"
@@ -166,7 +196,7 @@ class Scheduler:
         child = parent.copy(id)
         self._enter(child, parent.order[0])
         if len(self.running) < self.max_sequences:
-            self.blocks.fork(parent, child)
+            self.block_manager.fork(parent, child)
             insort(self.running, child, key=_ORDER)
         else:
             insort(self.waiting, child, key=_ORDER)
@@ -180,26 +210,27 @@ class Scheduler:
         What the step was to write may be missing, so the prefix cache is emptied, and what the step
         swapped out is computed again. Waiting sequences are not affected otherwise.
         """
-        failed, step, self._open = list(self.running), self._open, None
+        failed = list(self.running)
         for sequence in failed:
             self.abort(sequence.id)
-        for sequence in step.preempted if step else []:
+        for sequence in self._open.preempted if self._open else []:
             if self.swap_space is not None and sequence in self.swap_space:
                 self.swap_space.drop(sequence)
-        self.blocks.forget_cache()
+        self.block_manager.forget_cache()
+        self._open = None
         return failed
 
     def _uncomputed(self, sequence: Sequence) -> int:
-        return len(sequence.tokens) - self.blocks.stored(sequence)
+        return len(sequence.tokens) - self.block_manager.stored(sequence)
 
     def _make_room(self, sequence: Sequence, count: int, step: Step) -> bool:
         """Preempt from the end of the order until `count` tokens fit; false if it was itself."""
-        while not self.blocks.can_append(sequence, count):
+        while not self.block_manager.can_append(sequence, count):
             last = self.running.pop()
             if self.swap_space is not None and self.swap_space.has_room(last):
                 step.swap_out += self.swap_space.swap_out(last)
             else:
-                self.blocks.free(last)
+                self.block_manager.free(last)
             last.preemptions += 1
             step.preempted.append(last)
             insort(self.waiting, last, key=_ORDER)
@@ -208,23 +239,24 @@ class Scheduler:
         return True
 
     def _schedule(self, sequence: Sequence, count: int, step: Step) -> None:
-        start = self.blocks.stored(sequence)
-        step.copies += self.blocks.append(sequence, count)
-        samples = start + count == len(sequence.tokens)
-        step.scheduled.append(Scheduled(sequence, start, count, samples))
+        start = self.block_manager.stored(sequence)
+        step.copies += self.block_manager.append(sequence, count)
+        step.scheduled[sequence] = range(start, start + count)
+        if start + count == len(sequence.tokens):
+            step.sampling.append(sequence)
 
     def _admit(self, step: Step) -> Sequence | None:
         """Move the first waiting sequence to the running ones, if it fits."""
         if not self.waiting or len(self.running) == self.max_sequences:
             return None
         # The reserve is for those that run; without them, it would only keep this one waiting.
-        if not self.blocks.can_allocate(self.waiting[0], reserve=bool(self.running)):
+        if not self.block_manager.can_allocate(self.waiting[0], reserve=bool(self.running)):
             return None
         sequence = self.waiting.pop(0)
         if self.swap_space is not None and sequence in self.swap_space:
             step.swap_in += self.swap_space.swap_in(sequence)
         else:
-            hit = self.blocks.allocate(sequence, 0)
+            hit = self.block_manager.allocate(sequence, 0)
             if not sequence.preemptions:
                 sequence.hit_tokens = hit
         insort(self.running, sequence, key=_ORDER)
@@ -243,7 +275,7 @@ class Scheduler:
         del self._alive[sequence.id]
         if sequence in self.running:
             self.running.remove(sequence)
-            self.blocks.free(sequence)
+            self.block_manager.free(sequence)
         else:
             self.waiting.remove(sequence)
             if self.swap_space is not None and sequence in self.swap_space:

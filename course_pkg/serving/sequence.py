@@ -1,7 +1,7 @@
 """A sequence: one prompt and the tokens generated after it, as block manager and scheduler see it.
 
 A request for several samples has one sequence per sample. Not here: text, sampling parameters and
-log-probabilities, which are the engine's. Chapter: acceleration/paged-attention.
+log-probabilities (`request`). Chapter: acceleration/paged-attention.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ class Sequence:
     the adapter; blocks are shared only under the same key, so give a new version of an adapter a
     new key. prompt_logprobs: the logits of all tokens of the prompt are wanted, so that none may
     come from the prefix cache before the first new token. cache_salt: blocks are shared only under
-    the same one; None is one, too.
+    the same salt; None counts as a salt.
     Raises ValueError for an empty prompt or no new tokens.
 
     >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
@@ -30,7 +30,7 @@ class Sequence:
     ([5, 6, 7, 8, 9], [8, 9])
     """
 
-    id: str
+    id: int | str
     prompt: list[int]
     max_new_tokens: int = 16
     stop: frozenset[int] = frozenset()
@@ -73,8 +73,9 @@ class Sequence:
         """Whether it may start with blocks that others have computed."""
         return not self.prompt_logprobs or len(self.tokens) > len(self.prompt)
 
-    def copy(self, id: str) -> "Sequence":
+    def copy(self, id: int | str) -> "Sequence":
         """Another sample of the same request, with the same tokens so far."""
         child = replace(self, id=id)
-        child.tokens, child.contents = list(self.tokens), list(self.contents)
+        child.tokens = list(self.tokens)
+        child.contents = list(self.contents)
         return child

@@ -26,8 +26,9 @@ class SwapSpace:
     def __init__(self, manager: BlockManager, blocks: int):
         if blocks < 1:
             raise ValueError(f"the swap space has {blocks} blocks: give it at least 1, or leave it")
-        self.manager, self.pool = manager, BlockPool(blocks)
-        self._held: dict[str, tuple[list[Block], int]] = {}  # blocks and stored tokens
+        self.manager = manager
+        self.pool = BlockPool(blocks)
+        self._held: dict[int | str, tuple[list[Block], int]] = {}  # blocks and stored tokens
 
     def __contains__(self, sequence: Sequence) -> bool:
         return sequence.id in self._held
@@ -41,14 +42,14 @@ class SwapSpace:
 
         Raises ValueError if the sequence has no blocks, OutOfBlocksError if they don't fit.
         """
-        table, stored = self.manager.table(sequence), self.manager.stored(sequence)
+        table = self.manager.table(sequence)
         if not self.has_room(sequence):
             raise OutOfBlocksError(
                 f"sequence {sequence.id!r} has {len(table)} blocks, and {self.pool.free} of "
                 f"{len(self.pool.blocks)} on the host are free: free it and compute it again"
             )
         held = [self.pool.take() for _ in table]
-        self._held[sequence.id] = held, stored
+        self._held[sequence.id] = held, self.manager.stored(sequence)
         self.manager.free(sequence)
         return [(number, block.number) for number, block in zip(table, held, strict=True)]
 

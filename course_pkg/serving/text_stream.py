@@ -8,10 +8,11 @@ Chapter: serving/continuous-batching.
 from collections.abc import Sequence
 from functools import lru_cache
 
+from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 REPLACEMENT = "\ufffd"  # what a decoder writes for bytes that are no character
-CHARACTER = 4  # bytes of the longest character: one of as many tokens in a row begins one
+CHARACTER = 4  # bytes of the longest character, so one of 4 tokens in a row begins one
 MOST_PENDING = 2 * CHARACTER  # tokens that wait for the rest of a character
 
 
@@ -23,10 +24,19 @@ def special_tokens(tokenizer: Tokenizer) -> dict[int, str]:
     >>> special_tokens(tiny_tokenizer())
     {256: '<|endoftext|>', 257: '<|im_start|>', 258: '<|im_end|>'}
     """
-    added = {id: token.content for id, token in tokenizer.added_tokens_decoder.items()
-             if token.special}  # fmt: skip
+    added = tokenizer.added_tokens_decoder
+    special = {id: token.content for id, token in added.items() if token.special}
     named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
-    return dict(sorted((added | dict(named)).items()))
+    return dict(sorted((special | dict(named)).items()))
+
+
+def end_tokens(model: nn.Module, tokenizer: Tokenizer) -> frozenset[int]:
+    """The tokens that end a text: those of the model's generation config, or the tokenizer's."""
+    settings = getattr(model, "generation_config", None)
+    ends = tokenizer.eos_token_id if settings is None else settings.eos_token_id
+    if ends is None:
+        return frozenset()
+    return frozenset(ends if isinstance(ends, list) else [ends])
 
 
 class TextStream:
@@ -44,13 +54,15 @@ class TextStream:
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()):
-        self.tokenizer, self.stopped = tokenizer, False
+        self.tokenizer = tokenizer
+        self.stopped = False
         self._special = special_tokens(tokenizer)
         self._special_stop = [s for s in stop if any(t in s for t in self._special.values())]
         self._stop = [s for s in stop if s not in self._special_stop]
         self._longest = max(map(len, stop), default=0)
         self._tokens: list[int] = []  # the last ones that were given out, and all after them
-        self._context = self._given = 0  # how many of them were given out, as how many characters
+        self._context = 0  # how many of them were given out
+        self._given = 0  # as how many characters
         self._held = ""  # decoded; possibly the beginning of a stop string
         self._shown: list[bool] = []  # for each character of it: not of a special token
 
@@ -76,7 +88,8 @@ class TextStream:
         """What was held back, because no token follows."""
         text = self._until_stop(self._take(self._decode(self._tokens), len(self._tokens)))
         text += self._visible(len(self._held))
-        self._held, self._shown = "", []
+        self._held = ""
+        self._shown = []
         return text
 
     def _decode(self, tokens: list[int]) -> str:
@@ -109,7 +122,8 @@ class TextStream:
         self._shown += [shown] * len(text)
         everything = list(range(len(self._held)))
         visible = [at for at in everything if self._shown[at]]
-        ends, keep = [], len(self._held)
+        ends = []
+        keep = len(self._held)
         for stop, places in ((self._special_stop, everything), (self._stop, visible)):
             part = "".join(self._held[at] for at in places)
             ends += [places[at] for s in stop if (at := part.find(s)) >= 0]
@@ -119,15 +133,14 @@ class TextStream:
                 keep = min(keep, places[-size])
         if ends:
             text = self._visible(min(ends))
-            self._held, self._shown, self.stopped = "", [], True
+            self._held = ""
+            self._shown = []
+            self.stopped = True
             return text
         text = self._visible(keep)
         # Special tokens further back than the longest stop string can't be part of one any more.
-        kept = [
-            at
-            for at in everything[keep:]
-            if self._shown[at] or at >= len(everything) - self._longest
-        ]
+        near = len(everything) - self._longest
+        kept = [at for at in everything[keep:] if self._shown[at] or at >= near]
         self._held = "".join(self._held[at] for at in kept)
         self._shown = [self._shown[at] for at in kept]
         return text

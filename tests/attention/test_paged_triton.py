@@ -23,7 +23,7 @@ from course_pkg.attention.paged_triton_kernels import merge_kernel
 from course_pkg.attention.triton_runtime import rows, token_rows
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
-from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import SamplingParams
 
 from .examples import DEVICE, compiled_kernels, needs_triton
 from .test_paged import assert_equals_dense, densely, parts_of_8_keys, scattered  # noqa: F401

@@ -33,7 +33,7 @@ COMMANDS = {
     "results": ([NAME], BOOK),
     "release": ([NAME], f"{RELEASE}release_assignment"),
     "sample-class": ([], f"{RUNS}sample_class.build"),
-    "serve": ([], "course_pkg.deployment.command.serve"),
+    "serve": ([], "course_pkg.deployment.serve.serve"),
     "start": ([NAME], f"{RELEASE}start_work"),
 }
 OF_A_CLASS = ["export-grades", "extend", "remove-student", "results"]

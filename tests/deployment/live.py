@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import openai
 
+from course_pkg.deployment.admission import Limits
 from course_pkg.deployment.app import create_app
-from course_pkg.deployment.limits import Limits
 from course_pkg.deployment.server import Server, bind
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
@@ -30,11 +30,34 @@ def wait_until(holds, seconds=20.0):
         time.sleep(0.005)
 
 
+EXTENSIONS = {"ignore_eos", "top_k", "min_p", "repetition_penalty", "cache_salt"}
+
+
+def complete(client, prompt="a", **fields):
+    """What /v1/completions answers; greedy, 12 tokens and no end, if the fields don't say else."""
+    return client.completions.create(prompt=prompt, **_given(fields))
+
+
+def chat(client, content="Hi", **fields):
+    """What /v1/chat/completions answers to a user, or to the whole `messages`."""
+    given = {"messages": [{"role": "user", "content": content}]} | _given(fields)
+    return client.chat.completions.create(**given)
+
+
+def _given(fields):
+    fields = {"model": "tiny", "temperature": 0, "max_tokens": 12, "ignore_eos": True} | fields
+    extra = {name: fields.pop(name) for name in EXTENSIONS & fields.keys()}
+    return fields | {"extra_body": extra}
+
+
 class Live:
     """A running server, and ways to reach it."""
 
     def __init__(self, engine, app, server, port):
-        self.engine, self.app, self.server, self.port = engine, app, server, port
+        self.engine = engine
+        self.app = app
+        self.server = server
+        self.port = port
         self.gate = app.state.gate
 
     @property
@@ -46,16 +69,18 @@ class Live:
 
     @property
     def free(self):
-        return self.engine.scheduler.blocks.pool.free
+        return self.engine.scheduler.block_manager.pool.free
 
     @property
     def is_empty(self):
         """Nothing runs, waits or holds a block."""
         engine = self.engine
-        left = self.gate.open or engine.requests or engine._samples or engine.scheduler.has_work
+        left = self.gate.open or engine.requests or engine._completions or engine.scheduler.has_work
         thread = self.app.state.service.thread
         return (
-            not left and not thread._calls and self.free == len(engine.scheduler.blocks.pool.blocks)
+            not left
+            and not thread._calls
+            and self.free == len(engine.scheduler.block_manager.pool.blocks)
         )
 
     def connect(self, receive_buffer=None):
@@ -101,7 +126,8 @@ def parse(response):
 @contextmanager
 def serving(engine=None, *, model="tiny", key=None, origins=(), **limits):
     """A Live server; at the end it stops, and must be empty."""
-    engine, limits = engine or tiny_engine(), Limits(**limits)
+    engine = engine or tiny_engine()
+    limits = Limits(**limits)
     app = create_app(engine, model, limits=limits, key=key, origins=origins)
     server = Server(app, limits)
     with bind("127.0.0.1", 0) as bound:

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from course_pkg.deployment.engine_thread import Call, EngineThread, Piece
-from course_pkg.deployment.errors import ApiError
-from course_pkg.serving.request import SamplingParams
+from course_pkg.deployment.api_errors import ApiError
+from course_pkg.deployment.engine_thread import Call, EngineThread
+from course_pkg.serving.request import Chunk
+from course_pkg.serving.sampling import SamplingParams
 
 from .live import tiny_engine, wait_until
 
@@ -35,7 +36,8 @@ def run(scenario, engine=None, backlog=10_000):
 
 
 def test_a_submission_that_is_given_up_is_aborted():
-    engine, seen = tiny_engine(), []
+    engine = tiny_engine()
+    seen = []
     add = engine.add
 
     def slow_add(*args, **options):
@@ -103,25 +105,6 @@ def test_if_one_prompt_is_refused_none_runs():
     run(scenario)
 
 
-def test_pieces_of_all_samples_come_in_order():
-    async def scenario(thread):
-        params = SamplingParams(max_tokens=7, n=2, seed=1, ignore_eos=True, logprobs=1)
-        asked = call([[65], [66]], params)
-        await thread.submit(asked)
-        pieces = [piece async for some in asked for piece in some]
-        thread.close(asked)  # after the end, it does nothing
-        return pieces, asked
-
-    pieces, asked = run(scenario)
-    for index in range(4):
-        own = [piece for piece in pieces if piece.index == index]
-        completion = asked.requests[index // 2].completions[index % 2]
-        assert "".join(piece.text for piece in own) == completion.text
-        assert [piece.logprob for piece in own] == completion.logprobs
-        assert [piece.finish_reason for piece in own] == [None] * 6 + ["length"]
-    assert asked.tokens == 28 and asked.done
-
-
 def test_a_call_whose_next_token_is_not_a_number_ends_alone():
     async def scenario(thread):
         other = call([[65]], SamplingParams(max_tokens=9, ignore_eos=True))
@@ -133,7 +116,7 @@ def test_a_call_whose_next_token_is_not_a_number_ends_alone():
             async for _ in damaged:
                 pass
         assert failed.value.status == 500
-        return [piece async for some in other for piece in some]
+        return [chunk async for some in other for chunk in some]
 
     assert len(run(scenario)) == 9
 
@@ -154,37 +137,51 @@ def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():
     assert 20 < run(scenario, backlog=20) < 60
 
 
-def test_pieces_that_came_before_an_error_are_not_given_after_it():
-    async def scenario():
-        failed = call()
-        failed.put([Piece(0, "a", None, None)], 5)
-        failed.fail(ApiError(500, "broken"))
-        failed.fail(ApiError(500, "again"))
-        with pytest.raises(ApiError, match="broken"):
-            await anext(failed)
-
-    asyncio.run(scenario())
-
-
-def test_an_error_after_the_end_changes_nothing():
-    async def scenario():
-        done = call()
-        done.put([Piece(0, "a", None, "stop")], 5)
-        done.fail(ApiError(500, "too late"))
-        assert [piece.text for some in [each async for each in done] for piece in some] == ["a"]
-
-    asyncio.run(scenario())
-
-
-def test_the_deadline_holds_also_if_pieces_always_wait():
+def test_the_deadline_holds_also_if_chunks_always_wait():
     async def scenario():
         late = call()
         late.deadline = asyncio.get_running_loop().time() + 0.05
         with pytest.raises(ApiError, match="too long") as error:
             while True:
-                late.put([Piece(0, "a", None, None)], 5)
+                late.put([Chunk(None, 65, "a", None, None)], 5)
                 assert len(await anext(late)) == 1
                 await asyncio.sleep(0.001)
         assert error.value.status == 504
+
+    asyncio.run(scenario())
+
+
+def test_chunks_of_all_samples_come_in_order():
+    async def scenario(thread):
+        params = SamplingParams(max_tokens=7, n=2, seed=1, ignore_eos=True, logprobs=1)
+        asked = call([[65], [66]], params)
+        await thread.submit(asked)
+        chunks = [chunk async for some in asked for chunk in some]
+        thread.close(asked)  # after the end, it does nothing
+        return chunks, asked
+
+    chunks, asked = run(scenario)
+    for index in range(4):
+        own = [chunk for chunk in chunks if asked.index(chunk.completion) == index]
+        completion = asked.requests[index // 2].completions[index % 2]
+        assert [chunk.completion for chunk in own] == [completion] * 7
+        assert "".join(chunk.text for chunk in own) == completion.text
+        assert [chunk.logprob for chunk in own] == completion.logprobs
+        assert [chunk.finish_reason for chunk in own] == [None] * 6 + ["length"]
+    assert asked.tokens == 28 and asked.done
+
+
+@pytest.mark.parametrize("reason", [None, "stop"])
+def test_an_error_drops_what_was_not_read_and_comes_too_late_after_the_end(reason):
+    async def scenario():
+        asked = call()
+        asked.put([Chunk(None, 65, "a", None, reason)], 5)
+        asked.fail(ApiError(500, "broken"))
+        asked.fail(ApiError(500, "again"))
+        if reason:
+            assert [c.text for some in [each async for each in asked] for c in some] == ["a"]
+        else:
+            with pytest.raises(ApiError, match="broken"):
+                await anext(asked)
 
     asyncio.run(scenario())

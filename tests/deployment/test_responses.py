@@ -5,21 +5,33 @@ import math
 
 import pytest
 
-from course_pkg.deployment.engine_thread import Call, Piece
+from course_pkg.deployment.engine_thread import Call
 from course_pkg.deployment.responses import ChatAnswer, TextAnswer, TokenTexts
+from course_pkg.deployment.schemas import ChatRequest, CompletionRequest
 from course_pkg.lm.load import load
-from course_pkg.serving.request import LogProb, SamplingParams
+from course_pkg.serving.request import Chunk, Completion, Request
+from course_pkg.serving.sampling import LogProb, SamplingParams
 
 TOKENIZER = load("tiny").tokenizer
 TEXTS = TokenTexts(TOKENIZER)
 
 
-def answer(kind, tokens, logprobs=1, **options):
-    call = Call([[65]], SamplingParams(logprobs=logprobs), None)
-    pieces = [
-        Piece(0, "x", LogProb(token, value, ((token, value),)), None) for token, value in tokens
+def answer(kind, tokens, *, logprobs=1):
+    """An answer to a prompt of one token, and the chunks of these new tokens."""
+    request = Request(1, [65], SamplingParams(logprobs=logprobs))
+    completion = Completion(request, 0, TOKENIZER)
+    request.completions = [completion]
+    call = Call([request.prompt], request.params, None)
+    call.requests = [request]
+    body = {
+        TextAnswer: CompletionRequest(model="m", prompt="A"),
+        ChatAnswer: ChatRequest(model="m", messages=[]),
+    }
+    chunks = [
+        Chunk(completion, token, "x", LogProb(token, value, top), None)
+        for token, value, top in tokens
     ]
-    return kind(call, "m", TEXTS, **options), pieces
+    return kind(call, body[kind], TEXTS), chunks
 
 
 def test_bytes_of_tokens_join_to_the_text():
@@ -49,33 +61,34 @@ def test_byte_tokens_of_sentencepiece():
 @pytest.mark.parametrize("streamed", [False, True])
 def test_offsets_are_those_of_characters(streamed):
     """é takes bytes 195 and 169; both tokens begin at the character that they are part of."""
-    made, pieces = answer(TextAnswer, [(97, -1.0), (195, -1.0), (169, -1.0), (98, -1.0)])
+    made, chunks = answer(TextAnswer, [(token, -1.0, ()) for token in (97, 195, 169, 98)])
     if streamed:
-        events = made.events(pieces, False).split(b"\n\n")[:-1]
+        events = made.events(chunks, False).split(b"\n\n")[:-1]
         parts = [json.loads(e.removeprefix(b"data: "))["choices"][0]["logprobs"] for e in events]
         found = [offset for part in parts for offset in part["text_offset"]]
     else:
-        found = made.whole(pieces)["choices"][0]["logprobs"]["text_offset"]
+        found = made.whole(chunks)["choices"][0]["logprobs"]["text_offset"]
     assert found == [0, 1, 1, 2]
 
 
 @pytest.mark.parametrize("value", [-math.inf, -1e30])
 @pytest.mark.parametrize("kind", [TextAnswer, ChatAnswer])
 def test_log_probabilities_that_json_cannot_hold(kind, value):
-    made, pieces = answer(kind, [(97, value)])
-    assert json.dumps(made.whole(pieces), allow_nan=False).count("-9999.0") == 2
-    assert b"-9999.0" in answer(kind, [(97, value)])[0].events(pieces, False)
+    tokens = [(97, value, ((97, value),))]
+    made, chunks = answer(kind, tokens)
+    assert json.dumps(made.whole(chunks), allow_nan=False).count("-9999.0") == 2
+    made, chunks = answer(kind, tokens)
+    assert b"-9999.0" in made.events(chunks, False)
 
 
 def test_the_chosen_token_is_listed_first_even_if_others_are_likelier():
-    made, _ = answer(TextAnswer, [])
-    piece = Piece(0, "b", LogProb(98, -3.0, ((97, -0.1),)), "stop")
-    [choice] = made.whole([piece])["choices"]
+    made, chunks = answer(TextAnswer, [(98, -3.0, ((97, -0.1),))])
+    [choice] = made.whole(chunks)["choices"]
     assert list(choice["logprobs"]["top_logprobs"][0].items()) == [("b", -3.0), ("a", -0.1)]
 
 
 def test_text_of_other_scripts_is_sent_as_it_is():
-    made, _ = answer(ChatAnswer, [], logprobs=None)
-    event = made.events([Piece(0, "中\n\n", None, None)], True)
+    made, [chunk] = answer(ChatAnswer, [(97, 0.0, ())], logprobs=None)
+    event = made.events([chunk._replace(text="中\n\n")], True)
     assert event.count(b"\n\n") == 1 and "中".encode() in event  # JSON writes a line break as \n
     assert json.loads(event[6:])["usage"] is None

@@ -6,7 +6,7 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from course_pkg.deployment.explain import explain
+from course_pkg.deployment.error_responses import explain
 from course_pkg.deployment.schemas import (
     NEUTRAL,
     SAMPLING,
@@ -14,7 +14,7 @@ from course_pkg.deployment.schemas import (
     CompletionRequest,
     GenerationRequest,
 )
-from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import SamplingParams
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"model": "m", "prompt": "a"}
@@ -23,21 +23,17 @@ TEXT = {"model": "m", "prompt": "a"}
 def test_sampling_fields_are_the_engines():
     """All but those that mean something else here, and priority, which a client must not choose."""
     ours = {field.name: field.default for field in dataclasses.fields(SamplingParams)}
-    rest = {"max_tokens", "logprobs", "prompt_logprobs", "priority"}
-    assert set(SAMPLING) == ours.keys() - rest
     schema = GenerationRequest.model_fields
-    defaults = {
-        name: schema[name].default for name in SAMPLING if name not in ("stop", "logit_bias")
-    }
-    assert defaults == {name: ours[name] for name in defaults}
-    body = CompletionRequest(model="m", prompt="a")
-    assert body.params(16) == SamplingParams()
+    assert schema.keys() >= SAMPLING and "priority" not in schema
+    same = SAMPLING - {"stop", "logit_bias"}
+    assert {name: schema[name].default for name in same} == {name: ours[name] for name in same}
+    assert CompletionRequest(**TEXT).params(16) == SamplingParams()
     given = {
         "temperature": 0.5, "top_p": 0.9, "n": 2, "stop": ["x"], "seed": 3, "top_k": 4,
         "min_p": 0.1, "repetition_penalty": 1.1, "ignore_eos": True, "frequency_penalty": 0.5,
         "presence_penalty": -1.0, "cache_salt": "mine",
     }  # fmt: skip
-    assert given.keys() == set(SAMPLING) - {"logit_bias"}  # whose keys are strings in JSON
+    assert given.keys() == SAMPLING - {"logit_bias"}  # whose keys are strings in JSON
     biased = CompletionRequest(**TEXT, logit_bias={"5": 1.5, "7": -100}).params(9)
     assert biased.logit_bias == ((5, 1.5), (7, -100.0))
     assert CompletionRequest(**TEXT, **given).params(9) == SamplingParams(max_tokens=9, **given)
@@ -45,18 +41,18 @@ def test_sampling_fields_are_the_engines():
 
 
 @pytest.mark.parametrize(
-    ("fields", "logprobs"),
-    [({}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 5}, 5)],
+    ("body", "logprobs", "prompt_logprobs"),
+    [
+        (ChatRequest(**CHAT), None, None),
+        (ChatRequest(**CHAT, logprobs=True), 0, None),
+        (ChatRequest(**CHAT, logprobs=True, top_logprobs=5), 5, None),
+        (CompletionRequest(**TEXT, logprobs=3), 3, None),
+        (CompletionRequest(**TEXT, logprobs=3, echo=True), 3, 3),
+    ],
 )
-def test_log_probabilities_of_a_chat(fields, logprobs):
-    params = ChatRequest(**CHAT, **fields).params(5)
-    assert (params.logprobs, params.prompt_logprobs) == (logprobs, None)
-
-
-@pytest.mark.parametrize(("echo", "prompt_logprobs"), [(False, None), (True, 3)])
-def test_log_probabilities_of_a_completion(echo, prompt_logprobs):
-    params = CompletionRequest(**TEXT, logprobs=3, echo=echo).params(5)
-    assert (params.logprobs, params.prompt_logprobs) == (3, prompt_logprobs)
+def test_log_probabilities(body, logprobs, prompt_logprobs):
+    params = body.params(5)
+    assert (params.logprobs, params.prompt_logprobs) == (logprobs, prompt_logprobs)
 
 
 def test_null_is_the_default_everywhere():

@@ -4,16 +4,17 @@ import asyncio
 import threading
 from types import SimpleNamespace
 
+import openai
 import pytest
 
 from course_pkg.deployment import service as service_module
+from course_pkg.deployment.admission import Limits
+from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.app import respond
-from course_pkg.deployment.errors import ApiError
-from course_pkg.deployment.limits import Limits
 from course_pkg.deployment.schemas import CompletionRequest
 from course_pkg.deployment.service import Service
 
-from .live import tiny_engine
+from .live import chat, complete, serving, tiny_engine
 
 BODY = CompletionRequest(model="tiny", prompt="a", max_tokens=500, ignore_eos=True)
 
@@ -22,7 +23,8 @@ def test_requests_whose_texts_are_encoded_while_it_stops_get_503(monkeypatch):
     engine = tiny_engine()
     service = Service(engine, "tiny", Limits())
     encoding, stepping, stopped = (threading.Event() for _ in range(3))
-    encode, step = service_module._ids, engine.step
+    encode = service_module._ids
+    step = engine.step
 
     def slow_encode(tokenizer, text):
         encoding.set()
@@ -76,3 +78,15 @@ def test_a_whole_answer_is_built_outside_the_event_loop():
         assert threads != [threading.current_thread()]
 
     asyncio.run(scenario())
+
+
+def test_a_prompt_with_too_many_bytes_is_refused_without_encoding_it(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("it is encoded")
+
+    monkeypatch.setattr("course_pkg.deployment.service._ids", never)
+    with serving() as live:
+        for ask in (complete, chat):
+            with pytest.raises(openai.BadRequestError, match=r"at least 20000\d tokens") as long:
+                ask(live.client(), "a b " * 100_000)
+            assert long.value.code == "context_length_exceeded"

@@ -60,10 +60,10 @@ def test_the_step_is_that_of_the_scheduler_in_every_step_of_whole_runs():
             waiting = [(s.id, len(s.tokens)) for s in scheduler.waiting]
             state = running, waiting, blocks.pool.free, 4, scheduler.token_budget, places
             step = scheduler.schedule()
-            expected = {entry.sequence.id: entry.count for entry in step.scheduled}
+            expected = {s.id: len(tokens) for s, tokens in step.scheduled.items()}
             assert MODEL["schedule"](*state) == (expected, [s.id for s in step.preempted])
             preempted += len(step.preempted)
-            scheduler.update(step, {e.sequence.id: 1 for e in step.scheduled if e.samples})
+            scheduler.update(step, {s.id: 1 for s in step.sampling})
     assert preempted > 20
 
 

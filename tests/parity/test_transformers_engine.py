@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from course_pkg.serving.engine import Engine
-from course_pkg.serving.request import SamplingParams
+from course_pkg.serving.sampling import SamplingParams
 
 TEXTS = ["The capital of France is", "def fibonacci(n):", "Once upon a time, in a small", "2 + 2 ="]
 

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from course_pkg.lm.decoder import Decoder
-from course_pkg.serving.greedy import generate, recompute
 from course_pkg.serving.kv_cache import (
     ContiguousCache,
     SlidingWindowCache,
     StaticCache,
     cache_bytes,
+    generate,
+    recompute,
 )
 
 from .decoder_models import left_mask, pair, tokens

@@ -1,8 +1,8 @@
 """A memory of slots that does what an engine does, but stores what each token stands for.
 
-The value of a slot is the cache key and all tokens up to the slot's own, which is what real keys
-and values depend on. So a wrong table, a hit on another text, a missing copy or an overwritten
-block shows as a wrong value.
+The value of a slot is the cache key, the salt and all tokens up to the slot's own, which is what
+real keys and values depend on, and who may share them. So a wrong table, a hit on another text, a
+missing copy or an overwritten block shows as a wrong value.
 """
 
 from itertools import pairwise
@@ -10,7 +10,9 @@ from itertools import pairwise
 
 class Memory:
     def __init__(self, manager):
-        self.manager, self.slots, self.host = manager, {}, {}
+        self.manager = manager
+        self.slots = {}
+        self.host = {}
 
     def copy(self, source, target, pairs):
         """All blocks of `pairs`, one after another."""
@@ -21,13 +23,16 @@ class Memory:
 
     def write(self, sequence, start, count):
         for t, slot in enumerate(self.manager.slots(sequence, start, count), start):
-            self.slots[slot] = (sequence.cache_key, tuple(sequence.tokens[: t + 1]))
+            self.slots[slot] = self.value(sequence, t)
+
+    def value(self, sequence, t):
+        return sequence.cache_key, sequence.cache_salt, tuple(sequence.tokens[: t + 1])
 
     def check(self, sequence):
         """A query of the sequence reads its own tokens, and nothing else."""
         stored = self.manager.stored(sequence)
         slots = self.manager.slots(sequence, 0, stored)
-        expected = [(sequence.cache_key, tuple(sequence.tokens[: t + 1])) for t in range(stored)]
+        expected = [self.value(sequence, t) for t in range(stored)]
         assert [self.slots.get(slot) for slot in slots] == expected, sequence.id
 
     def run(self, step):
@@ -35,16 +40,17 @@ class Memory:
         self.copy(self.slots, self.host, step.swap_out)
         self.copy(self.host, self.slots, step.swap_in)
         self.copy(self.slots, self.slots, step.copies)
-        for entry in step.scheduled:
-            self.write(entry.sequence, entry.start, entry.count)
-        for entry in step.scheduled:
-            assert self.manager.stored(entry.sequence) == entry.start + entry.count
-            self.check(entry.sequence)
+        for sequence, tokens in step.scheduled.items():
+            self.write(sequence, tokens.start, len(tokens))
+        for sequence, tokens in step.scheduled.items():
+            assert self.manager.stored(sequence) == tokens.stop
+            self.check(sequence)
 
 
 def check_pool(manager, sequences):
     """Blocks are conserved: each is free or in the tables of as many sequences as it has users."""
-    pool, size = manager.pool, manager.block_size
+    pool = manager.pool
+    size = manager.block_size
     tables = [manager.table(sequence) for sequence in sequences]
     used = [number for table in tables for number in table]
     assert [used.count(block.number) for block in pool.blocks] == [b.users for b in pool.blocks]
@@ -70,6 +76,6 @@ def check_cache(manager, memory):
         if block.content is not None:
             slots = range(block.number * size, (block.number + 1) * size)
             held = [memory.slots[slot] for slot in slots]
-            assert all(longer[1][:-1] == shorter[1] for shorter, longer in pairwise(held))
-            assert held[-1][1][-size:] == block.content.tokens
+            assert all(longer[-1][:-1] == shorter[-1] for shorter, longer in pairwise(held))
+            assert held[-1][-1][-size:] == block.content.tokens
             assert manager.pool.find(block.content) is block

@@ -14,8 +14,13 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from course_pkg.serving.request import SamplingParams
-from course_pkg.serving.sampling import FIRST_SORTED, choose, log_probability, probabilities
+from course_pkg.serving.sampling import (
+    FIRST_SORTED,
+    SamplingParams,
+    choose,
+    log_probability,
+    probabilities,
+)
 
 HALVES = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()
 
@@ -24,11 +29,8 @@ def kept(logits=HALVES, tokens=(), **settings):
     return probabilities(logits, SamplingParams(**settings), tokens).tolist()
 
 
-def test_nothing_set_gives_the_softmax():
-    assert kept() == pytest.approx([0.5, 0.25, 0.125, 0.125])
-
-
 def test_each_filter_by_hand():
+    assert kept() == pytest.approx([0.5, 0.25, 0.125, 0.125])
     assert kept(temperature=0.5) == pytest.approx([16 / 22, 4 / 22, 1 / 22, 1 / 22])  # squares
     assert kept(top_k=2) == pytest.approx([2 / 3, 1 / 3, 0, 0])
     assert kept(top_k=3) == pytest.approx([0.5, 0.25, 0.125, 0.125])  # a tie is kept
@@ -37,9 +39,7 @@ def test_each_filter_by_hand():
     assert sorted(kept(top_p=0.8)) == pytest.approx([0, 1 / 7, 2 / 7, 4 / 7])  # of a tie, one
     assert kept(min_p=0.49) == pytest.approx([2 / 3, 1 / 3, 0, 0])
     assert kept(min_p=1.0) == pytest.approx([1, 0, 0, 0])
-
-
-def test_the_penalty_divides_positive_logits_and_multiplies_negative_ones_once_per_token():
+    # The penalty divides positive logits and multiplies negative ones, once per token.
     scores = kept(torch.tensor([2.0, -1.0, 2.0]), tokens=[0, 1, 1, 0], repetition_penalty=2.0)
     assert scores == pytest.approx(torch.tensor([1.0, -2.0, 2.0]).softmax(0).tolist())
 
@@ -82,7 +82,8 @@ def test_a_flat_distribution_needs_more_than_the_tokens_that_are_sorted_first():
 def test_tokens_are_drawn_with_their_probabilities(settings):
     logits = torch.randn(10, generator=torch.Generator().manual_seed(1))
     params = SamplingParams(**settings)
-    generator, draws = random.Random(2), 4000
+    generator = random.Random(2)
+    draws = 4000
     counts = torch.zeros(10)
     for _ in range(draws):
         counts[choose(logits, params, [], generator)] += 1
@@ -102,30 +103,31 @@ class Fixed:
         return self.number
 
 
-def test_the_largest_and_smallest_random_numbers_give_tokens_that_are_possible():
-    logits = torch.tensor([-math.inf, 0.0, 1.0, -math.inf])
-    assert choose(logits, SamplingParams(), [], Fixed(0.0)) == 1
-    assert choose(logits, SamplingParams(), [], Fixed(math.nextafter(1, 0))) == 2
-
-
 @pytest.mark.parametrize("number", [0.0, math.nextafter(1, 0)])
 def test_no_rounding_leads_past_the_tokens_that_are_possible(number):
-    generator, params = torch.Generator().manual_seed(0), SamplingParams(top_k=90)
+    generator = torch.Generator().manual_seed(0)
+    params = SamplingParams(top_k=90)
     for _ in range(200):
         logits = torch.randn(101, generator=generator)
+        logits[0] = logits[-1] = -math.inf
         token = choose(logits, params, [], Fixed(number))
         assert token < 101 and probabilities(logits, params)[token] > 0
 
 
-def test_temperatures_near_zero_take_the_most_likely_token():
+def test_at_temperatures_of_zero_or_near_it():
     for temperature in (0, 1e-300, 1e-9):
         params = SamplingParams(temperature=temperature)
         assert choose(1000 * HALVES, params, [], random.Random(0)) == 0
+    logits = torch.tensor([3.0, 2.5])
+    assert chosen(logits, [0], 1, repetition_penalty=2.0) == 1
+    for name in ("frequency_penalty", "presence_penalty"):  # of new tokens, not of the prompt's
+        assert chosen(logits, [0], 1, **{name: 1.0}) == 0
+        assert chosen(logits, [0, 0], 1, **{name: 1.0}) == 1
 
 
-def test_at_temperature_zero_the_penalty_still_counts():
-    params = SamplingParams(temperature=0, repetition_penalty=2.0)
-    assert choose(torch.tensor([3.0, 2.0]), params, [0], random.Random(0)) == 1
+def chosen(logits, tokens, prompt_tokens, **settings):
+    params = SamplingParams(temperature=0, **settings)
+    return choose(logits, params, tokens, random.Random(0), prompt_tokens=prompt_tokens)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -164,14 +166,6 @@ def test_a_bias_of_100_selects_and_of_minus_100_bans(temperature):
         assert choose(logits, never, [], random.Random(seed)) != 0
 
 
-def test_at_temperature_zero_new_tokens_are_penalized_and_the_prompts_are_not():
-    logits = torch.tensor([2.0, 1.5])
-    for name in ("frequency_penalty", "presence_penalty"):
-        params = SamplingParams(temperature=0, **{name: 1.0})
-        assert choose(logits, params, [0], random.Random(0), prompt_tokens=1) == 0
-        assert choose(logits, params, [0, 0], random.Random(0), prompt_tokens=1) == 1
-
-
 def test_log_probabilities_are_the_models_own():
     found = log_probability(HALVES, 2, top=2)
     assert found.token == 2 and found.logprob == pytest.approx(math.log(0.125))
@@ -199,6 +193,7 @@ def test_log_probabilities_are_the_models_own():
         ("prompt_logprobs", [-1, 21]),
         ("n", [0, 1.0]),
         ("priority", [-1]),
+        ("cache_salt", ["", "a" * 257, 5, b"secret", ["a"], True]),
     ],
 )
 def test_bad_parameters_are_named(name, wrong):
@@ -207,16 +202,8 @@ def test_bad_parameters_are_named(name, wrong):
             SamplingParams(**{name: value})
 
 
-def test_a_whole_number_may_be_of_any_size():
+def test_other_forms_of_parameters():
     assert SamplingParams(seed=-(10**400), top_k=10**400).top_k == 10**400
-
-
-def test_one_stop_string_may_stand_for_a_list():
     assert SamplingParams(stop="a").stop == SamplingParams(stop=["a"]).stop == ("a",)
-
-
-def test_a_bias_for_a_token_that_the_model_lacks_is_named():
-    with pytest.raises(
-        ValueError, match="logit_bias has the token 259: expected ids from 0 to 258"
-    ):
+    with pytest.raises(ValueError, match="logit_bias has the token 259: expected ids from 0 to 2"):
         SamplingParams(logit_bias={1: 1, 259: 1}).check_biases(259)

@@ -3,9 +3,8 @@
 import pytest
 
 from course_pkg.serving.block_manager import BlockManager
-from course_pkg.serving.scheduler import Scheduler
+from course_pkg.serving.scheduler import Scheduler, Step
 from course_pkg.serving.sequence import Sequence
-from course_pkg.serving.step import Step
 from course_pkg.serving.swap_space import SwapSpace
 
 from .memory import Memory
@@ -29,7 +28,7 @@ def fresh(id, length, new=10, **options):
 
 
 def plan(step):
-    return [(each.sequence.id, each.start, each.count) for each in step.scheduled]
+    return [(s.id, tokens.start, len(tokens)) for s, tokens in step.scheduled.items()]
 
 
 def run(queue, token=1, memory=None):
@@ -37,13 +36,13 @@ def run(queue, token=1, memory=None):
     step = queue.schedule()
     if memory is not None:
         memory.run(step)
-    queue.update(step, {each.sequence.id: token for each in step.scheduled if each.samples})
+    queue.update(step, {sequence.id: token for sequence in step.sampling})
     return plan(step)
 
 
 def test_the_second_of_two_waits_when_the_first_needs_its_block():
     queue = scheduler(blocks=2, size=4, budget=8, most=2)
-    memory = Memory(queue.blocks)
+    memory = Memory(queue.block_manager)
     first, second = add(queue, fresh("first", 4, new=2), fresh("second", 4, new=3))
     step = queue.schedule()
     assert plan(step) == [("first", 0, 4), ("second", 0, 4)] and step.tokens == 8
@@ -51,19 +50,19 @@ def test_the_second_of_two_waits_when_the_first_needs_its_block():
     queue.update(step, {"first": 7, "second": 8})
     step = queue.schedule()
     assert plan(step) == [("first", 4, 1)] and step.preempted == [second]
-    assert queue.blocks.table(first) == [1, 2]
+    assert queue.block_manager.table(first) == [1, 2]
     memory.run(step)
     assert queue.update(step, {"first": 9}) == [first] and first.new_tokens == [7, 9]
     assert run(queue, memory=memory) == [("second", 0, 5)]  # the prompt, and what it generated
     assert second.new_tokens == [8, 1] and second.preemptions == 1
     assert run(queue, memory=memory) == [("second", 5, 1)]
     assert second.finish_reason == "length" and not queue.has_work
-    assert queue.blocks.pool.free == 2
+    assert queue.block_manager.pool.free == 2
 
 
 def test_with_swap_space_the_second_keeps_what_it_computed():
     queue = scheduler(blocks=2, size=4, budget=8, most=2, swap=2)
-    memory = Memory(queue.blocks)
+    memory = Memory(queue.block_manager)
     _, second = add(queue, fresh("first", 4, new=2), fresh("second", 4, new=3))
     run(queue, memory=memory)
     step = queue.schedule()
@@ -71,7 +70,9 @@ def test_with_swap_space_the_second_keeps_what_it_computed():
     memory.run(step)
     queue.update(step, {"first": 9})
     step = queue.schedule()
-    assert plan(step) == [("second", 4, 1)] and step.swap_in == [(1, queue.blocks.table(second)[0])]
+    assert plan(step) == [("second", 4, 1)] and step.swap_in == [
+        (1, queue.block_manager.table(second)[0])
+    ]
     memory.run(step)
 
 
@@ -102,13 +103,15 @@ def test_prompts_and_generation_share_a_step_and_its_budget():
 
 def test_only_the_last_chunk_samples():
     queue = scheduler(budget=4)
-    add(queue, fresh("a", 9))
-    steps = []
-    for _ in range(4):
+    (sequence,) = add(queue, fresh("a", 9, new=2))
+    samples = []
+    while queue.has_work:
         step = queue.schedule()
-        steps += [(each.start, each.count, each.samples) for each in step.scheduled]
-        queue.update(step, {"a": 1} if step.scheduled[0].samples else {})
-    assert steps == [(0, 4, False), (4, 4, False), (8, 1, True), (9, 1, True)]
+        samples.append((plan(step), step.sampling))
+        queue.update(step, {"a": 1} if step.sampling else {})
+    chunks = [[("a", start, count)] for start, count in ((0, 4), (4, 4), (8, 1), (9, 1))]
+    assert samples == list(zip(chunks, ([], [], [sequence], [sequence]), strict=True))
+    assert run(queue) == []  # without work, a step is empty
 
 
 def test_a_long_prompt_that_is_first_leaves_a_token_for_each_that_runs():
@@ -120,14 +123,6 @@ def test_a_long_prompt_that_is_first_leaves_a_token_for_each_that_runs():
     assert run(queue) == [("a", 8, 8), ("b", 3, 1), ("c", 3, 1)]
 
 
-def test_at_most_so_many_run():
-    queue = scheduler(most=2)
-    add(queue, *(fresh(id, 2, new=2) for id in "abc"))
-    assert [id for id, *_ in run(queue)] == ["a", "b"]
-    assert [id for id, *_ in run(queue)] == ["a", "b"]  # both end here
-    assert [id for id, *_ in run(queue)] == ["c"]
-
-
 def test_the_watermark_delays_the_second_but_never_one_alone():
     queue = scheduler(blocks=4, watermark=0.5)
     add(queue, fresh("a", 9, new=2), fresh("b", 4, new=2))
@@ -137,32 +132,21 @@ def test_the_watermark_delays_the_second_but_never_one_alone():
 
 
 def test_the_first_in_the_queue_is_not_overtaken_by_a_smaller_one():
-    queue = scheduler(blocks=4)
-    add(queue, fresh("a", 8, new=2), fresh("b", 12, new=2), fresh("c", 1, new=2))
-    assert [id for id, *_ in run(queue)] == ["a"]
-    assert [id for id, *_ in run(queue)] == ["a"]
-    assert [id for id, *_ in run(queue)] == ["b", "c"]
+    queue = scheduler(blocks=4, most=2)
+    add(queue, fresh("a", 8, new=2), fresh("b", 12, new=2), fresh("c", 1, new=2), fresh("d", 1))
+    # Blocks lack for b, and later slots for d.
+    assert [[id for id, *_ in run(queue)] for _ in range(3)] == [["a"], ["a"], ["b", "c"]]
 
 
 def test_urgent_ones_come_first_and_the_least_urgent_is_preempted():
     queue = scheduler(blocks=3, size=4, most=3)
-    low, middle = fresh("l", 4, 5, priority=2), fresh("m", 4, 5, priority=1)
+    low = fresh("l", 4, 5, priority=2)
+    middle = fresh("m", 4, 5, priority=1)
     add(queue, low, middle, fresh("h", 4, 5))
     assert [id for id, *_ in run(queue)] == ["h", "m", "l"]
     step = queue.schedule()
     assert plan(step) == [("h", 4, 1)]
     assert step.preempted == [low, middle] and queue.waiting == [middle, low]
-
-
-def test_a_step_that_preempts_admits_nobody():
-    queue = scheduler(blocks=5, size=4, budget=20, most=2)
-    _, second = add(queue, fresh("a", 4), fresh("b", 16, new=3))
-    run(queue)  # one block, and four
-    add(queue, fresh("c", 4, priority=-1))
-    step = queue.schedule()
-    assert plan(step) == [("a", 4, 1)] and step.preempted == [second]  # three blocks are free now
-    queue.update(step, {"a": 1})
-    assert run(queue) == [("a", 5, 1), ("c", 0, 4)]
 
 
 def test_a_priority_lets_others_pass_for_so_many_steps_only():
@@ -185,31 +169,15 @@ def test_a_preempted_one_hits_its_own_blocks_if_nobody_took_them():
     for start in (5, 6, 7, 8):  # for token 8, a takes the last of b's blocks, which are 4, 3, 2
         assert run(queue) == [("a", start, 1)]
     assert first.finish_reason == "length"
-    assert run(queue) == [("b", 8, 5)]
+    assert run(queue) == [("b", 8, 5)] and second.hit_tokens == 0  # nobody else's
 
 
 def test_two_prompts_of_one_step_share_the_blocks_of_their_prefix():
     queue = scheduler(size=4, budget=20)
-    memory = Memory(queue.blocks)
+    memory = Memory(queue.block_manager)
     _, second = add(queue, Sequence("a", [5] * 9), Sequence("b", [5] * 10))
     assert run(queue, memory=memory) == [("a", 0, 9), ("b", 8, 2)]
     assert second.hit_tokens == 8
-
-
-def test_a_wholly_cached_prompt_still_computes_its_last_token():
-    queue = scheduler(size=4)
-    add(queue, Sequence("a", [5] * 8, 1))
-    run(queue)
-    add(queue, Sequence("b", [5] * 8, 1))
-    assert run(queue) == [("b", 4, 4)]
-
-
-def test_prompt_log_probabilities_compute_the_whole_prompt():
-    queue = scheduler(size=4)
-    add(queue, Sequence("a", [5] * 9, 1))
-    run(queue)
-    add(queue, Sequence("b", [5] * 9, 1, prompt_logprobs=True))
-    assert run(queue) == [("b", 0, 9)]
 
 
 def test_a_stop_token_ends_a_sequence_and_frees_its_blocks():
@@ -219,31 +187,32 @@ def test_a_stop_token_ends_a_sequence_and_frees_its_blocks():
     assert sequence.finish_reason is None
     run(queue, token=7)
     assert sequence.finish_reason == "stop" and sequence.new_tokens == [1, 7]
-    assert queue.blocks.pool.free == 20 and not queue.has_work
+    assert queue.block_manager.pool.free == 20 and not queue.has_work
 
 
 def test_samples_of_a_prompt_share_it_and_copy_its_last_block():
     queue = scheduler(size=4)
-    memory = Memory(queue.blocks)
-    (parent,) = add(queue, fresh("a", 6, new=3))
+    memory = Memory(queue.block_manager)
+    (parent,) = add(queue, fresh("a", 6, new=3, stop=frozenset({4})))
     step = queue.schedule()
     memory.run(step)
     children = [queue.fork(parent, id, token) for id, token in (("b", 8), ("c", 9))]
+    assert queue.fork(parent, "d", 4).finish_reason == "stop"  # it ends with its first token
     queue.update(step, {"a": 7})
     step = queue.schedule()
     assert plan(step) == [("a", 6, 1), ("b", 6, 1), ("c", 6, 1)]
     assert step.copies == [(2, 3), (2, 4)]  # c writes into the original
-    assert [queue.blocks.table(s) for s in (parent, *children)] == [[1, 3], [1, 4], [1, 2]]
+    assert [queue.block_manager.table(s) for s in (parent, *children)] == [[1, 3], [1, 4], [1, 2]]
     memory.run(step)
     queue.update(step, {id: 1 for id in "abc"})
     run(queue, memory=memory)
     assert [s.new_tokens for s in (parent, *children)] == [[7, 1, 1], [8, 1, 1], [9, 1, 1]]
-    assert not queue.has_work and queue.blocks.pool.free == 20
+    assert not queue.has_work and queue.block_manager.pool.free == 20
 
 
 def test_a_sample_for_which_there_is_no_room_waits_and_hits_the_prompt():
     queue = scheduler(size=4, most=1)
-    memory = Memory(queue.blocks)
+    memory = Memory(queue.block_manager)
     (parent,) = add(queue, fresh("a", 6, new=2))
     step = queue.schedule()
     memory.run(step)
@@ -265,7 +234,8 @@ def test_a_sample_has_its_parents_place_in_the_order_and_follows_it():
 
 def test_swapping_in_copies_only_what_the_pool_has_lost():
     manager = BlockManager(4, 4)
-    space, sequence = SwapSpace(manager, 4), fresh("a", 11)
+    space = SwapSpace(manager, 4)
+    sequence = fresh("a", 11)
     manager.allocate(sequence)
     assert space.swap_out(sequence) == [(1, 1), (2, 2), (3, 3)]
     # Free, in order: 3, which was not full, then 4, which is new, then the tail 2, then 1.
@@ -273,15 +243,6 @@ def test_swapping_in_copies_only_what_the_pool_has_lost():
     manager.allocate(other)
     manager.free(other)  # free: 1, 2, 4, 3; the first still holds the tokens of a
     assert space.swap_in(sequence) == [(2, 2), (3, 4)] and manager.table(sequence) == [1, 2, 4]
-
-
-def test_a_sample_can_end_with_its_first_token():
-    queue = scheduler()
-    (parent,) = add(queue, fresh("a", 6, stop=frozenset({9})))
-    step = queue.schedule()
-    assert queue.fork(parent, "b", 9).finish_reason == "stop"
-    queue.update(step, {"a": 7})
-    assert queue.running == [parent] and queue.blocks.pool.free == 18
 
 
 @pytest.mark.parametrize("swap", [0, 4])
@@ -292,7 +253,7 @@ def test_abort_frees_what_runs_waits_or_is_swapped_out(swap):
     run(queue)  # b is preempted
     assert [s.id for s in queue.waiting] == ["b", "c"]
     assert [queue.abort(id) for id in ("a", "b", "c", "a", "x")] == [True] * 3 + [False] * 2
-    assert not queue.has_work and queue.blocks.pool.free == 4
+    assert not queue.has_work and queue.block_manager.pool.free == 4
     assert queue.swap_space is None or queue.swap_space.pool.free == 4
 
 
@@ -309,7 +270,7 @@ def test_a_sequence_that_is_aborted_during_a_step_needs_no_token():
 
 def test_a_step_that_could_not_be_computed_ends_what_ran_and_nothing_else():
     queue = scheduler(blocks=4, size=4, most=2, swap=4)
-    memory = Memory(queue.blocks)
+    memory = Memory(queue.block_manager)
     first, second, third = add(
         queue, *(fresh(*each) for each in (("a", 8, 9), ("b", 8, 9), ("c", 4, 2)))
     )
@@ -317,31 +278,26 @@ def test_a_step_that_could_not_be_computed_ends_what_ran_and_nothing_else():
     step = queue.schedule()
     assert step.preempted == [second] and second in queue.swap_space
     assert queue.fail() == [first] and first.finish_reason == "abort"
-    assert queue.blocks.pool.free == 4 and queue.blocks.pool.cached == 0
+    assert queue.block_manager.pool.free == 4 and queue.block_manager.pool.cached == 0
     assert second not in queue.swap_space  # the copy to the host may not have been made
     assert run(queue, memory=memory) == [("b", 0, 9), ("c", 0, 4)]
     assert third.new_tokens == [1]
 
 
-def test_requests_that_could_outgrow_the_pool_are_refused():
+def test_sequences_that_are_refused():
     queue = scheduler(blocks=2, size=4)
-    add(queue, fresh("a", 4, new=5))  # the ninth token is not stored
-    with pytest.raises(ValueError, match="sequence 'b' has a prompt of 4 tokens and max_new_tokens "
-                                         "6: that is up to 3 blocks of 4, and there are 2; "
-                                         "shorten it, or give"):  # fmt: skip
+    (sequence,) = add(queue, fresh("a", 4, new=5))  # the ninth token is not stored
+    message = "'b' has a prompt of 4 tokens and max_new_tokens 6: that is up to 3 blocks of 4, and"
+    with pytest.raises(ValueError, match=f"{message} there are 2; shorten it, or give"):
         queue.add(fresh("b", 4, new=6))
-    assert [s.id for s in queue.waiting] == ["a"]
-
-
-def test_an_id_is_used_once():
-    queue = scheduler()
-    (sequence,) = add(queue, fresh("a", 4, new=1))
     with pytest.raises(ValueError, match="'a' is running, waiting or finished: give a new one"):
-        queue.add(fresh("a", 3))
-    run(queue)
+        queue.add(fresh("a", 3, new=1))
+    assert queue.waiting == [sequence]
+    while queue.has_work:
+        run(queue)
     with pytest.raises(ValueError, match="'a' is running, waiting or finished"):
         queue.add(sequence)
-    add(queue, fresh("a", 3))  # the id is free again
+    add(queue, fresh("a", 3, new=1))  # the id is free again
 
 
 def test_steps_and_updates_alternate():
@@ -382,16 +338,12 @@ def test_numbers_that_make_no_sense(numbers):
         scheduler(**numbers)
 
 
-def test_no_work_is_an_empty_step():
-    queue = scheduler()
-    assert run(queue) == [] and not queue.has_work
-
-
 def test_swap_space_errors():
     manager = BlockManager(4, 4)
     with pytest.raises(ValueError, match="has 0 blocks: give it at least 1"):
         SwapSpace(manager, 0)
-    space, sequence = SwapSpace(manager, 1), fresh("a", 8)
+    space = SwapSpace(manager, 1)
+    sequence = fresh("a", 8)
     manager.allocate(sequence)
     with pytest.raises(RuntimeError, match="'a' has 2 blocks, and 1 of 1 on the host are free"):
         space.swap_out(sequence)

@@ -4,17 +4,15 @@ The "model" is a rule for the next token from all tokens so far. Each step runs 
 stores what each slot stands for, so a read of a wrong slot fails at once.
 """
 
+from itertools import count
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from course_pkg.serving import block_manager as module
 from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.block_pool import block_hash
 from course_pkg.serving.scheduler import Scheduler
 from course_pkg.serving.sequence import Sequence
 from course_pkg.serving.swap_space import SwapSpace
@@ -47,32 +45,36 @@ class Serving(RuleBasedStateMachine):
         swap=st.integers(0, 5),
         watermark=st.sampled_from([0.0, 0.3]),
         cached=st.booleans(),
+        weak=st.booleans(),
     )
-    def start(self, blocks, size, most, spare, swap, watermark, cached):
+    def start(self, blocks, size, most, spare, swap, watermark, cached, weak):
+        # A weak hash: equal tokens have the same one after all prefixes and under all adapters.
+        module.block_hash = (lambda parent, tokens: bytes(tokens)) if weak else block_hash
         manager = BlockManager(blocks, size, prefix_cache=cached, watermark=watermark)
         space = SwapSpace(manager, swap) if swap else None
         self.memory = Memory(manager)
         self.queue = Scheduler(manager, most + spare, most, swap_space=space, aging=5)
         self.capacity = blocks * size
-        self.alive, self.expected, self.count = {}, {}, 0
-
-    def name(self):
-        self.count += 1
-        return str(self.count)
+        self.alive = {}
+        self.expected = {}
+        self.ids = count()
 
     @rule(
         prompt=st.lists(st.integers(0, 1), min_size=1, max_size=10),
         new=st.integers(1, 8),
         priority=st.integers(0, 2),
         key=st.sampled_from(["", "adapter"]),
+        salt=st.sampled_from([None, "adapter"]),
         logprobs=st.booleans(),
     )
-    def arrive(self, prompt, new, priority, key, logprobs):
+    def arrive(self, prompt, new, key, salt, **options):
         if len(prompt) + new - 1 <= self.capacity:
-            options = {"priority": priority, "cache_key": key, "prompt_logprobs": logprobs}
-            sequence = Sequence(self.name(), prompt, new, frozenset({STOP}), **options)
+            options |= {"cache_key": key, "cache_salt": salt}
+            options["prompt_logprobs"] = options.pop("logprobs")
+            sequence = Sequence(next(self.ids), prompt, new, frozenset({STOP}), **options)
             self.queue.add(sequence)
-            self.alive[sequence.id], self.expected[sequence.id] = sequence, alone(sequence, [])
+            self.alive[sequence.id] = sequence
+            self.expected[sequence.id] = alone(sequence, [])
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
@@ -86,14 +88,29 @@ class Serving(RuleBasedStateMachine):
     def step(self, data):
         self.one_step(data)
 
+    @rule(computed=st.booleans())
+    def fail(self, computed):
+        """A step fails before or after it was computed; what runs ends, and nothing else."""
+        waiting = list(self.queue.waiting)
+        step = self.queue.schedule()
+        if computed:
+            self.memory.run(step)
+        running = list(self.queue.running)
+        assert self.queue.fail() == running and set(step.scheduled) == set(running)
+        for sequence in running:
+            assert self.alive.pop(sequence.id).finish_reason == "abort"
+        assert set(self.queue.waiting) == (set(waiting) | set(step.preempted)) - set(running)
+        assert self.queue.block_manager.pool.cached == 0
+
     def one_step(self, data=None):
-        queue, before = self.queue, list(self.queue.running)
+        queue = self.queue
+        before = list(self.queue.running)
         step = queue.schedule()
-        scheduled = [entry.sequence for entry in step.scheduled]
+        scheduled = list(step.scheduled)
         assert step.tokens <= queue.token_budget and len(scheduled) <= queue.max_sequences
         # What ran goes on by at least one token or was preempted, the last of the order first.
         assert set(before) == set(scheduled) & set(before) | set(step.preempted)
-        assert all(entry.count >= 1 for entry in step.scheduled)
+        assert all(step.scheduled.values())
         assert all(s.order < p.order for s in scheduled for p in step.preempted)
         # Nobody overtakes: all that was admitted comes before all that waits.
         admitted = [sequence for sequence in scheduled if sequence not in before]
@@ -101,10 +118,9 @@ class Serving(RuleBasedStateMachine):
         assert not (admitted and step.preempted)
         assert len(step.swap_out) == len(set(step.swap_out))
         self.memory.run(step)
-        samples = [entry.sequence for entry in step.scheduled if entry.samples]
-        tokens = {sequence.id: next_token(sequence.tokens) for sequence in samples}
-        if data is not None and samples and data.draw(st.booleans()):
-            self.fork(data.draw(st.sampled_from(samples)))
+        tokens = {sequence.id: next_token(sequence.tokens) for sequence in step.sampling}
+        if data is not None and step.sampling and data.draw(st.booleans()):
+            self.fork(data.draw(st.sampled_from(step.sampling)))
         for sequence in queue.update(step, tokens):
             assert sequence.new_tokens == self.expected[sequence.id]
             del self.alive[sequence.id]
@@ -112,24 +128,26 @@ class Serving(RuleBasedStateMachine):
 
     def fork(self, parent):
         token = 1 - min(1, next_token(parent.tokens))  # not what the parent goes on with
-        child = self.queue.fork(parent, self.name(), token)
+        child = self.queue.fork(parent, next(self.ids), token)
         expected = alone(child, child.new_tokens)
         if child.finish_reason:
             assert child.new_tokens == expected
         else:
-            self.alive[child.id], self.expected[child.id] = child, expected
+            self.alive[child.id] = child
+            self.expected[child.id] = expected
 
     @invariant()
     def blocks_are_conserved(self):
         if hasattr(self, "queue"):
             queue = self.queue
-            check_pool(queue.blocks, queue.running)
-            check_cache(queue.blocks, self.memory)
+            check_pool(queue.block_manager, queue.running)
+            check_cache(queue.block_manager, self.memory)
             assert queue.running == sorted(queue.running, key=lambda sequence: sequence.order)
             assert set(queue.running) | set(queue.waiting) == set(self.alive.values())
 
     def teardown(self):
         """All that is left ends, in at most as many steps as there are tokens to compute."""
+        module.block_hash = block_hash
         if hasattr(self, "queue"):
             limit = sum(2 * (len(s.prompt) + s.max_new_tokens) ** 2 for s in self.alive.values())
             for _ in range(limit):
@@ -137,13 +155,13 @@ class Serving(RuleBasedStateMachine):
                     break
                 assert self.one_step().scheduled
             assert not self.queue.has_work and not self.alive
-            assert self.queue.blocks.pool.free == len(self.queue.blocks.pool.blocks)
+            assert self.queue.block_manager.pool.free == len(self.queue.block_manager.pool.blocks)
             space = self.queue.swap_space
             assert space is None or space.pool.free == len(space.pool.blocks)
 
 
 TestServing = Serving.TestCase
-TestServing.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestServing.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 
 
 def under_load(priority, aging, arrivals, new, steps):
@@ -157,7 +175,7 @@ def under_load(priority, aging, arrivals, new, steps):
         for i in range(arrivals):
             queue.add(Sequence(f"{index}/{i}", [index, i, 0, 0], new))
         step = queue.schedule()
-        queue.update(step, {entry.sequence.id: 1 for entry in step.scheduled if entry.samples})
+        queue.update(step, {sequence.id: 1 for sequence in step.sampling})
         if began is None and low in queue.running:
             began = index
         if low.finish_reason is not None:
@@ -190,6 +208,6 @@ def test_equal_priorities_begin_in_the_order_of_arrival(sizes):
     began = []
     while queue.has_work:
         step = queue.schedule()
-        began += [e.sequence for e in step.scheduled if e.sequence not in began]
-        queue.update(step, {entry.sequence.id: 1 for entry in step.scheduled if entry.samples})
+        began += [sequence for sequence in step.scheduled if sequence not in began]
+        queue.update(step, {sequence.id: 1 for sequence in step.sampling})
     assert began == sequences

@@ -8,12 +8,12 @@ from course_pkg.lm.tiny import EOS, tiny_tokenizer
 from course_pkg.serving.text_stream import TextStream
 
 TOKENIZER = tiny_tokenizer()
-TEXTS = st.text("ab€\n", max_size=9)
 
 
 def pieces(data, stop=()):
     """What each byte adds, and what comes at the end."""
-    stream, found = TextStream(TOKENIZER, stop), []
+    stream = TextStream(TOKENIZER, stop)
+    found = []
     for byte in data if isinstance(data, bytes) else data.encode():
         found.append(stream.add(byte))
         if stream.stopped:
@@ -21,26 +21,28 @@ def pieces(data, stop=()):
     return [*found, stream.finish()]
 
 
-def test_a_character_appears_with_its_last_byte():
-    assert pieces("a€b") == ["a", "", "", "€", "b", ""]
-
-
-def test_an_incomplete_character_at_the_end_is_shown_as_such():
-    assert pieces("a€".encode()[:-1]) == ["a", "", "", "\ufffd"]
-
-
-def test_bytes_that_are_no_character_appear_with_the_next_one():
-    assert pieces(b"\xff\xfea") == ["", "", "\ufffd\ufffda", ""]
-
-
-def test_special_tokens_have_no_text():
-    stream = TextStream(TOKENIZER)
-    assert [stream.add(t) for t in (65, TOKENIZER.convert_tokens_to_ids(EOS), 66)] == ["A", "", "B"]
+@pytest.mark.parametrize(
+    ("data", "stop", "found"),
+    [
+        ("a€b", [], ["a", "", "", "€", "b", ""]),  # a character appears with its last byte
+        ("a€".encode()[:-1], [], ["a", "", "", "\ufffd"]),  # or incomplete at the end
+        (b"\xff\xfea", [], ["", "", "\ufffd\ufffda", ""]),  # or with the next one
+        ("abxaby", ["aby"], ["", "", "abx", "", "", ""]),  # what may begin a stop string waits
+        ("aab", ["aab"], ["", "", ""]),
+        ("aaab", ["aab"], ["", "", "a", ""]),
+        ("ab", ["abc"], ["", "", "ab"]),  # nothing follows
+        ("a€£b", ["€£"], ["a", "", "", "", "", ""]),  # a stop string of split characters
+        (b"\xe2", ["\ufffd"], ["", ""]),  # it is also found in what is held to the end
+    ],
+)
+def test_text_appears_as_soon_as_it_is_certain(data, stop, found):
+    assert pieces(data, stop) == found
 
 
 @pytest.mark.parametrize(
     ("tokens", "stop", "text"),
     [
+        ([65, 258, 66], [], "AB"),
         ([65, 258, 66], [EOS], "A"),
         ([65, 258, 66], ["A<|im_end|>"], ""),
         ([65, 258, 66, 67], ["<|im_end|>BC"], "A"),
@@ -52,7 +54,8 @@ def test_special_tokens_have_no_text():
     ],
 )
 def test_a_stop_string_may_contain_special_tokens(tokens, stop, text):
-    stream, found = TextStream(TOKENIZER, stop), ""
+    stream = TextStream(TOKENIZER, stop)
+    found = ""
     for token in tokens:
         if not stream.stopped:
             found += stream.add(token)
@@ -76,8 +79,11 @@ class Counting:
 
 @pytest.mark.parametrize("data", [b"\x80", b"\xe2\x82", b"\xf0\x9f\x98", b"\xef\xbf\xbd", b"a"])
 def test_bytes_that_never_form_a_character_come_early_and_in_linear_time(data):
-    tokenizer, data = Counting(), list(data) * (4000 // len(data))
-    stream, found, behind = TextStream(tokenizer), "", 0
+    tokenizer = Counting()
+    data = list(data) * (4000 // len(data))
+    stream = TextStream(tokenizer)
+    found = ""
+    behind = 0
     for count, byte in enumerate(data, 1):
         found += stream.add(byte)
         if count % 97 < 12 and count < 500:
@@ -86,26 +92,10 @@ def test_bytes_that_never_form_a_character_come_early_and_in_linear_time(data):
     assert behind <= 12 and tokenizer.decoded < 150 * len(data)
 
 
-def test_a_possible_beginning_of_a_stop_string_is_held_back():
-    assert pieces("abxaby", ["aby"]) == ["", "", "abx", "", "", ""]
-    assert pieces("aab", ["aab"]) == ["", "", ""]
-    assert pieces("aaab", ["aab"]) == ["", "", "a", ""]
-    assert pieces("ab", ["abc"]) == ["", "", "ab"]  # nothing follows
-
-
 def test_of_several_stop_strings_the_first_in_the_text_counts():
     assert "".join(pieces("one two", ["two", "e"])) == "on"
     assert "".join(pieces("xab", ["b", "ab"])) == "".join(pieces("xab", ["ab", "b"])) == "x"
     assert "".join(pieces("x\n\ny", ["\n\n", "\n\ny"])) == "x"
-
-
-def test_a_stop_string_may_consist_of_split_characters():
-    assert "".join(pieces("a€£b", ["€£"])) == "a"
-
-
-def test_a_stop_string_is_also_found_in_what_is_held_to_the_end():
-    stream = TextStream(TOKENIZER, ["\ufffd"])
-    assert stream.add(0xE2) == "" and stream.finish() == "" and stream.stopped
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,5 +1,46 @@
 """A discrete-event simulator of an LLM server, fed with measured iteration times.
 
-`cost`: the time of an iteration; `workload`: requests; `policies` and `mlfq`: who runs next;
-`memory`: keys and values that move to the host; `loop`: the simulation; `statistics`: its figures.
+    requests(poisson(rate, …), …) → simulate(requests, policy, cost) → summarize(simulation)
+
+`workload`: requests; `policies` and `mlfq`: what runs next; `iteration_cost`: the time of an
+iteration; `kv_memory`: keys and values that move to the host; `loop`: the simulation; `statistics`:
+its figures.
 """
+
+from course_pkg.serving.simulator.iteration_cost import (
+    CostModel,
+    Work,
+    profile,
+    recorded,
+    recorded_points,
+)
+from course_pkg.serving.simulator.kv_memory import KVMemory
+from course_pkg.serving.simulator.loop import Simulation, simulate
+from course_pkg.serving.simulator.mlfq import MLFQ, SkipJoinMLFQ
+from course_pkg.serving.simulator.policies import (
+    SRPT,
+    ContinuousBatching,
+    Job,
+    Policy,
+    RunToCompletion,
+    ShortestPromptFirst,
+    StaticBatching,
+)
+from course_pkg.serving.simulator.statistics import (
+    batch_means,
+    bootstrap,
+    goodput,
+    jain,
+    per_token,
+    summarize,
+)
+from course_pkg.serving.simulator.workload import (
+    Request,
+    bimodal,
+    gamma,
+    lognormal,
+    on_off,
+    poisson,
+    requests,
+    zipf,
+)

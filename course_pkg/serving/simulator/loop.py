@@ -1,10 +1,8 @@
 """The simulation: iteration after iteration, what a policy runs and when its tokens appear.
 
-A server runs iterations one after another. Before each, the policy chooses which requests take part
-and with how many tokens; the cost model says how long that takes; then every request that has read
-its whole prompt has one more token. Requests that arrive meanwhile are seen at the end. Nothing is
-random here: randomness is in the requests.
-
+Before each iteration, the policy chooses which requests take part and with how many tokens; the
+cost model says how long that takes; then every request that has read its whole prompt has one more
+token. Requests that arrive meanwhile are seen at the end. Nothing here is random; requests are.
 Not here: several servers, prefix caches, requests that are canceled. Chapter: serving/scheduling.
 """
 
@@ -15,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from course_pkg.serving.simulator.cost import CostModel
-from course_pkg.serving.simulator.jobs import Chunk, Job, Policy, Preemptive
-from course_pkg.serving.simulator.memory import KVMemory
+from course_pkg.serving.simulator.iteration_cost import CostModel
+from course_pkg.serving.simulator.kv_memory import KVMemory
+from course_pkg.serving.simulator.policies import Chunk, Job, Policy, Preemptive
 from course_pkg.serving.simulator.workload import Request
 
 
@@ -32,26 +30,20 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What happened to each request, in the order given: arrays of shape (requests,), in seconds.
-
-    first_token, last_token: when they were computed. finished: when the request left the server.
-    alone: how long it takes with the server for itself. busy, stalled: the server's seconds in
-    iterations, and waiting for KV memory before one. iterations: their number. swapped: tokens
-    moved between the memories. trace: every iteration, if it was asked for.
-    """
+    """What happened to each request, in the order given: arrays, (requests,), in seconds."""
 
     arrival: np.ndarray
-    prompt: np.ndarray
-    output: np.ndarray
-    first_token: np.ndarray
+    prompt: np.ndarray  # in tokens
+    output: np.ndarray  # in tokens
+    first_token: np.ndarray  # when it was computed
     last_token: np.ndarray
-    finished: np.ndarray
-    alone: np.ndarray
-    busy: float
-    stalled: float
+    finished: np.ndarray  # when the request left the server
+    alone: np.ndarray  # how long it takes with the server for itself
+    busy: float  # the server's seconds in iterations
+    stalled: float  # and waiting for KV memory before one
     iterations: int
-    swapped: int
-    trace: tuple[Iteration, ...] = field(repr=False, default=())
+    swapped: int  # tokens moved between the memories
+    trace: tuple[Iteration, ...] = field(repr=False, default=())  # if it was asked for
 
 
 def simulate(
@@ -74,15 +66,20 @@ def simulate(
     >>> result.first_token.tolist(), result.finished.tolist()
     ([1.0, 2.0], [3.0, 2.0])
     """
-    policy, memory = copy.deepcopy(policy), copy.deepcopy(memory)
+    policy = copy.deepcopy(policy)
+    memory = copy.deepcopy(memory)
     jobs = [Job(i, r.arrival, r.prompt, r.output) for i, r in enumerate(requests)]
     _check(jobs, policy, memory)
     coming = sorted(jobs, key=lambda job: job.arrival)[::-1]  # the next one is the last
-    now, busy, stalled, iterations, left, recorded = 0.0, 0.0, 0.0, 0, len(jobs), []
+    now = busy = stalled = 0.0
+    iterations = 0
+    left = len(jobs)
+    recorded = []
     while left:
         while coming and coming[-1].arrival <= now:
             policy.add(coming.pop())
-        batch, start = policy.next_batch(now), now
+        batch = policy.next_batch(now)
+        start = now
         if not batch:
             now = max(now, min(coming[-1].arrival if coming else math.inf, policy.wake()))
             if now == math.inf:
@@ -93,7 +90,8 @@ def simulate(
             stalled += start - now
         seconds = _seconds(batch, cost)
         now = start + seconds
-        busy, iterations = busy + seconds, iterations + 1
+        busy += seconds
+        iterations += 1
         if memory:
             memory.overlap(policy, start, now)
         for job, tokens, _ in batch:
@@ -111,7 +109,8 @@ def simulate(
         while coming and coming[-1].arrival <= now:
             policy.add(coming.pop())
         for job in policy.ran(batch, seconds, now):
-            job.finished, left = now, left - 1
+            job.finished = now
+            left -= 1
             if memory:
                 memory.release(job)
     names = ("arrival", "prompt", "output", "first_token", "last_token", "finished")

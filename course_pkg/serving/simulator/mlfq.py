@@ -2,13 +2,11 @@
 
 Nobody knows how long an answer will be. With feedback queues a job's past stands for its future: it
 may use a quantum of time in its queue, and is then demoted to the next, whose quantum is twice as
-long. A batch takes jobs from the highest queue down, in each from its front. So short jobs finish
-before long ones, though nobody said which are short.
+long. A batch takes jobs from the highest queue down. So short jobs finish before long ones.
 
 The first iteration reads the whole prompt and cannot be interrupted. In plain MLFQ every job joins
-the highest queue, where a long prompt runs far beyond the quantum while short jobs wait. The prompt
-is known, and with it the time of the first iteration. So in skip-join MLFQ a job joins the highest
-queue whose quantum is at least that long. How batches are chosen is the same in both.
+the highest queue, where a long prompt runs far beyond the quantum while short jobs wait. But the
+prompt is known, so in skip-join MLFQ a job joins the highest queue whose quantum is long enough.
 
 Source: FastServe (Wu et al. 2023, arXiv 2305.05920), algorithm 1. There the first quantum is the
 shortest iteration, and the ratio 2; choices that it leaves open are named below.
@@ -20,8 +18,9 @@ import math
 from collections import OrderedDict
 from itertools import accumulate
 
-from course_pkg.serving.simulator.cost import CostModel
-from course_pkg.serving.simulator.jobs import Chunk, Job, Preemptive
+from course_pkg.arguments import require_integer
+from course_pkg.serving.simulator.iteration_cost import CostModel
+from course_pkg.serving.simulator.policies import Chunk, Job, Preemptive
 
 ROUNDING = 1 - 1e-9  # a sum of float times may be this little short of the quantum
 
@@ -31,28 +30,24 @@ class MLFQ(Preemptive):
 
     max_batch: jobs in an iteration. quantum: seconds in the highest queue; the next ones have 2, 4,
     … times that. levels: the number of queues; the lowest is served in turns of its quantum.
-    starvation: a job that has waited so many seconds since its last iteration, or since it came, is
-    promoted to the end of the highest queue with a new quantum; inf means never.
+    starvation: a job that has waited this many seconds since its last iteration, or since it came,
+    is promoted to the end of the highest queue with a new quantum; inf means never.
     A job is charged the whole time of its iterations. When its charge reaches the quantum it is
     demoted by one level, to the end; otherwise it keeps its place. Raises ValueError if max_batch
     or levels is below 1, or a time is not positive.
     """
 
     def __init__(
-        self,
-        max_batch: int,
-        quantum: float,
-        *,
-        levels: int = 10,
-        starvation: float = math.inf,
+        self, max_batch: int, quantum: float, *, levels: int = 10, starvation: float = math.inf
     ):
-        if max_batch < 1 or levels < 1:
-            raise ValueError(f"max_batch is {max_batch}, levels {levels}: give at least 1 of each")
+        require_integer(max_batch, "max_batch")
+        require_integer(levels, "levels")
         if not (0 < quantum < math.inf and starvation > 0):
             raise ValueError(
                 f"quantum is {quantum}, starvation {starvation}: give positive seconds"
             )
-        self.max_batch, self.starvation = max_batch, starvation
+        self.max_batch = max_batch
+        self.starvation = starvation
         self.quanta = [quantum * 2**level for level in range(levels)]
         self.queues: list[OrderedDict[int, Job]] = [OrderedDict() for _ in range(levels)]
         self.alarms: list[tuple[float, int, Job]] = []  # one per job, when it may starve
@@ -62,14 +57,13 @@ class MLFQ(Preemptive):
         return 0
 
     def add(self, job: Job) -> None:
-        """To the end of the queue that it joins."""
-        job.level, job.waits_since = self.join(job), job.arrival
+        job.level = self.join(job)
+        job.waits_since = job.arrival
         self.queues[job.level][job.index] = job
         if self.starvation < math.inf:
             heapq.heappush(self.alarms, (job.arrival + self.starvation, job.index, job))
 
     def next_batch(self, now: float) -> list[Chunk]:
-        """The first jobs, from the highest queue down."""
         self._promote(now)
         batch: list[Chunk] = []
         for queue in self.queues:
@@ -78,7 +72,6 @@ class MLFQ(Preemptive):
         return batch
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
-        """Charge the time; demote those whose quantum is used up."""
         kept = []
         for job, _, _ in batch:
             if job.done:
@@ -88,13 +81,13 @@ class MLFQ(Preemptive):
             if job.used < self.quanta[job.level] * ROUNDING:
                 kept.append(job)
                 continue
-            job.level, job.used = min(job.level + 1, len(self.queues) - 1), 0.0
+            job.level = min(job.level + 1, len(self.queues) - 1)
+            job.used = 0.0
             self.queues[job.level][job.index] = job
         self.put_back(kept)
         return super().ran(batch, seconds, now)
 
     def put_back(self, jobs: list[Job]) -> None:
-        """To the front of their queues, in the same order."""
         for job in reversed(jobs):
             queue = self.queues[job.level]
             queue[job.index] = job
@@ -127,9 +120,11 @@ class MLFQ(Preemptive):
             if due == alarm:
                 if job.level:
                     del self.queues[job.level][job.index]
-                    job.level, job.used = 0, 0.0
+                    job.level = 0
+                    job.used = 0.0
                     self.queues[0][job.index] = job
-                job.waits_since, due = now, now + self.starvation
+                job.waits_since = now
+                due = now + self.starvation
             heapq.heappush(self.alarms, (due, job.index, job))  # it may have run since
 
 
@@ -149,7 +144,6 @@ class SkipJoinMLFQ(MLFQ):
         self.cost = cost
 
     def join(self, job: Job) -> int:
-        """The first level whose quantum is at least the time of the first iteration."""
         first = self.cost.first_iteration(job.prompt) * ROUNDING
         fits = (level for level, quantum in enumerate(self.quanta) if quantum >= first)
         return next(fits, len(self.quanta) - 1)

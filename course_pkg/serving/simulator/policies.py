@@ -1,49 +1,119 @@
-"""Policies without feedback: one by one, static and continuous batching, shortest first.
+"""Policies: what a server runs next. Here are those without feedback.
 
-`RunToCompletion`, `StaticBatching` and `ContinuousBatching` serve in order of arrival.
+A job is a request in the server, with its state. Before each iteration, a policy's `next_batch`
+gives chunks: jobs, each with the tokens to compute for it. After it, `ran` gives the jobs that
+leave. `RunToCompletion`, `StaticBatching` and `ContinuousBatching` serve in order of arrival.
 `ShortestPromptFirst` uses what a server knows, the prompt's length. `SRPT` also uses what nobody
-knows, the answer's length: an oracle to compare with.
+knows, the answer's length: an oracle to compare with. Queues with feedback are in `mlfq`.
 
 Sources: Orca (Yu et al. 2022) for iteration-level (continuous) batching; Sarathi-Serve (Agrawal et
 al. 2024) for chunked prefill; Schrage 1968 for SRPT. Chapter: serving/continuous-batching.
 """
 
 import heapq
+import math
+from abc import ABC, abstractmethod
 from collections import deque
+from dataclasses import dataclass
 
-from course_pkg.serving.simulator.cost import CostModel
-from course_pkg.serving.simulator.jobs import Chunk, Job, Policy, Preemptive
+from course_pkg.arguments import require_integer
+from course_pkg.serving.simulator.iteration_cost import CostModel
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A request in the server, and how far it is. Times are in seconds."""
+
+    index: int  # its place in the list of requests
+    arrival: float
+    prompt: int
+    output: int
+    read: int = 0  # tokens of the prompt that are computed
+    produced: int = 0  # tokens of the answer
+    first_token: float = math.nan
+    last_token: float = math.nan
+    finished: float = math.nan
+    level: int = 0  # of queues with feedback; the highest is 0
+    used: float = 0.0
+    waits_since: float = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether the last token is there."""
+        return self.produced == self.output
+
+    @property
+    def cached(self) -> int:
+        """Tokens whose keys and values are kept: the newest is not yet among them."""
+        return self.read + max(self.produced - 1, 0)
+
+    def chunk(self) -> "Chunk":
+        """Its next iteration: the rest of its prompt, or one token."""
+        return self, (self.prompt - self.read) or 1, self.cached
+
+
+Chunk = tuple[Job, int, int]  # a job, how many tokens to compute, how many are before them
+
+
+class Policy(ABC):
+    """What to run next. `simulate` copies a policy, so one object serves for many simulations."""
+
+    @abstractmethod
+    def add(self, job: Job) -> None:
+        """A job has arrived."""
+
+    @abstractmethod
+    def next_batch(self, now: float) -> list[Chunk]:
+        """What the next iteration computes, the most urgent first; empty to wait."""
+
+    def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
+        """The batch has run, and its jobs have their tokens. Returns the jobs that leave."""
+        return [job for job, _, _ in batch if job.done]
+
+    def wake(self) -> float:
+        """When a policy that waits will have a batch even if nothing arrives."""
+        return math.inf
+
+
+class Preemptive(Policy):
+    """A policy whose jobs may be put aside between iterations, so that KV memory can be limited."""
+
+    @abstractmethod
+    def put_back(self, jobs: list[Job]) -> None:
+        """The last jobs of the batch have no memory and will not run."""
+
+    @abstractmethod
+    def waiting(self, now: float) -> list[Job]:
+        """The jobs outside the batch, from the first to run to the last, as far as is known."""
 
 
 class StaticBatching(Policy):
     """Batches that stay together until the longest answer is complete, in order of arrival.
 
     size: the most requests in a batch. max_wait: an idle server starts when a batch is full or the
-    first request has waited for so many seconds; 0 starts with whatever is there; more than 0 is
+    first request has waited for max_wait seconds; 0 starts with whatever is there; more than 0 is
     also called dynamic batching. Prompts are padded to the longest, and a row whose answer is
     complete goes on as padding. All answers are returned at the end. Raises ValueError if size is
     below 1 or max_wait negative or infinite.
     """
 
     def __init__(self, size: int, max_wait: float = 0.0):
-        _at_least_one(size=size)
-        if not 0 <= max_wait < float("inf"):
+        require_integer(size, "size")
+        if not 0 <= max_wait < math.inf:
             raise ValueError(f"max_wait is {max_wait}: give finite seconds, at least 0")
-        self.size, self.max_wait = size, max_wait
+        self.size = size
+        self.max_wait = max_wait
         self.queue: deque[Job] = deque()
         self.group: list[Job] = []
         self.steps = 0  # iterations of the group so far
 
     def add(self, job: Job) -> None:
-        """To the end of the queue."""
         self.queue.append(job)
 
     def wake(self) -> float:
-        """When the first in the queue has waited long enough."""
-        return self.queue[0].arrival + self.max_wait if self.queue else float("inf")
+        return self.queue[0].arrival + self.max_wait if self.queue else math.inf
 
     def next_batch(self, now: float) -> list[Chunk]:
-        """The group, or a new one."""
         if not self.group:
             if len(self.queue) < self.size and now < self.wake():
                 return []
@@ -55,11 +125,11 @@ class StaticBatching(Policy):
         return [(job, 1, width + self.steps - 1) for job in self.group]
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
-        """All of the group, when the last is done."""
         self.steps += 1
         if not all(job.done for job in self.group):
             return []
-        leaving, self.group = self.group, []
+        leaving = self.group
+        self.group = []
         return leaving
 
 
@@ -72,22 +142,21 @@ class ContinuousBatching(Preemptive):
     """
 
     def __init__(self, max_batch: int, token_budget: int | None = None):
-        _at_least_one(max_batch=max_batch)
+        require_integer(max_batch, "max_batch")
         if token_budget is not None and token_budget < max_batch:
             raise ValueError(
                 f"token_budget is {token_budget}, and max_batch {max_batch}: give at least one "
                 "token per request"
             )
-        self.max_batch, self.token_budget = max_batch, token_budget
+        self.max_batch = max_batch
+        self.token_budget = token_budget
         self.queue: deque[Job] = deque()
         self.running: list[Job] = []
 
     def add(self, job: Job) -> None:
-        """To the end of the queue."""
         self.queue.append(job)
 
     def next_batch(self, now: float) -> list[Chunk]:
-        """All that run, and the first of the queue where there is room."""
         while self.queue and len(self.running) < self.max_batch:
             self.running.append(self._pop())
         if self.token_budget is None:
@@ -103,7 +172,6 @@ class ContinuousBatching(Preemptive):
         return decoding + chunks
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
-        """Those that are done."""
         leaving = super().ran(batch, seconds, now)
         if leaving:
             self.running = [job for job in self.running if not job.done]
@@ -113,7 +181,6 @@ class ContinuousBatching(Preemptive):
         """They keep their places."""
 
     def waiting(self, now: float) -> list[Job]:
-        """Those that run, by age."""
         return self.running
 
     def _pop(self) -> Job:
@@ -135,7 +202,6 @@ class ShortestPromptFirst(ContinuousBatching):
         self.queue: list[tuple[int, int, Job]] = []
 
     def add(self, job: Job) -> None:
-        """By its prompt, then by age."""
         heapq.heappush(self.queue, (job.prompt, job.index, job))
 
     def _pop(self) -> Job:
@@ -150,21 +216,19 @@ class SRPT(Policy):
     """
 
     def __init__(self, max_batch: int, cost: CostModel):
-        _at_least_one(max_batch=max_batch)
-        self.max_batch, self.cost = max_batch, cost
+        require_integer(max_batch, "max_batch")
+        self.max_batch = max_batch
+        self.cost = cost
         self.heap: list[tuple[float, int, Job]] = []
 
     def add(self, job: Job) -> None:
-        """By the time left."""
         heapq.heappush(self.heap, (self._left(job), job.index, job))
 
     def next_batch(self, now: float) -> list[Chunk]:
-        """The jobs with the least time left."""
         number = min(self.max_batch, len(self.heap))
         return [heapq.heappop(self.heap)[-1].chunk() for _ in range(number)]
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
-        """Those that are done; the others wait with less time left."""
         for job, _, _ in batch:
             if not job.done:
                 self.add(job)
@@ -173,9 +237,3 @@ class SRPT(Policy):
     def _left(self, job: Job) -> float:
         whole = self.cost.alone(job.prompt, job.output)
         return whole - (self.cost.alone(job.prompt, job.produced) if job.produced else 0.0)
-
-
-def _at_least_one(**values: int) -> None:
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is {value!r}: give an integer of at least 1")

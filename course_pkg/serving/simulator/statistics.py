@@ -1,8 +1,7 @@
 """What users feel and what operators pay: latencies, tails, goodput, fairness, and intervals.
 
-One simulation is one draw from a random workload. So draw several (seeds), compute the figure of
-each, and give an interval; compare policies on the same seeds, by their differences.
-
+One simulation is one draw of a random workload: use several seeds, and give an interval; compare
+policies on the same seeds, by their differences.
 Sources: vLLM (Kwon et al. 2023) for normalized latency; DistServe (Zhong et al. 2024) for goodput;
 Jain, Chiu and Hawe 1984 for fairness. Chapter: serving/scheduling.
 """
@@ -40,32 +39,22 @@ class Spread:
 
 @dataclass(frozen=True)
 class Summary:
-    """A simulation in figures.
+    """A simulation in figures, from the first arrival until the last request leaves."""
 
-    completion: from arrival until the request leaves. normalized: that, per token of the answer.
-    first_token: from arrival to the first token. per_token: between tokens, from the first to the
-    last, of answers with at least two. throughput: tokens of answers per second, from the first
-    arrival until the last request leaves; requests: the same, of requests. fairness: Jain's index
-    of time alone / completion time. busy: the share of that time in which iterations run.
-    """
-
-    completion: Spread
-    normalized: Spread
-    first_token: Spread
-    per_token: Spread
-    throughput: float
-    requests: float
-    fairness: float
-    busy: float
+    completion: Spread  # from arrival until the request leaves
+    normalized: Spread  # that, per token of the answer
+    first_token: Spread  # from arrival to the first token
+    per_token: Spread  # between tokens, of answers with at least two
+    throughput: float  # tokens of answers per second
+    requests: float  # per second
+    fairness: float  # Jain's index of time alone / completion time
+    busy: float  # the share of the time in which iterations run
 
 
 def summarize(result: Simulation) -> Summary:
-    """All figures of a simulation, from its first request to its last.
+    """All figures of a simulation.
 
-    >>> from course_pkg.serving.simulator.cost import CostModel
-    >>> from course_pkg.serving.simulator.loop import simulate
-    >>> from course_pkg.serving.simulator.policies import RunToCompletion
-    >>> from course_pkg.serving.simulator.workload import requests
+    >>> from course_pkg.serving.simulator import CostModel, RunToCompletion, requests, simulate
     >>> result = simulate(requests([0, 0], [5, 5], [4, 1]), RunToCompletion(), CostModel(base=1.0))
     >>> summary = summarize(result)
     >>> summary.completion.mean, summary.normalized.mean, summary.throughput  # 4 and 5 seconds
@@ -160,9 +149,9 @@ def bootstrap(
 def batch_means(series: Sequence[float], batches: int = 20) -> np.ndarray:
     """Means of consecutive parts of one long run, (batches,): nearly independent, for `bootstrap`.
 
-    Successive requests share a queue, so their times are correlated, and an interval that ignores
-    this is too short. Leave out the start of the run, when the server is still empty. Values beyond
-    the last whole part are left out. Raises ValueError if a part would be empty.
+    Successive requests share a queue: their times are correlated, and an interval that ignores this
+    is too short. Leave out the start, when the server is still empty. Values beyond the last whole
+    part don't count. Raises ValueError if a part would be empty.
 
     >>> batch_means([1, 3, 5, 7, 9], batches=2).tolist()
     [2.0, 6.0]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from course_pkg.arguments import require_integer
+
 
 @dataclass(frozen=True)
 class Request:
@@ -30,10 +32,8 @@ class Request:
     def __post_init__(self):
         if not (math.isfinite(self.arrival) and self.arrival >= 0):
             raise ValueError(f"arrival is {self.arrival}: give seconds, finite and at least 0")
-        for name in ("prompt", "output"):
-            tokens = getattr(self, name)
-            if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-                raise ValueError(f"{name} is {tokens!r}: give an integer of at least 1 token")
+        require_integer(self.prompt, "prompt")
+        require_integer(self.output, "output")
 
 
 def requests(

@@ -7,27 +7,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.serving.simulator.cost import CostModel
-from course_pkg.serving.simulator.jobs import Policy
-from course_pkg.serving.simulator.loop import simulate
-from course_pkg.serving.simulator.memory import KVMemory
-from course_pkg.serving.simulator.mlfq import MLFQ, SkipJoinMLFQ
-from course_pkg.serving.simulator.policies import (
+from course_pkg.serving.simulator import (
+    MLFQ,
     SRPT,
     ContinuousBatching,
+    CostModel,
+    KVMemory,
+    Policy,
+    Request,
     RunToCompletion,
     ShortestPromptFirst,
+    SkipJoinMLFQ,
     StaticBatching,
+    batch_means,
+    bimodal,
+    bootstrap,
+    poisson,
+    requests,
+    simulate,
 )
-from course_pkg.serving.simulator.statistics import batch_means, bootstrap
-from course_pkg.serving.simulator.workload import Request, bimodal, poisson, requests
 
 SECOND = CostModel(base=1.0)  # every iteration takes one second
 THREE = [Request(0.0, 5, 3), Request(0.0, 2, 1), Request(0.5, 4, 2)]
-
-
-def members(result) -> list[list[tuple[int, int]]]:
-    return [list(iteration.batch) for iteration in result.trace]
 
 
 def one_each(cost: CostModel) -> list[Policy]:
@@ -47,26 +48,59 @@ def one_each(cost: CostModel) -> list[Policy]:
 # ---------------------------------------------------------------- by hand
 
 
-def test_one_by_one():
-    result = simulate(THREE, RunToCompletion(), SECOND)
-    assert result.first_token.tolist() == [1, 4, 5]
-    assert result.finished.tolist() == [3, 4, 6]
+def served(*rows):
+    return [Request(float(arrival), prompt, output) for arrival, prompt, output in rows]
 
 
-def test_continuous_batching_fills_a_place_at_the_next_iteration():
-    result = simulate(THREE, ContinuousBatching(max_batch=2), SECOND, trace=True)
-    assert members(result) == [[(0, 5), (1, 2)], [(0, 1), (2, 4)], [(0, 1), (2, 1)]]
-    assert result.first_token.tolist() == [1, 1, 2]
-    assert result.finished.tolist() == [3, 1, 3]
-    assert result.iterations == 3 and result.busy == 3
+@pytest.mark.parametrize(
+    ("given", "policy", "batches", "finished"),
+    [
+        (THREE, RunToCompletion(), "A5 A1 A1 B2 C4 C1", [3, 4, 6]),
+        # A place is filled at the next iteration.
+        (THREE, ContinuousBatching(2), "A5B2 A1C4 A1C1", [3, 1, 3]),
+        # A static batch stays together, padded: B's token is computed at 1, and returned at 3.
+        (THREE, StaticBatching(2), "A5B5 A1B1 A1B1 C4 C1", [3, 3, 5]),
+        # A dynamic one waits until it is full, or until its first request has waited 5 s.
+        (
+            served((1, 1, 1), (2, 1, 1), (3, 1, 1)),
+            StaticBatching(2, max_wait=5.0),
+            "A1B1 C1",
+            [3, 3, 9],
+        ),
+        # Prompts are read in chunks beside decoding; one that fills the budget leaves nothing.
+        (
+            served((0, 3, 3), (0, 6, 1)),
+            ContinuousBatching(2, token_budget=4),
+            "A3B1 A1B3 A1B2",
+            [3, 3],
+        ),
+        (served((0, 5, 1), (0, 2, 1)), ContinuousBatching(2, token_budget=4), "A4 A1B2", [2, 2]),
+        # The shortest prompt joins first, but interrupts nobody; equal ones come in their order.
+        (THREE, ShortestPromptFirst(1), "B2 C4 C1 A5 A1 A1", [6, 1, 3]),
+        (served((0, 9, 3), (0.5, 1, 1)), ShortestPromptFirst(1), "A9 A1 A1 B1", [3, 4]),
+        (served(*[(0, 2, 1)] * 3), ShortestPromptFirst(1), "A2 B2 C2", [1, 2, 3]),
+        # SRPT interrupts for a shorter rest: at 2 s three iterations of A are left, and two of B.
+        (served((0, 1, 5), (1.5, 1, 2)), SRPT(1, SECOND), "A1 A1 B1 B1 A1 A1 A1", [7, 4]),
+        # An idle server waits for the next request.
+        (served((2, 1, 1), (9.5, 1, 1)), RunToCompletion(), "A1 B1", [3.0, 10.5]),
+    ],
+)
+def test_policies_by_hand(given, policy, batches, finished):
+    """batches: who computes how many tokens in each iteration, which takes a second."""
+    result = simulate(given, policy, SECOND, trace=True)
+    shown = ["".join(f"{'ABC'[i]}{n}" for i, n in iteration.batch) for iteration in result.trace]
+    assert " ".join(shown) == batches and result.finished.tolist() == finished
+    assert result.iterations == result.busy == len(result.trace)
+    ends = {i: [it.end for it in result.trace if i in dict(it.batch)] for i in range(len(given))}
+    if not isinstance(policy, StaticBatching):
+        assert result.last_token.tolist() == [ends[i][-1] for i in ends]
 
 
-def test_a_static_batch_stays_together_and_is_padded():
-    result = simulate(THREE, StaticBatching(2), SECOND, trace=True)
-    assert members(result)[:3] == [[(0, 5), (1, 5)], [(0, 1), (1, 1)], [(0, 1), (1, 1)]]
-    assert members(result)[3:] == [[(2, 4)], [(2, 1)]]
-    assert result.last_token.tolist() == [3, 1, 5]  # computed at 1, but returned at 3
-    assert result.finished.tolist() == [3, 3, 5]
+def test_the_first_and_the_last_token_come_before_a_static_batch_ends():
+    result = simulate(THREE, StaticBatching(2), SECOND)
+    assert result.last_token.tolist() == [3, 1, 5] and result.first_token.tolist() == [1, 1, 4]
+    result = simulate(served((0, 3, 3), (0, 6, 1)), ContinuousBatching(2, token_budget=4), SECOND)
+    assert result.first_token.tolist() == [1, 3]
 
 
 def test_padding_costs_time():
@@ -76,54 +110,12 @@ def test_padding_costs_time():
     assert result.busy == pytest.approx(10 + (1 + 0.12) + (1 + 0.14))
 
 
-def test_dynamic_batching_waits_for_a_full_batch_or_for_its_limit():
-    late = [Request(1.0, 1, 1), Request(2.0, 1, 1), Request(3.0, 1, 1)]
-    waits = simulate(late, StaticBatching(2, max_wait=5.0), SECOND, trace=True)
-    assert [it.start for it in waits.trace] == [2.0, 8.0]  # full; the third has waited 5 s
-    assert waits.finished.tolist() == [3, 3, 9]
-
-
-def test_a_token_budget_reads_prompts_in_chunks_beside_decoding():
-    two = [Request(0.0, 3, 3), Request(0.0, 6, 1)]
-    result = simulate(two, ContinuousBatching(2, token_budget=4), SECOND, trace=True)
-    assert members(result) == [[(0, 3), (1, 1)], [(0, 1), (1, 3)], [(0, 1), (1, 2)]]
-    assert result.first_token.tolist() == [1, 3]
-
-
-def test_a_prompt_that_fills_the_budget_leaves_none_for_the_next():
-    two = [Request(0.0, 5, 1), Request(0.0, 2, 1)]
-    result = simulate(two, ContinuousBatching(2, token_budget=4), SECOND, trace=True)
-    assert members(result) == [[(0, 4)], [(0, 1), (1, 2)]]
-
-
 def test_chunks_of_a_prompt_see_as_many_pairs_as_the_whole():
     cost = CostModel(pairs=1.0)
     whole = simulate([Request(0.0, 10, 1)], ContinuousBatching(1), cost)
     parts = simulate([Request(0.0, 10, 1)], ContinuousBatching(1, token_budget=3), cost)
     assert whole.busy == parts.busy == 55
     assert (whole.iterations, parts.iterations) == (1, 4)
-
-
-def test_the_shortest_prompt_joins_first_but_interrupts_nobody():
-    # 2 tokens; then, at 1 s, 4 before 5
-    assert simulate(THREE, ShortestPromptFirst(1), SECOND).finished.tolist() == [6, 1, 3]
-    late = [Request(0.0, 9, 3), Request(0.5, 1, 1)]
-    assert simulate(late, ShortestPromptFirst(1), SECOND).finished.tolist() == [3, 4]
-    equal = [Request(0.0, 2, 1)] * 3
-    assert simulate(equal, ShortestPromptFirst(1), SECOND).finished.tolist() == [1, 2, 3]
-
-
-def test_srpt_interrupts_for_a_shorter_rest():
-    result = simulate([Request(0.0, 1, 5), Request(1.5, 1, 2)], SRPT(1, SECOND), SECOND, trace=True)
-    # at 2 s three iterations of request 0 are left, and two of request 1
-    assert [batch[0][0] for batch in members(result)] == [0, 0, 1, 1, 0, 0, 0]
-    assert result.finished.tolist() == [7, 4]
-
-
-def test_an_idle_server_waits_for_the_next_request():
-    result = simulate([Request(2.0, 1, 1), Request(9.5, 1, 1)], RunToCompletion(), SECOND)
-    assert result.finished.tolist() == [3.0, 10.5]
-    assert result.busy == 2.0
 
 
 def test_the_time_of_an_iteration_is_that_of_the_cost_model():
@@ -137,12 +129,7 @@ def test_the_time_of_an_iteration_is_that_of_the_cost_model():
 # ---------------------------------------------------------------- for any workload
 
 REQUESTS = st.lists(
-    st.builds(
-        Request,
-        st.integers(0, 30).map(float),
-        st.integers(1, 6),
-        st.integers(1, 8),
-    ),
+    st.builds(Request, st.integers(0, 30).map(float), st.integers(1, 6), st.integers(1, 8)),
     min_size=1,
     max_size=12,
 )
@@ -153,7 +140,8 @@ REQUESTS = st.lists(
 def test_whatever_the_order_the_work_is_done_in_the_same_time(given_requests):
     """One at a time, no policy creates or destroys work, or idles while there is some."""
     cost = CostModel(prompt=0.5, sequences=0.25)
-    ends, work = set(), None
+    ends = set()
+    work = None
     for policy in one_each(cost):
         result = simulate(given_requests, policy, cost)
         assert np.all(result.finished >= result.arrival + result.alone)
@@ -224,7 +212,8 @@ SERVICES = {  # service times in thousandths of a second
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_queue_with_batch_one_follows_pollaczek_and_khinchine(name):
     """The mean wait is rate · E[S²] / (2 (1 − rate · E[S])): 7/6, 7/3 and 3.79 s here."""
-    generator, number = np.random.default_rng(7), 120_000
+    generator = np.random.default_rng(7)
+    number = 120_000
     service = SERVICES[name](generator, number)
     served = requests(poisson(RATE, number, generator), service, np.ones(number, int))
     result = simulate(served, RunToCompletion(), CostModel(prompt=1e-3))
@@ -241,7 +230,8 @@ def test_turns_of_one_token_approach_processor_sharing():
 
     First come, first served, short jobs would wait as long as long ones.
     """
-    generator, number = np.random.default_rng(3), 12_000
+    generator = np.random.default_rng(3)
+    number = 12_000
     outputs = bimodal(10, 100, 0.1, number, generator)  # tokens of 1/19 s: 1 s on average
     served = requests(poisson(RATE, number, generator), np.ones(number, int), outputs)
     cost = CostModel(base=1 / 19)
@@ -280,12 +270,20 @@ class Idle(Policy):
             ValueError,
             r"request 0 needs 8 tokens of KV memory, and the capacity is 7: enlarge it",
         ),
-        (lambda: ContinuousBatching(0), ValueError, "max_batch is 0: give an integer"),
+        (
+            lambda: ContinuousBatching(0),
+            ValueError,
+            "max_batch must be an integer of at least 1, got 0",
+        ),
         (lambda: ContinuousBatching(8, 7), ValueError, "token_budget is 7, and max_batch 8"),
-        (lambda: StaticBatching(1.5), ValueError, r"size is 1\.5: give an integer"),
+        (
+            lambda: StaticBatching(1.5),
+            ValueError,
+            r"size must be an integer of at least 1, got 1\.5",
+        ),
         (lambda: StaticBatching(1, float("inf")), ValueError, "max_wait is inf: give finite"),
-        (lambda: SRPT(0, SECOND), ValueError, "max_batch is 0"),
-        (lambda: MLFQ(0, 1.0), ValueError, "max_batch is 0, levels 10: give at least 1"),
+        (lambda: SRPT(0, SECOND), ValueError, "max_batch must be an integer of at least 1"),
+        (lambda: MLFQ(0, 1.0), ValueError, "max_batch must be an integer of at least 1"),
         (lambda: MLFQ(1, 0.0), ValueError, r"quantum is 0\.0, starvation inf: give positive"),
     ],
 )

@@ -5,19 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.serving.simulator.cost import CostModel, recorded
-from course_pkg.serving.simulator.jobs import Job
-from course_pkg.serving.simulator.loop import simulate
-from course_pkg.serving.simulator.mlfq import MLFQ, SkipJoinMLFQ
-from course_pkg.serving.simulator.policies import SRPT, ContinuousBatching, RunToCompletion
-from course_pkg.serving.simulator.statistics import bootstrap, summarize
-from course_pkg.serving.simulator.workload import (
+from course_pkg.serving.simulator import (
+    MLFQ,
+    SRPT,
+    ContinuousBatching,
+    CostModel,
+    Job,
     Request,
+    RunToCompletion,
+    SkipJoinMLFQ,
     bimodal,
-    gamma,
-    lognormal,
+    bootstrap,
     poisson,
+    recorded,
     requests,
+    simulate,
+    summarize,
 )
 
 SECOND = CostModel(base=1.0)
@@ -41,42 +44,30 @@ def test_a_job_sinks_when_its_quantum_is_used_up():
     assert result.finished.tolist() == [7, 2, 6]
 
 
-def test_a_job_with_quantum_left_keeps_its_place():
-    two = [Request(0.0, 1, 3), Request(0.0, 1, 3)]
-    assert order(simulate(two, MLFQ(1, 3.0), SECOND, trace=True)) == "A A A B B B"
-    assert order(simulate(two, MLFQ(1, 2.0), SECOND, trace=True)) == "A A B B A B"
-
-
-def test_a_new_job_interrupts_after_the_iteration():
-    two = [Request(0.0, 1, 5), Request(2.5, 1, 1)]
-    result = simulate(two, MLFQ(1, 1.0), SECOND, trace=True)
-    assert order(result) == "A A A B A A"
-
-
-def test_the_lowest_queue_is_served_in_turns():
-    two = [Request(0.0, 1, 4), Request(0.0, 1, 4)]
-    result = simulate(two, MLFQ(1, 1.0, levels=2), SECOND, trace=True)
-    assert order(result) == "A B A A B B A B"  # quanta of 1 s, then turns of 2 s
-
-
-def test_a_batch_is_filled_from_the_highest_queue_down_and_all_are_charged():
-    four = [Request(0.0, 1, 2), Request(0.0, 1, 2), Request(0.0, 1, 2), Request(1.0, 1, 1)]
-    result = simulate(four, MLFQ(2, 1.0), SECOND, trace=True)
-    # A and B sink together; C and the new D go first, and C sinks behind them
-    assert order(result) == "AB CD AB C"
-
-
-def test_jobs_that_keep_their_places_keep_their_order():
-    three = [Request(0.0, 1, 4), Request(0.0, 1, 4), Request(2.0, 1, 1)]
-    # A and B sink at 1, and have a second left when C takes one of their places
-    result = simulate(three, MLFQ(2, 1.0), SECOND, trace=True)
-    assert order(result) == "AB AB CA BA B"
-
-
-def test_a_job_that_comes_as_another_sinks_goes_before_it():
-    two = [Request(0.0, 1, 3), Request(1.0, 2, 1)]
-    result = simulate(two, SkipJoinMLFQ(1, 1.0, cost=TOKENS), TOKENS, trace=True)
-    assert order(result) == "A B A A"
+@pytest.mark.parametrize(
+    ("served", "policy", "cost", "expected"),
+    [
+        # A job with quantum left keeps its place.
+        ([(0, 1, 3), (0, 1, 3)], MLFQ(1, 3.0), SECOND, "A A A B B B"),
+        ([(0, 1, 3), (0, 1, 3)], MLFQ(1, 2.0), SECOND, "A A B B A B"),
+        # A new job interrupts after the iteration.
+        ([(0, 1, 5), (2.5, 1, 1)], MLFQ(1, 1.0), SECOND, "A A A B A A"),
+        # The lowest queue is served in turns: quanta of 1 s, then turns of 2 s.
+        ([(0, 1, 4), (0, 1, 4)], MLFQ(1, 1.0, levels=2), SECOND, "A B A A B B A B"),
+        # A batch is filled from the highest queue down. A and B sink together; C and the new D go
+        # first, and C sinks behind them.
+        ([(0, 1, 2), (0, 1, 2), (0, 1, 2), (1, 1, 1)], MLFQ(2, 1.0), SECOND, "AB CD AB C"),
+        # A and B sink at 1, and have a second left when C takes one of their places.
+        ([(0, 1, 4), (0, 1, 4), (2, 1, 1)], MLFQ(2, 1.0), SECOND, "AB AB CA BA B"),
+        # A job that comes as another sinks goes before it.
+        ([(0, 1, 3), (1, 2, 1)], SkipJoinMLFQ(1, 1.0, cost=TOKENS), TOKENS, "A B A A"),
+        # As floats, 0.1 eight times is less than 0.8.
+        ([(0, 1, 9), (0, 1, 1)], MLFQ(1, 0.8), CostModel(base=0.1), "A A A A A A A A B A"),
+    ],
+)
+def test_the_order_of_iterations(served, policy, cost, expected):
+    coming = [Request(float(arrival), *lengths) for arrival, *lengths in served]
+    assert order(simulate(coming, policy, cost, trace=True)) == expected
 
 
 def test_skip_join_lets_short_prompts_pass_a_long_one():
@@ -107,18 +98,12 @@ def test_skip_join_only_changes_where_a_job_starts():
 def test_the_first_queue_that_fits_is_joined(prompt, quantum):
     cost = CostModel(base=0.05, prompt=0.003)
     policy = SkipJoinMLFQ(1, quantum, cost=cost, levels=8)
-    level, first = policy.join(Job(0, 0.0, prompt, 1)), cost.first_iteration(prompt)
+    level = policy.join(Job(0, 0.0, prompt, 1))
+    first = cost.first_iteration(prompt)
     assert level == 7 or quantum * 2**level >= first * (1 - 1e-8)
     assert level == 0 or quantum * 2 ** (level - 1) < first
-
-
-def test_rounding_does_not_move_a_job_to_another_queue():
-    """As floats, 0.1 three times is more than 0.3, and eight times is less than 0.8."""
-    policy = SkipJoinMLFQ(1, 0.3, cost=CostModel(base=0.1 + 0.1 + 0.1))
+    policy = SkipJoinMLFQ(1, 0.3, cost=CostModel(base=0.1 + 0.1 + 0.1))  # more than 0.3, as floats
     assert policy.join(Job(0, 0.0, 1, 1)) == 0
-    two = [Request(0.0, 1, 9), Request(0.0, 1, 1)]
-    result = simulate(two, MLFQ(1, 0.8), CostModel(base=0.1), trace=True)
-    assert order(result) == "A A A A A A A A B A"
 
 
 # ---------------------------------------------------------------- starvation
@@ -139,7 +124,8 @@ def test_a_starving_job_is_promoted_behind_the_highest_queue():
 
 
 def test_of_several_starving_jobs_the_one_that_waits_longest_is_promoted_first():
-    a, b = Job(0, 0.0, prompt=1, output=9), Job(1, 1.0, prompt=1, output=9)
+    a = Job(0, 0.0, prompt=1, output=9)
+    b = Job(1, 1.0, prompt=1, output=9)
     policy = MLFQ(1, 1.0, starvation=3.0)
     policy.add(b)
     policy.ran(policy.next_batch(1.0), 1.0, 2.0)  # b waits since 2
@@ -187,47 +173,22 @@ def test_feedback_loses_if_all_jobs_are_equal():
     assert feedback.mean == 35.5 and feedback.p99 <= one_by_one.p99 + 0.5
 
 
-def compared(seeds: int, rate: float, draw, policies: dict, cost: CostModel, number: int = 400):
-    """The mean completion time of each policy, by seed, on the same requests."""
-    times = {name: [] for name in policies}
-    for seed in range(seeds):
-        generator = np.random.default_rng(seed)
-        served = requests(gamma(rate, number, 1.0, generator), *draw(generator, number))
-        for name, policy in policies.items():
-            result = simulate(served, policy, cost)
-            times[name].append(float(np.mean(result.finished - result.arrival)))
-    return {name: np.array(values) for name, values in times.items()}
-
-
 def test_feedback_helps_if_few_long_answers_hold_up_many_short_ones():
     cost = recorded().model
-    quantum = cost.first_iteration(1)
-    policies = {"fcfs": ContinuousBatching(4), "mlfq": MLFQ(4, quantum), "srpt": SRPT(4, cost)}
-    times = compared(
-        6,
-        1.0,
-        lambda g, n: (np.full(n, 16), bimodal(8, 400, 0.1, n, g)),
-        policies,
-        cost,
-    )
-    assert bootstrap(times["fcfs"] - times["mlfq"]).low > 0
-    assert bootstrap(times["mlfq"] - times["srpt"]).low > 0
-
-
-def test_skip_join_helps_where_long_prompts_hold_up_short_ones():
-    """The first iteration of 768 tokens takes more than 40 times the first quantum."""
-    cost = recorded().model
-    quantum = cost.first_iteration(1)
-    assert cost.first_iteration(768) > 40 * quantum
-    policies = {"mlfq": MLFQ(4, quantum), "skip": SkipJoinMLFQ(4, quantum, cost=cost)}
-    times = compared(
-        6,
-        1.0,
-        lambda g, n: (bimodal(16, 768, 0.2, n, g), lognormal(8, 0.5, n, g, most=50)),
-        policies,
-        cost,
-    )
-    assert bootstrap(times["mlfq"] - times["skip"]).low > 0
+    means = []
+    for seed in range(6):
+        generator = np.random.default_rng(seed)
+        answers = (
+            poisson(1.0, 400, generator),
+            np.full(400, 16),
+            bimodal(8, 400, 0.1, 400, generator),
+        )
+        served = requests(*answers)
+        policies = ContinuousBatching(4), MLFQ(4, cost.first_iteration(1)), SRPT(4, cost)
+        results = [simulate(served, policy, cost) for policy in policies]
+        means.append([float(np.mean(result.finished - result.arrival)) for result in results])
+    in_order, feedback, oracle = np.array(means).T
+    assert bootstrap(in_order - feedback).low > 0 and bootstrap(feedback - oracle).low > 0
 
 
 @pytest.mark.parametrize(("promotion", "last"), [(3.5, [4, 0]), (5.0, [0, 4])])

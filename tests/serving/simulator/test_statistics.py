@@ -5,19 +5,20 @@ import math
 import numpy as np
 import pytest
 
-from course_pkg.serving.simulator.cost import CostModel
-from course_pkg.serving.simulator.loop import simulate
-from course_pkg.serving.simulator.policies import ContinuousBatching, RunToCompletion
-from course_pkg.serving.simulator.statistics import (
-    Spread,
+from course_pkg.serving.simulator import (
+    ContinuousBatching,
+    CostModel,
+    Request,
+    RunToCompletion,
     batch_means,
     bootstrap,
     goodput,
     jain,
     per_token,
+    simulate,
     summarize,
 )
-from course_pkg.serving.simulator.workload import Request
+from course_pkg.serving.simulator.statistics import Spread
 
 # One after the other: 1–5 s, 5–6 s and 10–12 s.
 RESULT = simulate(
@@ -102,7 +103,8 @@ def test_the_interval_covers_about_what_its_documentation_says():
 def test_the_interval_repeats_and_widens_with_its_level():
     values = np.random.default_rng(1).exponential(size=30)
     assert bootstrap(values) == bootstrap(values)
-    wide, narrow = bootstrap(values, level=0.99), bootstrap(values, level=0.8)
+    wide = bootstrap(values, level=0.99)
+    narrow = bootstrap(values, level=0.8)
     assert wide.low < narrow.low < narrow.mean < narrow.high < wide.high
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from course_pkg.serving.simulator.workload import (
+from course_pkg.serving.simulator import (
     Request,
     bimodal,
     gamma,
@@ -91,9 +91,9 @@ def test_requests_are_plain_numbers():
     [
         (lambda: Request(-1.0, 1, 1), r"arrival is -1\.0: give seconds, finite and at least 0"),
         (lambda: Request(float("nan"), 1, 1), r"arrival is nan"),
-        (lambda: Request(0.0, 0, 1), r"prompt is 0: give an integer of at least 1 token"),
-        (lambda: Request(0.0, 1, 2.5), r"output is 2\.5: give an integer"),
-        (lambda: Request(0.0, True, 1), r"prompt is True: give an integer"),
+        (lambda: Request(0.0, 0, 1), "prompt must be an integer of at least 1, got 0"),
+        (lambda: Request(0.0, 1, 2.5), r"output must be an integer of at least 1, got 2\.5"),
+        (lambda: Request(0.0, True, 1), "prompt must be an integer of at least 1, got True"),
         (lambda: requests([0], [1, 2], [1]), "1 arrivals, 2 prompts and 1 outputs"),
         (lambda: poisson(0, 5, generator()), "rate is 0: give a positive number"),
         (lambda: gamma(1, 5, -1, generator()), "variation is -1: give a positive number"),

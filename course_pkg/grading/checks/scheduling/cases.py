@@ -13,13 +13,18 @@ import numpy as np
 
 from course_pkg.grading.checks.scheduling.scheduler_states import *  # noqa: F403 (questions.toml)
 from course_pkg.grading.checks.scheduling.scheduler_states import scheduler_in
-from course_pkg.serving.simulator.cost import CostModel
-from course_pkg.serving.simulator.jobs import Job
-from course_pkg.serving.simulator.loop import Simulation, simulate
-from course_pkg.serving.simulator.mlfq import SkipJoinMLFQ
-from course_pkg.serving.simulator.policies import ContinuousBatching, StaticBatching
-from course_pkg.serving.simulator.statistics import goodput, per_token
-from course_pkg.serving.simulator.workload import requests
+from course_pkg.serving.simulator import (
+    ContinuousBatching,
+    CostModel,
+    Job,
+    Simulation,
+    SkipJoinMLFQ,
+    StaticBatching,
+    goodput,
+    per_token,
+    requests,
+    simulate,
+)
 
 Inputs = dict[str, Any]
 NEVER = float("inf")
@@ -59,9 +64,9 @@ def _steps(case: Inputs) -> list[list[int]]:
         sequence.max_new_tokens = 9
     for _ in range(2):
         step = scheduler.schedule()
-        counts = {entry.sequence.id: entry.count for entry in step.scheduled}
+        counts = {sequence.id: len(tokens) for sequence, tokens in step.scheduled.items()}
         steps.append([counts.get(name, 0) for name, *_ in [*running, *waiting]])
-        scheduler.update(step, {e.sequence.id: 1 for e in step.scheduled if e.samples})
+        scheduler.update(step, {sequence.id: 1 for sequence in step.sampling})
     return steps
 
 

@@ -39,7 +39,7 @@ def scheduler_in(
 def step_expected(inputs: Inputs) -> tuple[dict[str, int], list[str]]:
     """From the course's scheduler."""
     step = scheduler_in(*inputs.values()).schedule()
-    scheduled = {entry.sequence.id: entry.count for entry in step.scheduled}
+    scheduled = {sequence.id: len(tokens) for sequence, tokens in step.scheduled.items()}
     return scheduled, [sequence.id for sequence in step.preempted]
 
 

@@ -1,4 +1,4 @@
-"""The encoder: texts to token ids in threads of its own; texts that are too long are found first.
+"""Texts to token ids in threads of their own; texts that are too long are found before that.
 
 A long text takes long enough to hold up the event loop, so encoding has threads, each with a copy
 of the tokenizer. Long texts have a thread of their own, so that short ones never wait for them.
@@ -27,10 +27,10 @@ _KINDS = [frozenset(kind.encode()) for kind in _ASCII] + [frozenset(range(128, 2
 class TokenBound:
     """A lower bound of the number of tokens that a text has, found without encoding it.
 
-    A token covers at most so many letters, digits, … as the one that covers the most. This holds
-    for BPE on bytes (GPT-2, Llama 3, Qwen) and BPE with a token for each byte (SentencePiece:
-    Llama 2, Mistral), in which every byte belongs to one token; for other tokenizers, the bound
-    is 0.
+    No token has more letters (or digits, …) than the one that has the most. So a text of n letters
+    needs at least n divided by that. This holds for BPE on bytes (GPT-2, Llama 3, Qwen) and BPE
+    with a token for each byte (SentencePiece: Llama 2, Mistral), in which every byte belongs to one
+    token; for other tokenizers, the bound is 0.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> TokenBound(tiny_tokenizer())("a text" * 100)  # one token covers at most one space
@@ -68,7 +68,7 @@ class TokenBound:
                 self._kinds.append((others, most))
 
     def __call__(self, text: str) -> int:
-        """At least so many tokens."""
+        """The bound for this text."""
         if not self._kinds or (self._ascii_only and not text.isascii()):
             return 0
         raw = self._written(text)
@@ -89,7 +89,8 @@ def _is_byte_level(described: dict[str, Any]) -> bool:
 
 def _is_sentencepiece(described: dict[str, Any]) -> bool:
     """Whether it is BPE that has tokens for single bytes, and only replaces or adds spaces."""
-    normalizer, before = described["normalizer"], described["pre_tokenizer"]
+    normalizer = described["normalizer"]
+    before = described["pre_tokenizer"]
     steps = normalizer["normalizers"] if _kind(normalizer) == "Sequence" else [normalizer]
     replaces = {"type": "Replace", "pattern": {"String": " "}, "content": SENTENCEPIECE_SPACE}
     harmless = all(_kind(step) in (None, "Prepend") or step == replaces for step in steps)
@@ -103,19 +104,20 @@ def _kind(part: dict[str, Any] | None) -> str | None:
     return None if part is None else part.get("type")
 
 
-class Encoder:
+class TokenizerThreads:
     """Runs work that needs the tokenizer. check: called before it, raises if the server stops."""
 
     def __init__(self, tokenizer: Tokenizer, check: Callable[[], None]):
-        self.least_tokens, self._check = TokenBound(tokenizer), check
-        self._threads = [
+        self.least_tokens = TokenBound(tokenizer)
+        self._check = check
+        self._short, self._long = (
             (ThreadPoolExecutor(1, thread_name_prefix=name), copy.deepcopy(tokenizer))
             for name in ("tokenizer", "tokenizer-long")
-        ]
+        )
 
     async def run(self, work: Callable[[Tokenizer], Any], characters: int) -> Any:
         """The work's result. characters: of the texts in it."""
-        thread, tokenizer = self._threads[characters > LONG]
+        thread, tokenizer = self._long if characters > LONG else self._short
 
         def unless_stopped() -> Any:
             self._check()  # again, because it may have waited
@@ -126,5 +128,5 @@ class Encoder:
 
     def stop(self) -> None:
         """End the threads when they have done what was asked."""
-        for thread, _ in self._threads:
+        for thread, _ in (self._short, self._long):
             thread.shutdown(wait=False)

@@ -1,18 +1,23 @@
-"""Metrics: what the server counts and measures, in the text format of Prometheus.
+"""Monitoring: metrics in the text format of Prometheus, and a line of the log every few seconds.
 
-Labels have few values (the served models, the server's own paths), because each value is a time
-series that is kept for ever. Chapter: deployment/server.
+Labels of metrics have few values (the served models, the server's own paths), because each value is
+a time series that is kept for ever. Chapter: deployment/server.
 """
 
+import asyncio
+import logging
+import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from course_pkg.deployment.engine_thread import Call
+from course_pkg.deployment.engine_thread import Call, EngineThread
 from course_pkg.serving.engine import Engine
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+REPORT_SECONDS = 10.0
+log = logging.getLogger(__name__)
 
 
 class Metrics:
@@ -38,7 +43,7 @@ class Metrics:
             Histogram, "request_duration_seconds", "From the request to the end.", buckets=SECONDS
         )
         scheduler = engine.scheduler
-        pool = scheduler.blocks.pool
+        pool = scheduler.block_manager.pool
         self._gauge("requests_open", "Requests in the server.", open_requests)
         self._gauge("sequences_running", "In a step.", lambda: len(scheduler.running))
         self._gauge("sequences_waiting", "For a step.", lambda: len(scheduler.waiting))
@@ -67,3 +72,43 @@ class Metrics:
 
     def _gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
         Gauge(f"course_{name}", about, registry=self.registry).set_function(value)
+
+
+class Throughput:
+    """Tokens per second of an engine's thread since the last line, and how full it is."""
+
+    def __init__(self, thread: EngineThread):
+        self.thread = thread
+        self._before = time.monotonic()
+        self._prompt_tokens = 0
+        self._new_tokens = 0
+
+    async def report(self) -> None:
+        """Log a line every REPORT_SECONDS, if there was work, until it is canceled."""
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            if line := self.line(time.monotonic()):
+                log.info(line)
+
+    def line(self, now: float) -> str:
+        """The rates since the last call; empty if nothing was computed and nothing waits.
+
+        A prompt counts when its first new token comes. now: of time.monotonic.
+        """
+        passed = now - self._before
+        prompt = self.thread.prompt_tokens - self._prompt_tokens
+        new = self.thread.new_tokens - self._new_tokens
+        self._before = now
+        self._prompt_tokens += prompt
+        self._new_tokens += new
+        scheduler = self.thread.engine.scheduler
+        running = len(scheduler.running)
+        waiting = len(scheduler.waiting)
+        if not (prompt or new or running or waiting):
+            return ""
+        pool = scheduler.block_manager.pool
+        used = 1 - pool.free / len(pool.blocks)
+        return (
+            f"prompt {prompt / passed:.1f} tokens/s, generation {new / passed:.1f} tokens/s, "
+            f"running {running}, waiting {waiting}, KV cache {used:.1%}"
+        )

@@ -1,11 +1,17 @@
-"""Limits: how much one request, one connection and all of them together may take.
+"""Admission: how much a server takes on, and who comes in.
 
 Each limit answers a way to exhaust the server: memory (lengths, bodies, slow readers), the engine's
 time (lengths, samples), connections and their number (slow senders), and waiting without end (a
 full queue answers at once, so that a client can go elsewhere). Chapter: deployment/server.
 """
 
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+
+from course_pkg.deployment.api_errors import ApiError
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            name, value = field.name, getattr(self, field.name)
+            name = field.name
+            value = getattr(self, name)
             kind = float if isinstance(field.default, float) else int
             if value is None and field.default is None:
                 continue
@@ -48,3 +55,54 @@ class Limits:
                 raise ValueError(f"{name} is {value!r}: expected {expected}")
             if not (value > 0 or (name == "waiting" and value == 0)):
                 raise ValueError(f"{name} is {value!r}: expected a number above 0")
+
+
+class Gate:
+    """Who may come in: places for `places` samples at once, until it is closed.
+
+    open: requests that are in. taken: their places.
+    """
+
+    def __init__(self, places: int):
+        self.places = places
+        self.open = 0
+        self.taken = 0
+        self.closing = False
+        self._seconds = 1.0  # an average of how long requests take; recent ones count more
+
+    @contextmanager
+    def place(self) -> Iterator[Callable[[int], None]]:
+        """A place for one request, and a function that takes further ones for its samples.
+
+        Raises ApiError: 503 after closing, 429 if all places are taken.
+        """
+        if self.closing:
+            raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
+        own = 0
+
+        def take(places: int) -> None:
+            nonlocal own
+            self._check(places, self.taken - own)
+            own += places
+            self.taken += places
+
+        take(1)
+        self.open += 1
+        start = time.monotonic()
+        try:
+            yield take
+        finally:
+            self.open -= 1
+            self.taken -= own
+            self._seconds += 0.1 * (time.monotonic() - start - self._seconds)
+
+    def _check(self, places: int, others: int) -> None:
+        if self.taken + places > self.places:
+            seconds = min(60, math.ceil(self._seconds / self.places))
+            raise ApiError(
+                429,
+                f"{others} samples are running or waiting, and this server takes "
+                f"{self.places}; try again in {seconds} s",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": str(seconds)},
+            )

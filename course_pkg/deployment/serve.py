@@ -15,10 +15,10 @@ import torch
 from transformers import AutoConfig
 
 from course_pkg.adapters.argument_checks import require_adapter_name
+from course_pkg.deployment.admission import Limits
+from course_pkg.deployment.api_errors import ServeError
 from course_pkg.deployment.app import create_app
-from course_pkg.deployment.errors import ServeError
 from course_pkg.deployment.guard import is_loopback
-from course_pkg.deployment.limits import Limits
 from course_pkg.deployment.server import Server, bind
 from course_pkg.lm import smollm2
 from course_pkg.lm.load import load, pick_device
@@ -70,8 +70,9 @@ def serve(
         if engine.tokenizer.chat_template is None:
             log.warning(
                 "%s has no chat template, so /v1/chat/completions is refused: "
-                "give one with --chat-template FILE", name,
-            )  # fmt: skip
+                "give one with --chat-template FILE",
+                name,
+            )
         app = create_app(engine, name, limits=limits, key=key, origins=origins)
         address = f"[{host}]" if ":" in host else host
         print(
@@ -116,7 +117,7 @@ def adapter_folders(given: Sequence[str], base: str) -> dict[str, Path]:
     >>> adapter_folders(["poet"], "tiny")
     Traceback (most recent call last):
     ...
-    course_pkg.deployment.errors.ServeError: --adapter poet: expected name=folder
+    course_pkg.deployment.api_errors.ServeError: --adapter poet: expected name=folder
     """
     folders: dict[str, Path] = {}
     for text in given:
@@ -139,7 +140,7 @@ def adapter_folders(given: Sequence[str], base: str) -> dict[str, Path]:
 
 
 def check_origins(origins: Sequence[str], key: str | None) -> None:
-    """Raise ServeError for an origin that is none, and for all origins without a key.
+    """Raise ServeError for a malformed origin, and for "*" (all origins) without a key.
 
     >>> check_origins(["https://example.org", "http://localhost:3000"], None)
     """
@@ -157,7 +158,7 @@ def check_origins(origins: Sequence[str], key: str | None) -> None:
 
 
 def read_template(file: Path | None) -> str | None:
-    """The chat template in a file. Raises ServeError if it cannot be read, or is no template."""
+    """The chat template in a file. Raises ServeError if it cannot be read or parsed."""
     if file is None:
         return None
     from jinja2.sandbox import ImmutableSandboxedEnvironment

@@ -23,24 +23,22 @@ from course_pkg.experiments import load_experiment
 
 @dataclass(frozen=True)
 class Work:
-    """What one iteration computes, in tokens.
-
-    prompt: tokens of prompts. pairs: pairs of such a token and a key that it sees. sequences: how
-    many sequences decode one token each. context: the keys that these tokens see, over all.
+    """What one iteration computes.
 
     >>> Work.of(prompts=[3], contexts=[10, 20])  # 1 + 2 + 3 pairs
     Work(prompt=3, pairs=6, sequences=2, context=30)
     """
 
-    prompt: int = 0
-    pairs: int = 0
-    sequences: int = 0
-    context: int = 0
+    prompt: int = 0  # tokens of prompts
+    pairs: int = 0  # of such a token and a key that it sees
+    sequences: int = 0  # that decode one token each
+    context: int = 0  # the keys that these tokens see, over all
 
     @classmethod
     def of(cls, prompts: Iterable[int] = (), contexts: Iterable[int] = ()) -> "Work":
-        """Whole prompts of so many tokens, and sequences whose newest token sees so many keys."""
-        prompts, contexts = list(prompts), list(contexts)
+        """prompts: the tokens of each. contexts: the keys that a sequence's newest token sees."""
+        prompts = list(prompts)
+        contexts = list(contexts)
         pairs = sum(tokens * (tokens + 1) // 2 for tokens in prompts)
         return cls(sum(prompts), pairs, len(contexts), sum(contexts))
 
@@ -138,13 +136,15 @@ def profile(points: Sequence[tuple[Work, float]]) -> Fit:
             f"these {len(points)} points cannot tell the {rates} rates apart: vary prompts, "
             "sequences and contexts independently of each other"
         )
-    best, least = np.zeros(rates), math.inf
+    best = np.zeros(rates)
+    least = math.inf
     for size in range(1, rates + 1):
         for kept in map(list, combinations(range(rates), size)):
             found, *_ = np.linalg.lstsq(weighted[:, kept] / scale[kept], np.ones(len(points)))
             error = np.sum((weighted[:, kept] / scale[kept] @ found - 1) ** 2)
             if np.all(found >= 0) and error < least:
-                best, least = np.zeros(rates), error
+                least = error
+                best = np.zeros(rates)
                 best[kept] = found / scale[kept]
     errors = np.abs(weighted @ best - 1)
     return Fit(CostModel(*best.tolist()), float(errors.mean()), float(errors.max()))
@@ -164,9 +164,6 @@ def recorded() -> Fit:
 def recorded_points() -> tuple[tuple[Work, float], ...]:
     """The measured iterations of the record `iteration_times`, with their seconds."""
     return tuple(
-        (
-            Work.of(row["prompts"], [row["context"]] * row["sequences"]),
-            row["iteration_seconds"],
-        )
+        (Work.of(row["prompts"], [row["context"]] * row["sequences"]), row["iteration_seconds"])
         for row in load_experiment("iteration_times").rows
     )

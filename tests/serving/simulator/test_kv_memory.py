@@ -5,13 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.serving.simulator.cost import CostModel
-from course_pkg.serving.simulator.jobs import Job
-from course_pkg.serving.simulator.loop import simulate
-from course_pkg.serving.simulator.memory import KVMemory
-from course_pkg.serving.simulator.mlfq import MLFQ, SkipJoinMLFQ
-from course_pkg.serving.simulator.policies import ContinuousBatching
-from course_pkg.serving.simulator.workload import Request
+from course_pkg.serving.simulator import (
+    MLFQ,
+    ContinuousBatching,
+    CostModel,
+    Job,
+    KVMemory,
+    Request,
+    SkipJoinMLFQ,
+    simulate,
+)
 
 SECOND = CostModel(base=1.0)
 FOUR = [Request(0.0, 4, 2), Request(0.0, 4, 2), Request(1.5, 4, 1)]  # 4 to 6 tokens each
@@ -94,7 +97,8 @@ class Waiting:
 def test_a_transfer_starts_when_the_link_is_free():
     """4 tokens take 2 s. 8 more are to be free: C leaves at once, and B when C has left."""
     a, b, c = (Job(i, 0.0, 4, 9) for i in range(3))
-    memory, policy = KVMemory(16, 2.0, proactive=True, reserve=12), Waiting([a, b, c])
+    memory = KVMemory(16, 2.0, proactive=True, reserve=12)
+    policy = Waiting([a, b, c])
     memory.gpu = {a: 4, b: 4, c: 4}
     memory.overlap(policy, 0.0, 1.0)
     assert memory.leaving == {c: 2.0}
@@ -108,7 +112,8 @@ def test_a_transfer_starts_when_the_link_is_free():
 )
 def test_room_that_a_transfer_holds_is_taken_without_another(way, start):
     a, b, c = (Job(i, 0.0, 4, 9) for i in range(3))
-    memory, policy = KVMemory(10, 2.0, proactive=True), Waiting([a, b])
+    memory = KVMemory(10, 2.0, proactive=True)
+    policy = Waiting([a, b])
     memory.gpu = {a: 4, b: 4}
     getattr(memory, way)[b] = 3.0
     assert memory.admit([(c, 4, 0)], policy, now=2.0) == ([(c, 4, 0)], start)
@@ -117,7 +122,8 @@ def test_room_that_a_transfer_holds_is_taken_without_another(way, start):
 
 def test_the_first_to_run_comes_back_first():
     a, b = (Job(i, 0.0, 4, 9) for i in range(2))
-    memory, policy = KVMemory(16, 2.0, proactive=True, reserve=1), Waiting([b, a])
+    memory = KVMemory(16, 2.0, proactive=True, reserve=1)
+    policy = Waiting([b, a])
     memory.host = {a: 4, b: 4}
     memory.overlap(policy, 0.0, 1.0)
     assert memory.coming == {b: 2.0}

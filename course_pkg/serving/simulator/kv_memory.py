@@ -2,22 +2,20 @@
 
 A preempted job keeps its keys and values; if the GPU cannot hold them all, some move to the host's
 memory, and back before the job runs. Reactive swapping moves when a batch needs it, and the GPU
-waits. Proactive swapping moves during iterations: jobs that will run late go out early, so that
-some room is free for new ones, and jobs that will run soon come back early.
-
-A job moves as a whole, over a link with a bandwidth in each direction. Not here: recomputing
-instead of moving, and blocks. Source: FastServe (Wu et al. 2023, arXiv 2305.05920), on proactive
-management of key-value caches. Chapter: serving/scheduling.
+waits. Proactive swapping moves during iterations: jobs that will run late go out early, and jobs
+that will run soon come back early. A job moves as a whole, over a link with a bandwidth in each
+direction. Not here: recomputing instead of moving, and blocks. Source: FastServe (Wu et al. 2023,
+arXiv 2305.05920), on proactive management of key-value caches. Chapter: serving/scheduling.
 """
 
-from course_pkg.serving.simulator.jobs import Chunk, Job, Preemptive
+from course_pkg.serving.simulator.policies import Chunk, Job, Preemptive
 
 
 class KVMemory:
     """Room for the keys and values of `capacity` tokens on the GPU, and of any number on the host.
 
     bandwidth: tokens per second, in each direction; in bytes, divide by the bytes of a token.
-    proactive: move during iterations, too. reserve: tokens that proactive swapping keeps free.
+    proactive: move during iterations also. reserve: tokens that proactive swapping keeps free.
     `simulate` copies it. Raises ValueError unless capacity and bandwidth are positive and reserve
     is at least 0 and below the capacity, or if there is a reserve without proactive swapping.
     """
@@ -35,14 +33,17 @@ class KVMemory:
                 f"reserve is {reserve}: give tokens, at least 0 and less than the capacity of "
                 f"{capacity}; only proactive swapping keeps a reserve"
             )
-        self.capacity, self.bandwidth = capacity, bandwidth
-        self.proactive, self.reserve = proactive, reserve
+        self.capacity = capacity
+        self.bandwidth = bandwidth
+        self.proactive = proactive
+        self.reserve = reserve
         self.gpu: dict[Job, int] = {}  # tokens on the GPU, or on the way there
         self.host: dict[Job, int] = {}
         self.leaving: dict[Job, float] = {}  # still on the GPU, until then
         self.coming: dict[Job, float] = {}  # its room is taken, and it can run from then
         self.running: set[Job] = set()  # the batch
-        self.out_free = self.in_free = 0.0  # when each direction of the link is free
+        self.out_free = 0.0  # when each direction of the link is free
+        self.in_free = 0.0
         self.moved = 0  # tokens, in both directions
 
     @property
@@ -60,12 +61,13 @@ class KVMemory:
         """
         self._settle(now)
         batch, needs = self._fitting(batch, policy)
-        own = self.running = {job for job, _, _ in batch}
-        for job in own & self.leaving.keys():
+        self.running = {job for job, _, _ in batch}
+        for job in self.running & self.leaving.keys():
             del self.leaving[job]  # it is still there
         start = now
-        over = needs + sum(tokens for job, tokens in self.gpu.items() if job not in own)
-        for job in self._last_first(policy, now, own) if over > self.capacity else ():
+        over = needs + sum(n for job, n in self.gpu.items() if job not in self.running)
+        leaving = self._last_first(policy, now, self.running) if over > self.capacity else []
+        for job in leaving:
             if over <= self.capacity:
                 break
             over -= self.gpu[job]

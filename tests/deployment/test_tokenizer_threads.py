@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from transformers import LlamaTokenizer
 
 from course_pkg.deployment import service as service_module
-from course_pkg.deployment.encoder import LONG, TokenBound
-from course_pkg.deployment.errors import ApiError
-from course_pkg.deployment.limits import Limits
+from course_pkg.deployment.admission import Limits
+from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.schemas import ChatRequest, CompletionRequest
 from course_pkg.deployment.service import Service
+from course_pkg.deployment.tokenizer_threads import LONG, TokenBound
 from course_pkg.lm.load import load
 
 from .live import tiny_engine
@@ -56,7 +56,9 @@ def test_the_bound_is_0_for_tokenizers_whose_tokens_may_cover_any_text():
 @pytest.mark.parametrize("kind", ["complete", "chat"])
 def test_a_short_prompt_does_not_wait_for_a_long_one(kind, monkeypatch):
     """Even if the long one cannot be refused before it is encoded."""
-    encode, encoding, released = service_module._ids, threading.Event(), threading.Event()
+    encode = service_module._ids
+    encoding = threading.Event()
+    released = threading.Event()
 
     def slow(tokenizer, text, **options):
         if len(text) > LONG:
@@ -75,7 +77,7 @@ def test_a_short_prompt_does_not_wait_for_a_long_one(kind, monkeypatch):
         late = asyncio.ensure_future(ask("a" * 2 * LONG))
         await asyncio.to_thread(encoding.wait, 20)
         call = await asyncio.wait_for(ask("a"), 20)
-        assert [piece async for pieces in call for piece in pieces] and not late.done()
+        assert [chunk async for chunks in call for chunk in chunks] and not late.done()
         released.set()
         with pytest.raises(ApiError, match="tokens, and max_tokens is 1"):
             await late

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -20,17 +19,17 @@ from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, save
 from course_pkg.cli import app
-from course_pkg.deployment.command import load_engine, model_name, read_key, weights_dtype
-from course_pkg.deployment.errors import ServeError
+from course_pkg.deployment.api_errors import ServeError
+from course_pkg.deployment.serve import load_engine, model_name, read_key, weights_dtype
 from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
 
-from .live import serving
+from .live import complete, serving
 
 KEY = "a-key-of-at-least-16-characters"
 
 
-def refusal(*arguments, monkeypatch=None):
+def refusal(*arguments):
     """What a server that cannot start prints."""
     result = CliRunner().invoke(app, ["serve", "--model", "tiny", *map(str, arguments)])
     assert result.exit_code == 2, result.output
@@ -43,60 +42,47 @@ def no_key(monkeypatch):
     monkeypatch.delenv("COURSE_API_KEY", raising=False)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.5", "example.org"])
-def test_other_addresses_need_a_key(host):
-    assert "set COURSE_API_KEY or give --key-file" in refusal("--host", host)
-
-
-def test_a_taken_port_is_named():
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        assert f"127.0.0.1 port {port} is not available" in refusal("--port", port)
-
-
-def test_a_port_is_taken_as_soon_as_it_is_bound():
-    with bind("127.0.0.1", 0) as first:  # its model is still loading
-        assert "is not available" in refusal("--port", first.getsockname()[1])
-
-
-def test_a_cache_larger_than_the_memory_is_refused():
-    assert "this machine has" in refusal("--cache-memory", 1e9)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        *(
+            (["--host", host], "set COURSE_API_KEY or give --key-file")
+            for host in ("0.0.0.0", "::", "192.168.0.5", "example.org")
+        ),
+        (["--cache-memory", 1e9], "this machine has"),
+        (["--model", "tinny"], 'there is no model "tinny"'),
+        (["--model", "{folder}"], "no config.json"),
+        (["--allowed-origins", "*"], "without a key"),
+        (["--allowed-origins", "example.org"], "expected a scheme"),
+        (["--allowed-origins", "https://a/b"], "a scheme"),
+        (["--chat-template", "{folder}/missing"], "cannot be read"),
+        (["--dtype", "int8"], "--dtype int8: expected auto, float32"),
+        (["--adapter", "poet"], "expected name=folder"),
+        (["--adapter", "=x"], "adapter name '' is invalid"),
+        (["--adapter", "a b=x"], "adapter name 'a b' is invalid"),
+        (["--adapter", f"{'a' * 65}=x"], "at most 64"),
+        (["--adapter", "tiny=x"], "the name tiny is taken"),
+        (["--adapter", "a=x", "--adapter", "a=y"], "the name a is taken"),
+        (["--adapter", "a=/nowhere"], "there is no folder /nowhere"),
+    ],
+)
+def test_why_it_does_not_start(given, message, tmp_path):
+    given = [str(each).replace("{folder}", str(tmp_path)) for each in given]
+    assert message in refusal("--port", 0, *given)
 
 
 def test_a_cache_that_cannot_be_allocated_is_named(monkeypatch):
     def engine(*_, **__):
         raise RuntimeError("can't allocate memory")
 
-    monkeypatch.setattr("course_pkg.deployment.command.Engine", engine)
+    monkeypatch.setattr("course_pkg.deployment.serve.Engine", engine)
     assert "can't allocate memory" in refusal("--port", 0)
 
 
-def test_an_unknown_model_is_named():
-    assert 'there is no model "tinny"' in refusal("--model", "tinny")
-
-
-def test_a_folder_without_a_model_is_named(tmp_path):
-    assert "no config.json" in refusal("--model", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["poet"], "expected name=folder"),
-        (["=x"], "adapter name '' is invalid"),
-        (["a b=x"], "adapter name 'a b' is invalid"),
-        (["v1.5=/nowhere"], "adapter name 'v1.5' is invalid"),
-        ([f"{'a' * 65}=x"], "at most 64"),
-        (["tiny=x"], "the name tiny is taken"),
-        (["a=x", "a=y"], "the name a is taken"),
-        (["a=/nowhere"], "there is no folder /nowhere"),
-    ],
-)
-def test_a_wrong_adapter_is_named(given, message):
-    arguments = [part for each in given for part in ("--adapter", each)]
-    assert message in refusal("--port", 0, *arguments)
+def test_a_port_is_taken_as_soon_as_it_is_bound():
+    with bind("127.0.0.1", 0) as first:  # its model is still loading
+        port = first.getsockname()[1]
+        assert f"127.0.0.1 port {port} is not available" in refusal("--port", port)
 
 
 def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
@@ -111,7 +97,7 @@ def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
     def loads(*_, **__):
         raise AssertionError("the model is loaded")
 
-    monkeypatch.setattr("course_pkg.deployment.command.load", loads)
+    monkeypatch.setattr("course_pkg.deployment.serve.load", loads)
     for given, message in {
         "v1.5=/tmp": "adapter name 'v1.5' is invalid",
         "a=/nowhere": "there is no folder /nowhere",
@@ -129,24 +115,14 @@ def test_the_models_own_type_is_used_on_a_gpu(tmp_path, monkeypatch):
     tokenizer.save_pretrained(tmp_path)
     assert weights_dtype("auto", str(tmp_path), None) == torch.float32
     gpu = torch.device("cuda")
-    monkeypatch.setattr("course_pkg.deployment.command.pick_device", lambda device: gpu)
+    monkeypatch.setattr("course_pkg.deployment.serve.pick_device", lambda device: gpu)
     assert weights_dtype("auto", str(tmp_path), "cuda") == torch.bfloat16
     assert weights_dtype("float16", str(tmp_path), "cuda") == torch.float16
     engine = load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2, dtype="bfloat16")
     assert engine.runner.caches[0][0].dtype == torch.bfloat16
-    assert "--dtype int8: expected auto, float32" in refusal("--port", 0, "--dtype", "int8")
-
-
-@pytest.mark.parametrize(
-    ("origin", "message"),
-    [("*", "without a key"), ("example.org", "expected a scheme"), ("https://a/b", "a scheme")],
-)
-def test_a_wrong_origin_is_named(origin, message):
-    assert message in refusal("--port", 0, "--allowed-origins", origin)
 
 
 def test_a_chat_template_that_cannot_be_used_is_named(tmp_path):
-    assert "cannot be read" in refusal("--port", 0, "--chat-template", tmp_path / "missing")
     file = tmp_path / "template"
     for text in ("{% if", " "):
         file.write_text(text)
@@ -213,10 +189,10 @@ def test_a_models_name_has_no_path(tmp_path):
 def process(*arguments, **environment):
     """A server in a process, and its address."""
     command = [sys.executable, "-m", "course_pkg", "serve", "--model", "tiny", "--port", "0"]
-    running = subprocess.Popen(
-        [*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    )  # fmt: skip
+    command += map(str, arguments)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = subprocess.Popen(command, text=True, env=environment, **pipes)
     try:
         line = running.stdout.readline()
         yield running, re.search(r"http://\S+/v1", line)[0], line
@@ -230,11 +206,7 @@ def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
     with process("--adapter", f"poet={folder}", COURSE_API_KEY=KEY) as (server, url, line):
         assert line.startswith("serving tiny, poet on http://127.0.0.1:") and KEY not in line
         client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
-        more = {"extra_body": {"ignore_eos": True}}
-        stream = client.completions.create(
-            model="poet", prompt="a", max_tokens=700, stream=True, **more
-        )
-        events = iter(stream)
+        events = iter(complete(client, model="poet", max_tokens=700, stream=True))
         next(events)
         server.send_signal(signal.SIGTERM)
         with httpx.Client(base_url=url.removesuffix("v1")) as http:
@@ -242,7 +214,7 @@ def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
                 next(events)
             assert http.get("health").status_code == 200
         with pytest.raises(openai.InternalServerError, match="shutting down") as refused:
-            client.completions.create(model="poet", prompt="a")
+            complete(client, model="poet")
         assert refused.value.status_code == 503
         assert "retry-after" in refused.value.response.headers
         rest = list(events)
@@ -254,10 +226,7 @@ def test_sigterm_finishes_running_requests_and_refuses_new_ones(tmp_path):
 @pytest.mark.parametrize("signals", [1, 2])
 def test_what_runs_too_long_is_ended(signals):
     with serving(shutdown_seconds=0.3 if signals == 1 else 60) as live:
-        stream = live.client().completions.create(
-            model="tiny", prompt="a", max_tokens=2000, n=8, stream=True,
-            extra_body={"ignore_eos": True},
-        )  # fmt: skip
+        stream = complete(live.client(), max_tokens=2000, n=8, stream=True)
         next(iter(stream))
         for _ in range(signals):
             live.server.handle_exit(signal.SIGTERM, None)

@@ -1,4 +1,4 @@
-"""Errors: what a client gets, in the form of OpenAI's API, and why a server does not start.
+"""Errors of the server: what a client gets, as in OpenAI's API, and why a server does not start.
 
 The official clients choose the class of the exception that they raise by the status, and show the
 message; programs look at the code. Chapter: deployment/server.
@@ -22,9 +22,9 @@ class ApiError(Exception):
     log: the reason for the server's log; give one without it if the message repeats what the
     client has sent, which may be a prompt or a key.
 
-    >>> ApiError(404, "there is no model 'x'", code="model_not_found", param="model").body
-    {'error': {'message': "there is no model 'x'", 'type': 'invalid_request_error', 'param': \
-'model', 'code': 'model_not_found'}}
+    >>> ApiError(404, "unknown model", code="model_not_found", param="model").body["error"]
+    {'message': 'unknown model', 'type': 'invalid_request_error', 'param': 'model', 'code': \
+'model_not_found'}
     """
 
     def __init__(
@@ -38,17 +38,21 @@ class ApiError(Exception):
         log: str | None = None,
     ):
         super().__init__(message)
-        self.status, self.message, self.code, self.param = status, message, code, param
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
         self.headers = dict(headers or {})
         self.log = message if log is None else log
 
     @property
     def body(self) -> dict[str, Any]:
         """The JSON object of the response, or of an event in a stream."""
-        kinds = {429: "rate_limit_error"} | dict.fromkeys(range(500, 600), "server_error")
-        kind = kinds.get(self.status, "invalid_request_error")
-        common = {"message": self.message, "type": kind}
-        return {"error": {**common, "param": self.param, "code": self.code}}
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        if self.status == 429:
+            kind = "rate_limit_error"
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
 
 
 def invalid(

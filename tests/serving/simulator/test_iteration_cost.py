@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from course_pkg.serving.simulator.cost import CostModel, Work, profile, recorded, recorded_points
+from course_pkg.serving.simulator import CostModel, Work, profile, recorded, recorded_points
 
 MODEL = CostModel(base=0.05, prompt=3e-3, pairs=1e-6, sequences=4e-3, context=7e-6)
 WORKS = [Work.of([p], [c] * n) for p in (1, 9, 40) for c, n in ((5, 1), (5, 7), (90, 1), (90, 7))]
@@ -72,23 +72,3 @@ def test_the_linear_model_fits_smollm2():
     assert fit.error < 0.1 and fit.worst < 0.3
     assert len(recorded_points()) == 28
     assert fit.model.base > 5 * fit.model.sequences  # a batch shares the reading of the weights
-
-
-def measured(**counts) -> float:
-    return next(
-        seconds
-        for work, seconds in recorded_points()
-        if all(getattr(work, name) == count for name, count in counts.items())
-    )
-
-
-def test_a_token_of_a_long_context_takes_longer_in_a_batch():
-    """Decoding is not independent of the length: 16 sequences that see 32 keys each, and 512."""
-    short = measured(prompt=0, sequences=16, context=16 * 32)
-    assert measured(prompt=0, sequences=16, context=16 * 512) > 1.2 * short
-
-
-def test_an_iteration_depends_on_the_batch_and_not_only_on_a_request():
-    assert measured(prompt=0, sequences=32, context=32 * 32) > 3 * measured(
-        prompt=0, sequences=1, context=32
-    )
