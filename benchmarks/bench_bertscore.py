@@ -12,7 +12,7 @@ from bert_score import BERTScorer
 
 from benchmarks.compare import Comparison, compare_times
 from course_pkg.lm.encoder import encoder_folder, load_encoder
-from course_pkg.metrics.bertscore.score import bert_score
+from course_pkg.metrics.bertscore import bert_score
 
 LIMIT = 1.0
 WORDS = (

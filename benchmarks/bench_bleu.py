@@ -7,7 +7,7 @@ import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 
 from benchmarks.compare import Comparison, compare_times
-from course_pkg.metrics.bleu.score import PreparedReferences
+from course_pkg.metrics.bleu import PreparedReferences
 
 LIMIT_CALLS, LIMIT_CACHED = 1 / 2, 1 / 1.2
 SYSTEMS, SENTENCES, WORDS = 16, 3000, 5000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rouge_score.rouge_scorer import RougeScorer
 
 from benchmarks.compare import Comparison, compare_times
-from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n
+from course_pkg.metrics.rouge import rouge_l, rouge_lsum, rouge_n
 
 LIMIT, LIMIT_LINES = (
     0.1,

@@ -21,8 +21,7 @@ from benchmarks.bench_lora import ALPHA, RANK, build_model
 from benchmarks.compare import Comparison, compare_times
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.finetuning.callback import Callback
-from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.config import Callback, TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
 

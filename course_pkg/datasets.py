@@ -1,7 +1,7 @@
 """The small data sets written for this course: instructions, texts to evaluate on, and tickets.
 
-The first two are JSON lines under course_pkg/data, where README.md describes them. Tickets are
-generated. This module only makes and reads examples; course_pkg.finetuning turns them into batches.
+All but the tickets are JSON lines under course_pkg/data, where README.md describes them. Tickets
+are generated. This module only makes and reads examples; course_pkg.finetuning makes batches.
 Chapter: adapters/lora-training.
 """
 
@@ -13,7 +13,7 @@ from random import Random
 from typing import Literal
 
 EXAMPLE_SETS = {"navigator": ("train", "held-out")}
-TEXT_SETS = {"passages": ("test",)}
+TEXT_SETS = {"passages": ("test",), "perturbations": ("test",), "rated": ("test",)}
 LOG_FORMAT = re.compile(r"LOG: [^\n]+[.!?]\nCAUSE: [^\n]+[.!?]\nORDERS: [^\n]+[.!?]")
 FIRST_NAMES = (
     "Ada Ben Clara David Elena Felix Grace Hugo Irene Jonas Karin Liam Marta Nora Oscar Paula "
@@ -72,6 +72,58 @@ def load_texts(name: str = "passages", split: str = "test") -> list[str]:
     (40, 'The kettle is on.')
     """
     return [row["text"] for row in _rows(name, split, TEXT_SETS)]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence with its hand-written paraphrase and negation."""
+
+    id: str
+    text: str
+    paraphrase: str
+    negation: str
+
+
+def load_sentences() -> list[Sentence]:
+    """Load twelve sentences, each with a paraphrase and a negation.
+
+    >>> len(load_sentences())
+    12
+    """
+    return [Sentence(**row) for row in _rows("perturbations", "test", TEXT_SETS)]
+
+
+@dataclass(frozen=True)
+class RatedAnswer:
+    """An answer to a question, and two ratings of it from 1 to 5.
+
+    kind: how the answer was made: "good", "short" (right, but incomplete), "false" (well written)
+    or "shuffled" (words in random order).
+    """
+
+    id: str
+    kind: str
+    question: str
+    answer: str
+    ratings: tuple[int, int]
+
+    @property
+    def mean(self) -> float:
+        """The mean of the two ratings."""
+        return sum(self.ratings) / len(self.ratings)
+
+
+def load_rated_answers() -> list[RatedAnswer]:
+    """Load four answers, one of each kind, to each of three questions, to test a judge on.
+
+    The ratings are the author's own and were given before a judge ran.
+
+    >>> answer = load_rated_answers()[2]
+    >>> answer.kind, answer.ratings, answer.mean
+    ('shuffled', (1, 2), 1.5)
+    """
+    rows = _rows("rated", "test", TEXT_SETS)
+    return [RatedAnswer(**{**row, "ratings": tuple(row["ratings"])}) for row in rows]
 
 
 def follows_log_format(text: str) -> bool:

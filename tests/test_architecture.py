@@ -24,6 +24,7 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 # A module may import from its own folder and from lower layers. If its folder has several layers,
 # it may not import from the higher ones.
 LAYERS = {
+    "arguments": -1,
     "datasets": -1,
     "experiments": -1,
     "files": -1,
@@ -34,7 +35,6 @@ LAYERS = {
     "sandbox": 0,
     "metrics.ngrams": 0,
     "metrics.tokenizers": 0,
-    "metrics.arguments": 0,
     "quantization": 1,
     "attention": 1,
     "parallel": 1,

@@ -10,6 +10,7 @@ from course_pkg.datasets import (
     draw_tickets,
     follows_log_format,
     load_examples,
+    load_rated_answers,
     load_texts,
     ticket_file,
 )
@@ -104,3 +105,12 @@ def test_the_training_file_has_faults_and_nothing_of_the_held_out_file():
 def test_another_split_of_tickets_is_refused():
     with pytest.raises(ValueError, match="no split 'test'; expected one of train, held-out"):
         ticket_file("test")
+
+
+def test_every_question_has_one_rated_answer_of_each_kind_on_the_scale():
+    answers = load_rated_answers()
+    assert len(answers) == 12
+    for question in {answer.question for answer in answers}:
+        kinds = {answer.kind for answer in answers if answer.question == question}
+        assert kinds == {"good", "short", "false", "shuffled"}
+    assert all(1 <= rating <= 5 for answer in answers for rating in answer.ratings)

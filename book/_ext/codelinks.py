@@ -1,11 +1,13 @@
 """Every page ends with the modules of the package that it uses, each a link to its description.
 
-Used is what the page's code cells import, and what the page shows by `literalinclude`. A module
-that no page under book/api describes fails the build (as a missing reference does, with -n).
+Used is what the page's code cells import, and what the page shows by `literalinclude`; for a name
+that a folder exports, the module that defines it. A module that no page under book/api describes
+fails the build (as a missing reference does, with -n).
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -24,11 +26,31 @@ def used_modules(root: Path, text: str) -> list[str]:
     names = [shown.replace("/", ".") for shown in SHOWN.findall(text)]
     names += imported_names(syntax_tree(page_code(text)), "", False)
     inner = {name for name in names if name.startswith(f"{PACKAGE}.")}
+    inner |= {module for name in inner if (module := defining_module(root, name))}
     return sorted(
         name
         for name in inner
         if (path := module_file(root, name)) is not None and path.name != "__init__.py"
     )
+
+
+def defining_module(root: Path, name: str) -> str | None:
+    """The module that defines a name which a folder exports, such as course_pkg.metrics.bleu.x.
+
+    The folder's `__init__.py` imports the name, or has a table from modules to their names.
+    """
+    package, _, exported = name.rpartition(".")
+    path = module_file(root, package)
+    if path is None or path.name != "__init__.py":
+        return None
+    for node in ast.walk(syntax_tree(path.read_text("utf8"))):
+        if isinstance(node, ast.ImportFrom) and exported in [alias.name for alias in node.names]:
+            return node.module
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(value, ast.Constant) and exported in str(value.value).split():
+                    return key.value
+    return None
 
 
 def link(docname: str, module: str) -> pending_xref:

@@ -16,6 +16,8 @@ import base64
 import json
 import mimetypes
 import re
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +76,13 @@ def fill_role(match: re.Match, values: dict[str, str]) -> str:
     return titled[1] if titled else text.lstrip("~/").rsplit("/", 1)[-1]
 
 
-def shown_source(path: Path, pyobject: str | None) -> str:
-    """A fenced block with a file's source, or that of one `Class.method` in it.
+def shown_source(path: Path, options: Mapping[str, str]) -> str:
+    """A fenced block with a file's source, as literalinclude shows it with these options.
 
-    Raises LookupError if the file has no such object, OSError if there is no such file.
+    pyobject: one `Class.method` alone. start-at: a text in the first line that is shown.
+    Raises LookupError if the file has no such object or line, OSError if there is no such file.
     """
+    pyobject = options.get("pyobject")
     text = path.read_text("utf8")
     if pyobject:
         scope: Any = ast.parse(text)
@@ -89,6 +93,12 @@ def shown_source(path: Path, pyobject: str | None) -> str:
             scope = named[0]
         first = min([scope.lineno, *(d.lineno for d in scope.decorator_list)])
         text = "\n".join(text.splitlines()[first - 1 : scope.end_lineno])
+    if start := options.get("start-at"):
+        lines = text.splitlines()
+        found = [number for number, line in enumerate(lines) if start in line]
+        if not found:
+            raise LookupError(f"{path.name} has no line with {start!r}")
+        text = textwrap.dedent("\n".join(lines[found[0] :]))
     return f"```python\n{text.rstrip()}\n```"
 
 
@@ -99,7 +109,7 @@ def plain_block(name: str, argument: str, body: list[str], folder: Path, cell: A
         options[option["key"]] = option["value"]
         body = body[1:]
     if name == "literalinclude":
-        return [shown_source((folder / argument).resolve(), options.get("pyobject"))]
+        return [shown_source((folder / argument).resolve(), options)]
     if name in ("figure", "image"):
         path = (folder / argument).resolve()
         mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"

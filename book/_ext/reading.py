@@ -65,7 +65,7 @@ def block_size(name: str, argument: str, body: list[str], folder: Path) -> tuple
     if name == "literalinclude":
         given = dict(match.groups() for line in body if (match := OPTION.match(line)))
         try:
-            source = shown_source((folder / argument).resolve(), given.get("pyobject"))
+            source = shown_source((folder / argument).resolve(), given)
         except (OSError, LookupError, SyntaxError):
             return 0, 0  # Sphinx names the page, and says what is missing
         return 0, max(0, code_lines(source) - 2)  # without the fences

@@ -10,12 +10,10 @@ from torch import nn
 
 from course_pkg.datasets import load_examples
 from course_pkg.finetuning.batches import batches
-from course_pkg.finetuning.callback import Callback
-from course_pkg.finetuning.config import TrainConfig
-from course_pkg.finetuning.evaluation import mean_loss
+from course_pkg.finetuning.config import Callback, TrainConfig
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.masking import tokenize_example
-from course_pkg.finetuning.trainer import train
+from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 
 DATA = ("navigator/train.jsonl", "navigator/held-out.jsonl")

@@ -29,7 +29,7 @@ from course_pkg.adapters.prefixes import PrefixTunedModel, PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.qlora import quantize_model
 from course_pkg.adapters.rank_allocator import RankAllocator
-from course_pkg.adapters.step_cost import measure_step
+from course_pkg.adapters.training_memory import measure_step
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
 from course_pkg.finetuning.batches import batches
 from course_pkg.quantization.rotation import rotate_residual_stream

@@ -10,10 +10,9 @@ one template, and its loss is measured with that one and with another.
 from instruction_task import SETTINGS, Task, conversation
 from record import main
 
-from course_pkg.finetuning.formats import chat_prompt
+from course_pkg.finetuning.formats import ALPACA, BARE, chat_prompt, with_template
 from course_pkg.finetuning.instruction_data import load_instructions
 from course_pkg.finetuning.masking import tokenize_conversation
-from course_pkg.finetuning.templates import ALPACA, BARE, with_template
 from course_pkg.lm.tiny import CHAT_TEMPLATE
 
 # SmolLM2's own form without the system turn that its template adds is the tiny model's template.

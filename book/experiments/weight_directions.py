@@ -25,7 +25,7 @@ from course_pkg.adapters.injection import (
 )
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.pissa import principal_factors, start_from_principal
-from course_pkg.finetuning.callback import Callback
+from course_pkg.finetuning.config import Callback
 
 RANK = 8
 MEASURED_AT = (5, 10, 15, 20)  # steps

@@ -1,1 +1,42 @@
-"""Parameter-efficient fine-tuning: small adapters on a frozen model. Chapter: adapters."""
+"""Parameter-efficient fine-tuning: from LoRA to prefix tuning, in PEFT's file format.
+
+`adapt`, `save` and `load` work for every method.
+
+>>> from course_pkg.adapters import LoRAConfig
+>>> LoRAConfig(rank=8, alpha=16).scaling
+2.0
+"""
+
+from importlib import import_module
+
+_EXPORTS = {
+    "course_pkg.adapters.accounting": "count_parameters lora_parameters",
+    "course_pkg.adapters.adalora": "AdaLoRAConfig",
+    "course_pkg.adapters.adapter_io": "load_adapter save_adapter",
+    "course_pkg.adapters.bottleneck": "BottleneckConfig",
+    "course_pkg.adapters.combining": "add_weighted_adapter",
+    "course_pkg.adapters.dora": "DoRAConfig",
+    "course_pkg.adapters.ia3": "IA3Config",
+    "course_pkg.adapters.injection": (
+        "disable_adapters inject merge_adapters remove_adapters set_adapter trainable_parameters "
+        "unmerge_adapters"
+    ),
+    "course_pkg.adapters.linear4bit": "Linear4bit",
+    "course_pkg.adapters.lora": "LoRAConfig LoRALinear",
+    "course_pkg.adapters.methods": "adapt load save",
+    "course_pkg.adapters.pissa": "start_from_principal",
+    "course_pkg.adapters.prefixes": "PrefixTuningConfig",
+    "course_pkg.adapters.prompts": "PromptTuningConfig",
+    "course_pkg.adapters.qlora": "merge_quantized quantize_model",
+    "course_pkg.adapters.rank_allocator": "RankAllocator",
+    "course_pkg.adapters.training_memory": "estimate_memory measure_step",
+}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names.split()}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str):
+    """Import a public name when it is first used, so that importing the folder loads no torch."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)

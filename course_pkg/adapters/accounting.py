@@ -72,11 +72,6 @@ class ParameterCount:
         """Trainable divided by total, between 0 and 1."""
         return self.trainable / self.total
 
-    def table(self) -> str:
-        """The counts as aligned text."""
-        rows = [(name, f"{getattr(self, name):,}") for name in ("base", "adapter", "trainable")]
-        return align([(self.method, ""), *rows, ("share", f"{self.share:.4%}")])
-
 
 def lora_parameters(out_features: int, in_features: int, rank: int) -> int:
     """Parameters that LoRA adds to one layer: r(d + k), for A, (r, k), and B, (d, r).
@@ -140,9 +135,3 @@ def adapter_parameters(model: nn.Module, method: Method, adapter: MethodConfig |
     with torch.device("meta"):
         model = adapt(model, adapter)
     return sum(p.numel() for p in trainable_parameters(model).values())
-
-
-def align(rows: list[tuple[str, str]]) -> str:
-    """Rows of a name and a value as text in two columns."""
-    left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return "\n".join(f"{name:<{left}}  {value:>{right}}".rstrip() for name, value in rows)

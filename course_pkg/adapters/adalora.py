@@ -14,15 +14,15 @@ Fine-Tuning", equation 3; the scaling is PEFT's. Chapter: adapters/variants.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.settings import Bias, require_alpha, require_bias
-from course_pkg.metrics.arguments import require_integer, require_number
+from course_pkg.adapters.lora import Bias
+from course_pkg.arguments import require_between, require_choice, require_integer
 
 SUFFIX = ".lora_E"  # of the keys of rank_pattern, as in PEFT's files
 
@@ -81,15 +81,12 @@ class AdaLoRAConfig(AdapterConfig):
                 f"total_step {self.total_step} and tfinal {self.tfinal} make the ranks final at "
                 "step 1, before any triplet has a score; lower tfinal, or train longer"
             )
-        require_alpha(self.alpha, "alpha")
-        require_bias(self.bias)
-        if not 0 <= require_number(self.dropout, "dropout") < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
-        for name in ("beta1", "beta2"):
-            if not 0 < require_number(getattr(self, name), name) < 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
-        if not 0 <= require_number(self.orth_reg_weight, "orth_reg_weight") < math.inf:
-            raise ValueError(f"orth_reg_weight must be at least 0, got {self.orth_reg_weight}")
+        require_between(self.alpha, "alpha", 0, math.inf)
+        require_between(self.dropout, "dropout", 0, 1, closed=True)
+        require_between(self.beta1, "beta1", 0, 1)
+        require_between(self.beta2, "beta2", 0, 1)
+        require_between(self.orth_reg_weight, "orth_reg_weight", 0, math.inf, closed=True)
+        require_choice(self.bias, "bias", get_args(Bias))
         if self.rank_pattern is not None:
             object.__setattr__(self, "rank_pattern", self._masks())
 
@@ -113,7 +110,7 @@ class AdaLoRAConfig(AdapterConfig):
     def rank_of(self, module_name: str) -> int:
         """The number of triplets of the named module."""
         mask = (self.rank_pattern or {}).get(module_name + SUFFIX)
-        return self.initial_rank if mask is None else sum(mask)
+        return self.initial_rank if mask is None else mask.count(True)
 
     def check_modules(self, names: Sequence[str]) -> None:
         """Raise ValueError unless rank_pattern is None or has exactly the names of the targets."""
@@ -121,7 +118,7 @@ class AdaLoRAConfig(AdapterConfig):
             return
         given = {key.removesuffix(SUFFIX) for key in self.rank_pattern}
         if unknown := sorted(given - set(names)):
-            raise ValueError(f"rank_pattern has {unknown[0]!r}, which is no target module")
+            raise ValueError(f"rank_pattern has {unknown[0]!r}, which is not a target module")
         if missing := sorted(set(names) - given):
             raise ValueError(f"rank_pattern lacks the target module {missing[0]!r}")
 
@@ -131,7 +128,7 @@ class AdaLoRALinear(AdapterLayer):
 
     The weights are Q, `lora_A[name]`, (rank, in_features); the diagonal of Λ, `lora_E[name]`,
     (rank, 1); and P, `lora_B[name]`, (out_features, rank). The effects of active adapters add up.
-    Raises TypeError if base is another kind of layer. Source: Zhang et al. 2023, equation 3.
+    Source: Zhang et al. 2023, equation 3.
 
     >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
@@ -158,8 +155,9 @@ class AdaLoRALinear(AdapterLayer):
             return result
         dtype = result.dtype
         for name in self.active:
-            Q, diagonal, P = self.lora_A[name], self.lora_E[name], self.lora_B[name]
-            z, config = x.to(Q.dtype), self.configs[name]
+            Q, diagonal, P = self.weights_of(name).values()
+            config = self.configs[name]
+            z = x.to(Q.dtype)
             if config.dropout:
                 z = F.dropout(z, config.dropout, self.training)
             low = F.linear(z, diagonal * Q) * config.scaling  # (..., rank)
@@ -167,12 +165,7 @@ class AdaLoRALinear(AdapterLayer):
         return result.to(dtype)
 
     def merged_weight(self) -> Tensor:
-        """W + scaling · P Λ Q of the active adapters.
-
-        >>> layer = AdaLoRALinear(nn.Linear(4, 3), AdaLoRAConfig(total_step=10))
-        >>> torch.equal(layer.merged_weight(), layer.base.weight)
-        True
-        """
+        """W + scaling · P Λ Q of the active adapters."""
         W = self.base_weight()
         W = W.to(torch.promote_types(W.dtype, torch.float32))
         for name in self.active:
@@ -188,11 +181,7 @@ class AdaLoRALinear(AdapterLayer):
         torch.Size([3, 1])
         """
         self._require_unmerged("remove ranks")
-        kept: dict[str, Any] = {
-            "lora_A": self.lora_A[name][mask],
-            "lora_E": self.lora_E[name][mask],
-            "lora_B": self.lora_B[name][:, mask],
-        }
-        for part, weight in kept.items():
-            trains = getattr(self, part)[name].requires_grad
-            getattr(self, part)[name] = nn.Parameter(weight.detach().clone(), requires_grad=trains)
+        for part, weight in self.weights_of(name).items():
+            kept = weight[:, mask] if part == "lora_B" else weight[mask]
+            kept = nn.Parameter(kept.detach().clone(), requires_grad=weight.requires_grad)
+            getattr(self, part)[name] = kept

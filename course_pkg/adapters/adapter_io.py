@@ -1,6 +1,6 @@
 """Save and load adapters in PEFT's format, so that each library can read the other's files.
 
-A folder holds adapter_config.json (see `peft_format`) and adapter_model.safetensors, whose keys are
+A folder holds adapter_config.json (see `peft_files`) and adapter_model.safetensors, whose keys are
 base_model.model.<module>.lora_A.weight and so on. Chapter: adapters/lora-training.
 """
 
@@ -13,25 +13,25 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from course_pkg.adapters.adapter_files import (
-    CONFIG_FILE,
-    read_config,
-    read_weights,
-    write_adapter,
-)
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import adapter_layers, adapter_names, layer_types, wrap
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.peft_format import to_peft
-from course_pkg.adapters.portable_names import base_name, shortest_targets
-from course_pkg.adapters.saved_module import SavedModule
-from course_pkg.adapters.saved_module_names import saved_module_names
+from course_pkg.adapters.peft_files import (
+    CONFIG_FILE,
+    base_name,
+    read_config,
+    read_weights,
+    to_peft,
+    write_adapter,
+)
+from course_pkg.adapters.saved_module import SavedModule, saved_module_names
 from course_pkg.adapters.targets import (
     adaptable_modules,
     in_saved_module,
     linear_modules,
     matches,
-    require_model,
+    shortest_targets,
 )
 from course_pkg.adapters.trained_biases import biases_of, trained_biases
 
@@ -54,8 +54,8 @@ def save_adapter(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     save_adapter(model, folder)
-    ...     sorted(os.listdir(folder))
-    ['adapter_config.json', 'adapter_model.safetensors']
+    ...     load_adapter(nn.Sequential(nn.Linear(4, 4)), folder).rank
+    2
     """
     layers = _layers_with(model, adapter_name)
     config = next(iter(layers.values())).configs[adapter_name]
@@ -85,16 +85,6 @@ def load_adapter(
     `set_adapter`. Raises FileNotFoundError if a file is missing; ValueError if a file is damaged,
     needs something that is not implemented, or belongs to a different model. The model is then
     unchanged.
-
-    >>> from course_pkg.adapters.injection import inject
-    >>> from course_pkg.adapters.lora import LoRAConfig
-    >>> model, other = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4))
-    >>> _ = inject(model, LoRAConfig(rank=2))
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     save_adapter(model, folder)
-    ...     load_adapter(other, folder).rank
-    2
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -218,16 +208,16 @@ def _check_fit(
             problems.append(f"in this model, {name} is {found}, so it can't have this adapter")
             continue
         with torch.device("meta"):
-            needed = _file_keys(kind(_on_meta(module), config, "x", module_name=name), "x")
+            copied = copy.deepcopy(module).to("meta")  # keeps only shapes
+            needed = _file_keys(kind(copied, config, "x", module_name=name), "x")
         if (wanted := {end: tuple(weight.shape) for end, weight in needed.items()}) != shapes:
             problems.append(f"{name} has weights of shapes {shapes}, expected {wanted}")
     missing = sorted(expected - set(weights))
     problems += [f"{name} has no weights in the file" for name in missing]
     problems += _bias_problems(trained_biases(model, config.bias, list(weights), saved), biases)
     if problems:
-        details = _first_few(problems)
         kind = type(model).__name__ if isinstance(model, PreTrainedModel) else "model"
-        raise ValueError(f"{folder} does not fit this {kind}: {details}")
+        raise ValueError(f"{folder} does not fit this {kind}: {_first_few(problems)}")
 
 
 def _bias_problems(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
@@ -238,11 +228,6 @@ def _bias_problems(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) ->
             shapes = f"{tuple(given[key].shape)}, expected {tuple(needed[key].shape)}"
             problems.append(f"{key} has shape {shapes}")
     return problems
-
-
-def _on_meta(module: nn.Module) -> nn.Module:
-    """A copy of the module without storage, which keeps only shapes."""
-    return copy.deepcopy(module).to("meta")
 
 
 def _first_few(items: Sequence[str], limit: int = 3) -> str:

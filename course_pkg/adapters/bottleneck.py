@@ -3,7 +3,7 @@
     y = h + W_up gelu(W_down h + b_down) + b_up        h = W x + b, the frozen layer's output
 
 W_down is (size, out_features), W_up is (out_features, size). This is the method as the book adds it
-to the package: a config, a layer, a line in `injection.LAYERS`, and one in `peft_format.FORMATS`.
+to the package: a config, a layer, a line in `injection.LAYERS`, and one in `peft_files.FORMATS`.
 The module `peft_bottleneck` adds the same method to PEFT.
 
 Source: Houlsby et al. 2019, "Parameter-Efficient Transfer Learning for NLP", section 2.1. They put
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_integer
 
 
 @dataclass(frozen=True)

@@ -53,14 +53,13 @@ def add_weighted_adapter(
     rank = sum(configs[name].rank for name in names)
     ranks = {module: sum(configs[name].rank_of(module) for name in names) for module in layers}
     pattern = {f"^{re.escape(module)}": each for module, each in ranks.items() if each != rank}
-    config = LoRAConfig(
-        rank=rank, alpha=float(rank), target_modules=tuple(layers),
-        rank_pattern=pattern, alpha_pattern=pattern,
-    )  # fmt: skip
+    patterns = {"rank_pattern": pattern, "alpha_pattern": pattern}
+    config = LoRAConfig(rank, float(rank), target_modules=tuple(layers), **patterns)
     wrap(model, list(layers), config, new_name)
     with torch.no_grad():
         for module, layer in layers.items():
-            A, B = layer.lora_A[new_name].zero_(), layer.lora_B[new_name]
+            A = layer.lora_A[new_name].zero_()
+            B = layer.lora_B[new_name]
             start = 0
             for name, weight in zip(names, weights, strict=True):
                 rows = slice(start, start + configs[name].rank_of(module))

@@ -28,9 +28,6 @@ class DoRAConfig(LoRAConfig):
 
     dropout: as in PEFT, also on the input of the base weight where the magnitude changes it (see
     `DoRALinear.forward`). Raises what LoRAConfig raises.
-
-    >>> DoRAConfig(rank=8, alpha=16).scaling
-    2.0
     """
 
 
@@ -41,7 +38,7 @@ class DoRALinear(LoRALinear):
     (out_features,). Several active adapters act in turn, as in PEFT: each scales what the ones
     before it gave, so their order matters. A row of W that is zero has no direction; it stays zero
     (PEFT's becomes NaN). A quantized base must have a `dequantized_weight` method.
-    Raises TypeError if base is another kind of layer. Source: Liu et al. 2024, equation 5.
+    Source: Liu et al. 2024, equation 5.
 
     >>> layer = DoRALinear(nn.Linear(768, 3072), DoRAConfig(rank=8))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # LoRA's 30720, and 3072
@@ -62,15 +59,7 @@ class DoRALinear(LoRALinear):
         )
 
     def new_weights(self, config: DoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
-        """LoRA's A and B = 0, and the norms of W's rows as the magnitude.
-
-        >>> layer = DoRALinear(nn.Linear(2, 1))
-        >>> layer.base.weight.copy_(torch.tensor([[3.0, 4.0]])) is layer.base.weight
-        True
-        >>> layer.add_adapter("a", DoRAConfig(rank=1))
-        >>> layer.lora_magnitude_vector["a"].item()
-        5.0
-        """
+        """LoRA's A and B = 0, and the norms of W's rows as the magnitude."""
         weights = super().new_weights(config, generator)
         norm = torch.linalg.vector_norm(self.base_weight().to(self.adapter_dtype()), dim=1)
         return {**weights, "lora_magnitude_vector": norm}
@@ -83,28 +72,24 @@ class DoRALinear(LoRALinear):
         result = self.base(x)  # (..., out_features)
         if self.merged or self.disabled:
             return result
-        dtype, bias = result.dtype, self.base.bias
+        dtype = result.dtype
         for name in self.active:
-            A, B, config = self.lora_A[name], self.lora_B[name], self.configs[name]
+            A, B, magnitude = self.weights_of(name).values()
             W = self.base_weight().to(A.dtype)
             z = x.to(A.dtype)
-            if config.dropout and self.training:
-                z = F.dropout(z, config.dropout)
+            dropout = self.configs[name].dropout
+            if dropout and self.training:
+                z = F.dropout(z, dropout)
                 direct = F.linear(z, W)
             else:
-                direct = result if bias is None else result - bias
-            g = self.lora_magnitude_vector[name] / self._norm(W, name)  # (out_features,)
+                direct = result if self.bias is None else result - self.bias
+            g = magnitude / self._norm(W, name)  # (out_features,)
             low = F.linear(F.linear(z, A), B) * self.scaling(name)
             result = result + (g - 1) * direct + g * low
         return result.to(dtype)
 
     def merged_weight(self) -> Tensor:
-        """g ⊙ (W + ΔW) by rows, for each active adapter in turn; the norms are always of W + ΔW.
-
-        >>> layer = DoRALinear(nn.Linear(4, 3), DoRAConfig(rank=2))
-        >>> torch.allclose(layer.merged_weight(), layer.base.weight)
-        True
-        """
+        """g ⊙ (W + ΔW) by rows, for each active adapter in turn; the norms are always of W + ΔW."""
         delta = {name: self.delta_weight(name) for name in self.active}
         total = W = self.base_weight().to(delta[self.active[0]].dtype)
         for name in self.active:

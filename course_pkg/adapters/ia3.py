@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_pkg.adapters.argument_checks import read_names, require_regex
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.settings import read_names
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,7 @@ class IA3Config(AdapterConfig):
                 "feed-forward network's last layer"
             )
         if isinstance(inner, str):
-            try:
-                re.compile(inner)
-            except re.error as error:
-                raise ValueError(f"feedforward_modules {inner!r} is not a regex: {error}") from None
+            require_regex(inner, "feedforward_modules")
         elif not isinstance(targets, str) and (others := sorted(set(inner) - set(targets))):
             raise ValueError(
                 f"feedforward_modules must be some of target_modules {list(targets)}, got {others}"
@@ -88,7 +85,7 @@ class IA3Linear(AdapterLayer):
     An adapter has one vector, `ia3_l[name]`: (1, in_features) if its config scales the input of
     `module_name`, and otherwise (out_features, 1). The vectors of several active adapters are
     multiplied. It scales 16-bit values in fp32 and rounds the product.
-    Raises TypeError if base is another kind of layer. Source: Liu et al. 2022, section 3.3.
+    Source: Liu et al. 2022, section 3.3.
 
     >>> layer = IA3Linear(nn.Linear(64, 16), IA3Config(), module_name="v_proj")
     >>> layer.ia3_l["default"].shape
@@ -114,45 +111,44 @@ class IA3Linear(AdapterLayer):
         """l ⊙ (W x + b), or W (l ⊙ x) + b."""
         if self.merged or self.disabled:
             return self.base(x)
-        inner, outer = self._product(of_inputs=True), self._product(of_inputs=False)
+        inner = self._product(of_inputs=True)
+        outer = self._product(of_inputs=False)
         if inner is not None:
             x = (x.to(inner.dtype) * inner).to(x.dtype)
         result = self.base(x)  # (..., out_features)
         return result if outer is None else (result * outer).to(result.dtype)
 
     def merged_weight(self) -> Tensor:
-        """W with its rows and columns scaled by the active adapters.
-
-        >>> layer = IA3Linear(nn.Linear(4, 3), IA3Config(), module_name="v_proj")
-        >>> layer.merge(); layer.unmerge(); layer.merged
-        False
-        """
-        inner, outer = self._product(of_inputs=True), self._product(of_inputs=False)
-        vectors = [outer if outer is None else outer[:, None], inner]
+        """W with its rows and columns scaled by the active adapters."""
+        inner = self._product(of_inputs=True)
+        outer = self._product(of_inputs=False)
         W = self.base_weight()
         W = W.to(torch.promote_types(W.dtype, torch.float32))
-        for vector in vectors:
-            W = W if vector is None else W * vector.detach()
-        return W
+        if outer is not None:
+            W = W * outer.detach()[:, None]
+        return W if inner is None else W * inner.detach()
 
     def merge(self) -> None:
         """Scale base.weight, and base.bias too if outputs are scaled; see `AdapterLayer.merge`."""
         if self.merged:
             return
         super().merge()
-        bias, outer = self.base.bias, self._product(of_inputs=False)
+        bias = self.base.bias
+        outer = self._product(of_inputs=False)
         if self.merged and bias is not None and outer is not None:
             scaled = (bias.detach() * outer.detach()).to(bias.dtype)
             if not torch.isfinite(scaled).all():
                 self.unmerge()
                 raise ValueError(f"merging {self.active} gives a bias that is not finite")
-            self.unmerged_bias, self.base.bias = bias, nn.Parameter(scaled, requires_grad=False)
+            self.unmerged_bias = bias
+            self.base.bias = nn.Parameter(scaled, requires_grad=False)
 
     def unmerge(self) -> None:
         """Restore the weight and the bias saved by `merge`; do nothing if not merged."""
         super().unmerge()
         if self.unmerged_bias is not None:
-            self.base.bias, self.unmerged_bias = self.unmerged_bias, None
+            self.base.bias = self.unmerged_bias
+            self.unmerged_bias = None
 
     def _product(self, of_inputs: bool) -> Tensor | None:
         """The product of the active adapters' vectors that scale inputs (or outputs), if any."""

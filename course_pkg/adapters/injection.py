@@ -12,20 +12,18 @@ import torch
 from torch import nn
 
 from course_pkg.adapters.adalora import AdaLoRAConfig, AdaLoRALinear
-from course_pkg.adapters.bottleneck import BottleneckConfig, BottleneckLinear
-from course_pkg.adapters.dora import DoRAConfig, DoRALinear
-from course_pkg.adapters.ia3 import IA3Config, IA3Linear
-from course_pkg.adapters.layer import AdapterConfig, AdapterLayer, require_adapter_name
-from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.lora_embedding import LoRAEmbedding
-from course_pkg.adapters.saved_module import SavedModule
-from course_pkg.adapters.saved_module_names import find_saved_modules
-from course_pkg.adapters.targets import (
-    find_targets,
-    replace_module,
+from course_pkg.adapters.argument_checks import (
+    require_adapter_name,
     require_generator,
     require_model,
 )
+from course_pkg.adapters.bottleneck import BottleneckConfig, BottleneckLinear
+from course_pkg.adapters.dora import DoRAConfig, DoRALinear
+from course_pkg.adapters.ia3 import IA3Config, IA3Linear
+from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.adapters.lora import LoRAConfig, LoRAEmbedding, LoRALinear
+from course_pkg.adapters.saved_module import SavedModule, find_saved_modules
+from course_pkg.adapters.targets import find_targets, replace_module
 from course_pkg.adapters.trained_biases import biases_of, require_no_shared_biases, warn_of_biases
 
 # The layers of each method, by the type of its config. The first that accepts a module wraps it.
@@ -88,8 +86,7 @@ def wrap(
     """Add an adapter to exactly the named modules, and copies of the `saved` modules."""
     if adapter_name in adapter_names(model):
         raise ValueError(f"the model already has an adapter {adapter_name!r}; use another name")
-    if any(layer.merged for layer in adapter_layers(model).values()):
-        raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
+    _require_unmerged(model)
     require_adapter_name(adapter_name)
     require_no_shared_biases(adapter_layers(model), config, adapter_name)
     require_generator(generator)
@@ -149,11 +146,10 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
     """
     names = [names] if isinstance(names, str) else list(names)
     require_adapters(model, names)
-    if any(layer.merged for layer in adapter_layers(model).values()):
-        raise RuntimeError("adapters are merged; call unmerge_adapters(model) before switching")
-    for layer in adapter_layers(model).values():
-        layer.set_active(names)
+    _require_unmerged(model)
     layers = adapter_layers(model)
+    for layer in layers.values():
+        layer.set_active(names)
     for name in adapter_names(model):
         for bias in biases_of(model, layers, name).values():
             bias.requires_grad_(name in names)
@@ -171,18 +167,17 @@ def disable_adapters(model: nn.Module) -> Iterator[None]:
     ...     model[0].disabled
     True
     """
-    layers = adapter_layers(model).values()
-    if any(layer.merged for layer in layers):
-        raise RuntimeError("adapters are merged; call unmerge_adapters(model) to get the base back")
-    warn_of_biases(model, adapter_layers(model))
-    before = [layer.disabled for layer in layers]
+    _require_unmerged(model)
+    layers = adapter_layers(model)
+    warn_of_biases(model, layers)
+    before = {name: layer.disabled for name, layer in layers.items()}
     try:
-        for layer in layers:
+        for layer in layers.values():
             layer.disabled = True
         yield
     finally:
-        for layer, disabled in zip(layers, before, strict=True):
-            layer.disabled = disabled
+        for name, layer in layers.items():
+            layer.disabled = before[name]
 
 
 def merge_adapters(model: nn.Module) -> None:
@@ -243,8 +238,13 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in require_model(model).named_parameters() if p.requires_grad}
 
 
+def _require_unmerged(model: nn.Module) -> None:
+    if any(layer.merged for layer in adapter_layers(model).values()):
+        raise RuntimeError("adapters are merged; call unmerge_adapters(model) first")
+
+
 def require_adapters(model: nn.Module, names: Sequence[str]) -> None:
-    """Raise ValueError unless the model has all these adapters, and there is at least one."""
+    """Raise ValueError unless the list is not empty and the model has all its adapters."""
     known = adapter_names(model)
     if not names or not set(names) <= set(known):
         raise ValueError(f"expected one or more of the adapters {known}, got {list(names)}")

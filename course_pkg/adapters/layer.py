@@ -7,7 +7,6 @@ functions (`injection`, `adapter_io`) serves LoRA, DoRA, AdaLoRA and IA³.
 Chapter: adapters/peft.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from course_pkg.adapters.settings import read_names
+from course_pkg.adapters.argument_checks import read_names, require_adapter_name, require_generator
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class AdapterConfig:
     """The settings that all methods share; each method's config adds its own.
 
     target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
-    modules_to_save: modules that are trained in full and saved with the adapter, such as a new
-    classification head: every module with parameters whose name ends with one of these, as in PEFT.
+    modules_to_save: name endings of modules that are trained in full and saved with the adapter,
+    such as a new classification head.
     bias: "none"; the methods that can train biases of the base make it a setting.
     Raises ValueError if target_modules is empty.
     """
@@ -60,7 +59,8 @@ class AdapterLayer(nn.Module):
 
     parts: ClassVar[tuple[str, ...]] = ()
     file_keys: ClassVar[dict[str, str]] = {}  # what PEFT's files call a part, if not the same
-    config_type: ClassVar[type] = AdapterConfig
+    config_type: ClassVar[type | None] = AdapterConfig  # None accepts every method's config
+    one_active: ClassVar[bool] = False  # whether at most one adapter can be active
     method: ClassVar[str] = "an adapter"  # the method in words
     wraps: ClassVar[str] = "an nn.Linear"  # the kind of module, in words
 
@@ -118,21 +118,28 @@ class AdapterLayer(nn.Module):
 
         generator: a CPU generator that draws the weights; by default a new one with seed 0.
         The first adapter becomes active; activate later ones with `set_active`.
-        Raises ValueError if the name exists or is invalid, TypeError for another method's config,
-        and RuntimeError while merged.
+        Raises ValueError if the name exists or is invalid, TypeError for another method's config or
+        another generator, and RuntimeError while merged.
         """
-        if type(config) is not self.config_type:
+        if self.config_type not in (None, type(config)):
             raise TypeError(
-                f"this layer has {self.method}, which takes a {self.config_type.__name__}, got "
-                f"{type(config).__name__}; one layer has adapters of one method"
+                f"this module has {self.method}, which takes a {self.config_type.__name__}, got "
+                f"{type(config).__name__}; one module has adapters of one method"
             )
-        self._require_new(name)
-        generator = generator or torch.Generator().manual_seed(0)
+        self._require_unmerged("add an adapter")
+        require_adapter_name(name)
+        if name in self.configs:
+            raise ValueError(f"adapter {name!r} already exists in this layer")
+        require_generator(generator)
+        self.add_weights(name, config, generator or torch.Generator().manual_seed(0))
+        self.configs[name] = config
+        self.set_active(self.active or [name])
+
+    def add_weights(self, name: str, config: Any, generator: torch.Generator) -> None:
+        """Store the initial weights of a new adapter."""
         weights = self.new_weights(config, generator)
         for part in self.parts:
             getattr(self, part)[name] = nn.Parameter(weights[part].to(self.base.weight.device))
-        self.configs[name] = config
-        self.set_active(self.active or [name])
 
     def base_weight(self) -> Tensor:
         """The base's weight as (out_features, in_features), dequantized if need be; no gradient."""
@@ -150,10 +157,16 @@ class AdapterLayer(nn.Module):
         return {part: getattr(self, part)[name] for part in self.parts}
 
     def set_active(self, names: str | Sequence[str]) -> None:
-        """Activate and unfreeze exactly these adapters; ignore names that this layer lacks."""
+        """Activate and unfreeze exactly these adapters; ignore names that this layer lacks.
+
+        Raises RuntimeError while merged, and ValueError for several where one can be active.
+        """
         self._require_unmerged("change the active adapters")
         names = [names] if isinstance(names, str) else names
-        self.active = [name for name in dict.fromkeys(names) if name in self.configs]
+        active = [name for name in dict.fromkeys(names) if name in self.configs]
+        if self.one_active and len(active) > 1:
+            raise ValueError(f"only one adapter with {self.method} can be active, got {active}")
+        self.active = active
         for name in self.configs:
             for weight in self.weights_of(name).values():
                 weight.requires_grad_(name in self.active)
@@ -193,7 +206,8 @@ class AdapterLayer(nn.Module):
     def unmerge(self) -> None:
         """Restore the weight saved by `merge`; do nothing if not merged."""
         if self.merged:
-            self.base.weight, self.unmerged_weight = self.unmerged_weight, None
+            self.base.weight = self.unmerged_weight
+            self.unmerged_weight = None
 
     def without_adapters(self) -> nn.Module:
         """The module that takes this layer's place when its adapters are removed: its base."""
@@ -213,12 +227,6 @@ class AdapterLayer(nn.Module):
         """What print(model) shows of this layer."""
         return f"adapters={list(self.configs)}, active={self.active}, merged={self.merged}"
 
-    def _require_new(self, name: str) -> None:
-        self._require_unmerged("add an adapter")
-        require_adapter_name(name)
-        if name in self.configs:
-            raise ValueError(f"adapter {name!r} already exists in this layer")
-
     def _require_unmerged(self, action: str) -> None:
         if self.merged:
             raise RuntimeError(f"cannot {action} while merged; call unmerge() first")
@@ -226,14 +234,6 @@ class AdapterLayer(nn.Module):
     def _load_from_state_dict(self, *args, **kwargs) -> None:
         self._require_unmerged("load a state dict")
         super()._load_from_state_dict(*args, **kwargs)
-
-
-def require_adapter_name(name: str) -> None:
-    """Raise ValueError for a name that an adapter can't have."""
-    fits = isinstance(name, str) and re.fullmatch(r"[\w-]+", name)
-    if not fits or hasattr(nn.ParameterDict(), name):
-        rule = "use letters, digits, _ and -, and not the name of a ParameterDict method"
-        raise ValueError(f"adapter name {name!r} is invalid: {rule}")
 
 
 def is_conv1d(module: nn.Module) -> bool:

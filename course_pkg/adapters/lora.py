@@ -3,8 +3,9 @@
     y = W x + b + scaling * B(A(dropout(x)))        scaling = alpha / rank, or alpha / sqrt(rank)
 
 W is (out_features, in_features), A is (rank, in_features), B is (out_features, rank).
-This module has one layer and its configuration; `layer` has what all methods' layers share,
-`injection` finds layers in a model, and `adapter_io` reads and writes files.
+An embedding gets LoRA too: row(token) = E[token] + scaling * B A[:, token].
+`layer` has what all methods' layers share, `injection` finds layers in a model, and `adapter_io`
+reads and writes files.
 
 Sources: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1;
 Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA" (rsLoRA).
@@ -12,23 +13,20 @@ Chapter: adapters/lora.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_pkg.adapters.argument_checks import read_pattern
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
-from course_pkg.adapters.settings import (
-    Bias,
-    first_match,
-    read_pattern,
-    require_alpha,
-    require_bias,
-)
-from course_pkg.metrics.arguments import require_integer, require_number
+from course_pkg.arguments import require_between, require_bool, require_choice, require_integer
+
+Bias = Literal["none", "all", "lora_only"]  # the base's biases to train
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,12 @@ class LoRAConfig(AdapterConfig):
     but wasteful.
     alpha: numerator of the scale, positive and finite. dropout: probability in [0, 1), on the LoRA
     path only.
-    target_modules: "all-linear", a list of name endings, or a regex that matches the whole name.
-    modules_to_save: name endings of modules that are trained in full.
+    target_modules, modules_to_save: as in AdapterConfig.
     use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
     rank_pattern, alpha_pattern: other ranks and alphas for some modules. A key is a regex for a
     whole name or its last parts; the first key that fits a module counts.
-    bias: which biases of the base are trained too: "none", those of the target modules
-    ("lora_only"), or "all". They have no copies, as in PEFT; see `trained_biases`.
+    bias: the biases of the base that are trained: "none", "lora_only" (of the target modules), or
+    "all". They have no copies, as in PEFT; see `trained_biases`.
     Raises ValueError for a value outside these ranges, TypeError for one of another type.
     Source: Hu et al. 2021, section 4.1; rsLoRA.
 
@@ -68,18 +65,16 @@ class LoRAConfig(AdapterConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_integer(self.rank, "rank")
-        require_alpha(self.alpha, "alpha")
-        require_bias(self.bias)
+        require_between(self.alpha, "alpha", 0, math.inf)
+        require_between(self.dropout, "dropout", 0, 1, closed=True)
+        require_choice(self.bias, "bias", get_args(Bias))
+        require_bool(self.use_rslora, "use_rslora")
         for name in ("rank_pattern", "alpha_pattern"):
             object.__setattr__(self, name, read_pattern(getattr(self, name), name))
         for key, rank in self.rank_pattern.items():
             require_integer(rank, f"rank_pattern[{key!r}]")
         for key, alpha in self.alpha_pattern.items():
-            require_alpha(alpha, f"alpha_pattern[{key!r}]")
-        if not isinstance(self.use_rslora, bool):
-            raise TypeError(f"use_rslora must be True or False, got {self.use_rslora!r}")
-        if not 0 <= require_number(self.dropout, "dropout") < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+            require_between(alpha, f"alpha_pattern[{key!r}]", 0, math.inf)
 
     @property
     def scaling(self) -> float:
@@ -109,22 +104,29 @@ class LoRAConfig(AdapterConfig):
         return alpha / (math.sqrt(rank) if self.use_rslora else rank)
 
 
+def first_match(pattern: Mapping[str, Any], module_name: str, default: Any) -> Any:
+    """The value of the first key that is a regex for the name or its last parts, as in PEFT.
+
+    >>> first_match({"0.up": 1, "u?": 2, "up": 3}, "layers.0.up", default=4)
+    1
+    """
+    for key, value in pattern.items():
+        if re.match(rf"(.*\.)?({key})$", module_name):
+            return value
+    return default
+
+
 class LoRALinear(AdapterLayer):
     """A frozen nn.Linear (or GPT-2's Conv1D) with any number of named LoRA adapters.
 
-    base: the layer to adapt; it is frozen and keeps its bias. config: adds a first adapter.
     The weights are `lora_A[name]`, (rank, in_features), and `lora_B[name]`, (out_features, rank);
-    adapters listed in `active` take part in the forward pass, and their effects add up.
-    An adapter is fp32 where the base is 16-bit or quantized, and in the base's dtype otherwise;
-    the input is cast to the adapter's dtype and the sum back to the base's (PEFT does the same).
-    Raises TypeError if base is another kind of layer.
+    the effects of active adapters add up. The input is cast to the adapter's dtype and the sum back
+    to the base's, as in PEFT. Arguments and errors: see `AdapterLayer`.
     Source: Hu et al. 2021, equation 3.
 
     >>> layer = LoRALinear(nn.Linear(768, 3072), LoRAConfig(rank=8))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)
     30720
-    >>> layer.lora_A["default"].shape, layer.lora_B["default"].abs().max().item()
-    (torch.Size([8, 768]), 0.0)
     """
 
     parts = ("lora_A", "lora_B")
@@ -133,13 +135,7 @@ class LoRALinear(AdapterLayer):
     method = "LoRA"
 
     def new_weights(self, config: LoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
-        """Kaiming-uniform A (a = sqrt(5)) and B = 0, so that delta_W is 0, as in loralib and PEFT.
-
-        >>> layer = LoRALinear(nn.Linear(4, 3))
-        >>> weights = layer.new_weights(LoRAConfig(rank=2), torch.Generator().manual_seed(0))
-        >>> weights["lora_A"].shape, weights["lora_B"].shape
-        (torch.Size([2, 4]), torch.Size([3, 2]))
-        """
+        """Kaiming-uniform A (a = sqrt(5)) and B = 0, so delta_W is 0, as in loralib and PEFT."""
         rank = config.rank_of(self.module_name)
         A = torch.empty(rank, self.in_features, dtype=self.adapter_dtype())
         nn.init.kaiming_uniform_(A, a=math.sqrt(5), generator=generator)
@@ -156,27 +152,23 @@ class LoRALinear(AdapterLayer):
             return result
         dtype = result.dtype
         for name in self.active:
-            A, B, config = self.lora_A[name], self.lora_B[name], self.configs[name]
+            A, B = self.weights_of(name).values()
             z = x.to(A.dtype)
-            if config.dropout:
-                z = F.dropout(z, config.dropout, self.training)
+            if dropout := self.configs[name].dropout:
+                z = F.dropout(z, dropout, self.training)
             low = F.linear(z, A) * self.scaling(name)  # (..., rank), the smallest tensor
             result = result + F.linear(low, B)
         return result.to(dtype)
 
     def delta_weight(self, name: str) -> Tensor:
         """delta_W = scaling * B A of one adapter, (out_features, in_features), in fp32 or fp64."""
-        A, B = self.lora_A[name].detach(), self.lora_B[name].detach()
+        A = self.lora_A[name].detach()
+        B = self.lora_B[name].detach()
         wide = torch.promote_types(A.dtype, torch.float32)
         return self.scaling(name) * (B.to(wide) @ A.to(wide))
 
     def merged_weight(self) -> Tensor:
-        """W + delta_W of the active adapters. Source: Hu et al. 2021, section 4.1.
-
-        >>> layer = LoRALinear(nn.Linear(4, 3), LoRAConfig(rank=2))
-        >>> layer.merge(); layer.merge(); layer.merged
-        True
-        """
+        """W + delta_W of the active adapters. Source: Hu et al. 2021, section 4.1."""
         delta = sum(self.delta_weight(name) for name in self.active)
         return self.base_weight().to(delta.dtype) + delta
 
@@ -184,3 +176,71 @@ class LoRALinear(AdapterLayer):
         """What print(model) shows of this layer."""
         ranks = {name: c.rank_of(self.module_name) for name, c in self.configs.items()}
         return f"ranks={ranks}, active={self.active}, merged={self.merged}"
+
+
+class LoRAEmbedding(AdapterLayer):
+    """A frozen nn.Embedding with any number of named LoRA adapters.
+
+    The weights are `lora_embedding_A[name]`, (rank, num_embeddings), and `lora_embedding_B[name]`,
+    (embedding_dim, rank). A starts at zero and B is random, the reverse of a linear layer. An
+    output layer tied to the embedding keeps its weight. Dropout is not applied, as in PEFT.
+
+    >>> layer = LoRAEmbedding(nn.Embedding(10, 4), LoRAConfig(rank=2))
+    >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 2·(10 + 4)
+    28
+    """
+
+    parts = ("lora_embedding_A", "lora_embedding_B")
+    config_type = LoRAConfig
+    method = "LoRA"
+    wraps = "an nn.Embedding"
+
+    @classmethod
+    def accepts(cls, module: nn.Module) -> bool:
+        """Whether the module is an nn.Embedding."""
+        return isinstance(module, nn.Embedding)
+
+    @property
+    def in_features(self) -> int:
+        """The number of tokens."""
+        return self.base.num_embeddings
+
+    @property
+    def out_features(self) -> int:
+        """The length of a row."""
+        return self.base.embedding_dim
+
+    def new_weights(self, config: LoRAConfig, generator: torch.Generator) -> dict[str, Tensor]:
+        """A = 0 and a standard normal B."""
+        rank = config.rank_of(self.module_name)
+        B = torch.empty(self.out_features, rank, dtype=self.adapter_dtype())
+        B.normal_(generator=generator)
+        A = B.new_zeros(rank, self.in_features)
+        return {"lora_embedding_A": A, "lora_embedding_B": B}
+
+    def scaling(self, name: str) -> float:
+        """The factor on B A of one adapter in this module."""
+        return self.configs[name].scaling_of(self.module_name)
+
+    def forward(self, ids: Tensor) -> Tensor:  # ids: (...), integers
+        """E[ids] + scaling * B A[:, ids], summed over the active adapters: (..., embedding_dim)."""
+        result = self.base(ids)
+        if self.merged or self.disabled:
+            return result
+        dtype = result.dtype
+        for name in self.active:
+            A, B = self.weights_of(name).values()
+            low = F.embedding(ids, A.T, self.base.padding_idx)  # (..., rank)
+            result = result + self.scaling(name) * F.linear(low, B)
+        return result.to(dtype)
+
+    def delta_weight(self, name: str) -> Tensor:
+        """scaling * (B A) transposed, (num_embeddings, embedding_dim), in fp32 or fp64."""
+        A, B = self.weights_of(name).values()
+        wide = torch.promote_types(A.dtype, torch.float32)
+        return self.scaling(name) * (B.detach().to(wide) @ A.detach().to(wide)).T
+
+    def merged_weight(self) -> Tensor:
+        """E plus the change of the active adapters."""
+        delta = sum(self.delta_weight(name) for name in self.active)
+        return self.base.weight.detach().to(delta.dtype) + delta

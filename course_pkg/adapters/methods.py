@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from course_pkg.adapters.adapter_files import read_settings
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import LAYERS, inject
 from course_pkg.adapters.layer import AdapterConfig
+from course_pkg.adapters.peft_files import read_settings
 from course_pkg.adapters.prompt_io import PROMPT_TYPES, WRAPPERS, load_prompt, save_prompt
-from course_pkg.adapters.targets import require_model
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
 
 
@@ -72,14 +72,6 @@ def load(model: nn.Module, folder: str | os.PathLike, adapter_name: str = "defau
 
     Raises what `load_adapter` or `load_prompt` raises, and TypeError for a layer's adapter in a
     model with virtual tokens; the model is then unchanged.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.adapters.prefixes import PrefixTuningConfig
-    >>> from course_pkg.lm.load import load as load_model
-    >>> with TemporaryDirectory() as folder:
-    ...     save(adapt(load_model("tiny").model, PrefixTuningConfig(3)), folder)
-    ...     type(load(load_model("tiny").model, folder)).__name__
-    'PrefixTunedModel'
     """
     if read_settings(Path(folder))["peft_type"] in PROMPT_TYPES:
         return load_prompt(model, folder, adapter_name)

@@ -73,7 +73,8 @@ def start_from_principal(
         for name, layer in layers.items()
     }
     for name, layer in layers.items():
-        (A, B), root = factors[name], layer.scaling(adapter_name) ** 0.5
+        A, B = factors[name]
+        root = layer.scaling(adapter_name) ** 0.5
         layer.lora_A[adapter_name].copy_(A / root)
         layer.lora_B[adapter_name].copy_(B / root)
         layer.base_weight().sub_(layer.delta_weight(adapter_name))

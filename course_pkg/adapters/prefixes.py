@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_bool, require_choice, require_integer
 
 Init = Literal["random", "zero"]
 
@@ -33,7 +33,7 @@ class PrefixTuningConfig(VirtualTokenConfig):
     reparametrize: compute the prefix with an MLP while training. hidden_size: the MLP's inner
     width; by default the width of a layer's keys, as in PEFT. init: "random", or "zero" for a
     prefix of zeros. That has an effect too: a key of zeros has score 0, and the softmax gives it
-    weight. Raises ValueError for other values.
+    weight. Raises ValueError for a value out of range, TypeError for one of another type.
 
     >>> PrefixTuningConfig(10, reparametrize=True, hidden_size=512).hidden_size
     512
@@ -45,12 +45,10 @@ class PrefixTuningConfig(VirtualTokenConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.reparametrize, bool):
-            raise ValueError(f"reparametrize must be True or False, got {self.reparametrize!r}")
+        require_bool(self.reparametrize, "reparametrize")
         if self.hidden_size is not None:
             require_integer(self.hidden_size, "hidden_size")
-        if self.init not in get_args(Init):
-            raise ValueError(f"init must be one of {get_args(Init)}, got {self.init!r}")
+        require_choice(self.init, "init", get_args(Init))
 
 
 class CacheShape(NamedTuple):
@@ -128,7 +126,9 @@ class PrefixTunedModel(VirtualTokenModel):
     def new_encoder(self, config: PrefixTuningConfig, generator: torch.Generator) -> PrefixEncoder:
         """A standard normal prefix or embedding and PyTorch's usual linear layers, as in PEFT."""
         layers, heads, size = cache_shape(self.config)
-        n, keys, width = config.num_virtual_tokens, heads * size, layers * 2 * heads * size
+        n = config.num_virtual_tokens
+        keys = heads * size  # the width of a layer's keys
+        width = layers * 2 * keys
 
         def normal(columns: int) -> Tensor:
             empty = torch.empty(n, columns, dtype=self.adapter_dtype())
@@ -139,8 +139,7 @@ class PrefixTunedModel(VirtualTokenModel):
             empty = torch.empty(sizes, dtype=self.adapter_dtype())
             return empty.uniform_(-bound, bound, generator=generator)
 
-        factor = float(config.init != "zero")  # on what the prefix is a multiple of
-
+        factor = 0.0 if config.init == "zero" else 1.0
         if not config.reparametrize:
             return PrefixEncoder(prompt_embeddings=factor * normal(width))
         h = config.hidden_size or keys

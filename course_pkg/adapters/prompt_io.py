@@ -13,15 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.adapters.adapter_files import (
+from course_pkg.adapters.peft_files import (
     CONFIG_FILE,
+    PeftFormat,
+    base_name,
     read_config,
     read_settings,
     read_weights,
+    to_peft,
     write_adapter,
 )
-from course_pkg.adapters.peft_format import PeftFormat, to_peft
-from course_pkg.adapters.portable_names import base_name
 from course_pkg.adapters.prefixes import PrefixTunedModel, PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTunedModel, PromptTuningConfig
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
@@ -34,18 +35,17 @@ WRAPPERS: dict[type[VirtualTokenConfig], type[VirtualTokenModel]] = {
 PROMPT_TYPES = ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT")
 TENSOR = "prompt_embeddings"
 
-_PREFIX = {"num_virtual_tokens": "num_virtual_tokens", "prefix_projection": "reparametrize",
-           "encoder_hidden_size": "hidden_size"}  # fmt: skip
+_PROMPT = {"num_virtual_tokens": "num_virtual_tokens"}
+_PREFIX = _PROMPT | {"prefix_projection": "reparametrize", "encoder_hidden_size": "hidden_size"}
+_ONE_MODEL = {"num_transformer_submodules": 1}
+_NEEDED = ("num_virtual_tokens",)
 _FORMS = (
-    PeftFormat(PromptTuningConfig, "PROMPT_TUNING", {"num_virtual_tokens": "num_virtual_tokens"},
-               {"num_transformer_submodules": 1}, required=("num_virtual_tokens",)),
-    PeftFormat(PrefixTuningConfig, "PREFIX_TUNING", _PREFIX, {"num_transformer_submodules": 1},
-               required=("num_virtual_tokens",)),
-)  # fmt: skip
+    PeftFormat(PromptTuningConfig, "PROMPT_TUNING", _PROMPT, _ONE_MODEL, required=_NEEDED),
+    PeftFormat(PrefixTuningConfig, "PREFIX_TUNING", _PREFIX, _ONE_MODEL, required=_NEEDED),
+)
 _MODEL_SETTINGS = ("token_dim", "num_attention_heads", "num_layers")
-# How training started.
-_INITIAL = ("prompt_tuning_init", "prompt_tuning_init_text", "tokenizer_name_or_path",
-            "tokenizer_kwargs", "init_weights")  # fmt: skip
+_TEXT_INIT = ("prompt_tuning_init_text", "tokenizer_name_or_path", "tokenizer_kwargs")
+_INITIAL = ("prompt_tuning_init", "init_weights", *_TEXT_INIT)  # how training started
 _OTHERS = {
     "P_TUNING": "P-tuning v1, in which an LSTM or an MLP computes the prompt",
     "MULTITASK_PROMPT_TUNING": "a prompt for each of several tasks",
@@ -59,14 +59,6 @@ def save_prompt(
     """Write one prompt or prefix to a folder that PeftModel.from_pretrained can load.
 
     Raises TypeError for another kind of model and ValueError for an unknown name.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.lm.load import load
-    >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(4))
-    >>> with TemporaryDirectory() as folder:
-    ...     save_prompt(model, folder)
-    ...     sorted(os.listdir(folder))
-    ['adapter_config.json', 'adapter_model.safetensors']
     """
     if not isinstance(model, VirtualTokenModel):
         name = type(model).__name__
@@ -74,7 +66,8 @@ def save_prompt(
     if adapter_name not in model.configs:
         known = list(model.configs)
         raise ValueError(f"the model has no adapter {adapter_name!r}; its adapters are {known}")
-    config, sizes = model.configs[adapter_name], model.file_settings(model.base)
+    config = model.configs[adapter_name]
+    sizes = model.file_settings(model.base)
     described = to_peft(config, _FORMS) | sizes
     if described.get("encoder_hidden_size", 0) is None:
         described["encoder_hidden_size"] = sizes["token_dim"]
@@ -144,6 +137,7 @@ def _check_fit(
     folder: Path,
 ) -> None:
     """Raise ValueError unless the file's sizes are the model's."""
+    misfit = f"{folder} does not fit this {type(base).__name__}"
     sizes = wrapper.file_settings(base)
     wrong = {k: raw[k] for k in sizes if raw.get(k) not in (None, sizes[k])}
     if wrong:
@@ -151,13 +145,7 @@ def _check_fit(
         if wrapper is PrefixTunedModel and "num_attention_heads" in wrong:
             note = "; a prefix counts key-value heads, not query heads"
         needed = {key: sizes[key] for key in wrong}
-        raise ValueError(
-            f"{folder} does not fit this {type(base).__name__}: the file has {wrong}, the model "
-            f"{needed}{note}"
-        )
+        raise ValueError(f"{misfit}: the file has {wrong}, the model {needed}{note}")
     shape = (config.num_virtual_tokens, wrapper.width(base))
-    if tuple(tensor.shape) != shape:
-        raise ValueError(
-            f"{folder} does not fit this {type(base).__name__}: {TENSOR} is {tuple(tensor.shape)}, "
-            f"expected {shape}"
-        )
+    if (given := tuple(tensor.shape)) != shape:
+        raise ValueError(f"{misfit}: {TENSOR} is {given}, expected {shape}")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig, VirtualTokenModel
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_string
 
 IGNORE_INDEX = -100
 
@@ -135,7 +135,7 @@ class PromptTunedModel(VirtualTokenModel):
         return PromptEncoder(weights)
 
     def forward(self, input_ids: Tensor | None = None, **inputs: Any) -> Any:
-        """The base's result; its logits are those of the text, its loss that of the labels."""
+        """The base's result; its logits and loss cover the text only."""
         wanted = inputs.pop("return_dict", None)
         wanted = self.config.return_dict if wanted is None else wanted
         result = super().forward(input_ids, **inputs, return_dict=True)
@@ -150,7 +150,8 @@ class PromptTunedModel(VirtualTokenModel):
         text = self.base.get_input_embeddings()(inputs["input_ids"]) if text is None else text
         P = encoder().to(text.dtype).expand(len(text), -1, -1)  # (batch, n, hidden_size)
         n = P.shape[1]
-        labels, positions = inputs.get("labels"), inputs.get("position_ids")
+        labels = inputs.get("labels")
+        positions = inputs.get("position_ids")
         if labels is not None:
             ignored = labels.new_full((len(labels), n), IGNORE_INDEX)
             inputs["labels"] = torch.cat([ignored, labels], 1)

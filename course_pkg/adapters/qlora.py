@@ -1,161 +1,26 @@
-"""QLoRA: a frozen linear layer in 4 bits, on which the adapters of any method work unchanged.
+"""QLoRA: quantize a model's linear layers to 4 bits, and merge adapters into 4-bit weights.
 
-    y = dequantize(codes, scales) x + b
-
-Storage and computation have different dtypes: the weight is stored in 4 bits and dequantized to the
-compute dtype for each product, forward and backward. The gradient goes to x only; the dequantized
-weight is not kept between the two. Activations, biases, norms and embeddings are not quantized.
-This module has the layer and puts it into a model; `quantization/blockwise` computes the codes, and
-`qlora_merging` merges adapters into 4-bit weights.
+Activations, biases, norms and embeddings are not quantized. `merge_adapters` refuses quantized
+weights: the merged weight must be rounded to 4 bits again, and the rounding error can be larger
+than the change that the adapter learned. `merge_quantized` does it on request, and `merge_error`
+measures it. To keep the adapter exact, keep it separate, or merge it into dequantized weights.
 
 Source: Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/qlora.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from course_pkg.adapters.argument_checks import require_model
+from course_pkg.adapters.injection import adapter_layers
 from course_pkg.adapters.layer import AdapterLayer
-from course_pkg.adapters.targets import matches, replace_module, require_model
-from course_pkg.quantization.blockwise import (
-    BLOCK_SIZE,
-    DTYPES,
-    DoubleQuantized,
-    QuantizedTensor,
-    quantize,
-    require_block_size,
-)
-from course_pkg.quantization.code_books import code_book
-
-
-class Linear4bit(nn.Linear):
-    """A linear layer whose weight is stored as packed 4-bit codes and never trained.
-
-    linear: the layer to quantize, which stays as it is; the bias is shared. book: "nf4", "fp4" or
-    "int4". block_size: weights that share one scale; it must divide in_features, so that no block
-    crosses two rows. double: whether the scales are quantized too. compute_dtype: of the product,
-    by default the input's; the result has the input's dtype.
-    `weight` holds the codes, uint8, (in_features · out_features / 2,); the scales are buffers,
-    which keep their dtype when the model's is changed.
-    Raises TypeError if linear is not an nn.Linear, and ValueError if it is quantized already, the
-    block size does not fit, or a weight is not finite.
-    Source: Dettmers et al. 2023, equations 5 and 6.
-
-    >>> layer = Linear4bit(nn.Linear(128, 64, bias=False))
-    >>> layer.weight.dtype, layer.weight.nbytes, layer(torch.ones(2, 128)).shape
-    (torch.uint8, 4096, torch.Size([2, 64]))
-    """
-
-    def __init__(
-        self,
-        linear: nn.Linear,
-        book: str = "nf4",
-        block_size: int = BLOCK_SIZE,
-        *,
-        double: bool = True,
-        compute_dtype: torch.dtype | None = None,
-    ) -> None:
-        require_quantizable(linear, book, block_size, compute_dtype)
-        super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
-        self.bias = linear.bias
-        self.book, self.block_size, self.double_quantized = book, block_size, double
-        self.compute_dtype = compute_dtype
-        self.stored_dtype = linear.weight.dtype
-        quantized = quantize(linear.weight, book, block_size, double=double)
-        self.weight = nn.Parameter(quantized.codes, requires_grad=False)
-        if double:
-            self.register_buffer("absmax", quantized.absmax.codes)
-            self.register_buffer("nested_absmax", quantized.absmax.absmax)
-            self.register_buffer("nested_offset", quantized.absmax.offset)
-        else:
-            self.register_buffer("absmax", quantized.absmax)
-        settings = f"{book}, blocks of {block_size}, {self.stored_dtype}"
-        self.register_buffer("settings", torch.tensor(list(settings.encode()), dtype=torch.uint8))
-
-    @property
-    def quantized(self) -> QuantizedTensor:
-        """The weight with its scales; it shares their memory."""
-        absmax = self.absmax
-        if self.double_quantized:
-            absmax = DoubleQuantized(self.absmax, self.nested_absmax, self.nested_offset)
-        shape = torch.Size((self.out_features, self.in_features))
-        return QuantizedTensor(
-            self.weight.detach(), absmax, shape, self.stored_dtype, self.block_size,
-            code_book(self.book),
-        )  # fmt: skip
-
-    def dequantized_weight(self) -> Tensor:
-        """The weight as (out_features, in_features), in the dtype that it had."""
-        return self.quantized.dequantize()
-
-    def with_weight(self, weight: Tensor) -> "Linear4bit":
-        """A new layer with this weight, (out_features, in_features), quantized as this one is."""
-        linear = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
-        linear.weight = nn.Parameter(weight.to(self.stored_dtype), requires_grad=False)
-        linear.bias = self.bias
-        options = {"double": self.double_quantized, "compute_dtype": self.compute_dtype}
-        return Linear4bit(linear, self.book, self.block_size, **options).train(self.training)
-
-    def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
-        """W x + b in the compute dtype; the result, (..., out_features), has x's dtype.
-
-        Raises TypeError for an x of integers.
-        """
-        if not x.is_floating_point():
-            raise TypeError(f"Linear4bit needs x in floating point, got {x.dtype}; convert it")
-        dtype = self.compute_dtype or x.dtype
-        result = _Product.apply(x.to(dtype), self.quantized)
-        if self.bias is not None:
-            result = result + self.bias.to(dtype)
-        return result.to(x.dtype)
-
-    def extra_repr(self) -> str:
-        """What print(model) shows of this layer."""
-        bits = self.quantized.effective_bits
-        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{sizes}, {self.book}, block_size={self.block_size}, {bits:.3f} bits per weight"
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "Linear4bit":
-        """Move the scales with the model but keep their dtype; `model.to(bfloat16)` calls this."""
-        before = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
-        super()._apply(fn, recurse)
-        for name, buffer in before.items():
-            if self._buffers[name].dtype != buffer.dtype:
-                self._buffers[name] = buffer.to(self._buffers[name].device)
-        return self
-
-    def _load_from_state_dict(
-        self, state_dict: dict, prefix: str, metadata: dict, strict: bool, missing: list,
-        unexpected: list, errors: list,
-    ) -> None:  # fmt: skip
-        stored = state_dict.get(f"{prefix}weight")
-        settings = state_dict.get(f"{prefix}settings", self.settings)
-        if stored is not None and stored.is_floating_point():
-            errors.append(f"{prefix}weight is not quantized: load it before you quantize the model")
-        elif not torch.equal(settings.cpu(), self.settings.cpu()):
-            given, own = (bytes(each.tolist()).decode() for each in (settings, self.settings))
-            errors.append(f"{prefix}weight is quantized as {given}, but the layer as {own}")
-        else:
-            super()._load_from_state_dict(
-                state_dict, prefix, metadata, strict, missing, unexpected, errors
-            )
-
-
-class _Product(torch.autograd.Function):
-    """x Wᵀ with a quantized W, which is dequantized again for the gradient of x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: QuantizedTensor) -> Tensor:
-        ctx.weight = weight
-        return F.linear(x, weight.dequantize(x.dtype))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient @ ctx.weight.dequantize(gradient.dtype), None
+from course_pkg.adapters.linear4bit import Linear4bit, is_quantized, require_quantizable
+from course_pkg.adapters.targets import matches, replace_module
+from course_pkg.quantization.blockwise import BLOCK_SIZE
 
 
 def quantize_model(
@@ -171,7 +36,7 @@ def quantize_model(
 
     skip: name endings of layers to leave as they are; by default the output head of a transformers
     model and its last module, such as a classifier. Modules that transformers keeps in fp32 are
-    left out in any case. The other arguments are those of `Linear4bit`. Inject adapters afterwards.
+    left out in any case. The other arguments are as in `Linear4bit`. Inject adapters afterwards.
     Raises ValueError if a layer is quantized already, has adapters or does not fit, if `skip`
     matches nothing, or if there is nothing to quantize; the model is then unchanged.
     Source: Dettmers et al. 2023, section 3.
@@ -196,7 +61,7 @@ def quantize_model(
             raise ValueError(f"{name!r} has adapters; quantize the model before you inject them")
         # A subclass may compute something else, as in nn.MultiheadAttention.
         if matches(name, left_out + fp32) or not (
-            type(module) is nn.Linear or _is_quantized(module)
+            type(module) is nn.Linear or is_quantized(module)
         ):
             continue
         try:
@@ -221,31 +86,74 @@ def _left_out(model: nn.Module) -> list[str]:
     return [last, *(name for name, module in model.named_modules() if module is head)]
 
 
-def require_quantizable(
-    linear: nn.Linear, book: str, block_size: int, compute_dtype: torch.dtype | None = None
-) -> None:
-    """Raise an error, as `Linear4bit` documents, unless the layer can be quantized like this."""
-    code_book(book)
-    require_block_size(block_size)
-    if compute_dtype not in (None, *DTYPES):
-        raise TypeError(f"compute_dtype must be None or one of {DTYPES}, got {compute_dtype!r}")
-    if not isinstance(linear, nn.Linear):
-        raise TypeError(f"Linear4bit quantizes an nn.Linear, got {type(linear).__name__}")
-    if _is_quantized(linear):
-        raise ValueError(f"the layer is quantized already ({type(linear).__name__})")
-    if linear.weight.dtype not in DTYPES:
-        raise ValueError(f"the weight must be 32- or 16-bit, got {linear.weight.dtype}")
-    if linear.in_features % block_size:
-        fitting = [size for size in (16, 32, 64, 128, 256) if not linear.in_features % size]
-        hint = f"; these divide it: {', '.join(map(str, fitting))}" if fitting else "; skip it"
-        raise ValueError(
-            f"block_size {block_size} does not divide in_features {linear.in_features}{hint}"
-        )
-    if linear.weight.is_meta:
-        raise ValueError("the weight is on the meta device, which has no numbers; load it first")
-    if not torch.isfinite(linear.weight).all():
-        raise ValueError("the weight has NaN or infinite entries")
+@dataclass(frozen=True)
+class MergeError:
+    """How far the output after merging is from the output before, on one input.
+
+    of_output: ‖error‖ / ‖output‖. of_change: ‖error‖ / ‖what the adapters add to the output‖;
+    1 means that the error is as large as the adapters' effect.
+    """
+
+    of_output: float
+    of_change: float
 
 
-def _is_quantized(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) and not module.weight.is_floating_point()
+def requantized(layer: AdapterLayer) -> Linear4bit:
+    """A 4-bit layer with the active adapters in its weight: dequantize, add, quantize again.
+
+    The adapter layer itself stays as it is. Raises TypeError if its base is not a Linear4bit,
+    ValueError if the sum is not finite, RuntimeError while the adapters are disabled.
+
+    >>> from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+    >>> layer = LoRALinear(Linear4bit(nn.Linear(64, 8)), LoRAConfig(rank=2))
+    >>> requantized(layer).weight.dtype
+    torch.uint8
+    """
+    if not isinstance(layer, AdapterLayer) or not isinstance(layer.base, Linear4bit):
+        base = type(getattr(layer, "base", layer)).__name__
+        raise TypeError(f"expected an adapter layer over a Linear4bit, got one over {base}")
+    if layer.disabled:
+        raise RuntimeError("the adapters are disabled; leave disable_adapters() before merging")
+    return layer.base.with_weight(layer.merged_weight()) if layer.active else layer.base
+
+
+def merge_quantized(model: nn.Module) -> None:
+    """Merge the active adapters into every layer and remove them, where weights are in 4 bits too.
+
+    Layers that are not quantized are merged exactly. Raises what `requantized` and
+    `merge_adapters` raise; the model is then unchanged.
+
+    >>> from course_pkg.adapters.injection import inject
+    >>> from course_pkg.adapters.lora import LoRAConfig
+    >>> from course_pkg.adapters.qlora import quantize_model
+    >>> model = nn.Sequential(nn.Linear(64, 8))
+    >>> names = quantize_model(model), inject(model, LoRAConfig(rank=2))
+    >>> merge_quantized(model); type(model[0]).__name__
+    'Linear4bit'
+    """
+    layers = adapter_layers(model)
+    exact = {name: la for name, la in layers.items() if not isinstance(la.base, Linear4bit)}
+    merged = {name: requantized(la) for name, la in layers.items() if name not in exact}
+    try:
+        for layer in exact.values():
+            layer.merge()
+    except Exception:
+        for layer in exact.values():
+            layer.unmerge()
+        raise
+    for name, layer in layers.items():
+        replace_module(model, layer, merged.get(name) or layer.without_adapters())
+
+
+@torch.no_grad()
+def merge_error(layer: AdapterLayer, x: Tensor) -> MergeError:
+    """The error that merging causes in the layer's output for the input x, (..., in_features).
+
+    Raises what `requantized` raises, and ValueError if no adapter changes the output.
+    """
+    merged = requantized(layer)
+    before, base = (each(x).double() for each in (layer, layer.base))
+    if not (change := (before - base).norm()):
+        raise ValueError("the adapters do not change the output, so there is nothing to merge")
+    error = (merged(x).double() - before).norm()
+    return MergeError((error / before.norm()).item(), (error / change).item())

@@ -33,7 +33,8 @@ def budget_at(step: int, config: AdaLoRAConfig, modules: int) -> int:
     >>> [budget_at(step, config, modules=4) for step in range(1, 8)]  # 8 + 8·(1 - (t - 2)/4)³
     [16, 16, 11, 9, 8, 8, 8]
     """
-    first, last = config.initial_rank * modules, config.target_rank * modules
+    first = config.initial_rank * modules
+    last = config.target_rank * modules
     end = config.total_step - config.tfinal
     if step <= config.tinit:
         return first
@@ -73,7 +74,8 @@ class RankAllocator:
     """
 
     def __init__(self, model: nn.Module, adapter_name: str = "default") -> None:
-        self.model, self.name = model, adapter_name
+        self.model = model
+        self.name = adapter_name
         self.layers: dict[str, AdaLoRALinear] = self._layers_of(model)
         if not self.layers:
             raise ValueError(f"the model has no AdaLoRA adapter {adapter_name!r}; inject one")
@@ -108,26 +110,26 @@ class RankAllocator:
     def after_step(self, step: int) -> None:
         """Update the scores and the ranks; call it after the optimizer's step, with its gradients.
 
-        step: counts from 1. Raises RuntimeError if no gradient is there, or if the ranks become
-        final before any step had finite gradients.
+        step: counts from 1. Raises RuntimeError without gradients, or if no step before the ranks
+        become final had finite ones.
         """
-        config, end = self.config, self.config.total_step - self.config.tfinal
+        config = self.config
+        end = config.total_step - config.tfinal
         if step > end:
             self._apply_masks()
             return
         if step < end:
             self._update_averages()
         if step == end and not self.averages:
-            raise RuntimeError(
-                f"no step before {end} had finite gradients, so no triplet has a score; "
-                "lower the learning rate, or train in bf16 or fp32"
-            )
+            fix = "lower the learning rate, or train in bf16 or fp32"
+            raise RuntimeError(f"no step before {end} had finite gradients; {fix}")
         due = step > config.tinit and step % config.delta_t == 0 and self.averages
         if step == end or due:
             self._allocate(budget_at(step, config, len(self.layers)))
             self.allocations.append((step, self.ranks()))
         if step == end:
-            self.final, self.averages = True, {}
+            self.final = True
+            self.averages = {}
 
     def ranks(self) -> dict[str, int]:
         """The number of triplets that each module keeps."""
@@ -155,8 +157,8 @@ class RankAllocator:
         }
         masks = {module: mask.cpu() for module, mask in self.masks.items()}
         allocations = [[step, ranks] for step, ranks in self.allocations]
-        return {"averages": averages, "masks": masks, "allocations": allocations,
-                "final": self.final}  # fmt: skip
+        state = {"averages": averages, "masks": masks, "allocations": allocations}
+        return state | {"final": self.final}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
@@ -172,9 +174,11 @@ class RankAllocator:
         self.final = state["final"]
 
     def _layers_of(self, model: nn.Module) -> dict[str, AdaLoRALinear]:
-        layers = adapter_layers(model).items()
-        return {module: layer for module, layer in layers
-                if isinstance(layer, AdaLoRALinear) and self.name in layer.configs}  # fmt: skip
+        return {
+            module: layer
+            for module, layer in adapter_layers(model).items()
+            if isinstance(layer, AdaLoRALinear) and self.name in layer.configs
+        }
 
     @torch.no_grad()
     def _update_averages(self) -> None:
@@ -184,7 +188,8 @@ class RankAllocator:
             raise RuntimeError("no gradients; call after_step before the gradients are cleared")
         if not all(torch.isfinite(gradient).all() for gradient in gradients):
             return  # fp16 skipped this step
-        beta1, beta2 = self.config.beta1, self.config.beta2
+        beta1 = self.config.beta1
+        beta2 = self.config.beta2
         for module, layer in self.layers.items():
             parts = self.averages.setdefault(module, {})
             for part, weight in layer.weights_of(self.name).items():

@@ -1,10 +1,13 @@
 """Modules that are trained in full beside an adapter, such as a new classification head.
 
-PEFT calls the setting `modules_to_save`: the adapter's file contains the whole module.
+PEFT calls the setting `modules_to_save`: the adapter's file contains the whole module. An entry
+matches every name that ends with it, also within a word: "norm" finds "model.norm" and
+"layers.0.input_layernorm". Modules without parameters are left out.
 Chapter: adapters/peft.
 """
 
 import copy
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from course_pkg.adapters.layer import AdapterConfig, AdapterLayer
+from course_pkg.adapters.targets import adaptable_modules
 
 
 class SavedModule(AdapterLayer):
@@ -26,6 +30,8 @@ class SavedModule(AdapterLayer):
 
     method = "training in full (modules_to_save)"
     wraps = "a module with parameters"
+    config_type = None
+    one_active = True
 
     def __init__(
         self,
@@ -33,39 +39,26 @@ class SavedModule(AdapterLayer):
         config: AdapterConfig | None = None,
         adapter_name: str = "default",
         *,
-        generator: torch.Generator | None = None,
         module_name: str = "",
     ) -> None:
         self._merged = False
         super().__init__(base, module_name=module_name)
         self.copies = nn.ModuleDict()
         if config is not None:
-            self.add_adapter(adapter_name, config, generator=generator)
+            self.add_adapter(adapter_name, config)
 
     @classmethod
     def accepts(cls, module: nn.Module) -> bool:
-        """Whether the module has parameters and is no adapter layer."""
-        return not isinstance(module, AdapterLayer) and any(True for _ in module.parameters())
+        """Whether the module has parameters and is not an adapter layer."""
+        return not isinstance(module, AdapterLayer) and has_parameters(module)
 
-    def add_adapter(
-        self, name: str, config: Any, *, generator: torch.Generator | None = None
-    ) -> None:
-        """Add a copy of the module as it is now. Raises what `AdapterLayer.add_adapter` raises."""
-        self._require_new(name)
+    def add_weights(self, name: str, config: Any, generator: torch.Generator) -> None:
+        """Copy the module as it is now."""
         self.copies[name] = copy.deepcopy(self.base)
-        self.configs[name] = config
-        self.set_active(self.active or [name])
 
     def weights_of(self, name: str) -> dict[str, nn.Parameter]:
         """The parameters of one adapter's copy."""
         return dict(self.copies[name].named_parameters())
-
-    def set_active(self, names: str | Sequence[str]) -> None:
-        """Activate one of these adapters. Raises ValueError if this layer has several of them."""
-        names = [names] if isinstance(names, str) else names
-        if len(here := [name for name in dict.fromkeys(names) if name in self.configs]) > 1:
-            raise ValueError(f"a module trained in full can't be in several adapters: {here}")
-        super().set_active(names)
 
     def state_of(self, name: str) -> dict[str, Tensor]:
         """One adapter's copy as its file has it: parameters and buffers."""
@@ -91,7 +84,7 @@ class SavedModule(AdapterLayer):
         return self.in_use(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Some models read attributes of their modules; they get those of the module in use."""
+        """Some models read attributes of their modules; give them the ones of the module in use."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -117,3 +110,60 @@ class SavedModule(AdapterLayer):
     def without_adapters(self) -> nn.Module:
         """The active copy if merged, and otherwise the original module."""
         return self.copies[self.active[0]] if self.merged else self.base
+
+
+def find_saved_modules(
+    model: nn.Module, endings: Sequence[str], targets: Sequence[str]
+) -> list[str]:
+    """The names of the modules to train in full: those with parameters that end with an entry.
+
+    Raises ValueError if an entry matches nothing or only modules without parameters, or if a module
+    contains a target or another one, is quantized, or has an adapter of a method.
+
+    >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "in_norm": nn.LayerNorm(2)})
+    >>> find_saved_modules(model, ["norm"], ["up"])
+    ['in_norm']
+    """
+    modules = adaptable_modules(model)
+    for ending in endings:
+        selected = [module for name, module in modules.items() if name.endswith(ending)]
+        if not selected:
+            close = difflib.get_close_matches(ending, {n.rpartition(".")[2] for n in modules})
+            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            raise ValueError(f"modules_to_save {ending!r} matches no module{hint}")
+        if not any(map(has_parameters, selected)):
+            raise ValueError(f"modules_to_save {ending!r} has no parameters")
+    names = saved_module_names(model, endings)
+    for name in names:
+        for other in [*targets, *(n for n in names if n != name)]:
+            if other == name or other.startswith(f"{name}."):
+                raise ValueError(
+                    f"modules_to_save {name!r} is or contains {other!r}, "
+                    "which has an adapter too; it can have only one"
+                )
+        if isinstance(modules[name], AdapterLayer) and not isinstance(modules[name], SavedModule):
+            raise ValueError(
+                f"modules_to_save {name!r} has an adapter of a method in this model; "
+                "it can have only one"
+            )
+        if not all(p.is_floating_point() for p in modules[name].parameters()):
+            raise ValueError(f"modules_to_save {name!r} is quantized, so it can't be trained")
+    return names
+
+
+def saved_module_names(model: nn.Module, endings: Sequence[str]) -> list[str]:
+    """The names of the modules with parameters that end with one of the entries of modules_to_save.
+
+    >>> saved_module_names(nn.ModuleDict({"lm_head": nn.Linear(2, 2)}), ["head", "classifier"])
+    ['lm_head']
+    """
+    return [
+        name
+        for name, module in adaptable_modules(model).items()
+        if name.endswith(tuple(endings)) and has_parameters(module)
+    ]
+
+
+def has_parameters(module: nn.Module) -> bool:
+    """Whether the module or one inside it has a parameter."""
+    return next(module.parameters(), None) is not None

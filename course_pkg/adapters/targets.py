@@ -4,7 +4,7 @@ The rules are PEFT's, so that a configuration selects the same modules in both l
 a list matches whole names or endings after a dot ("q_proj" finds "layers.0.self_attn.q_proj");
 a string is a regex that must match the whole name; "all-linear" is every nn.Linear except
 the output embedding. An entry of modules_to_save matches every name that ends with it, also within
-a word: "norm" finds "layers.0.input_layernorm". What lies in such a module is no target.
+a word: "norm" finds "layers.0.input_layernorm". The modules inside it are not targets.
 Stricter than PEFT: a list entry that matches nothing is an error.
 Which kinds of module can have an adapter depends on the method: nn.Linear and GPT-2's Conv1D with
 each, nn.Embedding with LoRA. The experts that transformers fuses into one tensor in
@@ -15,11 +15,10 @@ Chapter: adapters/lora.
 import difflib
 import re
 from collections.abc import Sequence
-from typing import Any
 
-import torch
 from torch import nn
 
+from course_pkg.adapters.argument_checks import require_model, require_regex
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.lora import LoRALinear
 
@@ -37,10 +36,7 @@ def matches(name: str, target_modules: str | Sequence[str]) -> bool:
     True
     """
     if isinstance(target_modules, str):
-        try:
-            return re.fullmatch(target_modules, name) is not None
-        except re.error as error:
-            raise ValueError(f"target_modules {target_modules!r} is not a regex: {error}") from None
+        return require_regex(target_modules, "target_modules").fullmatch(name) is not None
     return any(name == target or name.endswith(f".{target}") for target in target_modules)
 
 
@@ -54,34 +50,9 @@ def in_saved_module(name: str, modules_to_save: Sequence[str]) -> bool:
     (True, False)
     """
     for entry in modules_to_save:
-        try:
-            if re.match(rf"(^|.*\.){entry}($|\..*)", name):
-                return True
-        except re.error as error:
-            raise ValueError(f"modules_to_save {entry!r} is not a regex: {error}") from None
+        if require_regex(entry, "modules_to_save", r"(^|.*\.){}($|\..*)").match(name):
+            return True
     return False
-
-
-def require_model(model: nn.Module) -> nn.Module:
-    """Return the model if it is an nn.Module. Raises TypeError for anything else.
-
-    >>> require_model(("model", "tokenizer"))
-    Traceback (most recent call last):
-    ...
-    TypeError: model must be an nn.Module, got tuple; load(name) returns two: model, tokenizer
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model must be an nn.Module, got {type(model).__name__}; "
-            "load(name) returns two: model, tokenizer"
-        )
-    return model
-
-
-def require_generator(generator: Any) -> None:
-    """Raise TypeError unless it is None or a torch.Generator on the CPU."""
-    if generator is not None and getattr(generator, "device", None) != torch.device("cpu"):
-        raise TypeError(f"generator must be a torch.Generator on the CPU, got {generator!r:.80}")
 
 
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
@@ -171,6 +142,28 @@ def find_targets(
         if reader or not any(kind.accepts(_base(module)) for kind in kinds):
             raise TypeError(_not_adaptable(name, module, kinds, reader))
     return list(found)
+
+
+def shortest_targets(names: Sequence[str], others: Sequence[str]) -> list[str] | str:
+    """The fewest name endings that match all these names and none of the others.
+
+    An ending starts behind a dot, as in `targets.matches`. Each name's shortest ending that fits
+    none of the others is the one that covers the most names, so these are the fewest. Where even a
+    whole name is another name's ending, the result is a regex for the names.
+
+    >>> shortest_targets(["h.0.q_proj", "h.1.q_proj", "h.0.up"], ["h", "h.0", "h.1", "h.1.up"])
+    ['0.up', 'q_proj']
+    """
+    taken = {ending for other in others for ending in _endings(other)}
+    if taken.intersection(names):
+        return "|".join(re.escape(name) for name in names)
+    return sorted({next(e for e in _endings(name) if e not in taken) for name in names})
+
+
+def _endings(name: str) -> list[str]:
+    """The endings of a name behind a dot, shortest first, and the name itself."""
+    parts = name.split(".")
+    return [".".join(parts[start:]) for start in reversed(range(len(parts)))]
 
 
 def _base(module: nn.Module) -> nn.Module:

@@ -21,7 +21,7 @@ def trained_biases(
 ) -> dict[str, nn.Parameter]:
     """The base's biases that an adapter trains, by their keys in its file (without the prefix).
 
-    bias: "none"; "lora_only", those of `targets`; or "all", also those of other modules.
+    bias: "none"; "lora_only", the biases of `targets`; or "all", of every module.
     targets: the names of the adapted modules. saved: the modules that are trained in full, whose
     copies have biases of their own. The adapters may be in the model already, or not yet.
 
@@ -83,7 +83,7 @@ def warn_of_biases(model: nn.Module, layers: Mapping[str, AdapterLayer]) -> None
         if biases_of(model, layers, name):
             warnings.warn(
                 f"adapter {name!r} trained biases of the base; they stay while it is disabled, so "
-                "the output is not that of the original base",
+                "the output differs from the original base",
                 stacklevel=4,
             )
 

@@ -3,12 +3,11 @@
 Both methods change the input or the cache of a model, not one of its layers, so they wrap the
 whole model. The wrapper is an adapter layer all the same: `trainable_parameters`,
 `disable_adapters` and `set_adapter` (in `injection`) work as they do for LoRA. Nothing can be
-merged, because no weight of the model has the effect of a token that is not there.
+merged, because no weight of the model can act like an extra token.
 
 Chapter: adapters/peft.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from course_pkg.adapters.layer import AdapterLayer
-from course_pkg.adapters.targets import require_generator
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_integer
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,8 @@ class VirtualTokenModel(AdapterLayer):
     """
 
     wraps = "a decoder-only language model of transformers (AutoModelForCausalLM)"
-    config_type: type = VirtualTokenConfig
+    config_type = VirtualTokenConfig
+    one_active = True
 
     def __init__(
         self,
@@ -99,27 +98,11 @@ class VirtualTokenModel(AdapterLayer):
         """The numbers that one virtual token has in the file."""
         raise NotImplementedError
 
-    def add_adapter(
-        self, name: str, config: Any, *, generator: torch.Generator | None = None
-    ) -> None:
-        """Add virtual tokens under a name; the first ones become active.
-
-        generator: a CPU generator that draws the weights; by default a new one with seed 0.
-        Raises ValueError if the name exists or is invalid, or if there are too many virtual tokens,
-        and TypeError for another method's config.
-        """
-        if type(config) is not self.config_type:
-            raise TypeError(
-                f"this model has {self.method}, which takes a {self.config_type.__name__}, got "
-                f"{type(config).__name__}; one model has adapters of one method"
-            )
-        self._require_new(name)
-        require_generator(generator)
+    def add_weights(self, name: str, config: Any, generator: torch.Generator) -> None:
+        """Draw an adapter's virtual tokens. Raises ValueError if they leave no room for text."""
         self._require_positions(config.num_virtual_tokens + 1, config.num_virtual_tokens)
-        encoder = self.new_encoder(config, generator or torch.Generator().manual_seed(0))
+        encoder = self.new_encoder(config, generator)
         self.encoders[name] = encoder.to(self.device).train(self.training)
-        self.configs[name] = config
-        self.set_active(self.active or [name])
 
     def weights_of(self, name: str) -> dict[str, nn.Parameter]:
         """The parameters of one adapter."""
@@ -130,13 +113,6 @@ class VirtualTokenModel(AdapterLayer):
         weights = prompt_embeddings.detach().to(self.device, self.adapter_dtype(), copy=True)
         self.encoders[name] = type(self.encoders[name])(prompt_embeddings=weights)
         self.set_active(self.active)
-
-    def set_active(self, names: str | Sequence[str]) -> None:
-        """Activate one of these adapters. Raises ValueError if this model has several of them."""
-        names = [names] if isinstance(names, str) else names
-        if len(here := [name for name in dict.fromkeys(names) if name in self.configs]) > 1:
-            raise ValueError(f"only one set of virtual tokens can be active, got {here}")
-        super().set_active(names)
 
     def forward(self, input_ids: Tensor | None = None, **inputs: Any) -> Any:
         """What the base returns for the text after the virtual tokens.
@@ -176,7 +152,8 @@ class VirtualTokenModel(AdapterLayer):
         cached = 0 if cache is None else int(cache.get_seq_length())
         self._require_positions((cached or n) + text.shape[1], n)
         inputs = dict(inputs)
-        mask, positions = inputs.get("attention_mask"), inputs.get("position_ids")
+        mask = inputs.get("attention_mask")
+        positions = inputs.get("position_ids")
         if getattr(cache, "is_compileable", False):
             raise ValueError(
                 "a static cache has no room for virtual tokens; use a dynamic cache (generate's "

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig
 
-from course_pkg.adapters.layer import require_adapter_name
+from course_pkg.adapters.argument_checks import require_adapter_name
 from course_pkg.deployment.app import create_app
 from course_pkg.deployment.errors import ServeError
 from course_pkg.deployment.guard import is_loopback

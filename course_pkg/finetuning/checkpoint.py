@@ -1,6 +1,6 @@
-"""Checkpoints of a training run: everything that the next step depends on, in one file.
+"""The state of a training run between two steps, and the checkpoints that hold all of it.
 
-It has only trainable parameters, so a LoRA checkpoint takes a few megabytes. The position in the
+A checkpoint has only trainable parameters, so LoRA's takes a few megabytes. The position in the
 data and the learning rate follow from the step number, so they are not saved.
 Chapter: adapters/lora-training.
 """
@@ -12,21 +12,176 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.files import atomic_file, remove_unfinished
-from course_pkg.finetuning.callback import Callback
+from course_pkg.finetuning.config import Callback, TrainConfig, autocast_dtype
 from course_pkg.finetuning.history import History
-from course_pkg.finetuning.optimization import Optimization
 
 FORMAT = 1
 # Settings that a resumed run may change.
-FREE = ("progress", "checkpoint_every", "patience", "min_improvement")
+FREE = ("progress", "checkpoint_every", "patience")
+
+
+class TrainingState:
+    """What the next step depends on: parameters, AdamW, fp16's gradient scale, and the history.
+
+    Raises ValueError if there is nothing to train, or fp16 parameters with fp16 autocast.
+    Source: Loshchilov & Hutter 2019 (AdamW).
+
+    >>> from course_pkg.lm.load import load
+    >>> state = TrainingState(load("tiny").model, TrainConfig(steps=1))
+    >>> state.dtype, state.finished
+    (None, False)
+    """
+
+    def __init__(
+        self, model: nn.Module, config: TrainConfig, callback: Callback | None = None
+    ) -> None:
+        self.model = model
+        self.config = config
+        self.callback = callback
+        self.history = History()
+        self.parameters = trainable_parameters(model)
+        if not self.parameters:
+            raise ValueError("no parameter requires a gradient; inject an adapter or unfreeze some")
+        self.device = next(iter(self.parameters.values())).device
+        self.dtype = autocast_dtype(config.precision, self.device)
+        half = any(p.dtype is torch.float16 for p in self.parameters.values())
+        if self.dtype is torch.float16 and half:
+            raise ValueError(
+                "fp16 training needs its trainable parameters in fp32; convert them first"
+            )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype is torch.float16)
+        # Weight decay is for matrices, not for vectors (biases, weights of norms).
+        matrices = [p for p in self.parameters.values() if p.ndim >= 2]
+        vectors = [p for p in self.parameters.values() if p.ndim < 2]
+        groups = [
+            {"params": matrices, "weight_decay": config.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW([group for group in groups if group["params"]])
+
+    def autocast(self) -> torch.autocast:
+        """A context in which matrix products have the precision of the config."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done, or patience is exhausted."""
+        exhausted = 0 < self.config.patience <= self.history.evaluations_since_best
+        return exhausted or len(self.history.steps) == self.config.steps
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write trainable weights, optimizer, scale, random states, history and callback.
+
+        Whenever the process is killed, the file is the one before or the new one, never a part.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {
+            "format": FORMAT,
+            "settings": self._settings(),
+            "weights": {name: p.detach().cpu() for name, p in self.parameters.items()},
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "history": self.history.to_json(),
+            "callback": None if self.callback is None else self.callback.state_dict(),
+        }
+        with atomic_file(path) as file:
+            torch.save(content, file)
+
+    def load(self, path: str | os.PathLike) -> None:
+        """Restore everything that `save` wrote.
+
+        Raises FileNotFoundError if there is no file, and ValueError if it is damaged or has other
+        settings, trainable parameters or callback than this run. Nothing changes in these cases.
+        """
+        content = self._read(path)
+        self._restore_weights(content)
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.scaler.load_state_dict(content["scaler"])
+        torch.set_rng_state(content["rng"])
+        if len(content["cuda_rng"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(content["cuda_rng"])
+        self.history = History.from_json(content["history"])
+
+    def load_weights(self, path: str | os.PathLike) -> None:
+        """Restore the weights and the callback's state alone. Raises as `load` does."""
+        self._restore_weights(self._read(path))
+
+    def check_best(self, path: str | os.PathLike) -> None:
+        """Raise an error unless the checkpoint of the best evaluation, if there is one, is here.
+
+        After a kill, it may be of a later step than the last checkpoint. Raises as `load` does,
+        and ValueError if it is of an earlier step.
+        """
+        best = self.history.best
+        if best is None:
+            return
+        step = History.from_json(self._read(path)["history"]).steps[-1].step
+        if step < best.step:
+            raise ValueError(
+                f"the best step of this run is {best.step}, but {os.fspath(path)} is of step "
+                f"{step}: give the best_checkpoint of the same run"
+            )
+
+    def _read(self, path: str | os.PathLike) -> dict[str, Any]:
+        """The content of a checkpoint of a run with the same settings, parameters and callback."""
+        content = _read_file(Path(path))
+        settings = self._settings()
+        saved = content["settings"]
+        changed = [key for key, value in settings.items() if saved.get(key) != value]
+        if changed:
+            was = ", ".join(f"{key}={saved.get(key)!r}, now {settings[key]!r}" for key in changed)
+            raise ValueError(f"{path} is from a run with different settings: {was}")
+        shapes = {name: p.shape for name, p in self.parameters.items()}
+        saved_shapes = {name: weight.shape for name, weight in content["weights"].items()}
+        if different := {name for name, _ in shapes.items() ^ saved_shapes.items()}:
+            raise ValueError(
+                f"{path} is from a different model or adapter: {len(different)} trainable "
+                f"parameters differ, such as {min(different)}"
+            )
+        if (content.get("callback") is None) is not (self.callback is None):
+            had = "no callback" if self.callback is not None else "a callback"
+            raise ValueError(f"{path} is from a run with {had}; resume it in the same way")
+        return content
+
+    def _restore_weights(self, content: dict[str, Any]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(content["weights"][name])
+        if self.callback is not None:
+            self.callback.load_state_dict(content["callback"])
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings that a resumed run must share."""
+        settings = asdict(self.config)
+        return {name: value for name, value in settings.items() if name not in FREE}
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint at {path}")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        found = content["format"]
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.PickleError) as error:
+        raise ValueError(
+            f"{path} is damaged or not a checkpoint: use a file that train(checkpoint=...) wrote"
+        ) from error
+    if found != FORMAT:
+        raise ValueError(f"{path} has format {found}, expected {FORMAT}")
+    return content
 
 
 def check_path(path: str | os.PathLike) -> None:
     """Make the folder of a new checkpoint; raise OSError now, not after the steps, if that fails.
 
-    What a killed run left of an unfinished checkpoint is removed.
+    An unfinished checkpoint that a killed run left is removed.
 
     >>> check_path("/")
     Traceback (most recent call last):
@@ -42,109 +197,3 @@ def check_path(path: str | os.PathLike) -> None:
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"the folder of the checkpoint {path} is not writable: give another")
     remove_unfinished(path)
-
-
-def save_checkpoint(
-    path: str | os.PathLike,
-    optimization: Optimization,
-    history: History,
-    callback: Callback | None = None,
-) -> None:
-    """Write trainable weights, optimizer, gradient scale, random states and history, atomically.
-
-    Whenever the process is killed, the file is the one before or the new one, never a part.
-    """
-    state = {
-        "format": FORMAT,
-        "settings": _settings(optimization),
-        "weights": {name: p.detach().cpu() for name, p in optimization.parameters.items()},
-        **optimization.state_dict(),
-        "rng": torch.get_rng_state(),
-        "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "history": history.to_json(),
-        "callback": None if callback is None else callback.state_dict(),
-    }
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        torch.save(state, file)
-
-
-def load_checkpoint(
-    path: str | os.PathLike, optimization: Optimization, callback: Callback | None = None
-) -> History:
-    """Restore model, optimizer, scaler, random states and callback; return the history.
-
-    Raises FileNotFoundError if there is no file, and ValueError if it is damaged or has other
-    settings, trainable parameters or callback than this run. Nothing changes in these cases.
-    """
-    state = _read(Path(path), optimization, callback)
-    _restore(state, optimization, callback)
-    optimization.load_state_dict(state)
-    torch.set_rng_state(state["rng"])
-    if len(state["cuda_rng"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda_rng"])
-    return History.from_json(state["history"])
-
-
-def saved_step(
-    path: str | os.PathLike, optimization: Optimization, callback: Callback | None = None
-) -> int:
-    """The last step of the run that wrote a checkpoint. Raises as `load_checkpoint` does."""
-    state = _read(Path(path), optimization, callback)
-    return History.from_json(state["history"]).steps[-1].step
-
-
-def restore_weights(
-    path: str | os.PathLike, optimization: Optimization, callback: Callback | None = None
-) -> None:
-    """Restore the weights and the callback's state alone. Raises as `load_checkpoint` does."""
-    _restore(_read(Path(path), optimization, callback), optimization, callback)
-
-
-def _read(path: Path, optimization: Optimization, callback: Callback | None) -> dict[str, Any]:
-    """The content of a checkpoint of a run with the same settings, parameters and callback."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if state["format"] != FORMAT:
-            raise ValueError(f"{path} has format {state['format']}, expected {FORMAT}")
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged or not a checkpoint: {error}") from error
-    except pickle.PickleError as error:  # torch's message advises to load it unsafely
-        raise ValueError(
-            f"{path} is damaged or not a checkpoint: use a file that train(checkpoint=...) wrote"
-        ) from error
-    settings = _settings(optimization)
-    changed = [key for key, value in settings.items() if state["settings"].get(key) != value]
-    if changed:
-        was = ", ".join(f"{k}={state['settings'].get(k)!r}, now {settings[k]!r}" for k in changed)
-        raise ValueError(f"{path} is from a run with different settings: {was}")
-    parameters, saved = optimization.parameters, state["weights"]
-    different = sorted(parameters.keys() ^ saved.keys())
-    different += [n for n in parameters if n in saved and parameters[n].shape != saved[n].shape]
-    if different:
-        raise ValueError(
-            f"{path} is from a different model or adapter: {len(different)} trainable parameters "
-            f"differ, such as {different[0]}"
-        )
-    if (state.get("callback") is None) is not (callback is None):
-        had = "no callback" if callback is not None else "a callback"
-        raise ValueError(f"{path} is from a run with {had}; resume it in the same way")
-    return state
-
-
-def _restore(state: dict[str, Any], optimization: Optimization, callback: Callback | None) -> None:
-    """Restore the weights, and the callback's state."""
-    with torch.no_grad():
-        for name, parameter in optimization.parameters.items():
-            parameter.copy_(state["weights"][name])
-    if callback is not None:
-        callback.load_state_dict(state["callback"])
-
-
-def _settings(optimization: Optimization) -> dict[str, Any]:
-    """The settings that a resumed run must share."""
-    settings = asdict(optimization.config)
-    return {name: value for name, value in settings.items() if name not in FREE}

@@ -1,30 +1,41 @@
-"""The settings of a training run, and the learning rate of each step that follows from them.
+"""What a training run is given: its settings, its learning rate at each step, and a callback.
 
 Chapter: adapters/lora-training.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-from course_pkg.metrics.arguments import require_integer, require_number
+import torch
+from torch import Tensor, nn
+
+from course_pkg.arguments import require_integer, require_number
 
 Schedule = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-COUNTS = ("steps", "accumulation", "warmup_steps", "seed", "evaluate_every", "checkpoint_every",
-          "patience")  # fmt: skip
+COUNTS = {  # the least value of each
+    "steps": 1,
+    "accumulation": 1,
+    "warmup_steps": 0,
+    "seed": 0,
+    "evaluate_every": 0,
+    "checkpoint_every": 0,
+    "patience": 0,
+}
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The settings of a run; a resumed run must have the same, but for those marked with *.
+    """The settings of a run. A resumed run may change only those marked with *.
 
-    steps: optimizer steps; accumulation: batches per step. warmup_steps, then schedule: see
+    steps: optimizer steps; accumulation: batches per step. warmup_steps, schedule: see
     `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
     precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU. seed: for order and dropout.
     evaluate_every, checkpoint_every*: in steps; 0 means only after the last step.
-    patience*: stop after so many evaluations without improvement; 0 means never. min_improvement*:
-    by how much a value must be lower to count as one. progress*: show a bar.
+    patience*: stop after this many evaluations without a new best; 0 means never.
+    progress*: show a bar.
     Raises ValueError for a setting out of range, TypeError for one that is not a number.
 
     >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule
@@ -44,18 +55,14 @@ class TrainConfig:
     evaluate_every: int = 0
     checkpoint_every: int = 0
     patience: int = 0
-    min_improvement: float = 0.0
     progress: bool = True
 
     def __post_init__(self) -> None:
-        bounds = {"steps": 1, "accumulation": 1, "warmup_steps": 0, "weight_decay": 0}
-        bounds |= {"learning_rate": 0, "evaluate_every": 0, "checkpoint_every": 0}
-        bounds |= {"patience": 0, "min_improvement": 0}
-        for name, least in bounds.items():
-            if not least <= require_number(getattr(self, name), name) < math.inf:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        for name in COUNTS:
-            require_integer(getattr(self, name), name, bounds.get(name, 0))
+        for name, least in COUNTS.items():
+            require_integer(require_number(getattr(self, name), name), name, least)
+        for name in ("learning_rate", "weight_decay"):
+            if not 0 <= require_number(getattr(self, name), name) < math.inf:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not require_number(self.max_grad_norm, "max_grad_norm") > 0:
             raise ValueError(f"max_grad_norm must be above 0 (or inf), got {self.max_grad_norm}")
         if self.patience and not self.evaluate_every:
@@ -72,8 +79,7 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
     """The learning rate of a step, counted from 1.
 
     Rises as step / warmup_steps to its peak at step warmup_steps, then falls so that it would be 0
-    at step steps + 1: linearly, or as (1 + cos(π·progress)) / 2; "constant" keeps
-    the peak.
+    at step steps + 1: linearly, or as (1 + cos(π·progress)) / 2; "constant" keeps the peak.
     Source: Goyal et al. 2017 (warm-up), Loshchilov & Hutter 2017 (cosine).
 
     >>> config = TrainConfig(steps=4, learning_rate=1.0, warmup_steps=2)
@@ -90,3 +96,48 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
         "constant": 1.0,
     }
     return config.learning_rate * factors[config.schedule]
+
+
+def autocast_dtype(precision: Precision, device: torch.device) -> torch.dtype | None:
+    """The dtype of matrix products under autocast; None without autocast.
+
+    >>> autocast_dtype("auto", torch.device("cpu")), autocast_dtype("bf16", torch.device("cpu"))
+    (None, torch.bfloat16)
+    """
+    if precision == "auto":
+        if device.type != "cuda":
+            return None
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+@runtime_checkable
+class Callback(Protocol):
+    """What a method can add to the loop; a subclass overrides what it needs. Steps count from 1.
+
+    AdaLoRA uses all of it: `adapters.rank_allocator.RankAllocator` has these methods.
+
+    >>> class Count(Callback):
+    ...     steps = 0
+    ...     def after_step(self, step):
+    ...         self.steps += 1
+    >>> isinstance(Count(), Callback), isinstance(print, Callback)
+    (True, False)
+    """
+
+    def start(self, model: nn.Module, steps: int) -> None:
+        """Check the model and the number of steps; raise before anything changes."""
+
+    def extra_loss(self) -> Tensor | None:
+        """A scalar that is added to the loss of each step; the record doesn't include it."""
+        return None
+
+    def after_step(self, step: int) -> None:
+        """Work after the optimizer's step, while the gradients (clipped) are still there."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs: tensors, numbers and strings in dicts and lists."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""

@@ -1,22 +1,48 @@
-"""Format conversations for a chat model with the tokenizer's chat template.
+"""From messages to the text that a chat model reads, and where the answers are in it.
 
-The template adds the special tokens that mark turns. A model must see the same tokens in training
-and in use, so they always come from the tokenizer.
+The tokenizer's chat template adds the special tokens that mark turns. A model must see the same
+tokens in training and in use, so they always come from the tokenizer. A template may mark what the
+assistant generates, by `{% generation %}`. Otherwise the conversation is rendered turn by turn: an
+answer is what its turn adds. Nothing searches for the text of an answer, because the prompt may
+contain the same words.
 
 Chapter: finetuning/chat.
 """
 
+import copy
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
+from transformers.utils.chat_template_utils import render_jinja_template
 
-from course_pkg.finetuning.conversations import Message
-from course_pkg.finetuning.problems import RecordError
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_integer, require_string
+from course_pkg.finetuning.conversations import Conversation, Message, RecordError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+# Templates end each answer with the tokenizer's end token, so that a model can learn to stop.
+ALPACA = (  # Taori et al. 2023, for a task without an input
+    "{{ 'Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request.\n\n' }}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}"
+    "{{ '### Response:\n' + message['content'] + eos_token + '\n\n' }}"
+    "{% elif message['role'] == 'user' %}"
+    "{{ '### Instruction:\n' + message['content'] + '\n\n' }}"
+    "{% else %}{{ raise_exception('this template has no system turn') }}{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '### Response:\n' }}{% endif %}"
+)
+BARE = (  # texts alone, each on a line
+    "{% for message in messages %}"
+    "{{ message['content'] }}{{ eos_token if message['role'] == 'assistant' }}{{ '\n' }}"
+    "{% endfor %}"
+)
+MARK = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+Span = tuple[int, int]  # start and end, without the end
 
 
 class ChatTemplateError(ValueError):
@@ -78,3 +104,149 @@ def _render(
         )
     except TemplateError as error:
         raise RecordError("refused by the template", str(error)) from None
+
+
+def answer_spans(
+    conversation: Conversation, tokenizer: "PreTrainedTokenizerBase"
+) -> tuple[str, list[Span]]:
+    """The rendered conversation, and the characters of each answer with its end-of-turn token.
+
+    A span may include what the template writes after the end-of-turn token, such as a line break.
+    Raises ChatTemplateError (a ValueError) if the template shows the answers in neither way,
+    RecordError if it refuses the conversation.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
+    >>> text, [(start, end)] = answer_spans(conversation, tiny_tokenizer())
+    >>> text[start:end]
+    'Yo<|im_end|>\\n'
+    """
+    text = chat_text(conversation.messages, tokenizer)
+    if MARK.search(tokenizer.get_chat_template()):
+        spans = _marked_spans(text, conversation, tokenizer)
+    else:
+        spans = _added_spans(text, conversation, tokenizer)
+    _check_complete(text, spans, conversation)
+    return text, spans
+
+
+def _marked_spans(
+    text: str, conversation: Conversation, tokenizer: "PreTrainedTokenizerBase"
+) -> list[Span]:
+    _, [spans] = render_jinja_template(
+        [as_dicts(conversation.messages)],
+        chat_template=tokenizer.get_chat_template(),
+        return_assistant_tokens_mask=True,
+        **tokenizer.special_tokens_map,
+    )
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and not text[joined[-1][1] : start].strip():  # a second mark in the same answer
+            start = joined.pop()[0]
+        joined.append((start, end))
+    if len(joined) != len(conversation.answers):
+        raise ChatTemplateError(
+            f"the chat template marks {len(joined)} parts as generated in a conversation with "
+            f"{len(conversation.answers)} answers; put {{% generation %}} around each whole answer"
+        )
+    return joined
+
+
+def _added_spans(
+    text: str, conversation: Conversation, tokenizer: "PreTrainedTokenizerBase"
+) -> list[Span]:
+    spans = []
+    for position, message in enumerate(conversation.messages):
+        if message.role != "assistant":
+            continue
+        before = chat_text(conversation.messages[:position], tokenizer, generation_prompt=True)
+        after = chat_text(conversation.messages[: position + 1], tokenizer)
+        for prefix in (before, after):
+            if not text.startswith(prefix):
+                raise ChatTemplateError(_difference(text, prefix, position + 1))
+        spans.append((len(before), len(after)))
+    return spans
+
+
+def _check_complete(text: str, spans: list[Span], conversation: Conversation) -> None:
+    """Raise an error if the template left out or changed a text (white space around it may go)."""
+    answers = iter(spans)
+    for number, message in enumerate(conversation.messages, start=1):
+        start, end = next(answers) if message.role == "assistant" else (0, len(text))
+        if message.content.strip() not in text[start:end]:
+            raise ChatTemplateError(
+                f"the chat template leaves out or changes turn {number}, by the {message.role}: "
+                f"{message.content!r:.80}; use a template that writes each text as it is"
+            )
+
+
+def _difference(text: str, prefix: str, turn: int) -> str:
+    differing = (i for i, (a, b) in enumerate(zip(text, prefix, strict=False)) if a != b)
+    shared = next(differing, min(len(text), len(prefix)))
+    return (
+        f"the chat template writes a conversation differently once it goes on: rendered up to "
+        f"turn {turn}, the text has {prefix[shared : shared + 40]!r} at character {shared}, the "
+        f"whole has {text[shared : shared + 40]!r}; use a template that marks the answers with "
+        "{% generation %}, or one that leaves earlier turns unchanged"
+    )
+
+
+def with_template(tokenizer: "PreTrainedTokenizerBase", template: str) -> "PreTrainedTokenizerBase":
+    """A copy of a tokenizer that has another chat template; the tokens are the same.
+
+    template: a Jinja text. Raises ChatTemplateError (a ValueError) if it is blank.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> chat_prompt("Hi", with_template(tiny_tokenizer(), BARE))
+    'Hi\\n'
+    """
+    if not template.strip():
+        raise ChatTemplateError("the chat template is blank; give a Jinja text, such as ALPACA")
+    changed = copy.deepcopy(tokenizer)
+    changed.chat_template = template
+    return changed
+
+
+def prompt_tokens(messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase") -> int:
+    """The tokens that a model reads before it answers the last message.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> prompt_tokens([Message("user", "Hi")], tiny_tokenizer())
+    21
+    """
+    text = chat_text(messages, tokenizer, generation_prompt=True)
+    return len(tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
+
+
+def keep_recent(
+    messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase", limit: int
+) -> tuple[Message, ...]:
+    """The system turn, if there is one, and as many of the latest exchanges as fit.
+
+    messages: they end with a user turn. limit: tokens of the rendered prompt, the start of the
+    answer included; leave room for the answer itself. The oldest exchanges go first, each as a
+    whole, so that no answer loses its question.
+    Raises ValueError if the messages don't end with a user turn, if limit is below 1, or if even
+    the system turn and the last question are too long; otherwise as `chat_text` does.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> turns = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Yo"), ("user", "Bye")]
+    >>> chat = [Message(*turn) for turn in turns]
+    >>> [message.content for message in keep_recent(chat, tiny_tokenizer(), limit=50)]
+    ['Be brief.', 'Bye']
+    """
+    require_integer(limit, "limit")
+    if not messages or messages[-1].role != "user":
+        found = messages[-1].role if messages else "no message"
+        raise ValueError(f"the messages must end with a user turn, got {found}")
+    first = 1 if messages[0].role == "system" else 0
+    rules = tuple(messages[:first])
+    rest = tuple(messages[first:])
+    for start in [at for at, message in enumerate(rest) if message.role == "user"]:
+        kept = rules + rest[start:]
+        if (count := prompt_tokens(kept, tokenizer)) <= limit:
+            return kept
+    raise ValueError(
+        f"the system turn and the last question need {count} tokens, the limit is {limit}; "
+        "raise the limit, or shorten one of them"
+    )

@@ -5,7 +5,6 @@ Chapter: adapters/lora-training.
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,35 +29,25 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The value that the evaluation callback returned after a step."""
+    """The value that `evaluate` returned after a step; lower is better."""
 
     step: int
     value: float
 
 
-def best_of(evaluations: Sequence[Evaluation]) -> Evaluation | None:
-    """The evaluation with the lowest value; NaN never is. None if there is none.
-
-    >>> best_of([Evaluation(10, 1.5), Evaluation(20, 1.2), Evaluation(30, 1.2)])
-    Evaluation(step=20, value=1.2)
-    """
-    numbers = [evaluation for evaluation in evaluations if not math.isnan(evaluation.value)]
-    return min(numbers, key=lambda evaluation: evaluation.value, default=None)
-
-
-@dataclass(frozen=True)
+@dataclass
 class History:
-    """The record of a training run; stopped_early: it ran out of patience before its last step.
+    """The steps and evaluations of a run; stopped_early: patience ran out before the last step.
 
-    >>> history = History((StepRecord(1, 2.5, 1e-4, 0.7, 128, 0.2),), (Evaluation(1, 2.4),))
+    >>> history = History([StepRecord(1, 2.5, 1e-4, 0.7, 128, 0.2)], [Evaluation(1, 2.4)])
     >>> history.losses
     [2.5]
     >>> History.from_json(history.to_json()) == history
     True
     """
 
-    steps: tuple[StepRecord, ...] = field(default=())
-    evaluations: tuple[Evaluation, ...] = field(default=())
+    steps: list[StepRecord] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
     stopped_early: bool = False
 
     @property
@@ -75,8 +64,25 @@ class History:
 
     @property
     def best(self) -> Evaluation | None:
-        """The evaluation with the lowest value, the first of them if several have it."""
-        return best_of(self.evaluations)
+        """The first evaluation with the lowest value; None if no value is below infinity."""
+        numbers = [each for each in self.evaluations if each.value < math.inf]
+        return min(numbers, key=lambda evaluation: evaluation.value, default=None)
+
+    @property
+    def evaluations_since_best(self) -> int:
+        """The number of evaluations after the best one; all of them without a best one.
+
+        Source: Prechelt 1998, "Early stopping - but when?"; counted as in PyTorch Lightning.
+
+        >>> values = [2.0, 1.5, 1.6, 1.5]
+        >>> made = [Evaluation(step, value) for step, value in enumerate(values, start=1)]
+        >>> History(evaluations=made).evaluations_since_best
+        2
+        """
+        best = self.best
+        if best is None:
+            return len(self.evaluations)
+        return len(self.evaluations) - 1 - self.evaluations.index(best)
 
     def to_json(self) -> str:
         """The whole record as one JSON text."""
@@ -87,8 +93,8 @@ class History:
         """Read a record that `to_json` wrote. Raises ValueError if the text is not one."""
         try:
             raw = json.loads(text)
-            steps = tuple(StepRecord(**record) for record in raw["steps"])
-            evaluations = tuple(Evaluation(**record) for record in raw["evaluations"])
+            steps = [StepRecord(**record) for record in raw["steps"]]
+            evaluations = [Evaluation(**record) for record in raw["evaluations"]]
             return cls(steps, evaluations, raw.get("stopped_early", False))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the text is not a training history: {error!r}") from error
@@ -96,8 +102,8 @@ class History:
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the training loss and the evaluations against the step; return the axes.
 
-        Marked are the best evaluation, if it isn't the last, and the end of a run stopped early.
-        Raises ValueError if nothing was recorded.
+        The best evaluation is marked if it isn't the last, and so is the end of a run that stopped
+        early. Raises ValueError if nothing was recorded.
         """
         if not self.steps:
             raise ValueError("the history has no steps to plot")

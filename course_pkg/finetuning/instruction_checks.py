@@ -9,16 +9,20 @@ Chapter: finetuning/instructions.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from course_pkg.metrics.arguments import require_integer, require_string
+from course_pkg.arguments import require_integer, require_string
 
 HAN = "\u4e00-\u9fff"
 WIDE_MARKS = "\u3000-\u303f\uff00-\uffef\u2018-\u201d"  # 。，、：《》 and curly quotes
 RUN = re.compile(rf"[{HAN}]|[^\s{HAN}{WIDE_MARKS}]+")
 # No mark before the first, or a long row of marks would be read again from each of them.
 SENTENCE_END = re.compile(r"(?<![.!?])[.!?]+[\"')\]]*(?=\s|$)|[。！？]+[”’）]*")
+
+KINDS = ("words", "sentences", "bullets", "numbered", "contains", "excludes", "ends_with")
+KINDS += ("json_keys", "case", "language", "matches", "equals")
+CHOICES = {"case": ("lower", "upper"), "language": ("en", "zh")}
 
 Check = Mapping[str, Any]
 
@@ -65,111 +69,86 @@ def unmet_checks(text: str, checks: Iterable[Check]) -> list[Check]:
 def _meets(text: str, check: Check) -> bool:
     if not isinstance(check, Mapping) or set(check) != {"kind", "value"}:
         raise ValueError(f"a check is a dictionary with the keys kind and value, got {check!r:.80}")
-    kind, value = check["kind"], check["value"]
+    kind = check["kind"]
+    value = check["value"]
+    _check_value(kind, value)
+    lines = text.splitlines()
+    match kind:
+        case "words":
+            return value[0] <= count_words(text) <= value[1]
+        case "sentences":
+            return count_sentences(text) == value
+        case "bullets":
+            return len(lines) == value and all(re.match(r"- \S", line) for line in lines)
+        case "numbered":
+            numbered = enumerate(lines, start=1)
+            in_order = all(re.match(rf"{number}\. \S", line) for number, line in numbered)
+            return len(lines) == value and in_order
+        case "contains":
+            return _contains(text, value)
+        case "excludes":
+            return not _contains(text, value)
+        case "ends_with":
+            return text.endswith(value)
+        case "json_keys":
+            return _json_keys(text) == set(value)
+        case "case":
+            return text.islower() if value == "lower" else text.isupper()
+        case "language":
+            han = len(re.findall(rf"[{HAN}]", text))
+            latin = sum(re.search(r"[A-Za-z]", run) is not None for run in RUN.findall(text))
+            return han > latin if value == "zh" else latin > 0 and han == 0
+        case "matches":
+            return re.fullmatch(value, text) is not None
+        case "equals":
+            return _plain(text) == _plain(value)
+
+
+def _check_value(kind: Any, value: Any) -> None:
     if kind not in KINDS:
         raise ValueError(f"unknown kind of check {kind!r}; the kinds are {', '.join(KINDS)}")
-    return KINDS[kind](text, value)
+    if kind == "words":
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise ValueError(f"words needs the value [least, most], got {value!r:.80}")
+        least, most = (require_integer(number, "each value of words") for number in value)
+        if least > most:
+            raise ValueError(f"words needs the smaller number first, got {value!r}")
+    elif kind in ("sentences", "bullets", "numbered"):
+        require_integer(value, f"the value of {kind}")
+    elif kind == "json_keys":
+        if not isinstance(value, list | tuple) or not all(isinstance(key, str) for key in value):
+            raise ValueError(f"json_keys needs a list of strings, got {value!r:.80}")
+    elif kind in CHOICES:
+        if value not in CHOICES[kind]:
+            raise ValueError(
+                f"{kind} needs the value {' or '.join(CHOICES[kind])}, got {value!r:.80}"
+            )
+    elif not isinstance(value, str) or not value:
+        raise ValueError(f"{kind} needs a string that is not empty, got {value!r:.80}")
+    if kind == "matches":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(
+                f"matches needs a regular expression, got {value!r:.80}: {error}"
+            ) from None
 
 
-def _words(text: str, value: Any) -> bool:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"words needs the value [least, most], got {value!r:.80}")
-    least, most = (require_integer(number, "each value of words") for number in value)
-    if least > most:
-        raise ValueError(f"words needs the smaller number first, got {value!r}")
-    return least <= count_words(text) <= most
-
-
-def _sentences(text: str, value: Any) -> bool:
-    return count_sentences(text) == require_integer(value, "the value of sentences")
-
-
-def _bullets(text: str, value: Any) -> bool:
-    lines = text.splitlines()
-    count = require_integer(value, "the value of bullets")
-    return len(lines) == count and all(re.match(r"- \S", line) for line in lines)
-
-
-def _numbered(text: str, value: Any) -> bool:
-    lines = text.splitlines()
-    count = require_integer(value, "the value of numbered")
-    marks = (re.match(rf"{number}\. \S", line) for number, line in enumerate(lines, start=1))
-    return len(lines) == count and all(marks)
-
-
-def _contains(text: str, value: Any) -> bool:
+def _contains(text: str, value: str) -> bool:
     # Beside a Latin letter or digit of the value, no other may stand: "rank" is not in "ranking".
-    before = r"(?<![A-Za-z0-9])" if re.match(r"[A-Za-z0-9]", _filled(value, "contains")) else ""
+    before = r"(?<![A-Za-z0-9])" if re.match(r"[A-Za-z0-9]", value) else ""
     after = r"(?![A-Za-z0-9])" if re.search(r"[A-Za-z0-9]$", value) else ""
     return re.search(before + re.escape(value) + after, text, re.IGNORECASE) is not None
 
 
-def _excludes(text: str, value: Any) -> bool:
-    return not _contains(text, _filled(value, "excludes"))
-
-
-def _ends_with(text: str, value: Any) -> bool:
-    return text.endswith(_filled(value, "ends_with"))
-
-
-def _json_keys(text: str, value: Any) -> bool:
-    if not isinstance(value, list | tuple) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"json_keys needs a list of strings, got {value!r:.80}")
+def _json_keys(text: str) -> set[str] | None:
+    """The keys of a JSON object; None for any other text."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(parsed, dict) and set(parsed) == set(value)
-
-
-def _case(text: str, value: Any) -> bool:
-    if value not in ("lower", "upper"):
-        raise ValueError(f"case needs the value lower or upper, got {value!r:.80}")
-    return text.islower() if value == "lower" else text.isupper()
-
-
-def _language(text: str, value: Any) -> bool:
-    if value not in ("en", "zh"):
-        raise ValueError(f"language needs the value en or zh, got {value!r:.80}")
-    han = len(re.findall(rf"[{HAN}]", text))
-    latin = sum(re.search(r"[A-Za-z]", run) is not None for run in RUN.findall(text))
-    return han > latin if value == "zh" else latin > 0 and han == 0
-
-
-def _matches(text: str, value: Any) -> bool:
-    try:
-        return re.fullmatch(_filled(value, "matches"), text) is not None
-    except re.error as error:
-        raise ValueError(
-            f"matches needs a regular expression, got {value!r:.80}: {error}"
-        ) from None
-
-
-def _equals(text: str, value: Any) -> bool:
-    return _plain(text) == _plain(_filled(value, "equals"))
+        return None
+    return set(parsed) if isinstance(parsed, dict) else None
 
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".。")
-
-
-def _filled(value: Any, kind: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{kind} needs a string that is not empty, got {value!r:.80}")
-    return value
-
-
-KINDS: dict[str, Callable[[str, Any], bool]] = {
-    "words": _words,
-    "sentences": _sentences,
-    "bullets": _bullets,
-    "numbered": _numbered,
-    "contains": _contains,
-    "excludes": _excludes,
-    "ends_with": _ends_with,
-    "json_keys": _json_keys,
-    "case": _case,
-    "language": _language,
-    "matches": _matches,
-    "equals": _equals,
-}

@@ -1,8 +1,8 @@
 """The course's instructions and dialogues, with the checks that their answers must meet.
 
 They are JSON lines in the folders instructions and dialogues of course_pkg/data, where README.md
-describes them. The splits share no topic. This module only reads them; `instruction_checks` says
-whether a text follows an instruction.
+describes them. The splits share no topic. `instruction_checks` says whether a text follows an
+instruction.
 
 Chapter: finetuning/instructions.
 """
@@ -13,8 +13,7 @@ from importlib import resources
 
 from course_pkg.finetuning.instruction_checks import Check
 
-INSTRUCTION_SPLITS = ("train", "validation", "test")
-DIALOGUE_SPLITS = ("train", "test")
+SPLITS = {"instructions": ("train", "validation", "test"), "dialogues": ("train", "test")}
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def load_instructions(split: str = "train") -> list[Instruction]:
     """
     return [
         Instruction(**row | {"checks": tuple(row["checks"])})
-        for row in _rows("instructions", split, INSTRUCTION_SPLITS)
+        for row in _rows("instructions", split)
     ]
 
 
@@ -88,13 +87,13 @@ def load_dialogues(split: str = "train") -> list[Dialogue]:
     """
     return [
         Dialogue(**row | {"messages": tuple(row["messages"]), "checks": tuple(row["checks"])})
-        for row in _rows("dialogues", split, DIALOGUE_SPLITS)
+        for row in _rows("dialogues", split)
     ]
 
 
-def _rows(name: str, split: str, splits: tuple[str, ...]) -> list[dict]:
-    if split not in splits:
-        raise ValueError(f"the splits of {name} are {', '.join(splits)}; got {split!r}")
+def _rows(name: str, split: str) -> list[dict]:
+    if split not in SPLITS[name]:
+        raise ValueError(f"the splits of {name} are {', '.join(SPLITS[name])}; got {split!r}")
     file = resources.files("course_pkg") / "data" / name / f"{split}.jsonl"
     # Only \n ends a line of the file: splitlines would also split at marks inside a text.
     return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]

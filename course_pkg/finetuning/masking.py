@@ -7,16 +7,20 @@ because the labels depend on positions, not on ids.
 Chapter: finetuning/sft.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from course_pkg.arguments import require_integer, require_string
 from course_pkg.datasets import Example
-from course_pkg.finetuning.answers import answer_spans, encode_at
-from course_pkg.finetuning.conversations import Conversation, Message
-from course_pkg.finetuning.formats import ChatTemplateError
-from course_pkg.finetuning.problems import RecordError
-from course_pkg.metrics.arguments import require_string
+from course_pkg.finetuning.conversations import (
+    Conversation,
+    Message,
+    Problem,
+    ProblemReport,
+    RecordError,
+)
+from course_pkg.finetuning.formats import ChatTemplateError, answer_spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -43,6 +47,14 @@ class TokenizedExample:
             )
 
 
+@dataclass(frozen=True)
+class TokenizeResult:
+    """The tokenized conversations in their order, and a report of everything left out."""
+
+    examples: tuple[TokenizedExample, ...]
+    report: ProblemReport
+
+
 def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> TokenizedExample:
     """Prompt and answer as token ids, with labels only on the answer and its end token.
 
@@ -59,10 +71,9 @@ def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> 
             f"example must be an Example, got {example!r:.80}; "
             "write Example(id, topic, prompt, response)"
         )
-    require_string(example.prompt, "prompt")
-    require_string(example.response, "response")
-    turns = (Message("user", example.prompt), Message("assistant", example.response))
-    return tokenize_conversation(Conversation(turns, example.id), tokenizer)
+    question = Message("user", require_string(example.prompt, "prompt"))
+    answer = Message("assistant", require_string(example.response, "response"))
+    return tokenize_conversation(Conversation((question, answer), example.id), tokenizer)
 
 
 def tokenize_conversation(
@@ -124,3 +135,84 @@ def _after_end_token(
             "answer (and its {% generation %} block) with {{ eos_token }}"
         )
     return last + 1
+
+
+def tokenize_conversations(
+    conversations: Iterable[Conversation],
+    tokenizer: "PreTrainedTokenizerBase",
+    *,
+    answers: Answers = "all",
+    max_length: int | None = None,
+) -> TokenizeResult:
+    """Tokenize conversations; leave out each that has a problem, and report it by its id.
+
+    answers: as for `tokenize_conversation`. max_length: in tokens; None for no limit. A longer
+    conversation is left out, because truncation would lose the end of an answer with its end token.
+    Raises ValueError for unknown answers or a max_length below 2, ChatTemplateError (a ValueError)
+    for a template that doesn't show the answers.
+
+    >>> from course_pkg.finetuning.records import read_conversations
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> rows = [{"prompt": "Hi", "response": "Yo"}, {"prompt": "Hi", "response": "Yo" * 40}]
+    >>> conversations = read_conversations(rows).conversations
+    >>> print(tokenize_conversations(conversations, tiny_tokenizer(), max_length=40).report)
+    2 records: 1 kept, 1 problem
+      1 × too long
+          record 1: 102 tokens, the limit is 40
+    """
+    if max_length is not None:
+        require_integer(max_length, "max_length", 2)
+    examples: list[TokenizedExample] = []
+    problems: list[Problem] = []
+    conversations = list(conversations)
+    for conversation in conversations:
+        try:
+            example = tokenize_conversation(conversation, tokenizer, answers=answers)
+            length = len(example.input_ids)
+            if max_length is not None and length > max_length:
+                raise RecordError("too long", f"{length} tokens, the limit is {max_length}")
+            examples.append(example)
+        except RecordError as error:
+            where = conversation.id or "a conversation"
+            problems.append(Problem(where, error.kind, error.detail))
+    report = ProblemReport(len(conversations), len(examples), tuple(problems))
+    return TokenizeResult(tuple(examples), report)
+
+
+def encode_at(
+    text: str, boundaries: list[int], tokenizer: "PreTrainedTokenizerBase"
+) -> tuple[list[int], list[int]]:
+    """Token ids of a text, none of which spans a boundary, and how many come before each boundary.
+
+    boundaries: ascending positions of characters. The tokens before a boundary equal those of the
+    text that ends there, so a model that is given this text reads the tokens it was trained on. A
+    token that would span a boundary ("\\n" + "\\n…" may be one token) is split there.
+    Raises ValueError if the tokenizer can't encode the rest of a text by itself.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> encode_at("中 Yo", [2], tiny_tokenizer())
+    ([228, 184, 173, 32, 89, 111], [4])
+    """
+
+    def encode(part: str) -> list[int]:
+        return tokenizer(part, add_special_tokens=False, verbose=False).input_ids
+
+    counts: list[int] = []
+    before: list[int] = []  # the tokens before the last split, which is at the character `cut`
+    cut = 0
+    rest = encode(text)
+    for boundary in boundaries:
+        head = encode(text[cut:boundary])
+        counts.append(len(before) + len(head))
+        if rest[: len(head)] != head:
+            before += head
+            cut = boundary
+            rest = encode(text[boundary:])
+    ids = before + rest
+    if cut and tokenizer.decode(ids, clean_up_tokenization_spaces=False) != text:
+        raise ValueError(
+            f"a token spans the start or the end of an answer near {text[cut - 10 : cut + 10]!r}, "
+            "and this tokenizer changes a text that is encoded in two parts; remove the white "
+            "space at the start of the answer"
+        )
+    return ids, counts

@@ -12,7 +12,7 @@ Chapter: finetuning/instructions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_pkg.metrics.arguments import require_integer, require_string
+from course_pkg.arguments import require_integer, require_string
 
 SIZE = 5  # characters
 
@@ -49,7 +49,8 @@ def resemblance(first: str, second: str, size: int = SIZE) -> float:
     >>> resemblance("rank 4", "rank 8")
     0.3333333333333333
     """
-    a, b = character_ngrams(first, size), character_ngrams(second, size)
+    a = character_ngrams(first, size)
+    b = character_ngrams(second, size)
     return len(a & b) / len(a | b)
 
 

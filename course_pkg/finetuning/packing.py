@@ -9,25 +9,25 @@ Chapter: finetuning/sft.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
+from course_pkg.finetuning.batches import in_order, padded
 from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
-from course_pkg.metrics.arguments import require_integer
 
 
 @dataclass(frozen=True)
 class PackedRow:
-    """Samples one after another: token ids, labels and positions, and the samples' lengths.
+    """Samples one after another: token ids, labels, and the samples' lengths.
 
-    A sample's first label is IGNORE_INDEX, and its positions start at 0.
+    A sample's first label is IGNORE_INDEX.
     """
 
     input_ids: tuple[int, ...]
     labels: tuple[int, ...]
-    position_ids: tuple[int, ...]
     lengths: tuple[int, ...]
 
 
@@ -45,7 +45,7 @@ class PackedBatches(Sequence):
 
     Each is a dict of input_ids, labels and position_ids, int64 of shape (batch, length), and
     attention_mask, fp32 of shape (batch, 1, length, length): 0 where a token may attend, -inf
-    elsewhere. A mask takes 4 · batch · length² bytes, so no two of them are kept.
+    elsewhere. A mask takes 4 · batch · length² bytes, so none is kept.
     """
 
     def __init__(self, rows: Sequence[Sequence[PackedRow]], length: int, pad_token_id: int) -> None:
@@ -60,15 +60,13 @@ class PackedBatches(Sequence):
         rows = self.rows[index]
         if isinstance(index, slice):
             return PackedBatches(rows, self.length, self.pad_token_id)
-
-        def padded(values: list[tuple[int, ...]], fill: int) -> Tensor:
-            return torch.tensor([[*row, *[fill] * (self.length - len(row))] for row in values])
-
+        length = self.length
+        positions = [list(chain.from_iterable(map(range, row.lengths))) for row in rows]
         return {
-            "input_ids": padded([row.input_ids for row in rows], self.pad_token_id),
-            "labels": padded([row.labels for row in rows], IGNORE_INDEX),
-            "position_ids": padded([row.position_ids for row in rows], 0),
-            "attention_mask": packed_mask([row.lengths for row in rows], self.length),
+            "input_ids": padded([row.input_ids for row in rows], length, self.pad_token_id),
+            "labels": padded([row.labels for row in rows], length, IGNORE_INDEX),
+            "position_ids": padded(positions, length, 0),
+            "attention_mask": packed_mask([row.lengths for row in rows], length),
         }
 
 
@@ -93,14 +91,13 @@ def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int
     groups: list[list[int]] = []
     room: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        length = lengths[index]
-        group = next((number for number, free in enumerate(room) if free >= length), None)
-        if group is None:
-            group = len(groups)
+        free = (number for number, left in enumerate(room) if left >= lengths[index])
+        group = next(free, len(groups))
+        if group == len(groups):
             groups.append([])
             room.append(capacity)
         groups[group].append(index)
-        room[group] -= length
+        room[group] -= lengths[index]
     return groups
 
 
@@ -131,8 +128,7 @@ def packed_batches(
 
     length: of every row, in tokens, padding included. batch_size: rows per batch; the last batch
     may be smaller. seed: shuffles the rows, the same way for the same seed; None keeps the rows
-    with the longest examples first. The attention must be "sdpa" or "eager"; flash attention takes
-    `cumulative_lengths` instead of a mask.
+    with the longest examples first. The attention must be "sdpa" or "eager".
     Raises ValueError as `pack` does, and for a batch_size below 1.
 
     >>> examples = [TokenizedExample((token,) * 3, (token,) * 3) for token in range(5)]
@@ -141,10 +137,7 @@ def packed_batches(
     (2, [[0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2]])
     """
     require_integer(batch_size, "batch_size")
-    rows = pack(examples, length)
-    if seed is not None:
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-        rows = [rows[index] for index in order.tolist()]
+    rows = in_order(pack(examples, length), seed)
     starts = range(0, len(rows), batch_size)
     return PackedBatches(
         [rows[start : start + batch_size] for start in starts], length, pad_token_id
@@ -166,23 +159,10 @@ def packed_mask(lengths: Sequence[Sequence[int]], length: int) -> Tensor:
         list(chain.from_iterable([number] * count for number, count in enumerate(row)))
         for row in lengths
     ]
-    sample = torch.tensor([[*row, *[-1] * (length - len(row))] for row in numbers])
+    sample = padded(numbers, length, -1)
     same = sample[:, :, None] == sample[:, None, :]
     seen = same & torch.ones(length, length, dtype=torch.bool).tril()
     return torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))[:, None]
-
-
-def cumulative_lengths(rows: Sequence[PackedRow]) -> Tensor:
-    """Where each sample starts when the rows are joined without padding, and the end of the last.
-
-    int32 of shape (samples + 1,): what the functions of flash attention for variable lengths take
-    as cu_seqlens, and transformers models as cu_seq_lens_q and cu_seq_lens_k.
-
-    >>> cumulative_lengths([PackedRow((1, 2, 3), (1, 2, 3), (0, 1, 0), (2, 1))]).tolist()
-    [0, 2, 3]
-    """
-    lengths = chain.from_iterable(row.lengths for row in rows)
-    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
 
 
 def padding_waste(lengths: Sequence[int], batch_size: int, row_length: int) -> PaddingWaste:
@@ -215,6 +195,5 @@ def _row(examples: Sequence[TokenizedExample]) -> PackedRow:
     return PackedRow(
         tuple(chain.from_iterable(each.input_ids for each in examples)),
         tuple(chain.from_iterable((IGNORE_INDEX, *each.labels[1:]) for each in examples)),
-        tuple(chain.from_iterable(range(len(each.input_ids)) for each in examples)),
         tuple(len(each.input_ids) for each in examples),
     )

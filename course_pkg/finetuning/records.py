@@ -11,23 +11,27 @@ an empty line. A field that is null counts as absent; other fields are ignored.
 Chapter: finetuning/instructions.
 """
 
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any
 
-from course_pkg.finetuning.conversations import Conversation, Message
-from course_pkg.finetuning.problems import Problem, ProblemReport, RecordError
-from course_pkg.finetuning.record_files import json_records
+from course_pkg.finetuning.conversations import (
+    Conversation,
+    Message,
+    Problem,
+    ProblemReport,
+    RecordError,
+)
 
-Format = Literal["auto", "alpaca", "prompt", "messages", "sharegpt"]
+# The field that tells the format; the first one that a record has decides.
+MARKS = ("messages", "conversations", "instruction", "prompt")
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
-MARKS = {  # the field that tells a format; the first one that a record has decides
-    "messages": "messages",
-    "conversations": "sharegpt",
-    "instruction": "alpaca",
-    "prompt": "prompt",
-}
+BOM = b"\xef\xbb\xbf"  # some editors write these bytes in front of UTF-8
+BLANKS = re.compile(r"[ \t\r\n]*")  # what JSON allows between values
 
 
 @dataclass(frozen=True)
@@ -39,20 +43,17 @@ class ReadResult:
 
 
 def read_conversations(
-    source: str | os.PathLike | Iterable[Mapping[str, Any]],
-    *,
-    format: Format = "auto",
-    strict: bool = False,
+    source: str | os.PathLike | Iterable[Mapping[str, Any]], *, strict: bool = False
 ) -> ReadResult:
     """Read conversations, and report each record that isn't one.
 
-    source: a .json or .jsonl file, a list of dicts, or one split of a `datasets` data set.
-    format: "auto" decides for each record by its fields, and prefers lists of messages.
+    source: a .json or .jsonl file, a list of dicts, or one split of a `datasets` data set. The
+    fields of each record decide about its format; lists of messages come first.
     strict: raise an error at the first problem.
     The report names lines of a file ("line 4", from 1) or indices of a list ("record 3", from 0);
     that is also the id of a conversation whose record has none.
-    Raises ValueError for a problem in strict mode or an unknown format, TypeError for another kind
-    of source, OSError if the file can't be read.
+    Raises ValueError for a problem in strict mode, TypeError for another kind of source, OSError if
+    the file can't be read.
 
     >>> rows = [{"prompt": "Hi", "response": "Hello!"}, {"prompt": "Why?", "response": " "}]
     >>> result = read_conversations(rows)
@@ -63,13 +64,11 @@ def read_conversations(
     >>> result.conversations[0].messages[1]
     Message(role='assistant', content='Hello!')
     """
-    if format not in get_args(Format):
-        raise ValueError(f"format must be one of {get_args(Format)}, got {format!r:.80}")
     conversations: list[Conversation] = []
     problems: list[Problem] = []
     for where, record in _located(source):
         try:
-            conversations.append(_conversation(record, format, where))
+            conversations.append(_conversation(record, where))
         except RecordError as error:
             problem = Problem(where, error.kind, error.detail)
             if strict:
@@ -95,48 +94,140 @@ def _located(source: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"record {index}", record) for index, record in enumerate(source))
 
 
-def _conversation(record: Any, format: Format, where: str) -> Conversation:
+def json_records(path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
+    """Yield the line number and the value of each record in a file; lines count from 1.
+
+    path: a .jsonl file has one record on each line; a .json file has that too, or one array of
+    records. Blank lines are skipped. In place of a record that can't be read, or that has a field
+    twice, the value is a RecordError, so a broken record doesn't hide the others. Nothing after a
+    syntax error in an array can be read.
+    Raises ValueError for another suffix, OSError if the file can't be read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "mine.jsonl")
+    ...     _ = path.write_text('{"id": 1}\\n\\n{"id": \\n')
+    ...     list(json_records(path))
+    [(1, {'id': 1}), (3, RecordError('invalid JSON: Expecting value at column 8'))]
+    """
+    path = Path(path)
+    if path.suffix not in (".json", ".jsonl"):
+        raise ValueError(f"{path} must be a .json or a .jsonl file; rename or convert it")
+    data = path.read_bytes().removeprefix(BOM)
+    if path.suffix == ".json" and data.lstrip().startswith(b"["):
+        yield from _array(data)
+        return
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield number, _value(line.rstrip(b"\r"))
+
+
+def _value(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode(), object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        return _unreadable(error)
+
+
+def _array(data: bytes) -> Iterator[tuple[int, Any]]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        yield data.count(b"\n", 0, error.start) + 1, _unreadable(error)
+        return
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
+    position = _skip(text, text.index("[") + 1)
+    line = 1
+    counted = 0  # the characters before which line breaks have been counted
+    following = text[position : position + 1]
+    if following == "]":
+        position = _skip(text, position + 1)
+    while following != "]":
+        line += text.count("\n", counted, position)
+        counted = position
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            yield getattr(error, "lineno", line), _end(_unreadable(error).detail)
+            return
+        yield line, value
+        position = _skip(text, position)
+        following = text[position : position + 1]
+        if following not in ("]", ","):
+            yield text.count("\n", 0, position) + 1, _end("expected ',' or ']'")
+            return
+        position = _skip(text, position + 1)
+    if position < len(text):
+        yield text.count("\n", 0, position) + 1, _end("expected the end of the file")
+
+
+def _skip(text: str, position: int) -> int:
+    return BLANKS.match(text, position).end()
+
+
+def _end(detail: str) -> RecordError:
+    return RecordError("invalid JSON", f"{detail}; the rest of the file can't be read")
+
+
+def _unreadable(error: Exception) -> RecordError:
+    if isinstance(error, UnicodeDecodeError):
+        found = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
+        return RecordError("invalid UTF-8", found)
+    if isinstance(error, json.JSONDecodeError):
+        return RecordError("invalid JSON", f"{error.msg} at column {error.colno}")
+    return RecordError("invalid JSON", "nested too deeply")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RecordError:
+    """A JSON object; if it has a field twice, an error, because a dict would lose one of them."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        return RecordError("duplicate field", f"{twice!r:.80} occurs twice")
+    return fields
+
+
+def _conversation(record: Any, where: str) -> Conversation:
     record = _fields(record, "a record")
-    if format == "auto":
-        format = next((MARKS[field] for field in MARKS if field in record), "auto")
-    if format == "auto":
+    mark = next((field for field in MARKS if field in record), None)
+    if mark is None:
         found = ", ".join(map(str, record)) or "no field"
         raise RecordError("missing field", f"no {', '.join(MARKS)}; found {found:.80}")
-    system = _text(record, "system") if record.get("system") else None
-    turns = [] if system is None else [Message("system", system)]
-    if format in ("messages", "sharegpt"):
-        turns += _listed(record, format)
+    turns = []
+    if record.get("system"):
+        turns.append(Message("system", _text(record, "system")))
+    if mark == "messages":
+        turns += _listed(record, mark, "role", "content")
+    elif mark == "conversations":
+        turns += _listed(record, mark, "from", "value")
+    elif mark == "instruction":
+        turns += _single_turn(record, mark, "output")
     else:
-        turns += _single_turn(record, format)
+        turns += _single_turn(record, mark, "completion" if "completion" in record else "response")
     name = record.get("id")
     return Conversation(tuple(turns), str(name) if isinstance(name, str | int) else where)
 
 
-def _single_turn(record: Mapping[str, Any], format: Format) -> list[Message]:
-    if format == "alpaca":
-        question, answer = _text(record, "instruction"), _text(record, "output")
-    else:
-        field = "completion" if "completion" in record else "response"
-        question, answer = _text(record, "prompt"), _text(record, field)
-    turns = [Message("user", question), Message("assistant", answer)]
+def _single_turn(record: Mapping[str, Any], prompt: str, response: str) -> list[Message]:
+    question = _text(record, prompt)
+    turns = [Message("user", question), Message("assistant", _text(record, response))]
     context = _text(record, "input") if "input" in record else ""
     if context.strip():
         turns[0] = Message("user", f"{question}\n\n{context}")
     return turns
 
 
-def _listed(record: Mapping[str, Any], format: Format) -> Iterator[Message]:
-    field = "messages" if format == "messages" else "conversations"
-    turns = _required(record, field)
+def _listed(record: Mapping[str, Any], field: str, role: str, content: str) -> Iterator[Message]:
+    turns = record[field]
     if not isinstance(turns, list | tuple):
         raise RecordError("wrong type", f"{field} must be a list, got {turns!r:.80}")
-    role_field, text_field = ("role", "content") if format == "messages" else ("from", "value")
     for number, turn in enumerate(turns, start=1):
         fields = _fields(turn, f"turn {number}")
-        role = _text(fields, role_field, number)
-        if format == "sharegpt":
-            role = SHAREGPT_ROLES.get(role, role)
-        yield Message(role, _text(fields, text_field, number))
+        speaker = _text(fields, role, number)
+        if field == "conversations":
+            speaker = SHAREGPT_ROLES.get(speaker, speaker)
+        yield Message(speaker, _text(fields, content, number))
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
@@ -148,16 +239,12 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
     return {field: content for field, content in value.items() if content is not None}
 
 
-def _required(fields: Mapping[str, Any], field: str, turn: int | None = None) -> Any:
+def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
     if field not in fields:
         place = "" if turn is None else f"turn {turn} has "
         found = ", ".join(map(str, fields)) or "no field"
         raise RecordError("missing field", f"{place}no {field}; found {found:.80}")
-    return fields[field]
-
-
-def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
-    value = _required(fields, field, turn)
+    value = fields[field]
     if not isinstance(value, str):
         place = "" if turn is None else f"turn {turn}: "
         raise RecordError("wrong type", f"{place}{field} must be a string, got {value!r:.80}")

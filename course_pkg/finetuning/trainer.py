@@ -1,35 +1,32 @@
-"""A short training loop with the features of long ones.
+"""A short training loop with the features of long ones, and the loss on held-out batches.
 
 AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, early
-stopping, and checkpoints from which a run resumes bit for bit. It trains the parameters that
-require a gradient: a LoRA adapter or a whole model. It does not tokenize, pad or mask (see masking
-and batches).
-Chapter: adapters/lora-training.
+stopping, and checkpoints from which a run resumes bit for bit. It does not tokenize, pad or mask
+(see masking and batches).
+Chapter: finetuning/sft.
 """
 
 import itertools
+import math
 import os
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
+from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import adapter_layers
-from course_pkg.finetuning.callback import Callback
-from course_pkg.finetuning.checkpoint import check_path
-from course_pkg.finetuning.config import TrainConfig
-from course_pkg.finetuning.evaluation import Batch, count_targets
-from course_pkg.finetuning.history import History
-from course_pkg.finetuning.logs import TensorBoardLog, summary_writer
-from course_pkg.finetuning.optimization import Optimization
-from course_pkg.finetuning.order import stream
-from course_pkg.finetuning.run import Run
+from course_pkg.finetuning.batches import Batch, count_targets, repeat_batches, require_batches
+from course_pkg.finetuning.checkpoint import TrainingState, check_path
+from course_pkg.finetuning.config import Callback, TrainConfig, learning_rate_at
+from course_pkg.finetuning.history import Evaluation, History, StepRecord
+from course_pkg.finetuning.masking import IGNORE_INDEX
 
-__all__ = ["Batch", "count_targets", "train"]
-NO_EVALUATE = "needs evaluate, such as lambda model: mean_loss(model, held_out)"
+Evaluate = Callable[[nn.Module], float]
+FilePath = str | os.PathLike
 
 
 def train(
@@ -37,88 +34,204 @@ def train(
     batches: Iterable[Batch],
     config: TrainConfig,
     *,
-    evaluate: Callable[[nn.Module], float] | None = None,
-    checkpoint: str | os.PathLike | None = None,
-    best_checkpoint: str | os.PathLike | None = None,
+    evaluate: Evaluate | None = None,
+    checkpoint: FilePath | None = None,
+    best_checkpoint: FilePath | None = None,
     restore_best: bool = False,
-    resume_from: str | os.PathLike | None = None,
+    resume_from: FilePath | None = None,
     callback: Callback | None = None,
-    tensorboard: str | os.PathLike | None = None,
 ) -> History:
     """Train every parameter that requires a gradient, in place; return the record of every step.
 
     batches: a sequence of dicts of tensors in the form that transformers models take (input_ids,
     attention_mask and labels, each (batch, tokens)), reshuffled every epoch; or a repeatable
     iterable, in its order. evaluate: called with the model in eval mode, without gradients; lower
-    values are better (see `evaluation.mean_loss`).
+    values are better (see `mean_loss`).
     checkpoint: a file to write; resume_from: a checkpoint to resume, bit for bit on one machine.
     best_checkpoint: another file, written after each evaluation that is the best so far;
     restore_best: end with its weights instead of the last ones.
     callback: adds a penalty to the loss (not to the record), and works after each step; AdaLoRA's
-    is a RankAllocator. tensorboard: a folder for TensorBoard's logs, where it is installed.
-    The loss of a step is the mean over all target tokens of its batches. The mean of the batches'
-    means would give tokens in short batches more weight than tokens in long ones.
-    The caller's random state does not change. Raises ValueError for no data, no targets or
-    nothing to train, TypeError for arguments of other types, RuntimeError if adapters are merged,
-    OSError if a checkpoint can't be written (before the first step, if that is known then),
-    FloatingPointError if a loss or a gradient is not finite (fp16 skips such a gradient and lowers
-    its scale), ModuleNotFoundError if tensorboard is asked for and missing.
-    Source: Loshchilov & Hutter 2019 (AdamW).
+    is a RankAllocator.
+    The loss of a step is the mean over all target tokens of its batches. The caller's random state
+    does not change.
+    Raises ValueError for no data, no targets or nothing to train, TypeError for arguments of other
+    types, RuntimeError if adapters are merged, OSError if a checkpoint can't be written (before the
+    first step, if that is known then), FloatingPointError if a loss or a gradient is not finite
+    (fp16 skips such a gradient and lowers its scale).
     """
-    _check_arguments(config, evaluate, callback)
-    _check_best(checkpoint, best_checkpoint, restore_best, evaluates=evaluate is not None)
-    run = Run(Optimization(model, config), callback)
+    _check_arguments(config, evaluate, callback, checkpoint, best_checkpoint, restore_best)
+    state = TrainingState(model, config, callback)
     if any(layer.merged for layer in adapter_layers(model).values()):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) before training")
-    if tensorboard is not None:
-        summary_writer()  # raises now, before a checkpoint changes the model
     if callback is not None:
         callback.start(model, config.steps)
     for path in (checkpoint, best_checkpoint):
         if path is not None:
             check_path(path)
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
+    was_training = model.training
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(config.seed)
         if resume_from is not None:
-            run.load(resume_from)
+            state.load(resume_from)
         if best_checkpoint is not None:
-            run.check_best(best_checkpoint)
-        stack.callback(model.train, model.training)
-        stack.callback(run.optimization.clear)
-        done = len(run.steps)
-        bar = tqdm(total=config.steps, initial=done, disable=not config.progress)
-        stack.enter_context(closing(bar))
-        log = None
-        if tensorboard is not None:
-            log = stack.enter_context(closing(TensorBoardLog(tensorboard, done + 1)))
-        data = stream(
-            batches, seed=config.seed, shuffle=config.shuffle, start=done * config.accumulation
+            state.check_best(best_checkpoint)
+        start = len(state.history.steps) * config.accumulation
+        data = repeat_batches(batches, seed=config.seed, shuffle=config.shuffle, start=start)
+        try:
+            training_loop(state, data, evaluate, checkpoint, best_checkpoint)
+            if restore_best and state.history.best is not None:
+                state.load_weights(best_checkpoint)
+        finally:
+            state.optimizer.zero_grad()
+            model.train(was_training)
+    state.history.stopped_early = len(state.history.steps) < config.steps
+    return state.history
+
+
+def training_loop(
+    state: TrainingState,
+    data: Iterator[Batch],
+    evaluate: Evaluate | None = None,
+    checkpoint: FilePath | None = None,
+    best_checkpoint: FilePath | None = None,
+) -> None:
+    """Take steps until the last one, or until patience is exhausted.
+
+    state: changed in place; a resumed one goes on after its last step. data: batches without end.
+    The other arguments, and the errors, are those of `train`.
+    """
+    model = state.model
+    config = state.config
+    history = state.history
+    done = len(history.steps)
+    last = config.steps
+    steps = range(done + 1, last + 1)
+    bar = tqdm(steps, initial=done, total=last, disable=not config.progress)
+    for step in bar:
+        if state.finished:
+            break
+        started = time.perf_counter()
+        model.train()
+        batches = list(itertools.islice(data, config.accumulation))
+        counts = [count_targets(model, batch) for batch in batches]
+        targets = sum(counts)
+        if targets == 0:
+            raise ValueError(f"step {step} has no target: every label is {IGNORE_INDEX}")
+
+        # Forward and backward, batch by batch: each target of the step has the same weight.
+        loss = 0.0
+        for number, (batch, count) in enumerate(zip(batches, counts, strict=True), start=1):
+            if count == 0:  # the model's mean loss would be 0/0
+                continue
+            with state.autocast():
+                part = model(**_on_device(batch, state.device)).loss * (count / targets)
+            loss += _finite(part, f"loss at step {step} (batch {number} of {len(batches)})")
+            state.scaler.scale(part).backward()
+        penalty = None if state.callback is None else state.callback.extra_loss()
+        if penalty is not None:
+            _finite(penalty, f"callback's loss at step {step}")
+            state.scaler.scale(penalty).backward()
+
+        # Clip the gradients, and take AdamW's step at the learning rate of the schedule.
+        state.scaler.unscale_(state.optimizer)
+        norm = nn.utils.clip_grad_norm_(state.parameters.values(), config.max_grad_norm)
+        if not state.scaler.is_enabled():  # the scaler of fp16 skips the step instead
+            _finite(norm, f"gradient's norm at step {step}")
+        rate = learning_rate_at(step, config)
+        for group in state.optimizer.param_groups:
+            group["lr"] = rate
+        state.scaler.step(state.optimizer)
+        state.scaler.update()
+        if state.callback is not None:
+            state.callback.after_step(step)
+        state.optimizer.zero_grad()
+        seconds = time.perf_counter() - started
+        history.steps.append(StepRecord(step, loss, rate, norm.item(), targets, seconds))
+        bar.set_postfix(loss=f"{loss:.3f}")
+
+        # Evaluate, and write checkpoints.
+        if evaluate is not None and (step == last or _due(step, config.evaluate_every)):
+            history.evaluations.append(Evaluation(step, _evaluated(evaluate, model)))
+            if best_checkpoint is not None and history.best is history.evaluations[-1]:
+                state.save(best_checkpoint)
+        if checkpoint is not None and (state.finished or _due(step, config.checkpoint_every)):
+            state.save(checkpoint)
+
+
+def _due(step: int, every: int) -> bool:
+    """Whether something that happens every few steps happens at this one; 0 means never."""
+    return every > 0 and step % every == 0
+
+
+def _finite(value: Tensor, name: str) -> float:
+    """A scalar as a number. Raises FloatingPointError if it is infinite or NaN."""
+    number = value.item()
+    if not math.isfinite(number):
+        raise FloatingPointError(
+            f"the {name} is {number}; lower the learning rate, warm up longer, or look at the data"
         )
-        while not run.finished:
-            record = run.step(list(itertools.islice(data, config.accumulation)))
-            bar.update()
-            bar.set_postfix(loss=f"{record.loss:.3f}")
-            if log is not None:
-                log.add(record)
-            if evaluate is not None and _due(record.step, config.evaluate_every, config.steps):
-                evaluation = run.evaluate(evaluate)
-                if log is not None:
-                    log.add(evaluation)
-                if best_checkpoint is not None and run.history.best == evaluation:
-                    run.save(best_checkpoint)
-            due = run.finished or _due(record.step, config.checkpoint_every, config.steps)
-            if checkpoint is not None and due:
-                run.save(checkpoint)
-        if restore_best:
-            run.restore_best(best_checkpoint)
-    return run.history
+    return number
+
+
+def _evaluated(evaluate: Evaluate, model: nn.Module) -> float:
+    """Call a function of the model in eval mode, without gradients or an effect on random numbers.
+
+    Raises TypeError if it doesn't return a number.
+    """
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
+        value = evaluate(model.eval())
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"evaluate must return a number, got {value!r:.80}") from error
+
+
+def _on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """The batch's tensors on a device."""
+    return {name: tensor.to(device) for name, tensor in batch.items()}
+
+
+@torch.no_grad()
+def mean_loss(model: nn.Module, batches: Iterable[Batch]) -> float:
+    """Mean negative log-likelihood of the target tokens of all batches, in nats per token.
+
+    batches: as for `train`. The result doesn't depend on how examples are put into batches. A batch
+    without targets adds nothing. The model computes in eval mode, and then has its old mode again.
+    For `train`, write `evaluate=lambda model: mean_loss(model, held_out)`.
+    Raises TypeError for a model or batches of other types, ValueError if there is no target.
+
+    >>> from course_pkg.lm.load import load
+    >>> tokens = torch.tensor([[72, 105, 33]])
+    >>> loss = mean_loss(load("tiny").model, [{"input_ids": tokens, "labels": tokens}])
+    >>> 4 < loss < 7  # an untrained model's guess: log(259) is 5.6
+    True
+    """
+    modes = {module: module.training for module in require_model(model).modules()}
+    require_batches(batches)
+    device = next(model.parameters()).device
+    total = 0.0
+    targets = 0
+    model.eval()
+    try:
+        for batch in batches:
+            if count := count_targets(model, batch):  # without targets, the mean would be 0/0
+                total += model(**_on_device(batch, device)).loss.item() * count
+                targets += count
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    if targets == 0:
+        raise ValueError(f"there is no target: no batch, or every label is {IGNORE_INDEX}")
+    return total / targets
 
 
 def _check_arguments(
     config: TrainConfig,
-    evaluate: Callable[[nn.Module], float] | None,
+    evaluate: Evaluate | None,
     callback: Callback | None,
+    checkpoint: FilePath | None,
+    best_checkpoint: FilePath | None,
+    restore_best: bool,
 ) -> None:
     if not isinstance(config, TrainConfig):
         raise TypeError(f"config must be a TrainConfig, got {config!r:.80}")
@@ -126,25 +239,14 @@ def _check_arguments(
         raise TypeError(f"evaluate must be a function of the model, got {evaluate!r:.80}")
     if not (callback is None or isinstance(callback, Callback)):
         raise TypeError(f"callback must have the methods of Callback, got {callback!r:.80}")
-    if config.patience and evaluate is None:
-        raise ValueError(f"patience={config.patience} {NO_EVALUATE}")
-
-
-def _check_best(
-    checkpoint: str | os.PathLike | None,
-    best_checkpoint: str | os.PathLike | None,
-    restore_best: bool,
-    evaluates: bool,
-) -> None:
-    if best_checkpoint is None:
-        if restore_best:
-            raise ValueError("restore_best=True needs best_checkpoint, a file for the best weights")
-        return
-    if not evaluates:
-        raise ValueError(f"best_checkpoint {NO_EVALUATE}")
-    if checkpoint is not None and Path(checkpoint).resolve() == Path(best_checkpoint).resolve():
+    if restore_best and best_checkpoint is None:
+        raise ValueError("restore_best=True needs best_checkpoint, a file for the best weights")
+    needing = {f"patience={config.patience}": config.patience, "best_checkpoint": best_checkpoint}
+    for name, given in needing.items():
+        if given and evaluate is None:
+            raise ValueError(
+                f"{name} needs evaluate, such as lambda model: mean_loss(model, held_out)"
+            )
+    both = [Path(path).resolve() for path in (checkpoint, best_checkpoint) if path is not None]
+    if len(both) > len(set(both)):
         raise ValueError(f"checkpoint and best_checkpoint need two files, got {checkpoint} twice")
-
-
-def _due(step: int, every: int, last: int) -> bool:
-    return step == last or (every > 0 and step % every == 0)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 
-from .contract import registry
-from .contract.answer_key import AnswerKey, answer_key, defined_name
-from .contract.display import mark
-from .contract.draws import Case
-from .contract.questions import Question, WrongAnswer
-from .contract.session import Session
-from .contract.verdict import judge
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
+from course_pkg.grading.contract.display import mark
+from course_pkg.grading.contract.draws import Case
+from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.contract.question_record import points_text
+from course_pkg.grading.contract.questions import Question, WrongAnswer
+from course_pkg.grading.contract.verdict import judge
 
 STUDENTS = 25
 
@@ -48,7 +49,7 @@ def matrix(assignment: str, students: int = STUDENTS) -> list[MatrixRow]:
     """
     key = answer_key(assignment)
     names = ["", *(f"student-{i}" for i in range(1, students))]
-    sessions = [Session(assignment, name) for name in names]
+    sessions = [GradingSession(assignment, name) for name in names]
     return [
         _row(key, question, wrong, [session.cases(question.name) for session in sessions])
         for question in key.assignment.questions.values()
@@ -71,7 +72,7 @@ def _row(
         recognized += wrong is not None and wrong.name in found
     loses = wrong.loses if wrong else ()
     problem = ""
-    if lost != {name: len(drawn) * (name in loses) for name in lost}:
+    if lost != {name: len(drawn) if name in loses else 0 for name in lost}:
         problem = f"expected to lose only {', '.join(loses) or 'nothing'}, for every student"
     return MatrixRow(question, wrong.name if wrong else "", lost, recognized, problem)
 
@@ -84,11 +85,11 @@ def lines(rows: list[MatrixRow], students: int = STUDENTS) -> Iterator[str]:
     width = max(len(row.wrong or "model answer") for row in rows)
     for i, row in enumerate(rows):
         if not row.wrong:
-            points = row.question.points
-            yield from [""] * (i > 0)
+            if i > 0:
+                yield ""
             told = [f"{p.name} {p.points}" for p in row.question.properties if p.attested]
             attested = f"; attested: {', '.join(told)}" if told else ""
-            yield f"{row.question.name} ({points} point{'s' * (points > 1)}{attested})"
+            yield f"{row.question.name} ({points_text(row.question.points)}{attested})"
             yield f"  {'':{width}}  {'  '.join(row.lost)}  recognized"
         cells = "  ".join(f"{_cell(row.lost[name], students):{len(name)}}" for name in row.lost)
         recognized = f"{row.recognized}/{students}" if row.wrong else ""
@@ -133,7 +134,8 @@ def problems(assignment: str, folder: Path) -> list[str]:
 
 
 def _differences(assignment: str, question: Question, cells: list[dict]) -> Iterator[str]:
-    name, call = defined_name(question.answer), f'"{assignment}/{question.name}"'
+    name = defined_name(question.answer)
+    call = f'"{assignment}/{question.name}"'
     if not any(same_code(cell["source"], question.answer, name) for cell in cells):
         yield f"{question.name}: no cell is the model answer of {name}{_nearest(question, cells)}"
     points = [
@@ -157,7 +159,7 @@ def _nearest(question: Question, cells: list[dict]) -> str:
 def _constants(assignment: str) -> list[str]:
     """The properties whose right answers are the same for everybody, against what they say."""
     key = answer_key(assignment)
-    sessions = [Session(assignment, "", bytes([i]), answers=key) for i in range(8)]
+    sessions = [GradingSession(assignment, "", bytes([i]), answers=key) for i in range(8)]
     found = []
     for question in key.assignment.questions.values():
         drawn = [session.cases(question.name) for session in sessions if question.call]
@@ -182,15 +184,11 @@ def same_code(cell: str, answer: str, name: str) -> bool:
         bodies = [ast.parse(code).body for code in (cell, answer)]
     except SyntaxError:  # an IPython magic
         return False
-    dumps = [
-        [
-            ast.dump(_without_docstrings(node))
-            for node in body
-            if ast.unparse(node) != f"{name} = None"
-        ]
+    first, second = (
+        [ast.dump(_without_docstrings(n)) for n in body if ast.unparse(n) != f"{name} = None"]
         for body in bodies
-    ]
-    return dumps[0] == dumps[1]
+    )
+    return first == second
 
 
 def _without_docstrings(tree: ast.stmt) -> ast.stmt:

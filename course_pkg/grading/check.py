@@ -18,16 +18,15 @@ import threading
 import unicodedata
 import warnings
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
-from .contract import registry
-from .contract.calling import NOT_RUN, is_unanswered, outcome
-from .contract.display import first_lines
-from .contract.limits import OutOfTime, time_limit
-from .contract.protocol import receive, send
-from .contract.report import Recorded, Score
-from .contract.values import as_crossing
-from .contract.verdict import lost
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.calling import NOT_RUN, OutOfTime, is_stub, outcome, time_limit
+from course_pkg.grading.contract.display import first_lines
+from course_pkg.grading.contract.plain_values import as_plain, receive, send
+from course_pkg.grading.contract.report import Recorded, Score
+from course_pkg.grading.contract.verdict import lost
 
 CHECKER_FD = "COURSE_CHECKER_FD"
 CASE_S = 20.0  # seconds that an answer may take for one input
@@ -61,10 +60,10 @@ def variant(name: str, student: str = "") -> dict[str, Any]:
     if CHECKER_FD in os.environ:
         request = {"op": "variant", "variant": which, "student": name_typed}
         return _request(request)["inputs"]
-    from .contract.session import Session
+    from course_pkg.grading.contract.grading_session import GradingSession
 
     _students[assignment] = name_typed
-    return Session(assignment, name_typed).variant(which)
+    return GradingSession(assignment, name_typed).variant(which)
 
 
 def check(question_id: str, answer: Any) -> "Score | Recorded":
@@ -82,22 +81,22 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
     questions = registry.load(assignment).questions
     question = registry.find(questions, name, f"question of {assignment}")
     note = EXAMPLE if question.variant and not _students.get(assignment) else ""
-    if is_unanswered(answer):  # nothing is drawn, and no model is loaded
+    if is_stub(answer):  # nothing is drawn, and no model is loaded
         return Score(question_id, lost(question), note=note)
-    from .contract.session import Session
+    from course_pkg.grading.contract.grading_session import GradingSession
 
     student = _students.get(assignment, "")
     earlier = _by_hand.setdefault((assignment, student), {}) if question.variant else None
-    session = Session(assignment, student, recorded=earlier)
-    inputs, unchanged = session.inputs(name), session.unchanged(name)
+    session = GradingSession(assignment, student, recorded=earlier)
     calls = _Calls(question.call, answer, session.answers.student)
-    session.record(name, as_crossing(calls.outcomes(inputs, unchanged)))
+    outcomes = calls.outcomes(session.inputs(name), session.unchanged(name))
+    session.record(name, as_plain(outcomes))
     return Score(question_id, session.verdict(name), calls.printed.getvalue(), note)
 
 
 def _recorded(question_id: str, name: str, answer: Any) -> Recorded:
     """Answer a question of the checker; an unanswered one is not asked for."""
-    if not is_unanswered(answer):
+    if not is_stub(answer):
         reply = _request({"op": "inputs", "question": name})
         student = importlib.import_module(reply["student"]) if reply["student"] else None
         calls = _Calls(reply["call"], answer, student)
@@ -113,8 +112,13 @@ class _Calls:
     anything on stderr: the first lines are printed at the end, to stdout.
     """
 
-    def __init__(self, *how: Any) -> None:
-        self.how, self.printed = how, _Printed()
+    def __init__(
+        self, call: tuple[str, ...] | str, answer: Any, student: ModuleType | None
+    ) -> None:
+        self.call = call
+        self.answer = answer
+        self.student = student
+        self.printed = _Printed()
 
     def outcomes(self, inputs: list[Any], unchanged: list[bool]) -> list[dict[str, Any]]:
         """What the answer gives for each case. After one that takes too long, none is run."""
@@ -128,12 +132,11 @@ class _Calls:
         return found
 
     def _outcome(self, inputs: Any, unchanged: bool) -> dict[str, Any]:
-        call, answer, student = self.how
         to = self.printed
         with contextlib.redirect_stdout(to), contextlib.redirect_stderr(to):
             try:
                 with warnings.catch_warnings(), time_limit(CASE_S):
-                    return outcome(call, answer, inputs, unchanged, student)
+                    return outcome(self.call, self.answer, inputs, unchanged, self.student)
             except OutOfTime:
                 return {"error": TOO_LONG}
             except KeyboardInterrupt:
@@ -149,7 +152,7 @@ class _Printed(io.StringIO):
         """Keep what there is still room for, and say that the rest is cut."""
         room = PRINTED - self.tell()
         if room >= 0:
-            super().write(text[:room] + CUT * (len(text) > room))
+            super().write(text[:room] + CUT if len(text) > room else text)
         return len(text)
 
 

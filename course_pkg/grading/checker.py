@@ -17,21 +17,20 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from .contract import registry
-from .contract.answer_key import answer_key
-from .contract.limits import OutOfTime, time_limit
-from .contract.protocol import receive, send
-from .contract.questions import ChecksError
-from .contract.registry import UnknownQuestion
-from .contract.report import failure_texts
-from .contract.session import Session
-from .contract.values import NotPlain
-from .contract.verdict import Verdict, lost
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.answer_key import answer_key
+from course_pkg.grading.contract.calling import OutOfTime, time_limit
+from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.contract.plain_values import NotPlain, receive, send
+from course_pkg.grading.contract.questions import ChecksError
+from course_pkg.grading.contract.registry import UnknownQuestion
+from course_pkg.grading.contract.report import failure_texts
+from course_pkg.grading.contract.verdict import Verdict, lost
 
 EXPLAIN_WITHIN_S = 25.0  # to recognize mistakes, in all answers together
 
 
-def serve(sock: socket.socket, session: Session) -> None:
+def serve(sock: socket.socket, session: GradingSession) -> None:
     """Answer requests until the other end closes, or sends something that is not a request."""
     with suppress(EOFError, OSError):
         while True:
@@ -42,7 +41,7 @@ def serve(sock: socket.socket, session: Session) -> None:
             send(sock, reply)
 
 
-def _reply(request: Any, session: Session) -> dict[str, Any]:
+def _reply(request: Any, session: GradingSession) -> dict[str, Any]:
     try:
         match request:
             case {"op": "variant", "variant": str(name)}:
@@ -97,24 +96,26 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
     out, end, key = descriptors
     with os.fdopen(key) as file:
         secret = bytes.fromhex(file.read().strip())
-    session = Session(job["assignment"], job["student"], secret)
+    session = GradingSession(job["assignment"], job["student"], secret)
     with socket.socket(fileno=end) as sock:
         serve(sock, session)
     until = time.monotonic() + EXPLAIN_WITHIN_S
-    verdicts = [judged(session, name, until) for name in session.questions]
+    verdicts = [safe_verdict(session, name, until) for name in session.questions]
     with os.fdopen(out, "w") as results:
         results.write(as_json(verdicts))
 
 
-def judged(session: Session, name: str, until: float = math.inf) -> Verdict:
+def safe_verdict(session: GradingSession, name: str, until: float = math.inf) -> Verdict:
     """The verdict on a question. What goes wrong costs this question only, and is its reason.
 
-    until: when to stop to recognize mistakes, on the monotonic clock. If that takes too long or
+    until: when to stop recognizing mistakes, on the monotonic clock. If that takes too long or
     fails, the answer is judged without it; an artifact is judged without it at once.
     """
-    reason, question = "", session.answers[name]
-    left = max(0.5, min(until - time.monotonic(), EXPLAIN_WITHIN_S))
-    attempts = ((True, left), (False, question.judging))[bool(question.artifact) :]
+    question = session.answers[name]
+    attempts = [(False, question.judging)]  # whether to explain, and the seconds for it
+    if not question.artifact:
+        attempts.insert(0, (True, max(0.5, min(until - time.monotonic(), EXPLAIN_WITHIN_S))))
+    reason = ""
     for explain, seconds in attempts:
         try:
             with time_limit(seconds):

@@ -20,9 +20,9 @@ from nbformat import NotebookNode
 
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.contract.question_record import points_text, program_points_text
 from course_pkg.grading.contract.questions import Question
 from course_pkg.grading.contract.report import Score
-from course_pkg.grading.contract.stored import points_text, program_points_text
 from course_pkg.grading.contract.verdict import UNANSWERED
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -9,6 +9,8 @@ section 2.1. Chapter: metrics/bleu.
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
+from course_pkg.arguments import require_list
+
 Ngram = tuple[Hashable, ...]
 
 
@@ -17,7 +19,6 @@ def ngrams(tokens: Sequence[Hashable], n: int) -> list[Ngram]:
 
     tokens: a list or tuple, such as `tokenize` returns. Takes time n * len(tokens).
     Raises TypeError for a string (split it into tokens first), ValueError unless n >= 1.
-    Source: Papineni et al. 2002, section 2.1.
 
     >>> ngrams(["the", "cat", "sat"], 2)
     [('the', 'cat'), ('cat', 'sat')]
@@ -29,7 +30,6 @@ def count(tokens: Sequence[Hashable], n: int) -> Counter[Ngram]:
     """Count how often each n-gram occurs: a Counter from tuples of n tokens to counts.
 
     Arguments and errors as for `ngrams`.
-    Source: Papineni et al. 2002, section 2.1.
 
     >>> count(["the", "cat", "the", "cat"], 2)
     Counter({('the', 'cat'): 2, ('cat', 'the'): 1})
@@ -54,10 +54,6 @@ def count_matches(tokens: Sequence[Hashable], n: int, reference: Counter) -> int
     """`clipped_matches(count(tokens, n), reference)`, counting only what the reference contains.
 
     About twice as fast, which helps when many texts are compared with one. Errors as for `ngrams`.
-    Source: Papineni et al. 2002, section 2.1 (Count_clip).
-
-    >>> count_matches(["the", "the", "the"], 1, count(["the", "cat", "the"], 1))
-    2
     """
     shared = list(filter(reference.__contains__, _runs(tokens, n)))
     if len(set(shared)) == len(shared):  # no repetition, so nothing to clip
@@ -86,11 +82,7 @@ def maximum_counts(counters: Sequence[Counter]) -> Counter:
 
 
 def _runs(tokens: Sequence[Hashable], n: int) -> zip:
-    if isinstance(tokens, str | bytes) or not isinstance(tokens, Sequence):
-        raise TypeError(
-            f"tokens must be a list or tuple, got {type(tokens).__name__}; "
-            "split a text with tokenize(text, name) first"
-        )
+    require_list(tokens, "tokens", "split a text with tokenize(text, name) first")
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"n must be an integer of at least 1, got {n!r}")
     if n < 1:

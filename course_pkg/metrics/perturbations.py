@@ -1,16 +1,16 @@
-"""Sentences and perturbations of them, which show what changes a metric notices.
+"""Perturbations of sentences, which show what changes a metric notices.
 
 A paraphrase keeps the meaning and changes the words; a negation keeps the words and reverses the
-meaning. Both were written by hand for this course. The other perturbations are computed here; a
-seed makes them repeatable. This module computes no scores.
+meaning. Both were written by hand, see `course_pkg.datasets`. The other perturbations are computed
+here; a seed makes them repeatable.
 
 Chapter: metrics/comparison.
 """
 
-import json
 import random
-from dataclasses import dataclass
-from importlib import resources
+
+from course_pkg.arguments import require_choice
+from course_pkg.datasets import Sentence
 
 PERTURBATIONS = (
     "identical",
@@ -21,26 +21,6 @@ PERTURBATIONS = (
     "repeated",
     "another sentence",
 )
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence with its hand-written paraphrase and negation."""
-
-    id: str
-    text: str
-    paraphrase: str
-    negation: str
-
-
-def load_sentences() -> list[Sentence]:
-    """Load the course's twelve sentences, each with a paraphrase and a negation.
-
-    >>> len(load_sentences())
-    12
-    """
-    file = resources.files("course_pkg") / "data" / "perturbations" / "test.jsonl"
-    return [Sentence(**json.loads(line)) for line in file.read_text("utf-8").splitlines()]
 
 
 def perturb(sentences: list[Sentence], perturbation: str, seed: int = 0) -> list[str]:
@@ -54,10 +34,7 @@ def perturb(sentences: list[Sentence], perturbation: str, seed: int = 0) -> list
     >>> perturb([one], "truncated"), perturb([one], "repeated")
     (['The cat'], ['The cat sat here. The cat sat here.'])
     """
-    if perturbation not in PERTURBATIONS:
-        raise ValueError(
-            f"perturbation must be one of {', '.join(PERTURBATIONS)}, got {perturbation!r}"
-        )
+    require_choice(perturbation, "perturbation", PERTURBATIONS)
     generator = random.Random(seed)
     following = [sentence.text for sentence in sentences[1:] + sentences[:1]]
     return [

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from course_pkg.arguments import require_integer
 from course_pkg.metrics.bleu.score import BleuScore, PreparedReferences, bleu_from_counts
 
 
@@ -29,10 +30,6 @@ class PairedBootstrap:
     see `paired_bootstrap`.
     scores: (samples, 2), BLEU of baseline and system on each drawn set.
     Source: Koehn 2004, paired bootstrap resampling.
-
-    >>> drawn = np.array([[0.25, 0.5], [0.5, 0.25]])
-    >>> PairedBootstrap(0.25, 0.5, 0.25, 0.5, (-0.25, 0.25), 0.7, drawn).difference
-    0.25
     """
 
     baseline: float
@@ -58,11 +55,10 @@ def paired_bootstrap(
     baseline, system: one text per list of references. references: as for `corpus_bleu`, or
     prepared references, which already have a tokenizer. samples: how many sets to draw. seed: for
     the drawing. smoothing: keywords of `bleu_from_counts`.
-    The p-value is computed as in sacrebleu. Take the absolute differences of the drawn sets and
-    subtract their mean. The p-value is the share of sets, counting the test set itself, whose
-    result is at least as large as the observed absolute difference. (sacrebleu leaves out ties, so
-    there a system differs from itself.) For clear differences it is close to 1 - wins, so
-    interpret it as one-sided.
+    The p-value is computed as in sacrebleu: subtract from the absolute differences of the drawn
+    sets their mean; count the sets whose result is at least the observed absolute difference, and
+    the test set itself. (sacrebleu leaves out ties, so there a system differs from itself.) For
+    clear differences it is close to 1 - wins, so interpret it as one-sided.
     Takes time samples * sentences. Errors as for `PreparedReferences`; ValueError for samples < 1.
     Source: Koehn 2004; Riezler and Maxwell 2005, figure 2.
 
@@ -73,10 +69,7 @@ def paired_bootstrap(
     >>> result.difference > 0, 0.5 < result.wins < 1
     (True, True)
     """
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ValueError(
-            f"samples must be an integer of at least 1, got {samples!r}; 1000 is usual"
-        )
+    require_integer(samples, "samples")
     if not isinstance(references, PreparedReferences):
         references = PreparedReferences(references)
     counts = np.stack(  # (2, sentences, 2 + 2 * max_order)

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_choice, require_string
 
 Tokenizer = Callable[[str], list[str]]
 
@@ -50,9 +50,7 @@ def tokenizer(name: str) -> Tokenizer:
     >>> tokenizer("char")("a cat")
     ['a', 'c', 'a', 't']
     """
-    if not isinstance(name, str) or name not in _TOKENIZERS:
-        raise ValueError(f"tokenizer must be one of {', '.join(_TOKENIZERS)}, got {name!r}")
-    return _TOKENIZERS[name]
+    return _TOKENIZERS[require_choice(name, "tokenizer", _TOKENIZERS)]
 
 
 @lru_cache(maxsize=2**16)

@@ -1,12 +1,9 @@
 """Synonyms and irregular forms of English: from WordNet's files if installed, or your own sets.
 
-Two words are synonyms if they have a sense in common. A source of synonyms is any object with a
-method `senses(word)` that returns the set of that word's senses. WordNet's senses are its synsets.
-The index files list the synsets of each word, so the much larger data files are not read. The
-exception files (noun.exc, …) list the forms that no rule finds: METEOR looks up their synonyms, and
-ROUGE-1.5.5 stems by them.
-
-Not included: parts of speech, definitions, relations between synsets, multi-word entries.
+Two words are synonyms if they have a sense in common. WordNet's senses are its synsets. The index
+files list the synsets of each word, so the much larger data files are not read. The exception files
+(noun.exc, …) list the forms that no rule finds: METEOR looks up their synonyms, and ROUGE-1.5.5
+stems by them. Not included: parts of speech, definitions, relations, multi-word entries.
 
 Sources: Fellbaum 1998, "WordNet: An Electronic Lexical Database"; the manual pages wndb(5) for the
 files and morphy(7) for base forms. Chapter: metrics/meteor.
@@ -19,6 +16,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Protocol
+
+from course_pkg.arguments import require_string
 
 # (ending, what replaces it) for each part of speech, as morphy(7) lists them.
 ENDINGS = {
@@ -55,14 +54,10 @@ class SynonymSets:
     def __init__(self, sets: Iterable[Iterable[str]]) -> None:
         self._senses: dict[str, set[int]] = {}
         for number, group in enumerate(sets):
-            collection = isinstance(group, Iterable) and not isinstance(group, str)
-            words = list(group) if collection else []
-            if not collection or not all(isinstance(word, str) for word in words):
-                raise TypeError(
-                    "each set of synonyms must be a collection of words, such as "
-                    f'{{"car", "automobile"}}, got {group!r:.80}'
-                )
-            for word in words:
+            if isinstance(group, str) or not isinstance(group, Iterable):
+                raise TypeError(f"each set of synonyms must be a set of words, got {group!r:.80}")
+            for word in group:
+                word = require_string(word, "each word of a set of synonyms")
                 self._senses.setdefault(word.lower(), set()).add(number)
 
     def senses(self, word: str) -> frozenset[Hashable]:
@@ -112,7 +107,8 @@ class WordNet:
 
     def _offsets(self, word: str, part: str) -> list[str]:
         """Return the offsets of an entry's synsets: the last fields of its index line."""
-        lines, start = self._index[part], f"{word} "
+        lines = self._index[part]
+        start = f"{word} "
         at = bisect_left(lines, start)
         if not word or at == len(lines) or not lines[at].startswith(start):
             return []

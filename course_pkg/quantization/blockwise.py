@@ -23,7 +23,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_integer
 from course_pkg.quantization.code_books import CodeBook, byte_levels, code_book, dynamic_levels
 
 BLOCK_SIZE = 64  # QLoRA's, for weights and for their scales

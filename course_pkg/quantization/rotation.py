@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_integer
 
 
 def random_orthogonal(size: int, seed: int = 0) -> Tensor:

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.adapters.adapter_files import read_config, read_settings, read_weights
 from course_pkg.adapters.adapter_io import PREFIX, load_adapter
 from course_pkg.adapters.injection import active_adapters, adapter_layers, layer_types
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.methods import save
+from course_pkg.adapters.peft_files import read_config, read_settings, read_weights
 from course_pkg.adapters.prompt_io import PROMPT_TYPES
 from course_pkg.lm.decoder import Decoder
 

@@ -18,7 +18,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from course_pkg.adapters import memory
+from course_pkg.adapters import training_memory
 from course_pkg.adapters.accounting import count_parameters
 from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.bottleneck import BottleneckConfig
@@ -26,31 +26,16 @@ from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-from course_pkg.adapters.memory import activation_bytes, estimate_memory
 from course_pkg.adapters.prefixes import PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
-from course_pkg.adapters.step_cost import measure_step
+from course_pkg.adapters.training_memory import activation_bytes, estimate_memory, measure_step
 from course_pkg.lm.load import load
 from course_pkg.quantization.blockwise import effective_bits
 
-LLAMA_2_7B = LlamaConfig(
-    vocab_size=32000,
-    hidden_size=4096,
-    intermediate_size=11008,
-    num_hidden_layers=32,
-    num_attention_heads=32,
-    num_key_value_heads=32,
-    tie_word_embeddings=False,
-)
-LLAMA_3_8B = LlamaConfig(
-    vocab_size=128256,
-    hidden_size=4096,
-    intermediate_size=14336,
-    num_hidden_layers=32,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    tie_word_embeddings=False,
-)
+LLAMA = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+LLAMA |= {"tie_word_embeddings": False}
+LLAMA_2_7B = LlamaConfig(**LLAMA, vocab_size=32000, intermediate_size=11008)
+LLAMA_3_8B = LlamaConfig(**LLAMA, vocab_size=128256, intermediate_size=14336, num_key_value_heads=8)
 ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 HEADS = {"num_hidden_layers": 2, "num_attention_heads": 4, **ENDS}
 SMALL = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, **HEADS}
@@ -199,9 +184,8 @@ def test_the_size_of_smollm2_follows_from_its_config():
 
 
 def test_full_fine_tuning_takes_16_bytes_per_parameter_or_12_without_master_weights():
-    count = LLAMA_2_7B, 6_738_415_616
-    estimate = estimate_memory(count[0])
-    n = count[1]
+    n = 6_738_415_616
+    estimate = estimate_memory(LLAMA_2_7B)
     parts = estimate.weights, estimate.gradients, estimate.master_weights, estimate.optimizer_state
     assert parts == (2 * n, 2 * n, 4 * n, 8 * n)
     assert estimate.total == 16 * n + estimate.activations
@@ -237,7 +221,7 @@ def test_nf4_takes_the_bytes_that_bitsandbytes_stores(size):
     stored = packed.nbytes + scales
     model = nn.Sequential(nn.Linear(size[1], size[0], bias=False))
     model.get_output_embeddings = lambda: None
-    assert memory._nf4_savings(model) == 2 * weight.numel() - stored
+    assert training_memory._nf4_savings(model) == 2 * weight.numel() - stored
     assert count_parameters(config).base > 0
 
 
@@ -267,53 +251,45 @@ def test_activation_modes_by_hand():
     assert activation_bytes(config, 2, 4, "checkpointed") == 3 * 128 + 2496 + 768
 
 
-def test_tables_show_every_part_and_the_assumptions():
+def test_the_assumptions_name_the_optimizer_and_the_bits():
     lora = LoRAConfig(rank=8, target_modules=QV)
-    assert count_parameters(LLAMA_2_7B, "lora", lora).table().splitlines() == [
-        "lora",
-        "base       6,738,415,616",
-        "adapter        4,194,304",
-        "trainable      4,194,304",
-        "share            0.0622%",
-    ]
-    text = estimate_memory(LLAMA_2_7B, "qlora", lora, activations="checkpointed").table()
-    for part in ("weights", "optimizer_state", "total", "GiB", "NF4 at 4.127 bits", "- AdamW"):
-        assert part in text
+    notes = "\n".join(estimate_memory(LLAMA_2_7B, "qlora", lora).assumptions)
+    assert "AdamW" in notes and "NF4 at 4.127 bits" in notes
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "says"),
+    ("method", "adapter", "says"),
     [
-        (lambda c: count_parameters(c, "lora"), ValueError, 'method "lora" needs a LoRAConfig'),
-        (
-            lambda c: count_parameters(c, "full", LoRAConfig()),
-            ValueError,
-            "takes no adapter config",
-        ),
-        (lambda c: count_parameters(c, "dora", LoRAConfig()), ValueError, "needs a DoRAConfig"),
-        (
-            lambda c: count_parameters(c, "full tuning"),
-            ValueError,
-            "method must be one of full",
-        ),
-        (
-            lambda c: count_parameters({"a": 1}),
-            TypeError,
-            "config must be a transformers config, got dict",
-        ),
-        (lambda c: count_parameters(load("tiny").model), TypeError, "got LlamaForCausalLM"),
-        (
-            lambda c: count_parameters(c, "lora", LoRAConfig(target_modules=["x"])),
-            ValueError,
-            "'x'",
-        ),
-        (lambda c: estimate_memory(c, activations="none"), ValueError, "activations must be one"),
-        (lambda c: estimate_memory(c, batch_size=0), ValueError, "must be at least 1, got 0"),
-        (lambda c: estimate_memory(c, sequence_length=1.5), ValueError, "must be at least 1"),
-        (lambda c: count_parameters(c, "lora", 8), ValueError, "needs a LoRAConfig, got 8"),
-        (lambda c: activation_bytes("llama", 1, 1), ValueError, "str lacks one of hidden_size"),
+        ("lora", None, 'method "lora" needs a LoRAConfig'),
+        ("full", LoRAConfig(), "takes no adapter config"),
+        ("dora", LoRAConfig(), "needs a DoRAConfig"),
+        ("full tuning", None, "method must be one of full"),
+        ("lora", LoRAConfig(target_modules=["x"]), "'x'"),
+        ("lora", 8, "needs a LoRAConfig, got 8"),
     ],
 )
-def test_an_invalid_argument_says_what_is_expected(call, error, says):
-    with pytest.raises(error, match=says):
-        call(LlamaConfig(**SMALL))
+def test_a_method_and_its_config_must_fit(method, adapter, says):
+    with pytest.raises(ValueError, match=says):
+        count_parameters(LlamaConfig(**SMALL), method, adapter)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"activations": "none"}, "activations must be one"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ({"sequence_length": 1.5}, "sequence_length must be an integer of at least 1, got 1.5"),
+    ],
+)
+def test_impossible_sizes_are_refused(settings, says):
+    with pytest.raises(ValueError, match=says):
+        estimate_memory(LlamaConfig(**SMALL), **settings)
+
+
+def test_only_a_transformers_config_is_accepted():
+    with pytest.raises(TypeError, match="config must be a transformers config, got dict"):
+        count_parameters({"a": 1})
+    with pytest.raises(TypeError, match="got LlamaForCausalLM"):
+        count_parameters(load("tiny").model)
+    with pytest.raises(ValueError, match="str lacks one of hidden_size"):
+        activation_bytes("llama", 1, 1)

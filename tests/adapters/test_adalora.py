@@ -13,8 +13,8 @@ from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
 
-TOKENS = torch.arange(24).reshape(2, 12)
-BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
+from ..parity.small_models import BATCH, TOKENS
+
 SMALL = {"initial_rank": 3, "target_rank": 1, "target_modules": ["q_proj", "v_proj"]}
 
 
@@ -274,11 +274,15 @@ def test_without_any_finite_gradient_no_ranks_are_chosen():
         ({"total_step": None}, ValueError, "total_step must be an integer of at least 1, got None"),
         ({"delta_t": 0}, ValueError, "delta_t must be an integer of at least 1, got 0"),
         ({"tinit": -1}, ValueError, "tinit must be an integer of at least 0"),
-        ({"alpha": 0}, ValueError, "alpha must be positive"),
-        ({"dropout": 1}, ValueError, r"dropout must be in \[0, 1\)"),
-        ({"beta1": 1.0}, ValueError, "beta1 must be between 0 and 1, got 1.0"),
+        ({"alpha": 0}, ValueError, "alpha must be above 0"),
+        ({"dropout": 1}, ValueError, "dropout must be at least 0 and below 1"),
+        ({"beta1": 1.0}, ValueError, "beta1 must be above 0 and below 1, got 1.0"),
         ({"beta2": "high"}, TypeError, "beta2 must be a number, got 'high'"),
-        ({"orth_reg_weight": -1}, ValueError, "orth_reg_weight must be at least 0, got -1"),
+        (
+            {"orth_reg_weight": -1},
+            ValueError,
+            "orth_reg_weight must be at least 0 and finite, got -1",
+        ),
         ({"rank_pattern": [True]}, TypeError, r"rank_pattern must be a dict, got \[True\]"),
         ({"rank_pattern": {"q.lora_E": (True,)}}, ValueError, "to 12 .* booleans, got 'q.lora_E'"),
         ({"rank_pattern": {"q.lora_E": [1] * 12}}, ValueError, "booleans"),
@@ -293,7 +297,7 @@ def test_an_invalid_setting_says_what_is_expected(settings, error, says):
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        (["0", "2", "7"], "rank_pattern has '7', which is no target module"),
+        (["0", "2", "7"], "rank_pattern has '7', which is not a target module"),
         (["0"], "rank_pattern lacks the target module '2'"),
     ],
 )

@@ -26,7 +26,7 @@ from course_pkg.adapters.injection import (
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.lm.load import load
 
-TOKENS = torch.arange(24).reshape(2, 12)
+from ..parity.small_models import TOKENS, logits
 
 
 def give_effect(model, seed=0):
@@ -36,11 +36,6 @@ def give_effect(model, seed=0):
         for layer in adapter_layers(model).values():
             for B in layer.lora_B.values():
                 B.copy_(0.02 * torch.randn(B.shape, generator=generator))
-
-
-def logits(model):
-    with torch.no_grad():
-        return model(input_ids=TOKENS).logits
 
 
 @pytest.fixture
@@ -251,24 +246,6 @@ def test_an_argument_of_the_wrong_type_is_named_and_the_model_stays_as_it_was(mo
         call(model)
     assert not adapter_layers(model)
     assert all(parameter.requires_grad for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_gives_the_same_gradients(model, reentrant):
-    inject(model, LoRAConfig(rank=2))
-    give_effect(model)
-    model.train()
-    gradients = []
-    for checkpointing in (False, True):
-        if checkpointing:
-            if reentrant:  # its inputs must require a gradient, or no layer gets one
-                model.enable_input_require_grads()
-            model.activation_checkpointing_enable({"use_reentrant": reentrant})
-        model(input_ids=TOKENS, labels=TOKENS, use_cache=False).loss.backward()
-        gradients.append({name: p.grad for name, p in trainable_parameters(model).items()})
-        model.zero_grad(set_to_none=True)
-    for name, gradient in gradients[0].items():
-        assert torch.allclose(gradients[1][name], gradient, rtol=1e-4, atol=1e-7), name
 
 
 def test_a_deep_copy_is_independent(adapted):

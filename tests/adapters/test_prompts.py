@@ -38,21 +38,16 @@ from course_pkg.adapters.qlora import quantize_model
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load as load_model
-from course_pkg.metrics.perplexity.token_scores import token_log_probs
+from course_pkg.metrics.perplexity import token_log_probs
 
-TOKENS = torch.arange(24).reshape(2, 12)
-BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
+from ..parity.small_models import BATCH, TOKENS, logits
+
 BOTH = [PromptTuningConfig(4, init="random"), PrefixTuningConfig(4)]
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def build():
     return load_model("tiny").model
-
-
-def logits(model, tokens=TOKENS, **inputs):
-    with torch.no_grad():
-        return model(input_ids=tokens, **inputs).logits
 
 
 def seeded(seed):
@@ -142,7 +137,7 @@ def test_all_but_the_virtual_tokens_is_frozen_and_the_interface_is_that_of_layer
     assert torch.equal(outputs["none"], logits(build()))
     assert torch.equal(text, build().generate(TOKENS, max_new_tokens=3, do_sample=False))
     assert len({tensor.sum().item() for tensor in outputs.values()}) == 3
-    with pytest.raises(ValueError, match="only one set of virtual tokens can be active"):
+    with pytest.raises(ValueError, match=f"only one adapter with {model.method} can be active"):
         set_adapter(model, ["law", "poetry"])
     with pytest.raises(NotImplementedError, match=r"can't be merged: virtual tokens are input"):
         merge_adapters(model)
@@ -310,7 +305,9 @@ def test_wrong_arguments_are_refused_and_the_model_stays_as_it_was(config):
     tuned = adapt(model, config)
     with pytest.raises(ValueError, match="'default' already exists"):
         adapt(tuned, config)
-    with pytest.raises(TypeError, match=r"takes a Pr.*, got LoRAConfig; one model has adapters of"):
+    with pytest.raises(
+        TypeError, match=r"takes a Pr.*, got LoRAConfig; one module has adapters of"
+    ):
         adapt(tuned, LoRAConfig(2))
     with pytest.raises(ValueError, match=r"\(2, 12\) without .*, got \(2, 1, 12, 12\)"):
         logits(tuned, attention_mask=torch.ones(2, 1, 12, 12))

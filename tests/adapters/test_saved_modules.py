@@ -16,14 +16,14 @@ from course_pkg.adapters.injection import (
     inject,
     merge_adapters,
     remove_adapters,
-    trainable_parameters,
     unmerge_adapters,
 )
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.saved_module import SavedModule
 from course_pkg.lm.load import load
 
-TOKENS = torch.arange(24).reshape(2, 12)
+from ..parity.small_models import logits, shaken
+
 SAVED = {"modules_to_save": ["lm_head", "norm"]}
 QV = {"target_modules": ["q_proj", "v_proj"]} | SAVED
 CONFIGS = {
@@ -35,20 +35,11 @@ CONFIGS = {
 each_method = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
-def logits(model):
-    with torch.no_grad():
-        return model(input_ids=TOKENS).logits
-
-
 def adapted(config):
     """A model whose adapter and trained modules have an effect."""
     model = load("tiny").model
     inject(model, config)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in trainable_parameters(model).values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) / 8)
-    return model
+    return shaken(model)
 
 
 @each_method

@@ -1,5 +1,7 @@
 """The modules that a target selects, and the error messages."""
 
+import random
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausa
 
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.adapters.targets import find_targets, matches
+from course_pkg.adapters.targets import find_targets, matches, shortest_targets
 from course_pkg.lm.load import load
 
 
@@ -79,10 +81,7 @@ def test_the_error_for_an_unknown_target_suggests_names(model, targets, says):
     ("targets", "says"),
     [
         (["mlp"], "type LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),
-        (
-            ["embed_tokens"],
-            "embed_tokens' is of type Embedding; LoRA wraps an nn.Linear",
-        ),
+        (["embed_tokens"], "embed_tokens' is of type Embedding; LoRA wraps an nn.Linear"),
         (["norm"], "'model.norm' is of type LlamaRMSNorm"),
         ([r"mlp", "q_proj"], "LlamaMLP"),
         (r".*proj|.*norm", "LlamaRMSNorm"),
@@ -137,3 +136,29 @@ def test_targets_may_come_from_a_generator():
     assert LoRAConfig(target_modules=(f"{one}_proj" for one in "vq")).target_modules == (
         "q_proj", "v_proj"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_endings_are_exact_and_the_fewest(seed):
+    """Against all sets of endings, on random trees of names."""
+    choose = random.Random(seed)
+    names = sorted({".".join(choose.choices("abc", k=choose.randint(1, 3))) for _ in range(8)})
+    chosen = [name for name in names if choose.random() < 0.5] or names[:1]
+    others = [name for name in names if name not in chosen]
+    found = shortest_targets(chosen, others)
+    assert [name for name in names if matches(name, found)] == chosen
+    if isinstance(found, list):
+        endings = {name.split(".", k)[-1] for name in chosen for k in range(3)}
+        exact = [e for e in endings if not any(matches(name, [e]) for name in others)]
+        # Removing any ending, or replacing two by one, leaves a name out.
+        for one in found:
+            assert not all(matches(n, [e for e in found if e != one]) for n in chosen)
+            for other in set(found) - {one}:
+                rest = [e for e in found if e not in (one, other)]
+                assert not any(all(matches(n, [*rest, e]) for n in chosen) for e in exact)
+
+
+@pytest.mark.parametrize("entry", ["(", "(?i)norm", "norm\\"])
+def test_modules_to_save_that_are_not_a_regex_are_refused(model, entry):
+    with pytest.raises(ValueError, match=r"modules_to_save .* is not a regex"):
+        find_targets(model, ["q_proj"], modules_to_save=[entry])

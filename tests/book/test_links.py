@@ -74,3 +74,15 @@ def test_imports_and_shown_sources_count_as_used():
         "course_pkg.adapters.lora",
         "course_pkg.lm.load",
     ]
+
+
+def test_a_name_that_a_folder_exports_counts_as_its_module():
+    text = HEADER + (
+        "```{code-cell} ipython3\nfrom course_pkg.metrics.bleu import corpus_bleu\n"
+        "from course_pkg.metrics.judge import JudgeTask, g_eval\n```\n"
+    )
+    assert codelinks.used_modules(ROOT, text) == [
+        "course_pkg.metrics.bleu.score",
+        "course_pkg.metrics.judge.geval",
+        "course_pkg.metrics.judge.prompt",
+    ]

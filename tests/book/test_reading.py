@@ -42,7 +42,10 @@ def test_shown_source_counts(tmp_path):
     (tmp_path / "a.py").write_text("import b\n\n\nclass A:\n    def f(self):\n        return b\n")
     whole = reading.minutes("```{literalinclude} a.py\n```\n", tmp_path)
     part = reading.minutes("```{literalinclude} a.py\n:pyobject: A.f\n```\n", tmp_path)
-    assert (whole, part) == (pytest.approx(4 / 12), pytest.approx(2 / 12))
+    last = reading.minutes(
+        "```{literalinclude} a.py\n:pyobject: A\n:start-at: return\n```\n", tmp_path
+    )
+    assert (whole, part, last) == pytest.approx((4 / 12, 2 / 12, 1 / 12))
 
 
 @pytest.mark.parametrize("page", LESSONS, ids=lambda path: path.stem)

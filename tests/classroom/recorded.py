@@ -8,7 +8,7 @@ from nbformat import NotebookNode
 
 from course_pkg.classroom.results.record import Record, State
 from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.stored import (
+from course_pkg.grading.contract.question_record import (
     FailureRecord,
     QuestionRecord,
     nothing_earned,

@@ -52,11 +52,12 @@ def test_every_part_of_the_course_that_a_submission_refers_to_exists(folder):
 
 def test_a_renamed_module_class_or_file_is_found():
     text = """
-from course_pkg.grading.contract.session import Session, Missing as old
+from course_pkg.grading.contract.grading_session import GradingSession, Missing as old
 import course_pkg.grading.contract.judge
 open("grading/checks/lora_math/ask.py")
 """
     assert missing(text) == [
-        "course_pkg.grading.contract.judge", "course_pkg.grading.contract.session.Missing",
+        "course_pkg.grading.contract.grading_session.Missing",
+        "course_pkg.grading.contract.judge",
         "grading/checks/lora_math/ask.py",
-    ]  # fmt: skip
+    ]

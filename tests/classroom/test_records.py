@@ -22,9 +22,9 @@ from course_pkg.classroom.results.store import Store, file_stem
 from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
+from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.contract.question_record import findings, nothing_earned
 from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.session import Session
-from course_pkg.grading.contract.stored import findings, nothing_earned
 
 from .recorded import ASSIGNMENT, HOSTILE, ROOT, questions, record, wrong
 
@@ -155,10 +155,10 @@ def trusted():
 @pytest.fixture(scope="module")
 def results():
     """Verdicts on wrong answers to two questions, one of them worked by hand."""
-    session = Session(ASSIGNMENT, "ada", b"key")
+    session = GradingSession(ASSIGNMENT, "ada", b"key")
     for name in ("by-hand/parameters", "counts"):
         session.record(name, [{"value": 5} for _ in session.inputs(name)])
-    return session.verdicts()
+    return [session.verdict(name) for name in session.questions]
 
 
 def rows(results):

@@ -5,24 +5,27 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbformat import NotebookNode
 
+from course_pkg.classroom.release import program_path
+from course_pkg.classroom.runs.sample_class import named
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, defined_name
 from course_pkg.grading.contract.calling import outcome
+from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.questions import Question, WrongAnswer
-from course_pkg.grading.contract.session import Session
 from course_pkg.grading.contract.verdict import judge
-from course_pkg.classroom.release import program_path
-from course_pkg.classroom.runs.sample_class import named
 
 ROOT = Path(__file__).resolve().parents[2]
-SOLUTIONS, EXERCISES = ROOT / "solutions", ROOT / "exercises"
+SOLUTIONS = ROOT / "solutions"
+EXERCISES = ROOT / "exercises"
 CHECK = re.compile(r'check\("([^"/]+)/([^"]+)",\s*(.+)\)\s*$')
 
 
@@ -75,7 +78,8 @@ def notebook(folder: Path, assignment: str) -> NotebookNode:
 
 def places(nb: NotebookNode) -> dict[str, Place]:
     """Each question of a notebook, by name: the check cell and the solution cell before it."""
-    found, answer = {}, None
+    found = {}
+    answer = None
     for index, cell in enumerate(nb.cells):
         meta = cell.metadata.get("nbgrader", {})
         if meta.get("solution"):
@@ -98,11 +102,23 @@ def with_answers(nb: NotebookNode, answers: dict[str, str]) -> NotebookNode:
 
 def points_lost(assignment: str, name: str, answer: object) -> int:
     """The points that an answer to a question loses on one student's cases."""
-    session = Session(assignment, "ada")
-    key, cases = session.answers, session.cases(name)
+    session = GradingSession(assignment, "ada")
+    key = session.answers
     question = key[name]
+    cases = session.cases(name)
     outcomes = [outcome(question.call, answer, c.inputs, c.unchanged, key.student) for c in cases]
     return question.points - judge(key, question, cases, outcomes).earned
+
+
+def earning_everything(assignment: str, answers: dict[str, list]) -> Callable[[str, object], None]:
+    """A test for each of these answers, by question: it is not the model answer, but right too."""
+    pairs = [(question, answer) for question, own in answers.items() for answer in own]
+
+    @pytest.mark.parametrize(("question", "answer"), pairs)
+    def test(question: str, answer: object) -> None:
+        assert points_lost(assignment, question, answer) == 0
+
+    return test
 
 
 class Course:
@@ -117,10 +133,10 @@ class Course:
         """Run one nbgrader command here."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
         env |= {"PATH": program_path(), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "nbgrader", *arguments]
         return subprocess.run(
-            [sys.executable, "-m", "nbgrader", *arguments],
-            cwd=self.root, env=env, capture_output=True, text=True, timeout=900,
-        )  # fmt: skip
+            command, cwd=self.root, env=env, capture_output=True, text=True, timeout=900
+        )
 
     def submit(self, student: str, assignment: str, nb: NotebookNode) -> Path:
         """Submit a notebook, with the student's name in it."""

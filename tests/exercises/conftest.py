@@ -9,12 +9,10 @@ import pytest
 
 from course_pkg.classroom.results.keys import secret
 from course_pkg.classroom.results.store import Store
-from course_pkg.classroom.runs.grade_class import grade
-from course_pkg.classroom.runs.grade_class import Options
+from course_pkg.classroom.runs.grade_class import Options, grade
 from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.sandbox.probe import probe
-
-from .assignments import (
+from tests.exercises.assignments import (
     EXERCISES,
     SOLUTIONS,
     Course,

@@ -6,19 +6,18 @@ Both can be changed: the script in its text, an adapter in its files.
 import contextlib
 import io
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from safetensors.torch import load, save
 
-from course_pkg.grading.checks.lora_script.adapter_files import expected_shapes
-from course_pkg.grading.contract.folder import read_folder
+from course_pkg.grading.checks.lora_script.submitted_adapter import expected_shapes
+from course_pkg.grading.contract.calling import read_folder
+from tests.exercises.assignments import SOLUTIONS, notebook
 
-from .assignments import SOLUTIONS, notebook
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 REPORT = "report.json"
 Files = dict[str, bytes]
 Change = Callable[[Files], Files]
@@ -34,18 +33,14 @@ def run_script(folder: Path, *changes: tuple[str, str]) -> dict[str, bytes]:
     for old, new in changes:
         assert code.count(old) == 1, (old, code.count(old))
         code = code.replace(old, new)
-    before, names = Path.cwd(), {"__name__": "notebook"}
-    os.chdir(folder)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(code, names)
+    names = {"__name__": "notebook"}
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        exec(code, names)
         return read_folder(names["folder"], most=10_000_000)
-    finally:
-        os.chdir(before)
 
 
 def plain_files() -> Files:
-    """The files of an adapter as asked for, with random numbers: it reads well and knows nothing."""
+    """The files of an adapter as asked for, with random numbers."""
     generator = torch.Generator().manual_seed(0)
     tensors = {
         name: torch.randn(shape, generator=generator) for name, shape in expected_shapes().items()

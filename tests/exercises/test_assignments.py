@@ -11,11 +11,11 @@ from course_pkg.grading import author
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
+from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.contract.question_record import findings
 from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.session import Session
-from course_pkg.grading.contract.stored import findings
-
-from .assignments import EXERCISES, SOLUTIONS, notebook, places
+from course_pkg.sandbox.policy import module_masks
+from tests.exercises.assignments import EXERCISES, SOLUTIONS, notebook, places
 
 STUDENTS = 4  # whose cases are drawn here; `course author-check` draws those of 25
 
@@ -30,7 +30,7 @@ def test_each_wrong_answer_loses_what_it_says_and_is_recognized(assignment, reco
 
 @pytest.mark.slow
 def test_a_report_names_each_wrong_answer_once_and_without_a_hint(assignment):
-    session = Session(assignment)
+    session = GradingSession(assignment)
     for name, question in session.questions.items():
         for wrong in () if question.artifact else question.wrong:
             pairs = zip(session.inputs(name), session.unchanged(name), strict=True)
@@ -59,10 +59,12 @@ def test_model_answers_use_only_what_the_notebook_imports(assignment):
 
 
 def test_every_question_has_three_wrong_answers_or_is_worked_by_hand(assignment):
-    for question in registry.load(assignment).questions.values():
-        least = (
-            0 if question.artifact else 1 if question.variant else 3
-        )  # files have their own tests
+    questions = registry.load(assignment).questions.values()
+    assert sum(len(question.wrong) for question in questions) <= 45  # mutants cover the rest
+    for question in questions:
+        least = 1 if question.variant else 3
+        if question.artifact:  # its wrong answers are files, which have tests of their own
+            least = 0
         assert len(question.wrong) >= least, question.name
 
 
@@ -91,7 +93,7 @@ def test_no_report_gives_away_the_code_of_the_third_hint(assignment):
 
 
 def test_reports_show_only_inputs_that_the_notebook_names(assignment):
-    session = Session(assignment)
+    session = GradingSession(assignment)
     text = "\n".join(cell.source for cell in notebook(EXERCISES, assignment).cells)
     for name, question in session.questions.items():
         for inputs in session.inputs(name) if question.call else ():
@@ -118,7 +120,8 @@ def test_the_release_holds_no_answer_and_no_output(assignment):
 
 def solution_lines(assignment: str) -> set[str]:
     """Every line between BEGIN SOLUTION and END SOLUTION, or in a mark scheme."""
-    lines, inside = set(), False
+    lines = set()
+    inside = False
     for cell in notebook(SOLUTIONS, assignment).cells:
         for line in cell.source.splitlines():
             if re.search(r"(BEGIN|END) (SOLUTION|MARK SCHEME)", line):
@@ -147,7 +150,7 @@ def test_variants_differ_and_every_one_tells_the_wrong_answers(assignment):
         seen = {str(draw_variant(key, name, f"student-{i}")) for i in range(200)}
         assert len(seen) > 150, name
     for number in range(40):
-        session = Session(assignment, f"student-{number}", answers=key)
+        session = GradingSession(assignment, f"student-{number}", answers=key)
         for question in key.assignment.questions.values():
             if question.variant:
                 assert session.cases(question.name)
@@ -165,18 +168,40 @@ def test_a_classmates_numbers_rarely_fit(assignment):
         assert fit <= 0.05 * len(pairs), (question.name, fit / len(pairs))
 
 
+@pytest.mark.parametrize("name", ["bleu", "rouge"])
+def test_wrong_numbers_by_hand_differ_from_the_right_one_and_from_each_other(name):
+    key = answer_key(name)
+    by_hand = [q for q in key.assignment.questions.values() if q.variant]
+    for question, student in itertools.product(by_hand, ["", *map(str, range(300))]):
+        case = draw_variant(key, question.variant, student)
+        values = [key.outcome(question, case, wrong)["value"] for wrong in question.wrong]
+        values.append(key.expected(question, case))
+        for one, other in itertools.combinations(values, 2):
+            assert key.difference(question, "value", one, other), (question.name, case)
+
+
+@pytest.mark.parametrize(
+    ("name", "masked"),
+    [
+        ("bleu", "metrics nltk sacrebleu"),
+        ("rouge", "metrics nltk rapidfuzz rouge_score"),
+        ("lora-script", "finetuning"),
+    ],
+)
+def test_every_library_that_would_answer_is_installed_here_and_masked(name, masked):
+    paths = module_masks(registry.load(name).masked, "")
+    assert sorted(path.name for path in paths) == masked.split()
+    assert all(path.is_dir() for path in paths)
+
+
 def test_cases_depend_on_key_and_student_and_on_nothing_else(assignment):
     def drawn(student, key, name):
-        return str(Session(assignment, student, key).inputs(name))
+        return str(GradingSession(assignment, student, key).inputs(name))
 
     for name, question in registry.load(assignment).questions.items():
         if question.variant or question.artifact:  # an artifact's cases stay with the checker
             continue
         assert drawn("ada", b"k", name) == drawn("ada", b"k", name)
         if sum(p.cases for p in question.properties) > 2:
-            different = {
-                drawn("ada", b"k", name),
-                drawn("bob", b"k", name),
-                drawn("ada", b"l", name),
-            }
-            assert len(different) == 3, name
+            others = (("ada", b"k"), ("bob", b"k"), ("ada", b"l"))
+            assert len({drawn(*other, name) for other in others}) == 3, name

@@ -1,12 +1,9 @@
 """What must hold for the cases of `bleu` beyond what holds for every assignment."""
 
-import itertools
-
 import pytest
 
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
-from course_pkg.sandbox.policy import module_masks
 
 STUDENTS = ["", *(f"student-{number}" for number in range(300))]
 
@@ -41,21 +38,6 @@ def test_the_closest_of_two_references_is_longer_and_the_other_one_shorter(key):
 
 
 def test_four_words_in_a_row_match_one_of_two_references(key):
-    counts, score = key["by-hand/clipping"], key["by-hand/two-references"]
     for case in variants(key, "two-references"):
-        assert key.expected(counts, case)[3][0] > 0 < key.expected(score, case)[2]
-
-
-def test_wrong_numbers_by_hand_differ_from_the_right_one_and_from_each_other(key):
-    for question in key.assignment.questions.values():
-        for case in variants(key, question.variant) if question.variant else ():
-            values = [key.outcome(question, case, wrong)["value"] for wrong in question.wrong]
-            values.append(key.expected(question, case))
-            for one, other in itertools.combinations(values, 2):
-                assert key.difference(question, "value", one, other), (question.name, case)
-
-
-def test_every_library_that_would_answer_is_installed_here_and_masked(key):
-    masks = module_masks(key.assignment.masked, "{name}")
-    assert set(masks.values()) == {"course_pkg.metrics", "sacrebleu", "nltk"}
-    assert all(path.is_dir() for path in masks)
+        assert key.expected(key["by-hand/clipping"], case)[3][0] > 0
+        assert key.expected(key["by-hand/two-references"], case)[2] > 0

@@ -1,10 +1,9 @@
 """`lora-math`: right answers that are not the model answer keep every point."""
 
-import pytest
 import torch
 from torch import nn
 
-from .assignments import points_lost
+from tests.exercises.assignments import earning_everything
 
 
 def forward_with_modules(x, weight, bias, lora_A, lora_B, alpha):
@@ -25,7 +24,9 @@ class NewParameter(nn.Module):
 
     def __init__(self, base, rank, alpha):
         super().__init__()
-        self.base, self.scaling, self.original = base.requires_grad_(False), alpha / rank, None
+        self.base = base.requires_grad_(False)
+        self.scaling = alpha / rank
+        self.original = None
         self.lora_A = nn.Parameter(torch.ones(rank, base.in_features))
         self.lora_B = nn.Parameter(torch.zeros(base.out_features, rank))
 
@@ -40,16 +41,12 @@ class NewParameter(nn.Module):
 
     def unmerge(self):
         if self.original is not None:
-            self.base.weight.data, self.original = self.original, None
+            self.base.weight.data = self.original
+            self.original = None
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("forward", forward_with_modules),
-        ("forward", forward_merged),
-        ("merge", NewParameter),
-    ],
-)
-def test_another_right_answer_keeps_every_point(name, answer):
-    assert points_lost("lora-math", name, answer) == 0
+OTHERS = {
+    "forward": [forward_with_modules, forward_merged],
+    "merge": [NewParameter],
+}
+test_another_right_answer_keeps_every_point = earning_everything("lora-math", OTHERS)

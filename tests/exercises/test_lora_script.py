@@ -11,13 +11,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.nn import functional as F
 
-from course_pkg.grading.checks.lora_script import adapter_bars, student
-from course_pkg.grading.checks.lora_script.adapter_files import read_adapter
-from course_pkg.grading.contract.session import Session
-from course_pkg.sandbox.policy import module_masks
-
-from .assignments import points_lost
-from .lora_script_run import CONFIG, Files, reported, run_script, tensors
+from course_pkg.grading.checks.lora_script import adapter_quality, student
+from course_pkg.grading.checks.lora_script.submitted_adapter import read_adapter
+from course_pkg.grading.contract.grading_session import GradingSession
+from tests.exercises.assignments import earning_everything
+from tests.exercises.lora_script_run import CONFIG, Files, reported, run_script, tensors
 
 PROPERTIES = {"format", "task", "report"}
 
@@ -30,7 +28,7 @@ def trained(tmp_path_factory) -> Files:
 
 def lost(files: Files) -> dict[str, str]:
     """The properties that an adapter loses, as a submission of one student, and why."""
-    session = Session("lora-script", "ada", b"k")
+    session = GradingSession("lora-script", "ada", b"k")
     assert session.inputs("adapter") == [{}]
     session.record("adapter", [{"value": files}])
     failures = session.verdict("adapter").failures
@@ -39,7 +37,7 @@ def lost(files: Files) -> dict[str, str]:
 
 def fresh() -> list[tuple[str, str]]:
     """Tickets that are in no file."""
-    return adapter_bars.adapter_format(Random(3), 0)["records"]
+    return adapter_quality.adapter_format(Random(3), 0)["records"]
 
 
 @pytest.mark.slow
@@ -50,16 +48,19 @@ class TestTheTrainedAdapter:
 
     def test_in_half_precision_and_as_peft_describes_it_is_accepted(self, trained, tmp_path):
         LoraConfig(
-            r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM",
+            r=8,
+            lora_alpha=16,
+            target_modules=["q_proj", "v_proj"],
+            task_type="CAUSAL_LM",
             base_model_name_or_path="/home/ada/.cache/llm-course/smollm2-135m",
-        ).save_pretrained(tmp_path)  # fmt: skip
+        ).save_pretrained(tmp_path)
         half = tensors(lambda name, tensor: {name: tensor.half()})(trained)
         described = half | {CONFIG: (tmp_path / CONFIG).read_bytes(), "README.md": b"a card"}
-        assert adapter_bars.learned_task(fresh(), described) is None
+        assert adapter_quality.learned_task(fresh(), described) is None
 
     def test_with_other_numbers_in_the_report_loses_the_report(self, trained):
         for name in ("held_out_loss", "exact_match"):
-            reason = adapter_bars.matching_report([], reported(**{name: 0.5})(trained))
+            reason = adapter_quality.matching_report([], reported(**{name: 0.5})(trained))
             assert reason.startswith(f"{name} is 0.5 in your report; this adapter has ")
 
     def test_with_another_scale_in_its_numbers_loses_everything(self, trained):
@@ -71,13 +72,13 @@ class TestTheTrainedAdapter:
 
     def test_with_the_opposite_update_loses_the_task(self, trained):
         change = tensors(lambda n, t: {n: -t if "lora_B" in n else t})
-        assert "0% of the answers" in adapter_bars.learned_task(fresh(), change(trained))
+        assert "0% of the answers" in adapter_quality.learned_task(fresh(), change(trained))
 
     def test_measuring_leaves_the_base_as_it_was(self, trained):
         records = fresh()[:2]
-        before = adapter_bars.measure(None, records)
-        assert adapter_bars.measure(read_adapter(trained), records).loss < before.loss / 4
-        assert adapter_bars.measure(None, records) == before
+        before = adapter_quality.measure(None, records)
+        assert adapter_quality.measure(read_adapter(trained), records).loss < before.loss / 4
+        assert adapter_quality.measure(None, records) == before
 
 
 def lora_with_peft(model, rank, alpha, targets):
@@ -130,35 +131,30 @@ def step_that_counts_first(model, optimizer, batches, loss):
 
 def evaluate_row_by_row(model, batches, loss):
     model.train(False)
-    nlls, counts, rows = [], [], []
+    parts = []
+    rows = []
     with torch.inference_mode():
         for batch in batches:
             for i in range(len(batch["labels"])):
                 one = {name: tensor[i : i + 1] for name, tensor in batch.items()}
                 logits = model(one["input_ids"], one["attention_mask"]).logits
-                for values, value in zip((nlls, counts), loss(logits, one["labels"]), strict=True):
-                    values.append(value)
+                parts.append(loss(logits, one["labels"]))
                 labels = F.pad(one["labels"][:, 1:], (0, 1), value=-100)
                 rows.append(((labels < 0) | (labels == logits.argmax(-1))).all())
+    nlls, counts = zip(*parts, strict=True)
     return sum(nlls) / sum(counts), torch.stack(rows).float().mean()
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("lora", lora_with_peft),
-        ("encode", encode_whole_conversation),
-        ("collate", collate_with_pad_sequence),
-        ("loss", loss_by_gather),
-        ("step", step_that_counts_first),
-        ("evaluate", evaluate_row_by_row),
-    ],
-)
-def test_another_right_answer_keeps_every_point(name, answer):
-    assert points_lost("lora-script", name, answer) == 0
+OTHERS = {
+    "lora": [lora_with_peft],
+    "encode": [encode_whole_conversation],
+    "collate": [collate_with_pad_sequence],
+    "loss": [loss_by_gather],
+    "step": [step_that_counts_first],
+    "evaluate": [evaluate_row_by_row],
+}
+test_another_right_answer_keeps_every_point = earning_everything("lora-script", OTHERS)
 
 
-def test_the_modules_that_would_answer_are_masked():
-    masked = Session("lora-script").answers.assignment.masked
-    assert {path.name for path in module_masks(masked, "")} == {"finetuning"}
-    assert student.FOLDER_BYTES == Session("lora-script").questions["adapter"].artifact
+def test_a_folder_may_be_as_large_as_the_question_says():
+    assert GradingSession("lora-script").questions["adapter"].artifact == student.FOLDER_BYTES

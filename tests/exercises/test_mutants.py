@@ -11,10 +11,9 @@ import pytest
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key, defined_name
 from course_pkg.grading.contract.calling import outcome
-from course_pkg.grading.contract.session import Session
-
-from .assignments import assignments
-from .mutants import mutants
+from course_pkg.grading.contract.grading_session import GradingSession
+from tests.exercises.assignments import assignments
+from tests.exercises.mutants import mutants
 
 LISTED = tomllib.loads((Path(__file__).parent / "equivalent_mutants.toml").read_text())
 STUDENTS = ("", "ada", "bob")
@@ -49,8 +48,8 @@ def passes(key, question, sessions, code) -> bool:
             answer = names[defined_name(question.answer)]
             for session in sessions:
                 for case in session.cases(question.name):
-                    inputs, unchanged = case.inputs, case.unchanged
-                    found = outcome(question.call, answer, inputs, unchanged, key.student)
+                    given = case.inputs, case.unchanged, key.student
+                    found = outcome(question.call, answer, *given)
                     if "value" not in found or key.difference(
                         question, case.property, case.expected, found["value"]
                     ):
@@ -69,7 +68,7 @@ def passes(key, question, sessions, code) -> bool:
 def test_every_mutant_loses_a_point_or_is_equivalent(assignment, name):
     key = answer_key(assignment)
     question = key[name]
-    sessions = [Session(assignment, student, answers=key) for student in STUDENTS]
+    sessions = [GradingSession(assignment, student, answers=key) for student in STUDENTS]
     for session in sessions:
         session.cases(name)
     assert passes(key, question, sessions, question.answer)

@@ -13,15 +13,16 @@ from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.calling import WrongUse
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.sequence import Sequence
-
-from .assignments import points_lost
+from tests.exercises.assignments import earning_everything
 
 NAME = "paged-attention"
 
 
 def append_one_by_one(pool, name, count):
     """A block at a time, in lists of its own."""
-    table, tokens, free = list(pool.tables[name]), pool.tokens[name], list(pool.free)
+    table = list(pool.tables[name])
+    tokens = pool.tokens[name]
+    free = list(pool.free)
     for _ in range(count):
         if tokens == len(table) * pool.block_size:
             if not free:
@@ -30,7 +31,9 @@ def append_one_by_one(pool, name, count):
         tokens += 1
     for block in table[len(pool.tables[name]) :]:
         pool.users[block] += 1
-    pool.tables[name], pool.tokens[name], pool.free = table, tokens, free
+    pool.tables[name] = table
+    pool.tokens[name] = tokens
+    pool.free = free
     return True
 
 
@@ -46,7 +49,8 @@ def free_with_a_guard(pool, name):
 
 def copy_by_positions(pool, name, start, stop):
     """Every position, after a count; the pairs are lists in a tuple."""
-    table, pairs = pool.tables[name], []
+    table = pool.tables[name]
+    pairs = []
     written = sorted({position // pool.block_size for position in range(start, stop)})
     if sum(pool.users[table[index]] > 1 for index in written) > len(pool.free):
         return None
@@ -68,7 +72,9 @@ def write_by_slots(cache, new, table, start):
 
 def attention_by_tokens(q, key_cache, value_cache, table, length):
     """One head and one token at a time, in double precision."""
-    size, group, rows = key_cache.shape[2], len(q) // key_cache.shape[1], []
+    size = key_cache.shape[2]
+    group = len(q) // key_cache.shape[1]
+    rows = []
     slots = [(table[t // size], t % size) for t in range(length)]
     for head, query in enumerate(q.double()):
         keys, values = (
@@ -79,18 +85,14 @@ def attention_by_tokens(q, key_cache, value_cache, table, length):
     return torch.stack(rows).float()
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("append", append_one_by_one),
-        ("free", free_with_a_guard),
-        ("copy-on-write", copy_by_positions),
-        ("write", write_by_slots),
-        ("attention", attention_by_tokens),
-    ],
-)
-def test_another_right_answer_keeps_every_point(name, answer):
-    assert points_lost(NAME, name, answer) == 0
+OTHERS = {
+    "append": [append_one_by_one],
+    "free": [free_with_a_guard],
+    "copy-on-write": [copy_by_positions],
+    "write": [write_by_slots],
+    "attention": [attention_by_tokens],
+}
+test_another_right_answer_keeps_every_point = earning_everything(NAME, OTHERS)
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +111,10 @@ def renamed(tables):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_model_answers_do_what_the_block_manager_of_the_engine_does(model, seed):
-    rng, size = Random(seed), 3
-    manager, live = BlockManager(14, size, prefix_cache=False), {}
+    rng = Random(seed)
+    size = 3
+    manager = BlockManager(14, size, prefix_cache=False)
+    live = {}
     pool = SimpleNamespace(
         block_size=size, free=list(range(1, 15)), users=[0] * 15, tables={}, tokens={}
     )
@@ -133,9 +137,9 @@ def test_model_answers_do_what_the_block_manager_of_the_engine_does(model, seed)
                 manager.fork(one, live[str(step)])
                 model["fork"](pool, one.id, str(step))
             elif manager.can_append(one, count := rng.randint(1, 5)):
-                start, room = len(one.tokens), len(pool.tables[one.id]) * size
+                start = len(one.tokens)
                 one.tokens += [0] * count
-                stop = min(start + count, room)
+                stop = min(start + count, len(pool.tables[one.id]) * size)
                 written = start < stop and model["copy-on-write"](pool, one.id, start, stop)
                 assert len(written or []) == len(manager.append(one, count))
                 assert model["append"](pool, one.id, count)
@@ -146,10 +150,14 @@ def test_model_answers_do_what_the_block_manager_of_the_engine_does(model, seed)
 
 
 def test_model_answers_hit_what_the_prefix_cache_of_the_engine_hits(model):
-    rng, size, lengths = Random(0), 2, set()
-    manager, cached = BlockManager(400, size), {}
+    rng = Random(0)
+    size = 2
+    lengths = set()
+    manager = BlockManager(400, size)
+    cached = {}
     for number in range(60):
-        tokens, adapter = [rng.randint(0, 1) for _ in range(rng.randint(1, 9))], rng.choice("xy")
+        tokens = [rng.randint(0, 1) for _ in range(rng.randint(1, 9))]
+        adapter = rng.choice("xy")
         hashes = model["block-hashes"](tokens, size, adapter, student.hash_block)
         hits = model["find-hits"](tokens, size, hashes, cached)
         one = Sequence(str(number), tokens, cache_key=adapter)
@@ -167,10 +175,11 @@ def test_the_example_case_worked_by_hand():
     assert list(case.values()) == [4, 14, 10, 7, 7, 9, 21, 7]
     # Prompts: [1, 2, 3] with room for 2, [4, 5] with room for 1. Round 2: b takes 6; round 3: a
     # takes 7; round 6: b takes 8; round 7: a takes 9.
-    assert cases.by_hand_tables_expected(case) == [[1, 2, 3, 7, 9], [4, 5, 6, 8]]
-    assert cases.by_hand_free_expected(case) == [5, 5]  # 20 − 17 and 16 − 14 slots
-    assert cases.by_hand_slot_expected(case) == 25  # block 6, offset 1
-    assert cases.by_hand_computed_expected(case) == 17  # one block of 4 is hit
+    right = cases.by_hand_expected(case)
+    assert right["tables"] == [[1, 2, 3, 7, 9], [4, 5, 6, 8]]
+    assert right["free"] == [5, 5]  # 20 − 17 and 16 − 14 slots
+    assert right["slot"] == 25  # block 6, offset 1
+    assert right["computed"] == 17  # one block of 4 is hit
 
 
 def test_an_attribute_of_another_type_is_named():

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 from torch import nn
 
@@ -12,14 +11,13 @@ from course_pkg.adapters.ia3 import IA3Config
 from course_pkg.adapters.prefixes import cache_shape
 from course_pkg.grading.check import variant
 from course_pkg.grading.checks.peft_methods import cases
-
-from .assignments import points_lost
+from tests.exercises.assignments import earning_everything
 
 
 def prefix_by_sdpa(q, k, v, prefix_k, prefix_v):
     """torch's attention with a mask, and grouped heads."""
-    n, tokens = prefix_k.shape[1], q.shape[1]
-    mask = torch.arange(n + tokens) <= torch.arange(tokens)[:, None] + n
+    n = prefix_k.shape[1]
+    mask = torch.arange(n + q.shape[1]) <= torch.arange(q.shape[1])[:, None] + n
     keys, values = (torch.cat(pair, 1)[None] for pair in ((prefix_k, k), (prefix_v, v)))
     attention = nn.functional.scaled_dot_product_attention
     return attention(q[None], keys, values, mask, enable_gqa=True)[0]
@@ -64,18 +62,13 @@ def ia3_with_diagonals(weight, bias, vector, feedforward):
     return [diagonal @ weight, bias if bias is None else diagonal @ bias]
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("prefix", prefix_by_sdpa),
-        ("prefix", prefix_with_a_gate),
-        ("dora", dora_as_peft_computes_it),
-        ("merge", merge_row_by_row),
-        ("ia3", ia3_with_diagonals),
-    ],
-)
-def test_another_right_answer_keeps_every_point(name, answer):
-    assert points_lost("peft-methods", name, answer) == 0
+OTHERS = {
+    "prefix": [prefix_by_sdpa, prefix_with_a_gate],
+    "dora": [dora_as_peft_computes_it],
+    "merge": [merge_row_by_row],
+    "ia3": [ia3_with_diagonals],
+}
+test_another_right_answer_keeps_every_point = earning_everything("peft-methods", OTHERS)
 
 
 def test_the_books_counts_are_those_of_a_llama_with_these_sizes():
@@ -83,15 +76,18 @@ def test_the_books_counts_are_those_of_a_llama_with_these_sizes():
 
     case = variant("peft-methods/by-hand")
     config = LlamaConfig(
-        num_hidden_layers=case["layers"], hidden_size=case["hidden"],
-        num_attention_heads=case["heads"], num_key_value_heads=case["kv_heads"],
+        num_hidden_layers=case["layers"],
+        hidden_size=case["hidden"],
+        num_attention_heads=case["heads"],
+        num_key_value_heads=case["kv_heads"],
         intermediate_size=case["ffn"],
-    )  # fmt: skip
+    )
     dora = count_parameters(config, "dora", DoRAConfig(case["rank"], target_modules=["v_proj"]))
     ia3 = count_parameters(config, "ia3", IA3Config())
-    assert cases.by_hand_vectors_expected(case) == [dora.trainable, ia3.trainable]
+    right = cases.by_hand_expected(case)
+    assert right["vectors"] == [dora.trainable, ia3.trainable]
     prefix = case["virtual_tokens"] * 2 * math.prod(cache_shape(config))
-    assert cases.by_hand_virtual_expected(case)[1] == prefix
+    assert right["virtual"][1] == prefix
 
 
 def test_the_counts_are_those_of_models_with_adapters():
@@ -100,10 +96,8 @@ def test_the_counts_are_those_of_models_with_adapters():
     from course_pkg.adapters.adalora import AdaLoRAConfig
     from course_pkg.adapters.lora import LoRAConfig
 
-    config = LlamaConfig(
-        num_hidden_layers=2, hidden_size=12, num_attention_heads=3, num_key_value_heads=1,
-        intermediate_size=20, vocab_size=16,
-    )  # fmt: skip
+    sizes = {"num_hidden_layers": 2, "hidden_size": 12, "intermediate_size": 20, "vocab_size": 16}
+    config = LlamaConfig(num_attention_heads=3, num_key_value_heads=1, **sizes)
     targets = ["k_proj", "v_proj", "down_proj"]
     sizes = zip(targets, ((4, 12), (4, 12), (12, 20)), strict=True)
     shapes = {f"layers.{i}.{name}": size for name, size in sizes for i in range(2)}

@@ -1,13 +1,11 @@
 """`perplexity`: right answers that are not the model answer keep every point."""
 
-import pytest
 import torch
 from torch.nn import functional as F
 
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
-
-from .assignments import points_lost
+from tests.exercises.assignments import earning_everything
 
 
 def batch_with_labels_and_lists(model, input_ids, attention_mask):
@@ -25,7 +23,8 @@ def corpus_sorted_by_length(score, tokenizer, texts, batch_size):
     """The longest texts first, and a tensor of NLLs."""
     lengths = [len(ids) for ids in tokenizer(texts).input_ids]
     order = sorted((i for i, n in enumerate(lengths) if n > 1), key=lambda i: -lengths[i])
-    nlls, tokens = torch.zeros(len(texts)), sum(lengths[i] - 1 for i in order)
+    nlls = torch.zeros(len(texts))
+    tokens = sum(lengths[i] - 1 for i in order)
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         batch = tokenizer([texts[i] for i in rows], padding=True, return_tensors="pt")
@@ -52,13 +51,9 @@ def test_without_a_name_there_is_the_exercise_of_the_documents():
     assert (case["length"], case["mean_log_probability"]) == (100, -2.5)
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("batch", batch_with_labels_and_lists),
-        ("corpus", corpus_sorted_by_length),
-        ("sliding", sliding_without_last_tokens),
-    ],
-)
-def test_another_right_answer_keeps_every_point(name, answer):
-    assert points_lost("perplexity", name, answer) == 0
+OTHERS = {
+    "batch": [batch_with_labels_and_lists],
+    "corpus": [corpus_sorted_by_length],
+    "sliding": [sliding_without_last_tokens],
+}
+test_another_right_answer_keeps_every_point = earning_everything("perplexity", OTHERS)

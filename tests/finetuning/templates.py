@@ -21,6 +21,11 @@ def marked(before: str, inside: str, after: str) -> str:
 
 
 MARKED = marked(HEADER, f"{CONTENT} + '<|im_end|>'", "'\n'")
+NO_SYSTEM = CHAT_TEMPLATE.replace(
+    "{% for message in messages %}",
+    "{% for message in messages %}{% if message['role'] == 'system' %}"
+    "{{ raise_exception('no system turns') }}{% endif %}",
+)
 
 
 def tokenizer_with(template: str):
@@ -37,14 +42,17 @@ def replaced(old: str, new: str):
 
 def chat(*texts: str, system: str | None = None, id: str = "") -> Conversation:
     """A conversation of these texts, by the user and the assistant in turn."""
-    roles = ("user", "assistant") * len(texts)
-    turns = [Message(role, text) for role, text in zip(roles, texts, strict=False)]
-    return Conversation(tuple(([Message("system", system)] if system else []) + turns), id)
+    roles = ("user", "assistant") * (len(texts) // 2)
+    turns = [Message(role, text) for role, text in zip(roles, texts, strict=True)]
+    if system:
+        turns.insert(0, Message("system", system))
+    return Conversation(tuple(turns), id)
 
 
 def learned(example, tokenizer) -> list[str]:
     """The texts of the runs of labels."""
-    runs, run = [], []
+    runs = []
+    run = []
     for label in (*example.labels, IGNORE_INDEX):
         if label != IGNORE_INDEX:
             run.append(label)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from course_pkg.finetuning.answers import answer_spans, encode_at
-from course_pkg.finetuning.formats import ChatTemplateError
+from course_pkg.finetuning.formats import ChatTemplateError, answer_spans
+from course_pkg.finetuning.masking import encode_at
 from course_pkg.lm.tiny import tiny_tokenizer
 
 from .templates import CONTENT, HEADER, MARKED, chat, marked, replaced, tokenizer_with
@@ -39,10 +39,8 @@ def test_two_marks_in_one_answer_are_one_span():
         "{% endgeneration %}{{  }}",
         "{% endgeneration %}{% generation %}{{ '<|im_end|>' }}{% endgeneration %}{{ '\n' }}",
     )
-    assert spans(chat("Hi", "Yo", "Hm", "Ho"), tokenizer_with(template)) == [
-        "Yo<|im_end|>",
-        "Ho<|im_end|>",
-    ]
+    found = spans(chat("Hi", "Yo", "Hm", "Ho"), tokenizer_with(template))
+    assert found == ["Yo<|im_end|>", "Ho<|im_end|>"]
 
 
 @pytest.mark.parametrize("mark", ["{%- generation -%}", "{%generation%}", "{%+ generation %}"])
@@ -57,27 +55,24 @@ def test_a_default_system_turn_changes_no_answer():
         "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
         "{{ '<|im_start|>system\nHelp.<|im_end|>\n' }}{% endif %}",
     )
-    assert spans(chat("Hi", "Yo", "Bye", "So"), tokenizer) == [
-        "Yo<|im_end|>\n",
-        "So<|im_end|>\n",
-    ]
+    assert spans(chat("Hi", "Yo", "Bye", "So"), tokenizer) == ["Yo<|im_end|>\n", "So<|im_end|>\n"]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "turn"),
+    ("old", "new"),
     [
         # only the last answer keeps its white space
-        (CONTENT, "(message['content'] if loop.last else message['content'] | trim)", 2),
+        (CONTENT, "(message['content'] if loop.last else message['content'] | trim)"),
         # an end token only at the end of the conversation
-        ("{% endfor %}", "{% endfor %}{% if not add_generation_prompt %}<end>{% endif %}", 2),
+        ("{% endfor %}", "{% endfor %}{% if not add_generation_prompt %}<end>{% endif %}"),
         # the prompt starts a thought that past answers don't have
-        ("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>\n'", 2),
+        ("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>\n'"),
         # the system turn moves to the last user turn
-        (CONTENT, "('Rhyme. ' if loop.revindex == 2 else '') + message['content']", 2),
+        (CONTENT, "('Rhyme. ' if loop.revindex == 2 else '') + message['content']"),
     ],
 )
-def test_a_template_that_rewrites_earlier_turns_is_refused(old, new, turn):
-    with pytest.raises(ChatTemplateError, match=f"once it goes on: rendered up to turn {turn}"):
+def test_a_template_that_rewrites_earlier_turns_is_refused(old, new):
+    with pytest.raises(ChatTemplateError, match="once it goes on: rendered up to turn 2"):
         spans(chat("Hi", "Yo \n", "Bye", "So long"), replaced(old, new))
 
 
@@ -110,10 +105,8 @@ def test_a_template_that_leaves_out_or_changes_a_text_is_refused(conversation, t
 
 def test_a_template_that_trims_every_turn_is_accepted():
     tokenizer = replaced(CONTENT, f"{CONTENT} | trim")
-    assert spans(chat(" Hi", "Yo\n", "Bye ", " So"), tokenizer) == [
-        "Yo<|im_end|>\n",
-        "So<|im_end|>\n",
-    ]
+    found = spans(chat(" Hi", "Yo\n", "Bye ", " So"), tokenizer)
+    assert found == ["Yo<|im_end|>\n", "So<|im_end|>\n"]
 
 
 def test_a_template_that_marks_only_some_answers_is_refused():
@@ -125,7 +118,8 @@ def test_a_template_that_marks_only_some_answers_is_refused():
 @pytest.mark.model
 def test_a_token_that_would_span_the_start_of_an_answer_is_split(smollm2):
     tokenizer = smollm2.tokenizer
-    prompt, answer = "assistant\n", "\n\nYo"
+    prompt = "assistant\n"
+    answer = "\n\nYo"
     apart = [tokenizer(part).input_ids for part in (prompt, answer)]
     assert tokenizer(prompt + answer).input_ids != apart[0] + apart[1]
     ids, counts = encode_at(prompt + answer, [len(prompt)], tokenizer)

@@ -18,8 +18,9 @@ TOKENIZED = st.lists(st.integers(0, 258), min_size=1, max_size=9).map(
 SINGLES = [TokenizedExample((token,), (token,)) for token in range(10)]
 
 
-def ids_of(batch):
-    return batch["input_ids"].flatten().tolist()
+def order(size, seed=None):
+    """The token ids of each batch of SINGLES."""
+    return [each["input_ids"].flatten().tolist() for each in batches(SINGLES, size, 0, seed=seed)]
 
 
 @given(st.lists(TOKENIZED, min_size=1, max_size=6))
@@ -49,49 +50,37 @@ def test_padding_does_not_change_the_loss(tiny):
     assert tiny.model(**batch).loss.item() == pytest.approx(total / count, rel=1e-5)
 
 
-def test_a_seed_shuffles_and_keeps_every_example_once():
-    found = [ids_of(batch) for batch in batches(SINGLES, 4, 0, seed=1)]
-    assert [len(ids) for ids in found] == [4, 4, 2]
-    assert list(chain(*found)) != list(range(10))
-    assert sorted(chain(*found)) == list(range(10))
-
-
-def test_a_seed_gives_the_same_order_without_the_global_generator():
-    def order(seed):
-        return [ids_of(batch) for batch in batches(SINGLES, 3, 0, seed=seed)]
-
+def test_every_example_comes_once_in_an_order_that_depends_on_the_seed_alone():
+    assert list(chain(*order(3))) == list(range(10)), "without a seed, the order is kept"
+    shuffled = order(4, seed=1)
+    assert [len(ids) for ids in shuffled] == [4, 4, 2]
+    assert sorted(chain(*shuffled)) == list(range(10)) != list(chain(*shuffled))
     torch.manual_seed(5)
     expected = torch.rand(2)
     torch.manual_seed(5)
-    assert order(1) == order(1) != order(2)
-    assert torch.equal(torch.rand(2), expected)
-
-
-def test_without_a_seed_the_order_is_kept():
-    kept = chain.from_iterable(ids_of(batch) for batch in batches(SINGLES, 3, 0))
-    assert list(kept) == list(range(10))
+    assert order(3, seed=1) == order(3, seed=1) != order(3, seed=2)
+    assert torch.equal(torch.rand(2), expected), "the global generator is not used"
 
 
 @pytest.mark.parametrize(
-    ("examples", "size", "says"),
+    ("call", "error", "says"),
     [
-        ([], 4, "at least one example, got 0"),
-        (SINGLES, 0, "batch_size must be an integer of at least 1, got 0"),
-        (SINGLES, 2.5, "batch_size must be an integer of at least 1, got 2.5"),
+        (lambda: collate([], 0), ValueError, "at least one example"),
+        (lambda: batches([], 4, 0), ValueError, "at least one example, got 0"),
+        (lambda: order(0), ValueError, "batch_size must be an integer of at least 1, got 0"),
+        (lambda: order(2.5), ValueError, "batch_size must be an integer of at least 1, got 2.5"),
+        (
+            lambda: batches(load_examples()[:2], 2, 0),
+            TypeError,
+            re.escape("call tokenize_example(example, tokenizer)"),
+        ),
+        (  # even if these examples need no padding
+            lambda: batches(SINGLES, 2, None),
+            TypeError,
+            "pad_token_id must be a token id, got None; if the token",
+        ),
     ],
 )
-def test_no_examples_or_an_invalid_batch_size_is_an_error(examples, size, says):
-    with pytest.raises(ValueError, match=says):
-        batches(examples, size, 0)
-
-
-def test_examples_that_are_not_tokenized_and_a_missing_pad_token_are_refused():
-    with pytest.raises(TypeError, match=re.escape("call tokenize_example(example, tokenizer)")):
-        batches(load_examples()[:2], 2, 0)
-    with pytest.raises(TypeError, match="pad_token_id must be a token id, got None; if the token"):
-        batches(SINGLES, 2, None)  # even if these examples need no padding
-
-
-def test_an_empty_batch_is_refused():
-    with pytest.raises(ValueError, match="at least one example"):
-        collate([], 0)
+def test_what_cannot_be_batched_is_refused(call, error, says):
+    with pytest.raises(error, match=says):
+        call()

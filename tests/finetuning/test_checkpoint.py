@@ -1,96 +1,235 @@
-"""Checkpoints are small and written atomically; damaged or incompatible ones are refused."""
+"""Checkpoints are small and resume bit for bit; early stopping keeps the best one."""
 
+import json
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-from course_pkg.adapters.injection import inject, trainable_parameters
-from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.finetuning.config import TrainConfig
+from course_pkg.adapters.injection import trainable_parameters
+from course_pkg.finetuning.history import Evaluation
 from course_pkg.finetuning.trainer import train
-from course_pkg.lm.load import load
 
-SETTINGS = TrainConfig(steps=2, progress=False)
+from .runs import adapted, config, make_batches, same, weights
+
+BATCHES = make_batches(1)
+ADAPTER = {"rank": 2, "target_modules": ["q_proj"]}
+CONFIG = config(9, evaluate_every=2, patience=2)
+# Evaluations at steps 2, 4, 6, 8, 9: without patience, the best is the one at step 4.
+VALUES = {2: 3.0, 4: 2.0, 6: 2.5, 8: 2.5, 9: 2.2}
 
 
-def adapted(**changes):
-    model = load("tiny").model
-    inject(model, LoRAConfig(**{"rank": 2, "target_modules": ["q_proj"]} | changes))
-    return model
+class StopsAfter:
+    """A path-like object that interrupts the run after `step` writes."""
+
+    def __init__(self, step, path):
+        self.left = step
+        self.path = path
+
+    def __fspath__(self):
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return str(self.path)
+
+
+def assert_resumes_exactly(fresh, settings, path):
+    """Compare a run with one that is interrupted in the middle and resumed by another model."""
+    whole_model = fresh()
+    interrupted = fresh()
+    resumed_model = fresh()
+    whole = train(whole_model, make_batches(), settings)
+    half = settings.steps // 2
+    with pytest.raises(KeyboardInterrupt):
+        every_step = replace(settings, checkpoint_every=1)
+        train(interrupted, make_batches(), every_step, checkpoint=StopsAfter(half, path))
+    torch.manual_seed(99)  # the state of the caller's generator must not matter
+    resumed = train(resumed_model, make_batches(), settings, resume_from=path)
+    assert resumed.losses == whole.losses, "the losses must be equal to the last bit"
+    norms = [[record.grad_norm for record in history.steps] for history in (resumed, whole)]
+    assert norms[0] == norms[1]
+    assert same(weights(resumed_model), weights(whole_model))
+    assert not same(weights(resumed_model), weights(interrupted))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_three_steps_and_three_resumed_ones_equal_six_bit_for_bit(tmp_path, dropout, schedule):
+    settings = config(6, accumulation=2, warmup_steps=2, schedule=schedule, weight_decay=0.1)
+    assert_resumes_exactly(lambda: adapted(dropout), settings, tmp_path / "runs" / "checkpoint.pt")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_training_on_a_gpu_resumes_exactly(tmp_path):
+    assert_resumes_exactly(lambda: adapted(0.2).cuda(), config(4), tmp_path / "checkpoint.pt")
 
 
 @pytest.fixture
-def batches():
-    tokens = torch.arange(24).reshape(2, 12)
-    return [{"input_ids": tokens, "labels": tokens}]
-
-
-@pytest.fixture
-def checkpoint(batches, tmp_path):
+def checkpoint(tmp_path):
     path = tmp_path / "run" / "checkpoint.pt"
-    train(adapted(), batches, SETTINGS, checkpoint=path)
+    train(adapted(**ADAPTER), BATCHES, config(2), checkpoint=path)
     return path
 
 
 def test_a_checkpoint_contains_the_adapter_but_not_the_base(checkpoint):
     state = torch.load(checkpoint, weights_only=True)
-    assert state["weights"].keys() == trainable_parameters(adapted()).keys()
-    assert checkpoint.stat().st_size < 100_000 < 4 * sum(p.numel() for p in adapted().parameters())
+    model = adapted(**ADAPTER)
+    assert state["weights"].keys() == trainable_parameters(model).keys()
+    assert checkpoint.stat().st_size < 100_000 < 4 * sum(p.numel() for p in model.parameters())
     assert [path.name for path in checkpoint.parent.iterdir()] == ["checkpoint.pt"]
 
 
-def test_resuming_a_finished_run_does_nothing(checkpoint, batches):
-    model = adapted()
-    history = train(model, batches, SETTINGS, resume_from=checkpoint)
+def test_resuming_a_finished_run_does_nothing(checkpoint):
+    model = adapted(**ADAPTER)
+    settings = config(2, checkpoint_every=1)  # a resumed run may change it
+    history = train(model, BATCHES, settings, resume_from=checkpoint)
     assert len(history.steps) == 2
-    saved = torch.load(checkpoint, weights_only=True)["weights"]
-    assert all(torch.equal(p, saved[name]) for name, p in trainable_parameters(model).items())
-
-
-def test_a_resumed_run_may_change_progress_and_checkpointing(checkpoint, batches):
-    settings = replace(SETTINGS, checkpoint_every=1)
-    assert len(train(adapted(), batches, settings, resume_from=checkpoint).steps) == 2
+    assert same(weights(model), torch.load(checkpoint, weights_only=True)["weights"])
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("settings", "adapter", "says"),
     [
-        ({"steps": 9}, "steps=2, now 9"),
-        ({"learning_rate": 1.0}, r"learning_rate=0\.0002, now 1\.0"),
-        ({"seed": 4, "accumulation": 2}, "accumulation=1, now 2, seed=0, now 4"),
+        ({"steps": 9}, {}, "different settings: steps=2, now 9"),
+        ({"learning_rate": 1.0}, {}, r"different settings: learning_rate=0\.01, now 1\.0"),
+        (
+            {"seed": 4, "accumulation": 2},
+            {},
+            "different settings: accumulation=1, now 2, seed=0, now 4",
+        ),
+        ({}, {"rank": 3}, "different model or adapter: 4 trainable parameters"),
+        (
+            {},
+            {"target_modules": ["q_proj", "v_proj"]},
+            "different model or adapter: 4 trainable par",
+        ),
     ],
 )
-def test_different_settings_are_refused(checkpoint, batches, change, says):
-    with pytest.raises(ValueError, match=f"from a run with different settings: {says}"):
-        train(adapted(), batches, replace(SETTINGS, **change), resume_from=checkpoint)
-
-
-@pytest.mark.parametrize("change", [{"rank": 3}, {"target_modules": ["q_proj", "v_proj"]}])
-def test_a_different_adapter_is_refused_and_not_changed(checkpoint, batches, change):
-    model = adapted(**change)
-    before = {name: p.clone() for name, p in trainable_parameters(model).items()}
-    with pytest.raises(
-        ValueError, match=r"from a different model or adapter: 4 trainable parameters"
-    ):
-        train(model, batches, SETTINGS, resume_from=checkpoint)
-    assert all(torch.equal(p, before[name]) for name, p in trainable_parameters(model).items())
+def test_another_run_is_refused_and_not_changed(checkpoint, settings, adapter, says):
+    model = adapted(**ADAPTER | adapter)
+    before = weights(model)
+    with pytest.raises(ValueError, match=f"is from a (run with )?{says}"):
+        train(model, BATCHES, config(**{"steps": 2} | settings), resume_from=checkpoint)
+    assert same(weights(model), before)
 
 
 @pytest.mark.parametrize("keep", [0, 10, 1000, -100])
-def test_a_truncated_file_is_refused(checkpoint, batches, keep):
+def test_a_truncated_file_is_refused(checkpoint, keep):
     checkpoint.write_bytes(checkpoint.read_bytes()[:keep])
     with pytest.raises(ValueError, match="is damaged or not a checkpoint"):
-        train(adapted(), batches, SETTINGS, resume_from=checkpoint)
+        train(adapted(**ADAPTER), BATCHES, config(2), resume_from=checkpoint)
 
 
-def test_a_file_that_is_not_a_checkpoint_is_refused(tmp_path, batches):
+def test_a_file_that_is_not_a_checkpoint_is_refused(tmp_path):
     torch.save({"weights": {}}, tmp_path / "other.pt")
-    with pytest.raises(ValueError, match="not a checkpoint"):
-        train(adapted(), batches, SETTINGS, resume_from=tmp_path / "other.pt")
     (tmp_path / "text.pt").write_text("loss,step")
-    with pytest.raises(ValueError, match=r"use a file that train\(.*\) wrote") as caught:
-        train(adapted(), batches, SETTINGS, resume_from=tmp_path / "text.pt")
-    assert "weights_only" not in str(caught.value)
+    for name in ("other.pt", "text.pt"):
+        with pytest.raises(ValueError, match=r"use a file that train\(.*\) wrote") as caught:
+            train(adapted(**ADAPTER), BATCHES, config(2), resume_from=tmp_path / name)
+        assert "weights_only" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match="no checkpoint at"):
-        train(adapted(), batches, SETTINGS, resume_from=tmp_path / "nowhere.pt")
+        train(adapted(**ADAPTER), BATCHES, config(2), resume_from=tmp_path / "nowhere.pt")
+
+
+class Watched:
+    """A tiny model with an adapter, and an evaluation whose values are given, by step."""
+
+    def __init__(self, values=VALUES, done=0):
+        self.model = adapted(**ADAPTER)
+        self.values = iter([value for step, value in values.items() if step > done])
+        self.weights = []
+
+    def evaluate(self, model):
+        self.weights.append(self.now())
+        return next(self.values)
+
+    def now(self):
+        return torch.cat([p.detach().flatten() for p in trainable_parameters(self.model).values()])
+
+    def train(self, config=CONFIG, **arguments):
+        return train(self.model, BATCHES, config, evaluate=self.evaluate, **arguments)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return {"checkpoint": tmp_path / "last.pt", "best_checkpoint": tmp_path / "best.pt"}
+
+
+def test_a_run_stops_after_as_many_evaluations_without_improvement_as_patience():
+    history = Watched().train()
+    # 3.0, then 2.0 is the best; 2.5 and 2.5 are two evaluations without improvement.
+    assert (len(history.steps), history.stopped_early, history.best) == (8, True, Evaluation(4, 2))
+    for patience in (3, 0):
+        other = Watched().train(replace(CONFIG, patience=patience))
+        assert (len(other.steps), other.stopped_early) == (9, False), "the last step is not early"
+        assert other.losses[:8] == history.losses
+
+
+def test_the_best_weights_are_kept_apart_and_restored_on_request(files):
+    plain = Watched()
+    restored = Watched()
+    plain.train(**files)
+    assert torch.equal(plain.now(), plain.weights[-1]), "without the request, the last weights"
+    history = restored.train(**files, restore_best=True)
+    assert torch.equal(restored.now(), restored.weights[1]) and history.best.step == 4
+    assert not torch.equal(restored.now(), restored.weights[-1])
+    for name, steps in (("checkpoint", 8), ("best_checkpoint", 4)):
+        saved = json.loads(torch.load(files[name], weights_only=True)["history"])
+        assert len(saved["steps"]) == steps
+    continued = Watched(done=4)
+    continued.train(resume_from=files["best_checkpoint"])
+    assert torch.equal(continued.now(), plain.now()), "the best checkpoint resumes like the last"
+
+
+def test_a_resumed_run_keeps_patience_and_best(files):
+    class Interrupted(Watched):
+        def evaluate(self, model):
+            value = super().evaluate(model)
+            if len(self.weights) == 4:
+                raise KeyboardInterrupt
+            return value
+
+    files["restore_best"] = True
+    whole = Watched()
+    first = Interrupted()
+    second = Watched(done=6)
+    expected = whole.train()
+    with pytest.raises(KeyboardInterrupt):  # at step 8
+        first.train(replace(CONFIG, checkpoint_every=6), **files)
+    history = second.train(resume_from=files["checkpoint"], **files)
+    assert history.losses == expected.losses and history.evaluations == expected.evaluations
+    assert history.stopped_early and torch.equal(second.now(), whole.weights[1])
+    again = Watched()
+    resumed = again.train(resume_from=files["checkpoint"], **files)
+    assert resumed == history, "a stopped run stays stopped"
+    assert not again.weights and torch.equal(again.now(), whole.weights[1])
+
+
+def test_a_stopped_run_resumes_with_more_patience(files):
+    Watched().train(checkpoint=files["checkpoint"])
+    patient = replace(CONFIG, patience=9)
+    continued = Watched(done=8)
+    history = continued.train(patient, resume_from=files["checkpoint"])
+    whole = Watched()
+    assert history.losses == whole.train(patient).losses and not history.stopped_early
+    assert torch.equal(continued.now(), whole.now())
+
+
+def test_a_run_without_any_number_ends_with_its_last_weights(tmp_path):
+    watched = Watched(dict.fromkeys(VALUES, math.nan))
+    history = watched.train(best_checkpoint=tmp_path / "best.pt", restore_best=True)
+    assert (history.best, len(history.steps)) == (None, 4) and not list(tmp_path.iterdir())
+    assert torch.equal(watched.now(), watched.weights[-1])
+
+
+def test_another_best_checkpoint_is_refused(files, tmp_path):
+    Watched().train(**files)
+    last = files["checkpoint"]
+    other = tmp_path / "other.pt"
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint at .*nowhere"):
+        Watched().train(resume_from=last, best_checkpoint=tmp_path / "nowhere.pt")
+    Watched({2: 1.0, 4: 2.0, 6: 3.0}).train(best_checkpoint=other)
+    with pytest.raises(ValueError, match=r"step of this run is 4, but .*other.pt is of step 2"):
+        Watched().train(resume_from=last, best_checkpoint=other)

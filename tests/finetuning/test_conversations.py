@@ -2,14 +2,17 @@
 
 import pytest
 
-from course_pkg.finetuning.conversations import Conversation, Message
-from course_pkg.finetuning.problems import Problem, ProblemReport, RecordError
-
-SYSTEM, USER, ANSWER = (
-    Message("system", "Rhyme."),
-    Message("user", "Hi"),
-    Message("assistant", "Yo"),
+from course_pkg.finetuning.conversations import (
+    Conversation,
+    Message,
+    Problem,
+    ProblemReport,
+    RecordError,
 )
+
+SYSTEM = Message("system", "Rhyme.")
+USER = Message("user", "Hi")
+ANSWER = Message("assistant", "Yo")
 
 
 @pytest.mark.parametrize(

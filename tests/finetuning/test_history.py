@@ -1,4 +1,4 @@
-"""The record of a run: its plot and its JSON."""
+"""The record of a run: its best evaluation, its plot and its JSON."""
 
 import math
 
@@ -9,16 +9,39 @@ from course_pkg.finetuning.history import Evaluation, History, StepRecord
 
 mpl.use("Agg")
 HISTORY = History(
-    tuple(StepRecord(step, 3.0 / step, 1e-3, 0.5, 100, 0.25) for step in (1, 2, 3)),
-    (Evaluation(2, 1.7), Evaluation(3, 1.2)),
+    [StepRecord(step, 3.0 / step, 1e-3, 0.5, 100, 0.25) for step in (1, 2, 3)],
+    [Evaluation(2, 1.7), Evaluation(3, 1.2)],
 )
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "since"),
+    [
+        ([], None, 0),
+        ([5.0], 0, 0),
+        ([5.0, 5.0], 0, 1),  # equal is not lower
+        ([5.0, 4.9, 4.8], 2, 0),
+        ([math.nan, 2.0, 1.0, 1.0], 2, 1),  # the first of the lowest
+        ([5.0, math.nan, math.nan], 0, 2),
+        ([math.nan, 5.0], 1, 0),
+        ([math.inf, math.nan], None, 2),
+        ([-1.0, -2.0, -1.5], 1, 1),  # minus an accuracy
+    ],
+)
+def test_the_best_evaluation_and_the_number_since_by_hand(values, best, since):
+    evaluations = [Evaluation(step, value) for step, value in enumerate(values)]
+    history = History(evaluations=evaluations)
+    assert history.best == (None if best is None else evaluations[best])
+    assert history.evaluations_since_best == since
 
 
 def test_json_round_trips():
     assert History.from_json(HISTORY.to_json()) == HISTORY
     assert History.from_json(History().to_json()) == History()
-    odd = History((StepRecord(1, 2.0, 1e-3, float("inf"), 1, 0.1),))
+    odd = History([StepRecord(1, 2.0, 1e-3, float("inf"), 1, 0.1)], stopped_early=True)
     assert History.from_json(odd.to_json()) == odd
+    before_early_stopping = '{"steps": [], "evaluations": []}'
+    assert History.from_json(before_early_stopping) == History()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": [{"step": 1}], "evaluations": []}'])
@@ -40,26 +63,17 @@ def test_the_plot_shows_both_curves_on_the_axes_it_is_given():
     assert list(training.get_ydata()) == [3.0, 1.5, 1.0]
     assert list(evaluation.get_xdata()) == [2, 3] and list(evaluation.get_ydata()) == [1.7, 1.2]
     assert axes.get_xlabel() == "step" and "nats" in axes.get_ylabel()
+    assert len(History(HISTORY.steps).plot().lines) == 1, "no evaluation, no second curve"
     with pytest.raises(ValueError, match="no steps to plot"):
         History().plot()
 
 
-def test_without_evaluations_there_is_one_curve():
-    assert len(History(HISTORY.steps).plot().lines) == 1
-
-
 def test_the_plot_marks_the_best_evaluation_and_an_early_stop():
-    worse = Evaluation(4, 1.9)
     last = StepRecord(4, 0.9, 1e-3, 0.5, 100, 0.25)
-    history = History((*HISTORY.steps, last), (*HISTORY.evaluations, worse), stopped_early=True)
-    assert history.best == Evaluation(3, 1.2)
-    assert History.from_json(history.to_json()) == history
+    worse = Evaluation(4, 1.9)
+    history = History([*HISTORY.steps, last], [*HISTORY.evaluations, worse], stopped_early=True)
     star, end = history.plot().lines[2:]
     assert (list(star.get_xdata()), list(star.get_ydata())) == ([3], [1.2])
     assert list(end.get_xdata()) == [4, 4]
     assert (star.get_label(), end.get_label()) == ("best: step 3", "stopped at step 4")
     assert len(HISTORY.plot().lines) == 2, "nothing is marked if the last evaluation is the best"
-
-
-def test_a_record_from_before_early_stopping_is_read():
-    assert History.from_json('{"steps": [], "evaluations": []}') == History()

@@ -70,7 +70,8 @@ def test_every_kind_has_a_case_and_there_are_at_most_twelve():
 
 
 def test_unmet_checks_come_in_their_order_and_none_means_all_are_met():
-    short, loud = {"kind": "words", "value": [1, 2]}, {"kind": "case", "value": "upper"}
+    short = {"kind": "words", "value": [1, 2]}
+    loud = {"kind": "case", "value": "upper"}
     assert unmet_checks("far too many words", [loud, short]) == [loud, short]
     assert unmet_checks("FAR TOO MANY", [loud, short]) == [short]
     assert unmet_checks("FAR", [loud, short]) == []

@@ -27,27 +27,26 @@ ITEMS = list(chain(*INSTRUCTIONS.values()))
 ALL = ITEMS + list(chain(*CHATS.values()))
 
 
-def texts(item) -> list[str]:
-    """Every text of an instruction or a dialogue."""
+def turns(item) -> list[tuple[str, str]]:
+    """The roles and texts of an instruction or a dialogue."""
     if hasattr(item, "messages"):
-        return [message["content"] for message in item.messages]
-    return [item.prompt, item.response] + [item.input] * bool(item.input)
-
-
-def answer(item) -> str:
-    return item.messages[-1]["content"] if hasattr(item, "messages") else item.response
+        return [(message["role"], message["content"]) for message in item.messages]
+    return [("user", item.user_turn), ("assistant", item.response)]
 
 
 def questions(item) -> list[str]:
-    if hasattr(item, "messages"):
-        return [turn["content"] for turn in item.messages if turn["role"] != "assistant"]
-    return [item.user_turn]
+    return [text for role, text in turns(item) if role != "assistant"]
 
 
 def answers(item) -> list[str]:
-    if hasattr(item, "messages"):
-        return [turn["content"] for turn in item.messages if turn["role"] == "assistant"]
-    return [item.response]
+    return [text for role, text in turns(item) if role == "assistant"]
+
+
+def texts(item) -> list[str]:
+    """The texts of the turns, with an instruction's prompt and input apart."""
+    if getattr(item, "input", ""):
+        return [item.prompt, item.input, item.response]
+    return [text for _, text in turns(item)]
 
 
 def crossing_pairs(entries: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -116,7 +115,7 @@ def test_ids_are_unique_and_name_split_and_topic():
 
 
 def test_every_answer_meets_its_own_checks_and_has_at_least_one():
-    assert [item.id for item in ALL if unmet_checks(answer(item), item.checks)] == []
+    assert [item.id for item in ALL if unmet_checks(answers(item)[-1], item.checks)] == []
     assert [item.id for item in ALL if not item.checks] == []
 
 
@@ -159,18 +158,10 @@ def test_no_text_crosses_splits_not_even_a_short_answer():
         assert (train & test, train & held_out, held_out & test) == (set(), set(), set())
 
 
-@pytest.mark.parametrize(
-    "constant",
-    [
-        "No.",
-        "Yes, because it is so.",
-        "1",
-        "This is a sentence.",
-        "好的。",
-        "- a\n- b\n- c",
-        "1. a",
-    ],
-)
+CONSTANTS = ["No.", "Yes, because it is so.", "1", "This is a sentence.", "好的。", "1. a"]
+
+
+@pytest.mark.parametrize("constant", [*CONSTANTS, "- a\n- b\n- c"])
 def test_a_constant_answer_follows_almost_no_test_instruction(constant):
     followed = [i.id for i in INSTRUCTIONS["test"] if not unmet_checks(constant, i.checks)]
     assert len(followed) <= 2, followed

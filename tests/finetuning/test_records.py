@@ -8,10 +8,8 @@ from datasets import Dataset, DatasetDict
 
 import course_pkg
 from course_pkg.datasets import load_examples
-from course_pkg.finetuning.conversations import Conversation, Message
-from course_pkg.finetuning.problems import RecordError
-from course_pkg.finetuning.record_files import json_records
-from course_pkg.finetuning.records import read_conversations
+from course_pkg.finetuning.conversations import Message, RecordError
+from course_pkg.finetuning.records import json_records, read_conversations
 
 ALPACA = {"instruction": "Translate", "input": "你好", "output": "Hello"}
 CHAT = {
@@ -43,37 +41,31 @@ def problems(result):
 
 
 @pytest.mark.parametrize(
-    ("record", "format", "messages"),
+    ("record", "messages"),
     [
-        (ALPACA, "alpaca", (Message("user", "Translate\n\n你好"), Message("assistant", "Hello"))),
-        ({"instruction": "Hi", "output": "Yo"}, "alpaca", HI),
-        ({"instruction": "Hi", "input": "", "output": "Yo"}, "alpaca", HI),
-        ({"prompt": "Hi", "completion": "Yo"}, "prompt", HI),
-        ({"prompt": "Hi", "response": "Yo", "topic": "any"}, "prompt", HI),
-        ({"prompt": "Hi", "input": " \n", "response": "Yo"}, "prompt", HI),
-        ({"prompt": "Hi", "response": "Pie", "system": "Rhyme."}, "prompt", RHYME),
-        ({"prompt": "Hi", "response": "Yo", "system": ""}, "prompt", HI),
-        (CHAT, "messages", RHYME),
-        (SHAREGPT, "sharegpt", RHYME),
-        ({**SHAREGPT, "conversations": SHAREGPT["conversations"][1:], "system": "Rhyme."},
-         "sharegpt", RHYME),
+        (ALPACA, (Message("user", "Translate\n\n你好"), Message("assistant", "Hello"))),
+        ({"instruction": "Hi", "output": "Yo"}, HI),
+        ({"instruction": "Hi", "input": "", "output": "Yo"}, HI),
+        ({"prompt": "Hi", "completion": "Yo"}, HI),
+        ({"prompt": "Hi", "response": "Yo", "topic": "any"}, HI),
+        ({"prompt": "Hi", "input": " \n", "response": "Yo"}, HI),
+        ({"prompt": "Hi", "response": "Pie", "system": "Rhyme."}, RHYME),
+        ({"prompt": "Hi", "response": "Yo", "system": ""}, HI),
+        (CHAT, RHYME),
+        ({"prompt": "Hi", **CHAT}, RHYME),  # messages are preferred to a prompt
+        (SHAREGPT, RHYME),
+        (SHAREGPT | {"conversations": SHAREGPT["conversations"][1:], "system": "Rhyme."}, RHYME),
     ],
-)  # fmt: skip
-def test_every_format_is_recognized(record, format, messages):
-    for given in ("auto", format):
-        result = read_conversations([record], format=given)
-        assert [each.messages for each in result.conversations] == [messages]
-        assert result.report.problems == ()
+)
+def test_every_format_is_recognized(record, messages):
+    result = read_conversations([record])
+    assert [each.messages for each in result.conversations] == [messages]
+    assert result.report.problems == ()
 
 
 def test_texts_are_kept_exactly():
     [conversation] = read_conversations([{"prompt": " Hi\n", "response": "\tYo "}]).conversations
     assert [message.content for message in conversation.messages] == [" Hi\n", "\tYo "]
-
-
-def test_messages_are_preferred_to_a_prompt():
-    [conversation] = read_conversations([{"prompt": "Hi", **CHAT}]).conversations
-    assert conversation.messages == RHYME
 
 
 def test_ids_come_from_the_record_or_from_its_place(tmp_path):
@@ -110,11 +102,8 @@ def test_all_sources_give_the_same_conversations(tmp_path):
         result = read_conversations(source)
         assert [each.messages for each in result.conversations] == [e.messages for e in expected]
         assert result.report.problems == () and result.report.total == 2
-
-
-def test_messages_of_a_data_set_can_be_read():
-    result = read_conversations(Dataset.from_list([CHAT, CHAT]))
-    assert [each.messages for each in result.conversations] == [RHYME, RHYME]
+    [nested] = read_conversations(Dataset.from_list([CHAT])).conversations
+    assert nested.messages == RHYME
 
 
 @pytest.mark.parametrize(
@@ -153,11 +142,6 @@ def test_each_problem_is_reported_and_the_other_records_are_kept(record, kind, s
     assert problems(result) == [("record 1", kind)]
     with pytest.raises(ValueError, match=f"^record 1: {kind}: .*{says}"):
         read_conversations([good, record], strict=True)
-
-
-def test_a_given_format_needs_its_fields():
-    result = read_conversations([{"prompt": "Hi", "response": "Yo"}], format="alpaca")
-    assert problems(result) == [("record 0", "missing field")]
 
 
 def test_problems_in_json_lines_have_their_line_numbers(tmp_path):
@@ -233,14 +217,8 @@ def test_sources_that_are_no_list_of_records_are_refused(tmp_path):
         read_conversations(tmp_path / "a.csv")
     with pytest.raises(FileNotFoundError):
         read_conversations(tmp_path / "a.json")
-    with pytest.raises(ValueError, match=r"format must be one of .*, got 'chatml'"):
-        read_conversations([], format="chatml")
 
 
 def test_no_records_are_no_conversations():
     result = read_conversations([])
     assert result.conversations == () and str(result.report) == "0 records: 0 kept, 0 problems"
-
-
-def test_conversations_read_twice_are_equal():
-    assert read_conversations([CHAT]).conversations == (Conversation(RHYME, "record 0"),)

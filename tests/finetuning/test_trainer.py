@@ -1,10 +1,9 @@
-"""The training loop: its arithmetic, its schedule, exact resumption, and its errors."""
+"""The training loop: its arithmetic, evaluation, callbacks and errors; and the held-out loss."""
 
 import copy
 import itertools
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,48 +13,33 @@ from torch.utils.data import DataLoader
 from transformers import T5Config, T5ForConditionalGeneration
 
 from course_pkg.adapters.adapter_io import load_adapter
-from course_pkg.adapters.injection import (
-    inject,
-    merge_adapters,
-    trainable_parameters,
-)
+from course_pkg.adapters.injection import inject, merge_adapters, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.finetuning.callback import Callback
-from course_pkg.finetuning.config import TrainConfig, learning_rate_at
-from course_pkg.finetuning.history import History
-from course_pkg.finetuning.trainer import count_targets, train
+from course_pkg.finetuning.batches import count_targets
+from course_pkg.finetuning.config import Callback
+from course_pkg.finetuning.history import Evaluation
+from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 
-
-def make_batches(count=5, seed=0, rows=2):
-    """Batches of unequal length with unequal numbers of masked labels."""
-    generator = torch.Generator().manual_seed(seed)
-    batches = []
-    for number in range(count):
-        tokens = torch.randint(0, 256, (rows, 6 + 3 * number), generator=generator)
-        labels = tokens.clone()
-        labels[0, : 3 + number] = -100
-        mask = torch.ones_like(tokens)
-        batches.append({"input_ids": tokens, "attention_mask": mask, "labels": labels})
-    return batches
+from .runs import adapted, config, make_batches, same, weights
 
 
-def adapted(dropout=0.0, rank=4):
-    model = load("tiny").model
-    inject(model, LoRAConfig(rank=rank, dropout=dropout))
-    return model
+class Toy(nn.Module):
+    """A model whose loss is a function of its weight and of a batch's first token."""
+
+    def __init__(self, loss, weight=None):
+        super().__init__()
+        self.loss = loss
+        self.weight = nn.Parameter(torch.ones(()) if weight is None else weight)
+
+    def forward(self, input_ids, labels):
+        return type("Output", (), {"loss": self.loss(self.weight, int(input_ids[0, 0]))})
 
 
-def config(steps, **changes):
-    return TrainConfig(**{"steps": steps, "learning_rate": 1e-2, "progress": False} | changes)
-
-
-def weights(model):
-    return {name: p.detach().clone() for name, p in trainable_parameters(model).items()}
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+def numbered(count):
+    """Batches with the tokens 0, 1, …"""
+    labels = torch.ones(1, 3).long()
+    return [{"input_ids": torch.full((1, 3), i), "labels": labels} for i in range(count)]
 
 
 def test_training_learns_and_changes_only_the_adapter():
@@ -72,7 +56,8 @@ def test_training_learns_and_changes_only_the_adapter():
 
 def test_a_step_is_adamws_step_on_the_token_mean_loss():
     """Compare one accumulated step with torch's AdamW on the token mean of all batches."""
-    model, batches = adapted(), make_batches(3)
+    model = adapted()
+    batches = make_batches(3)
     other = copy.deepcopy(model)
     history = train(model, batches, config(1, accumulation=3, shuffle=False, max_grad_norm=0.05))
     optimizer = torch.optim.AdamW(trainable_parameters(other).values(), lr=1e-2, weight_decay=0.0)
@@ -96,37 +81,12 @@ def test_a_step_is_adamws_step_on_the_token_mean_loss():
         assert torch.allclose(model.get_parameter(name), parameter, rtol=1e-3, atol=1e-6), name
 
 
-def test_accumulation_weights_tokens_and_not_batches():
-    batches = make_batches(4)
-    model = adapted()
-    counts = [count_targets(batch, shifted=True) for batch in batches]
-    with torch.no_grad():
-        means = [model(**batch).loss.item() for batch in batches]
-    by_token = sum(m * n for m, n in zip(means, counts, strict=True)) / sum(counts)
-    mean_of_means = sum(means) / len(means)
-    assert abs(by_token - mean_of_means) > 1e-3, "the test needs means that differ"
-    history = train(model, batches, config(1, accumulation=4))
-    assert history.losses[0] == pytest.approx(by_token, rel=1e-6)
-
-
-def test_accumulating_four_batches_equals_one_batch_of_four():
-    tokens = torch.randint(0, 256, (8, 9), generator=torch.Generator().manual_seed(0))
-    labels = tokens.clone()
-    labels[:5, 3:] = -100
-    whole = {"input_ids": tokens, "labels": labels}
-    parts = [{name: t[i : i + 2] for name, t in whole.items()} for i in range(0, 8, 2)]
-    one, four = adapted(), adapted()
-    first = train(one, [whole], config(3))
-    second = train(four, parts, config(3, accumulation=4))
-    assert first.losses == pytest.approx(second.losses, rel=1e-5)
-    for name, parameter in weights(one).items():
-        assert torch.allclose(four.get_parameter(name), parameter, atol=2e-5), name
-
-
 def test_a_batch_without_targets_is_skipped_and_a_step_without_any_is_an_error():
-    good, empty = make_batches(1)[0], make_batches(1, seed=1)[0]
+    good = make_batches(1)[0]
+    empty = make_batches(1, seed=1)[0]
     empty["labels"] = torch.full_like(empty["labels"], -100)
-    alone, beside = adapted(), adapted()
+    alone = adapted()
+    beside = adapted()
     first = train(alone, [good], config(2))
     second = train(beside, [good, empty], config(2, accumulation=2))
     assert first.losses == second.losses and same(weights(alone), weights(beside))
@@ -134,59 +94,13 @@ def test_a_batch_without_targets_is_skipped_and_a_step_without_any_is_an_error()
         train(adapted(), [empty], config(1))
 
 
-def test_targets_are_counted_as_the_model_counts_them():
+def test_an_encoder_decoder_predicts_every_label():
     labels = torch.tensor([[4, 5, -100, 6], [-100, -100, 7, 8]])
-    assert count_targets({"labels": labels}, shifted=True) == 4
-    assert count_targets({"labels": labels}, shifted=False) == 5
-    t5 = T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=32,
-            d_model=8,
-            d_ff=8,
-            d_kv=4,
-            num_layers=1,
-            num_heads=2,
-            decoder_start_token_id=0,
-            dropout_rate=0.0,
-        )
-    )
+    assert count_targets(load("tiny").model, {"labels": labels}) == 4
+    sizes = {"vocab_size": 32, "d_model": 8, "d_ff": 8, "d_kv": 4, "num_layers": 1, "num_heads": 2}
+    t5 = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0, dropout_rate=0.0))
     history = train(t5, [{"input_ids": labels.abs() % 32, "labels": labels}], config(1))
-    assert history.steps[0].tokens == 5, "an encoder-decoder does not shift its labels"
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
-def test_three_steps_and_three_resumed_ones_equal_six_bit_for_bit(tmp_path, dropout, schedule):
-    settings = config(6, accumulation=2, warmup_steps=2, schedule=schedule, weight_decay=0.1)
-    batches, path = make_batches(5), tmp_path / "runs" / "checkpoint.pt"
-    through = adapted(dropout)
-    whole = train(through, batches, settings)
-
-    interrupted = adapted(dropout)
-    with pytest.raises(KeyboardInterrupt):
-        every_step = replace(settings, checkpoint_every=1)
-        train(interrupted, batches, every_step, checkpoint=_StopsAfter(3, path))
-    fresh = adapted(dropout)
-    torch.manual_seed(99)  # the state of the caller's generator must not matter
-    resumed = train(fresh, batches, settings, resume_from=path)
-    assert resumed.losses == whole.losses, "the losses must be equal to the last bit"
-    norms = [[record.grad_norm for record in history.steps] for history in (resumed, whole)]
-    assert norms[0] == norms[1]
-    assert same(weights(fresh), weights(through))
-    assert not same(weights(fresh), weights(interrupted))
-
-
-class _StopsAfter:
-    """A path-like object that interrupts the run after `step` writes."""
-
-    def __init__(self, step, path):
-        self.left, self.path = step, path
-
-    def __fspath__(self):
-        if self.left == 0:
-            raise KeyboardInterrupt
-        self.left -= 1
-        return str(self.path)
+    assert history.steps[0].tokens == 5
 
 
 def test_the_callers_random_state_and_mode_do_not_change():
@@ -207,37 +121,20 @@ def test_evaluation_runs_in_eval_mode_and_changes_nothing():
         torch.rand(7)
         return len(calls)
 
-    quiet, watched = adapted(0.3), adapted(0.3)
+    quiet = adapted(0.3)
+    watched = adapted(0.3)
     plain = train(quiet, make_batches(), config(5))
     history = train(watched, make_batches(), config(5, evaluate_every=2), evaluate=evaluate)
     assert calls == [False] * 3
-    assert [(e.step, e.value) for e in history.evaluations] == [(2, 1.0), (4, 2.0), (5, 3.0)]
+    assert history.evaluations == [Evaluation(2, 1.0), Evaluation(4, 2.0), Evaluation(5, 3.0)]
     assert history.losses == plain.losses and same(weights(quiet), weights(watched))
 
 
 def order_of(batches, settings):
     """The numbers of the batches in the order in which training saw them."""
     seen = []
-
-    class Spy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(()))
-
-        def forward(self, input_ids, labels):
-            seen.append(int(input_ids[0, 0]))
-            return type("Output", (), {"loss": self.weight * 1.0})
-
-    history = train(Spy(), batches, settings)
-    assert isinstance(history, History)
+    train(Toy(lambda weight, token: seen.append(token) or weight * 1.0), batches, settings)
     return seen
-
-
-def numbered(count):
-    return [
-        {"input_ids": torch.full((1, 3), i), "labels": torch.ones(1, 3).long()}
-        for i in range(count)
-    ]
 
 
 def test_every_epoch_sees_every_batch_once_in_a_new_order():
@@ -254,50 +151,18 @@ def test_an_iterable_keeps_its_order():
     assert order_of(loader, config(7)) == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_vectors_do_not_decay_and_matrices_do():
-    class Idle(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.matrix, self.vector = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))
-
-        def forward(self, labels):
-            loss = 0.0 * (self.matrix.sum() + self.vector.sum())
-            return type("Output", (), {"loss": loss})
-
-    model = Idle()
-    train(model, [{"labels": torch.ones(1, 3).long()}], config(1, weight_decay=0.5))
-    assert torch.allclose(model.matrix, torch.tensor(1 - 1e-2 * 0.5))
-    assert torch.equal(model.vector, torch.ones(2))
-
-
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        # Warm-up 0.5, 1; then from 1 at step 2 to 0 at step 7, in five steps: on a line …
-        ("linear", [0.5, 1.0, 0.8, 0.6, 0.4, 0.2]),
-        # … or on half a cosine: (1 + cos(π/5)) / 2 = 0.9045, …
-        ("cosine", [0.5, 1.0, 0.9045, 0.6545, 0.3455, 0.0955]),
-        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
-    ],
-)
-def test_the_learning_rate_by_hand(schedule, expected):
-    settings = TrainConfig(steps=6, learning_rate=1.0, warmup_steps=2, schedule=schedule)
-    rates = [learning_rate_at(step, settings) for step in range(1, 7)]
-    assert rates == pytest.approx(expected, abs=5e-5)
-
-
-@pytest.mark.parametrize("warmup", [0, 1, 3, 4, 100])
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
-def test_every_learning_rate_is_positive_and_at_most_the_peak(warmup, schedule):
-    settings = TrainConfig(steps=4, learning_rate=3e-4, warmup_steps=warmup, schedule=schedule)
-    rates = [learning_rate_at(step, settings) for step in range(1, 5)]
-    assert all(0 < rate <= 3e-4 for rate in rates)
-    assert max(rates) == (3e-4 if warmup <= 4 else 3e-4 * 4 / 100)
+def test_matrices_decay_and_vectors_do_not():
+    idle = Toy(lambda weight, token: 0.0 * (weight.sum() + idle.vector.sum()), torch.ones(2, 2))
+    idle.vector = nn.Parameter(torch.ones(2))
+    train(idle, numbered(1), config(1, weight_decay=0.5))
+    assert torch.allclose(idle.weight, torch.tensor(1 - 1e-2 * 0.5))
+    assert torch.equal(idle.vector, torch.ones(2))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_mixed_precision_trains_fp32_adapters_to_nearly_the_same_losses(precision):
-    model, exact = adapted(), adapted()
+    model = adapted()
+    exact = adapted()
     reference = train(exact, make_batches(), config(4, precision="fp32"))
     history = train(model, make_batches(), config(4, precision=precision))
     assert all(p.dtype == torch.float32 for p in trainable_parameters(model).values())
@@ -311,24 +176,6 @@ def test_a_16_bit_base_trains_without_autocast():
     assert train(model, make_batches(1), config(10)).losses[-1] < 5.6
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_training_on_a_gpu_resumes_exactly(tmp_path):
-    def fresh():
-        return adapted(0.2).cuda()
-
-    whole_model = fresh()
-    whole = train(whole_model, make_batches(), config(4))
-    path = tmp_path / "checkpoint.pt"
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            fresh(), make_batches(), config(4, checkpoint_every=1), checkpoint=_StopsAfter(2, path)
-        )
-    model = fresh()
-    assert train(model, make_batches(), config(4), resume_from=path).losses == whole.losses
-    assert same(weights(model), weights(whole_model))
-
-
 def test_the_recipe_for_your_own_examples_runs_as_the_page_has_it(tmp_path, monkeypatch):
     page = Path(__file__).parents[2] / "book" / "api" / "finetuning.md"
     (recipe,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
@@ -338,10 +185,11 @@ def test_the_recipe_for_your_own_examples_runs_as_the_page_has_it(tmp_path, monk
     assert load_adapter(load("tiny").model, "my-adapter").rank == 8
 
 
-def test_nothing_to_train_is_an_error():
-    model = load("tiny").model.requires_grad_(False)
-    with pytest.raises(ValueError, match="no parameter requires a gradient; inject an adapter"):
-        train(model, make_batches(), config(1))
+def test_the_progress_bar_counts_steps(capsys):
+    train(adapted(), make_batches(), config(2, progress=True))
+    assert "2/2" in capsys.readouterr().err
+    train(adapted(), make_batches(), config(2))
+    assert not list(itertools.chain(*capsys.readouterr()))
 
 
 def test_merged_adapters_are_not_trained():
@@ -378,9 +226,27 @@ def test_invalid_data_is_an_error(batches, error, says):
         ({"checkpoint": "/"}, IsADirectoryError, "the checkpoint / is a folder"),
         ({"checkpoint": "/dev/null/run.pt"}, OSError, "/dev/null"),
         ({"model": ("model", "tokenizer")}, TypeError, "model must be an nn.Module, got tuple"),
+        (
+            {"model": load("tiny").model.requires_grad_(False)},
+            ValueError,
+            "no parameter requires a gradient; inject an adapter",
+        ),
+        (
+            {"config": config(9, patience=2, evaluate_every=2)},
+            ValueError,
+            r"patience=2 needs evaluate, such as lambda model: mean_loss\(",
+        ),
+        ({"best_checkpoint": "best.pt"}, ValueError, "best_checkpoint needs evaluate"),
+        ({"restore_best": True}, ValueError, "restore_best=True needs best_checkpoint, a file"),
+        (
+            {"checkpoint": "run.pt", "best_checkpoint": "./run.pt", "evaluate": print},
+            ValueError,
+            "checkpoint and best_checkpoint need two files, got run.pt twice",
+        ),
     ],
 )
-def test_an_invalid_argument_is_an_error(changes, error, says):
+def test_an_invalid_argument_is_an_error(changes, error, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     model = adapted()
     before = [parameter.clone() for parameter in model.parameters()]
     arguments = {"model": model, "batches": make_batches(2), "config": config(1)} | changes
@@ -388,10 +254,12 @@ def test_an_invalid_argument_is_an_error(changes, error, says):
         train(**arguments)
     if "return" not in says:  # known before the first step
         assert all(map(torch.equal, model.parameters(), before))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_loss_that_is_not_finite_names_the_step_and_batch():
-    model, batches = adapted(), make_batches(2)
+    model = adapted()
+    batches = make_batches(2)
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.lora_B["default"][0, 0] = math.nan
     says = r"the loss at step 1 \(batch 1 of 2\) is nan; lower the learning rate"
@@ -401,52 +269,9 @@ def test_a_loss_that_is_not_finite_names_the_step_and_batch():
 
 
 def test_a_gradient_that_is_not_finite_names_the_step():
-    class Root(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.zeros(1))
-
-        def forward(self, labels):
-            return type("Output", (), {"loss": self.weight.sqrt().sum()})
-
-    batch = {"labels": torch.ones(1, 3).long()}
-    with pytest.raises(FloatingPointError, match="the gradient at step 1 is not finite"):
-        train(Root(), [batch], config(1))
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"accumulation": 0}, "accumulation must be at least 1"),
-        ({"steps": 2.5}, "steps must be an integer of at least 1, got 2.5"),
-        ({"warmup_steps": 0.1}, "warmup_steps must be an integer of at least 0, got 0.1"),
-        ({"seed": "a"}, "seed must be an integer of at least 0, got 'a'"),
-        ({"learning_rate": -1e-3}, "learning_rate must be at least 0"),
-        ({"learning_rate": math.nan}, "learning_rate must be"),
-        ({"warmup_steps": -1}, "warmup_steps"),
-        ({"weight_decay": math.inf}, "weight_decay"),
-        ({"max_grad_norm": 0}, "max_grad_norm must be above 0 .or inf., got 0"),
-        ({"schedule": "step"}, "schedule must be one of"),
-        ({"precision": "int8"}, "precision must be one of"),
-    ],
-)
-def test_an_invalid_setting_says_what_is_expected(changes, says):
-    with pytest.raises(ValueError, match=says):
-        TrainConfig(**{"steps": 1} | changes)
-
-
-@pytest.mark.parametrize("name", ["steps", "learning_rate", "max_grad_norm"])
-def test_a_setting_that_is_not_a_number_is_refused(name):
-    with pytest.raises(TypeError, match=f"{name} must be a number, got '1e-3'"):
-        TrainConfig(**{"steps": 1} | {name: "1e-3"})
-
-
-def test_the_progress_bar_counts_steps(capsys):
-    train(adapted(), make_batches(), config(2, progress=True))
-    assert "2/2" in capsys.readouterr().err
-    train(adapted(), make_batches(), config(2))
-    assert not list(itertools.chain(*capsys.readouterr()))
+    root = Toy(lambda weight, token: weight.sqrt().sum(), torch.zeros(1))
+    with pytest.raises(FloatingPointError, match="the gradient's norm at step 1 is inf"):
+        train(root, numbered(1), config(1))
 
 
 class Decay(Callback):
@@ -454,7 +279,9 @@ class Decay(Callback):
 
     def __init__(self, model, factor=0.1):
         self.parameters = list(trainable_parameters(model).values())
-        self.factor, self.calls, self.gradients = factor, [], None
+        self.factor = factor
+        self.calls = []
+        self.gradients = None
 
     def start(self, model, steps):
         self.calls.append(("start", steps))
@@ -475,7 +302,8 @@ class Decay(Callback):
 
 def test_a_callback_adds_to_the_gradient_once_a_step_and_not_to_the_record():
     settings = config(1, accumulation=3, shuffle=False, max_grad_norm=math.inf)
-    histories, callbacks = [], []
+    histories = []
+    callbacks = []
     for factor in (0.0, 0.1):
         model = adapted()
         before = list(weights(model).values())
@@ -489,7 +317,8 @@ def test_a_callback_adds_to_the_gradient_once_a_step_and_not_to_the_record():
 
 def test_a_callbacks_state_is_in_the_checkpoint(tmp_path):
     path = tmp_path / "run.pt"
-    model, other = adapted(), adapted()
+    model = adapted()
+    other = adapted()
     train(model, make_batches(), config(4), checkpoint=path, callback=Decay(model))
     callback = Decay(other)
     train(other, make_batches(), config(4), resume_from=path, callback=callback)
@@ -517,3 +346,65 @@ def test_a_callback_can_refuse_the_run_and_its_loss_must_be_finite():
     with pytest.raises(FloatingPointError, match="the callback's loss at step 1 is inf"):
         train(model, make_batches(), config(2), callback=Decay(model, factor=math.inf))
     assert same(weights(model), before)
+
+
+def rows(*sizes):
+    """Six rows of 12 tokens, with 1 to 11 targets, in batches of these sizes."""
+    tokens = torch.randint(0, 256, (6, 12), generator=torch.Generator().manual_seed(0))
+    labels = tokens.clone()
+    for row, first in enumerate((11, 1, 9, 4, 2, 7)):
+        labels[row, :first] = -100
+    parts = zip(tokens.split(sizes), labels.split(sizes), strict=True)
+    return [{"input_ids": ids, "labels": marked} for ids, marked in parts]
+
+
+def test_the_held_out_loss_is_the_token_mean_however_examples_are_batched():
+    model = load("tiny").model
+    (whole,) = rows(6)
+    with torch.no_grad():
+        logits = model(whole["input_ids"]).logits[:, :-1].double()
+    targets = whole["labels"][:, 1:].flatten()
+    expected = nn.functional.cross_entropy(logits.flatten(0, 1), targets).item()
+    for sizes in ((6,), (1, 5), (1,) * 6, (4, 2)):
+        made = rows(*sizes)
+        assert mean_loss(model, made) == pytest.approx(expected, rel=1e-6)
+        assert mean_loss(model, iter(made)) == mean_loss(model, made)
+    means = [mean_loss(model, [batch]) for batch in rows(1, 5)]
+    assert abs(sum(means) / 2 - expected) > 1e-3, "the mean of means is another number"
+
+
+def test_a_batch_without_targets_adds_nothing_to_the_held_out_loss():
+    model = load("tiny").model
+    made = rows(3, 3)
+    empty = {**made[0], "labels": torch.full_like(made[0]["labels"], -100)}
+    assert mean_loss(model, [empty, *made]) == mean_loss(model, made)
+    for without in ([empty], []):
+        with pytest.raises(ValueError, match="there is no target: no batch, or every label is -10"):
+            mean_loss(model, without)
+
+
+def test_the_held_out_loss_needs_no_gradients_and_restores_every_mode():
+    model = load("tiny").model.train()
+    model.model.layers[0].eval()
+    modes = [module.training for module in model.modules()]
+    seen = []
+    model.register_forward_pre_hook(
+        lambda *_: seen.append((torch.is_grad_enabled(), any(m.training for m in model.modules())))
+    )
+    mean_loss(model, rows(6))
+    assert seen == [(False, False)]
+    assert [module.training for module in model.modules()] == modes
+
+
+@pytest.mark.parametrize(
+    ("model", "batches", "error", "says"),
+    [
+        (("model", "tokenizer"), [], TypeError, "model must be an nn.Module, got tuple"),
+        (None, {"labels": 1}, TypeError, r"got a single batch: write \[batch\]"),
+        (None, 3, TypeError, "batches must be a list or a DataLoader, got 3"),
+        (None, [{"input_ids": 1}], ValueError, 'a batch must be a dict .* includes "labels"'),
+    ],
+)
+def test_the_held_out_loss_refuses_other_arguments(model, batches, error, says):
+    with pytest.raises(error, match=says):
+        mean_loss(model or load("tiny").model, batches)

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.parsing import parse_questions
+from course_pkg.grading.contract.questions import parse_questions
 
 QUESTIONS = """
 setup = "import math"

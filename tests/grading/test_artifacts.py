@@ -5,14 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from course_pkg.grading.checker import as_json, judged
+from course_pkg.grading.checker import as_json, safe_verdict
 from course_pkg.grading.contract.answer_key import AnswerKey
-from course_pkg.grading.contract.calling import WrongUse, outcome
-from course_pkg.grading.contract.folder import MAX_FILES, read_folder
-from course_pkg.grading.contract.limits import ROOM
-from course_pkg.grading.contract.parsing import parse_questions
-from course_pkg.grading.contract.questions import ChecksError
-from course_pkg.grading.contract.session import Session
+from course_pkg.grading.contract.calling import MAX_FILES, WrongUse, outcome, read_folder
+from course_pkg.grading.contract.comparators import ROOM
+from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.contract.questions import ChecksError, parse_questions
 
 QUESTIONS = """
 [question.poem]
@@ -47,7 +45,7 @@ KEY = AnswerKey(
 
 @pytest.fixture
 def session():
-    return Session("demo", answers=KEY)
+    return GradingSession("demo", answers=KEY)
 
 
 def recorded(session, *values):
@@ -83,7 +81,7 @@ def test_a_folder_larger_than_the_artifact_may_be_is_refused_before_it_is_judged
 def test_an_artifact_has_its_own_time_to_be_judged(session):
     session.inputs("poem")
     session.record("poem", [{"value": {"slow": b"1"}}])
-    assert judged(session, "poem").failures["rhymes"].reason.endswith("within 0.2 s")
+    assert safe_verdict(session, "poem").failures["rhymes"].reason.endswith("within 0.2 s")
 
 
 @pytest.mark.parametrize(

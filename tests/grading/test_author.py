@@ -17,7 +17,8 @@ SOLUTIONS = ROOT / "solutions"
 @pytest.fixture
 def copied(tmp_path, monkeypatch):
     """A copy of `bleu`, notebook and checks; gives a function that replaces a text in a file."""
-    checks, notebooks = tmp_path / "checks" / "bleu", tmp_path / "solutions" / "bleu"
+    checks = tmp_path / "checks" / "bleu"
+    notebooks = tmp_path / "solutions" / "bleu"
     for source, folder in ((registry.CHECKS / "bleu", checks), (SOLUTIONS / "bleu", notebooks)):
         folder.mkdir(parents=True)
         for path in source.iterdir():

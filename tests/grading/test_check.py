@@ -7,6 +7,7 @@ import pickle
 import re
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from IPython.core.formatters import DisplayFormatter
@@ -56,16 +57,6 @@ def test_a_mistake_is_named_once_with_all_that_it_costs_and_without_a_hint():
     report = check("quantization/dequantize", low_bits_first).report
     assert report.count("you took the low bits first") == 1 and report.count("(0/1)") == 4
     assert "hint" not in report and report.count("smallest failing input") == 1
-
-
-def test_the_diagnosis_comes_before_the_values():
-    report = check("lora-math/counts", lambda *_: 1).report
-    assert report.index("The number differs.") < report.index("smallest failing input")
-
-
-def test_a_number_by_hand_is_shown_with_your_case():
-    report = check("lora-math/by-hand/parameters", 1).report
-    assert "your case: {" in report and "smallest failing" not in report
 
 
 # Rules of the book's theme, then those of JupyterLab.
@@ -122,19 +113,16 @@ def test_what_an_answer_says_is_escaped():
     assert "<script" not in html and "&lt;script" in html
 
 
-@pytest.mark.parametrize("answer", [None, ..., NotImplemented])
+def stub(*_):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("answer", [None, ..., NotImplemented, stub])
 def test_an_unanswered_cell_is_never_right(answer):
     for name in load("lora-math").questions:
         score = check(f"lora-math/{name}", answer)
         assert score == 0 and "Not answered yet." in score.report
         assert "One mistake" not in score._repr_html_()
-
-
-def test_a_stub_that_raises_is_unanswered():
-    def stub(*_):
-        raise NotImplementedError
-
-    assert "Not answered yet." in check("lora-math/forward", stub).report
 
 
 def test_an_error_is_shown_with_the_line_that_raised_it():
@@ -210,10 +198,6 @@ def test_a_reader_without_a_name_is_told_that_the_case_is_the_example():
     assert "Type your name" not in check("lora-math/by-hand/parameters", 30_720).report
 
 
-def test_no_name_is_the_example_case():
-    assert variant("lora-math/by-hand", student=None) == variant("lora-math/by-hand")
-
-
 def test_printed_output_that_is_cut_says_so():
     def loud(shapes, targets, rank):
         print("x\n" * 20_000)
@@ -238,6 +222,7 @@ def test_names_are_compared_without_case_and_surrounding_space():
     names = ("zo\u00eb b", " ZOE\u0308 B ", "Zo\u00eb B")
     first, *others = (variant("lora-math/by-hand", student=name) for name in names)
     assert others == [first, first] and variant("lora-math/by-hand", student="zoe b") != first
+    assert variant("lora-math/by-hand", student=None) == variant("lora-math/by-hand")
 
 
 @pytest.mark.parametrize("assignment", ["bleu", "lora-math", "rouge"])
@@ -248,22 +233,14 @@ def test_none_is_explained_everywhere(assignment):
             assert "None was given: did you print the result instead" in report, name
 
 
-def test_an_answer_can_not_change_the_inputs_it_is_judged_on():
-    def vandal(shapes, targets, rank):
-        shapes.clear()
-        return 0
-
-    assert check("lora-math/counts", vandal) == 0.0
-
-
 def test_an_answer_that_is_not_plain_says_so():
     assert "expected a number, text" in check("lora-math/counts", lambda *_: object()).report
 
 
 def test_the_report_shows_the_smallest_failing_input_expected_given_and_hint():
     report = check("lora-math/counts", lambda *_: 1).report
-    for label in ("smallest failing input", "given: 1", "expected: ", "hint: "):
-        assert label in report
+    labels = "The number differs.", "smallest failing input", "given: 1", "expected: ", "hint: "
+    assert sorted(labels, key=report.index) == list(labels)
 
 
 def test_a_number_by_hand_is_not_given_away():
@@ -271,6 +248,7 @@ def test_a_number_by_hand_is_not_given_away():
     report = check("lora-math/by-hand/parameters", 1).report
     assert "expected" not in report and "30720" not in report
     assert "given: 1" in report
+    assert "your case: {" in report and "smallest failing" not in report
 
 
 def test_the_name_given_to_variant_picks_the_case_that_is_checked():
@@ -298,10 +276,8 @@ def test_unknown_questions_name_the_nearest(question, message):
 
 
 def test_every_assignment_has_a_source():
-    from pathlib import Path
-
     folder = Path(__file__).parents[2] / "solutions"
-    assert assignments() == sorted(p.name for p in folder.iterdir() if p.is_dir())
+    assert assignments() == sorted(path.name for path in folder.iterdir() if path.is_dir())
 
 
 def test_questions_that_pass_no_arrays_load_no_library_that_only_others_need():

@@ -10,19 +10,16 @@ from course_pkg.classroom.results.store import _record
 from course_pkg.grading.check import check, variant
 from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract.answer_key import answer_key
-from course_pkg.grading.contract.following import LARGEST, same_form
-from course_pkg.grading.contract.parsing import parse_questions
-from course_pkg.grading.contract.questions import ChecksError
+from course_pkg.grading.contract.grading_session import LARGEST, GradingSession, same_form
+from course_pkg.grading.contract.questions import ChecksError, parse_questions
 from course_pkg.grading.contract.registry import load
-from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.report_html import report_on_page
-from course_pkg.grading.contract.session import Session
+from course_pkg.grading.contract.report import as_record, report_on_page
 from tests.exercises.assignments import SOLUTIONS, notebook
+from tests.grading.small_assignment import QUESTIONS
+from tests.grading.test_checker import Checker, code_cells
 
-from .small_assignment import QUESTIONS
-from .test_checker import Checker, code_cells
-
-CODES, BYTES = "by-hand/codes", "by-hand/bytes"
+CODES = "by-hand/codes"
+BYTES = "by-hand/bytes"
 
 
 def pack(codes):
@@ -37,7 +34,7 @@ def one_mistake(codes):
 
 def answered(codes, packed, student="ada"):
     """The verdict on 1b after both answers were recorded, 1b first."""
-    session = Session("quantization", student)
+    session = GradingSession("quantization", student)
     for name, value in ((BYTES, packed), (CODES, codes)):
         session.inputs(name)
         if value is not None:
@@ -48,7 +45,7 @@ def answered(codes, packed, student="ada"):
 @pytest.fixture
 def right():
     """The right codes in ada's case."""
-    return Session("quantization", "ada").cases(CODES)[0].expected
+    return GradingSession("quantization", "ada").cases(CODES)[0].expected
 
 
 def test_one_mistake_costs_one_point(right):
@@ -77,7 +74,7 @@ def test_a_known_mistake_everywhere_is_followed(right):
 def test_a_mistake_of_method_in_the_codes_costs_the_codes_alone(mistake, student):
     key = answer_key("quantization")
     wrong = next(each for each in key[CODES].wrong if each.name == mistake)
-    case = Session("quantization", student).variant("by-hand")
+    case = GradingSession("quantization", student).variant("by-hand")
     own = key.outcome(key[CODES], case, wrong)["value"]
     assert answered(own, pack(own), student).follows == (CODES,)
 
@@ -98,7 +95,7 @@ def test_a_mistake_is_recognized_from_the_right_and_from_the_own_codes(right, mi
 
 def test_no_chosen_codes_make_the_bytes_earn_without_packing_codes_of_the_own_case(right):
     """Zeros and equal codes, codes of a classmate, codes out of range, and what is no list."""
-    classmate = Session("quantization", "bob").cases(CODES)[0].expected
+    classmate = GradingSession("quantization", "bob").cases(CODES)[0].expected
     chosen = [[0] * 8, [7] * 8, [1, 0] * 4, [0, 1] * 4, classmate]
     chosen += [[16 + right[0], *right[1:]], [-1, *right[1:]], right[:4] + [0] * 4]
     for codes in chosen:
@@ -112,10 +109,10 @@ def test_no_chosen_codes_make_the_bytes_earn_without_packing_codes_of_the_own_ca
 @pytest.mark.parametrize(
     "forged",
     [
-        "12345678", [float("nan")] * 8, [float("inf")] * 8, [10**300] * 8, [True] * 8, [0.5] * 8,
-        [[1]] * 8, {"0": 1}, b"\x01" * 8, 3, [1] * 7, [1] * 9, [None] * 8,
+        *([item] * 8 for item in (float("nan"), float("inf"), 10**300, True, 0.5, [1], None)),
+        *("12345678", {"0": 1}, b"\x01" * 8, 3, [1] * 7, [1] * 9),
     ],
-)  # fmt: skip
+)
 def test_values_of_another_form_are_not_followed(forged, right):
     verdict = answered(forged, [256] * 4)
     assert (verdict.earned, verdict.follows) == (0, ())
@@ -132,7 +129,7 @@ def test_numbers_keep_the_type_of_the_right_ones_and_are_bounded():
 
 
 def test_only_the_second_number_of_bits_counts_for_the_memory():
-    session = Session("quantization", "ada")
+    session = GradingSession("quantization", "ada")
     case = session.variant("by-hand")
     bits = session.cases("by-hand/bits")[0].expected
     adapters = 16 * case["trained"]
@@ -184,7 +181,7 @@ def test_a_notebook_with_one_mistake_is_graded_so_by_the_checker():
 
 def test_results_that_follow_from_what_a_question_does_not_name_are_refused(right):
     own = one_mistake(right)
-    session = Session("quantization", "ada")
+    session = GradingSession("quantization", "ada")
     for name, value in ((CODES, own), (BYTES, pack(own))):
         session.inputs(name)
         session.record(name, [{"value": value}])
@@ -203,11 +200,9 @@ def test_results_that_follow_from_what_a_question_does_not_name_are_refused(righ
 
 
 def test_a_record_from_before_loads():
-    fields = {
-        "student": "ada", "assignment": "quantization", "state": "graded", "reason": "",
-        "remarks": [],
-        "questions": [{"question": BYTES, "properties": [], "late_s": None, "by_hand": True}],
-    }  # fmt: skip
+    fields = {"student": "ada", "assignment": "quantization", "state": "graded", "reason": ""}
+    stored = {"question": BYTES, "properties": [], "late_s": None, "by_hand": True}
+    fields |= {"remarks": [], "questions": [stored]}
     (question,) = _record(fields).questions
     assert question.follows == ()
     again = {**fields, "questions": [{**dataclasses.asdict(question), "follows": [CODES]}]}

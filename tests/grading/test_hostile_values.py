@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from course_pkg.grading.checker import judged
+from course_pkg.grading.checker import safe_verdict
+from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.contract.plain_values import as_plain
 from course_pkg.grading.contract.registry import assignments, load
-from course_pkg.grading.contract.session import Session
-from course_pkg.grading.contract.values import as_crossing
 
 VALUES = {
     "a long text": "é" * 3_000_000,
@@ -30,18 +30,18 @@ VALUES = {
 @pytest.fixture(scope="module", params=assignments())
 def session(request):
     """A session on each assignment."""
-    return Session(request.param, "ada", b"k")
+    return GradingSession(request.param, "ada", b"k")
 
 
 @pytest.mark.parametrize("what", VALUES)
 @pytest.mark.filterwarnings("ignore")
 def test_hostile_values_lose_their_question_with_a_reason_and_in_time(session, what):
-    value = as_crossing(VALUES[what])
+    value = as_plain(VALUES[what])
     for name in load(session.answers.assignment.name).questions:
         cases = session.inputs(name)
         began = time.monotonic()
         session.record(name, [{"value": value}] * len(cases))
-        verdict = judged(session, name)
+        verdict = safe_verdict(session, name)
         assert verdict.earned == 0
         assert time.monotonic() - began < 10, name
         for failure in verdict.failures.values():

@@ -7,8 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from course_pkg.grading.contract.limits import OutOfTime, time_limit, within_size
-from course_pkg.grading.contract.values import as_crossing
+from course_pkg.grading.contract.calling import OutOfTime, time_limit
+from course_pkg.grading.contract.comparators import within_size
+from course_pkg.grading.contract.plain_values import as_plain
 
 
 def test_a_loop_that_catches_everything_once_ends_too():
@@ -62,11 +63,11 @@ def test_in_another_thread_there_is_no_limit():
     ],
 )
 def test_a_value_far_larger_than_the_expected_one_is_refused(value, says):
-    assert says in within_size({"value": as_crossing(value)}, 1)["error"]
+    assert says in within_size({"value": as_plain(value)}, 1)["error"]
 
 
 def test_what_fits_passes_and_nothing_else_of_an_outcome_is_kept():
-    array = as_crossing(np.zeros(100_000, "float32"))
+    array = as_plain(np.zeros(100_000, "float32"))
     assert within_size({"value": array, "more": "x" * 9_000_000}, array) == {"value": array}
     assert within_size({"error": "x" * 5_000}, 1) == {"error": "x" * 1_000}
     assert within_size("junk", 1) == within_size({"points": 3}, 1) == {}

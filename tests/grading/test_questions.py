@@ -6,17 +6,16 @@ import pytest
 
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.draws import draw_cases
-from course_pkg.grading.contract.parsing import parse_questions
-from course_pkg.grading.contract.questions import ChecksError
-
-from .small_assignment import QUESTIONS, answer_key
+from course_pkg.grading.contract.questions import ChecksError, parse_questions
+from tests.grading.small_assignment import QUESTIONS, answer_key
 
 LARGE = "[question.double.property.large]\npoints = 2"
 
 
 def test_defaults_come_from_the_names():
     questions = parse_questions("small", QUESTIONS).questions
-    double, twice = questions["double"], questions["by-hand/twice"]
+    double = questions["double"]
+    twice = questions["by-hand/twice"]
     assert [p.draw for p in double.properties] == ["double_small", "double_large"]
     assert (double.expected, twice.expected) == ("double_expected", "by_hand_twice_expected")
     assert [w.loses for w in double.wrong] == [("small", "large"), ("small", "large"), ("large",)]

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from course_pkg.grading.contract.values import (
+from course_pkg.grading.contract.plain_values import (
     ITEM_SIZES,
     MAX_DEPTH,
     MAX_NODES,
     Array,
     NotPlain,
-    as_crossing,
+    as_plain,
     decode,
     encode,
 )
@@ -44,7 +44,7 @@ def framed(tree: object, blobs: bytes = b"") -> bytes:
 
 @given(plain)
 def test_plain_values_cross_unchanged(value):
-    back = as_crossing(value)
+    back = as_plain(value)
     assert back == value
     assert type(back) is type(value)
     assert encode(back) == encode(value)
@@ -57,39 +57,39 @@ def test_plain_values_cross_unchanged(value):
 )
 @settings(max_examples=60)
 def test_arrays_cross_bit_for_bit(value):
-    back = as_crossing(value)
+    back = as_plain(value)
     assert (back.dtype, back.shape) == (value.dtype.name, value.shape)
     assert back.numpy().tobytes() == value.tobytes()
 
 
 def test_bfloat16_crosses_and_widens_exactly():
     value = torch.randn(3, 5).to(torch.bfloat16)
-    back = as_crossing(value)
+    back = as_plain(value)
     assert back.dtype == "bfloat16" and back.numpy().dtype == np.float32
     assert torch.equal(torch.from_numpy(back.numpy()), value.float())
 
 
 def test_tensors_and_strided_arrays_cross_as_their_values():
     value = torch.arange(6.0).reshape(2, 3).T
-    assert np.array_equal(as_crossing(value).numpy(), value.numpy())
-    assert np.array_equal(as_crossing(value.numpy()[::-1]).numpy(), value.numpy()[::-1])
-    assert as_crossing(torch.nn.Parameter(torch.ones(2))).numpy().tolist() == [1.0, 1.0]
+    assert np.array_equal(as_plain(value).numpy(), value.numpy())
+    assert np.array_equal(as_plain(value.numpy()[::-1]).numpy(), value.numpy()[::-1])
+    assert as_plain(torch.nn.Parameter(torch.ones(2))).numpy().tolist() == [1.0, 1.0]
 
 
 def test_big_endian_arrays_cross_as_their_values():
-    assert as_crossing(np.array([1, 2], ">i4")).numpy().tolist() == [1, 2]
+    assert as_plain(np.array([1, 2], ">i4")).numpy().tolist() == [1, 2]
 
 
 def test_numpy_numbers_become_plain_ones():
-    assert type(as_crossing(np.float32(0.5))) is float
-    assert type(as_crossing(np.int64(3))) is int
-    assert as_crossing(np.bool_(True)) is True
+    assert type(as_plain(np.float32(0.5))) is float
+    assert type(as_plain(np.int64(3))) is int
+    assert as_plain(np.bool_(True)) is True
 
 
 def test_nan_and_infinity_cross_as_themselves():
-    assert math.isnan(as_crossing(float("nan")))
-    assert as_crossing([math.inf, -math.inf]) == [math.inf, -math.inf]
-    assert math.copysign(1, as_crossing(-0.0)) == -1
+    assert math.isnan(as_plain(float("nan")))
+    assert as_plain([math.inf, -math.inf]) == [math.inf, -math.inf]
+    assert math.copysign(1, as_plain(-0.0)) == -1
 
 
 def test_subclasses_cross_as_what_they_hold_and_run_nothing_there():
@@ -99,8 +99,8 @@ def test_subclasses_cross_as_what_they_hold_and_run_nothing_there():
 
         __hash__ = float.__hash__
 
-    assert type(as_crossing(Sly(0.5))) is float
-    assert as_crossing(Sly(0.5)) != 0.25
+    assert type(as_plain(Sly(0.5))) is float
+    assert as_plain(Sly(0.5)) != 0.25
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ def test_a_value_that_is_too_large_names_the_limit_that_it_exceeds():
         encode("x" * 9_000_000)
     with pytest.raises(NotPlain, match=r"a value of 72,000,\d+ bytes; at most 67,108,864"):
         encode(np.zeros(9_000_000))
-    assert as_crossing("é" * 4_000_000) == "é" * 4_000_000
+    assert as_plain("é" * 4_000_000) == "é" * 4_000_000

@@ -11,12 +11,11 @@ from course_pkg.grading.contract.calling import NOT_RUN, outcome
 from course_pkg.grading.contract.comparators import array, comparator, exactly, number, parts, row
 from course_pkg.grading.contract.display import shorten, shorten_pair
 from course_pkg.grading.contract.draws import Case, draw_cases
+from course_pkg.grading.contract.plain_values import as_plain
 from course_pkg.grading.contract.recognition import finite, wrong_number
 from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.values import as_crossing
 from course_pkg.grading.contract.verdict import judge
-
-from .small_assignment import answer_key
+from tests.grading.small_assignment import answer_key
 
 
 @pytest.mark.parametrize("given", [True, None, "4", [4], math.nan, math.inf, 10**400, 4.1, 5])
@@ -26,7 +25,7 @@ def test_number_refuses(given):
 
 @pytest.mark.parametrize("given", [4, 4.0, np.float32(4), np.array(4.0)])
 def test_number_accepts(given):
-    assert number()(4, as_crossing(given)) is None
+    assert number()(4, as_plain(given)) is None
 
 
 @pytest.mark.parametrize(
@@ -40,20 +39,20 @@ def test_number_accepts(given):
     ],
 )
 def test_array_says_what_is_wrong(given, reason):
-    expected = as_crossing(np.ones((2, 3), "float32"))
-    assert reason in array(rtol=1e-5)(expected, as_crossing(given))
+    expected = as_plain(np.ones((2, 3), "float32"))
+    assert reason in array(rtol=1e-5)(expected, as_plain(given))
 
 
 def test_array_without_tolerance_requires_equal_bits():
     one = np.ones(2, "float32")
-    expected = as_crossing(one)
-    assert array()(expected, as_crossing(one)) is None
-    assert array()(expected, as_crossing(np.nextafter(one, np.float32(2)))) is not None
+    expected = as_plain(one)
+    assert array()(expected, as_plain(one)) is None
+    assert array()(expected, as_plain(np.nextafter(one, np.float32(2)))) is not None
 
 
 def test_dtype_is_compared_if_it_is_named():
-    expected = as_crossing(np.ones(2, "float32"))
-    given = as_crossing(np.ones(2, "float16"))
+    expected = as_plain(np.ones(2, "float32"))
+    given = as_plain(np.ones(2, "float16"))
     assert array(1e-3)(expected, given) is None
     reason = array(1e-3, dtype="float32")(expected, given)
     assert reason == "expected the dtype float32, but float16 was given"
@@ -83,7 +82,7 @@ def test_row_names_the_item_and_counts_them():
 
 
 def test_one_boolean_is_shown_as_a_value():
-    right, given = as_crossing(np.array(True)), as_crossing(np.array(False))
+    right, given = (as_plain(np.array(value)) for value in (True, False))
     assert array(rtol=1e-5)(right, given) == "the value differs"
     assert (shorten(right), shorten(given)) == ("True", "False")
 
@@ -119,7 +118,7 @@ def test_a_changed_argument_is_an_error_only_if_the_case_asks_for_it():
 
 def test_arrays_reach_an_answer_as_tensors_and_their_changes_are_seen():
     torch = pytest.importorskip("torch")
-    inputs = as_crossing({"x": np.ones(2, "float32")})
+    inputs = as_plain({"x": np.ones(2, "float32")})
 
     def add_in_place(x):
         assert isinstance(x, torch.Tensor)
@@ -203,11 +202,11 @@ def test_a_mistake_is_recognized_by_its_error_if_other_values_agree_too():
 def test_what_is_not_finite_is_equal_to_itself_alone(value):
     assert finite(value) == finite(copy.deepcopy(value))
     assert finite(math.nan) != finite(math.inf) != finite(-math.inf)
-    numbers = as_crossing(np.array([1, math.nan, math.inf, -math.inf], "float16"))
+    numbers = as_plain(np.array([1, math.nan, math.inf, -math.inf], "float16"))
     assert finite(numbers).numpy().tolist()[1:] == [
         finite(each) for each in (math.nan, math.inf, -math.inf)
     ]
-    plain = as_crossing(np.array([1, 2], "float16"))
+    plain = as_plain(np.array([1, 2], "float16"))
     assert finite(plain) is plain
 
 
@@ -281,16 +280,16 @@ def test_a_percentage_and_a_share_are_recognized_at_every_level(factor, says):
 
 
 def test_a_tensor_of_percentages_is_recognized():
-    right = as_crossing(np.linspace(0.1, 0.9, 5))
-    assert wrong_number([(right, as_crossing(right.numpy() * 100))]) == ("a percentage",)
-    assert wrong_number([(right, as_crossing(np.ones(4)))]) == ()
+    right = as_plain(np.linspace(0.1, 0.9, 5))
+    assert wrong_number([(right, as_plain(right.numpy() * 100))]) == ("a percentage",)
+    assert wrong_number([(right, as_plain(np.ones(4)))]) == ()
     assert wrong_number([(0.5, True), (0.5, "50")]) == wrong_number([]) == ()
 
 
 def test_only_the_field_that_differs_is_reported():
     compare = parts({"nll": number(), "sizes": row(each=number())})
-    right, given = {"nll": 1, "sizes": [2, 3]}, {"nll": 1, "sizes": [2, 4], "seen": [[0] * 9]}
-    difference = compare(right, given)
+    given = {"nll": 1, "sizes": [2, 4], "seen": [[0] * 9]}
+    difference = compare({"nll": 1, "sizes": [2, 3]}, given)
     assert difference == "sizes: item 2: the number differs"
     assert (difference.expected, difference.given) == (3, 4)
 
@@ -310,7 +309,7 @@ def test_of_long_values_the_place_is_shown_where_they_first_differ():
     right = np.zeros((5, 7), "float32")
     given = right + 1e-6  # noise
     given[2, 3:] = 1.0
-    expected, other, place = shorten_pair(as_crossing(right), as_crossing(given))
+    expected, other, place = shorten_pair(as_plain(right), as_plain(given))
     assert place == "[2, 3]" and ", 1, " in other and "1" not in expected.partition("[")[2]
     texts = shorten_pair("a" * 500 + "b", "a" * 501)
     assert texts[2] == "character 501" and len(texts[0]) < 100

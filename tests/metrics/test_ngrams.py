@@ -52,13 +52,10 @@ def test_the_maximum_count_is_the_largest_count_in_any_reference(references, tok
         assert allowed[gram] == max(ngrams(reference, n).count(gram) for reference in references)
 
 
-def test_the_maximum_is_not_the_sum():
+def test_the_maximum_is_not_the_sum_and_needs_a_reference():
     counters = [count(["a", "a"], 1), count(["a", "b"], 1)]
     assert maximum_counts(counters) == {("a",): 2, ("b",): 1}
     assert counters == [count(["a", "a"], 1), count(["a", "b"], 1)]  # not changed
-
-
-def test_the_maximum_of_no_counts_raises_an_error():
     with pytest.raises(ValueError, match="at least one reference"):
         maximum_counts([])
 
@@ -71,17 +68,14 @@ def test_tokens_need_not_be_strings():
 def test_a_text_that_is_not_tokenized_raises_an_error(call):
     with pytest.raises(TypeError, match="split a text with tokenize"):
         call("the cat", 2)
-    with pytest.raises(TypeError, match="got NoneType"):
+    with pytest.raises(TypeError, match="got None"):
         call(None, 2)
 
 
-@pytest.mark.parametrize("n", [0, -1])
-def test_an_order_below_one_raises_an_error(n):
-    with pytest.raises(ValueError, match=f"got {n}"):
-        ngrams(["a"], n)
-
-
-@pytest.mark.parametrize("n", [1.0, True, "2", None])
-def test_an_order_that_is_not_an_integer_raises_an_error(n):
-    with pytest.raises(TypeError, match="must be an integer"):
-        ngrams(["a"], n)
+def test_an_order_that_is_not_an_integer_of_at_least_one_raises_an_error():
+    for n in (0, -1):
+        with pytest.raises(ValueError, match=f"got {n}"):
+            ngrams(["a"], n)
+    for n in (1.0, True, "2", None):
+        with pytest.raises(TypeError, match="must be an integer"):
+            ngrams(["a"], n)

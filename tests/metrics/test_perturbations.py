@@ -2,7 +2,8 @@
 
 import pytest
 
-from course_pkg.metrics.perturbations import PERTURBATIONS, load_sentences, perturb
+from course_pkg.datasets import load_sentences
+from course_pkg.metrics.perturbations import PERTURBATIONS, perturb
 
 SENTENCES = load_sentences()
 ORIGINAL = [sentence.text for sentence in SENTENCES]

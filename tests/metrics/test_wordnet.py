@@ -6,7 +6,6 @@ import nltk.data
 import pytest
 
 from course_pkg.metrics import wordnet
-from course_pkg.metrics.meteor.score import meteor
 from course_pkg.metrics.wordnet import SynonymSets, WordNet, find_wordnet, irregular_forms
 
 # The format of wndb(5): lemma, part, number of synsets, pointers, …, and the offsets at the end.
@@ -101,12 +100,6 @@ def test_irregular_forms_are_of_all_parts_of_speech_and_the_last_one_counts(fold
     monkeypatch.setattr(wordnet, "find_wordnet", lambda: folder)
     forms = {"best": "good", "better": "well", "men": "man", "went": "go"}
     assert irregular_forms.__wrapped__() == forms
-
-
-def test_meteor_accepts_a_wordnet_as_source(folder):
-    base = WordNet(folder)
-    found = meteor("the automobiles went", "the car moved", synonyms=base)
-    assert [match.stage for match in found.matches] == ["exact", "synonym", "synonym"]
 
 
 def test_synonym_sets_ignore_case_and_raise_an_error_for_other_values():

@@ -1,4 +1,4 @@
-"""Small random models and batches, on which adapters are compared with PEFT's."""
+"""Small random models and batches, on which adapters are tested and compared with PEFT's."""
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -52,9 +52,9 @@ def run(model, inputs):
         return model(**inputs)
 
 
-def logits(model):
-    """The model's logits for TOKENS."""
-    return run(model, {"input_ids": TOKENS}).logits
+def logits(model, tokens=TOKENS, **inputs):
+    """The model's logits for the tokens."""
+    return run(model, {"input_ids": tokens, **inputs}).logits
 
 
 def error(ours, theirs):

@@ -8,7 +8,7 @@ import random
 import pytest
 from nltk.translate.meteor_score import meteor_score, single_meteor_score
 
-from course_pkg.metrics.meteor.score import PARAMETERS, meteor
+from course_pkg.metrics.meteor import PARAMETERS, meteor
 from course_pkg.metrics.tokenizers import porter_stem
 
 
@@ -48,29 +48,17 @@ def ours(hypothesis, reference, *sets, **options):
     return meteor(hypothesis, reference, synonyms=sets, tokenize="whitespace", **options)
 
 
-STEMS = [
-    "cat",
-    "sit",
-    "jump",
-    "house",
-    "garden",
-    "quickly",
-    "happen",
-    "relate",
-    "nation",
-    "walk",
-    "table",
-    "green",
-]
+STEMS = "cat sit jump house garden quickly happen relate nation walk table green"
 ENDINGS = ["", "s", "ed", "ing"]
 
 
 def test_without_repeated_stems_and_synonyms_they_are_equal():
     rng = random.Random(0)
-    assert len({porter_stem(word) for word in STEMS}) == len(STEMS)
+    stems = STEMS.split()
+    assert len({porter_stem(word) for word in stems}) == len(stems)
     for _ in range(1000):
         hypothesis, reference = (
-            " ".join(stem + rng.choice(ENDINGS) for stem in rng.sample(STEMS, rng.randint(1, 9)))
+            " ".join(stem + rng.choice(ENDINGS) for stem in rng.sample(stems, rng.randint(1, 9)))
             for _ in range(2)
         )
         assert ours(hypothesis, reference).score == pytest.approx(theirs(hypothesis, reference))
@@ -81,7 +69,8 @@ def test_with_repeated_words_ours_never_has_more_chunks_and_sometimes_has_fewer(
     fewer = 0
     for _ in range(500):
         hypothesis, reference = (" ".join(rng.choices(["the", "a", "cat"], k=7)) for _ in range(2))
-        mine, yours = ours(hypothesis, reference), theirs(hypothesis, reference)
+        mine = ours(hypothesis, reference)
+        yours = theirs(hypothesis, reference)
         assert mine.score >= yours - 1e-12
         fewer += mine.score > yours + 1e-12
     assert fewer > 100
@@ -89,7 +78,8 @@ def test_with_repeated_words_ours_never_has_more_chunks_and_sometimes_has_fewer(
 
 def test_the_greedy_alignment_splits_a_chunk():
     # NLTK starts on the right and matches the last "the" first: the cat | the.
-    hypothesis, reference = "the cat", "the cat saw the"
+    hypothesis = "the cat"
+    reference = "the cat saw the"
     assert ours(hypothesis, reference).chunks == 1
     assert ours(hypothesis, reference).score > theirs(hypothesis, reference) + 0.1
 

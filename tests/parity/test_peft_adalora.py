@@ -12,8 +12,7 @@ from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.injection import adapter_layers, inject, trainable_parameters
 from course_pkg.adapters.rank_allocator import RankAllocator, budget_at, orthogonality
-from course_pkg.finetuning.callback import Callback
-from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.config import Callback, TrainConfig
 from course_pkg.finetuning.trainer import train
 
 from .small_models import llama

@@ -9,7 +9,8 @@ from peft import PeftModel
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.finetuning.trainer import TrainConfig, train
+from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
 
 

@@ -7,7 +7,7 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from course_pkg.datasets import load_examples
-from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n
+from course_pkg.metrics.rouge import rouge_l, rouge_lsum, rouge_n, rouge_tokens
 
 KINDS = {f"rouge{n}": n for n in (1, 2, 3, 4, 9)} | {"rougeL": None, "rougeLsum": None}
 
@@ -47,11 +47,13 @@ def vocabularies():
 @pytest.mark.parametrize("vocabulary", vocabularies())
 @pytest.mark.filterwarnings("ignore:no token is left")
 def test_scores_are_equal_on_random_pairs(vocabulary, stem):
-    rng, words = random.Random(f"{vocabulary} {stem}"), vocabularies()[vocabulary]
+    rng = random.Random(f"{vocabulary} {stem}")
+    words = vocabularies()[vocabulary]
     scorer = RougeScorer(list(KINDS), use_stemmer=stem)
     overlapping = 0
     for _ in range(600):
-        reference, hypothesis = random_text(rng, words), random_text(rng, words)
+        reference = random_text(rng, words)
+        hypothesis = random_text(rng, words)
         theirs = scorer.score(reference, hypothesis)
         overlapping += theirs["rouge1"].fmeasure > 0
         for kind in KINDS:
@@ -63,7 +65,8 @@ def test_scores_are_equal_on_random_pairs(vocabulary, stem):
 
 @pytest.mark.parametrize("vocabulary", ["two letters", "ten letters"])
 def test_scores_are_equal_with_several_references(vocabulary):
-    rng, words = random.Random(vocabulary), vocabularies()[vocabulary]
+    rng = random.Random(vocabulary)
+    words = vocabularies()[vocabulary]
     scorer = RougeScorer(list(KINDS))
     for _ in range(600):
         hypothesis = random_text(rng, words)
@@ -83,7 +86,8 @@ def test_scores_are_equal_on_long_texts(kind):
 
 
 def test_chinese_scores_zero_in_rouge_score_and_not_in_ours():
-    reference, hypothesis = "猫在垫子上睡觉", "猫睡在垫子上"
+    reference = "猫在垫子上睡觉"
+    hypothesis = "猫睡在垫子上"
     assert RougeScorer(["rouge1"]).score(reference, hypothesis)["rouge1"].fmeasure == 0
     with pytest.warns(UserWarning, match="no token is left"):
         assert rouge_n(hypothesis, reference).fmeasure == 0
@@ -95,11 +99,10 @@ def test_chinese_scores_zero_in_rouge_score_and_not_in_ours():
 def test_scores_are_equal_if_rouge_score_uses_our_tokenizer():
     class Unicode:
         def tokenize(self, text):
-            from course_pkg.metrics.rouge.tokens import rouge_tokens
-
             return rouge_tokens(text, "unicode")
 
-    reference, hypothesis = "大语言模型的评测\n困惑度 PPL", "评测大模型\nPPL 是困惑度"
+    reference = "大语言模型的评测\n困惑度 PPL"
+    hypothesis = "评测大模型\nPPL 是困惑度"
     theirs = RougeScorer(list(KINDS), tokenizer=Unicode()).score(reference, hypothesis)
     for kind in KINDS:
         assert ours(kind, hypothesis, reference, tokenize="unicode") == tuple(theirs[kind])

@@ -10,7 +10,7 @@ from nltk.translate import bleu_score as nltk_bleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest
 
-from course_pkg.metrics.bleu.score import PreparedReferences, corpus_bleu, sentence_bleu
+from course_pkg.metrics.bleu import PreparedReferences, corpus_bleu, sentence_bleu
 from course_pkg.metrics.significance import paired_bootstrap
 from course_pkg.metrics.tokenizers import tokenize
 
@@ -58,7 +58,8 @@ def test_random_corpora_have_sacrebleus_scores(name, smoothing):
         value = None
         if smoothing in ("floor", "add-k"):
             value = rng.choice([None, 0, 0.01, 0.5, 1 if smoothing == "floor" else 2])
-        effective, lower = rng.random() < 0.5, rng.random() < 0.5
+        effective = rng.random() < 0.5
+        lower = rng.random() < 0.5
         order = rng.choice([1, 2, 3, 4, 4, 4, 6])
         peer = BLEU(
             lowercase=lower,
@@ -107,7 +108,8 @@ def test_prepared_references_give_the_scores_of_sacrebleus_cached_ones():
     rng = random.Random(1)
     _, references = zip(*(random_corpus(rng) for _ in range(20)), strict=True)
     references = [group for groups in references for group in groups]
-    peer, prepared = BLEU(references=streams(references)), PreparedReferences(references)
+    peer = BLEU(references=streams(references))
+    prepared = PreparedReferences(references)
     for _ in range(5):
         system = [rng.choice(group) + " " + random_text(rng, 2) for group in references]
         theirs = peer.corpus_score(system, None).score
@@ -115,7 +117,8 @@ def test_prepared_references_give_the_scores_of_sacrebleus_cached_ones():
 
 
 def test_an_empty_reference_has_no_tokens_and_none_is_not_a_reference():
-    hypotheses, longer = ["a"], "a b c d e f"
+    hypotheses = ["a"]
+    longer = "a b c d e f"
     with_empty = BLEU().corpus_score(hypotheses, [[longer], [""]])
     without = BLEU().corpus_score(hypotheses, [[longer], [None]])
     assert (with_empty.ref_len, without.ref_len) == (0, 6)
@@ -135,7 +138,8 @@ def test_every_character_is_tokenized_as_in_sacrebleu(name):
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_random_strings_are_tokenized_as_in_sacrebleu(name):
     pieces = [*"ab 15.,.,--\n\t&;'\"<>()$%中。“”", "&amp;", "&lt;", "&quot;", "<skipped>", "-\n"]
-    rng, peer = random.Random(name), BLEU(tokenize=name).tokenizer
+    rng = random.Random(name)
+    peer = BLEU(tokenize=name).tokenizer
     for _ in range(5000):
         text = "".join(rng.choices(pieces, k=rng.randint(0, 14)))
         assert tokenize(text, name) == peer(text.rstrip()).split(), repr(text)
@@ -215,16 +219,19 @@ def test_three_smoothings_equal_nltks(smoothing, method):
 
 def test_nltk_differs_in_three_places():
     # 1 It counts a text without n-grams of some order as having one, so p_n is lower.
-    hypotheses, references = ["a b c", "a b c d e"], [["a b c"], ["a b c d e"]]
+    hypotheses = ["a b c", "a b c d e"]
+    references = [["a b c"], ["a b c d e"]]
     ours = corpus_bleu(hypotheses, references, smoothing="none", tokenize="none")
     assert (ours.score, ours.totals) == (1.0, (8, 6, 4, 2))
     assert nltk_score(hypotheses, references) == pytest.approx((2 / 3) ** 0.25)
     # 2 An order without a match counts as the smallest positive number, not as zero.
-    hypotheses, references = ["the cat the cat on the mat"], [["the cat is on the mat"]]
+    hypotheses = ["the cat the cat on the mat"]
+    references = [["the cat is on the mat"]]
     ours = corpus_bleu(hypotheses, references, smoothing="none").score
     assert ours == 0 < nltk_score(hypotheses, references) < 1e-60
     # 3 It leaves tokenizing to the caller; split at spaces, a period stays part of its word.
-    one, other = ["It is the mat."], [["It was not the mat ."]]
+    one = ["It is the mat."]
+    other = [["It was not the mat ."]]
     assert corpus_bleu(one, other).matches != corpus_bleu(one, other, tokenize="none").matches
 
 
@@ -242,7 +249,8 @@ def test_nltk_differs_in_three_places():
     ],
 )
 def test_the_signature_is_sacrebleus_but_for_the_version(ours, theirs, effective):
-    hypotheses, groups = ["a cat sat", "it rains"], [["the cat sat"], ["it rains", "rain"]]
+    hypotheses = ["a cat sat", "it rains"]
+    groups = [["the cat sat"], ["it rains", "rain"]]
     for references in (groups, [[one[0]] for one in groups]):
         peer = BLEU(**theirs, effective_order=effective)
         peer.corpus_score(hypotheses, streams(references))

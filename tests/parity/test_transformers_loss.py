@@ -7,7 +7,7 @@ import torch
 
 from course_pkg.datasets import load_texts
 from course_pkg.lm.load import load
-from course_pkg.metrics.perplexity.score import perplexity
+from course_pkg.metrics.perplexity import perplexity
 
 
 def loss(model, ids, first=1):

@@ -9,12 +9,14 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.finetuning.batches import count_targets
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
-from course_pkg.finetuning.trainer import count_targets, train
+from course_pkg.finetuning.trainer import train
 
 from .small_models import error, llama
 
-STEPS, PEAK = 10, 1e-2
+STEPS = 10
+PEAK = 1e-2
 
 
 def make_batches(count=7):
@@ -94,7 +96,8 @@ def assert_same(ours, theirs):
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @pytest.mark.parametrize("accumulation", [1, 7])
 def test_ten_steps_of_full_fine_tuning_equal_trainers(tmp_path, schedule, accumulation):
-    ours, theirs = llama(), llama()
+    ours = llama()
+    theirs = llama()
     config = settings(schedule=schedule, accumulation=accumulation)
     mine = recorded(train(ours, make_batches(), config))
     assert_same(mine, Recorder(theirs, make_batches(), config, tmp_path).run())
@@ -104,7 +107,8 @@ def test_ten_steps_of_full_fine_tuning_equal_trainers(tmp_path, schedule, accumu
 
 
 def test_ten_steps_of_our_lora_equal_trainers_with_pefts(tmp_path):
-    ours, config = llama(), settings()
+    ours = llama()
+    config = settings()
     peft_model = get_peft_model(
         llama(), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.0)
     )
@@ -130,8 +134,9 @@ def test_trainer_and_we_weight_tokens_where_a_mean_of_means_is_wrong(tmp_path):
     With `model_accepts_loss_kwargs = False`, Trainer still does: it divides each batch's mean by
     the number of batches.
     """
-    batches, config = make_batches(), settings(steps=1, accumulation=7)
-    counts = [count_targets(batch, shifted=True) for batch in batches]
+    batches = make_batches()
+    config = settings(steps=1, accumulation=7)
+    counts = [count_targets(None, batch) for batch in batches]
     assert max(counts) >= 5 * min(counts)
     longest = max(batch["labels"].shape[1] for batch in batches)
 
@@ -141,7 +146,7 @@ def test_trainer_and_we_weight_tokens_where_a_mean_of_means_is_wrong(tmp_path):
 
     large = {"input_ids": padded("input_ids", 0), "labels": padded("labels", -100)}
     (expected,), (norm,), _ = recorded(train(llama(), [large], settings(steps=1)))
-    assert sum(counts) == count_targets(large, shifted=True)
+    assert sum(counts) == count_targets(None, large)
     ours = recorded(train(llama(), batches, config))
     fixed = Recorder(llama(), batches, config, tmp_path)
     older = Recorder(llama(), batches, config, tmp_path)

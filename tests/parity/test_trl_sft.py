@@ -1,4 +1,8 @@
-"""Our training loop and masks compared with TRL's SFTTrainer, with loss on answers alone."""
+"""Our loop, labels and packed rows compared with TRL's SFTTrainer, with loss on answers alone.
+
+TRL 1.16 also learns what a template writes after the end-of-turn token, cuts long samples and
+drops those without an answer silently, and tells packed samples apart by their positions alone.
+"""
 
 import pytest
 import torch
@@ -7,18 +11,30 @@ from peft import LoraConfig, get_peft_model
 
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.datasets import Example
-from course_pkg.finetuning.batches import batches
+from course_pkg.finetuning.batches import batches, collate
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
 from course_pkg.finetuning.formats import chat_prompt
-from course_pkg.finetuning.masking import tokenize_example
+from course_pkg.finetuning.masking import tokenize_conversation
+from course_pkg.finetuning.packing import pack, packed_batches
+from course_pkg.finetuning.records import read_conversations
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
+from course_pkg.lm.tiny import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
 
 from .small_models import error
 
 trl = pytest.importorskip("trl", reason="trl is not installed")
 
+CONFIG = TrainConfig(
+    steps=10, learning_rate=1e-2, accumulation=3, warmup_steps=2, shuffle=False, progress=False
+)
+# The tiny model's template, with the marks that TRL needs for a loss on the assistant's turns.
+MARKED = CHAT_TEMPLATE.replace(
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}",
+    "{{ '<|im_start|>' + message['role'] + '\n' }}{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}"
+    "{% else %}{{ message['content'] + '<|im_end|>\n' }}{% endif %}",
+)
 PAIRS = [
     ("Hi", "Hello, how are you?"),
     ("Which planet is the largest?", "Jupiter."),
@@ -27,31 +43,25 @@ PAIRS = [
     ("Is a whale a fish?", "No, a mammal."),
     ("Name a color.", "Blue"),
 ]
-CONFIG = TrainConfig(
-    steps=10, learning_rate=1e-2, accumulation=3, warmup_steps=2, shuffle=False, progress=False
-)
-# The tiny model's template, with the marks that TRL needs for a loss on the assistant's turns.
-MARKED = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
-    "{% if message['role'] == 'assistant' %}"
-    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
-    "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
+CHATS = [("Hi", "Yo"), ("Why?", "So it is.", "Bye", "So long")]
+NEWLINE = ord("\n")  # a token of the tiny tokenizer
 
 
-def turns(prompt, answer):
-    return {"role": "user", "content": prompt}, {"role": "assistant", "content": answer}
+def turns(texts):
+    """Messages of the user and the assistant in turn."""
+    roles = ("user", "assistant") * (len(texts) // 2)
+    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
 
 
-def trainer(model, tokenizer, rows, folder, **options):
-    """TRL's trainer for the settings above, on the CPU, in the order of the rows."""
+def tokenized(chats, tokenizer, answers="all"):
+    read = read_conversations([{"messages": turns(texts)} for texts in chats], strict=True)
+    return [tokenize_conversation(each, tokenizer, answers=answers) for each in read.conversations]
+
+
+def trainer(model, tokenizer, rows, folder, optimizers=(None, None), **options):
+    """TRL's trainer on the CPU, in the order of the rows."""
     arguments = trl.SFTConfig(
         output_dir=str(folder),
-        max_steps=CONFIG.steps,
-        learning_rate=CONFIG.learning_rate,
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=CONFIG.accumulation,
         train_sampling_strategy="sequential",
         weight_decay=0.0,
         logging_steps=1,
@@ -62,48 +72,50 @@ def trainer(model, tokenizer, rows, folder, **options):
         use_cpu=True,
         **options,
     )
-    optimizer = torch.optim.AdamW(
-        [p for p in model.parameters() if p.requires_grad], lr=CONFIG.learning_rate, weight_decay=0
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda done: learning_rate_at(done + 1, CONFIG) / CONFIG.learning_rate
-    )
     return trl.SFTTrainer(
         model,
         arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        optimizers=(optimizer, schedule),
+        optimizers=optimizers,
     )
 
 
-def pair():
-    """A model with our adapter, and one with PEFT's at the same weights."""
+def test_ten_steps_of_lora_with_loss_on_answers_equal_trls(tmp_path):
     ours, tokenizer = load("tiny")
     inject(ours, LoRAConfig(rank=4, alpha=8))
     config = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear")
     theirs = get_peft_model(load("tiny").model, config)
+    layers = {
+        name: (layer, theirs.base_model.model.get_submodule(name))
+        for name, layer in adapter_layers(ours).items()
+    }
     with torch.no_grad():
-        for name, layer in adapter_layers(ours).items():
-            other = theirs.base_model.model.get_submodule(name)
+        for layer, other in layers.values():
             other.lora_A["default"].weight.copy_(layer.lora_A["default"])
-    return ours, theirs, tokenizer
-
-
-def examples(tokenizer):
-    made = [Example(str(at), "any", *texts) for at, texts in enumerate(PAIRS)]
-    return [tokenize_example(example, tokenizer) for example in made]
-
-
-def test_ten_steps_of_lora_with_loss_on_answers_equal_trls(tmp_path):
-    ours, theirs, tokenizer = pair()
     # TRL adds the end token to a completion that is a string.
     rows = [
         {"prompt": chat_prompt(prompt, tokenizer), "completion": answer} for prompt, answer in PAIRS
     ]
-    data = batches(examples(tokenizer), 2, tokenizer.pad_token_id)
+    optimizer = torch.optim.AdamW(
+        [p for p in theirs.parameters() if p.requires_grad], lr=CONFIG.learning_rate, weight_decay=0
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda done: learning_rate_at(done + 1, CONFIG) / CONFIG.learning_rate
+    )
+    sft = trainer(
+        theirs,
+        tokenizer,
+        rows,
+        tmp_path,
+        (optimizer, schedule),
+        max_steps=CONFIG.steps,
+        learning_rate=CONFIG.learning_rate,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=CONFIG.accumulation,
+    )
+    data = batches(tokenized(PAIRS, tokenizer), 2, tokenizer.pad_token_id)
     history = train(ours, data, CONFIG)
-    sft = trainer(theirs, tokenizer, rows, tmp_path)
     sft.train()
     for mine, yours in zip(data, sft.get_train_dataloader(), strict=True):
         assert mine.keys() <= yours.keys()
@@ -113,29 +125,50 @@ def test_ten_steps_of_lora_with_loss_on_answers_equal_trls(tmp_path):
     norms = [record.grad_norm for record in history.steps]
     assert norms == pytest.approx([entry["grad_norm"] for entry in logged], rel=1e-3)
     assert history.losses[-1] < history.losses[0] - 0.1
-    for name, layer in adapter_layers(ours).items():
-        other = theirs.base_model.model.get_submodule(name)
+    for layer, other in layers.values():
         assert error(layer.lora_B["default"], other.lora_B["default"].weight) < 1e-2
 
 
-@pytest.mark.parametrize("kind", ["completion", "assistant"])
+@pytest.mark.parametrize("kind", ["assistant", "completion"])
 def test_trls_labels_of_conversations(tmp_path, kind):
     """On the assistant's turns, TRL's labels are ours; on completions, they have more.
 
     A completion is what the template adds to the prompt: here also the line break after the end
     token, which a model never needs to write.
     """
-    _, theirs, tokenizer = pair()
+    tokenizer = tiny_tokenizer()
+    chats = [*CHATS, *PAIRS]
     if kind == "assistant":
         tokenizer.chat_template = MARKED
-        rows = [{"messages": list(turns(*texts))} for texts in PAIRS]
+        rows = [{"messages": turns(texts)} for texts in chats]
     else:
-        rows = [{"prompt": [user], "completion": [answer]}
-                for user, answer in (turns(*texts) for texts in PAIRS)]  # fmt: skip
+        split = [turns(texts) for texts in chats]
+        rows = [{"prompt": each[:-1], "completion": each[-1:]} for each in split]
     options = {"assistant_only_loss": True} if kind == "assistant" else {}
-    sft = trainer(theirs, tokenizer, rows, tmp_path, **options)
-    (line_break,) = tokenizer("\n").input_ids
-    last = line_break if kind == "completion" else -100
-    for mine, row in zip(examples(tokenizer), sft.train_dataset, strict=True):
-        assert row["input_ids"] == [*mine.input_ids, line_break]
-        assert row["labels"] == [*mine.labels, last]
+    sft = trainer(tiny_model(), tokenizer, rows, tmp_path, **options)
+    ours = tokenized(chats, tokenizer, "all" if kind == "assistant" else "last")
+    for mine, row in zip(ours, sft.train_dataset, strict=True):
+        assert row["input_ids"] == [*mine.input_ids, NEWLINE]
+        assert row["labels"] == [*mine.labels, NEWLINE if kind == "completion" else -100]
+
+
+def test_packed_rows_are_the_same_and_have_the_same_loss(tmp_path):
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = MARKED
+    rows = [{"messages": turns(texts)} for texts in CHATS]
+    options = {"assistant_only_loss": True, "packing": True, "max_length": 120}
+    sft = trainer(tiny_model(), tokenizer, rows, tmp_path, **options)
+    batch = next(iter(sft.get_train_dataloader()))
+    examples = tokenized(CHATS, tokenizer)
+    [row] = pack(examples, 120)
+    # TRL's samples are one token longer, by the line break at their end.
+    assert batch["cu_seq_lens_q"].diff().tolist() == [length + 1 for length in row.lengths]
+    starts = [index for index, at in enumerate(batch["position_ids"][0]) if at == 0]
+    assert [batch["labels"][0, start].item() for start in starts] == [-100] * 2
+    model = tiny_model()
+    names = ("input_ids", "labels", "position_ids")
+    theirs = model(**{name: batch[name] for name in names}, use_cache=False).loss
+    with torch.no_grad():
+        ours = model(**packed_batches(examples, 120, 1, 0)[0]).loss
+        assert ours.item() == pytest.approx(model(**collate(examples, 0)).loss.item(), rel=1e-5)
+    assert theirs.item() == pytest.approx(ours.item(), rel=1e-5)

@@ -22,7 +22,7 @@ from course_pkg.classroom.results.store import file_stem
 from course_pkg.classroom.submissions.names import inert
 from course_pkg.files import write_atomically
 from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.stored import notes
+from course_pkg.grading.contract.question_record import notes
 
 CSV_COLUMNS = (
     "student", "first_name", "last_name", "assignment", "state", "automatic", "by_hand",

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from course_pkg.classroom.results.record import Record
 from course_pkg.classroom.results.store import code_hash, file_stem
 from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.report_html import (
+from course_pkg.grading.contract.question_record import program_points_text
+from course_pkg.grading.contract.report import (
     TEMPLATES,
     environment,
     report_on_page,
     report_style,
 )
-from course_pkg.grading.contract.stored import program_points_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment

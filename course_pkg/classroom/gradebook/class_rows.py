@@ -22,7 +22,7 @@ from course_pkg.classroom.results.keys import secret
 from course_pkg.classroom.results.record import Record, State, with_words
 from course_pkg.classroom.results.store import Store
 from course_pkg.classroom.submissions.roster import Person
-from course_pkg.grading.contract.stored import notes
+from course_pkg.grading.contract.question_record import notes
 
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook

@@ -15,14 +15,14 @@ from enum import StrEnum
 from typing import Any
 
 from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.recognition import says
-from course_pkg.grading.contract.stored import (
+from course_pkg.grading.contract.question_record import (
     FailureRecord,
     QuestionRecord,
     explanations,
     question_record,
 )
+from course_pkg.grading.contract.questions import Question
+from course_pkg.grading.contract.recognition import says
 from course_pkg.grading.contract.verdict import UNANSWERED
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write

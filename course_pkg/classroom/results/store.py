@@ -24,7 +24,11 @@ from course_pkg.classroom.results.keys import FOLDER, derived_key, grading_folde
 from course_pkg.classroom.results.record import Record, State, strict_json
 from course_pkg.files import write_atomically
 from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.stored import FailureRecord, PropertyRecord, QuestionRecord
+from course_pkg.grading.contract.question_record import (
+    FailureRecord,
+    PropertyRecord,
+    QuestionRecord,
+)
 
 MAX_RECORD = 16 * 1024 * 1024  # bytes of a record's file
 LIBRARIES = ("ipykernel", "nbclient", "numpy", "torch", "transformers")

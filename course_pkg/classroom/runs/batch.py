@@ -32,7 +32,7 @@ from course_pkg.classroom.runs.scoring import CheckerScoring, NotebookScoring
 from course_pkg.classroom.submissions import assemble, read_notebook
 from course_pkg.classroom.submissions.folders import Refused
 from course_pkg.classroom.submissions.submission import Files, Submission
-from course_pkg.grading.contract.stored import notes
+from course_pkg.grading.contract.question_record import notes
 
 if TYPE_CHECKING:
     from course_pkg.classroom.cluster.cluster_executor import ClusterExecutor

@@ -19,7 +19,7 @@ from course_pkg.classroom.feedback.pages import is_unsafe
 from course_pkg.classroom.results.class_scores import score_statistics
 from course_pkg.classroom.results.record import Record, State
 from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.stored import program_points_text
+from course_pkg.grading.contract.question_record import program_points_text
 
 CONTINUE = "Run the same command on a machine with a GPU, in this folder or in a copy of it."
 MOST_ODD = 200  # submissions in the summary

@@ -22,7 +22,7 @@ from course_pkg.classroom.results.keys import length_prefixed
 from course_pkg.classroom.results.record import IN_KERNEL, checked_results
 from course_pkg.classroom.submissions.assemble import questions_by_cell
 from course_pkg.grading.contract.display import one_line
-from course_pkg.grading.contract.stored import (
+from course_pkg.grading.contract.question_record import (
     FailureRecord,
     PropertyRecord,
     QuestionRecord,

@@ -7,14 +7,23 @@ Chapter: appendix/for-instructors.
 """
 
 import ast
+from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
 
-from . import registry
-from .calling import outcome, with_tensors
-from .comparators import Comparator, comparator
-from .questions import Assignment, ChecksError, Question, WrongAnswer, function_name
-from .values import as_crossing, encode
+from course_pkg.grading.contract import registry
+from course_pkg.grading.contract.calling import outcome, with_tensors
+from course_pkg.grading.contract.comparators import Comparator, comparator
+from course_pkg.grading.contract.plain_values import as_plain, encode
+from course_pkg.grading.contract.questions import (
+    Assignment,
+    ChecksError,
+    Question,
+    WrongAnswer,
+    function_name,
+)
+
+AnswerName = tuple[str, str]  # of a question and a wrong answer to it; "" is the model answer
 
 
 class AnswerKey:
@@ -29,25 +38,30 @@ class AnswerKey:
     """
 
     def __init__(self, assignment: Assignment, cases: Any, student: ModuleType | None = None):
-        self.assignment, self.cases, self.student = assignment, cases, student
+        self.assignment = assignment
+        self.cases = cases
+        self.student = student
         self._comparators: dict[tuple[str, str], Comparator] = {}
-        self._code: dict[tuple[str, str], CodeType] = {}
-        self._answers: dict[tuple[str, str], Any] = {}
-        self._outcomes: dict[tuple[str, str, int, bool, bytes], tuple[Any, dict[str, Any]]] = {}
+        self._code: dict[AnswerName, CodeType] = {}
+        self._answers: dict[AnswerName, Any] = {}
+        self._outcomes: dict[tuple[AnswerName, int, bool, bytes], tuple[Any, dict[str, Any]]] = {}
         for q in assignment.questions.values():
-            names = [q.expected, *(p.draw for p in q.properties if p.draw)]
-            for name in names + [function_name(q.variant)] * bool(q.variant):
+            names = [p.draw for p in q.properties if p.draw]
+            if q.variant:
+                names.append(function_name(q.variant))
+            for name in names:
                 self._function(q, name)
+            self._right_value(q)
             for wrong in (None, *q.wrong):
-                self._compiled(q, wrong)
+                self._code[_name(q, wrong)] = self._compiled(q, wrong)
 
     def __getitem__(self, name: str) -> Question:
         """The question of that name. Raises UnknownQuestion."""
         return registry.find(self.assignment.questions, name, f"question of {self.assignment.name}")
 
     def draw(self, question: Question, draw: str, rng: Any, *size: int) -> Any:
-        """The inputs that a function of `cases.py` draws, as they cross the sandbox."""
-        return self._called(question, draw, rng, *size)
+        """The inputs that a function of `cases.py` draws, as plain values."""
+        return self._called(question, draw, self._function(question, draw), rng, *size)
 
     def expected(
         self, question: Question, inputs: Any, followed: dict[str, Any] | None = None
@@ -59,7 +73,20 @@ class AnswerKey:
         """
         if followed is None:
             followed = self._right_values(question, inputs)
-        return self._called(question, question.expected, with_tensors(inputs), **followed)
+        function = self._right_value(question)
+        return self._called(question, question.expected, function, with_tensors(inputs), **followed)
+
+    def _right_value(self, question: Question) -> Callable[..., Any]:
+        """The function that gives the right value.
+
+        It is the question's own or, for a number worked by hand, the variant's, which gives those
+        of all its questions by name.
+        """
+        if not question.variant or hasattr(self.cases, question.expected):
+            return self._function(question, question.expected)
+        variant = self._function(question, f"{function_name(question.variant)}_expected")
+        name = question.name.partition("/")[2]
+        return lambda case: variant(case)[name]
 
     def _right_values(self, question: Question, inputs: Any) -> dict[str, Any]:
         """The right values of the questions that this one follows, by name."""
@@ -93,7 +120,7 @@ class AnswerKey:
 
         followed: as in `expected`.
         """
-        at = question.name, wrong.name if wrong else "", id(inputs), unchanged, encode(followed)
+        at = _name(question, wrong), id(inputs), unchanged, encode(followed)
         if at not in self._outcomes:
             answer = self.answer(question, inputs, wrong, followed)
             found = outcome(question.call, answer, inputs, unchanged, self.student)
@@ -108,18 +135,20 @@ class AnswerKey:
         followed: dict[str, Any] | None = None,
     ) -> Any:
         """The model answer or a wrong one: a function or class, or a number worked by hand."""
-        at = question.name, wrong.name if wrong else ""
+        at = _name(question, wrong)
         if question.variant:
             if followed is None:
                 followed = self._right_values(question, inputs)
-            value = self._run(question, at, {question.given: inputs, **followed})
-            names = {question.given: inputs, **followed, "answer": value}
-            return self._evaluate(wrong.wrap, names) if wrong and wrong.wrap else value
+            names = {question.given: inputs, **followed}
+            value = self._run(question, at, names)
+            if wrong and wrong.wrap:
+                return self._evaluate(wrong.wrap, {**names, "answer": value})
+            return value
         if at not in self._answers:
             answer = self._run(question, at, {})
-            self._answers[at] = (
-                self._wrapped(wrong, question, answer) if wrong and wrong.wrap else answer
-            )
+            if wrong and wrong.wrap:
+                answer = self._wrapped(wrong, question, answer)
+            self._answers[at] = answer
         return self._answers[at]
 
     def source(self, question: Question, wrong: WrongAnswer | None = None) -> str:
@@ -137,24 +166,26 @@ class AnswerKey:
             code = code.replace(old, new)
         return code
 
-    def _compiled(self, question: Question, wrong: WrongAnswer | None) -> None:
-        at = question.name, wrong.name if wrong else ""
+    def _compiled(self, question: Question, wrong: WrongAnswer | None) -> CodeType:
         kind = f"wrong answer {wrong.name}" if wrong else "the model answer"
+        file = f"<{'/'.join(_name(question, wrong))}>"
         try:
-            self._code[at] = compile(self.source(question, wrong), f"<{'/'.join(at)}>", "exec")
+            return compile(self.source(question, wrong), file, "exec")
         except SyntaxError as error:
             text = f"line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
             raise ChecksError(f"question {question.name}: {kind} is not Python: {text}") from None
 
-    def _called(self, question: Question, name: str, *arguments: Any, **named: Any) -> Any:
-        """What a function of `cases.py` gives, as it crosses; ChecksError if it raises."""
+    def _called(
+        self, question: Question, name: str, function: Any, *arguments: Any, **named: Any
+    ) -> Any:
+        """What a function of `cases.py` gives, as a plain value; ChecksError if it raises."""
         try:
-            return as_crossing(self._function(question, name)(*arguments, **named))
+            return as_plain(function(*arguments, **named))
         except Exception as error:
             what = f"{name} raised {type(error).__name__}: {error}"
             raise ChecksError(f"question {question.name}: {what}") from error
 
-    def _run(self, question: Question, at: tuple[str, str], names: dict[str, Any]) -> Any:
+    def _run(self, question: Question, at: AnswerName, names: dict[str, Any]) -> Any:
         """Run the code of an answer; its value is the last name that it defines."""
         names = {"__name__": "answer", **names}
         exec(self.assignment.setup, names)
@@ -201,3 +232,7 @@ def defined_name(code: str) -> str:
     if not names:
         raise ChecksError(f"an answer defines nothing: {code[:80]!r}")
     return names[-1]
+
+
+def _name(question: Question, wrong: WrongAnswer | None) -> AnswerName:
+    return question.name, wrong.name if wrong else ""

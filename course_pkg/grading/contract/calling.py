@@ -1,22 +1,33 @@
-"""How an answer is called on the inputs of a case, and what comes out of it.
+"""How an answer is called on the inputs of a case, for how long, and what it gives.
 
-This runs on the student's side: it knows no question and no right answer.
+This runs on the student's side: it knows no question and no right answer. `read_folder` reads an
+answer that is a folder. Nothing here parses its files, and the judge trusts neither their names nor
+their number, since the student's code can change this side.
 
 Chapter: appendix/for-instructors.
 """
 
 import os
+import signal
+import stat
 import sysconfig
+import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from .values import Array, NotPlain, as_crossing
+from course_pkg.files import readable_size
+from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.contract.plain_values import Array, NotPlain, as_plain
 
 NOT_RUN = "not run, because an earlier input took too long"
 AT_LINE = " (at `"  # before the line that raised an error
-_UNANSWERED = (None, ..., NotImplemented)
+MAX_FILES = 16
+_AGAIN_S = 1.0  # the signal is repeated, since `except:` in an answer may swallow one
 
 
 class WrongUse(RuntimeError):
@@ -24,6 +35,10 @@ class WrongUse(RuntimeError):
 
     The report shows the message alone, without the name of the class.
     """
+
+
+class OutOfTime(BaseException):
+    """The time limit was reached. Not an Exception: an answer that catches those must end too."""
 
 
 def outcome(
@@ -37,18 +52,18 @@ def outcome(
 
     call: names of the inputs to pass, or a function of `student` to call with the answer and the
     inputs, or () if the answer is the value itself. unchanged: whether a changed argument is an
-    error. The value is a copy, as it looks on the other side of the sandbox.
+    error. The value is a copy, as the judge gets it.
 
     >>> outcome(("values",), sorted, {"values": [3, 1]})
     {'value': [1, 3]}
     >>> outcome(("values",), list.sort, {"values": [3, 1]}, unchanged=True)["error"][:30]
     'your function changed `values`'
     """
-    if is_unanswered(answer):
+    if is_stub(answer):
         return {"unanswered": True}
     try:
         value = _call(call, answer, inputs, unchanged, student) if call else answer
-        return {"value": as_crossing(value)}
+        return {"value": as_plain(value)}
     except NotImplementedError:
         return {"unanswered": True}
     except NotPlain as error:
@@ -57,15 +72,30 @@ def outcome(
         return {"error": _describe(error)}
 
 
-def is_unanswered(answer: Any) -> bool:
+def is_stub(answer: Any) -> bool:
     """Whether a cell was left as it was: None, ..., NotImplemented, or a function that raises it.
 
-    >>> is_unanswered(...), is_unanswered(0)
+    >>> is_stub(...), is_stub(0)
     (True, False)
     """
     if isinstance(answer, FunctionType):  # one whose only statement is `raise NotImplementedError`
         return answer.__code__.co_names == ("NotImplementedError",)
-    return any(answer is nothing for nothing in _UNANSWERED)
+    return any(answer is nothing for nothing in (None, ..., NotImplemented))
+
+
+def require_type(value: Any, kind: Any, wanted: str) -> Any:
+    """The value, if it is of that type; WrongUse, which says what was wanted, if it isn't."""
+    if not isinstance(value, kind):
+        raise WrongUse(wrong_type(wanted, value))
+    return value
+
+
+def require_pair(value: Any) -> list[Any]:
+    """The two items of a tuple or list. Raises WrongUse for anything else."""
+    items = list(require_type(value, (tuple, list), "a pair"))
+    if len(items) != 2:
+        raise WrongUse(f"expected a pair, but a list of {len(items)} was given")
+    return items
 
 
 def with_tensors(value: Any) -> Any:
@@ -99,34 +129,112 @@ def _call(
         value = getattr(student, call)(answer, given)
     else:
         value = answer(*(given[name] for name in call))
-    changed = [name for name in given if unchanged and not _same(given[name], inputs[name])]
-    if changed:
-        raise WrongUse(
-            f"your function changed `{changed[0]}`, which it was given; its caller may need that "
-            "again, so work on a copy"
-        )
+    for name in given:
+        if unchanged and not _same(given[name], inputs[name]):
+            raise WrongUse(
+                f"your function changed `{name}`, which it was given; its caller may need that "
+                "again, so work on a copy"
+            )
     return value
 
 
 def _same(now: Any, before: Any) -> bool:
     try:
-        return as_crossing(now) == before
+        return as_plain(now) == before
     except NotPlain:
         return False
 
 
 def _describe(error: Exception) -> str:
-    """The error, and the line of the student's that raised it, in one line."""
-    libraries = (
-        os.path.dirname(os.path.dirname(__file__)),
-        *set(sysconfig.get_paths().values()),
-    )
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(libraries)
-    ]
+    """The error, and the line of the student's code that raised it, in one line."""
+    libraries = (os.path.dirname(os.path.dirname(__file__)), *set(sysconfig.get_paths().values()))
+    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in frames if not frame.filename.startswith(libraries)]
     where = f"{AT_LINE}{frames[0].line}`)" if frames and frames[0].line else ""
     told = str(error) if isinstance(error, WrongUse) else f"{type(error).__name__}: {error}"
     text = told[:400] + where[:200]
     return text.encode("utf-8", "replace").decode()
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime in the body once it has taken that long, by the signal SIGALRM.
+
+    Works where Jupyter runs cells: in the main thread, on Linux and macOS. Elsewhere there is no
+    limit. A call into C is interrupted when it returns. A timer that was set before is set again.
+
+    >>> with time_limit(0.05):
+    ...     while True:
+    ...         pass
+    Traceback (most recent call last):
+    ...
+    course_pkg.grading.contract.calling.OutOfTime
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+    began = time.monotonic()
+    active = True
+
+    def stop(*_: Any) -> None:
+        if active:
+            raise OutOfTime
+
+    handler = signal.signal(signal.SIGALRM, stop)
+    before, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    try:
+        try:
+            yield
+        finally:
+            active = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
+        if before:
+            left = before - (time.monotonic() - began)
+            signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), interval)
+
+
+def read_folder(path: Any, most: int) -> dict[str, bytes]:
+    """The files of a folder by name. Names that start with a dot are left out.
+
+    most: bytes that all files together may have. Raises WrongUse for anything but a folder of
+    plain files: links are not followed, and folders inside are not read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "report.json").write_text("{}")
+    ...     read_folder(folder, most=1000)
+    {'report.json': b'{}'}
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise WrongUse(f"expected the path of a folder, but {type(path).__name__} was given")
+    folder = Path(path)
+    if folder.is_symlink():
+        raise WrongUse(f"{folder} is a link; expected the folder itself")
+    if not folder.is_dir():
+        raise WrongUse(f"there is no folder {folder}: has your program written it?")
+    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    if len(names) > MAX_FILES:
+        raise WrongUse(f"{folder} holds {len(names)} files; at most {MAX_FILES} can be submitted")
+    files: dict[str, bytes] = {}
+    left = most
+    for name in names:
+        files[name] = _content(folder / name, left, most)
+        left -= len(files[name])
+    return files
+
+
+def _content(path: Path, left: int, most: int) -> bytes:
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        kind = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder"}.get(stat.S_IFMT(found.st_mode))
+        raise WrongUse(f"{path} is {kind or 'not a file'}; expected plain files only")
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        content = file.read(left + 1)
+    if len(content) > left:
+        raise WrongUse(
+            f"{path} has {readable_size(found.st_size)}; the files of the folder may have "
+            f"{readable_size(most)} in all"
+        )
+    return content

@@ -4,7 +4,8 @@ A comparator is a function `(expected, given) -> str | None`: None if they agree
 reason in words; a `Difference` if it is one field of a structure that differs. True is not 1, NaN
 equals nothing, the shape of an array is checked before its numbers, and the tolerance of an array
 is the relative error ‖given − expected‖ / ‖expected‖. Only `array` needs numpy. `comparator` builds
-one from what `questions.toml` says.
+one from what `questions.toml` says. `within_size` refuses a value that is far larger than the
+right one, before anything compares or shows it.
 
 Chapter: appendix/for-instructors.
 """
@@ -13,10 +14,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .values import Array, encode
+from course_pkg.files import readable_size
+from course_pkg.grading.contract.plain_values import Array, encode
 
 Comparator = Callable[[Any, Any], str | None]
 PRINTED = "did you print the result instead of returning it?"
+ROOM = 256 * 1024  # bytes that a value may have, plus 8 times as many as the expected one
+MAX_ERROR = 1_000  # characters of an error that are kept
 
 
 class Difference(str):
@@ -67,7 +71,7 @@ def number(rtol: float = 0.0, atol: float = 0.0) -> Comparator:
 def array(rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None) -> Comparator:
     """An array of the expected shape with a relative error of at most `rtol`.
 
-    An array of which every entry is within `atol` agrees too. If both are 0, every bit must be
+    An array also agrees if each of its entries is within `atol`. If both are 0, every bit must be
     equal. dtype: the name that the dtype must have, such as "float32".
     """
 
@@ -84,10 +88,11 @@ def array(rtol: float = 0.0, atol: float = 0.0, dtype: str | None = None) -> Com
             return None if given == expected else "the value differs"
         if rtol == 0.0 and atol == 0.0:
             return None if given == expected else "the values are not equal bit for bit"
-        right, other = expected.numpy().astype("float64"), given.numpy().astype("float64")
+        right, other = (one.numpy().astype("float64") for one in (expected, given))
         if not np.isfinite(other).all():
             return "some entries are NaN or infinite"
-        error, scale = float(np.linalg.norm(other - right)), float(np.linalg.norm(right))
+        error = float(np.linalg.norm(other - right))
+        scale = float(np.linalg.norm(right))
         if error <= rtol * scale or float(np.abs(other - right).max(initial=0.0)) <= atol:
             return None
         return f"the values differ (relative error {error / scale if scale else error:.2g})"
@@ -146,7 +151,7 @@ def row(
 
 
 def parts(parts: Mapping[str, Comparator]) -> Comparator:
-    """A dict, of which only the named parts are compared, each with its own comparator.
+    """A dict; only the named parts are compared, each with its own comparator.
 
     >>> parts({"loss": number()})({"loss": 1.0, "steps": 3}, {"loss": 2.0})
     'loss: the number differs'
@@ -170,14 +175,7 @@ def anything() -> Comparator:
     return lambda expected, given: None
 
 
-BUILDERS = {
-    "number": number,
-    "array": array,
-    "exactly": exactly,
-    "row": row,
-    "parts": parts,
-    "anything": anything,
-}
+BUILDERS = {build.__name__: build for build in (number, array, exactly, row, parts, anything)}
 
 
 def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
@@ -205,7 +203,7 @@ def comparator(spec: Mapping[str, Any], cases: Any = None) -> Comparator:
 
 
 def wrong_type(expected: str, given: Any) -> str:
-    """That a value of another type was expected; for None, how that happens.
+    """A message that a value of another type was expected; for None, how that happens.
 
     >>> wrong_type("a number", "4")
     'expected a number, but a text was given'
@@ -226,3 +224,51 @@ def describe_type(value: Any) -> str:
         return f"a tensor of shape {value.shape}"
     name = {"int": "integer", "str": "text"}.get(type(value).__name__, type(value).__name__)
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def value_bytes(value: Any) -> int:
+    """About how many bytes a plain value takes.
+
+    >>> value_bytes([1.0, 2.0]), value_bytes("é" * 100)
+    (48, 216)
+    """
+    match value:
+        case Array():
+            return 16 + len(value.data)
+        case str():
+            return 16 + 2 * len(value)
+        case bytes():
+            return 16 + len(value)
+        case list() | tuple():
+            return 16 + sum(map(value_bytes, value))
+        case dict():
+            return 16 + sum(value_bytes(key) + value_bytes(item) for key, item in value.items())
+        case int() if not isinstance(value, bool):
+            return 16 + value.bit_length() // 8
+    return 16
+
+
+def within_size(outcome: Any, expected: Any, room: int = ROOM) -> dict[str, Any]:
+    """An outcome with nothing but what is judged; a value that is far too large is an error.
+
+    expected: the right value of the case. room: bytes that the value may have, in any case.
+
+    >>> within_size({"value": "é" * 3_000_000}, "yes")["error"]
+    'your answer is far too large: a text of about 6 MB was given; expected about 22 B'
+    """
+    match outcome:
+        case {"unanswered": True}:
+            return {"unanswered": True}
+        case {"error": str(message)}:
+            return {"error": message[:MAX_ERROR]}
+        case {"value": given}:
+            given_size = value_bytes(given)
+            right_size = value_bytes(expected)
+            if given_size <= room + 8 * right_size:
+                return {"value": given}
+            text = (
+                f"your answer is far too large: {describe_type(given)} of about "
+                f"{readable_size(given_size)} was given; expected about {readable_size(right_size)}"
+            )
+            return {"error": text}
+    return {}

@@ -6,12 +6,15 @@ Chapter: appendix/for-instructors.
 """
 
 import unicodedata
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from .values import Array
+from course_pkg.grading.contract.plain_values import Array
 
 MAX_SHOWN = 500
-SHOWN, ITEMS, TEXT = 6, 12, 80  # entries of an array, items of a list, characters that are shown
+SHOWN = 6  # entries of an array that are shown
+ITEMS = 12  # items of a list
+TEXT = 80  # characters of a text
 LINES = 5  # of what an answer printed, before it is folded
 # Both names by which MathJax is told to leave a part of a page alone: what a student's code gave
 # may hold dollar signs, and TeX can make links.
@@ -75,7 +78,7 @@ def shorten_pair(expected: Any, given: Any) -> tuple[str, str, str] | None:
             shortest = min(len(expected), len(given))
             same = (str(a) == str(b) for a, b in zip(expected, given, strict=False))
             at = next((i for i, equal in enumerate(same) if not equal), shortest)
-            return _window(expected, at), _window(given, at), f"item {at + 1}"
+            return _window(expected, at, _inner), _window(given, at, _inner), f"item {at + 1}"
         case str(), str() if max(len(expected), len(given)) > TEXT:
             shortest = min(len(expected), len(given))
             at = next((i for i in range(shortest) if expected[i] != given[i]), shortest)
@@ -92,20 +95,17 @@ def _array_pair(expected: Array, given: Array) -> tuple[str, str, str] | None:
         return None
     at = int(np.argmax(distance >= distance.max() / 2))
     place = [int(i) for i in np.unravel_index(at, expected.shape)]
-    start = max(0, min(at - 2, len(right) - 5))
-    texts = []
-    for array in (expected, given):
-        numbers = array.numpy().ravel()[start : start + 5].tolist()
-        shown = ", ".join(map(_entry, numbers))
-        before = "…, " if start else ""
-        after = ", …" if start + 5 < len(right) else ""
-        texts.append(f"{array.dtype} {array.shape} [{before}{shown}{after}]")
+    texts = [
+        f"{array.dtype} {array.shape} {_window(array.numpy().ravel(), at, _entry)}"
+        for array in (expected, given)
+    ]
     return texts[0], texts[1], str(place)
 
 
-def _window(values: list | tuple, at: int) -> str:
-    start = max(0, at - 2)
-    shown = ", ".join(map(_inner, values[start : start + 5]))
+def _window(values: Sequence[Any], at: int, show: Callable[[Any], str]) -> str:
+    """Five values around a place."""
+    start = max(0, min(at - 2, len(values) - 5))
+    shown = ", ".join(map(show, values[start : start + 5]))
     before = "…, " if start else ""
     after = ", …" if start + 5 < len(values) else ""
     return f"[{before}{shown}{after}]"[:MAX_SHOWN]
@@ -126,17 +126,12 @@ def first_lines(text: str) -> str:
     """
     lines = text.splitlines()
     more = len(lines) - LINES
-    return "\n".join(
-        lines[:LINES] + ([f"[… {more} more line{'s' * (more > 1)}]"] if more > 0 else [])
-    )
+    last = [f"[… {more} more line]" if more == 1 else f"[… {more} more lines]"] if more > 0 else []
+    return "\n".join(lines[:LINES] + last)
 
 
 def mark(earned: bool) -> str:
-    """The sign before a property.
-
-    >>> mark(True)
-    '✓'
-    """
+    """The sign before a property."""
     return "✓" if earned else "✗"
 
 
@@ -151,7 +146,7 @@ def _inner(value: Any) -> str:
 
 
 def _array(value: Array) -> str:
-    numbers = value.numpy().ravel()[:SHOWN].tolist()
+    numbers = value.numpy().ravel()[:SHOWN]
     shown = ", ".join(map(_entry, numbers))
     if value.shape == ():
         return shown
@@ -160,4 +155,5 @@ def _array(value: Array) -> str:
 
 
 def _entry(number: Any) -> str:
+    number = number.item()
     return f"{number:.5g}" if isinstance(number, float) and number else str(number)

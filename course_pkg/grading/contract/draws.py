@@ -2,18 +2,33 @@
 
 One rule: each wrong answer is told apart by at least one case of every property that it loses.
 
+The draws depend on a key, the student, the question, and the code that draws: they are the same at
+every regrade and resubmission, and nobody without the key can predict them. Readers and stock
+nbgrader use the public key, so that everybody can reproduce what they see.
+
 Chapter: appendix/for-instructors.
 """
 
+import functools
+import hashlib
+import hmac
+import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from .answer_key import AnswerKey
-from .questions import ChecksError, Property, Question, WrongAnswer, function_name
-from .seeds import PUBLIC_KEY, question_rng, same_name
+from course_pkg.grading.contract.answer_key import AnswerKey
+from course_pkg.grading.contract.questions import (
+    ChecksError,
+    Property,
+    Question,
+    WrongAnswer,
+    function_name,
+)
 
 MAX_DRAWS = 200
+PUBLIC_KEY = b"public"
 
 
 @dataclass(frozen=True)
@@ -91,3 +106,35 @@ def _draw(
     if (reason := key.difference(question, prop.name, expected, expected)) is not None:
         raise ChecksError(f"{question.name}/{prop.name}: expected is not equal to itself: {reason}")
     return Case(prop.name, inputs, expected, prop.unchanged)
+
+
+def same_name(name: str) -> str:
+    """A name as it is compared: without surrounding space, case, and the ways to encode accents.
+
+    >>> same_name(" Zoe\u0308 ") == same_name("ZO\u00cb")
+    True
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().casefold())
+
+
+def question_rng(key: bytes, *parts: str) -> Random:
+    """A generator that depends on `key` and every one of `parts`, and on nothing else."""
+    encoded = [part.encode("utf-8") for part in parts]
+    message = b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
+    return Random(int.from_bytes(hmac.new(key, message, hashlib.sha256).digest(), "big"))
+
+
+def numpy_rng(rng: Random) -> Any:
+    """A numpy generator that continues the randomness of `rng`: for draws of arrays."""
+    import numpy as np
+
+    return np.random.default_rng(rng.getrandbits(128))
+
+
+def normal_arrays(rng: Random) -> Callable[..., Any]:
+    """A function from a shape to a float32 array of numbers from the normal distribution.
+
+    >>> normal_arrays(Random(0))((2, 3)).shape
+    (2, 3)
+    """
+    return functools.partial(numpy_rng(rng).standard_normal, dtype="float32")

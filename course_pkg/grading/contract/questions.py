@@ -1,4 +1,4 @@
-"""What a question is: data, without running anything. `parsing` reads it from `questions.toml`.
+"""What a question is, as data, and how `questions.toml` is read. Nothing is run here.
 
 A `Question` says how an answer is called, how its value is compared, what the model answer is,
 which properties earn points, and which wrong answers learners give. One `WrongAnswer` filters the
@@ -8,11 +8,16 @@ of the printed matrix.
 Chapter: appendix/for-instructors.
 """
 
-from dataclasses import dataclass
+import tomllib
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any
+
+from course_pkg.grading.contract.plain_values import MAX_BYTES
 
 DEADLINE_S = 60.0
 JUDGING_S = 2.0
+GPU = ("none", "optional", "required")
 
 
 class ChecksError(RuntimeError):
@@ -72,8 +77,8 @@ class Question:
     the function of `cases.py` that gives the right value. deadline: seconds from the first look
     at the inputs to the last answer that counts. judging: seconds to judge an answer, without
     recognizing mistakes. artifact: for files that the answer's program wrote, the bytes that they
-    may have; `call` reads them, once for all properties, and no input crosses. follows: the
-    earlier questions on whose values a number worked by hand builds; see `following`.
+    may have; `call` reads them, once for all properties, and the program gets no inputs. follows:
+    the earlier questions on whose values a number worked by hand builds; see `grading_session`.
     """
 
     name: str
@@ -138,3 +143,116 @@ def function_name(text: str) -> str:
     'by_hand_two_references'
     """
     return text.replace("-", "_").replace("/", "_")
+
+
+def read_questions(name: str, path: Path) -> Assignment:
+    """The assignment that a `questions.toml` describes. Raises ChecksError, naming the place."""
+    try:
+        return parse_questions(name, path.read_text("utf-8"))
+    except ChecksError as error:
+        raise ChecksError(f"{path}: {error}") from None
+
+
+def parse_questions(name: str, text: str) -> Assignment:
+    """The assignment in the text of a `questions.toml`. Raises ChecksError.
+
+    >>> parse_questions("demo", '[question.double]\\nanswer = "pass"')
+    Traceback (most recent call last):
+    ...
+    course_pkg.grading.contract.questions.ChecksError: question double: it has no properties
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ChecksError(str(error)) from None
+    questions: dict[str, Question] = {}
+    for key, row in table.pop("question", {}).items():
+        questions[key] = _question(key, row)
+        _validate(questions[key], earlier=questions)
+    _require(bool(questions), "it has no questions; expected tables [question.NAME]")
+    assignment = _build(Assignment, "the file", name=name, questions=questions, **table)
+    expected = ", ".join(f'"{choice}"' for choice in GPU)
+    wrong_gpu = f"the file: gpu is {assignment.gpu!r}; expected one of {expected}"
+    _require(assignment.gpu in GPU, wrong_gpu)
+    return assignment
+
+
+def _question(name: str, row: dict[str, Any]) -> Question:
+    place = f"question {name}"
+    row = {"compare": {"kind": "number"}, "expected": f"{function_name(name)}_expected"} | row
+    by_hand = "call" not in row
+    if by_hand:
+        row = {"variant": name.partition("/")[0], "given": "case"} | row
+    properties = []
+    for key, one in row.pop("property", {}).items():
+        how = {"cases": 1} if by_hand else {"draw": function_name(f"{name}/{key}")}
+        one = one | how if by_hand else how | one
+        properties.append(_build(Property, f"{place}, property {key}", name=key, **one))
+    _require(bool(properties), f"{place}: it has no properties")
+    every = [p.name for p in properties]
+    wrong = [
+        _build(WrongAnswer, f"{place}, wrong answer {key}", name=key, **({"loses": every} | one))
+        for key, one in row.pop("wrong", {}).items()
+    ]
+    return _build(Question, place, name=name, properties=properties, wrong=wrong, **row)
+
+
+def _build(kind: type, place: str, **row: Any) -> Any:
+    """A dataclass of `row`, lists as tuples; ChecksError if a key is unknown or missing."""
+    known = {field.name for field in fields(kind)}
+    if unknown := sorted(set(row) - known):
+        raise ChecksError(f"{place}: unknown key {unknown[0]!r}; expected {sorted(known)}")
+    if missing := [f.name for f in fields(kind) if f.default is MISSING and f.name not in row]:
+        raise ChecksError(f"{place}: {missing[0]!r} is missing")
+    return kind(**{key: _frozen(value) for key, value in row.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _validate(q: Question, earlier: dict[str, Question]) -> None:
+    """Raise ChecksError for a question that contradicts itself, or follows what isn't earlier."""
+    for p in q.properties:
+        place = f"question {q.name}/{p.name}"
+        enough = type(p.points) is int and p.points >= 1 and p.cases >= 1
+        _require(enough, f"{place}: expected at least 1 point and 1 case")
+        _require(not p.constant or p.points == 1, f"{place}: what is constant is worth 1 point")
+    place = f"question {q.name}"
+    _require(bool(q.variant) != bool(q.call), f"{place}: expected either `call` or `variant`")
+    readable = not q.artifact or isinstance(q.call, str)
+    wrong_size = f"{place}: an artifact of {q.artifact} bytes, called by {q.call!r}; expected one "
+    wrong_size += f"below {MAX_BYTES}, read by a function of student.py"
+    _require(0 <= q.artifact < MAX_BYTES and readable, wrong_size)
+    files = f"{place}: the wrong answers of an artifact are files: test it"
+    _require(not (q.artifact and q.wrong), files)
+    tolerant = _has_tolerance([q.compare, *(p.compare for p in q.properties)])
+    _require(not tolerant or bool(q.because), f"{place}: a tolerance needs a reason: add `because`")
+    names = [p.name for p in q.properties]
+    for wrong in q.wrong:
+        place = f"question {q.name}, wrong answer {wrong.name}"
+        loses = f"`loses` is {list(wrong.loses)}; expected some of {names}"
+        _require(bool(wrong.loses) and set(wrong.loses) <= set(names), f"{place}: {loses}")
+        kinds = [kind for kind in (wrong.patch, wrong.wrap, wrong.answer) if kind]
+        _require(len(kinds) == 1, f"{place}: expected one of `patch`, `wrap` and `answer`")
+        named = f"{place}: `wrap` needs inputs with names, not `call = {q.call!r}`"
+        _require(not wrong.wrap or not isinstance(q.call, str), named)
+    before = [other.name for other in earlier.values() if other is not q]
+    fitting = [name for name in before if q.variant and earlier[name].variant == q.variant]
+    for name in q.follows:
+        follows = f"`follows` names {name!r}; expected earlier questions by hand with its variant"
+        _require(name in fitting, f"question {q.name}: {follows}: {fitting}")
+
+
+def _require(good: bool, message: str) -> None:
+    if not good:
+        raise ChecksError(message)
+
+
+def _has_tolerance(spec: Any) -> bool:
+    if isinstance(spec, dict):
+        return any(
+            bool(value) if key in ("rtol", "atol") else _has_tolerance(value)
+            for key, value in spec.items()
+        )
+    return isinstance(spec, list | tuple) and any(map(_has_tolerance, spec))

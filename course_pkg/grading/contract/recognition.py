@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .questions import Question, WrongAnswer
-from .values import Array
+from course_pkg.grading.contract.plain_values import Array
+from course_pkg.grading.contract.questions import Question, WrongAnswer
 
 MAX_EXPLANATIONS = 2
 NOT_FINITE = {"nan": 23456.0, "inf": 34560.0, "-inf": -34560.0}  # numbers that no answer gives
 NEAR = 1e-2  # relative: what is given may be rounded
-ROUNDED, MAX_DECIMALS = 0.05, 3  # a number this near, relatively, may be rounded too much
+ROUNDED = 0.05  # relative: a number this near may be rounded too much
+MAX_DECIMALS = 3
 # Mistakes of scale, by name: what the given number is, as a multiple of the expected one.
 FACTORS = {"a percentage": 100.0, "a share": 0.01}
 SAYS = {
@@ -55,13 +56,12 @@ def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
     (('rounded',), ())
     """
     pairs = list(pairs)
-    found = tuple(
-        name
-        for name, factor in FACTORS.items()
-        if pairs and all(_is_multiple(expected, given, factor) for expected, given in pairs)
-    )
-    rounded = pairs and all(_is_rounded(expected, given) for expected, given in pairs)
-    return found or ("rounded",) * bool(rounded)
+    if not pairs:
+        return ()
+    for name, factor in FACTORS.items():
+        if all(_is_multiple(expected, given, factor) for expected, given in pairs):
+            return (name,)
+    return ("rounded",) if all(_is_rounded(*pair) for pair in pairs) else ()
 
 
 def finite(value: Any) -> Any:

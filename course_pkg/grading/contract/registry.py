@@ -20,8 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .parsing import read_questions
-from .questions import Assignment
+from course_pkg.grading.contract.questions import Assignment, read_questions
 
 CHECKS = Path(__file__).parents[1] / "checks"
 RECEIVED = "COURSE_CHECKS"  # the environment variable that names a worker's folder of more checks
@@ -36,21 +35,13 @@ class UnknownQuestion(KeyError):
 
 
 def assignments() -> list[str]:
-    """The names of all assignments that have checks.
-
-    >>> "lora-math" in assignments()
-    True
-    """
+    """The names of all assignments that have checks."""
     found = {path.parent.name for root in _roots() for path in root.glob("*/questions.toml")}
     return sorted(name.replace("_", "-") for name in found)
 
 
 def has_checks(assignment: str) -> bool:
-    """Whether the assignment has checks; any other is a plain nbgrader assignment, or none.
-
-    >>> has_checks("lora-math"), has_checks("ps1")
-    (True, False)
-    """
+    """Whether the assignment has checks; any other is a plain nbgrader assignment, or none."""
     return assignment in assignments()
 
 
@@ -176,11 +167,7 @@ def checks_files(assignment: str) -> dict[str, bytes]:
 
 
 def hash_of_checks(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of the names and contents of these files, in this order.
-
-    >>> hash_of_checks({"a": b""}) == hash_of_checks({"b": b""})
-    False
-    """
+    """SHA-256 of the names and contents of these files, in this order."""
     digest = hashlib.sha256()
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode())

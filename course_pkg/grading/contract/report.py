@@ -1,16 +1,29 @@
 """What a student's cell shows: `Score`, a number that shows a report, and `Recorded`.
 
+A report is text, or HTML with one look in notebooks and on the pages of results. In a notebook the
+HTML brings its style with it, for light and dark. It has no script, and loads nothing.
+
 Chapter: exercises.
 """
 
 import builtins
+import functools
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .calling import with_tensors
-from .display import mark, shorten, shorten_pair
-from .report_html import report_in_notebook
-from .stored import (
+from course_pkg.grading.contract.calling import with_tensors
+from course_pkg.grading.contract.display import (
+    LINES,
+    NO_TEX,
+    mark,
+    one_line,
+    shorten,
+    shorten_pair,
+)
+from course_pkg.grading.contract.question_record import (
+    CODE,
     SMALLEST,
     FailureRecord,
     Finding,
@@ -18,10 +31,16 @@ from .stored import (
     explanations,
     findings,
     following,
+    points_text,
     question_record,
     title,
 )
-from .verdict import Failure, Verdict
+from course_pkg.grading.contract.verdict import Failure, Verdict
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+TEMPLATES = Path(__file__).parents[2] / "data" / "grading"
 
 
 def as_record(verdict: Verdict) -> QuestionRecord:
@@ -30,8 +49,7 @@ def as_record(verdict: Verdict) -> QuestionRecord:
     failures = {
         name: failure
         and FailureRecord(
-            **failure_texts(failure),
-            explanations=explanations(question, failure.recognized),
+            **failure_texts(failure), explanations=explanations(question, failure.recognized)
         )
         for name, failure in verdict.failures.items()
     }
@@ -73,8 +91,10 @@ class Score(float):
     ) -> "Score":
         """The score of a verdict: whole points from 0 to the question's maximum."""
         score = super().__new__(cls, verdict.earned)
-        score.question_id, score.verdict = question_id, verdict
-        score.printed, score.note = printed, note
+        score.question_id = question_id
+        score.verdict = verdict
+        score.printed = printed
+        score.note = note
         return score
 
     @property
@@ -152,3 +172,81 @@ class Recorded:
 
     def __repr__(self) -> str:
         return f"{self.question_id}: recorded"
+
+
+def report_in_notebook(
+    question_id: str,
+    record: QuestionRecord,
+    found: Iterable[Finding] | None = None,
+    note: str = "",
+    printed: str = "",
+) -> str:
+    """The report on a question as HTML, with its style.
+
+    found: by default, `findings(record)`. note: what the reader should know first, or "".
+    printed: what the answer printed; it is folded, and left out if the notebook shows all of it.
+    """
+    if len(printed.splitlines()) <= LINES:
+        printed = ""
+    return _html(question_id, record, found, note, printed, tag="p", style=report_style())
+
+
+def report_on_page(record: QuestionRecord) -> str:
+    """The report on a question as HTML, for a page that has the style: its name is a heading."""
+    return _html(record.question, record, tag="h2")
+
+
+@functools.cache
+def report_style() -> str:
+    """The style of reports, and the colors that they share with the pages."""
+    return (TEMPLATES / "report.css").read_text("utf-8")
+
+
+def environment() -> "Environment":
+    """Jinja for the templates of reports and pages: it escapes every text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"line": one_line, "points": "{:g}".format}
+    return made
+
+
+@functools.cache
+def _template() -> "Template":
+    return environment().get_template("report.html.j2")
+
+
+def _html(
+    name: str,
+    record: QuestionRecord,
+    found: Iterable[Finding] | None = None,
+    note: str = "",
+    printed: str = "",
+    *,
+    tag: str,
+    style: str = "",
+) -> str:
+    from markupsafe import Markup
+
+    return _template().render(
+        name=name,
+        title=title(name, record),
+        record=record,
+        findings=findings(record) if found is None else list(found),
+        passed=[p for p in record.properties if p.failure is None],
+        following=following(record),
+        note=note,
+        printed=printed,
+        tag=tag,
+        style=Markup(style),
+        share=round(100 * record.earned / record.points, 2) if record.points else 0,
+        code=CODE,
+        no_tex=NO_TEX,
+        points_text=points_text,
+    )

@@ -10,13 +10,13 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .answer_key import AnswerKey
-from .calling import AT_LINE, NOT_RUN
-from .comparators import Difference
-from .draws import Case
-from .questions import Question, WrongAnswer
-from .recognition import finite, recognized, wrong_number
-from .values import encode
+from course_pkg.grading.contract.answer_key import AnswerKey
+from course_pkg.grading.contract.calling import AT_LINE, NOT_RUN
+from course_pkg.grading.contract.comparators import Difference
+from course_pkg.grading.contract.draws import Case
+from course_pkg.grading.contract.plain_values import encode
+from course_pkg.grading.contract.questions import Question, WrongAnswer
+from course_pkg.grading.contract.recognition import finite, recognized, wrong_number
 
 UNANSWERED = "not answered yet"
 INCOMPLETE = "no complete answer was submitted"
@@ -60,6 +60,27 @@ class Verdict:
         return sum(p.points for p in self.question.properties if self.failures[p.name] is None)
 
 
+@dataclass(frozen=True)
+class _Row:
+    """One case, what came back for it, and why it failed, or None."""
+
+    case: Case
+    outcome: Any
+    reason: str | None
+
+    @property
+    def is_error(self) -> bool:
+        return isinstance(self.outcome, dict) and "error" in self.outcome
+
+    @property
+    def differing(self) -> tuple[Any, Any]:
+        """The expected and the given value, or those of the one field that differs."""
+        if isinstance(self.reason, Difference):
+            return self.reason.expected, self.reason.given
+        given = self.outcome.get("value") if isinstance(self.outcome, dict) else None
+        return self.case.expected, given
+
+
 def judge(
     key: AnswerKey, question: Question, cases: list[Case], outcomes: Any, explain: bool = True
 ) -> Verdict:
@@ -70,36 +91,32 @@ def judge(
     if not isinstance(outcomes, list) or len(outcomes) != len(cases):
         return lost(question, INCOMPLETE)
     rows = [
-        (case, outcome, _reason(key, question, case, outcome))
+        _Row(case, outcome, _reason(key, question, case, outcome))
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
 
     @functools.cache  # properties share wrong answers, and running one may take a model
     def gives_the_same(wrong: WrongAnswer, index: int) -> bool:
-        return _agrees(key, question, wrong, *rows[index][:2])
+        return _agrees(key, question, wrong, rows[index])
+
+    values = [index for index, row in enumerate(rows) if not row.is_error]
 
     def agrees(wrong: WrongAnswer, index: int) -> bool:
         if not gives_the_same(wrong, index):
             return False
         # An error alone says little: the answer and the mistake must also share a value.
-        return not _is_error(rows[index][1]) or any(
-            gives_the_same(wrong, other)
-            for other, (_, outcome, _) in enumerate(rows)
-            if not _is_error(outcome)
-        )
+        return index in values or any(gives_the_same(wrong, other) for other in values)
 
     failures: dict[str, Failure | None] = {}
     for prop in question.properties:
-        failed = [
-            i
-            for i, (case, _, reason) in enumerate(rows)
-            if case.property == prop.name and reason is not None
-        ]
-        failures[prop.name] = _failure(question, rows, failed) if failed else None
-        if failed and explain:
+        own = [i for i, row in enumerate(rows) if row.case.property == prop.name]
+        failed = [i for i in own if rows[i].reason is not None]
+        failure = _failure(question, [rows[i] for i in failed]) if failed else None
+        if failure and explain:
             found = recognized(question.losing(prop.name), len(rows), failed, agrees)
-            found = found or wrong_number(_differing(*rows[index]) for index in failed)
-            failures[prop.name] = replace(failures[prop.name], recognized=found)
+            found = found or wrong_number(rows[i].differing for i in failed)
+            failure = replace(failure, recognized=found)
+        failures[prop.name] = failure
     return Verdict(question, failures)
 
 
@@ -114,7 +131,7 @@ def lost(question: Question, reason: str = UNANSWERED, late_s: float | None = No
 
 
 def late(seconds: float, limit: float) -> str:
-    """That an answer came too late, in words.
+    """Says that an answer came too late.
 
     >>> late(65.04, 60)
     'arrived after 65 s; the limit is 60 s'
@@ -124,7 +141,7 @@ def late(seconds: float, limit: float) -> str:
 
 
 def is_unanswered(outcome: Any) -> bool:
-    """Whether an outcome is that of an answer that is still to be written."""
+    """Whether an outcome comes from an answer that is still to be written."""
     return isinstance(outcome, dict) and outcome.get("unanswered") is True
 
 
@@ -139,47 +156,32 @@ def _reason(key: AnswerKey, question: Question, case: Case, outcome: Any) -> str
     return INCOMPLETE
 
 
-def _failure(question: Question, rows: list, failed: list[int]) -> Failure:
+def _failure(question: Question, failed: list[_Row]) -> Failure:
     """The smallest failing case; one that was not run is shown only if there is no other."""
-
-    def order(index: int) -> tuple[bool, int]:
-        case, _, reason = rows[index]
-        return reason == NOT_RUN, len(encode(case.inputs))
-
-    case, outcome, reason = rows[min(failed, key=order)]
+    row = min(failed, key=lambda row: (row.reason == NOT_RUN, len(encode(row.case.inputs))))
     if question.artifact:  # its files are not shown; the reason says what was measured
-        return Failure(str(reason))
-    if reason in (UNANSWERED, INCOMPLETE):
-        return Failure(reason, case.inputs)
-    expected, given = _differing(case, outcome, reason)
-    return Failure(str(reason), case.inputs, None if question.variant else expected, given)
+        return Failure(str(row.reason))
+    if row.reason in (UNANSWERED, INCOMPLETE):
+        return Failure(row.reason, row.case.inputs)
+    expected, given = row.differing
+    shown = None if question.variant else expected
+    return Failure(str(row.reason), row.case.inputs, shown, given)
 
 
-def _differing(case: Case, outcome: Any, reason: str | None) -> tuple[Any, Any]:
-    """The expected and the given value, or those of the one field that differs."""
-    if isinstance(reason, Difference):
-        return reason.expected, reason.given
-    return case.expected, outcome.get("value") if isinstance(outcome, dict) else None
-
-
-def _agrees(
-    key: AnswerKey, question: Question, wrong: WrongAnswer, case: Case, outcome: Any
-) -> bool:
+def _agrees(key: AnswerKey, question: Question, wrong: WrongAnswer, row: _Row) -> bool:
     """Whether a wrong answer gives the outcome of a case: the same value, or the same error."""
+    outcome = row.outcome
     if not isinstance(outcome, dict) or outcome.get("value", outcome.get("error")) is None:
         return False
+    case = row.case
     ran = key.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
-    if _is_error(outcome):
+    if row.is_error:
         return _error(ran) == _error(outcome)
     value = ran.get("value")
     if value is None:
         return False
     pair = finite(value), finite(outcome["value"])
     return key.difference(question, case.property, *pair) is None
-
-
-def _is_error(outcome: Any) -> bool:
-    return isinstance(outcome, dict) and "error" in outcome
 
 
 def _error(outcome: dict[str, Any]) -> str | None:

@@ -143,7 +143,8 @@ def pair_scores(batch: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> Tensor:
     )
     best_of_hypothesis = cosines.masked_fill(~columns[:, None, :], -torch.inf).amax(2)
     best_of_reference = cosines.masked_fill(~rows[:, :, None], -torch.inf).amax(1)
-    u, v = pad_sequence(u, True), pad_sequence(v, True)
+    u = pad_sequence(u, True)
+    v = pad_sequence(v, True)
     not_empty = (u.sum(1) > 0) & (v.sum(1) > 0)  # both texts have tokens
     precision = (best_of_hypothesis * u).sum(1) * not_empty
     recall = (best_of_reference * v).sum(1) * not_empty

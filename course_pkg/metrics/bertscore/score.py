@@ -4,11 +4,9 @@
     R = sum_j v_j max_i  x^_i . x_j  / sum_j v_j       over the reference's tokens, x
     F = 2 P R / (P + R)
 
-All vectors have length 1; u and v are 1 (or idf weights), and 0 at [CLS] and [SEP]. A token may
-match any token of the other text, including [CLS] and [SEP], as in the authors' code.
-Matching is in `bertscore.matching`, encoding in `lm.encoder`. Published baselines are not
-included, because each one is valid for a single encoder and layer; `estimate_baseline` measures
-the baseline of yours.
+All vectors have length 1; u and v are 1 (or idf weights), and 0 at [CLS] and [SEP]. Matching is in
+`bertscore.matching`, encoding in `lm.encoder`. Published baselines are not included, because each
+one is valid for a single encoder and layer; `estimate_baseline` measures the baseline of yours.
 
 Source: Zhang et al. 2020, "BERTScore: Evaluating Text Generation with BERT", section 3.
 Chapter: metrics/bertscore.
@@ -23,13 +21,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from course_pkg.lm.encoder import Encoder, check_layer, load_encoder, token_vectors
-from course_pkg.metrics.arguments import (
+from course_pkg.arguments import (
+    require_choice,
     require_integer,
+    require_list,
     require_number,
     require_string,
     text_list,
 )
+from course_pkg.lm.encoder import Encoder, check_layer, load_encoder, token_vectors
 from course_pkg.metrics.bertscore.matching import (
     IdfWeights,
     idf_of,
@@ -94,10 +94,8 @@ def bert_score(
     1.0
     """
     groups = _groups(hypotheses, references)
-    if multi not in ("best", "each"):
-        raise ValueError(f'multi must be "best" or "each", got {multi!r}')
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+    require_choice(multi, "multi", ("best", "each"))
+    require_integer(batch_size, "batch_size")
     if rescale is not None:
         if not isinstance(rescale, tuple) or len(rescale) != 3:
             raise TypeError(f"rescale must be a Baseline of three numbers, got {rescale!r:.80}")
@@ -123,11 +121,8 @@ def bert_score(
         scores[row] = part.amax(0) if multi == "each" else part[part[:, 2].argmax()]
     if rescale is not None:
         scores = (scores - torch.tensor(rescale)) / (1 - torch.tensor(rescale))
-    truncated = [
-        row
-        for row, (h, group) in enumerate(zip(hypotheses, groups, strict=True))
-        if any(encoded[text].truncated for text in (h, *group))
-    ]
+    rows = [(h, *group) for h, group in zip(hypotheses, groups, strict=True)]
+    truncated = [k for k, row in enumerate(rows) if any(encoded[text].truncated for text in row)]
     if truncated:
         warnings.warn(
             f"{len(truncated)} of {len(groups)} pairs are longer than this encoder reads; only "
@@ -171,9 +166,8 @@ def estimate_baseline(
 
 def _groups(hypotheses: Sequence[str], references: Sequence) -> list[Sequence[str]]:
     """Check the texts and return one list of references per hypothesis."""
-    for name, texts in (("hypotheses", hypotheses), ("references", references)):
-        if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise TypeError(f"{name} must be a list, got {texts!r:.80}; put one text into [ ]")
+    require_list(hypotheses, "hypotheses", "put one text into [ ]")
+    require_list(references, "references", "put one text into [ ]")
     if len(hypotheses) != len(references):
         raise ValueError(
             f"{len(hypotheses)} hypotheses and {len(references)} references: give each hypothesis "

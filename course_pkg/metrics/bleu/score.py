@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from course_pkg.metrics.arguments import require_string
-from course_pkg.metrics.bleu.signature import check_counts, checked_smooth_value, signature
+from course_pkg.arguments import require_choice, require_integer, require_list, require_string
+from course_pkg.metrics.bleu.signature import SMOOTH_VALUES, signature
 from course_pkg.metrics.ngrams import count, count_matches, maximum_counts
 from course_pkg.metrics.tokenizers import tokenizer
 
@@ -78,11 +78,12 @@ def bleu_from_counts(
     >>> round(bleu_from_counts(matches, totals, 5, 6, smoothing="floor").score, 4)
     0.1316
     """
-    check_counts(matches, totals, hypothesis_length, reference_length)
-    k = checked_smooth_value(smoothing, smooth_value)
+    _check_counts(matches, totals, hypothesis_length, reference_length)
+    k = _checked_smooth_value(smoothing, smooth_value)
     precisions, found = _smoothed_precisions(matches, totals, smoothing, k)
     order = found if effective_order else len(matches)
-    c, r = hypothesis_length, reference_length
+    c = hypothesis_length
+    r = reference_length
     bp = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
     score = 0.0
     if any(matches) and all(precisions[:order]):
@@ -98,11 +99,14 @@ def _smoothed_precisions(
 
     All precisions are 0 if nothing matches at all.
     """
-    precisions, found, halvings = [0.0] * len(matches), 0, 0
+    precisions = [0.0] * len(matches)
+    found = 0
+    halvings = 0
     counts = list(zip(matches, totals, strict=True)) if any(matches) else []
     for index, (match, total) in enumerate(counts):
         if smoothing == "add-k" and index > 0:
-            match, total = match + k, total + k
+            match += k
+            total += k
         if not total:
             break  # the hypotheses have no n-grams of this order or of higher orders
         found = index + 1
@@ -140,10 +144,10 @@ class PreparedReferences:
         lowercase: bool = False,
         max_order: int = 4,
     ) -> None:
-        if isinstance(max_order, bool) or not isinstance(max_order, int) or max_order < 1:
-            raise ValueError(f"max_order must be an integer of at least 1, got {max_order!r}")
-        self.max_order, self.lowercase = max_order, lowercase
-        self.tokenize, self._tokenize = tokenize, tokenizer(tokenize)
+        self.max_order = require_integer(max_order, "max_order")
+        self.lowercase = lowercase
+        self.tokenize = tokenize
+        self._tokenize = tokenizer(tokenize)
         self._lengths: list[list[int]] = []
         self._counts: list[list[Counter]] = []  # [sentence][order - 1]
         _require_texts("references", references, _NESTED)
@@ -182,9 +186,8 @@ class PreparedReferences:
         n = self.max_order
         result = bleu_from_counts(counts[:n], counts[n:], c, r, **smoothing)
         numbers = {len(lengths) for lengths in self._lengths}
-        return replace(
-            result, signature=signature(numbers, self.tokenize, self.lowercase, n, **smoothing)
-        )
+        settings = signature(numbers, self.tokenize, self.lowercase, n, **smoothing)
+        return replace(result, signature=settings)
 
     def _tokens(self, name: str, text: str) -> list[str]:
         text = require_string(text, f"{name}: a text")
@@ -241,7 +244,37 @@ def sentence_bleu(
 
 
 def _require_texts(name: str, texts: Sequence, fix: str) -> None:
-    if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
-        raise TypeError(f"{name} must be a list, got {texts!r:.80}; {fix}")
-    if not texts:
+    if not require_list(texts, name, fix):
         raise ValueError(f"{name} is empty; {fix}")
+
+
+def _check_counts(matches: Sequence[int], totals: Sequence[int], *lengths: int) -> None:
+    """Raise ValueError unless there are 0 to `total` matches of each order, and lengths >= 0."""
+    if len(matches) != len(totals) or not len(matches):
+        raise ValueError(
+            f"matches and totals must have one count per order, got {matches} and {totals}"
+        )
+    if not all(0 <= match <= total for match, total in zip(matches, totals, strict=True)):
+        raise ValueError(
+            f"each order must have from 0 to all of its n-grams matched, got {matches} of {totals}"
+        )
+    if not all(length >= 0 for length in lengths):
+        raise ValueError(f"lengths must be at least 0, got {lengths}")
+
+
+def _checked_smooth_value(smoothing: str, value: float | None) -> float:
+    """Return the value to smooth with: `value`, or sacrebleu's for this smoothing."""
+    require_choice(smoothing, "smoothing", SMOOTH_VALUES)
+    if value is None:
+        return SMOOTH_VALUES[smoothing]
+    if smoothing in ("none", "exp"):
+        raise ValueError(
+            f"smooth_value is not used with smoothing {smoothing!r}, got {value!r}; leave it out"
+        )
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"smooth_value must be a number of at least 0, got {value!r}")
+    if smoothing == "floor" and value > 1:
+        raise ValueError(
+            f"smooth_value must be at most 1 (a whole match) with smoothing 'floor', got {value!r}"
+        )
+    return value

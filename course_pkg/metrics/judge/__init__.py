@@ -1,1 +1,34 @@
-"""A language model as judge: G-Eval, its biases, and error spans."""
+"""Language models as judges: G-Eval, error spans, and tests of a judge's bias.
+
+>>> from course_pkg.metrics.judge import JudgeTask
+>>> JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3)).label
+'Clarity (1-3):'
+"""
+
+from importlib import import_module
+
+_EXPORTS = {
+    "course_pkg.metrics.judge.prompt": "JudgeTask build_prompt",
+    "course_pkg.metrics.judge.geval": (
+        "Judge JudgeError JudgeScore Reading add_up ask g_eval generate_steps read_option"
+    ),
+    "course_pkg.metrics.judge.local": "LocalJudge",
+    "course_pkg.metrics.judge.endpoint": "EndpointJudge",
+    "course_pkg.metrics.judge.bias": (
+        "Change Pair PairVerdict PositionBias Spread length_bias pairwise_prompt "
+        "position_bias prefer_first repeatability wording_spread"
+    ),
+    "course_pkg.metrics.judge.error_spans": (
+        "ErrorSpan ErrorSpanError Report check_locations find_error_spans parse_report "
+        "report_prompt"
+    ),
+}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names.split()}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str):
+    """Import a public name when it is first used, so that importing the folder loads no torch."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)

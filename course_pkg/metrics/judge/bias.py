@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
+from course_pkg.arguments import require_integer
 from course_pkg.metrics.judge.geval import Judge, JudgeError, ask, g_eval, read_option
 from course_pkg.metrics.judge.prompt import JudgeTask, build_prompt, require_text
 
@@ -96,7 +97,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Spread:
-    """Scores that should all be equal; unread: how many more answers contained no score.
+    """Scores that should all be equal, and the number of further answers without a score, `unread`.
 
     >>> Spread((1.0, 3.0)).std, Spread((1.0, 3.0)).range
     (1.0, 2.0)
@@ -117,9 +118,7 @@ class Spread:
 
 
 def pairwise_prompt(question: str, a: str, b: str) -> str:
-    """Build the prompt that asks which of two answers is better.
-
-    The judge completes "Better answer:" after it.
+    """Build the prompt that asks which answer is better; "Better answer:" follows it.
 
     >>> pairwise_prompt("Why?", "Because.", "No idea.").splitlines()[-1]
     'Which answer is better? Reply with A or B only.'
@@ -178,7 +177,8 @@ def length_bias(
     """
     if not items:
         raise ValueError('items is empty; give at least one, such as {"Answer": "..."}')
-    before, after = [], []
+    before = []
+    after = []
     for item in items:
         if title not in item:
             raise KeyError(f"title must be one of {list(item)}, got {title!r}")
@@ -205,8 +205,7 @@ def repeatability(
     local judge gives exactly the same score each time; a judge behind a server may not.
     Raises ValueError for fewer than two repeats, JudgeError if fewer than two answers can be read.
     """
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 2:
-        raise ValueError(f"repeats must be an integer of at least 2, got {repeats!r}")
+    require_integer(repeats, "repeats", 2)
     settings = {"n": repeats, "max_tokens": 8, "temperature": temperature, "seed": seed}
     replies = judge.write(build_prompt(task, texts), task.label, **settings)
     options = [str(score) for score in task.scores]

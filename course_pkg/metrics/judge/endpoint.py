@@ -17,7 +17,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 
-from course_pkg.metrics.arguments import require_integer, require_number, require_string
+from course_pkg.arguments import require_integer, require_number, require_string
 from course_pkg.metrics.judge.geval import JudgeError, add_up
 
 
@@ -56,8 +56,11 @@ class EndpointJudge:
         if not (0 < timeout < math.inf and 0 <= pause < math.inf):
             raise ValueError(f"timeout must be positive and pause at least 0, got {seconds}")
         self.address = f"{url.rstrip('/')}/chat/completions"
-        self.model, self.api_key = model, api_key
-        self.timeout, self.retries, self.pause = timeout, retries, pause
+        self.model = model
+        self.api_key = api_key
+        self.timeout = timeout
+        self.retries = retries
+        self.pause = pause
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def option_probabilities(

@@ -15,20 +15,24 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_string
 from course_pkg.metrics.judge.geval import Judge
 from course_pkg.metrics.judge.prompt import require_text
 
 MOST_ERRORS = 5  # the number of errors that a prompt asks for, at most
 SEVERITIES = {"minor": -1, "major": -5}
-FIELDS = {"location": "Error location", "type": "Error type", "severity": "Severity",
-          "explanation": "Explanation"}  # fmt: skip
+FIELDS = {
+    "location": "Error location",
+    "type": "Error type",
+    "severity": "Severity",
+    "explanation": "Explanation",
+}
 LINE = re.compile(r"(Error location|Error type|Severity|Explanation) (\d+):\s*(.*)", re.IGNORECASE)
 HEAD = re.compile(r"(?:(\d+) errors?|(no) errors?)\.?:?", re.IGNORECASE)
 
 
 class ErrorSpanError(ValueError):
-    """A report that does not follow the format, or a location that does not occur in the text."""
+    """The report does not follow the format, or a location does not occur in the text."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,8 @@ def check_locations(report: Report, text: str) -> None:
     course_pkg....ErrorSpanError: 'gray Sunday' does not occur in the text ...
     """
     for error in report.unlocated(text):
-        words, width = text.split(), len(error.location.split())
+        words = text.split()
+        width = len(error.location.split())
         pieces = [" ".join(words[i : i + width]) for i in range(len(words) - width + 1)]
         close = difflib.get_close_matches(error.location, pieces, n=1)
         hint = f"; the closest words in it are {close[0]!r}" if close else ""

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from course_pkg.arguments import require_choice, require_integer
 from course_pkg.metrics.judge.prompt import JudgeTask, build_prompt
 
 Method = Literal["auto", "probabilities", "samples"]
@@ -148,9 +149,7 @@ def ask(
         raise TypeError(f"judge must be a judge, such as LocalJudge(*load()), got {judge!r:.80}")
     if isinstance(options, str) or len(set(options)) < max(1, len(options)):
         raise ValueError(f"options must be a list of different strings, got {options!r:.80}")
-    methods = ("auto", "probabilities", "samples")
-    if method not in methods:
-        raise ValueError(f"method must be one of {', '.join(methods)}, got {method!r}")
+    require_choice(method, "method", ("auto", "probabilities", "samples"))
     found = None
     if method != "samples":
         found = judge.option_probabilities(prompt, label, options)
@@ -158,8 +157,7 @@ def ask(
             raise JudgeError('this judge gives no probabilities; use method="samples"')
     drawn = 0
     if found is None:
-        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-            raise ValueError(f"samples must be an integer of at least 1, got {samples!r}")
+        require_integer(samples, "samples")
         settings = {"max_tokens": 8, "temperature": temperature, "seed": seed}
         replies = judge.write(prompt, label, n=samples, **settings)
         read = [read_option(reply, options, label) for reply in replies]
@@ -202,7 +200,8 @@ def g_eval(
     >>> 1 <= verdict.score <= 3, verdict.reading.method
     (True, 'probabilities')
     """
-    prompt, options = build_prompt(task, texts), [str(score) for score in task.scores]
+    prompt = build_prompt(task, texts)
+    options = [str(score) for score in task.scores]
     settings = {"method": method, "samples": samples, "temperature": temperature, "seed": seed}
     return JudgeScore(task.scores, ask(judge, prompt, task.label, options, **settings), prompt)
 

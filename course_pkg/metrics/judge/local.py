@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.metrics.arguments import require_number
+from course_pkg.arguments import require_number
 from course_pkg.metrics.judge.geval import JudgeError
 
 Spelling = tuple[int, ...]  # the tokens of one spelling of an option
@@ -48,7 +48,8 @@ class LocalJudge:
                 "LocalJudge needs a model and a tokenizer, got "
                 f"{type(model).__name__} and {type(tokenizer).__name__}: pass *load(name)"
             )
-        self.model, self.tokenizer = model, tokenizer
+        self.model = model
+        self.tokenizer = tokenizer
         self.reuse_prompt = reuse_prompt
         self._last_ids: list[int] = []
         self._last_cache: DynamicCache | None = None
@@ -123,7 +124,8 @@ class LocalJudge:
         self._check_length(len(ids), max_tokens)
         rows = n if temperature > 0 else 1
         output = self.model(self._tensor([ids]), use_cache=True, logits_to_keep=1)
-        cache, logits = output.past_key_values, output.logits[0, -1].expand(rows, -1)
+        cache = output.past_key_values
+        logits = output.logits[0, -1].expand(rows, -1)
         cache.batch_repeat_interleave(rows)  # one forward pass over the prompt for all answers
         generator = torch.Generator().manual_seed(seed)
         ends = torch.tensor(self._end_tokens(), dtype=torch.long)
@@ -148,7 +150,8 @@ class LocalJudge:
         With `reuse_prompt`, the cache of the last prompt is cut to the tokens that both share. At
         least one token is computed, because the cache holds no logits.
         """
-        cache, shared = None, 0
+        cache = None
+        shared = 0
         if self._last_cache is not None:
             longest = min(len(ids) - 1, len(self._last_ids))
             while shared < longest and ids[shared] == self._last_ids[shared]:
@@ -164,7 +167,8 @@ class LocalJudge:
         kept = output.past_key_values
         # A layer with a sliding window forgets tokens, so its cache can't be cut.
         if self.reuse_prompt and isinstance(kept, DynamicCache) and not any(kept.is_sliding):
-            self._last_ids, self._last_cache = list(ids), kept
+            self._last_ids = list(ids)
+            self._last_cache = kept
         return output
 
     def _text(self, prompt: str, start: str) -> str:

@@ -12,7 +12,7 @@ Chapter: metrics/judge.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from course_pkg.metrics.arguments import require_string
+from course_pkg.arguments import require_string
 
 
 @dataclass(frozen=True)

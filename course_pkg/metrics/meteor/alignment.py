@@ -6,14 +6,12 @@ both texts), and of these the one with the smallest sum of distances |i - j|. "A
 has two definitions: staged (2005), as many exact matches as possible, then stems, then synonyms;
 joint (1.5), the largest sum of matches, where inexact ones count half.
 
-The first paper breaks ties in another way: it takes the alignment with the fewest crossing pairs,
-and completes one stage before it starts the next. Fewest chunks is the rule of the later tool and
-fits the penalty, which counts chunks; it is used here for all versions.
+The first paper breaks ties by the fewest crossing pairs, stage by stage. Fewest chunks is the rule
+of the later tool and fits the penalty, which counts chunks; all versions use it here.
 
-Finding the fewest chunks is NP-hard in general, because it includes the minimum common string
-partition problem. The search (`meteor.search`) is exact if it needs to keep at most `EXACT_STATES`
-partial alignments at each position. Otherwise it keeps the `BEAM` most promising ones, and the
-result's `optimal` is False.
+Finding the fewest chunks is NP-hard: it includes the minimum common string partition problem. The
+search (`meteor.search`) is exact if it has at most `EXACT_STATES` partial alignments at each
+position. Otherwise it keeps the `BEAM` most promising ones, and `optimal` is False.
 
 Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2,
 and the Java tool 1.5 (in which an inexact match weighs half when alignments are compared).
@@ -66,8 +64,8 @@ def count_chunks(matches: Sequence[tuple[int, int]]) -> int:
     2
     """
     ordered = sorted(matches)
-    joined = sum((i + 1, j + 1) == following for (i, j), following in pairwise(ordered))
-    return len(ordered) - joined
+    joined = [pair for pair in pairwise(ordered) if pair[1] == (pair[0][0] + 1, pair[0][1] + 1)]
+    return len(ordered) - len(joined)
 
 
 def match_candidates(

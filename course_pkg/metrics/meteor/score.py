@@ -15,10 +15,16 @@ Chapter: metrics/meteor.
 
 import warnings
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from course_pkg.metrics.arguments import require_number, text_list
-from course_pkg.metrics.meteor.alignment import STAGES, Match, best_alignment, match_candidates
+from course_pkg.arguments import require_choice, require_number, text_list
+from course_pkg.metrics.meteor.alignment import (
+    STAGES,
+    Alignment,
+    Match,
+    best_alignment,
+    match_candidates,
+)
 from course_pkg.metrics.tokenizers import tokenize as split_words
 from course_pkg.metrics.wordnet import Synonyms, SynonymSets, open_wordnet
 
@@ -95,9 +101,9 @@ class MeteorScore:
     matches: tuple[Match, ...]
     hypothesis: tuple[str, ...]
     reference: tuple[str, ...]
-    stages: tuple[str, ...]
     optimal: bool
-    reference_index: int
+    stages: tuple[str, ...] = STAGES
+    reference_index: int = 0
 
 
 def meteor(
@@ -147,31 +153,20 @@ def meteor(
     for index, reference in enumerate(texts[1:]):
         candidates = match_candidates(texts[0], reference, stem, source)
         alignment = best_alignment(candidates, staged=parameters.staged)
-        numbers = _score(texts[0], reference, alignment, parameters, function_words)
-        scores.append(
-            MeteorScore(
-                *numbers,
-                alignment.chunks,
-                alignment.matches,
-                texts[0],
-                reference,
-                stages,
-                alignment.optimal,
-                index,
-            )
-        )
+        found = _score(texts[0], reference, alignment, parameters, function_words)
+        scores.append(replace(found, stages=stages, reference_index=index))
     return max(scores, key=lambda score: score.score)
 
 
 def _parameters(version: str | MeteorParameters) -> MeteorParameters:
     if isinstance(version, MeteorParameters):
         return version
-    if isinstance(version, str) and version in PARAMETERS:
-        return PARAMETERS[version]
-    kind = ValueError if isinstance(version, str) else TypeError
-    raise kind(
-        f"version must be one of {', '.join(PARAMETERS)}, or MeteorParameters, got {version!r:.80}"
-    )
+    if not isinstance(version, str):
+        raise TypeError(
+            f"version must be one of {', '.join(PARAMETERS)}, or MeteorParameters, got "
+            f"{version!r:.80}"
+        )
+    return PARAMETERS[require_choice(version, "version", PARAMETERS)]
 
 
 def f_mean(precision: float, recall: float, alpha: float) -> float:
@@ -207,8 +202,13 @@ def _source(synonyms: str | Synonyms | Iterable[Iterable[str]] | None) -> Synony
     return SynonymSets(synonyms)
 
 
-def _score(hypothesis, reference, alignment, parameters: MeteorParameters, function_words):
-    """Compute score, precision, recall, F_mean and penalty of an alignment."""
+def _score(
+    hypothesis: tuple[str, ...],
+    reference: tuple[str, ...],
+    alignment: Alignment,
+    parameters: MeteorParameters,
+    function_words: Collection[str],
+) -> MeteorScore:
     delta = 0.5 if parameters.delta is None else parameters.delta
 
     def word_weight(word: str) -> float:
@@ -223,9 +223,19 @@ def _score(hypothesis, reference, alignment, parameters: MeteorParameters, funct
     recall = matched["reference"] / (sum(map(word_weight, reference)) or 1.0)
     count = len(alignment.matches)
     whole = count == len(hypothesis) == len(reference) and alignment.chunks == 1
-    fragmentation = (
-        0.0 if not count or (parameters.free_copy and whole) else alignment.chunks / count
-    )
+    free = not count or (parameters.free_copy and whole)
+    fragmentation = 0.0 if free else alignment.chunks / count
     fmean = f_mean(precision, recall, parameters.alpha)
     penalty = parameters.gamma * fragmentation**parameters.beta
-    return fmean * (1 - penalty), precision, recall, fmean, penalty
+    return MeteorScore(
+        score=fmean * (1 - penalty),
+        precision=precision,
+        recall=recall,
+        fmean=fmean,
+        penalty=penalty,
+        chunks=alignment.chunks,
+        matches=alignment.matches,
+        hypothesis=hypothesis,
+        reference=reference,
+        optimal=alignment.optimal,
+    )

@@ -40,13 +40,11 @@ class Search:
         synonyms = any(stage == 2 for options in candidates for _, stage in options)
         self.quotas, (exact, stems) = _quotas(candidates, enforced=staged or not synonyms)
         every = most_matches(candidates) if synonyms else stems
-        self.bound = (  # no alignment has matches with a larger value
-            sum(
-                g * m for g, m in zip(self.gain, (exact, stems - exact, every - stems), strict=True)
-            )
-            if staged
-            else match * (exact + every)
-        )
+        if staged:  # no alignment has matches with a larger value
+            most = (exact, stems - exact, every - stems)
+            self.bound = sum(g * m for g, m in zip(self.gain, most, strict=True))
+        else:
+            self.bound = match * (exact + every)
         runs: dict[tuple[int, int], int] = {}
         for i in reversed(range(n)):
             for j, _ in candidates[i]:
@@ -73,7 +71,8 @@ class Search:
         states: dict = {(-1, 0): (0, 0, 0, None)}  # (continuing j, taken): see `enter`
         for i, options in enumerate(self.options):
             following: dict = {}
-            needed, ahead = self.needed[i + 1], self.ahead[i + 1]
+            needed = self.needed[i + 1]
+            ahead = self.ahead[i + 1]
 
             def enter(key, value, cost, taken, path, following=following, ahead=ahead):
                 """Keep a state if its path is the best and may still reach `at_least`."""
@@ -91,7 +90,7 @@ class Search:
                     if self._short(i, stage, now):
                         continue
                     tried += 1
-                    price = abs(i - j) + self.chunk * (j != continues)
+                    price = abs(i - j) if j == continues else abs(i - j) + self.chunk
                     onward = j + 1 if j + 1 in ahead and not now >> (j + 1) & 1 else -1
                     gained = value + self.gain[stage] - price
                     link = (path, i, j, stage)
@@ -101,13 +100,11 @@ class Search:
             if len(following) > limit:
                 if not beam:
                     return None
-                following = dict(
-                    nlargest(
-                        limit,
-                        following.items(),
-                        key=lambda item: item[1][0] - self.chunk * ahead[item[0][0]],
-                    )
-                )
+
+                def promise(item, ahead=ahead):
+                    return item[1][0] - self.chunk * ahead[item[0][0]]
+
+                following = dict(nlargest(limit, following.items(), key=promise))
             states = following
         value, _, _, path = max(states.values(), key=lambda state: state[0])
         return value, path
@@ -147,7 +144,8 @@ def most_matches(candidates: Candidates) -> int:
     owner: dict[int, int] = {}  # reference word -> the hypothesis word matched with it
     for start in range(len(candidates)):
         came_from: dict[int, int] = {}  # reference word -> the hypothesis word that led to it
-        queue, free = [start], None
+        queue = [start]
+        free = None
         for i in queue:
             for j, _ in candidates[i]:
                 if j not in came_from:
@@ -160,7 +158,9 @@ def most_matches(candidates: Candidates) -> int:
                 break
         while free is not None:  # move the matches along the path
             i = came_from[free]
-            owner[free], free = i, next((j for j, word in owner.items() if word == i), None)
+            before = next((j for j, word in owner.items() if word == i), None)
+            owner[free] = i
+            free = before
     return len(owner)
 
 

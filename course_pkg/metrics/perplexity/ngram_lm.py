@@ -20,10 +20,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from course_pkg.arguments import require_choice, require_integer, require_list
 from course_pkg.metrics.ngrams import count
 from course_pkg.metrics.perplexity.likelihood import Likelihood
 
-START, END, UNKNOWN = "<s>", "</s>", "<unk>"
+START = "<s>"
+END = "</s>"
+UNKNOWN = "<unk>"
 Smoothing = Literal["none", "add-k", "kneser-ney"]
 
 
@@ -54,8 +57,14 @@ class NGramModel:
         discount: float = 0.75,
         vocabulary: Iterable[str] = (),
     ) -> None:
-        _check(order, smoothing, k, discount)
-        self.order, self.smoothing, self.k, self.discount = order, smoothing, k, discount
+        self.order = require_integer(order, "order")
+        self.smoothing = require_choice(smoothing, "smoothing", ("none", "add-k", "kneser-ney"))
+        if not 0 < k < math.inf:
+            raise ValueError(f"k must be above 0 and finite, got {k}; 1 is Laplace's rule")
+        if not 0 < discount < 1:
+            raise ValueError(f"discount must be between 0 and 1, got {discount}; 0.75 is usual")
+        self.k = k
+        self.discount = discount
         texts = [_tokens(sentence) for sentence in sentences]
         if not any(texts):
             raise ValueError(
@@ -84,10 +93,7 @@ class NGramModel:
         >>> model.probability("a") == (2 + 1) / (6 + 5)
         True
         """
-        if isinstance(history, str):
-            raise TypeError(
-                f"history must be a list of tokens, got {history!r:.80}; split it first"
-            )
+        require_list(history, "history", "split it into tokens first")
         token = token if token in self.vocabulary else UNKNOWN
         known = [t if t in self.vocabulary or t == START else UNKNOWN for t in history]
         past = [START] * (self.order - 1) + known
@@ -163,23 +169,7 @@ def _log(probability: float) -> float:
 
 
 def _tokens(sentence: Sequence[str]) -> list[str]:
-    if isinstance(sentence, str) or not isinstance(sentence, Sequence):
-        raise TypeError(
-            f"a sentence must be a list of tokens, got {sentence!r}; tokenize it first, for "
-            "example with sentence.split()"
-        )
-    for token in sentence:
+    for token in require_list(sentence, "a sentence", "split it into tokens first"):
         if not isinstance(token, str) or token in (START, END):
             raise TypeError(f"a token must be a string other than {START} and {END}, got {token!r}")
     return list(sentence)
-
-
-def _check(order: int, smoothing: str, k: float, discount: float) -> None:
-    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-        raise ValueError(f"order must be an integer of at least 1, got {order!r}")
-    if smoothing not in ("none", "add-k", "kneser-ney"):
-        raise ValueError(f'smoothing must be "none", "add-k" or "kneser-ney", got {smoothing!r}')
-    if not 0 < k < math.inf:
-        raise ValueError(f"k must be above 0 and finite, got {k}; 1 is Laplace's rule")
-    if not 0 < discount < 1:
-        raise ValueError(f"discount must be between 0 and 1, got {discount}; 0.75 is usual")

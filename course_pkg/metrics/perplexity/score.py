@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from course_pkg.metrics.arguments import require_integer, text_list
+from course_pkg.arguments import require_integer, text_list
 from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
 from course_pkg.metrics.perplexity.token_scores import PaddingSide, token_log_probs
 
@@ -156,7 +156,7 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _split(number: int, length: int, limit: int | None, stride: int | None) -> list[Window]:
@@ -210,11 +210,8 @@ def _context(model: nn.Module, max_length: int | None, stride: int | None) -> in
         if stride is not None and limit is None:
             raise ValueError("the model's config has no context length: give max_length too")
         return limit
-    if (
-        not isinstance(max_length, int)
-        or max_length < 2
-        or (limit is not None and max_length > limit)
-    ):
+    most = max_length if limit is None else limit
+    if not isinstance(max_length, int) or not 2 <= max_length <= most:
         upper = "" if limit is None else f" and at most {limit}, the model's context length"
         raise ValueError(f"max_length must be at least 2{upper}, got {max_length!r}")
     return max_length

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_pkg.metrics.arguments import require_integer
+from course_pkg.arguments import require_choice, require_integer
 
 # The fixed cost of a forward pass (reading all weights, starting kernels), in tokens of a large
 # pass. Measured for SmolLM2 on a CPU; on an accelerator it is hundreds or thousands of tokens.
@@ -47,7 +47,8 @@ def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
             f"got {tuple(logits.shape)} and {tuple(targets.shape)}"
         )
     vocabulary = logits.shape[-1]
-    flat, ids = logits.reshape(-1, vocabulary), targets.reshape(-1)
+    flat = logits.reshape(-1, vocabulary)
+    ids = targets.reshape(-1)
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
         raise ValueError(
             f"target ids must be from 0 to {vocabulary - 1}, got {int(ids.min())} to "
@@ -93,8 +94,7 @@ def token_log_probs(
             f"first must contain one position of at least 1 for each of {len(sequences)} "
             f"sequences, got {first}"
         )
-    if padding_side not in ("left", "right"):
-        raise ValueError(f'padding_side must be "left" or "right", got {padding_side!r}')
+    require_choice(padding_side, "padding_side", ("left", "right"))
     _check_ids(sequences, _vocabulary(model))
     scores = [torch.empty(0)] * len(sequences)
     scored = [i for i, ids in enumerate(sequences) if len(ids) > first[i]]
@@ -135,13 +135,15 @@ def plan_batches(
     [[1], [0, 3, 2]]
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    least, cut = [0] * (len(order) + 1), [0] * (len(order) + 1)
+    least = [0] * (len(order) + 1)
+    cut = [0] * (len(order) + 1)
     for end in range(1, len(order) + 1):
         longest = lengths[order[end - 1]]
         rows = min(batch_size, end, max(1, most_tokens // max(1, longest)))
         starts = range(end - rows, end)
         least[end], cut[end] = min((least[i] + pass_cost + (end - i) * longest, i) for i in starts)
-    batches, end = [], len(order)
+    batches = []
+    end = len(order)
     while end:
         batches.append(order[cut[end] : end])
         end = cut[end]

@@ -1,1 +1,34 @@
-"""ROUGE: n-grams, subsequences and skip-bigrams that a summary shares with its references."""
+"""ROUGE: n-grams, common subsequences and skip-bigrams of a reference, with one shared F.
+
+>>> rouge_l("cat mat", "the cat is on the mat").fmeasure
+0.5
+"""
+
+from course_pkg.metrics.rouge.counts import Overlap, RougeScore, f_measure
+from course_pkg.metrics.rouge.lcs import lcs_length, lcs_positions, lcs_table
+from course_pkg.metrics.rouge.options import RougeOptions, rouge_tokens
+from course_pkg.metrics.rouge.score import (
+    rouge_l,
+    rouge_lsum,
+    rouge_n,
+    rouge_s,
+    rouge_su,
+    rouge_w,
+)
+
+__all__ = [
+    "Overlap",
+    "RougeOptions",
+    "RougeScore",
+    "f_measure",
+    "lcs_length",
+    "lcs_positions",
+    "lcs_table",
+    "rouge_l",
+    "rouge_lsum",
+    "rouge_n",
+    "rouge_s",
+    "rouge_su",
+    "rouge_tokens",
+    "rouge_w",
+]

@@ -13,6 +13,7 @@ for Automatic Evaluation of Summaries", section 4 (weighted). Chapter: metrics/r
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 from math import isqrt
 
 Tokens = Sequence[Hashable]
@@ -32,7 +33,8 @@ def lcs_table(reference: Tokens, hypothesis: Tokens) -> list[list[int]]:
     """
     table = [[0] * (len(hypothesis) + 1)]
     for token in reference:
-        above, row = table[-1], [0]
+        above = table[-1]
+        row = [0]
         for j, other in enumerate(hypothesis):
             row.append(above[j] + 1 if token == other else max(above[j + 1], row[j]))
         table.append(row)
@@ -48,7 +50,8 @@ def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
     >>> lcs_length("the cat is on the mat".split(), "the cat sat on the mat".split())
     5
     """
-    mask, full = _masks(reference), (1 << len(reference)) - 1
+    mask = _masks(reference)
+    full = (1 << len(reference)) - 1
     row = full
     for token in hypothesis:
         row = _next_row(row, mask(token), full)
@@ -111,7 +114,9 @@ def clipped_union(
 def _read_back(
     reference: Tokens, hypothesis: Tokens, mask: Callable[[Hashable], int]
 ) -> list[tuple[int, int]]:
-    full, i, j = (1 << len(reference)) - 1, len(reference), len(hypothesis)
+    full = (1 << len(reference)) - 1
+    i = len(reference)
+    j = len(hypothesis)
     stride = j + 1 if i * j <= _KEPT_BITS else isqrt(j) + 1
     kept = [full]  # rows 0, stride, 2 * stride, ...
     if stride <= j:
@@ -120,10 +125,12 @@ def _read_back(
             row = _next_row(row, mask(token), full)
             if number % stride == 0:
                 kept.append(row)
-    pairs, first = [], j + 1  # first: the number of the first row in `rows`
+    pairs = []
+    first = j + 1  # the number of the first row in `rows`
     while i and j:
         if reference[i - 1] == hypothesis[j - 1]:
-            i, j = i - 1, j - 1
+            i -= 1
+            j -= 1
             pairs.append((i, j))
             continue
         if j < first:
@@ -131,8 +138,7 @@ def _read_back(
             row = kept[first // stride]
             rows = [row]
             for token in hypothesis[first : first + stride]:
-                hit = row & mask(token)
-                row = ((row + hit) | (row - hit)) & full
+                row = _next_row(row, mask(token), full)
                 rows.append(row)
         if rows[j - first] >> (i - 1) & 1:  # no rise: without this reference token it is as long
             i -= 1
@@ -148,31 +154,24 @@ def _next_row(row: int, matches: int, full: int) -> int:
 
 def _masks(reference: Tokens) -> Callable[[Hashable], int]:
     """Return a function from a token to an integer whose bits are its reference positions."""
-    cache: dict[Hashable, int] = {}
-    if len(reference) <= 1024:
+    if len(reference) <= 1024:  # so short an integer is shifted faster than its bytes are filled
+        masks: dict[Hashable, int] = {}
         for position, token in enumerate(reference):
-            cache[token] = cache.get(token, 0) | 1 << position
-        return lambda token: cache.get(token, 0)
+            masks[token] = masks.get(token, 0) | 1 << position
+        return lambda token: masks.get(token, 0)
     positions: dict[Hashable, list[int]] = {}
     for position, token in enumerate(reference):
         positions.setdefault(token, []).append(position)
     size = len(reference) // 8 + 1
-    capacity = _CACHED_BITS // (8 * size)
 
+    @lru_cache(maxsize=_CACHED_BITS // (8 * size))
     def mask(token: Hashable) -> int:
-        if token in cache:
-            return cache[token]
-        if token not in positions:
-            return 0
         bits = bytearray(size)
         for position in positions[token]:
             bits[position >> 3] |= 1 << (position & 7)
-        positions_mask = int.from_bytes(bits, "little")
-        if len(cache) < capacity:
-            cache[token] = positions_mask
-        return positions_mask
+        return int.from_bytes(bits, "little")
 
-    return mask
+    return lambda token: mask(token) if token in positions else 0
 
 
 def wlcs_table(
@@ -189,9 +188,14 @@ def wlcs_table(
     5.0
     """
     width = len(hypothesis) + 1
-    table, steps, run = [[0.0] * width], [[""] * width], [0] * width
+    table = [[0.0] * width]
+    steps = [[""] * width]
+    run = [0] * width
     for token in reference:
-        above, row, row_steps, runs = table[-1], [0.0], [""], [0]
+        above = table[-1]
+        row = [0.0]
+        row_steps = [""]
+        runs = [0]
         for j, other in enumerate(hypothesis):
             if token == other:
                 k = run[j]
@@ -226,19 +230,26 @@ def wlcs_length(reference: Tokens, hypothesis: Tokens, weight: float) -> float:
         np.array([numbers.setdefault(token, len(numbers)) for token in tokens], dtype=np.int64)
         for tokens in (reference, hypothesis)
     )
-    m, n = len(x), len(y)
+    m = len(x)
+    n = len(y)
     powers = np.array([float(k) ** weight for k in range(min(m, n) + 2)])
     # The last two diagonals, indexed by the row i; entry [i] of diagonal d is cell (i, d - i).
-    (older, runs_older), (old, runs_old) = ((np.zeros(m + 1), np.zeros(m + 1, int)) for _ in "ab")
+    older = old = np.zeros(m + 1)
+    runs_older = runs_old = np.zeros(m + 1, int)
     for d in range(2, m + n + 1):
-        first, last = max(1, d - n), min(m, d - 1)
+        first = max(1, d - n)
+        last = min(m, d - 1)
         rows = slice(first, last + 1)
         above = slice(first - 1, last)
         same = x[above] == y[d - last - 1 : d - first][::-1]
-        new, runs = np.zeros(m + 1), np.zeros(m + 1, int)
+        new = np.zeros(m + 1)
+        runs = np.zeros(m + 1, int)
         k = runs_older[above]
         matched = older[above] + powers[k + 1] - powers[k]
         new[rows] = np.where(same, matched, np.maximum(old[above], old[rows]))
         runs[rows] = np.where(same, k + 1, 0)
-        older, runs_older, old, runs_old = old, runs_old, new, runs
+        older = old
+        old = new
+        runs_older = runs_old
+        runs_old = runs
     return float(old[m]) if m and n else 0.0

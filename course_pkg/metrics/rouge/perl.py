@@ -1,7 +1,7 @@
 """Mode "rouge155": where Lin's Perl script ROUGE-1.5.5 differs from his paper.
 
 Papers that report "ROUGE-1.5.5" used this script, so its results can be reproduced here. It differs
-in six ways; `score`, `counts` and `tokens` call this module in that mode, and only then:
+in six ways:
 
 1. Stemming: irregular forms are looked up in WordNet's exception files and not stemmed; step 4 of
    Porter's rules may remove -ment and -ent after another suffix (`stem`). The script has WordNet
@@ -9,8 +9,9 @@ in six ways; `score`, `counts` and `tokens` call this module in that mode, and o
 2. ROUGE-L is the summary-level one, `rouge_lsum`.
 3. ROUGE-W weighs the length of a reference twice, works line by line, and looks for gaps only in
    the reference (`weighted_hits`, `wlcs_union`).
-4. ROUGE-SU does not count the last word of a text as a single word (`single_words`).
-5. Several references are pooled (-f A), or the best is the one of highest recall (`best_index`).
+4. ROUGE-SU does not count the last word of a text as a single word (`score.rouge_su`).
+5. Several references are pooled (-f A), or the best is the one of highest recall
+   (`counts.score_overlaps`).
 6. Precision, recall and F have five digits, and F is computed from the rounded two (`five_digits`).
 
 Source: ROUGE-1.5.5.pl. Chapter: metrics/rouge-variants.
@@ -22,7 +23,6 @@ from functools import lru_cache
 from course_pkg.metrics.rouge.lcs import COUNTED, FREE, Tokens, wlcs_table
 
 MODE = "rouge155"
-MULTI = "pooled"  # the script's default for several references
 _MOST_CELLS = 30_000_000  # of a table that is kept in memory to read the path from it
 _STEP_4 = "ement ance ence able ible ant ism ate iti ous ive ize al er ic ou"
 
@@ -82,10 +82,15 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
             f"{_MOST_CELLS:,} cells are allowed); put each sentence on its own line"
         )
     _, steps = wlcs_table(reference, hypothesis, weight)
-    pairs, i, j = [], len(reference), len(hypothesis)
+    pairs = []
+    i = len(reference)
+    j = len(hypothesis)
     while i and j:
         step = steps[i][j]
-        i, j = i - (step != "left"), j - (step != "up")
+        if step != "left":
+            i -= 1
+        if step != "up":
+            j -= 1
         if step == "match":
             pairs.append((i, j))
     return pairs[::-1]
@@ -124,27 +129,6 @@ def _runs(states: Sequence[int]) -> Iterator[int]:
             if position == len(states) or states[position] == FREE:
                 yield length
                 length = 0
-
-
-def single_words(tokens: Sequence) -> Sequence:
-    """Return the tokens that ROUGE-SU counts as single words: all except the last.
-
-    >>> single_words(["police", "killed", "him"])
-    ['police', 'killed']
-    """
-    return tokens[:-1]
-
-
-def best_index(recalls: Sequence[float], ranks: Sequence[float | None]) -> int:
-    """Return the index of the best reference: the first with the highest rank.
-
-    The recall is used for a reference without a rank.
-
-    >>> best_index([0.5, 0.25], [None, 0.75])
-    1
-    """
-    keys = [recall if rank is None else rank for recall, rank in zip(recalls, ranks, strict=True)]
-    return keys.index(max(keys))
 
 
 def five_digits(number: float) -> float:

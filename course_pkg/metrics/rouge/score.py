@@ -2,18 +2,10 @@
 
 rouge_n counts n-grams; rouge_l uses the longest common subsequence of the texts, rouge_lsum that
 of their sentences; rouge_w prefers matches without gaps; rouge_s counts skip-bigrams, rouge_su
-skip-bigrams and words. All have the same options:
+skip-bigrams and words. All take one hypothesis, a reference or a list of references, and the
+keywords of `RougeOptions`: beta, multi, stem, tokenize, mode.
 
-    references  a string or a list of strings
-    beta        F weighs recall beta² times as much as precision
-    multi       how several references are combined: "best" (by F, as in rouge-score), "pooled" or
-                "average"; None is the mode's default
-    stem, tokenize  what a token is: see rouge.tokens.rouge_tokens
-    mode        "paper", which equals rouge-score for the metrics that it has; or "rouge155", Lin's
-                Perl script, which differs from the paper: see rouge.perl
-
-This module scores one hypothesis at a time. It does not split sentences (each line is one
-sentence) and does not resample.
+This module does not split sentences (each line is one sentence) and does not resample.
 
 Sources: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries"; ROUGE-1.5.5.
 Chapter: metrics/rouge.
@@ -22,31 +14,19 @@ Chapter: metrics/rouge.
 from collections.abc import Iterable
 from functools import partial
 
+from course_pkg.arguments import require_number
 from course_pkg.metrics.ngrams import clipped_matches, count
 from course_pkg.metrics.rouge import lcs, perl
 from course_pkg.metrics.rouge.counts import Overlap, RougeScore, score_texts
-from course_pkg.metrics.rouge.skip_bigrams import rouge_s, rouge_su
-from course_pkg.metrics.rouge.tokens import Stem
-from course_pkg.metrics.tokenizers import Tokenizer
-
-__all__ = ["rouge_l", "rouge_lsum", "rouge_n", "rouge_s", "rouge_su", "rouge_w"]
+from course_pkg.metrics.rouge.options import RougeOptions
+from course_pkg.metrics.rouge.skip_bigrams import skip_bigram_matches, skip_bigram_total
 
 
-def rouge_n(
-    hypothesis: str,
-    references: str | Iterable[str],
-    n: int = 1,
-    *,
-    beta: float = 1.0,
-    multi: str | None = None,
-    stem: Stem = False,
-    tokenize: str | Tokenizer = "rouge",
-    mode: str = "paper",
-) -> RougeScore:
+def rouge_n(hypothesis: str, references: str | Iterable[str], n: int = 1, **options) -> RougeScore:
     """Compute ROUGE-N: the n-grams of the references that are in the hypothesis, clipped.
 
     Takes linear time. Raises TypeError for texts that are not strings, ValueError for no
-    reference, n below 1, or an unknown option. An empty text scores 0.
+    reference, n below 1, or an invalid option. An empty text scores 0.
     Source: Lin 2004, section 2.
 
     >>> rouge_n("the cat sat on the mat", "the cat is on the mat", n=2).recall
@@ -57,19 +37,10 @@ def rouge_n(
         counts = count(hypothesis, n), count(reference, n)
         return Overlap(clipped_matches(*counts), counts[0].total(), counts[1].total())
 
-    return score_texts(overlap, hypothesis, references, beta, multi, stem, tokenize, mode)
+    return score_texts(overlap, hypothesis, references, RougeOptions(**options))
 
 
-def rouge_l(
-    hypothesis: str,
-    references: str | Iterable[str],
-    *,
-    beta: float = 1.0,
-    multi: str | None = None,
-    stem: Stem = False,
-    tokenize: str | Tokenizer = "rouge",
-    mode: str = "paper",
-) -> RougeScore:
+def rouge_l(hypothesis: str, references: str | Iterable[str], **options) -> RougeScore:
     """Compute ROUGE-L: the longest common subsequence of the two texts; line breaks are ignored.
 
     In mode "rouge155" it is `rouge_lsum`, which the Perl tool calls ROUGE-L. Errors as for
@@ -79,26 +50,17 @@ def rouge_l(
     >>> rouge_l("cat mat", "the cat is on the mat").fmeasure
     0.5
     """
-    if mode == perl.MODE:
-        options = {"beta": beta, "multi": multi, "stem": stem, "tokenize": tokenize}
-        return rouge_lsum(hypothesis, references, **options, mode=mode)
+    chosen = RougeOptions(**options)
+    if chosen.perl:
+        return rouge_lsum(hypothesis, references, **options)
 
     def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:
         return Overlap(lcs.lcs_length(reference, hypothesis), len(hypothesis), len(reference))
 
-    return score_texts(overlap, hypothesis, references, beta, multi, stem, tokenize, mode)
+    return score_texts(overlap, hypothesis, references, chosen)
 
 
-def rouge_lsum(
-    hypothesis: str,
-    references: str | Iterable[str],
-    *,
-    beta: float = 1.0,
-    multi: str | None = None,
-    stem: Stem = False,
-    tokenize: str | Tokenizer = "rouge",
-    mode: str = "paper",
-) -> RougeScore:
+def rouge_lsum(hypothesis: str, references: str | Iterable[str], **options) -> RougeScore:
     """Compute summary-level ROUGE-L: each reference line's union of its LCS with every line.
 
     Each line is a sentence. A word counts at most as often as it occurs in either text, as in both
@@ -117,21 +79,11 @@ def rouge_lsum(
         rank = hits / total if total else 0.0
         return Overlap(hits, sum(map(len, hypothesis)), total, rank)
 
-    return score_texts(
-        overlap, hypothesis, references, beta, multi, stem, tokenize, mode, lines=True
-    )
+    return score_texts(overlap, hypothesis, references, RougeOptions(**options), lines=True)
 
 
 def rouge_w(
-    hypothesis: str,
-    references: str | Iterable[str],
-    *,
-    weight: float = 1.2,
-    beta: float = 1.0,
-    multi: str | None = None,
-    stem: Stem = False,
-    tokenize: str | Tokenizer = "rouge",
-    mode: str = "paper",
+    hypothesis: str, references: str | Iterable[str], *, weight: float = 1.2, **options
 ) -> RougeScore:
     """Compute ROUGE-W: an LCS in which a run of k matches without a gap counts k ** weight.
 
@@ -143,10 +95,9 @@ def rouge_w(
     >>> rouge_w("a b x y c d", "a b c d", weight=2).recall
     0.7071067811865476
     """
-    if isinstance(weight, bool) or not isinstance(weight, int | float):
-        raise TypeError(f"weight must be a number from 1 to 4, got {weight!r}")
-    if not 1 <= weight <= 4:
+    if not 1 <= require_number(weight, "weight") <= 4:
         raise ValueError(f"weight must be from 1 to 4, got {weight}; 1.2 is usual")
+    chosen = RougeOptions(**options)
 
     def paper(hypothesis: list[str], reference: list[str]) -> Overlap:
         matches = lcs.wlcs_length(reference, hypothesis, weight)
@@ -159,7 +110,52 @@ def rouge_w(
         rank = (hits / base) ** (1 / weight) if base else 0.0  # base is not raised to weight here
         return Overlap(hits, sum(map(len, hypothesis)) ** weight, base**weight, rank)
 
-    lines = mode == perl.MODE
-    overlap = rouge155 if lines else paper
-    options = (beta, multi, stem, tokenize, mode)
-    return score_texts(overlap, hypothesis, references, *options, lines=lines, weight=weight)
+    overlap = rouge155 if chosen.perl else paper
+    return score_texts(overlap, hypothesis, references, chosen, lines=chosen.perl, weight=weight)
+
+
+def rouge_s(
+    hypothesis: str, references: str | Iterable[str], *, max_gap: int | None = None, **options
+) -> RougeScore:
+    """Compute ROUGE-S: the pairs of words in the same order in both texts, gaps allowed.
+
+    max_gap: how many words may be between the two, None for any number; it is the Perl tool's
+    option -2 (-1: any). Errors as for `rouge_n`; time as for `skip_bigram_matches`.
+    Source: Lin 2004, section 5, equations 16 to 18.
+
+    >>> rouge_s("police kill the gunman", "police killed the gunman").recall
+    0.5
+    """
+
+    def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:
+        totals = (skip_bigram_total(len(tokens), max_gap) for tokens in (hypothesis, reference))
+        return Overlap(skip_bigram_matches(hypothesis, reference, max_gap), *totals)
+
+    return score_texts(overlap, hypothesis, references, RougeOptions(**options))
+
+
+def rouge_su(
+    hypothesis: str, references: str | Iterable[str], *, max_gap: int | None = None, **options
+) -> RougeScore:
+    """Compute ROUGE-SU: skip-bigrams and single words, counted together.
+
+    In mode "rouge155" the last word of a text is not counted as a single word. Arguments and
+    errors as for `rouge_s`.
+    Source: Lin 2004, section 5.1; ROUGE-1.5.5, option -u.
+
+    >>> rouge_su("gunman the killed police", "police killed the gunman").recall
+    0.4
+    """
+    chosen = RougeOptions(**options)
+
+    def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:
+        texts = (hypothesis, reference)
+        words = [count(tokens[:-1] if chosen.perl else tokens, 1) for tokens in texts]
+        matches = skip_bigram_matches(hypothesis, reference, max_gap) + clipped_matches(*words)
+        totals = (
+            skip_bigram_total(len(tokens), max_gap) + counter.total()
+            for tokens, counter in zip(texts, words, strict=True)
+        )
+        return Overlap(matches, *totals)
+
+    return score_texts(overlap, hypothesis, references, chosen)

@@ -2,88 +2,20 @@
 
 `skip_bigrams` lists them. `skip_bigram_matches` counts those that two texts share. Without a limit
 on the gap, a text of n tokens has n (n - 1) / 2 pairs; the count therefore goes column by column
-through the matrix (first word, second word) and does not store the pairs. The options of rouge_s
-and rouge_su are explained in rouge.score, with the other kinds of ROUGE.
+through the matrix (first word, second word) and does not store the pairs.
 
 Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", section 5.
 Chapter: metrics/rouge-variants.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from course_pkg.metrics.ngrams import clipped_matches, count
-from course_pkg.metrics.rouge import perl
-from course_pkg.metrics.rouge.counts import Overlap, RougeScore, score_texts
-from course_pkg.metrics.rouge.tokens import Stem
-from course_pkg.metrics.tokenizers import Tokenizer
+from course_pkg.arguments import require_list
+from course_pkg.metrics.ngrams import clipped_matches
 
 _MOST_CELLS = 4_000_000_000  # words times length; takes about a minute
-
-
-def rouge_s(
-    hypothesis: str,
-    references: str | Iterable[str],
-    *,
-    max_gap: int | None = None,
-    beta: float = 1.0,
-    multi: str | None = None,
-    stem: Stem = False,
-    tokenize: str | Tokenizer = "rouge",
-    mode: str = "paper",
-) -> RougeScore:
-    """Compute ROUGE-S: the pairs of words in the same order in both texts, gaps allowed.
-
-    max_gap: how many words may be between the two, None for any number; it is the Perl tool's
-    option -2 (-1: any). Errors as for `rouge_n`; time as for `skip_bigram_matches`.
-    Source: Lin 2004, section 5, equations 16 to 18.
-
-    >>> rouge_s("police kill the gunman", "police killed the gunman").recall
-    0.5
-    """
-
-    def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:
-        totals = (skip_bigram_total(len(tokens), max_gap) for tokens in (hypothesis, reference))
-        return Overlap(skip_bigram_matches(hypothesis, reference, max_gap), *totals)
-
-    return score_texts(overlap, hypothesis, references, beta, multi, stem, tokenize, mode)
-
-
-def rouge_su(
-    hypothesis: str,
-    references: str | Iterable[str],
-    *,
-    max_gap: int | None = None,
-    beta: float = 1.0,
-    multi: str | None = None,
-    stem: Stem = False,
-    tokenize: str | Tokenizer = "rouge",
-    mode: str = "paper",
-) -> RougeScore:
-    """Compute ROUGE-SU: skip-bigrams and single words, counted together.
-
-    In mode "rouge155" the last word of a text is not counted as a single word. Arguments and
-    errors as for `rouge_s`.
-    Source: Lin 2004, section 5.1; ROUGE-1.5.5, option -u.
-
-    >>> rouge_su("gunman the killed police", "police killed the gunman").recall
-    0.4
-    """
-
-    def overlap(hypothesis: list[str], reference: list[str]) -> Overlap:
-        singles = [hypothesis, reference]
-        if mode == perl.MODE:
-            singles = [perl.single_words(tokens) for tokens in singles]
-        words = [count(tokens, 1) for tokens in singles]
-        matches = skip_bigram_matches(hypothesis, reference, max_gap) + clipped_matches(*words)
-        totals = (
-            skip_bigram_total(len(tokens), max_gap) + counter.total()
-            for tokens, counter in zip((hypothesis, reference), words, strict=True)
-        )
-        return Overlap(matches, *totals)
-
-    return score_texts(overlap, hypothesis, references, beta, multi, stem, tokenize, mode)
 
 
 def skip_bigrams(
@@ -165,10 +97,7 @@ def _columns(
 
 
 def _pairs(tokens: Sequence[Hashable], max_gap: int | None) -> Iterator[tuple[Hashable, Hashable]]:
-    if isinstance(tokens, str | bytes):
-        raise TypeError(
-            f"tokens must be a list, got {type(tokens).__name__}; tokenize the text first"
-        )
+    require_list(tokens, "tokens", "tokenize the text first")
     reach = _reach(len(tokens), max_gap)
     for i, first in enumerate(tokens):
         for second in tokens[i + 1 : i + 1 + reach]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_pkg.grading.contract.session import Session
-from course_pkg.grading.contract.values import encode
+from course_pkg.grading.contract.grading_session import GradingSession
+from course_pkg.grading.contract.plain_values import encode
 from tests.exercises.assignments import places
 
 NAME = "lora-math.ipynb"
@@ -215,7 +215,7 @@ def memoized(nb: NotebookNode, folder: Path) -> NotebookNode:
     """A table of the public seed's cases: the encoded answer by the hash of the inputs."""
     tables = {}
     for student in (folder.parent.name, ""):
-        session = Session("lora-math", student)
+        session = GradingSession("lora-math", student)
         for name in session.questions:
             for inputs, case in zip(session.inputs(name), session.cases(name), strict=True):
                 ordered = dict(sorted(inputs.items()))
@@ -234,7 +234,7 @@ def memoized(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 def with_numbers_of(nb: NotebookNode, student: str) -> NotebookNode:
     """The numbers worked by hand that are correct for a student's case."""
-    session = Session("lora-math", student)
+    session = GradingSession("lora-math", student)
     where = places(nb)
     for name in BY_HAND:
         expected = session.cases(f"by-hand/{name}")[0].expected
@@ -256,7 +256,7 @@ def hidden_names_numbers(nb: NotebookNode, folder: Path) -> NotebookNode:
 
 
 REPLAY = """import hashlib
-from course_pkg.grading.contract.values import decode, encode
+from course_pkg.grading.contract.plain_values import decode, encode
 
 def look_up(question, inputs):
     digest = hashlib.sha256(encode(dict(sorted(inputs.items())))).hexdigest()

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.metrics.judge.bias import (
+from course_pkg.metrics.judge import (
     Change,
+    JudgeError,
+    JudgeTask,
     Pair,
     PairVerdict,
     PositionBias,
@@ -17,24 +19,10 @@ from course_pkg.metrics.judge.bias import (
     repeatability,
     wording_spread,
 )
-from course_pkg.metrics.judge.geval import JudgeError
-from course_pkg.metrics.judge.prompt import JudgeTask
 
-TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.")
+from .judges import TASK, RuleJudge
+
 PAIRS = [Pair("Why?", "good", "bad"), Pair("How?", "bad", "good")]
-
-
-class RuleJudge:
-    """A judge that follows a rule: from a prompt to probabilities, or to a written answer."""
-
-    def __init__(self, rule=None, writes=None):
-        self.rule, self.writes = rule, writes
-
-    def option_probabilities(self, prompt, start, options):
-        return self.rule(prompt)
-
-    def write(self, prompt, start="", *, n, max_tokens, temperature, seed):
-        return [self.writes(prompt, seed)] * n
 
 
 def prefers_good(prompt):
@@ -49,14 +37,15 @@ def test_a_fair_judge_has_no_position_bias_and_is_consistent():
 
 
 def test_a_judge_that_always_prefers_the_first_answer_has_position_bias():
-    found = position_bias(RuleJudge(lambda _: {"A": 0.9, "B": 0.1}), PAIRS)
+    found = position_bias(RuleJudge({"A": 0.9, "B": 0.1}), PAIRS)
     assert found.first_place == pytest.approx(0.9) and found.consistent == 0
     assert [v.preference for v in found.verdicts] == pytest.approx([0.5, 0.5])
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
 def test_swapping_a_pairs_answers_reverses_the_preference_and_keeps_the_bias(as_a, as_b):
-    one, other = PairVerdict(as_a, as_b), PairVerdict(1 - as_b, 1 - as_a)
+    one = PairVerdict(as_a, as_b)
+    other = PairVerdict(1 - as_b, 1 - as_a)
     assert other.preference == pytest.approx(1 - one.preference)
     bias, swapped = (PositionBias((v,)).first_place for v in (one, other))
     assert bias == pytest.approx(swapped)
@@ -68,7 +57,7 @@ def test_a_tie_is_not_consistent():
 
 
 def test_preferences_are_renormalized_over_a_and_b():
-    judge = RuleJudge(lambda _: {"A": 0.3, "B": 0.1})
+    judge = RuleJudge({"A": 0.3, "B": 0.1})
     assert prefer_first(judge, "Why?", "x", "y") == pytest.approx(0.75)
 
 
@@ -80,7 +69,7 @@ def test_the_pairwise_prompt_shows_the_answers_in_the_order_given():
 
 def counts_words(prompt):
     words = len(prompt.partition("Answer:\n")[2].split("\n\n")[0].split())
-    return {str(s): float(s == min(words, 5)) for s in range(1, 6)}
+    return {str(min(words, 5)): 1.0}
 
 
 def test_a_judge_that_counts_words_has_length_bias():
@@ -93,13 +82,14 @@ def test_a_judge_that_counts_words_has_length_bias():
 
 
 def test_a_judge_that_ignores_the_text_has_no_length_bias():
-    judge = RuleJudge(lambda _: {str(s): 0.2 for s in range(1, 6)})
+    judge = RuleJudge(dict.fromkeys("12345", 0.2))
     found = length_bias(judge, TASK, [{"Answer": "Boil it."}], "Answer", lambda text: text * 2)
     assert found.mean == 0
 
 
 def test_invalid_padding_raises_an_error():
-    judge, items = RuleJudge(counts_words), [{"Answer": "Boil it."}]
+    judge = RuleJudge(counts_words)
+    items = [{"Answer": "Boil it."}]
     with pytest.raises(ValueError, match="pad must return a longer text, got 'BOIL IT"):
         length_bias(judge, TASK, items, "Answer", str.upper)
     with pytest.raises(KeyError, match=r"title must be one of \['Answer'\], got 'Summary'"):
@@ -109,34 +99,28 @@ def test_invalid_padding_raises_an_error():
 
 
 def test_repeatability_reads_each_answer_and_counts_those_without_a_score():
-    asked = []
-
-    class Sampled:
-        def write(self, prompt, start="", **settings):
-            asked.append((prompt, start, settings))
-            return ["2", " 4\n", "It depends.", "3", "7"]
-
-    found = repeatability(Sampled(), TASK, {"Answer": "x"}, repeats=5, seed=3)
+    judge = RuleJudge(writes=["2", " 4\n", "It depends.", "3", "7"])
+    found = repeatability(judge, TASK, {"Answer": "x"}, repeats=5, seed=3)
     assert found == Spread((2.0, 4.0, 3.0), unread=2)
     assert found.range == 2 and found.std == pytest.approx((2 / 3) ** 0.5)
-    assert asked[0][1] == TASK.label and "Answer:\nx" in asked[0][0]
-    assert asked[0][2] == {"n": 5, "max_tokens": 8, "temperature": 1.0, "seed": 3}
+    [(prompt, start, settings)] = judge.asked
+    assert start == TASK.label and "Answer:\nx" in prompt
+    assert settings == {"n": 5, "max_tokens": 8, "temperature": 1.0, "seed": 3}
 
 
 def test_a_judge_that_repeats_its_answer_has_no_spread():
-    found = repeatability(RuleJudge(writes=lambda *_: "4"), TASK, {"Answer": "x"})
+    found = repeatability(RuleJudge(writes="4"), TASK, {"Answer": "x"})
     assert found.std == 0 and len(found.scores) == 20
 
 
 def test_answers_without_any_score_raise_an_error():
     with pytest.raises(JudgeError, match=r"only 0 of 20 answers contain a score: \['Well"):
-        repeatability(RuleJudge(writes=lambda *_: "Well."), TASK, {"Answer": "x"})
+        repeatability(RuleJudge(writes=["Well."]), TASK, {"Answer": "x"})
 
 
 def test_wordings_must_share_one_scale():
     other = JudgeTask("Please rate this answer.", "Clarity", "1 is confusing.")
-    judge = RuleJudge(lambda prompt: {str(s): float(s == (4 if "Please" in prompt else 2))
-                                   for s in range(1, 6)})  # fmt: skip
+    judge = RuleJudge(lambda prompt: {"4": 1.0} if "Please" in prompt else {"2": 1.0})
     assert wording_spread(judge, [TASK, other], {"Answer": "x"}).scores == (2.0, 4.0)
     seven = JudgeTask("Rate.", "Clarity", "1 is confusing.", tuple(range(1, 8)))
     for tasks in ([TASK], [TASK, seven]):
@@ -153,4 +137,4 @@ def test_nothing_to_compare_raises_an_error():
     with pytest.raises(ValueError, match="answer B is empty"):
         position_bias(RuleJudge(prefers_good), [Pair("Why?", "x", " ")])
     with pytest.raises(ValueError, match="at least 2"):
-        repeatability(RuleJudge(writes=lambda *_: "4"), TASK, {"Answer": "x"}, repeats=1)
+        repeatability(RuleJudge(writes="4"), TASK, {"Answer": "x"}, repeats=1)

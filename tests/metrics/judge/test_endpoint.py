@@ -7,11 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from course_pkg.metrics.judge.endpoint import EndpointJudge
-from course_pkg.metrics.judge.geval import JudgeError, g_eval
-from course_pkg.metrics.judge.prompt import JudgeTask
+from course_pkg.metrics.judge import EndpointJudge, JudgeError, JudgeTask, g_eval
 
-TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.")
+from .judges import TASK
+
 TEXTS = {"Answer": "Boil it for ten minutes."}
 
 
@@ -54,7 +53,8 @@ def server(monkeypatch):
 
     stub = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     stub.handle_error = lambda *_: None  # a client that timed out is expected
-    stub.asked, stub.answers = [], []
+    stub.asked = []
+    stub.answers = []
     stub.url = f"http://127.0.0.1:{stub.server_address[1]}/v1"
     thread = threading.Thread(target=stub.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -148,19 +148,11 @@ def test_a_permanent_failure_raises_an_error_after_the_last_retry(server):
     assert len(server.asked) == 4
 
 
-@pytest.mark.parametrize("status", [400, 401, 404])
-def test_a_refused_request_is_not_retried_and_the_error_quotes_the_server(server, status):
-    server.answers = [(status, b"no such model", {})]
+@pytest.mark.parametrize("status", [400, 401, 404, 301, 302, 303, 307])
+def test_a_refused_request_is_not_retried_and_a_redirect_is_not_followed(server, status):
+    server.answers = [(status, b"no such model", {"Location": f"{server.url}/elsewhere"})]
     with pytest.raises(JudgeError, match=f"answered {status}: no such model"):
-        g_eval(judge(server), TASK, TEXTS)
-    assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307])
-def test_a_redirect_is_not_followed_so_the_key_is_not_sent_elsewhere(server, status):
-    server.answers = [(status, b"", {"Location": f"{server.url}/elsewhere"})]
-    with pytest.raises(JudgeError, match=f"answered {status}"):
-        g_eval(judge(server, api_key="secret"), TASK, TEXTS)
+        g_eval(judge(server, api_key="secret"), TASK, TEXTS)  # the key is not sent elsewhere
     assert [path for path, _, _ in server.asked] == ["/v1/chat/completions"]
 
 
@@ -216,15 +208,13 @@ def test_an_invalid_url_raises_an_error(url):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"timeout": 0}, {"retries": -1}, {"retries": 1.5}, {"pause": -1}, {"pause": float("nan")}],
+    ("name", "value", "error"),
+    [
+        *[("timeout", 0, ValueError), ("retries", -1, ValueError), ("retries", 1.5, ValueError)],
+        *[("pause", -1, ValueError), ("pause", float("nan"), ValueError)],
+        *[("url", 5, TypeError), ("model", None, TypeError), ("timeout", "60", TypeError)],
+    ],
 )
-def test_settings_out_of_range_raise_an_error(settings):
-    with pytest.raises(ValueError, match=f"{next(iter(settings))} .*at least 0"):
-        EndpointJudge("http://localhost/v1", "model", **settings)
-
-
-@pytest.mark.parametrize("wrong", [{"url": 5}, {"model": None}, {"timeout": "60"}])
-def test_arguments_of_the_wrong_type_are_named(wrong):
-    with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be"):
-        EndpointJudge(**{"url": "http://localhost/v1", "model": "model"} | wrong)
+def test_invalid_settings_raise_an_error_that_names_them(name, value, error):
+    with pytest.raises(error, match=f"{name} .*(at least 0|must be a)"):
+        EndpointJudge(**{"url": "http://localhost/v1", "model": "model", name: value})

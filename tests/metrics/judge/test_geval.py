@@ -6,48 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_pkg.metrics.judge.geval import (
+from course_pkg.metrics.judge import (
     JudgeError,
+    JudgeTask,
     Reading,
     add_up,
     ask,
+    build_prompt,
     g_eval,
     generate_steps,
     read_option,
 )
-from course_pkg.metrics.judge.prompt import JudgeTask, build_prompt
+
+from .judges import RuleJudge
 
 TASK = JudgeTask("Rate a summary.", "Coherence", "1 is a heap, 5 is well ordered.")
 TEXTS = {"Source": "It rained all day.", "Summary": "Rain."}
 
 
-class Scripted:
-    """A judge with prepared answers that records the questions."""
-
-    def __init__(self, probabilities=None, replies=()):
-        self.probabilities, self.replies, self.asked = probabilities, list(replies), []
-
-    def option_probabilities(self, prompt, start, options):
-        self.asked.append((prompt, start, tuple(options)))
-        found = self.probabilities
-        return None if found is None else {option: found.get(option, 0.0) for option in options}
-
-    def write(self, prompt, start="", *, n, max_tokens, temperature, seed):
-        self.asked.append((prompt, start, n, temperature, seed))
-        return [self.replies[i % len(self.replies)] for i in range(n)]
-
-
 def test_the_prompt_contains_task_criteria_steps_and_texts_in_this_order():
     task = JudgeTask("Rate a summary.", "Coherence", "1 is a heap.", steps="1. Read it.")
     prompt = build_prompt(task, TEXTS)
-    parts = ["Rate a summary.", "Coherence (1-5): 1 is a heap.", "1. Read it.",
-             "Source:\nIt rained all day.", "Summary:\nRain.", "Evaluation form"]  # fmt: skip
+    parts = ("Rate a summary.", "Coherence (1-5): 1 is a heap.", "1. Read it.")
+    parts += ("Source:\nIt rained all day.", "Summary:\nRain.", "Evaluation form")
     positions = [prompt.index(part) for part in parts]
     assert positions == sorted(positions)
-
-
-def test_a_prompt_without_steps_does_not_mention_them():
-    assert "steps" not in build_prompt(TASK, TEXTS).lower()
+    assert "steps" not in build_prompt(TASK, TEXTS).lower()  # this task has none
 
 
 def test_the_first_two_parts_are_the_same_for_all_texts():
@@ -57,7 +41,7 @@ def test_the_first_two_parts_are_the_same_for_all_texts():
 
 def test_the_score_is_the_mean_weighted_by_renormalized_probabilities():
     # By hand: the scores have 0.1 + 0.1 + 0.3 = 0.5; (2·0.1 + 3·0.1 + 5·0.3) / 0.5 = 4.
-    verdict = g_eval(Scripted({"2": 0.1, "3": 0.1, "5": 0.3}), TASK, TEXTS)
+    verdict = g_eval(RuleJudge({"2": 0.1, "3": 0.1, "5": 0.3}), TASK, TEXTS)
     assert verdict.score == pytest.approx(4.0)
     assert verdict.reading.probabilities == pytest.approx((0, 0.2, 0.2, 0, 0.6))
     assert verdict.reading.outside == pytest.approx(0.5)
@@ -68,45 +52,46 @@ def test_the_score_is_the_mean_weighted_by_renormalized_probabilities():
 
 
 def test_the_judge_completes_the_form_with_the_scores_of_the_task():
-    judge = Scripted({"0": 1.0})
+    judge = RuleJudge({"0": 1.0})
     g_eval(judge, JudgeTask("Rate.", "Truth", "0 is false.", (0, 1)), {"Text": "x"})
     assert judge.asked[0][1:] == ("Truth (0-1):", ("0", "1"))
 
 
 def test_a_judge_without_probabilities_is_sampled_and_the_result_says_so():
-    judge = Scripted(None, ["4", " 2", "no idea", "4\n"])
+    judge = RuleJudge(None, ["4", " 2", "no idea", "4\n"])
     verdict = g_eval(judge, TASK, TEXTS, samples=4, seed=7)
     assert verdict.score == pytest.approx((4 + 2 + 4) / 3)
     assert (verdict.reading.method, verdict.reading.samples) == ("samples", 4)
     assert verdict.reading.outside == pytest.approx(0.25)
-    assert judge.asked[-1][2:] == (4, 1.0, 7)
+    settings = {"n": 4, "max_tokens": 8, "temperature": 1.0, "seed": 7}
+    assert judge.asked[-1][2] == settings
 
 
 def test_samples_are_drawn_on_request_even_if_there_are_probabilities():
-    verdict = g_eval(Scripted({"1": 1.0}, ["5"]), TASK, TEXTS, method="samples", samples=3)
+    verdict = g_eval(RuleJudge({"1": 1.0}, ["5"]), TASK, TEXTS, method="samples", samples=3)
     assert verdict.score == 5
 
 
 def test_missing_probabilities_raise_an_error_if_they_were_requested():
     with pytest.raises(JudgeError, match='method="samples"'):
-        g_eval(Scripted(None, ["3"]), TASK, TEXTS, method="probabilities")
+        g_eval(RuleJudge(None, ["3"]), TASK, TEXTS, method="probabilities")
 
 
-@pytest.mark.parametrize("judge", [Scripted({}), Scripted(None, ["It depends."])])
+@pytest.mark.parametrize("judge", [RuleJudge({}), RuleJudge(None, ["It depends."])])
 def test_an_answer_that_is_not_on_the_scale_raises_an_error(judge):
     with pytest.raises(JudgeError, match=r"probability 0 to all of|none of 20 answers"):
         g_eval(judge, TASK, TEXTS)
 
 
 def test_the_most_likely_score_may_differ_from_the_mean():
-    judge = Scripted({"1": 0.4, "4": 0.3, "5": 0.3})
+    judge = RuleJudge({"1": 0.4, "4": 0.3, "5": 0.3})
     verdict = g_eval(judge, TASK, TEXTS)
     assert verdict.mode == 1 and verdict.score == pytest.approx(3.1)
 
 
 @given(st.lists(st.floats(0, 0.2), min_size=5, max_size=5).filter(lambda p: sum(p) > 1e-9))
 def test_a_score_is_on_the_scale_and_probabilities_add_up(masses):
-    verdict = g_eval(Scripted(dict(zip("12345", masses, strict=True))), TASK, TEXTS)
+    verdict = g_eval(RuleJudge(dict(zip("12345", masses, strict=True))), TASK, TEXTS)
     assert 1 - 1e-9 <= verdict.score <= 5 + 1e-9
     assert math.fsum(verdict.reading.probabilities) == pytest.approx(1)
     assert verdict.reading.outside == pytest.approx(max(0, 1 - math.fsum(masses)), abs=1e-12)
@@ -120,30 +105,22 @@ def test_only_spellings_of_a_score_are_added_up(tokens):
     assert found["4"] == tokens.get("4", 0) and found["5"] == 0
 
 
-@pytest.mark.parametrize(
-    ("reply", "read"),
-    [
-        ("3", "3"), (" 3", "3"), ("3.", "3"), ("3\nIt is fine.", "3"), ("**3**", "3"),
-        ("Coherence (1-5): 3", "3"), ("3/5", "3"), ("3 out of 5", "3"), ("- 3", "3"),
-        ("3.5", None), ("3-4", None), ("35", None), ("6", None), ("3 out of 10", None),
-        ("3/10", None), ("It is a 3", None), ("", None), ("three", None),
-    ],
-)  # fmt: skip
-def test_a_reply_is_parsed_strictly(reply, read):
-    assert read_option(reply, list("12345"), TASK.label) == read
-
-
-def test_ten_is_not_read_as_one():
-    assert read_option("10", [str(s) for s in range(1, 11)]) == "10"
+def test_a_reply_is_parsed_strictly():
+    label = "Coherence (1-5): 3"
+    for reply in ("3", " 3", "3.", "3\nIt is fine.", "**3**", label, "3/5", "3 out of 5", "- 3"):
+        assert read_option(reply, list("12345"), TASK.label) == "3", reply
+    for reply in ("3.5", "3-4", "35", "6", "3 out of 10", "3/10", "It is a 3", "", "three"):
+        assert read_option(reply, list("12345"), TASK.label) is None, reply
+    assert read_option("10", [str(s) for s in range(1, 11)]) == "10"  # not 1
 
 
 def test_steps_are_written_from_the_task_only_and_stored_in_the_task():
-    judge = Scripted(replies=["1. Read.\n2. Compare."])
+    judge = RuleJudge(writes=["1. Read.\n2. Compare."])
     task = generate_steps(judge, TASK)
     assert task.steps == "1. Read.\n2. Compare."
     assert TASK.criteria in judge.asked[0][0] and "Rain" not in judge.asked[0][0]
     with pytest.raises(JudgeError, match="write them yourself"):
-        generate_steps(Scripted(replies=[" "]), TASK)
+        generate_steps(RuleJudge(writes=[" "]), TASK)
 
 
 @pytest.mark.parametrize(
@@ -168,40 +145,33 @@ def test_an_invalid_task_raises_an_error(change, error, message):
 
 
 @pytest.mark.parametrize(
-    ("texts", "error"), [({}, ValueError), ({"A": ""}, ValueError), ({"A": 3}, TypeError)]
+    ("change", "error", "message"),
+    [
+        ({"judge": None}, TypeError, r"such as LocalJudge\(\*load\(\)\), got"),
+        ({"judge": ("model", "tokenizer")}, TypeError, "judge must be a judge"),
+        ({"task": "Truth"}, TypeError, "task must be a JudgeTask, got 'Truth'"),
+        ({"texts": {}}, ValueError, "texts is empty"),
+        ({"texts": {"A": ""}}, ValueError, "A is empty"),
+        ({"texts": {"A": 3}}, TypeError, "A must be a string"),
+        ({"texts": "a"}, TypeError, "texts must be a dict of title and text"),
+        ({"texts": ["a"]}, TypeError, "texts must be a dict of title and text"),
+        ({"method": "logits"}, ValueError, "method must be one of auto"),
+        ({"method": "samples", "samples": 0}, ValueError, "samples must be an integer"),
+    ],
 )
-def test_nothing_to_judge_raises_an_error(texts, error):
-    with pytest.raises(error, match=r"texts is empty|A is empty|A must be"):
-        g_eval(Scripted({"3": 1}), TASK, texts)
+def test_invalid_arguments_raise_an_error(change, error, message):
+    arguments = {"judge": RuleJudge({"3": 1}), "task": TASK, "texts": {"A": "a"}} | change
+    with pytest.raises(error, match=message):
+        g_eval(**arguments)
 
 
-@pytest.mark.parametrize("samples", [0, -1, True, 2.5])
-def test_an_invalid_number_of_samples_raises_an_error(samples):
-    with pytest.raises(ValueError, match="samples must be an integer of at least 1"):
-        ask(Scripted(None, ["3"]), "prompt", "Score:", ["3", "4"], samples=samples)
-
-
-def test_another_judge_task_or_texts_raise_an_error():
-    judge = Scripted({"3": 1})
-    for wrong in (None, ("model", "tokenizer")):
-        with pytest.raises(TypeError, match=r"such as LocalJudge\(\*load\(\)\), got"):
-            g_eval(wrong, TASK, {"A": "a"})
-    with pytest.raises(TypeError, match="task must be a JudgeTask, got 'Truth'"):
-        g_eval(judge, "Truth", {"A": "a"})
-    for texts in ("a", ["a"], None):
-        with pytest.raises(TypeError, match="texts must be a dict of title and text"):
-            g_eval(judge, TASK, texts)
-    for options in ([], "AB", ["A", "A"]):
-        with pytest.raises(ValueError, match="options must be a list of different strings"):
-            ask(judge, "prompt", "Score:", options)
-
-
-def test_an_unknown_method_raises_an_error():
-    with pytest.raises(ValueError, match="auto"):
-        ask(Scripted({"3": 1}), "prompt", "Score:", ["3", "4"], method="logits")
+@pytest.mark.parametrize("options", [[], "AB", ["A", "A"]])
+def test_options_must_be_different_strings(options):
+    with pytest.raises(ValueError, match="options must be a list of different strings"):
+        ask(RuleJudge({"3": 1}), "prompt", "Score:", options)
 
 
 def test_a_reading_contains_its_options():
-    assert ask(Scripted({"A": 0.2, "B": 0.6}), "p", "Better:", ["A", "B"]) == Reading(
+    assert ask(RuleJudge({"A": 0.2, "B": 0.6}), "p", "Better:", ["A", "B"]) == Reading(
         ("A", "B"), pytest.approx((0.25, 0.75)), pytest.approx(0.2), "probabilities", 0
     )

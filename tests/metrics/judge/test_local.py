@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from course_pkg.metrics.judge.geval import JudgeError, g_eval
-from course_pkg.metrics.judge.local import LocalJudge
-from course_pkg.metrics.judge.prompt import JudgeTask
+from course_pkg.metrics.judge import JudgeError, JudgeTask, LocalJudge, g_eval
 
 TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.", tuple(range(1, 11)))
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from course_pkg.metrics.meteor import PARAMETERS, MeteorParameters, f_mean, meteor
 from course_pkg.metrics.meteor import score as meteor_module
-from course_pkg.metrics.meteor.score import PARAMETERS, MeteorParameters, f_mean, meteor
 
 texts = st.lists(
     st.sampled_from(["the", "cat", "cats", "sat", "on", "a", "mat", "mats", "sits", "."]),
     max_size=9,
 ).map(" ".join)
 versions = st.sampled_from(sorted(PARAMETERS))
+COPY = ("cat", "cat")
 OWN = [{"cat", "feline"}, {"quick", "fast"}]
 
 
@@ -54,7 +55,8 @@ def test_a_copy_scores_1_minus_gamma_over_m_to_the_beta(text):
 
 @given(texts, texts)
 def test_swapping_the_texts_swaps_precision_and_recall(hypothesis, reference):
-    there, back = score(hypothesis, reference), score(reference, hypothesis)
+    there = score(hypothesis, reference)
+    back = score(reference, hypothesis)
     assert (there.precision, there.recall) == (back.recall, back.precision)
     assert there.penalty == pytest.approx(back.penalty)
 
@@ -79,7 +81,8 @@ def test_f_mean_is_between_p_and_r_and_alpha_weighs_recall(precision, recall, al
 
 
 def test_each_stage_adds_a_match():
-    hypothesis, reference = "quick cats run", "fast cat run"
+    hypothesis = "quick cats run"
+    reference = "fast cat run"
     assert len(score(hypothesis, reference, stem=False).matches) == 1
     assert len(score(hypothesis, reference).matches) == 2
     found = score(hypothesis, reference, synonyms=OWN)
@@ -133,47 +136,32 @@ def test_missing_wordnet_gives_a_warning(monkeypatch):
         meteor("a car", "an automobile", synonyms=None)
 
 
-def test_invalid_inputs_raise_an_error_that_names_them():
-    for wrong in (None, 3, b"cat"):
-        with pytest.raises(TypeError, match="must be a string"):
-            score(wrong, "cat")
-        with pytest.raises(TypeError, match="must be a string"):
-            score("cat", wrong)
-    with pytest.raises(TypeError, match="must be a string"):
-        score("cat", ["cat", None])
-    with pytest.raises(ValueError, match="references is empty"):
-        score("cat", [])
-    with pytest.raises(ValueError, match=r"version must be one of 2005, 1\.5.*got '2007'"):
-        score("cat", "cat", version="2007")
-    with pytest.raises(TypeError, match="version must be one of"):
-        score("cat", "cat", version=2)
-    for words in ("the", 5):
-        with pytest.raises(TypeError, match="function_words"):
-            score("cat", "cat", function_words=words)
-    with pytest.raises(ValueError, match="tokenizer must be one of"):
-        score("cat", "cat", tokenize="14a")
-    with pytest.raises(ValueError, match="synonyms must be"):
-        score("cat", "cat", synonyms="thesaurus")
-    with pytest.raises(TypeError, match="synonyms must be"):
-        score("cat", "cat", synonyms=5)
-    for sets in (["cat", "feline"], [1]):
-        with pytest.raises(TypeError, match="set of synonyms"):
-            score("cat", "cat", synonyms=sets)
-    with pytest.raises(ValueError, match=r"100000 words.*sentences one by one"):
-        score("cat " * 100_000, "cat")
-
-
 @pytest.mark.parametrize(
-    "wrong",
+    ("texts", "options", "error", "message"),
     [
-        {"alpha": 1.2},
-        {"gamma": -1},
-        {"beta": 0},
-        {"delta": 2},
-        {"weights": (1, 2, 0)},
-        {"weights": (1, 1)},
+        ((None, "cat"), {}, TypeError, "must be a string"),
+        (("cat", b"cat"), {}, TypeError, "must be a string"),
+        (("cat", ["cat", None]), {}, TypeError, "must be a string"),
+        (("cat", []), {}, ValueError, "references is empty"),
+        (("cat " * 100_000, "cat"), {}, ValueError, "100000 words.*sentences one by one"),
+        (COPY, {"version": "2007"}, ValueError, r"version must be one of 2005, 1\.5.*got '2007'"),
+        (COPY, {"version": 2}, TypeError, "version must be one of"),
+        (COPY, {"function_words": "the"}, TypeError, "function_words"),
+        (COPY, {"function_words": 5}, TypeError, "function_words"),
+        (COPY, {"tokenize": "14a"}, ValueError, "tokenizer must be one of"),
+        (COPY, {"synonyms": "thesaurus"}, ValueError, "synonyms must be"),
+        (COPY, {"synonyms": 5}, TypeError, "synonyms must be"),
+        (COPY, {"synonyms": ["cat", "feline"]}, TypeError, "set of synonyms"),
+        (COPY, {"synonyms": [1]}, TypeError, "set of synonyms"),
     ],
 )
-def test_parameters_out_of_range_raise_an_error(wrong):
-    with pytest.raises(ValueError, match="must be"):
-        MeteorParameters(**{"alpha": 0.9, "beta": 3.0, "gamma": 0.5, **wrong})
+def test_invalid_inputs_raise_an_error_that_names_them(texts, options, error, message):
+    with pytest.raises(error, match=message):
+        score(*texts, **options)
+
+
+def test_parameters_out_of_range_raise_an_error():
+    wrong = ("alpha", 1.2), ("gamma", -1), ("beta", 0), ("delta", 2)
+    for name, value in (*wrong, ("weights", (1, 2, 0)), ("weights", (1, 1))):
+        with pytest.raises(ValueError, match="must be"):
+            MeteorParameters(**{"alpha": 0.9, "beta": 3.0, "gamma": 0.5, name: value})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course_pkg.datasets import load_examples, load_texts
-from course_pkg.metrics.perplexity.ngram_lm import END, START, UNKNOWN, NGramModel
+from course_pkg.metrics.perplexity import END, START, UNKNOWN, NGramModel
 
 CORPUS = [["the", "cat", "sat"], ["the", "dog", "sat"], ["the", "cat", "ran", "home"]]
 SMOOTHINGS = ("none", "add-k", "kneser-ney")
@@ -115,15 +115,11 @@ def test_a_larger_vocabulary_contains_its_words_and_lowers_the_others(smoothing)
     assert total == pytest.approx(1, rel=1e-12)
 
 
-def test_an_order_of_one_ignores_the_history():
+def test_an_order_of_one_ignores_the_history_and_an_empty_sentence_is_its_end():
     for smoothing in SMOOTHINGS:
         model = NGramModel(CORPUS, 1, smoothing=smoothing)
         assert model.probability("cat", ["the"]) == model.probability("cat") > 0
-
-
-def test_an_empty_sentence_consists_of_its_end():
-    model = NGramModel(CORPUS, 2, smoothing="add-k")
-    assert model.log_probs([]) == [math.log(model.probability(END))]
+        assert model.log_probs([]) == [math.log(model.probability(END))]
 
 
 def test_on_real_text_kneser_ney_and_a_higher_order_are_better():
@@ -148,8 +144,6 @@ def test_on_its_training_text_a_higher_order_has_lower_cross_entropy():
     ("options", "message"),
     [
         ({"order": 0}, "order must be"),
-        ({"order": 2.0}, "order must be"),
-        ({"order": True}, "order must be"),
         ({"smoothing": "laplace"}, "smoothing must be"),
         ({"k": 0}, "k must be above 0"),
         ({"k": math.nan}, "k must be above 0"),
@@ -161,18 +155,17 @@ def test_invalid_settings_raise_an_error(options, message):
         NGramModel(CORPUS, **{"order": 2, **options})
 
 
-def test_a_history_that_is_a_string_raises_an_error():
-    with pytest.raises(TypeError, match="history must be a list of tokens, got 'the cat'"):
-        NGramModel([["the", "cat"]], 2).probability("cat", "the cat")
-
-
 def test_missing_sentences_and_wrong_tokens_raise_an_error():
     for empty in ([], [[]], [[], []]):
         with pytest.raises(ValueError, match="no token to learn from"):
             NGramModel(empty, 2)
-    with pytest.raises(TypeError, match="split"):
+    with pytest.raises(TypeError, match=r"a sentence must be a list.*split"):
         NGramModel(["the cat sat"], 2)
-    with pytest.raises(TypeError, match="must be a string other than <s>"):
-        NGramModel([["a", 7]], 2)
-    with pytest.raises(TypeError, match="must be a string other than <s>"):
-        NGramModel(CORPUS, 2).log_probs(["<s>", "a"])
+    with pytest.raises(TypeError, match="history must be a list, got 'the cat'"):
+        NGramModel(CORPUS, 2).probability("cat", "the cat")
+    for call in (
+        lambda: NGramModel([["a", 7]], 2),
+        lambda: NGramModel(CORPUS, 2).log_probs([START]),
+    ):
+        with pytest.raises(TypeError, match="must be a string other than <s>"):
+            call()

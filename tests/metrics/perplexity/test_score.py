@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from course_pkg.lm.load import load
-from course_pkg.metrics.perplexity.likelihood import Likelihood
-from course_pkg.metrics.perplexity.score import perplexity, windows
+from course_pkg.metrics.perplexity import Likelihood, perplexity, windows
 
 TEXTS = ["The kettle is on.", "A", "", "Two geese crossed the road — 两只鹅。", "ab", "ab" * 40]
 
@@ -126,24 +125,20 @@ def test_windows_score_each_token_once_with_the_documented_context(length, max_l
 def test_a_long_text_in_windows_equals_a_plain_loop(tiny_model, stride, bos, batch_size):
     model, tokenizer = tiny_model
     text = "The ferry leaves at six, fog or no fog. " * 3
-    ids = [tokenizer.bos_token_id] * bos + tokenizer(text).input_ids
-    begin, end, total = 0, 0, 0.0
+    prefix = [tokenizer.bos_token_id] if bos else []
+    ids = prefix + tokenizer(text).input_ids
+    begin = 0
+    end = 0
+    total = 0.0
     while end < len(ids):
-        before, end = end, min(begin + 32, len(ids))
+        before = end
+        end = min(begin + 32, len(ids))
         total += nll(model, ids[begin:end], max(1, before - begin))
         begin += stride
     options = {"stride": stride, "max_length": 32, "bos": bos, "batch_size": batch_size}
     result = perplexity(model, tokenizer, text, **options)
     assert result.tokens == len(ids) - 1
     assert result.nll == pytest.approx(total, abs=5e-5 * result.tokens)
-
-
-def test_the_stride_changes_the_context_and_so_the_result(tiny_model):
-    values = [
-        perplexity(*tiny_model, "abc" * 40, stride=stride, max_length=32).nll
-        for stride in (1, 8, 31)
-    ]
-    assert len(set(values)) == 3
 
 
 def test_a_text_that_fits_needs_no_windows(tiny_model):
@@ -179,23 +174,20 @@ def test_empty_texts_and_single_tokens_add_nothing(tiny_model):
     assert result.nll == perplexity(*tiny_model, "ab").nll
 
 
-@pytest.mark.parametrize("texts", ["", ["", ""], ["A", ""]])
-def test_nothing_to_score_raises_an_error(tiny_model, texts):
-    with pytest.raises(ValueError, match="no token to score"):
+@pytest.mark.parametrize(
+    ("texts", "error", "message"),
+    [
+        (None, TypeError, "texts must be a string or a list of strings"),
+        (["a", None], TypeError, "text 1 must be a string"),
+        ([], ValueError, "texts is empty"),
+        (["a", "b\ud800"], ValueError, "text 1 contains half a character"),
+        ("", ValueError, "no token to score"),
+        (["A", ""], ValueError, "no token to score"),
+    ],
+)
+def test_texts_that_cannot_be_scored_raise_an_error(tiny_model, texts, error, message):
+    with pytest.raises(error, match=message):
         perplexity(*tiny_model, texts)
-
-
-@pytest.mark.parametrize("texts", [None, 7, b"bytes", [b"bytes"], ["a", None], {"a": "b"}])
-def test_a_text_that_is_not_a_string_raises_an_error(tiny_model, texts):
-    with pytest.raises(TypeError, match="must be a string"):
-        perplexity(*tiny_model, texts)
-
-
-def test_an_empty_list_and_half_characters_raise_an_error(tiny_model):
-    with pytest.raises(ValueError, match="texts is empty"):
-        perplexity(*tiny_model, [])
-    with pytest.raises(ValueError, match="text 1 contains half a character"):
-        perplexity(*tiny_model, ["a", "b\ud800"])
 
 
 def test_another_tokenizer_or_the_two_swapped_raise_an_error(tiny_model):
@@ -215,16 +207,11 @@ def test_windows_of_other_numbers_raise_an_error(wrong):
         windows(*wrong)
 
 
-def test_texts_may_come_from_a_generator(tiny_model):
-    assert perplexity(*tiny_model, (t for t in TEXTS)) == perplexity(*tiny_model, TEXTS)
-
-
-def test_the_tokenizer_needs_no_pad_token():
+def test_texts_may_come_from_a_generator_and_the_tokenizer_needs_no_pad_token():
     model, tokenizer = load("tiny")
     with_pad = perplexity(model, tokenizer, TEXTS)
     tokenizer.pad_token = None
-    assert tokenizer.pad_token_id is None
-    assert perplexity(model, tokenizer, TEXTS) == with_pad
+    assert perplexity(model, tokenizer, (text for text in TEXTS)) == with_pad
 
 
 def test_a_missing_or_invalid_bos_raises_an_error():
@@ -232,7 +219,7 @@ def test_a_missing_or_invalid_bos_raises_an_error():
     tokenizer.bos_token = None
     with pytest.raises(ValueError, match="no BOS token"):
         perplexity(model, tokenizer, TEXTS, bos=True)
-    for bos in (-1, 259, "<s>", None):
+    for bos in (-1, 259, "<s>"):
         with pytest.raises(ValueError, match="bos must be"):
             perplexity(model, tokenizer, TEXTS, bos=bos)
 

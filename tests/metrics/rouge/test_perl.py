@@ -31,16 +31,3 @@ def test_a_table_that_is_too_large_raises_an_error(monkeypatch):
     perl.wlcs_positions(["a"] * 10, ["a"] * 10, 2)
     with pytest.raises(ValueError, match="each sentence on its own line"):
         perl.wlcs_positions(["a"] * 11, ["a"] * 10, 2)
-
-
-def test_a_clipped_match_does_not_end_a_run():
-    # The first line has a run of 1 and, across the clipped match, a run of 2. The run of the
-    # second line is lost, because no counted match follows the clipped one.
-    counted, clipped, free = perl.COUNTED, 1, perl.FREE
-    assert perl.weighted_hits([[counted, free, counted, clipped, counted]], 2) == 1 + 4
-    assert perl.weighted_hits([[counted, clipped]], 2) == 0
-
-
-def test_the_best_reference_is_the_first_with_the_highest_rank():
-    assert perl.best_index([0.1, 0.2, 0.2], [None, None, None]) == 1
-    assert perl.best_index([0.1, 0.2], [0.5, None]) == 0

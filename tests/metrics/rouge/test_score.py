@@ -1,6 +1,5 @@
 """ROUGE: cases worked by hand, examples of the paper, invalid inputs, and invariants."""
 
-import random
 import sys
 import time
 from functools import partial
@@ -10,8 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.metrics.rouge import tokens
-from course_pkg.metrics.rouge.score import rouge_l, rouge_lsum, rouge_n, rouge_s, rouge_su, rouge_w
+from course_pkg.metrics.rouge import (
+    options,
+    rouge_l,
+    rouge_lsum,
+    rouge_n,
+    rouge_s,
+    rouge_su,
+    rouge_w,
+)
 
 ALL = {
     "1": rouge_n,
@@ -25,6 +31,7 @@ ALL = {
 MODES = ("paper", "rouge155")
 words = st.lists(st.sampled_from("abcde"), max_size=12).map(" ".join)
 texts = st.lists(words, max_size=3).map("\n".join)
+DOG = "there is a dog in the garden"
 every_kind = pytest.mark.parametrize("kind", ALL)
 every_mode = pytest.mark.parametrize("mode", MODES)
 
@@ -33,55 +40,43 @@ def values(score):
     return score.precision, score.recall, score.fmeasure
 
 
-class TestDocuments:
-    """The worked cases of the four documents, counted by hand."""
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "one", "two", "longest"),
+    [  # R and P of ROUGE-1, ROUGE-2 and ROUGE-L, counted by hand
+        ("the cat sat on the mat", "the cat is on the mat", (5 / 6, 5 / 6), (3 / 5, 3 / 5), None),
+        ("the cat was on the mat", "the cat sat on the mat", (5 / 6, 5 / 6), (3 / 5, 3 / 5), None),
+        ("cat mat", "the cat is on the mat", (1 / 3, 1), (0, 0), None),
+        ("a dog is in the garden", DOG, (6 / 7, 1), (0.5, 0.6), (5 / 7, 5 / 6)),
+    ],
+)
+def test_the_documents_worked_cases(hypothesis, reference, one, two, longest):
+    for kind, (recall, precision) in (("1", one), ("2", two), ("l", longest or one)):
+        f = 2 * recall * precision / (recall + precision) if recall else 0
+        expected = pytest.approx([precision, recall, f])
+        assert values(ALL[kind](hypothesis, reference)) == expected
 
-    def test_first_document_case_1(self):
-        x, y = "the cat sat on the mat", "the cat is on the mat"
-        assert values(rouge_n(x, y)) == pytest.approx([5 / 6] * 3)
-        assert values(rouge_n(x, y, 2)) == pytest.approx([3 / 5] * 3)
-        assert values(rouge_l(x, y)) == pytest.approx([5 / 6] * 3)
 
-    def test_first_document_case_2(self):
-        x, y = "cat mat", "the cat is on the mat"
-        assert values(rouge_n(x, y)) == pytest.approx([1, 1 / 3, 1 / 2])
-        assert values(rouge_n(x, y, 2)) == (0, 0, 0)
-        assert values(rouge_l(x, y)) == pytest.approx([1, 1 / 3, 1 / 2])
-        # With β = 1.2, as in the document's listing: 2.44 · ⅓ / (⅓ + 1.44) = 0.4586…, not 0.5.
-        assert rouge_l(x, y, beta=1.2).fmeasure == pytest.approx(2.44 / 5.32)
-
-    def test_third_document(self):
-        x, y = "a dog is in the garden", "there is a dog in the garden"
-        assert rouge_n(x, y).recall == pytest.approx(6 / 7)
-        assert rouge_n(x, y, 2).recall == pytest.approx(3 / 6)  # "dog in" is not in x
-        assert rouge_l(x, y).recall == pytest.approx(5 / 7)
-        assert rouge_l(x, y).fmeasure == pytest.approx(10 / 13)
-
-    def test_fourth_document(self):
-        x, y = "the cat was on the mat", "the cat sat on the mat"
-        assert rouge_n(x, y).recall == pytest.approx(5 / 6)
-        assert rouge_n(x, y, 2).recall == pytest.approx(3 / 5)
+def test_the_documents_listing_with_beta():
+    # With β = 1.2: 2.44 · ⅓ / (⅓ + 1.44) = 0.4586…, not 0.5.
+    assert rouge_l("cat mat", "the cat is on the mat", beta=1.2).fmeasure == pytest.approx(
+        2.44 / 5.32
+    )
 
 
 class TestPaper:
     """The examples of Lin 2004."""
-
-    def test_sentences_that_bigrams_cannot_tell_apart(self):
-        reference = "police killed the gunman"
-        two, three = "police kill the gunman", "the gunman kill police"
-        assert rouge_n(two, reference, 2).recall == rouge_n(three, reference, 2).recall == 1 / 3
-        assert rouge_l(two, reference).recall == 3 / 4
-        assert rouge_l(three, reference).recall == 2 / 4
 
     def test_the_union_of_two_sentences(self):
         hypothesis = "w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8"
         score = rouge_lsum(hypothesis, "w1 w2 w3 w4 w5")
         assert (score.precision, score.recall) == (4 / 10, 4 / 5)  # w1 w2 and w1 w3 w5
         assert rouge_l(hypothesis, "w1 w2 w3 w4 w5").recall == 3 / 5  # w2 comes after w3 w5
+        assert rouge_l(hypothesis, "w1 w2 w3 w4 w5", mode="rouge155").recall == 4 / 5  # lsum
 
     def test_a_run_counts_more_than_separate_words(self):
         reference = "a b c d e f g"
-        run, apart = "a b c d h i k", "a h b k c i d"
+        run = "a b c d h i k"
+        apart = "a h b k c i d"
         assert rouge_l(run, reference) == rouge_l(apart, reference)
         # Weight 2: (4² / 7²)^½ = 4/7 against (4 / 7²)^½ = 2/7.
         assert values(rouge_w(run, reference, weight=2)) == pytest.approx([4 / 7] * 3)
@@ -90,11 +85,6 @@ class TestPaper:
 
 class TestPerl:
     """Where ROUGE-1.5.5 differs from the paper; worked by hand from the script's rules."""
-
-    def test_rouge_l_is_rouge_lsum(self):
-        hypothesis, reference = "w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8", "w1 w2 w3 w4 w5"
-        assert rouge_l(hypothesis, reference, mode="rouge155").recall == 0.8
-        assert rouge_l(hypothesis, reference).recall == 0.6
 
     def test_rouge_w_weighs_a_references_length_twice(self):
         # 4 words, weight 2: base 4² = 16, then 16² = 256; R = (16 / 256)^½ = ¼, P = (16 / 16)^½.
@@ -105,7 +95,9 @@ class TestPerl:
         assert values(score)[:2] == (0.70711, 0.35355)
 
     def test_rouge_w_looks_for_gaps_in_the_reference_only(self):
-        reference, run, apart = "a b c d e f g", "a b c d h i k", "a h b k c i d"
+        reference = "a b c d e f g"
+        run = "a b c d h i k"
+        apart = "a h b k c i d"
         score = {text: rouge_w(text, reference, weight=2, mode="rouge155") for text in (run, apart)}
         assert score[run] == score[apart]
         assert score[run].overlaps[0].matches == 16
@@ -120,18 +112,6 @@ class TestPerl:
         # If "x c" follows, the run of 1 continues at the "c": 2² instead of 1 + 1.
         merged = rouge_w("b a c", "a\nb a x c", weight=2, mode="rouge155")
         assert merged.overlaps[0].matches == 1 + 2**2
-
-    def test_several_references_are_pooled(self):
-        references = ["a b", "a c d e f g h i"]
-        score = rouge_n("a b", references, mode="rouge155")
-        assert values(score)[:2] == (0.75, 0.3)  # 3 of 2 + 2, and of 2 + 8
-        assert rouge_n("a b", references).recall == 1
-
-    def test_the_best_reference_has_the_highest_recall(self):
-        references = ["a b c d", "a"]  # F 6/7 and ½, recall ¾ and 1
-        assert rouge_n("a b c", references).fmeasure == pytest.approx(6 / 7)
-        score = rouge_n("a b c", references, multi="best", mode="rouge155")
-        assert values(score) == (0.33333, 1.0, 0.5)
 
     def test_the_best_reference_of_rouge_w_is_chosen_with_the_length_weighed_once(self):
         # Weight 2. "a x": 1 of 2² = 4 gives ½; the printed recall is (1/16)^½ = ¼.
@@ -155,28 +135,23 @@ def test_no_overlap_scores_zero(kind, mode):
 
 
 @every_kind
-@pytest.mark.parametrize("wrong", [None, 3, b"text", ["a", "b"], 1.5])
-def test_a_hypothesis_that_is_not_a_string_raises_an_error(kind, wrong):
+@pytest.mark.parametrize("wrong", [None, b"text", [["a"]], ["a", None]])
+def test_texts_that_are_not_strings_raise_an_error(kind, wrong):
     with pytest.raises(TypeError, match="a text must be a string"):
         ALL[kind](wrong, "text")
-
-
-@every_kind
-def test_references_that_are_not_strings_raise_an_error(kind):
-    for wrong in (None, 3, b"text", [["a"]], ["a", None]):
-        with pytest.raises(TypeError, match="must be a string"):
-            ALL[kind]("text", wrong)
+    with pytest.raises(TypeError, match="must be a string"):
+        ALL[kind]("text", wrong)
     with pytest.raises(ValueError, match="references is empty"):
         ALL[kind]("text", [])
 
 
 @every_kind
-@pytest.mark.parametrize(
-    "option", [{"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}]
-)
-def test_invalid_options_raise_an_error(kind, option):
-    with pytest.raises(ValueError, match="must be"):
-        ALL[kind]("a", "a", **option)
+def test_invalid_options_raise_an_error(kind):
+    for option in ({"mode": "perl"}, {"multi": "max"}, {"beta": -1}, {"tokenize": "words"}):
+        with pytest.raises(ValueError, match="must be"):
+            ALL[kind]("a", "a", **option)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'alpha'"):
+        ALL[kind]("a", "a", alpha=0.5)
 
 
 def test_n_and_weight_are_checked():
@@ -208,7 +183,8 @@ def test_all_values_are_between_0_and_1(kind, mode, x, references, data):
 def test_swapping_the_texts_swaps_precision_and_recall(kind, x, y):
     if kind in ("lsum", "w"):
         return  # not symmetric: a union over the reference's lines, and a greedy recurrence
-    there, back = ALL[kind](x, y), ALL[kind](y, x)
+    there = ALL[kind](x, y)
+    back = ALL[kind](y, x)
     assert (there.precision, there.recall) == (back.recall, back.precision)
     assert there.fmeasure == back.fmeasure
 
@@ -269,7 +245,7 @@ def test_beta_stemming_and_tokenizer_change_the_score():
 def test_the_perl_tools_own_values_with_stemming(monkeypatch):
     # Printed by ROUGE-1.5.5.pl -n 2 -m -2 4 -u -w 1.2, with WordNet 2.0's exceptions; R, P, F.
     forms = {"children": "child", "better": "well", "bled": "bleed", "feet": "foot"}
-    monkeypatch.setattr(tokens, "irregular_forms", lambda: forms | {"after": "after"})
+    monkeypatch.setattr(options, "irregular_forms", lambda: forms | {"after": "after"})
     x = "the children were better\nand bled from their feet after the accidental fight"
     y = "a child was well and bleeds\nfrom a foot after accidents"
     expected = {
@@ -282,17 +258,6 @@ def test_the_perl_tools_own_values_with_stemming(monkeypatch):
     for score, (recall, precision, f) in expected.items():
         assert values(score(x, y, stem=True, mode="rouge155")) == (precision, recall, f), score
     assert rouge_n(x, y, stem={}, mode="rouge155").recall < 0.72727
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["1", "2", "l", "s4"])
-def test_texts_of_a_hundred_thousand_tokens(kind):
-    rng = random.Random(0)
-    x, y = (" ".join(str(int(2 ** (14 * rng.random()))) for _ in range(100_000)) for _ in "xy")
-    score = {**ALL, "s4": lambda *pair: rouge_s(*pair, max_gap=4)}[kind]
-    start = time.process_time()
-    assert 0 < score(x, y).fmeasure < 1
-    assert time.process_time() - start < 60  # 2 s here
 
 
 def test_rouge_n_is_linear_in_length():

@@ -1,6 +1,8 @@
 """Cases and expected values of `bleu`. Each draw isolates one property of an answer.
 
 For example, no word twice hides missing clipping. Texts are lists of words: no tokenizer matters.
+The cases worked by hand are small enough to count on paper, and the numbers that are asked for
+vary: those of a classmate rarely fit.
 
 Chapter: exercises.
 """
@@ -10,15 +12,82 @@ from random import Random
 
 from course_pkg.metrics.bleu.score import BleuScore, corpus_bleu
 
-from .by_hand import WORDS, one_reference, two_references
+NOUNS = ("cat", "dog", "fox", "boy", "girl", "horse", "child", "farmer")
+PLACES = ("mat", "bench", "table", "roof", "bridge", "stairs", "gate", "path")
+VERBS = ("sat", "slept", "stood", "waited", "lay", "rested")
+PREPOSITIONS = ("on", "under", "near", "behind", "beside", "by")
+ADJECTIVES = ("big", "small", "brown", "white", "gray")
+ENDS = ("today", "again", "outside", "alone")
+WORDS = [*NOUNS, *PLACES, *VERBS, *PREPOSITIONS, *ADJECTIVES, *ENDS]
+FILLERS = ("a", "just", "once", "also", "then", "quite", "so")  # in no reference
+TAIL = ["early", "this", "morning", "without", "any", "real", "noise"]  # in no candidate
 
-__all__ = ["one_reference", "two_references"]  # and every function that questions.toml names
+
+def one_reference(rng: Random | None) -> dict:
+    """A shorter candidate that shares a run of three words, or two runs, and no run of four.
+
+    The shared runs and both lengths vary, so that hardly two students have the same numbers.
+    """
+    if rng is None:
+        return {"reference": "the cat sat on the mat", "candidate": "a cat sat on mat"}
+    pools = NOUNS, VERBS, PREPOSITIONS, ADJECTIVES, PLACES, ENDS
+    noun, verb, on, big, place, end = map(rng.choice, pools)
+    whole = ["the", big, place, end]
+    after, runs = rng.choice(
+        [
+            (["the", place], []),
+            (["the", place], [[place]]),
+            (["the", big, place], [[big, place]]),
+            (whole, [[big], [end]]),
+            (whole, [[big, place], [end]]),
+            (whole, [[big, place, end]]),
+        ]
+    )
+    others = rng.sample(FILLERS, (len(runs) or 2) + rng.randint(0, 3))
+    candidate = [others.pop()] if len(others) > len(runs) else []
+    candidate += [noun, verb, on]
+    for run in runs:
+        candidate += [others.pop(), *run]
+    candidate += others
+    reference = ["the", noun, verb, on, *after, *TAIL][: len(candidate) + rng.randint(1, 5)]
+    case = {"reference": " ".join(reference), "candidate": " ".join(candidate)}
+    letters = len(case["candidate"]) / len(case["reference"])
+    if abs(len(candidate) / len(reference) - letters) < 0.02:
+        return one_reference(rng)  # counting letters would give the same penalty
+    return case
+
+
+def two_references(rng: Random | None) -> dict:
+    """A candidate that repeats itself; the closest reference is longer, the other one shorter.
+
+    Four words in a row match, or BLEU without smoothing would be 0 whatever the penalty is.
+    """
+    if rng is None:
+        references = ["there is a black cat on the mat", "the cat likes the mat"]
+        return {"candidate": "the cat the cat on the mat", "references": references}
+    noun, on, place, end = map(rng.choice, (NOUNS, PREPOSITIONS, PLACES, ENDS))
+    tail = [noun, *["sitting", "waiting"][: rng.randint(0, 1)], on, "the", place]
+    tail += [end][: rng.randint(0, 1)]
+    more = rng.choice([[], ["indeed"], ["very", "much"]])
+    others = rng.sample(FILLERS, rng.randint(0, 3))
+    candidate = ["the", noun, "the", *tail, *others[:1], *more, *others[1:]]
+    other = ["the", noun, "likes", "the", place, *more]
+    r = len(candidate) + rng.randint(1, min(2, len(candidate) - len(other) - 1))
+    adjectives = rng.sample(ADJECTIVES, rng.randint(1, 2))
+    closest = ["there", "is", "a", *adjectives, *tail, *TAIL][:r]
+    if closest[3 + len(adjectives) :][:4] != tail[:4]:
+        return two_references(rng)
+    return {
+        "candidate": " ".join(candidate),
+        "references": rng.sample([" ".join(closest), " ".join(other)], 2),
+    }
 
 
 def _bleu(inputs: dict, **options: str | bool) -> BleuScore:
     texts, references = (inputs[key] for key in sorted(inputs))  # hypotheses, then references
     if "hypotheses" not in inputs:
-        texts, references = [texts], [references if isinstance(references, list) else [references]]
+        texts = [texts]
+        references = [references if isinstance(references, list) else [references]]
     references = [list(map(_string, own)) for own in references]
     return corpus_bleu(list(map(_string, texts)), references, tokenize="whitespace", **options)
 
@@ -64,20 +133,24 @@ def text(hypothesis: list[str], *references: list[str]) -> dict:
 
 def pair(rng: Random, length: int, *at: int) -> dict:
     """A hypothesis and its one reference, of that length; at those places the words differ."""
-    drawn = rng.sample(WORDS, 2 * length)
-    hypothesis = [drawn[i + length * (i in at)] for i in range(length)]
-    return text(hypothesis, drawn[:length])
+    reference = rng.sample(WORDS, length)
+    others = rng.sample([word for word in WORDS if word not in reference], length)
+    return text([others[i] if i in at else word for i, word in enumerate(reference)], reference)
 
 
 def corpus(rng: Random, *texts: dict) -> dict:
     """The inputs for several texts, in any order."""
-    rows = [(one["hypothesis"], one["references"]) for one in rng.sample(texts, len(texts))]
-    return dict(zip(("hypotheses", "references"), map(list, zip(*rows, strict=True)), strict=True))
+    order = rng.sample(texts, len(texts))
+    return {
+        "hypotheses": [one["hypothesis"] for one in order],
+        "references": [one["references"] for one in order],
+    }
 
 
 def counts_count(rng: Random, size: int) -> dict:
     """No word twice, two neighbors swapped; glued together, the ends would be equal."""
-    at, ends = rng.randrange(6 + size), rng.sample([["butter", "cup"], ["butterc", "up"]], 2)
+    at = rng.randrange(6 + size)
+    ends = rng.sample([["butter", "cup"], ["butterc", "up"]], 2)
     reference = rng.sample(WORDS, 8 + size)
     hypothesis = [*reference[:at], reference[at + 1], reference[at], *reference[at + 2 : -1]]
     return text(hypothesis + ends[0], reference + ends[1])
@@ -91,10 +164,13 @@ def counts_clip(rng: Random, size: int) -> dict:
 
 def counts_any(rng: Random, size: int) -> dict:
     """No word twice; each reference has a part of the hypothesis, the first one the smallest."""
-    drawn, i, j = rng.sample(WORDS, 10 + size), rng.choice([2, 3]), 5 if size == 2 else 7 + size
-    parts = drawn[:i], drawn[i:j], drawn[j : 7 + size]
-    references = [[*part, end] for part, end in zip(parts, drawn[-3:], strict=True)]
-    return text(drawn[: 7 + size], *references[: 3 if size == 2 else 2])
+    words = rng.sample(WORDS, 10 + size)
+    length = 7 + size
+    i = rng.choice([2, 3])
+    j = 5 if size == 2 else length
+    parts = words[:i], words[i:j], words[j:length]
+    references = [[*part, end] for part, end in zip(parts, words[-3:], strict=True)]
+    return text(words[:length], *references[: 3 if size == 2 else 2])
 
 
 def counts_maximum(rng: Random, size: int) -> dict:
@@ -105,13 +181,15 @@ def counts_maximum(rng: Random, size: int) -> dict:
 
 def counts_short(rng: Random, size: int) -> dict:
     """A hypothesis of no, one or two words, which may be in the reference."""
-    drawn = rng.sample(WORDS, 7)
-    return text(rng.choice([drawn[3:5], drawn[4:6], drawn[5:]])[:size], drawn[:5])
+    words = rng.sample(WORDS, 7)
+    return text(rng.choice([words[3:5], words[4:6], words[5:]])[:size], words[:5])
 
 
 def closest_length_closest(rng: Random, size: int) -> dict:
     """Six lengths on both sides, the closest not at an end; one; all shorter; all longer."""
-    c, far, side = rng.randint(12, 29), rng.sample(range(2, 10), 4), rng.choice([1, -1])
+    c = rng.randint(12, 29)
+    far = rng.sample(range(2, 10), 4)
+    side = rng.choice([1, -1])
     signs = [[1, -1, side, side]] * 3 + [[side], [-1] * 4, [1] * 4]
     lengths = [c + sign * d for sign, d in zip(signs[size], far, strict=False)]
     if size < 3:
@@ -136,7 +214,8 @@ def brevity_penalty_shorter(rng: Random, size: int) -> dict:
 def brevity_penalty_longer(rng: Random, size: int) -> dict:
     """c > r, and in the last case c = r."""
     r = rng.randint(3, 11) + 5 * size
-    return {"hypothesis_length": r + rng.randrange(1, r) * (size < 3), "reference_length": r}
+    more = rng.randrange(1, r) if size < 3 else 0
+    return {"hypothesis_length": r + more, "reference_length": r}
 
 
 def brevity_penalty_empty(rng: Random, size: int) -> dict:
@@ -158,18 +237,24 @@ def corpus_pooled(rng: Random, size: int) -> dict:
 
 def corpus_lengths(rng: Random, size: int) -> dict:
     """Every precision is 1/2: one text matches and is too short, an equal one is too long."""
-    n, drawn = rng.randint(6, 8) + size, rng.sample(WORDS, 36)
-    short = text(drawn[:n], drawn[: n + rng.randint(3, 6)])
-    return corpus(rng, short, text(drawn[-n:], drawn[18 : 16 + n]))
+    n = rng.randint(6, 8) + size
+    words = rng.sample(WORDS, 36)
+    short = text(words[:n], words[: n + rng.randint(3, 6)])
+    return corpus(rng, short, text(words[-n:], words[18 : 16 + n]))
 
 
 def corpus_references(rng: Random, size: int) -> dict:
     """A text with three references, two of which match in part; and a text that is too short."""
-    drawn, tail = rng.sample(WORDS, 25), rng.randint(1, 2)
-    phrase, one, other, rest = drawn[:5], drawn[5 : 5 + tail], drawn[7 : 7 + tail], drawn[9:]
+    words = rng.sample(WORDS, 25)
+    tail = rng.randint(1, 2)
+    phrase = words[:5]
+    one = words[5 : 5 + tail]
+    other = words[7 : 7 + tail]
+    rest = words[9:]
     own = rng.sample([[*other, *rest[: 7 + tail], *phrase], [*phrase, *one]], 2)
     own.insert(size % 2, [*rest, *rest][: 16 + 2 * tail])
-    long, more = rng.sample(WORDS, 16), [pair(rng, 6 + i, i) for i in range(size)]
+    long = rng.sample(WORDS, 16)
+    more = [pair(rng, 6 + i, i) for i in range(size)]
     return corpus(rng, text(phrase * 2 + one + other, *own), text(long[:7], long), *more)
 
 
@@ -195,7 +280,8 @@ def corpus_nothing(rng: Random, size: int) -> dict:
 def sentence_matched(rng: Random, size: int) -> dict:
     """All orders match; the closest of two references is longer, and in the last case shorter."""
     one = pair(rng, 10 + size, rng.randrange(2))
-    whole, (c, r) = one["references"][0], [(8, 10), (9, 11), (12, 10)][size]
+    whole = one["references"][0]
+    c, r = [(8, 10), (9, 11), (12, 10)][size]
     return text(one["hypothesis"][:c], *rng.sample([whole[:r], whole[1:4]], 2))
 
 
@@ -203,7 +289,7 @@ def sentence_halving(rng: Random, size: int) -> dict:
     """Two or three orders without a match; in the last case one word shorter."""
     length = 6 + size + rng.randrange(2)
     one = pair(rng, length, *(range(1, length, 2) if size == 1 else (2, 5)))
-    return one | {"hypothesis": one["hypothesis"][: length - (size == 2)]}
+    return one | {"hypothesis": one["hypothesis"][: length - 1 if size == 2 else length]}
 
 
 def sentence_short(rng: Random, size: int) -> dict:

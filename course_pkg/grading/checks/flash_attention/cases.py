@@ -16,18 +16,36 @@ from course_pkg.attention.decode import merge
 from course_pkg.attention.io_complexity import flash_cost, plain_cost
 from course_pkg.attention.masks import tile_state
 from course_pkg.attention.plain import attention
-
-from ...contract.seeds import numpy_rng
-from . import student
-from .by_hand import (  # noqa: F401 (questions.toml names them)
-    by_hand,
-    by_hand_factors_expected,
-    by_hand_maxima_expected,
-    by_hand_result_expected,
-    by_hand_sums_expected,
-)
+from course_pkg.grading.checks.flash_attention import student
+from course_pkg.grading.contract.draws import normal_arrays, numpy_rng
 
 Inputs = dict[str, Any]
+
+
+def by_hand(rng: Random | None) -> Inputs:
+    """Four scores and four values. Two of the scores after the first are a new maximum."""
+    if rng is None:
+        return {"scores": [1.0, 3.0, 2.0, 3.5], "values": [2, -1, 4, 1]}
+    scores = [rng.randint(1, 20) / 10]  # a maximum of 0 hides mistakes
+    lower = rng.randint(1, 3)
+    for i in range(1, 4):
+        difference = rng.randint(3, 25) / 10
+        scores.append(round(max(scores) + (-difference if i == lower else difference), 1))
+    values = rng.sample([n for n in range(-9, 10) if n], 4)
+    return {"scores": scores, "values": values}
+
+
+def by_hand_expected(case: Inputs) -> Inputs:
+    scores = torch.tensor(case["scores"]).double()
+    maxima = scores.cummax(0).values
+    sums = [(scores[: n + 1] - maxima[n]).exp().sum() for n in range(4)]
+    output = scores.softmax(0) @ torch.tensor(case["values"]).double()
+    return {
+        "maxima": [max(case["scores"][:n]) for n in range(1, 5)],
+        "factors": (maxima[:-1] - maxima[1:]).exp().tolist(),
+        "sums": torch.stack(sums).tolist(),
+        "result": (output.item(), scores.logsumexp(0).item()),
+    }
 
 
 def merge_expected(inputs: Inputs) -> Inputs:
@@ -40,9 +58,10 @@ def merge_expected(inputs: Inputs) -> Inputs:
 
 def _parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> Inputs:
     """Two partial results; `empty` names the parts that are empty in a row ("ab": in the same)."""
-    rows, draw = 2 + size, partial(numpy_rng(rng).standard_normal, dtype="float32")
-    inputs = {"output_a": draw((rows, 2)), "lse_a": 2 * draw(rows) + shift}
-    inputs |= {"output_b": draw((rows, 2)), "lse_b": 2 * draw(rows) + shift}
+    rows = 2 + size
+    normal = normal_arrays(rng)
+    inputs = {"output_a": normal((rows, 2)), "lse_a": 2 * normal(rows) + shift}
+    inputs |= {"output_b": normal((rows, 2)), "lse_b": 2 * normal(rows) + shift}
     row = rng.randrange(rows)
     for part in empty:
         inputs[f"lse_{part}"][row] = -math.inf
@@ -53,7 +72,7 @@ merge_output = merge_lse = _parts
 
 
 def merge_stable(rng: Random, size: int) -> Inputs:
-    """Log-sum-exps of which exp is infinite or 0 in float32."""
+    """Log-sum-exps whose exp is infinite or 0 in float32."""
     return _parts(rng, size, shift=rng.choice([-1, 1]) * rng.uniform(200, 900))
 
 
@@ -77,11 +96,16 @@ def forward_expected(inputs: Inputs) -> Inputs:
 
 
 def _head(
-    rng: Random, queries: int, keys: int, blocks: Sequence[int], *,
-    causal: bool = False, watched: bool = False,
-) -> Inputs:  # fmt: skip
-    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
-    inputs = {"q": draw((queries, 4)), "k": draw((keys, 4)), "v": draw((keys, 3))}
+    rng: Random,
+    queries: int,
+    keys: int,
+    blocks: Sequence[int],
+    *,
+    causal: bool = False,
+    watched: bool = False,
+) -> Inputs:
+    normal = normal_arrays(rng)
+    inputs = {"q": normal((queries, 4)), "k": normal((keys, 4)), "v": normal((keys, 3))}
     inputs |= {"block_queries": blocks[0], "block_keys": blocks[1], "causal": causal}
     return inputs | {"_watched": watched}
 
@@ -97,7 +121,8 @@ forward_lse = forward_output
 
 def forward_ragged(rng: Random, size: int) -> Inputs:
     """The last blocks are shorter, or a block is larger than everything."""
-    queries, keys = rng.choice([5, 7]), rng.choice([5, 7, 9])
+    queries = rng.choice([5, 7])
+    keys = rng.choice([5, 7, 9])
     return _head(rng, queries, keys, [(2, 5 * keys), (10, 4), (3, 2)][size % 3])
 
 
@@ -112,9 +137,10 @@ def forward_empty(rng: Random, size: int) -> Inputs:
 
 
 def forward_stable(rng: Random, size: int) -> Inputs:
-    """Scores in the hundreds, of which exp is infinite, or all below -100, where it is 0."""
+    """Scores in the hundreds, whose exp is infinite, or all below -100, where it is 0."""
     inputs = _head(rng, 4, 6 + 2 * size, (2, 2))
-    inputs["q"][:, 0], inputs["k"][:, 0] = rng.uniform(25, 40), 16 * (-1) ** size
+    inputs["q"][:, 0] = rng.uniform(25, 40)
+    inputs["k"][:, 0] = 16 * (-1) ** size
     return inputs
 
 
@@ -125,24 +151,26 @@ def forward_memory(rng: Random, size: int) -> Inputs:
 
 
 def tiles_expected(inputs: Inputs) -> str:
-    """skip, full or partial."""
     i0, i1, j0, j1, queries, keys = inputs.values()
     return tile_state(i0, i1, j0, j1, keys - queries, True, None)
 
 
 def _tile(rng: Random, size: int, *, shifted: bool = False, edges: bool = False) -> Inputs:
     """A tile in a random state, off the diagonal; or one with a corner on it, or just above it."""
-    state, edge = rng.choice(["skip", "partial", "full"]), rng.randrange(4)
+    state = rng.choice(["skip", "partial", "full"])
+    edge = rng.randrange(4)
     while True:
         queries = rng.randint(24, 40)
         keys = queries + (rng.choice([-1, 1]) * rng.randint(3, 12) if shifted else 0)
-        i0, j0 = rng.randrange(queries - 8), rng.randrange(keys - 8)
-        i1, j1 = i0 + rng.randint(2, 8), j0 + rng.randint(2, 8)
+        i0 = rng.randrange(queries - 8)
+        j0 = rng.randrange(keys - 8)
+        i1 = i0 + rng.randint(2, 8)
+        j1 = j0 + rng.randint(2, 8)
         inputs = {"i0": i0, "i1": i1, "j0": j0, "j1": j1, "queries": queries, "keys": keys}
-        ends = j0 - (i1 - 1) - (keys - queries), (j1 - 1) - i0 - (keys - queries)
-        if edges and ends[edge // 2] == edge % 2:
+        corners = j0 - (i1 - 1) - (keys - queries), (j1 - 1) - i0 - (keys - queries)
+        if edges and corners[edge // 2] == edge % 2:
             return inputs
-        if not edges and tiles_expected(inputs) == state and not {*ends} & {0, 1}:
+        if not edges and tiles_expected(inputs) == state and not {*corners} & {0, 1}:
             return inputs
 
 
@@ -161,10 +189,14 @@ def moved_expected(inputs: Inputs) -> tuple[int, int]:
 
 def _sizes(rng: Random, size: int, *, ragged: bool = False) -> Inputs:
     block = 16 * rng.randint(1, 8)
-    queries = block * rng.randint(2, 9) + ragged * rng.randint(1, block - 1)
-    keys, head_dim = 16 * rng.randint(8, 99), rng.choice([32, 64, 128])
-    inputs = {"queries": queries, "keys": keys, "head_dim": head_dim, "block_queries": block}
-    return inputs | {"itemsize": 1 + size % 2}
+    queries = block * rng.randint(2, 9) + (rng.randint(1, block - 1) if ragged else 0)
+    return {
+        "queries": queries,
+        "keys": 16 * rng.randint(8, 99),
+        "head_dim": rng.choice([32, 64, 128]),
+        "block_queries": block,
+        "itemsize": 1 + size % 2,
+    }
 
 
 moved_plain = moved_flash = _sizes
@@ -183,10 +215,9 @@ def backward_expected(inputs: Inputs) -> dict[str, Tensor]:
 
 def _block(rng: Random, size: int) -> Inputs:
     """A block of keys, and the results of a row that has other keys too."""
-    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
-    q, k, v, d_output = (
-        torch.from_numpy(draw(s)) for s in ((2 + size, 4), (6, 4), (6, 3), (2 + size, 3))
-    )
+    normal = normal_arrays(rng)
+    shapes = (2 + size, 4), (6, 4), (6, 3), (2 + size, 3)
+    q, k, v, d_output = (torch.from_numpy(normal(shape)) for shape in shapes)
     output, lse = attention(q[None, None], k[None, None], v[None, None], return_lse=True)
     j = rng.randint(2, 4)
     inputs = {"q": q, "k": k[:j], "v": v[:j], "output": output[0, 0], "lse": lse[0, 0]}
@@ -212,12 +243,12 @@ def cache_expected(inputs: Inputs) -> Inputs:
 
 
 def _steps(rng: Random, sizes: list[int], kept: int | None = None, drift: float = 0.0) -> Inputs:
-    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
-    inputs = {"x": draw((sum(sizes), 3)), "sizes": sizes, "kept": kept}
-    inputs |= {"w_q": draw((3, 4)), "w_k": draw((3, 4)), "w_v": draw((3, 2))}
-    again = draw((0 if kept is None else 2, 3))
+    normal = normal_arrays(rng)
+    inputs = {"x": normal((sum(sizes), 3)), "sizes": sizes, "kept": kept}
+    inputs |= {"w_q": normal((3, 4)), "w_k": normal((3, 4)), "w_v": normal((3, 2))}
+    again = normal((0 if kept is None else 2, 3))
     factors = 1 + drift * numpy_rng(rng).uniform(-1, 1, 4 * sum(sizes) + 5)
-    inputs |= {"positions": draw((sum(sizes) + 4, 3)), "again": again}
+    inputs |= {"positions": normal((sum(sizes) + 4, 3)), "again": again}
     return inputs | {"_drift": factors.astype("float32")}
 
 
@@ -242,5 +273,5 @@ def cache_once(rng: Random, size: int) -> Inputs:
 
 
 def cache_truncate(rng: Random, size: int) -> Inputs:
-    """Three tokens or more, of which the first are kept, perhaps none."""
+    """Three tokens or more; the first are kept, perhaps none."""
     return _steps(rng, [1] * (4 + size), [1, 2, 0][size % 3])

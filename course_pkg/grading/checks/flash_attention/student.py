@@ -15,7 +15,7 @@ from torch.nn.functional import cosine_similarity
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.contract.calling import WrongUse, require_type
 from course_pkg.grading.contract.comparators import wrong_type
 
 OUTSIDE = {"numpy", "__array__", "tolist", "__dlpack__", "data_ptr"}  # lead out of torch
@@ -30,7 +30,8 @@ class Sizes(TorchDispatchMode):
 
     def __init__(self, *tile: int) -> None:
         super().__init__()
-        self.tile, self.tiles = tile, []
+        self.tile = tile
+        self.tiles: list[Tensor] = []
         self.shapes: set[tuple[bool, torch.Size]] = set()  # with whether it is floating-point
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -96,11 +97,9 @@ def described(result: Any) -> dict[str, Any]:
     """An output and its log-sum-exp; what is not finite is listed apart, so that it compares."""
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise WrongUse(wrong_type("a pair (output, lse)", result))
-    for given in result:
-        if not isinstance(given, Tensor):
-            raise WrongUse(wrong_type("two tensors, output and lse", given))
-    output, lse = result
-    empty, bad = lse == -torch.inf, ~torch.isfinite(output)
+    output, lse = (require_type(t, Tensor, "two tensors, output and lse") for t in result)
+    empty = lse == -torch.inf
+    bad = ~torch.isfinite(output)
     return {
         "rows of the output with NaN or infinity": sorted({i for i, *_ in bad.nonzero().tolist()}),
         "the output": output.masked_fill(bad, 0),
@@ -112,7 +111,8 @@ def described(result: Any) -> dict[str, Any]:
 def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `flash_forward(…)` gives and, in the cases about memory, which tensors it made."""
     q, k, v = (inputs[name] for name in "qkv")
-    rows, columns = inputs["block_queries"], inputs["block_keys"]
+    rows = inputs["block_queries"]
+    columns = inputs["block_keys"]
     if not inputs["_watched"]:
         return described(answer(q, k, v, rows, columns, inputs["causal"]))
     with Names() as called, Sizes(rows, columns) as sizes:
@@ -135,7 +135,8 @@ def forward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
 
 def backward(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `backward_block(…)` gives, by name."""
-    names, found = ("p", "dv", "delta", "dq", "dk"), answer(*inputs.values())
+    names = ("p", "dv", "delta", "dq", "dk")
+    found = answer(*inputs.values())
     if not isinstance(found, tuple | list) or len(found) != len(names):
         raise WrongUse(wrong_type(f"a tuple ({', '.join(names)})", found))
     return dict(zip(names, found, strict=True))
@@ -147,7 +148,8 @@ def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     `project` multiplies each token that it gets by the next factor of `_drift`. If these are not 1,
     the outputs are right only if every token was projected once, in order.
     """
-    drift, projected = inputs["_drift"], 0
+    drift = inputs["_drift"]
+    projected = 0
 
     def project(x: Tensor) -> tuple[Tensor, ...]:
         nonlocal projected
@@ -161,15 +163,12 @@ def cache(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     outputs = []
 
     def step(x: Tensor) -> None:
-        outputs.append(layer.step(x))
-        if not isinstance(outputs[-1], Tensor):
-            raise WrongUse(wrong_type("a tensor from step", outputs[-1]))
+        outputs.append(require_type(layer.step(x), Tensor, "a tensor from step"))
 
-    sizes, kept = inputs["sizes"], inputs["kept"]
-    for x in inputs["x"].split(sizes):
+    for x in inputs["x"].split(inputs["sizes"]):
         step(x)
-    if kept is not None:
-        layer.truncate(kept)
+    if inputs["kept"] is not None:
+        layer.truncate(inputs["kept"])
         for x in inputs["again"].split(1):
             step(x)
     return {"the outputs of the steps": outputs}

@@ -16,9 +16,8 @@ from torch import nn
 from course_pkg.adapters.accounting import lora_parameters
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 from course_pkg.adapters.targets import matches
-
-from ...contract.seeds import numpy_rng
-from . import student
+from course_pkg.grading.checks.lora_math import student
+from course_pkg.grading.contract.draws import normal_arrays
 
 Inputs = dict[str, Any]
 KINDS = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -30,8 +29,11 @@ def by_hand(rng: Random | None) -> Inputs:
     if rng is None:
         case = {"d": 3072, "k": 768, "rank": 8, "layers": 32, "hidden": 4096}
         return {**case, "total": 6_738_415_616, "targets": ["q_proj", "v_proj"]}
-    k, rank, layers = 64 * rng.randint(4, 32), 2 ** rng.randint(2, 4), 2 * rng.randint(6, 20)
-    d, hidden = k * rng.randint(2, 5), 256 * rng.randint(5, 20)
+    k = 64 * rng.randint(4, 32)
+    rank = 2 ** rng.randint(2, 4)
+    layers = 2 * rng.randint(6, 20)
+    d = k * rng.randint(2, 5)
+    hidden = 256 * rng.randint(5, 20)
     while abs(2 * hidden - d - k) < 0.1 * hidden:  # or both layers would give the same count
         hidden += 256
     case = {"d": d, "k": k, "rank": rank, "layers": layers, "hidden": hidden}
@@ -39,33 +41,19 @@ def by_hand(rng: Random | None) -> Inputs:
     return {**case, "total": total, "targets": ["q_proj", "v_proj"]}
 
 
-def by_hand_parameters_expected(case: Inputs) -> int:
-    """LoRA's parameters on the d × k layer."""
-    return lora_parameters(case["d"], case["k"], case["rank"])
-
-
-def by_hand_reduction_expected(case: Inputs) -> float:
-    """How many times fewer they are than those of the full weight."""
-    return case["d"] * case["k"] / by_hand_parameters_expected(case)
-
-
-def _trainable(case: Inputs) -> int:
+def by_hand_expected(case: Inputs) -> dict[str, float]:
+    parameters = lora_parameters(case["d"], case["k"], case["rank"])
     one = lora_parameters(case["hidden"], case["hidden"], case["rank"])
-    return case["layers"] * len(case["targets"]) * one
-
-
-def by_hand_share_expected(case: Inputs) -> float:
-    """The trainable share of the decoder, in percent, as PEFT counts it."""
-    return 100 * _trainable(case) / (case["total"] + _trainable(case))
-
-
-def by_hand_optimizer_bytes_expected(case: Inputs) -> int:
-    """Two float32 moments for each trainable parameter."""
-    return 2 * 4 * _trainable(case)
+    trainable = case["layers"] * len(case["targets"]) * one
+    return {
+        "parameters": parameters,
+        "reduction": case["d"] * case["k"] / parameters,
+        "share": 100 * trainable / (case["total"] + trainable),  # in percent, as PEFT counts it
+        "optimizer-bytes": 2 * 4 * trainable,  # two float32 moments for each parameter
+    }
 
 
 def counts_expected(inputs: Inputs) -> int:
-    """The sum of r(out + in) over the target layers."""
     shapes = [s for name, s in inputs["shapes"].items() if matches(name, inputs["targets"])]
     return sum(lora_parameters(*shape, inputs["rank"]) for shape in shapes)
 
@@ -93,8 +81,11 @@ def counts_match(rng: Random, size: int) -> Inputs:
 def _layer(rng: Random, x: tuple[int, ...], d: int, r: int, alpha: float, zero: str = "") -> Inputs:
     """A layer of d outputs with factors of rank r; every array is random, but for one of zeros."""
     shapes = {"x": x, "weight": (d, x[-1]), "bias": (d,), "lora_A": (r, x[-1]), "lora_B": (d, r)}
-    normal = partial(numpy_rng(rng).standard_normal, dtype="float32")
-    return {n: normal(shape) * (n != zero) for n, shape in shapes.items()} | {"alpha": alpha}
+    normal = normal_arrays(rng)
+    layer = {name: normal(shape) for name, shape in shapes.items()}
+    if zero:
+        layer[zero][:] = 0
+    return layer | {"alpha": alpha}
 
 
 def forward_base(rng: Random, size: int) -> Inputs:
@@ -109,7 +100,8 @@ def forward_update(rng: Random, size: int) -> Inputs:
 
 def forward_scaling(rng: Random, size: int) -> Inputs:
     """α ≠ r ≥ 2 and B = Aᵀ, so that BA is symmetric; a bias of zeros: only the scale shows."""
-    n, r = 3 + size, 2 + size
+    n = 3 + size
+    r = 2 + size
     layer = _layer(rng, (2, n), n, r, rng.choice([0.5, 1.5, 2.5]) * r + 0.25, "bias")
     return {**layer, "lora_B": layer["lora_A"].T}
 
@@ -126,9 +118,12 @@ class Reference(nn.Module):
     def __init__(self, base: nn.Linear, rank: int, alpha: float) -> None:
         super().__init__()
         layer = LoRALinear(base, LoRAConfig(rank=rank, alpha=alpha), "only")
-        self.lora_A, self.lora_B = layer.lora_A["only"], layer.lora_B["only"]
-        self.base, self.forward = layer.base, layer.forward
-        self.merge, self.unmerge = layer.merge, layer.unmerge
+        self.lora_A = layer.lora_A["only"]
+        self.lora_B = layer.lora_B["only"]
+        self.base = layer.base
+        self.forward = layer.forward
+        self.merge = layer.merge
+        self.unmerge = layer.unmerge
 
 
 def merge_expected(inputs: Inputs) -> list[Any]:
@@ -137,7 +132,6 @@ def merge_expected(inputs: Inputs) -> list[Any]:
 
 
 def forward_expected(inputs: Inputs) -> torch.Tensor:
-    """The output of the reference layer."""
     how = {"rank": len(inputs["lora_A"]), "_filled": True, "operations": ["forward"]}
     return merge_expected(inputs | how)[0]
 

@@ -99,7 +99,8 @@ class Gain(nn.Module):
         super().__init__()
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"wrap was given a {type(linear).__name__}; it adapts nn.Linear")
-        self.linear, self.name = linear, name
+        self.linear = linear
+        self.name = name
         self.register_parameter(name, nn.Parameter(torch.zeros(linear.out_features)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

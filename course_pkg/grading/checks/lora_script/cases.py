@@ -9,21 +9,12 @@ import torch
 from torch import Tensor
 
 from course_pkg.datasets import draw_tickets
+from course_pkg.grading.checks.lora_script import student
+from course_pkg.grading.checks.lora_script.adapter_quality import *  # noqa: F403 (for questions.toml)
+from course_pkg.grading.checks.lora_script.adapter_quality import encode, read_records
+from course_pkg.grading.contract import comparators
+from course_pkg.grading.contract.draws import normal_arrays
 from course_pkg.lm.tiny import tiny_model
-
-from ...contract import comparators
-from ...contract.seeds import numpy_rng
-from . import student
-from .adapter_bars import (  # noqa: F401 (questions.toml names them)
-    adapter_expected,
-    adapter_format,
-    adapter_report,
-    adapter_task,
-    learned_format,
-    learned_task,
-    matching_report,
-)  # fmt: skip
-from .measuring import encode, read_records
 
 VOCABULARY = 6
 _SUM = comparators.row(
@@ -47,8 +38,10 @@ def _file(rng: Random, size: int, fault: str = "") -> Inputs:
     return {"text": "\n".join(lines) + "\n"}
 
 
-read_pairs, read_blank = _file, partial(_file, fault="blank")
-read_repeated, read_unanswered = (partial(_file, fault=f) for f in ("repeated", "unanswered"))
+read_pairs = _file
+read_blank = partial(_file, fault="blank")
+read_repeated = partial(_file, fault="repeated")
+read_unanswered = partial(_file, fault="unanswered")
 
 
 def read_expected(inputs: Inputs) -> tuple[list[tuple[str, str]], int]:
@@ -70,9 +63,9 @@ encode_tokens = encode_prompt = encode_end = _chat
 
 
 def encode_expected(inputs: Inputs) -> Inputs:
-    """From two renderings of the chat template."""
-    ids, labels = encode(inputs["messages"], inputs["answer"], student.tokenizer())
-    return {"input_ids": ids, "labels": labels}
+    """From the course's own masking."""
+    found = encode(inputs["messages"], inputs["answer"], student.tokenizer())
+    return {"input_ids": list(found.input_ids), "labels": list(found.labels)}
 
 
 def all_tokens(expected: Inputs, given: Any) -> str | None:
@@ -82,7 +75,8 @@ def all_tokens(expected: Inputs, given: Any) -> str | None:
 
 def prompt_labels(expected: Inputs, given: Any) -> str | None:
     """A comparator: as many labels as tokens, and those of the prompt and the answer's text."""
-    labels, tokens = len(given["labels"]), len(given["input_ids"])
+    labels = len(given["labels"])
+    tokens = len(given["input_ids"])
     if labels != tokens:
         return f"there are {labels} labels for {tokens} token ids"
     end = len(expected["labels"]) - 1
@@ -107,9 +101,12 @@ def end_label(expected: Inputs, given: Any) -> str | None:
 
 def _rows(rng: Random, size: int, pad: bool = False) -> Inputs:
     """Rows of token ids and labels. pad: they end in the pad token, as if it were the end token."""
-    pad_token_id, rows = rng.randrange(50, 60), []
+    pad_token_id = rng.randrange(50, 60)
+    rows = []
     for length in rng.sample(range(2, 9), 3 + size):
-        ids = [rng.randrange(50) for _ in range(length - pad)] + [pad_token_id] * pad
+        ids = [rng.randrange(50) for _ in range(length)]
+        if pad:
+            ids[-1] = pad_token_id
         rows.append((ids, [-100] * (length // 2) + ids[length // 2 :]))
     return {"rows": rows, "pad_token_id": pad_token_id}
 
@@ -119,34 +116,42 @@ collate_mask = partial(_rows, pad=True)
 
 
 def collate_expected(inputs: Inputs) -> dict[str, Tensor]:
-    """Position by position."""
+    """Row by row, each padded by itself."""
     width = max(len(ids) for ids, _ in inputs["rows"])
-    shape = len(inputs["rows"]), width
-    fill = {"input_ids": inputs["pad_token_id"], "attention_mask": 0, "labels": -100}
-    found = {name: torch.full(shape, value) for name, value in fill.items()}
-    for row, (ids, labels) in enumerate(inputs["rows"]):
-        for at, values in enumerate(zip(ids, [1] * len(ids), labels, strict=True)):
-            for name, value in zip(fill, values, strict=True):
-                found[name][row, at] = value
-    return found
+
+    def padded(rows: list[list[int]], fill: int) -> Tensor:
+        return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
+
+    ids, labels = (list(column) for column in zip(*inputs["rows"], strict=True))
+    return {
+        "input_ids": padded(ids, inputs["pad_token_id"]),
+        "attention_mask": padded([[1] * len(row) for row in ids], 0),
+        "labels": padded(labels, -100),
+    }
 
 
 def _lora(rng: Random, size: int, factor: float = 1.0) -> Inputs:
     """A tiny Llama with its targets. factor: alpha divided by the rank."""
     names = ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"]
-    rank, ids = rng.randint(2, 6), [[rng.randrange(256) for _ in range(5)]]
+    rank = rng.randint(2, 6)
     return {
-        "seed": rng.randrange(1000), "rank": rank, "alpha": factor * rank,
-        "targets": rng.sample(names, 2 + size % 2), "input_ids": torch.tensor(ids),
-    }  # fmt: skip
+        "seed": rng.randrange(1000),
+        "rank": rank,
+        "alpha": factor * rank,
+        "targets": rng.sample(names, 2 + size % 2),
+        "input_ids": torch.tensor([[rng.randrange(256) for _ in range(5)]]),
+    }
 
 
-lora_trained, lora_scaling = _lora, partial(_lora, factor=2.5)
+lora_trained = _lora
+lora_scaling = partial(_lora, factor=2.5)
 
 
 def lora_expected(inputs: Inputs) -> Inputs:
     """From a Llama without adapters, and one whose weights are W + alpha / rank · BA."""
-    model, rank, shapes = tiny_model(inputs["seed"]), inputs["rank"], {}
+    model = tiny_model(inputs["seed"])
+    rank = inputs["rank"]
+    shapes = {}
     with torch.no_grad():
         before = model(input_ids=inputs["input_ids"]).logits
         for name, module in model.named_modules():
@@ -163,7 +168,8 @@ def lora_expected(inputs: Inputs) -> Inputs:
 def _batch(rng: Random, rows: int, width: int, prompt: bool = True) -> dict[str, Tensor]:
     """Random ids with labels; with a prompt, there is padding on the right too."""
     ids = torch.tensor([[rng.randrange(VOCABULARY) for _ in range(width)] for _ in range(rows)])
-    mask, labels = torch.ones_like(ids), ids.clone()
+    mask = torch.ones_like(ids)
+    labels = ids.clone()
     for row in range(rows):
         end = rng.randint(width // 2 + 2, width) if prompt else width
         mask[row, end:] = 0
@@ -172,7 +178,7 @@ def _batch(rng: Random, rows: int, width: int, prompt: bool = True) -> dict[str,
 
 
 def _normal(rng: Random, *shape: int) -> Tensor:
-    return torch.from_numpy(numpy_rng(rng).standard_normal(shape, dtype="float32"))
+    return torch.from_numpy(normal_arrays(rng)(shape))
 
 
 def loss_shift(rng: Random, size: int) -> Inputs:
@@ -184,7 +190,8 @@ def loss_shift(rng: Random, size: int) -> Inputs:
 
 def loss_ignored(rng: Random, size: int) -> Inputs:
     """Rows with a prompt and padding. Each has the same logits everywhere: a shift is not seen."""
-    rows, width = 2 + size, 6 + size
+    rows = 2 + size
+    width = 6 + size
     labels = torch.full((rows, width), -100)
     labels[:, :-1] = _batch(rng, rows, width - 1)["labels"]
     return {"logits": _same_logits(rng, labels), "labels": labels}
@@ -212,8 +219,8 @@ def sum_or_mean(expected: list[float], given: Any) -> str | None:
 
 
 def loss_expected(inputs: Inputs) -> list[float]:
-    """Token by token, in double precision."""
-    logits, labels = inputs["logits"].double(), inputs["labels"]
+    logits = inputs["logits"].double()
+    labels = inputs["labels"]
     costs = [
         -logits[row, at - 1].log_softmax(-1)[labels[row, at]]
         for row, at in (labels != -100).nonzero().tolist()
@@ -235,7 +242,8 @@ step_fresh = partial(_steps, count=2)
 
 def step_expected(inputs: Inputs) -> Inputs:
     """The gradient of the mean over all micro-batches at once, in training mode."""
-    weights, returned = [inputs["table"]], []
+    weights = [inputs["table"]]
+    returned = []
     for batches in inputs["steps"]:
         table = weights[-1].clone().requires_grad_()
         parts = [student.toy_loss(-table[b["input_ids"]], b["labels"]) for b in batches]
@@ -248,7 +256,8 @@ def step_expected(inputs: Inputs) -> Inputs:
 
 def _evaluation(rng: Random, size: int, recorded: float = 0.0) -> Inputs:
     """Two rows of three are predicted right. With `recorded`, only recorded gradients show."""
-    table, found = _normal(rng, VOCABULARY, VOCABULARY), []
+    table = _normal(rng, VOCABULARY, VOCABULARY)
+    found = []
     for number in range(1 if recorded else 2 + size):
         batch = _batch(rng, 2 + number, 7)
         for row, at in (batch["labels"] != -100).nonzero().tolist():
@@ -265,12 +274,14 @@ evaluate_mode = partial(_evaluation, recorded=3.0)
 
 
 def evaluate_expected(inputs: Inputs) -> Inputs:
-    """Row by row."""
-    table, total, count, right = inputs["table"], 0.0, 0, []
+    table = inputs["table"]
+    total = count = 0
+    right = []
     for batch in inputs["batches"]:
         for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
             nll, tokens = student.toy_loss(table[ids[None]], labels[None])
-            total, count = total + nll.item(), count + int(tokens)
+            total += nll.item()
+            count += int(tokens)
             places = (labels != -100).nonzero().flatten()
             right.append(bool((table[ids[places - 1]].argmax(-1) == labels[places]).all()))
     return {"loss": total / count, "exact": sum(right) / len(right)}

@@ -14,9 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.contract.calling import (
+    WrongUse,
+    read_folder,
+    require_pair,
+    require_type,
+)
 from course_pkg.grading.contract.comparators import wrong_type
-from course_pkg.grading.contract.folder import read_folder
 
 FOLDER_BYTES = 4_000_000
 Values = dict[str, Any]
@@ -31,7 +35,8 @@ class Table(nn.Module):
 
     def __init__(self, table: Tensor, recorded: Tensor | float = 0.0) -> None:
         super().__init__()
-        self.table, self.recorded = nn.Parameter(table.clone()), recorded
+        self.table = nn.Parameter(table.clone())
+        self.recorded = recorded
         self.unused = nn.Parameter(torch.zeros(1))  # it never has a gradient
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **others: Any) -> Any:
@@ -50,7 +55,7 @@ def toy_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def encode(answer: Any, inputs: Values) -> Values:
     """The token ids and labels that `encode(messages, answer, tokenizer)` gives."""
-    ids, labels = _pair(answer(inputs["messages"], inputs["answer"], tokenizer()))
+    ids, labels = require_pair(answer(inputs["messages"], inputs["answer"], tokenizer()))
     return {"input_ids": _integers(ids), "labels": _integers(labels)}
 
 
@@ -64,7 +69,8 @@ def tokenizer() -> Any:
     from course_pkg.lm.tiny import tiny_tokenizer  # transformers takes seconds
 
     made = tiny_tokenizer()
-    made.pad_token, bos = made.eos_token, made.bos_token
+    made.pad_token = made.eos_token
+    bos = made.bos_token
     made.backend_tokenizer.post_processor = TemplateProcessing(
         single=f"{bos} $A", special_tokens=[(bos, made.bos_token_id)]
     )
@@ -76,9 +82,7 @@ def lora(answer: Any, inputs: Values) -> Values:
     from course_pkg.lm.tiny import tiny_model
 
     how = inputs["rank"], inputs["alpha"], list(inputs["targets"])
-    model = answer(tiny_model(inputs["seed"]), *how)
-    if not isinstance(model, nn.Module):
-        raise WrongUse(wrong_type("a model", model))
+    model = require_type(answer(tiny_model(inputs["seed"]), *how), nn.Module, "a model")
     trained = {
         re.sub(r"^base_model\.model\.|\.default(\.weight)?$", "", name): parameter
         for name, parameter in model.named_parameters()
@@ -103,14 +107,15 @@ def numbers(name: str, shape: torch.Size) -> Tensor:
 
 def loss(answer: Any, inputs: Values) -> list[float]:
     """The two numbers that `answer_loss(logits, labels)` gives."""
-    return [_number(value) for value in _pair(answer(inputs["logits"], inputs["labels"]))]
+    return [_number(value) for value in require_pair(answer(inputs["logits"], inputs["labels"]))]
 
 
 def steps(answer: Any, inputs: Values) -> Values:
     """What `train_step(model, optimizer, batches, loss)` returns, and the weights after it."""
     model = Table(inputs["table"]).eval()
     optimizer = torch.optim.SGD(model.parameters(), lr=inputs["rate"])
-    returned, weights = [], []
+    returned = []
+    weights = []
     for batches in inputs["steps"]:
         returned.append(_number(answer(model, optimizer, batches, toy_loss)))
         weights.append(model.table.detach().clone())
@@ -120,21 +125,13 @@ def steps(answer: Any, inputs: Values) -> Values:
 def evaluation(answer: Any, inputs: Values) -> Values:
     """What `evaluate(model, batches, loss)` returns; in some cases recorded gradients show."""
     model = Table(inputs["table"], inputs["_recorded"]).train(inputs["training"])
-    loss, exact = _pair(answer(model, inputs["batches"], toy_loss))
+    loss, exact = require_pair(answer(model, inputs["batches"], toy_loss))
     return {"loss": _number(loss), "exact": _number(exact)}
 
 
 def adapter(answer: Any, inputs: Values) -> dict[str, bytes]:
     """The files that the student's script wrote."""
     return read_folder(answer, FOLDER_BYTES)
-
-
-def _pair(returned: Any) -> Any:
-    if not isinstance(returned, tuple | list):
-        raise WrongUse(wrong_type("a pair", returned))
-    if len(returned) != 2:
-        raise WrongUse(f"expected a pair, but a list of {len(returned)} was given")
-    return returned
 
 
 def _integers(values: Any) -> list[int]:

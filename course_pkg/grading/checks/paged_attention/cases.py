@@ -1,4 +1,4 @@
-"""`paged-attention`: the cases of its questions, and the right values of those with tensors.
+"""`paged-attention`: the cases of its questions, and the right values of those without a pool.
 
 Chapter: exercises.
 """
@@ -11,19 +11,63 @@ from typing import Any
 import torch
 
 from course_pkg.attention import paged
-
-from ...contract.seeds import numpy_rng
-from . import student
-from .by_hand import *  # noqa: F403 (questions.toml names them)
-from .pools import *  # noqa: F403 (questions.toml names them)
+from course_pkg.grading.checks.paged_attention import student
+from course_pkg.grading.checks.paged_attention.pools import *  # noqa: F403 (for questions.toml)
+from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.sequence import Sequence
 
 Inputs = dict[str, Any]
+
+
+def by_hand(rng: Random | None) -> Inputs:
+    """Two prompts that end within a block; each of them takes two blocks or more as it grows."""
+    if rng is None:
+        case = {"block_size": 4, "blocks": 14, "a": 10, "b": 7, "new": 7}
+        return case | {"position": 9, "c": 21, "common": 7}
+    while True:
+        size = rng.randint(4, 8)
+        case = {"block_size": size, "blocks": rng.randint(18, 24)}
+        case |= {"a": rng.randint(size + 2, 4 * size), "b": rng.randint(size, 4 * size)}
+        case["new"] = rng.randint(size + 1, 3 * size)
+        case["position"] = rng.randrange(size, case["b"] + case["new"])
+        case["c"] = case["a"] + rng.randint(20, 60)
+        case["common"] = rng.randint(size + 1, case["a"])
+        prompts = [case["a"], case["b"]]
+        final = [tokens + case["new"] for tokens in prompts]
+        pairs = zip(prompts, final, strict=True)
+        taken = [math.ceil(end / size) - tokens // size - 1 for tokens, end in pairs]
+        in_a_block = [*prompts, *final, case["common"]]
+        if min(taken) > 1 and all(n % size for n in in_a_block):
+            return case
+
+
+def by_hand_expected(case: Inputs) -> Inputs:
+    """What the block manager does with both prompts, and then new tokens in turns; and with c."""
+    manager = BlockManager(case["blocks"], case["block_size"], prefix_cache=False)
+    a, b = (Sequence(name, [0] * case[name]) for name in "ab")
+    for sequence in (a, b):
+        manager.allocate(sequence)
+    for sequence in [a, b] * case["new"]:
+        sequence.tokens.append(0)
+        manager.append(sequence, 1)
+    cached = BlockManager(99, case["block_size"])
+    prompt = list(range(case["a"]))
+    cached.allocate(Sequence("a", prompt))
+    c = prompt[: case["common"]] + [-1] * (case["c"] - case["common"])
+    return {
+        "tables": [manager.table(a), manager.table(b)],
+        "free": [manager.pool.free, manager.empty_slots()],
+        "slot": manager.slots(b, case["position"], 1)[0],
+        "computed": len(c) - cached.allocate(Sequence("c", c)),
+    }
 
 
 def write_expected(inputs: Inputs) -> Inputs:
     """`course_pkg.attention.paged`, which writes keys and values alike."""
     cache, new, table, start = inputs.values()
-    cache, size = cache.clone(), cache.shape[2]
+    cache = cache.clone()
+    size = cache.shape[2]
     slots = [table[t // size] * size + t % size for t in range(start, start + len(new))]
     paged.write((cache, cache.clone()), new, new, torch.tensor(slots))
     return {"the cache": cache}
@@ -31,11 +75,13 @@ def write_expected(inputs: Inputs) -> Inputs:
 
 def _rows(rng: Random, size: int, *, tokens: int | None = None) -> Inputs:
     """New tokens, for the second block and, without `tokens`, the third one."""
-    shape, draw = (7, 2, 4 + size, 7), partial(numpy_rng(rng).standard_normal, dtype="float32")
-    start = shape[2] + 1 + rng.randrange(2)
-    count = tokens or rng.randint(shape[2], shape[2] + 1)
+    block = 4 + size
+    normal = normal_arrays(rng)
+    start = block + 1 + rng.randrange(2)
+    count = tokens or rng.randint(block, block + 1)
     table = rng.sample(range(2, 6), 4)
-    return {"cache": draw(shape), "new": draw((count, 2, 7)), "table": table, "start": start}
+    cache = normal((7, 2, block, 7))
+    return {"cache": cache, "new": normal((count, 2, 7)), "table": table, "start": start}
 
 
 write_one = partial(_rows, tokens=1)
@@ -46,8 +92,8 @@ write_across = _rows
 def attention_expected(inputs: Inputs) -> Inputs:
     """`course_pkg.attention.paged` in double precision."""
     q, keys, values = (inputs[name].double() for name in ("q", "key_cache", "value_cache"))
-    table, length = inputs["table"], inputs["length"]
-    output = paged.paged_attention(q[None], keys, values, [table], [length], [0, 1])
+    where = [inputs["table"]], [inputs["length"]], [0, 1]
+    output = paged.paged_attention(q[None], keys, values, *where)
     return student.finite(output[0].float())
 
 
@@ -55,14 +101,19 @@ def _query(
     rng: Random, blocks: int, group: int = 1, *, empty: bool = False, spare: int = 0
 ) -> Inputs:
     """A table of scattered blocks; `empty`: its last one is partly filled, `spare` are unused."""
-    size, draw = rng.randint(4, 5), partial(numpy_rng(rng).standard_normal, dtype="float32")
+    size = rng.randint(4, 5)
+    normal = normal_arrays(rng)
     shape = blocks + spare + 3, 2 if group > 1 else 3, size, 7
     table = rng.sample(range(1, shape[0]), blocks + spare)
     if blocks > 1 and table[0] < table[1]:  # sorted blocks would hide a mistake
         table[:2] = table[1::-1]
-    inputs = {"q": draw((group * shape[1], 7)), "key_cache": draw(shape)}
-    inputs |= {"value_cache": draw(shape), "table": table}
-    return inputs | {"length": blocks * size - (rng.randint(1, size - 2) if empty else 0)}
+    return {
+        "q": normal((group * shape[1], 7)),
+        "key_cache": normal(shape),
+        "value_cache": normal(shape),
+        "table": table,
+        "length": blocks * size - (rng.randint(1, size - 2) if empty else 0),
+    }
 
 
 def attention_one(rng: Random, size: int) -> Inputs:
@@ -83,7 +134,8 @@ def attention_partial(rng: Random, size: int) -> Inputs:
 def attention_stale(rng: Random, size: int) -> Inputs:
     """What is beyond the length is not a number, or infinite."""
     inputs = _query(rng, 1 + size, empty=True)
-    block, offset = inputs["table"][-1], inputs["length"] % inputs["key_cache"].shape[2]
+    block = inputs["table"][-1]
+    offset = inputs["length"] % inputs["key_cache"].shape[2]
     for name in ("key_cache", "value_cache"):
         inputs[name][block, :, offset:] = math.inf if size == 1 else math.nan
     return inputs
@@ -94,14 +146,18 @@ def attention_grouped(rng: Random, size: int) -> Inputs:
     return _query(rng, 2, 2 + size)
 
 
+def _blocks(inputs: Inputs) -> list[list[int]]:
+    """The full blocks of a prompt."""
+    size = inputs["block_size"]
+    ends = range(size, len(inputs["tokens"]) + 1, size)
+    return [inputs["tokens"][end - size : end] for end in ends]
+
+
 def block_hashes_expected(inputs: Inputs) -> Inputs:
-    """The chain of hashes, which starts with the adapter."""
-    tokens, size, parent = inputs["tokens"], inputs["block_size"], inputs["adapter"]
-    found = []
-    for index in range(len(tokens) // size):
-        parent = student.hash_block(parent, tokens[index * size : (index + 1) * size])
-        found.append(parent)
-    return {"the number of hashes": len(found), "the hashes": found}
+    chain = [inputs["adapter"]]
+    for block in _blocks(inputs):
+        chain.append(student.hash_block(chain[-1], block))
+    return {"the number of hashes": len(chain) - 1, "the hashes": chain[1:]}
 
 
 def _prompt(rng: Random, block: int, blocks: int, tail: int = 0, adapter: str = "") -> Inputs:
@@ -130,29 +186,28 @@ def block_hashes_adapter(rng: Random, size: int) -> Inputs:
 
 def find_hits_expected(inputs: Inputs) -> list[int]:
     """The cached blocks up to the first that is not, without that of the last token."""
-    tokens, size, hits = inputs["tokens"], inputs["block_size"], []
-    for index, key in enumerate(inputs["hashes"]):
+    hits = []
+    before_last = (len(inputs["tokens"]) - 1) // inputs["block_size"]
+    pairs = zip(inputs["hashes"], _blocks(inputs), strict=True)
+    for key, tokens in list(pairs)[:before_last]:
         block, stored = inputs["cached"].get(key, (0, []))
-        part = tokens[index * size : (index + 1) * size]
-        if stored != part or (index + 1) * size >= len(tokens):
+        if stored != tokens:
             break
         hits.append(block)
     return hits
 
 
 def _cached(rng: Random, blocks: int, tail: int, missing: int | None = None) -> Inputs:
-    """A prompt, and a cache that lacks only its block `missing`; other blocks are in it too."""
+    """A prompt, and a cache that lacks only its block `missing`; another block is in it too."""
     inputs = _prompt(rng, rng.randint(2, 3), blocks, tail)
-    size, tokens = inputs["block_size"], inputs["tokens"]
     hashes = block_hashes_expected(inputs)["the hashes"]
-    numbers = rng.sample(range(1, 30), blocks + 1)
-    cached = {
-        student.hash_block("", [number]): [number, [number] * size] for number in numbers[-1:]
-    }
-    for index, key in enumerate(hashes):
+    *numbers, other = rng.sample(range(1, 30), blocks + 1)
+    cached = {student.hash_block("", [other]): [other, [other] * inputs["block_size"]]}
+    for index, (number, tokens) in enumerate(zip(numbers, _blocks(inputs), strict=True)):
         if index != missing:
-            cached[key] = [numbers[index], tokens[index * size : (index + 1) * size]]
-    return {"tokens": tokens, "block_size": size, "hashes": hashes, "cached": cached}
+            cached[hashes[index]] = [number, tokens]
+    del inputs["adapter"]
+    return inputs | {"hashes": hashes, "cached": cached}
 
 
 def find_hits_first(rng: Random, size: int) -> Inputs:

@@ -1,6 +1,8 @@
-"""`paged-attention`: the cases of the block manager's questions, and their right values.
+"""`paged-attention`: pools of blocks, and what the engine's block manager does in them.
 
-Pools are small and consistent: every block is free or in a table. Chapter: exercises.
+Pools are small and consistent: every block is free or in a table. Two rules are the task's own. A
+freed block goes to the end of the free ones, since no block here is cached. And a sequence may
+write to any of its blocks, not only to the last. Chapter: exercises.
 """
 
 import math
@@ -8,13 +10,15 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from . import student
+from course_pkg.grading.checks.paged_attention import student
+from course_pkg.serving.block_manager import BlockManager
+from course_pkg.serving.sequence import Sequence
 
 Inputs = dict[str, Any]
 
 
 def _pool(rng: Random, size: int, free: int, own: dict[str, int], **forks: str) -> Inputs:
-    """A pool of blocks of `size` tokens, in random order, of which `free` are free.
+    """A pool of blocks of `size` tokens, in random order; `free` of them are free.
 
     own: the tokens of sequences with blocks of their own. forks: sequences with another's blocks.
     """
@@ -29,38 +33,66 @@ def _pool(rng: Random, size: int, free: int, own: dict[str, int], **forks: str) 
 
 def _counted(pool: Inputs) -> Inputs:
     """The pool with its numbers of users, which are counted in the tables."""
-    tables = pool["tables"].values()
-    users = Counter(block for table in tables for block in table)
-    blocks = max([*users, *pool["free"]])
-    users = [users[block] for block in range(blocks + 1)]
-    return {name: (pool | {"users": users})[name] for name in student.POOL}
+    users = Counter(block for table in pool["tables"].values() for block in table)
+    pool["users"] = [users[block] for block in range(max([*users, *pool["free"]]) + 1)]
+    return {name: pool[name] for name in student.POOL}
 
 
-def _changed(inputs: Inputs, returned: Any, **changes: Any) -> Inputs:
-    """What is expected if an answer changes the pool so."""
-    return student.described(returned, _counted(inputs | changes))
+class _Engine:
+    """The engine's block manager in the state of a pool.
 
+    numbers: the pool's number of each of the manager's blocks. sequences: by name.
+    """
 
-def _grown(inputs: Inputs, table: list[int], tokens: int, free: list[int]) -> Inputs:
-    """What is expected if `free` gives the table of `name` the blocks that it lacks, if it can."""
-    needed = math.ceil(tokens / inputs["block_size"]) - len(table)
-    if needed > len(free):
-        return _changed(inputs, False)
-    changes: Inputs = {
-        "tables": inputs["tables"] | {inputs["name"]: table + free[:needed]},
-        "tokens": inputs["tokens"] | {inputs["name"]: tokens},
-        "free": free[needed:],
-    }
-    return _changed(inputs, True, **changes)
+    def __init__(self, pool: Inputs) -> None:
+        self.pool = pool
+        self.manager = BlockManager(len(pool["users"]) - 1, pool["block_size"], prefix_cache=False)
+        self.numbers: dict[int, int] = {}
+        self.sequences: dict[str, Sequence] = {}
+        for name, table in pool["tables"].items():
+            sequence = Sequence(name, [0] * pool["tokens"][name])
+            parents = [s for s in self.sequences.values() if pool["tables"][s.id][0] == table[0]]
+            if parents:
+                self.manager.fork(parents[0], sequence)
+                count = len(sequence.tokens) - len(parents[0].tokens)
+                self.manager.append(sequence, count)
+            else:
+                self.manager.allocate(sequence)
+            self.numbers |= zip(self.manager.table(sequence), table, strict=True)
+            self.sequences[name] = sequence
+        self.numbers |= zip(self._free(), pool["free"], strict=True)
+
+    def _free(self) -> list[int]:
+        return [block.number for block in self.manager.pool.blocks if block.users == 0]
+
+    def after(self, returned: Any) -> Inputs:
+        """What is expected if an answer returns that and does what the manager did."""
+        free = [self.numbers[block] for block in self._free()]
+        old = [block for block in self.pool["free"] if block in free]
+        live = {name: s for name, s in self.sequences.items() if self.manager.stored(s)}
+        tables = {name: self._table(sequence) for name, sequence in live.items()}
+        freed = [b for table in self.pool["tables"].values() for b in table[::-1] if b in free]
+        tokens = {name: self.manager.stored(sequence) for name, sequence in live.items()}
+        changes = {"tables": tables, "tokens": tokens, "free": old + freed}
+        return student.described(returned, _counted(self.pool | changes))
+
+    def _table(self, sequence: Sequence) -> list[int]:
+        return [self.numbers[block] for block in self.manager.table(sequence)]
 
 
 def allocate_expected(inputs: Inputs) -> Inputs:
-    """A table of blocks from the front of the free ones."""
-    return _grown(inputs, [], inputs["count"], inputs["free"])
+    """What the manager allocates, if it can."""
+    engine = _Engine(inputs)
+    new = Sequence(inputs["name"], [0] * inputs["count"])
+    possible = engine.manager.can_allocate(new)
+    if possible:
+        engine.manager.allocate(new)
+        engine.sequences[new.id] = new
+    return engine.after(possible)
 
 
 def _new(rng: Random, blocks: int, free: int, *, whole: bool = False) -> Inputs:
-    """A prompt for so many blocks, of which the last is full or not."""
+    """A prompt for that many blocks; the last is full or not."""
     size = rng.randint(3, 6)
     count = blocks * size - (0 if whole else rng.randint(1, size - 1))
     pool = _pool(rng, size, free, {"a": rng.randint(1, 3 * size)})
@@ -86,10 +118,14 @@ def allocate_limit(rng: Random, size: int) -> Inputs:
 
 
 def append_expected(inputs: Inputs) -> Inputs:
-    """The table, with more blocks if they are needed."""
-    name = inputs["name"]
-    tokens = inputs["tokens"][name] + inputs["count"]
-    return _grown(inputs, inputs["tables"][name], tokens, inputs["free"])
+    """What the manager appends, if it can."""
+    engine = _Engine(inputs)
+    sequence = engine.sequences[inputs["name"]]
+    possible = engine.manager.can_append(sequence, inputs["count"])
+    if possible:
+        sequence.tokens += [0] * inputs["count"]
+        engine.manager.append(sequence, inputs["count"])
+    return engine.after(possible)
 
 
 def _more(rng: Random, stored: int, size: int, count: int, free: int = 4) -> Inputs:
@@ -101,7 +137,8 @@ def _more(rng: Random, stored: int, size: int, count: int, free: int = 4) -> Inp
 
 def append_room(rng: Random, size: int) -> Inputs:
     """The last block has room; in the second case exactly enough."""
-    block, stored = rng.randint(4, 6), rng.randint(1, 2)
+    block = rng.randint(4, 6)
+    stored = rng.randint(1, 2)
     return _more(rng, stored, block, block - stored if size == 1 else 1)
 
 
@@ -111,33 +148,29 @@ def append_next(rng: Random, size: int) -> Inputs:
     return _more(rng, 0, block, 1 if size == 0 else rng.randint(1, block - 1))
 
 
-def _several(rng: Random, free: int, blocks: int = 2) -> Inputs:
+def append_several(rng: Random, size: int, free: int = 4) -> Inputs:
     """Two more blocks; the room in the last one counts."""
     block = rng.randint(4, 6)
     stored = rng.randint(1, block - 2)
     rest = rng.randint(1, block - stored - 1)  # fits into the last block
-    return _more(rng, stored, block, blocks * block + rest, free)
-
-
-def append_several(rng: Random, size: int) -> Inputs:
-    """Two more blocks; the room in the last one counts."""
-    return _several(rng, 4)
+    return _more(rng, stored, block, 2 * block + rest, free)
 
 
 def append_limit(rng: Random, size: int) -> Inputs:
     """No block is free or needed; or one of two is lacking; or there are exactly enough."""
-    return _more(rng, 1, 4, rng.randint(1, 2), 0) if size == 0 else _several(rng, size)
+    if size == 0:
+        return _more(rng, 1, 4, rng.randint(1, 2), 0)
+    return append_several(rng, size, free=size)
 
 
 def fork_expected(inputs: Inputs) -> Inputs:
-    """The child has the parent's blocks and tokens."""
-    parent, child = inputs["parent"], inputs["child"]
-    return _changed(
-        inputs,
-        None,
-        tables=inputs["tables"] | {child: list(inputs["tables"][parent])},
-        tokens=inputs["tokens"] | {child: inputs["tokens"][parent]},
-    )
+    """What the manager forks."""
+    engine = _Engine(inputs)
+    parent = engine.sequences[inputs["parent"]]
+    child = Sequence(inputs["child"], parent.tokens)
+    engine.manager.fork(parent, child)
+    engine.sequences[child.id] = child
+    return engine.after(None)
 
 
 def _family(rng: Random, size: int) -> Inputs:
@@ -152,15 +185,13 @@ fork_table = fork_counted = fork_separate = _family
 
 
 def free_expected(inputs: Inputs) -> Inputs:
-    """The blocks that nobody has any more are at the end of the free ones."""
-    name = inputs["name"]
-    if name not in inputs["tables"]:
-        return _changed(inputs, "KeyError")
-    tables = {other: table for other, table in inputs["tables"].items() if other != name}
-    tokens = {other: count for other, count in inputs["tokens"].items() if other != name}
-    used = {block for table in tables.values() for block in table}
-    back = [block for block in reversed(inputs["tables"][name]) if block not in used]
-    return _changed(inputs, None, tables=tables, tokens=tokens, free=inputs["free"] + back)
+    """What the manager frees; a KeyError for a sequence without blocks."""
+    engine = _Engine(inputs)
+    sequence = engine.sequences.get(inputs["name"])
+    if sequence is None:
+        return engine.after("KeyError")
+    engine.manager.free(sequence)
+    return engine.after(None)
 
 
 def free_alone(rng: Random, size: int) -> Inputs:
@@ -189,24 +220,31 @@ def free_unknown(rng: Random, size: int) -> Inputs:
 
 def copy_on_write_expected(inputs: Inputs) -> Inputs:
     """Every written block that another sequence has too is replaced by a copy."""
-    size, tables, name = inputs["block_size"], inputs["tables"], inputs["name"]
-    others = {block for other in tables if other != name for block in tables[other]}
-    written = {position // size for position in range(inputs["start"], inputs["stop"])}
-    shared = [index for index in sorted(written) if tables[name][index] in others]
-    if len(shared) > len(inputs["free"]):
-        return _changed(inputs, None)
-    table, free = list(tables[name]), list(inputs["free"])
-    for index in shared:
-        table[index] = free.pop(0)
-    pairs = [(tables[name][index], table[index]) for index in shared]
-    return _changed(inputs, pairs, tables=tables | {name: table}, free=free)
+    size = inputs["block_size"]
+    free = inputs["free"]
+    table = list(inputs["tables"][inputs["name"]])
+    written = range(inputs["start"] // size, (inputs["stop"] - 1) // size + 1)
+    shared = [index for index in written if inputs["users"][table[index]] > 1]
+    if len(shared) > len(free):
+        return student.described(None, inputs)
+    pairs = [(table[index], target) for index, target in zip(shared, free, strict=False)]
+    for index, (_, target) in zip(shared, pairs, strict=True):
+        table[index] = target
+    changes = {"tables": inputs["tables"] | {inputs["name"]: table}, "free": free[len(pairs) :]}
+    return student.described(pairs, _counted(inputs | changes))
 
 
 def _written(
-    rng: Random, first: int, last: int, *,
-    free: int = 4, users: int = 2, own: int = 0, end: int | None = None,
-) -> Inputs:  # fmt: skip
-    """A fork of four blocks, of which the last `own` are its own, writes to some of them.
+    rng: Random,
+    first: int,
+    last: int,
+    *,
+    free: int = 4,
+    users: int = 2,
+    own: int = 0,
+    end: int | None = None,
+) -> Inputs:
+    """A fork of four blocks, the last `own` of which are its own, writes to some of them.
 
     first, last: the indices of the blocks. end: where in the last block it stops.
     """
@@ -222,7 +260,8 @@ def _written(
 
 def copy_on_write_one(rng: Random, size: int) -> Inputs:
     """One block; in the second case it has three users."""
-    return _written(rng, index := rng.randint(0, 2), index, users=3 if size == 1 else 2)
+    index = rng.randint(0, 2)
+    return _written(rng, index, index, users=3 if size == 1 else 2)
 
 
 def copy_on_write_several(rng: Random, size: int) -> Inputs:

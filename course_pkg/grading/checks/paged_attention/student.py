@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.grading.contract.calling import WrongUse
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.contract.calling import require_type
 
 POOL = {"block_size": int, "free": list, "users": list, "tables": dict, "tokens": dict}
 Values = dict[str, Any]
@@ -23,8 +22,7 @@ def on_pool(answer: Any, inputs: Values) -> Values:
     pool = SimpleNamespace(**{name: inputs[name] for name in POOL})
     returned = answer(pool, *(value for name, value in inputs.items() if name not in POOL))
     for name, kind in POOL.items():
-        if not isinstance(value := getattr(pool, name, None), kind):
-            raise WrongUse(wrong_type(f"a {kind.__name__} in pool.{name}", value))
+        require_type(getattr(pool, name, None), kind, f"a {kind.__name__} in pool.{name}")
     return described(returned, vars(pool))
 
 
@@ -32,7 +30,8 @@ def described(returned: Any, pool: Values) -> Values:
     """What was returned, and a pool, in a form that does not depend on the order in a dict."""
     if isinstance(returned, list | tuple):
         returned = [list(pair) if isinstance(pair, tuple) else pair for pair in returned]
-    tables, free = dict(sorted(pool["tables"].items())), pool["free"]
+    tables = dict(sorted(pool["tables"].items()))
+    free = pool["free"]
     same = [[a, b] for a in tables for b in tables if a < b and tables[a] is tables[b]]
     return {
         "what it returned": returned,
@@ -69,10 +68,7 @@ def write(answer: Any, inputs: Values) -> Values:
 
 def attention(answer: Any, inputs: Values) -> Values:
     """What `paged_attention(…)` gives; what is not finite is listed apart, so that it compares."""
-    output = answer(*inputs.values())
-    if not isinstance(output, Tensor):
-        raise WrongUse(wrong_type("a tensor", output))
-    return finite(output)
+    return finite(require_type(answer(*inputs.values()), Tensor, "a tensor"))
 
 
 def finite(output: Tensor) -> Values:
@@ -90,6 +86,5 @@ def hash_block(parent: Any, tokens: Any) -> str:
 def hashes(answer: Any, inputs: Values) -> Values:
     """What `block_hashes(tokens, block_size, adapter, hash_block)` gives."""
     found = answer(*inputs.values(), hash_block)
-    if not isinstance(found, list | tuple):
-        raise WrongUse(wrong_type("a list of hashes", found))
-    return {"the number of hashes": len(found), "the hashes": list(found)}
+    found = list(require_type(found, (list, tuple), "a list of hashes"))
+    return {"the number of hashes": len(found), "the hashes": found}

@@ -6,7 +6,6 @@ scale, a bias of zeros a scaled bias.
 Chapter: exercises.
 """
 
-import math
 from functools import partial
 from random import Random
 from typing import Any
@@ -17,9 +16,9 @@ from torch import Tensor, nn
 from course_pkg.adapters.accounting import lora_parameters
 from course_pkg.adapters.dora import DoRAConfig, DoRALinear
 from course_pkg.adapters.ia3 import IA3Config, IA3Linear
-
-from ...contract.seeds import numpy_rng
-from . import student
+from course_pkg.attention.plain import attention
+from course_pkg.grading.checks.peft_methods import student
+from course_pkg.grading.contract.draws import normal_arrays
 
 Inputs = dict[str, Any]
 
@@ -30,7 +29,7 @@ def by_hand(rng: Random | None) -> Inputs:
         case = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14_336}
         case |= {"virtual_tokens": 20, "rank": 8, "batch": 16}
         return {**case, "prefix_scores": [1.0, 0.0], "text_scores": [2.0, 0.5, -1.0]}
-    kv_heads, groups = rng.choice([2, 4, 8]), rng.choice([2, 4, 8])
+    kv_heads, groups = rng.choices([2, 4, 8], k=2)
     hidden = 64 * kv_heads * groups * rng.choice([1, 2])
     scores = [rng.randint(-20, 25) / 10 for _ in range(5)]
     return {
@@ -47,58 +46,37 @@ def by_hand(rng: Random | None) -> Inputs:
     }
 
 
-def _width(case: Inputs) -> int:
-    """The width of one layer's keys, as wide as its values."""
-    return case["hidden"] // case["heads"] * case["kv_heads"]
-
-
-def by_hand_virtual_expected(case: Inputs) -> list[int]:
-    """Parameters of prompt tuning and of prefix tuning."""
-    n = case["virtual_tokens"]
-    return [n * case["hidden"], n * case["layers"] * 2 * _width(case)]
-
-
-def by_hand_vectors_expected(case: Inputs) -> list[int]:
-    """Parameters of DoRA on v_proj, and of IA³ on keys, values and the hidden units."""
-    dora = lora_parameters(_width(case), case["hidden"], case["rank"]) + _width(case)
-    return [case["layers"] * dora, case["layers"] * (2 * _width(case) + case["ffn"])]
-
-
-def by_hand_cache_expected(case: Inputs) -> int:
-    """Bytes of the prefix in a 16-bit cache, once for every sequence."""
-    return 2 * case["batch"] * by_hand_virtual_expected(case)[1]
-
-
-def by_hand_attention_expected(case: Inputs) -> float:
-    """The share of the softmax that goes to the prefix."""
-    weights = torch.tensor(case["prefix_scores"] + case["text_scores"]).double().softmax(0)
-    return weights[:2].sum().item()
+def by_hand_expected(case: Inputs) -> Inputs:
+    n, layers, hidden, rank = (case[k] for k in ("virtual_tokens", "layers", "hidden", "rank"))
+    width = hidden // case["heads"] * case["kv_heads"]  # of one layer's keys, as of its values
+    prefix = n * layers * 2 * width
+    dora = lora_parameters(width, hidden, rank) + width  # on v_proj
+    scores = torch.tensor(case["prefix_scores"] + case["text_scores"]).double()
+    return {
+        "virtual": [n * hidden, prefix],
+        "vectors": [layers * dora, layers * (2 * width + case["ffn"])],
+        "cache": 2 * case["batch"] * prefix,  # 16 bits, once for every sequence
+        "attention": scores.softmax(0)[:2].sum().item(),
+    }
 
 
 def prefix_expected(inputs: Inputs) -> Tensor:
-    """Attention head by head and query by query, with the prefix in front."""
-    q, k, v = inputs["q"], inputs["k"], inputs["v"]
-    n, group = inputs["prefix_k"].shape[1], len(q) // len(k)
-    keys = torch.cat([inputs["prefix_k"], k], 1).double()
-    values = torch.cat([inputs["prefix_v"], v], 1).double()
-    result = torch.zeros_like(q, dtype=torch.float64)
-    for head in range(len(q)):
-        for t in range(q.shape[1]):
-            scores = keys[head // group, : n + t + 1] @ q[head, t].double()
-            weights = (scores / math.sqrt(q.shape[2])).softmax(0)
-            result[head, t] = weights @ values[head // group, : n + t + 1]
-    return result.float()
+    """Plain attention with the prefix in front: the text's queries come after all of it."""
+    q, k, v = (inputs[name].double()[None] for name in "qkv")
+    keys = torch.cat([inputs["prefix_k"].double()[None], k], 2)
+    values = torch.cat([inputs["prefix_v"].double()[None], v], 2)
+    return attention(q, keys, values, causal=True)[0].float()
 
 
 def _attention(
     rng: Random, size: int, *, text: int = 1, prefix: int = 3, groups: int = 1, d: int = 1
 ) -> Inputs:
     """Random queries, keys and values; d = 1 hides the scale, and one token the causal mask."""
-    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
+    normal = normal_arrays(rng)
     heads = 1 + size
-    names = dict.fromkeys(("k", "v"), text) | dict.fromkeys(("prefix_k", "prefix_v"), prefix)
-    kv = {name: 1.5 * draw((heads, count, d)) for name, count in names.items()}
-    return {"q": 1.5 * draw((heads * groups, text, d)), **kv}
+    tokens = {"k": text, "v": text, "prefix_k": prefix, "prefix_v": prefix}
+    kv = {name: 1.5 * normal((heads, count, d)) for name, count in tokens.items()}
+    return {"q": 1.5 * normal((heads * groups, text, d)), **kv}
 
 
 prefix_keys = _attention
@@ -119,17 +97,20 @@ def prefix_grouped(rng: Random, size: int) -> Inputs:
     return _attention(rng, size + 1, groups=2 + size % 2)
 
 
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight.data = weight.clone()
+    if bias is not None:
+        layer.bias.data = bias.clone()
+    return layer
+
+
 class Reference(DoRALinear):
     """The course's layer with the weights of a case."""
 
     def __init__(self, inputs: Inputs) -> None:
-        weight, bias = inputs["weight"], inputs.get("bias")
-        base = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-        base.weight.data = weight
-        if bias is not None:
-            base.bias.data = bias
-        rank = len(inputs["lora_A"])
-        super().__init__(base, DoRAConfig(rank, inputs["alpha"]))
+        config = DoRAConfig(len(inputs["lora_A"]), inputs["alpha"])
+        super().__init__(_linear(inputs["weight"], inputs.get("bias")), config)
         for part, name in zip(self.parts, ("lora_A", "lora_B", "magnitude"), strict=True):
             getattr(self, part)["default"].data = inputs[name].clone()
 
@@ -143,7 +124,6 @@ def dora_expected(inputs: Inputs) -> list[Tensor]:
 
 
 def merge_expected(inputs: Inputs) -> Tensor:
-    """The merged weight of the reference layer."""
     return Reference(inputs).merged_weight()
 
 
@@ -151,15 +131,16 @@ def _dora(
     rng: Random, size: int, *, magnitude: bool = False, scale: float = 1.0, zero: str = "bias"
 ) -> Inputs:
     """A layer with DoRA. magnitude: random, else the norms of W + ΔW; zero: names of what is 0."""
-    d, r = 3 + size, 1 + size
+    d = 3 + size
+    r = 1 + size
     shapes = {"x": (2, 4), "weight": (d, 4), "bias": (d,), "lora_A": (r, 4), "lora_B": (d, r)}
-    normal = numpy_rng(rng).standard_normal
-    layer = {name: torch.from_numpy(normal(s, dtype="float32")) for name, s in shapes.items()}
+    normal = normal_arrays(rng)
+    layer = {name: torch.from_numpy(normal(shape)) for name, shape in shapes.items()}
     for name in zero.split():
         layer[name].zero_()
     update = scale * layer["lora_B"] @ layer["lora_A"]
     norms = torch.linalg.vector_norm(layer["weight"] + update, dim=1)
-    factor = torch.from_numpy(normal(d, dtype="float32")).abs() + 0.5 if magnitude else 1.0
+    factor = torch.from_numpy(normal(d)).abs() + 0.5 if magnitude else 1.0
     return {**layer, "magnitude": norms * factor, "alpha": scale * r}
 
 
@@ -180,19 +161,16 @@ merge_scaling = partial(_without_layer, scale=2.5)
 
 
 def merge_zero(rng: Random, size: int) -> Inputs:
-    """B = 0 and a row of zeros, of which the magnitude is its norm, 0."""
-    layer, row = _without_layer(rng, size, zero="lora_B"), rng.randrange(3)
+    """B = 0 and a row of zeros, whose magnitude is its norm, 0."""
+    layer = _without_layer(rng, size, zero="lora_B")
+    row = rng.randrange(3)
     layer["weight"][row] = layer["magnitude"][row] = 0.0
     return layer
 
 
 def ia3_expected(inputs: Inputs) -> tuple[Tensor, Tensor | None]:
     """The weight and the bias that the reference layer has after merging."""
-    out, in_ = inputs["weight"].shape
-    base = nn.Linear(in_, out, bias=inputs["bias"] is not None)
-    base.weight.data = inputs["weight"].clone()
-    if inputs["bias"] is not None:
-        base.bias.data = inputs["bias"].clone()
+    base = _linear(inputs["weight"], inputs["bias"])
     name = "down_proj" if inputs["feedforward"] else "v_proj"
     layer = IA3Linear(base, IA3Config(), module_name=name)
     layer.ia3_l["default"].data = inputs["vector"].view_as(layer.ia3_l["default"])
@@ -201,13 +179,15 @@ def ia3_expected(inputs: Inputs) -> tuple[Tensor, Tensor | None]:
 
 
 def _ia3(rng: Random, size: int, *, feedforward: bool, bias: bool, square: bool = True) -> Inputs:
-    normal = partial(numpy_rng(rng).standard_normal, dtype="float32")
-    d, k = 3 + size, 3 + size + 2 * (not square)
-    vector = normal(k if feedforward else d)
+    normal = normal_arrays(rng)
+    d = 3 + size
+    k = d if square else d + 2
     return {
-        "weight": normal((d, k)), "bias": normal(d) if bias else None,
-        "vector": vector, "feedforward": feedforward,
-    }  # fmt: skip
+        "weight": normal((d, k)),
+        "bias": normal(d) if bias else None,
+        "vector": normal(k if feedforward else d),
+        "feedforward": feedforward,
+    }
 
 
 ia3_outputs = partial(_ia3, feedforward=False, bias=False)
@@ -220,14 +200,13 @@ def ia3_bias(rng: Random, size: int) -> Inputs:
 
 
 def counts_expected(inputs: Inputs) -> int:
-    """The formula of each method, for every layer."""
-    rank, method = inputs["rank"], inputs["method"]
+    rank = inputs["rank"]
     total = 0
     for name, (out, in_) in inputs["shapes"].items():
-        inner = name.split(".")[-1] == "down_proj"
         lora = lora_parameters(out, in_, rank)
-        vector = in_ if inner else out
-        total += {"lora": lora, "dora": lora + out, "adalora": lora + rank, "ia3": vector}[method]
+        vector = in_ if name.endswith("down_proj") else out
+        counts = {"lora": lora, "dora": lora + out, "adalora": lora + rank, "ia3": vector}
+        total += counts[inputs["method"]]
     return total
 
 
@@ -239,5 +218,7 @@ def _counts(rng: Random, size: int, *, method: str) -> Inputs:
     return {"method": method, "shapes": shapes, "rank": rng.randint(2, 8)}
 
 
-counts_lora, counts_dora = partial(_counts, method="lora"), partial(_counts, method="dora")
-counts_adalora, counts_ia3 = partial(_counts, method="adalora"), partial(_counts, method="ia3")
+counts_lora = partial(_counts, method="lora")
+counts_dora = partial(_counts, method="dora")
+counts_adalora = partial(_counts, method="adalora")
+counts_ia3 = partial(_counts, method="ia3")

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.grading.contract.calling import WrongUse
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.contract.calling import require_type
 
 
 def dora(answer: Any, inputs: dict[str, Any]) -> list[Tensor]:
@@ -19,9 +18,7 @@ def dora(answer: Any, inputs: dict[str, Any]) -> list[Tensor]:
     names = ("lora_A", "lora_B", "magnitude")
     factors = [inputs[name].requires_grad_() for name in names]
     result = answer(inputs["x"], inputs["weight"], inputs["bias"], *factors, inputs["alpha"])
-    if not isinstance(result, Tensor):
-        raise WrongUse(wrong_type("a tensor", result))
-    return observed(result, factors)
+    return observed(require_type(result, Tensor, "a tensor"), factors)
 
 
 def observed(result: Tensor, factors: list[Tensor]) -> list[Tensor]:

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from course_pkg.grading.checks.perplexity.student import VOCABULARY, build, real_tokens
 from course_pkg.grading.contract.comparators import array
-from course_pkg.grading.contract.values import Array
+from course_pkg.grading.contract.plain_values import Array
 from course_pkg.metrics.perplexity.likelihood import Likelihood
 from course_pkg.metrics.perplexity.score import perplexity, windows
 from course_pkg.metrics.perplexity.token_scores import target_log_probs, token_log_probs
-
-from .student import VOCABULARY, build, real_tokens
 
 Values = dict[str, Any]
 SENTENCES = "the ship sailed", "bread needs time", "a dog barked twice", "we walked home slowly"
@@ -28,32 +27,37 @@ SENTENCES = "the ship sailed", "bread needs time", "a dog barked twice", "we wal
 
 def by_hand(rng: Random | None) -> Values:
     """Two texts by their mean log-probabilities, and a sentence word by word."""
-    words, twentieths, length, tenths, other = "the cat sat", [6, 10], 100, 25, (10, 20)
-    if rng:
-        words = rng.choice(SENTENCES)
-        twentieths = [rng.randint(1, 7), rng.randint(14, 16), rng.randint(8, 13)]
-        twentieths = rng.sample(twentieths[: words.count(" ")], words.count(" "))
-        length, tenths = rng.randint(40, 160), rng.randint(15, 39)
-        other = length // rng.randint(3, 4), tenths + rng.randint(5, 15)
-    case = {"length": length, "mean_log_probability": -tenths / 10, "words": words.split()}
-    case |= {"probabilities": [n / 20 for n in twentieths], "other_length": other[0]}
-    return {**case, "other_mean_log_probability": -other[1] / 10}
+    if rng is None:
+        case = {"length": 100, "mean_log_probability": -2.5, "words": ["the", "cat", "sat"]}
+        case |= {"probabilities": [0.3, 0.5], "other_length": 10}
+        return case | {"other_mean_log_probability": -2.0}
+    words = rng.choice(SENTENCES).split()
+    twentieths = [rng.randint(1, 7), rng.randint(14, 16), rng.randint(8, 13)][: len(words) - 1]
+    length = rng.randint(40, 160)
+    tenths = rng.randint(15, 39)
+    return {
+        "length": length,
+        "mean_log_probability": -tenths / 10,
+        "words": words,
+        "probabilities": [n / 20 for n in rng.sample(twentieths, len(twentieths))],
+        "other_length": length // rng.randint(3, 4),
+        "other_mean_log_probability": -(tenths + rng.randint(5, 15)) / 10,
+    }
 
 
-def _likelihood(measure: str, which: slice, case: Values) -> float:
-    """A measure of the sentence (0), of the text (1), of the other text (2), or of several."""
-    found = [Likelihood.of(map(math.log, case["probabilities"]), unscored=1)]
-    for other in ("", "other_"):
-        length, mean = case[f"{other}length"], case[f"{other}mean_log_probability"]
-        found.append(Likelihood(-length * mean, length))
-    return getattr(Likelihood.total(found[which]), measure)
-
-
-by_hand_perplexity_expected = partial(_likelihood, "perplexity", slice(1, 2))
-by_hand_nll_expected = partial(_likelihood, "nll", slice(1))
-by_hand_sentence_expected = partial(_likelihood, "perplexity", slice(1))
-by_hand_bits_expected = partial(_likelihood, "bits_per_token", slice(1))
-by_hand_together_expected = partial(_likelihood, "perplexity", slice(1, 3))
+def by_hand_expected(case: Values) -> dict[str, float]:
+    sentence = Likelihood.of(map(math.log, case["probabilities"]), unscored=1)
+    text, other = (
+        Likelihood(-case[f"{which}length"] * case[f"{which}mean_log_probability"], case[length])
+        for which, length in (("", "length"), ("other_", "other_length"))
+    )
+    return {
+        "perplexity": text.perplexity,
+        "nll": sentence.nll,
+        "sentence": sentence.perplexity,
+        "bits": sentence.bits_per_token,
+        "together": Likelihood.total([text, other]).perplexity,
+    }
 
 
 def _ids(rng: Random, *shape: int, start: int = 1, stop: int = VOCABULARY) -> torch.Tensor:
@@ -77,12 +81,16 @@ def _log_probs(rng: Random, size: int, prop: str) -> Values:
     """For `shift`, only which logits score which token shows; otherwise, all but that."""
     shape = 2 + size, 4 + size, 5 + size
     normal = torch.tensor([rng.gauss(0, 2) for _ in range(math.prod(shape))]).view(shape)
-    logits, ids = normal.log_softmax(-1), _ids(rng, *shape[:2], start=0, stop=shape[2])
+    logits = normal.log_softmax(-1)
+    ids = _ids(rng, *shape[:2], start=0, stop=shape[2])
     if prop != "shift":  # the same at every position, and not normalized
-        logits, ids = normal[:, :1].expand(shape).clone(), ids[:, :1].expand(shape[:2])
+        logits = normal[:, :1].expand(shape).clone()
+        ids = ids[:, :1].expand(shape[:2])
     if prop == "stable" and size != 1:  # a target of probability below e⁻¹⁴⁰
         logits[0, :, ids[0, 0]] -= rng.uniform(150, 200)
-    return {"logits": logits + 400.0 * (prop == "stable" and size > 0), "input_ids": ids}
+    if prop == "stable" and size > 0:
+        logits = logits + 400.0
+    return {"logits": logits, "input_ids": ids}
 
 
 log_probs_shift = partial(_log_probs, prop="shift")
@@ -93,8 +101,9 @@ log_probs_stable = partial(_log_probs, prop="stable")
 def batch_expected(inputs: Values) -> Values:
     """The cost of each text alone, without pads; of all together, if the model looks at all."""
     rows = real_tokens(inputs["input_ids"], inputs["attention_mask"])
-    model, size = build(inputs["kind"], inputs["seed"])[0], len(rows)
-    scores = token_log_probs(model, rows, batch_size=size if inputs["kind"] == "batch" else 1)
+    model, _ = build(inputs["kind"], inputs["seed"])
+    together = inputs["kind"] == "batch"
+    scores = token_log_probs(model, rows, batch_size=len(rows) if together else 1)
     tokens = torch.tensor([len(score) for score in scores]).double()
     return {"nll": torch.stack([-s.double().sum() for s in scores]), "tokens": tokens}
 
@@ -121,7 +130,8 @@ batch_first = partial(_batch, kind="", padding="left")  # only what is scored sh
 
 def corpus_expected(inputs: Values) -> Values:
     """The reference's perplexity, one text at a time, and each text's NLL."""
-    texts, size = inputs["texts"], inputs["batch_size"]
+    texts = inputs["texts"]
+    size = inputs["batch_size"]
     try:
         result = perplexity(*build("llama", inputs["seed"]), texts, batch_size=1)
     except ValueError:
@@ -141,9 +151,11 @@ def in_any_order(expected: Array, given: Any) -> str | None:
 
 def _corpus(rng: Random, size: int, prop: str) -> Values:
     """Texts of letters, each a token; in all batches but those of `batches`, batch_size texts."""
-    batch_size, lengths = 2, rng.sample(range(2, 6 + 2 * size), 4 + 2 * size)
+    batch_size = 2
+    lengths = rng.sample(range(2, 6 + 2 * size), 4 + 2 * size)
     if prop == "total":  # short and long texts, so that a mean of means differs
-        batch_size, lengths = 1 + size % 2, rng.choices([2, 3], k=2 + size)
+        batch_size = 1 + size % 2
+        lengths = rng.choices([2, 3], k=2 + size)
         lengths += [rng.randint(9, 19) for _ in range(2 + size)]
         rng.shuffle(lengths)
     elif prop == "batches":  # batch_size does not divide the number of texts
@@ -151,7 +163,8 @@ def _corpus(rng: Random, size: int, prop: str) -> Values:
         count = batch_size * rng.randint(1, 2) + rng.randint(1, batch_size - 1)
         lengths = rng.choices(range(3, 9), k=count)
     elif prop == "short":  # no token, then one token, then more, but not in the last case
-        batch_size, lengths = 1, [[0, 5, 5], [0, 1, 5, 5, 5], [0, 1, 1]][size]
+        batch_size = 1
+        lengths = [[0, 5, 5], [0, 1, 5, 5, 5], [0, 1, 1]][size]
     texts = ["".join(rng.choices("abcdefghijklmnop ", k=length)) for length in lengths]
     if prop == "batches":
         texts = texts[:1] * len(texts)
@@ -190,13 +203,14 @@ def same_windows(expected: list[list[int]], given: Any) -> str | None:
 
 
 def _sliding(rng: Random, size: int, kind: str, fits: bool = False) -> Values:
-    """Three to five windows, of which the last is not full; or a text that fits in one."""
+    """Three to five windows, the last one not full; or a text that fits in one."""
     window = 4 + size + rng.randint(0, 1)
     stride = rng.randint(2, window - 2)
     length = window + stride * (1 + size) + rng.randint(1, stride - 1)
     if fits:
-        length, stride = 4 + size, rng.randint(1, 2 + size)
-        window = length + rng.randint(1, 8) * (size != 1)
+        length = 4 + size
+        stride = rng.randint(1, 2 + size)
+        window = length if size == 1 else length + rng.randint(1, 8)
     elif kind == "windows":
         kind = f"windows:{window - stride}"
     case = {"kind": kind, "seed": rng.randrange(2**31), "input_ids": _ids(rng, length)}

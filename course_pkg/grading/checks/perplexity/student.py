@@ -1,4 +1,4 @@
-"""`perplexity`, beside the student: builds models and a tokenizer, and calls answers with them.
+"""`perplexity`, in the student's process: models and a tokenizer, and how answers are called.
 
 Chapter: exercises.
 """
@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.grading.contract.calling import WrongUse
-from course_pkg.grading.contract.comparators import wrong_type
+from course_pkg.grading.contract.calling import WrongUse, require_pair
 
 VOCABULARY = 24
 GAIN = 4.0  # on a random Llama's matrices, so that the context changes what a token costs
@@ -25,7 +24,7 @@ class Bigram(nn.Module):
 
     uses: "attention" adds something for every token attended to, "positions" for the absolute
     position, "batch" for the other texts' tokens at the same place, "windows:N" for every earlier
-    token of the window, of which the first N cost nothing; "" adds nothing. With the first two,
+    token of the window, where the first N cost nothing; "" adds nothing. With the first two,
     scoring the token after a pad adds nothing.
     """
 
@@ -33,13 +32,15 @@ class Bigram(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.uses, _, overlap = uses.partition(":")
-        self.overlap, self.config = int(overlap or 0), SimpleNamespace(vocab_size=VOCABULARY)
+        self.overlap = int(overlap or 0)
+        self.config = SimpleNamespace(vocab_size=VOCABULARY)
         tables = 1.5 * torch.randn(3, 2 * VOCABULARY, VOCABULARY, generator=generator)
         self.last, self.context, self.positions = map(nn.Embedding.from_pretrained, tables)
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, **others):
         """(batch, length) -> logits (batch, length, vocabulary)."""
-        logits, length = self.last(input_ids), input_ids.shape[1]
+        logits = self.last(input_ids)
+        length = input_ids.shape[1]
         following = 40.0 * nn.functional.one_hot(input_ids.roll(-1, 1), VOCABULARY)
         if self.uses in ("attention", "positions"):
             logits = logits + following * (input_ids == 0)[..., None]
@@ -125,8 +126,4 @@ def call_with_score(answer: Callable[..., Any], inputs: Values) -> Values:
 
 
 def _pair(returned: Any) -> list[Tensor]:
-    if not isinstance(returned, tuple | list):
-        raise WrongUse(wrong_type("a pair", returned))
-    if len(returned) != 2:
-        raise WrongUse(f"expected a pair, but a list of {len(returned)} was given")
-    return [torch.as_tensor(value).detach().double() for value in returned]
+    return [torch.as_tensor(value).detach().double() for value in require_pair(returned)]

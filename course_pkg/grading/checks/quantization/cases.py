@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_pkg.quantization.blockwise import effective_bits
+from course_pkg.grading.checks.quantization import student
+from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.quantization.blockwise import QuantizedTensor, effective_bits
 from course_pkg.quantization.code_books import code_book
-
-from ...contract.seeds import numpy_rng
-from . import student
 
 Inputs = dict[str, Any]
 NF4 = [round(level, 4) for level in code_book("nf4").levels.tolist()]
@@ -80,22 +79,25 @@ def by_hand_bits_expected(case: Inputs) -> tuple[float, float]:
 
 def by_hand_memory_expected(case: Inputs, bits: tuple[float, float]) -> list[float]:
     """GB for full fine-tuning, LoRA and QLoRA, without activations."""
-    total, quantized, adapters = case["parameters"], case["quantized"], 16 * case["trained"]
+    total = case["parameters"]
+    quantized = case["quantized"]
+    adapters = 16 * case["trained"]
     qlora = quantized * bits[1] / 8 + 2 * (total - quantized) + adapters
     return [16 * total / 1e9, (2 * total + adapters) / 1e9, qlora / 1e9]
 
 
 def levels_expected(inputs: Inputs) -> Inputs:
     """The levels from the quantiles that the standard library computes, as the student's side."""
-    half, offset = 2 ** (inputs["bits"] - 1), inputs["offset"]
+    half = 2 ** (inputs["bits"] - 1)
+    offset = inputs["offset"]
 
     def quantiles(count: int) -> list[float]:
         steps = [offset - (offset - 0.5) * i / count for i in range(count)]
         return [NormalDist().inv_cdf(p) for p in steps]
 
-    top = NormalDist().inv_cdf(offset)
     levels = [-q for q in quantiles(half - 1)] + [0.0] + quantiles(half)[::-1]
-    return student.describe(torch.tensor(levels, dtype=torch.float64) / top)
+    largest = NormalDist().inv_cdf(offset)
+    return student.describe(torch.tensor(levels, dtype=torch.float64) / largest)
 
 
 def _format(rng: Random, size: int) -> Inputs:
@@ -107,7 +109,8 @@ levels_positive = levels_negative = levels_count = levels_scale = _format
 
 def quantize_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """The nearest level by comparing with all of them, block by block."""
-    codes, absmax = [], []
+    codes = []
+    absmax = []
     for block in inputs["x"].double().reshape(-1).split(inputs["block_size"]):
         absmax.append(block.abs().max())
         scaled = block / (absmax[-1] or 1.0)
@@ -135,7 +138,8 @@ def _near(rng: Random, levels: list[float], count: int, scale: float) -> list[fl
 
 def _blocks(rng: Random, size: int, sizes: list[int], block: int, zero: int = -1) -> Inputs:
     """Blocks of these sizes, each with its own scale; that of index `zero` holds zeros."""
-    levels, numbers = _code_book(rng), []
+    levels = _code_book(rng)
+    numbers = []
     for index, count in enumerate(sizes):
         scale = 0.0 if index == zero else rng.choice([0.25, 2.0, 8.0]) * (1 + index)
         numbers += _near(rng, levels, count, scale)
@@ -166,13 +170,11 @@ def quantize_ragged(rng: Random, size: int) -> Inputs:
 
 
 def dequantize_expected(inputs: Inputs) -> Tensor:
-    """level · absmax, number by number."""
-    numbers = []
-    for i in range(inputs["shape"][0] * inputs["shape"][-1] ** (len(inputs["shape"]) - 1)):
-        byte = int(inputs["packed"][i // 2])
-        code = byte % 16 if i % 2 else byte // 16
-        numbers.append(inputs["levels"][code] * inputs["absmax"][i // inputs["block_size"]])
-    return torch.stack(numbers).reshape(inputs["shape"])
+    """level · absmax, as the course's quantized tensor computes it."""
+    packed, absmax, _, block_size, shape = inputs.values()
+    book = code_book("nf4")
+    stored = QuantizedTensor(packed, absmax, torch.Size(shape), torch.float32, block_size, book)
+    return stored.dequantize()
 
 
 def _packed(rng: Random, shape: list[int], block: int, *, scaled: bool = True) -> Inputs:
@@ -220,7 +222,9 @@ class Reference(torch.nn.Module):
 
     def __init__(self, linear: torch.nn.Linear, quantize: Any, compute_dtype: torch.dtype) -> None:
         super().__init__()
-        self.stored, self.bias, self.dtype = quantize(linear.weight), linear.bias, compute_dtype
+        self.stored = quantize(linear.weight)
+        self.bias = linear.bias
+        self.dtype = compute_dtype
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out) in x's dtype."""
@@ -232,16 +236,25 @@ class Reference(torch.nn.Module):
 
 
 def _layer(
-    rng: Random, size: int, *, bias: bool = False, dtype: str = "float32", backward: bool = False,
-    later: bool = False, trained: bool = False,
-) -> Inputs:  # fmt: skip
-    draw = partial(numpy_rng(rng).standard_normal, dtype="float32")
-    x, weight = draw((2 + size, 4)), draw((3 + size, 4))
+    rng: Random,
+    size: int,
+    *,
+    bias: bool = False,
+    dtype: str = "float32",
+    backward: bool = False,
+    later: bool = False,
+    trained: bool = False,
+) -> Inputs:
+    normal = normal_arrays(rng)
     return {
-        "x": x, "weight": weight, "bias": draw(3 + size) if bias else None, "compute_dtype": dtype,
-        "_backward": backward, "_trained": trained,
-        "_later": draw((3 + size, 4)) if later else None,
-    }  # fmt: skip
+        "x": normal((2 + size, 4)),
+        "weight": normal((3 + size, 4)),
+        "bias": normal(3 + size) if bias else None,
+        "compute_dtype": dtype,
+        "_backward": backward,
+        "_trained": trained,
+        "_later": normal((3 + size, 4)) if later else None,
+    }
 
 
 linear_output = partial(_layer, bias=True)

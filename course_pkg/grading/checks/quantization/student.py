@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from course_pkg.grading.contract.calling import WrongUse
+from course_pkg.grading.contract.calling import WrongUse, require_type
 from course_pkg.grading.contract.comparators import wrong_type
 
 
@@ -27,7 +27,8 @@ def levels(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
 
 def describe(levels: Tensor) -> dict[str, Any]:
     """The parts of a code book; each half is divided by its largest magnitude."""
-    positive, negative = levels[levels > 0], levels[levels < 0]
+    positive = levels[levels > 0]
+    negative = levels[levels < 0]
     return {
         "positive levels, divided by the largest": positive / positive[-1:],
         "negative levels, divided by the smallest": negative / negative[:1],
@@ -76,9 +77,7 @@ def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     if not given:
         raise WrongUse("the __init__ of your layer did not call quantize(weight)")
     x = inputs["x"].clone().requires_grad_()
-    result = layer(x)
-    if not isinstance(result, Tensor):
-        raise WrongUse(wrong_type("a tensor", result))
+    result = require_type(layer(x), Tensor, "a tensor")
     change = torch.zeros_like(result)
     if inputs["_trained"]:
         _train(layer, result)

@@ -1,7 +1,9 @@
-"""Assignment `rouge`: what its questions draw, and the right values.
+"""`rouge`: the cases of its questions, and the right values from `course_pkg.metrics`.
 
 A draw isolates one property: texts of equal length can't show swapped precision and recall, words
 that do not repeat can't show missing clipping, and β = 1 can't show mistakes with β.
+
+Chapter: exercises.
 """
 
 from collections import Counter
@@ -47,30 +49,31 @@ def by_hand(rng: Random | None) -> dict[str, Any]:
     return {"reference": reference, "candidate": candidate, "other": other, "beta": beta}
 
 
-def by_hand_rouge_1_expected(case: Any) -> Any:
-    return astuple(rouge_n(case["candidate"], case["reference"], 1, tokenize="whitespace"))[:3]
+def by_hand_expected(case: Any) -> dict[str, Any]:
+    reference = case["reference"]
 
+    def unigrams(text: str) -> Any:
+        return astuple(rouge_n(text, reference, 1, tokenize="whitespace"))[:3]
 
-def by_hand_rouge_2_expected(case: Any) -> Any:
-    result = rouge_n(case["candidate"], case["reference"], 2, tokenize="whitespace").overlaps[0]
-    return result.hypothesis, result.reference, result.matches
+    def longest(text: str) -> Any:
+        return astuple(rouge_l(text, reference, tokenize="whitespace"))[:3]
 
-
-def by_hand_rouge_l_expected(case: Any) -> Any:
-    numbers = astuple(rouge_l(case["candidate"], case["reference"], tokenize="whitespace"))
-    return *numbers[:3], f_measure(*numbers[:2], case["beta"])
-
-
-def by_hand_clipping_and_order_expected(case: Any) -> Any:
-    texts = case["other"], case["reference"]
-    results = rouge_n(*texts, 1, tokenize="whitespace"), rouge_l(*texts, tokenize="whitespace")
-    return tuple(astuple(result)[2] for result in results)
+    pairs = rouge_n(case["candidate"], reference, 2, tokenize="whitespace").overlaps[0]
+    lcs = longest(case["candidate"])
+    return {
+        "rouge-1": unigrams(case["candidate"]),
+        "rouge-2": (pairs.hypothesis, pairs.reference, pairs.matches),
+        "rouge-l": (*lcs, f_measure(*lcs[:2], case["beta"])),
+        "clipping-and-order": (unigrams(case["other"])[2], longest(case["other"])[2]),
+    }
 
 
 def rouge_n_expected(inputs: Any) -> Any:
     references = list(map(" ".join, inputs.get("references") or [inputs["reference"]]))
-    texts, rule = (" ".join(inputs["candidate"]), references), inputs.get("rule", "best")
-    return astuple(rouge_n(*texts, inputs["n"], multi=rule, tokenize="whitespace"))[:3]
+    candidate = " ".join(inputs["candidate"])
+    rule = inputs.get("rule", "best")
+    found = rouge_n(candidate, references, inputs["n"], multi=rule, tokenize="whitespace")
+    return astuple(found)[:3]
 
 
 def lcs_expected(inputs: Any) -> int:
@@ -137,16 +140,21 @@ def several(rng: Random, size: int, rule: str) -> dict[str, Any]:
 
     In the fourth case there is one reference, in the last nothing matches; no word repeats.
     """
-    n, (candidate, new) = 1 + size % 2, _some(rng, 6 + size, 12)
-    whole, references = len(candidate), []
+    n = 1 + size % 2
+    candidate, new = _some(rng, 6 + size, 12)
+    whole = len(candidate)
+    references = []
     kinds = [(whole, rng.randint(8, 11)), (n + 1, 0), (whole - 1, rng.randint(1, 2))]
     for run, own in [(0, 5), (0, 3)] if size == 4 else rng.sample(kinds, 1 if size == 3 else 3):
-        start, cut, words = rng.randint(0, whole - run), rng.randint(0, own), rng.sample(new, own)
+        start = rng.randint(0, whole - run)
+        cut = rng.randint(0, own)
+        words = rng.sample(new, own)
         references.append(words[:cut] + candidate[start : start + run] + words[cut:])
     return {"candidate": candidate, "references": references, "n": n, "rule": rule}
 
 
-several_best, several_pooled = partial(several, rule="best"), partial(several, rule="pooled")
+several_best = partial(several, rule="best")
+several_pooled = partial(several, rule="pooled")
 
 
 def lcs_gaps(rng: Random, size: int) -> dict[str, Any]:

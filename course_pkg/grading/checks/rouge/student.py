@@ -1,4 +1,7 @@
-"""Assignment `rouge`, in the student's sandbox: how some answers are called. It knows no result."""
+"""`rouge`, in the student's process: how some answers are called. It knows no right answer.
+
+Chapter: exercises.
+"""
 
 from typing import Any
 

@@ -1,49 +1,28 @@
 """`scheduling`: the cases of its questions, and the right values from `course_pkg.serving`.
 
+Times of queues are whole milliseconds, so that there is nothing to round.
+
 Chapter: exercises.
 """
 
-from collections.abc import Sequence as Row
 from functools import partial
 from random import Random
 from typing import Any
 
 import numpy as np
 
+from course_pkg.grading.checks.scheduling.scheduler_states import *  # noqa: F403 (questions.toml)
+from course_pkg.grading.checks.scheduling.scheduler_states import scheduler_in
 from course_pkg.serving.simulator.cost import CostModel
+from course_pkg.serving.simulator.jobs import Job
 from course_pkg.serving.simulator.loop import Simulation, simulate
+from course_pkg.serving.simulator.mlfq import SkipJoinMLFQ
 from course_pkg.serving.simulator.policies import ContinuousBatching, StaticBatching
 from course_pkg.serving.simulator.statistics import goodput, per_token
 from course_pkg.serving.simulator.workload import requests
 
-from .queues import (  # noqa: F401 (questions.toml names them)
-    join_beyond,
-    join_exact,
-    join_expected,
-    join_longer,
-    join_short,
-    mlfq_arrivals,
-    mlfq_expected,
-    mlfq_idle,
-    mlfq_lowest,
-    mlfq_skip,
-    mlfq_starvation,
-    mlfq_turns,
-)
-from .steps import (  # noqa: F401 (questions.toml names them)
-    scheduler_in,
-    step_all,
-    step_behind,
-    step_chunk,
-    step_difference,
-    step_expected,
-    step_fits,
-    step_itself,
-    step_places,
-    step_preempt,
-)
-
 Inputs = dict[str, Any]
+NEVER = float("inf")
 
 
 def by_hand(rng: Random | None) -> Inputs:
@@ -74,7 +53,8 @@ def _steps(case: Inputs) -> list[list[int]]:
     """The tokens of each sequence in the first two steps, with blocks and places enough."""
     running = [(f"r{i}", 50 + left, 50) for i, left in enumerate(case["running"])]
     waiting = [(f"w{i}", tokens) for i, tokens in enumerate(case["waiting"])]
-    scheduler, steps = scheduler_in(running, waiting, 1000, 1, case["budget"], 6), []
+    scheduler = scheduler_in(running, waiting, 1000, 1, case["budget"], 6)
+    steps = []
     for sequence in [*scheduler.running, *scheduler.waiting]:
         sequence.max_new_tokens = 9
     for _ in range(2):
@@ -85,46 +65,36 @@ def _steps(case: Inputs) -> list[list[int]]:
     return steps
 
 
-def by_hand_first_expected(case: Inputs) -> list[int]:
-    """The tokens of the first step."""
-    return _steps(case)[0]
-
-
-def by_hand_second_expected(case: Inputs) -> list[int]:
-    """The tokens of the second step."""
-    return _steps(case)[1]
-
-
-def _finished(arrivals: Row[int], answers: Row[int], places: int, continuous: bool) -> list[int]:
+def _finished(arrivals: list[int], answers: list[int], places: int, continuous: bool) -> list[int]:
     """When requests leave, if every iteration takes 1."""
     policy = (ContinuousBatching if continuous else StaticBatching)(places)
     coming = requests(arrivals, [1] * len(answers), answers)
     return simulate(coming, policy, CostModel(base=1.0)).finished.astype(int).tolist()
 
 
-def by_hand_static_expected(case: Inputs) -> list[int]:
-    """Batches of two that stay together."""
-    return _finished([0] * 5, case["answers"], 2, False)
-
-
-def by_hand_continuous_expected(case: Inputs) -> list[int]:
-    """Two places."""
-    return _finished([0] * 5, case["answers"], 2, True)
+def by_hand_expected(case: Inputs) -> dict[str, list[int]]:
+    first, second = _steps(case)
+    static, continuous = (
+        _finished([0] * 5, case["answers"], 2, continuous) for continuous in (False, True)
+    )
+    return {"first": first, "second": second, "static": static, "continuous": continuous}
 
 
 def batching_expected(inputs: Inputs) -> list[int]:
-    """From the simulator."""
     return _finished(*inputs.values())
 
 
-def _requests(rng: Random, size: int, continuous: bool = True, *, gaps: Row[int] = (0,)) -> Inputs:
+def _requests(
+    rng: Random, size: int, continuous: bool = True, *, gaps: tuple[int, ...] = (0,)
+) -> Inputs:
     """Requests; gaps: the times between arrivals that may occur."""
-    number, places = rng.randint(3, 5) + size, 2 + size % 2
+    number = rng.randint(3, 5) + size
     arrivals = [0]
     while len(arrivals) < number:
         arrivals.append(arrivals[-1] + rng.choice(gaps))
     answers = [rng.randint(1, 9) for _ in arrivals]
-    return {"arrivals": arrivals, "answers": answers, "places": places, "continuous": continuous}
+    where = {"places": 2 + size % 2, "continuous": continuous}
+    return {"arrivals": arrivals, "answers": answers, **where}
 
 
 batching_static = partial(_requests, continuous=False)
@@ -141,10 +111,108 @@ def batching_arrivals(rng: Random, size: int) -> Inputs:
 def batching_idle(rng: Random, size: int) -> Inputs:
     """Both ways; the last requests come after the others have left, the first not at 0."""
     inputs = _requests(rng, size, size % 2 == 0)
-    shift, late = rng.randint(2, 9), sum(inputs["answers"]) + rng.randint(2, 20)
-    number = len(inputs["arrivals"])
-    inputs["arrivals"] = [shift + late * (i >= number - 2) for i in range(number)]
+    first = rng.randint(2, 9)
+    last = first + sum(inputs["answers"]) + rng.randint(2, 20)
+    inputs["arrivals"] = [first] * (len(inputs["arrivals"]) - 2) + [last] * 2
     return inputs
+
+
+def join_expected(inputs: Inputs) -> int:
+    first, quantum, queues = inputs.values()
+    policy = SkipJoinMLFQ(1, quantum, cost=CostModel(prompt=1.0), levels=queues)
+    return policy.join(Job(0, 0.0, prompt=first, output=1))
+
+
+def _first(rng: Random, size: int, kind: str = "longer") -> Inputs:
+    """A first iteration in relation to the quanta."""
+    quantum = rng.randint(4, 20)
+    queues = rng.randint(4, 6)
+    level = rng.randint(1, queues - 2) if size else queues - 1
+    first = {
+        "longer": rng.randint(
+            2**level // 2 * quantum + 1, 2**level * quantum - (1 if size else quantum)
+        ),
+        "short": rng.randint(1, quantum - 1),
+        "exact": quantum * 2**level,
+        "beyond": quantum * 2 ** (queues - 1 + size) + rng.randint(1, 9),
+    }[kind]
+    return {"first": first, "quantum": quantum, "queues": queues}
+
+
+join_longer = _first
+join_short = partial(_first, kind="short")
+join_exact = partial(_first, kind="exact")
+join_beyond = partial(_first, kind="beyond")
+
+
+class _SeveralStarveError(Exception):
+    """Two jobs are promoted at once."""
+
+
+class _OneByOne(SkipJoinMLFQ):
+    """Refuses cases that depend on the order in which starving jobs are promoted."""
+
+    def _promote(self, now: float) -> None:
+        before = len(self.queues[0])
+        super()._promote(now)
+        if len(self.queues[0]) > before + 1:
+            raise _SeveralStarveError
+
+
+def mlfq_expected(inputs: Inputs) -> list[int]:
+    """From the simulator: an iteration takes `step`, and a token of a prompt 1."""
+    arrivals, firsts, answers = zip(*inputs["jobs"], strict=True)
+    step, quantum, queues, starvation = list(inputs.values())[1:]
+    cost = CostModel(base=step, prompt=1)
+    policy = _OneByOne(1, quantum, cost=cost, levels=queues, starvation=starvation)
+    coming = requests(arrivals, [first - step for first in firsts], answers)
+    return simulate(coming, policy, cost).finished.astype(int).tolist()
+
+
+def _jobs(
+    rng: Random, size: int, *, late: str = "", long: int = 1, queues: int = 8, starves: bool = False
+) -> Inputs:
+    """Jobs; long: first iterations of up to that many quanta. late: when jobs arrive."""
+    step = rng.randint(2, 5)
+    quantum = step + rng.randint(1, step)
+    jobs = []
+    now = rng.randint(1, 9) if late == "idle" else 0
+    for _ in range(3 + size % 3 + (1 if starves else 0)):
+        first = rng.randint(step + 1, quantum * long)
+        jobs.append((now, first, rng.randint(2, 12)))
+        if late == "busy":
+            now += rng.choice([step, first + 2 * step] if starves else [0, step, first])
+        elif late == "idle":
+            now += rng.randint(200, 400)
+    return {
+        "jobs": jobs,
+        "step": step,
+        "quantum": quantum,
+        "queues": queues,
+        "starvation": rng.randint(4, 9) * step if starves else NEVER,
+    }
+
+
+mlfq_turns = _jobs
+mlfq_skip = partial(_jobs, long=5)
+mlfq_arrivals = partial(_jobs, late="busy", long=3)
+mlfq_idle = partial(_jobs, late="idle")
+
+
+def mlfq_lowest(rng: Random, size: int) -> Inputs:
+    """Two queues, or three; some jobs fit none."""
+    return _jobs(rng, size, queues=2 + size % 2, long=3 + 3 * (size % 2))
+
+
+def mlfq_starvation(rng: Random, size: int) -> Inputs:
+    """Some jobs starve, one at a time."""
+    while True:
+        inputs = _jobs(rng, size, late="busy", starves=True)
+        try:
+            if mlfq_expected(inputs) != mlfq_expected(inputs | {"starvation": NEVER}):
+                return inputs
+        except _SeveralStarveError:
+            continue
 
 
 def percentile_expected(inputs: Inputs) -> int:
@@ -178,10 +246,8 @@ def percentile_few(rng: Random, size: int) -> Inputs:
 def summary_expected(inputs: Inputs) -> dict[str, float]:
     """From the simulator's statistics; a thousand times what is per millisecond."""
     arrival, first, finished, tokens = np.array(inputs["requests"]).T
-    result = Simulation(
-        arrival, tokens, tokens, first, finished, finished, alone=tokens,
-        busy=0, stalled=0, iterations=0, swapped=0,
-    )  # fmt: skip
+    unused = {"busy": 0, "stalled": 0, "iterations": 0, "swapped": 0}
+    result = Simulation(arrival, tokens, tokens, first, finished, finished, alone=tokens, **unused)
     targets = {"first_token": inputs["first_target"], "between_tokens": inputs["token_target"]}
     return {
         "ttft": float(np.mean(first - arrival)),
@@ -192,8 +258,10 @@ def summary_expected(inputs: Inputs) -> dict[str, float]:
 
 def _served(rng: Random, size: int, *, single: bool = False, edge: bool = False) -> Inputs:
     """Requests; single: some have one token. edge: they just meet a target, or have one token."""
-    first_target, token_target = rng.randint(200, 500), rng.randint(20, 60)
-    rows, arrival = [], rng.randint(300, 900)
+    first_target = rng.randint(200, 500)
+    token_target = rng.randint(20, 60)
+    rows = []
+    arrival = rng.randint(300, 900)
     for number in range(4 + size):
         tokens = 1 if single and number % 2 else rng.randint(2, 9)
         wait = first_target + (0 if edge else rng.choice([-90, -50, -7, 60, 150]))

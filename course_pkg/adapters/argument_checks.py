@@ -1,0 +1,80 @@
+"""Checks of arguments that the methods share: names, patterns, models and generators.
+
+A config checks its values once, when it is made; the layers rely on that. Chapter: adapters/peft.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def require_regex(value: str, name: str, within: str = "{}") -> re.Pattern:
+    """The compiled regex, put in place of the braces of `within`. ValueError if it is not one."""
+    try:
+        return re.compile(within.replace("{}", value))
+    except re.error as error:
+        raise ValueError(f"{name} {value!r} is not a regex: {error}") from None
+
+
+def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, ...]:
+    """A setting of names as a sorted tuple; or, if `whole`, a string as it is.
+
+    Raises TypeError for anything but strings.
+
+    >>> read_names(["v_proj", "q_proj"], "target_modules")
+    ('q_proj', 'v_proj')
+    """
+    if isinstance(value, str) and whole:
+        return value
+    value = () if value is None and not whole else value
+    names = tuple(value) if isinstance(value, Iterable) else (None,)
+    if isinstance(value, str) or not all(isinstance(each, str) for each in names):
+        kinds = "a string or strings" if whole else "a list of strings"
+        raise TypeError(f"{name} must be {kinds}, got {value!r:.80}")
+    return tuple(sorted(names))
+
+
+def read_pattern(pattern: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
+    """A setting by module as a dict; the first key that is a regex for a module counts.
+
+    Raises TypeError for another type, and ValueError for a key that is not a regex.
+    """
+    pattern = {} if pattern is None else pattern
+    if not isinstance(pattern, Mapping) or not all(isinstance(key, str) for key in pattern):
+        raise TypeError(f"{name} must be a dict with strings as keys, got {pattern!r:.80}")
+    for key in pattern:
+        require_regex(key, f"{name}: the key")
+    return dict(pattern)
+
+
+def require_adapter_name(name: str) -> None:
+    """Raise ValueError for a name that an adapter can't have."""
+    fits = isinstance(name, str) and re.fullmatch(r"[\w-]+", name)
+    if not fits or hasattr(nn.ParameterDict(), name):
+        rule = "use letters, digits, _ and -, and not the name of a ParameterDict method"
+        raise ValueError(f"adapter name {name!r} is invalid: {rule}")
+
+
+def require_model(model: nn.Module) -> nn.Module:
+    """Return the model if it is an nn.Module. Raises TypeError for anything else.
+
+    >>> require_model(("model", "tokenizer"))
+    Traceback (most recent call last):
+    ...
+    TypeError: model must be an nn.Module, got tuple; load(name) returns two: model, tokenizer
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be an nn.Module, got {type(model).__name__}; "
+            "load(name) returns two: model, tokenizer"
+        )
+    return model
+
+
+def require_generator(generator: Any) -> None:
+    """Raise TypeError unless it is None or a torch.Generator on the CPU."""
+    if generator is not None and getattr(generator, "device", None) != torch.device("cpu"):
+        raise TypeError(f"generator must be a torch.Generator on the CPU, got {generator!r:.80}")

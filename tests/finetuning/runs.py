@@ -1,0 +1,43 @@
+"""Small training runs for the tests of the loop and of its checkpoints."""
+
+import torch
+
+from course_pkg.adapters.injection import inject, trainable_parameters
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.finetuning.config import TrainConfig
+from course_pkg.lm.load import load
+
+
+def make_batches(count=5, seed=0, rows=2):
+    """Batches of unequal length with unequal numbers of masked labels."""
+    generator = torch.Generator().manual_seed(seed)
+    batches = []
+    for number in range(count):
+        tokens = torch.randint(0, 256, (rows, 6 + 3 * number), generator=generator)
+        labels = tokens.clone()
+        labels[0, : 3 + number] = -100
+        mask = torch.ones_like(tokens)
+        batches.append({"input_ids": tokens, "attention_mask": mask, "labels": labels})
+    return batches
+
+
+def adapted(dropout=0.0, **changes):
+    """The tiny model with a LoRA adapter."""
+    model = load("tiny").model
+    inject(model, LoRAConfig(**{"rank": 4, "dropout": dropout} | changes))
+    return model
+
+
+def config(steps, **changes):
+    """Settings with a large rate, and without a progress bar."""
+    return TrainConfig(**{"steps": steps, "learning_rate": 1e-2, "progress": False} | changes)
+
+
+def weights(model):
+    """Copies of the trained parameters."""
+    return {name: p.detach().clone() for name, p in trainable_parameters(model).items()}
+
+
+def same(one, other):
+    """Whether weights are equal to the last bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)

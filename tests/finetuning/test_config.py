@@ -1,0 +1,62 @@
+"""The settings of a run, and the learning rates that follow from them."""
+
+import math
+
+import pytest
+
+from course_pkg.finetuning.config import TrainConfig, learning_rate_at
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        # Warm-up 0.5, 1; then from 1 at step 2 to 0 at step 7, in five steps: on a line …
+        ("linear", [0.5, 1.0, 0.8, 0.6, 0.4, 0.2]),
+        # … or on half a cosine: (1 + cos(π/5)) / 2 = 0.9045, …
+        ("cosine", [0.5, 1.0, 0.9045, 0.6545, 0.3455, 0.0955]),
+        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_the_learning_rate_by_hand(schedule, expected):
+    settings = TrainConfig(steps=6, learning_rate=1.0, warmup_steps=2, schedule=schedule)
+    rates = [learning_rate_at(step, settings) for step in range(1, 7)]
+    assert rates == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 3, 4, 100])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_every_learning_rate_is_positive_and_at_most_the_peak(warmup, schedule):
+    settings = TrainConfig(steps=4, learning_rate=3e-4, warmup_steps=warmup, schedule=schedule)
+    rates = [learning_rate_at(step, settings) for step in range(1, 5)]
+    assert all(0 < rate <= 3e-4 for rate in rates)
+    assert max(rates) == (3e-4 if warmup <= 4 else 3e-4 * 4 / 100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
+        ({"accumulation": 0}, "accumulation must be an integer of at least 1"),
+        ({"steps": 2.5}, "steps must be an integer of at least 1, got 2.5"),
+        ({"warmup_steps": 0.1}, "warmup_steps must be an integer of at least 0, got 0.1"),
+        ({"learning_rate": -1e-3}, "learning_rate must be at least 0"),
+        ({"learning_rate": math.nan}, "learning_rate must be"),
+        ({"warmup_steps": -1}, "warmup_steps"),
+        ({"weight_decay": math.inf}, "weight_decay"),
+        ({"max_grad_norm": 0}, "max_grad_norm must be above 0 .or inf., got 0"),
+        ({"schedule": "step"}, "schedule must be one of"),
+        ({"precision": "int8"}, "precision must be one of"),
+        ({"patience": 3}, "patience=3 counts evaluations, and without evaluate_every there is"),
+        ({"patience": -1}, "patience must be an integer of at least 0, got -1"),
+        ({"patience": 1.5}, "patience must be an integer of at least 0, got 1.5"),
+    ],
+)
+def test_an_invalid_setting_says_what_is_expected(changes, says):
+    with pytest.raises(ValueError, match=says):
+        TrainConfig(**{"steps": 1} | changes)
+
+
+@pytest.mark.parametrize("name", ["steps", "seed", "learning_rate", "max_grad_norm"])
+def test_a_setting_that_is_not_a_number_is_refused(name):
+    with pytest.raises(TypeError, match=f"{name} must be a number, got '1e-3'"):
+        TrainConfig(**{"steps": 1} | {name: "1e-3"})

@@ -1,0 +1,89 @@
+"""The options of ROUGE, and what it counts as a token: tokenizers, stemming, sentences."""
+
+import warnings
+
+import pytest
+
+from course_pkg.metrics.rouge import RougeOptions, options, rouge_n, rouge_tokens
+from course_pkg.metrics.rouge.options import sentences
+
+CHINESE = "大语言模型的评测。"
+
+
+def test_each_mode_has_its_default_for_several_references():
+    assert RougeOptions().multi == "best"
+    assert RougeOptions(mode="rouge155").multi == "pooled"
+    assert RougeOptions(mode="rouge155", multi="average").multi == "average"
+
+
+def test_rouge_lowercases_and_keeps_letters_and_digits_of_ascii():
+    text = "The state-of-the-art: 3.5 BLEU, naïve_café!"
+    expected = "the state of the art 3 5 bleu na ve caf"
+    assert " ".join(rouge_tokens(text)) == expected
+    assert " ".join(rouge_tokens(text, mode="rouge155")) == expected
+
+
+def test_a_text_of_which_no_token_is_left_warns():
+    with pytest.warns(UserWarning, match='use tokenize="unicode"'):
+        assert rouge_tokens(CHINESE) == []
+
+
+@pytest.mark.parametrize("text", ["", " \n", "...", "a"])
+def test_a_text_without_letters_or_with_tokens_does_not_warn(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rouge_tokens(text)
+
+
+def test_a_tokenizer_may_be_a_name_or_a_function():
+    assert rouge_tokens("A cat.", "13a") == ["A", "cat", "."]
+    assert rouge_tokens("猫 cat", "char") == ["猫", "c", "a", "t"]
+    assert rouge_tokens("a|b", lambda text: text.split("|")) == ["a", "b"]
+    with pytest.raises(ValueError, match=r"tokenizer must be one of .*rouge, unicode, got 'words'"):
+        rouge_tokens("a", "words")
+
+
+def test_irregular_forms_are_looked_up_before_the_rules_apply():
+    # "ate" has three letters, so it is not looked up. The form found is stemmed like any other
+    # word, so that "mice" matches "mouse". The Perl tool does not stem it, and there they differ.
+    text = "mice ate running mouse"
+    forms = {"mice": "mouse", "ate": "eat", "running": "jogs"}
+    assert rouge_tokens(text, stem=forms) == ["mous", "ate", "jog", "mous"]
+    assert rouge_tokens(text, stem=forms, mode="rouge155") == ["mouse", "ate", "jogs", "mous"]
+    # Stemming does not change words of three letters.
+    assert rouge_tokens("was dogs running flies", stem=True) == ["was", "dog", "run", "fli"]
+
+
+def test_the_perl_mode_looks_up_wordnet_s_irregular_forms(monkeypatch):
+    monkeypatch.setattr(options, "irregular_forms", lambda: {"feet": "foot", "after": "after"})
+    text = "feet after feelings"
+    assert rouge_tokens(text, stem=True, mode="rouge155") == ["foot", "after", "feel"]
+    assert rouge_tokens(text, stem={}, mode="rouge155") == ["feet", "after", "feel"]
+    assert rouge_tokens(text, stem=True) == ["feet", "after", "feel"]
+
+
+def test_a_score_says_how_words_were_stemmed(monkeypatch):
+    def stemming(stem, mode="rouge155"):
+        return rouge_n("my feet", "a foot", stem=stem, mode=mode).stemming
+
+    assert stemming(False) == "none"
+    assert stemming(True, "paper") == stemming({}) == "Porter"
+    assert stemming({"feet": "foot"}) == "given forms, then Porter"
+    monkeypatch.setattr(options, "irregular_forms", lambda: {"feet": "foot"})
+    assert stemming(True) == "WordNet's irregular forms, then Porter"
+    monkeypatch.setattr(options, "irregular_forms", lambda: None)
+    with pytest.warns(UserWarning, match="WordNet is not installed.* wordnet-base") as caught:
+        assert stemming(True) == "Porter; WordNet not found"
+    assert len(caught) == 1  # not one for each text
+
+
+def test_sentences_are_the_nonempty_lines():
+    assert sentences("one\n\ntwo\n") == ["one", "two"]
+    assert sentences("") == []
+
+
+@pytest.mark.parametrize("function", [rouge_tokens, sentences])
+@pytest.mark.parametrize("value", [None, ["a", "list"]])
+def test_a_text_that_is_not_a_string_raises_an_error(function, value):
+    with pytest.raises(TypeError, match="must be a string"):
+        function(value)
