@@ -1,9 +1,7 @@
 """This machine's executor: what is the grader's fault is no student's; and a run that gets room."""
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 from nbformat.v4 import new_code_cell
@@ -13,7 +11,6 @@ from course_pkg.classroom.execution.local_executor import LocalExecutor
 from course_pkg.classroom.execution.run_limits import NoSandbox, RunLimits
 from course_pkg.classroom.execution.runner_output import RunResult
 from course_pkg.classroom.execution.submission_zip import pack
-from course_pkg.classroom.runs.batch import Batch
 from course_pkg.sandbox.enter import PR_SET_CHILD_SUBREAPER, libc
 from course_pkg.sandbox.namespaces import SandboxFailed
 from tests.classroom import NEEDS_SANDBOX
@@ -63,18 +60,3 @@ def test_a_trial_whose_checker_writes_nothing_stops_the_run(tmp_path, monkeypatc
             continue
         with pytest.raises(NoSandbox, match="its checker wrote no results: it is too slow"):
             here.ready()
-
-
-def test_room_that_a_run_gets_is_used_before_a_submission_ends():
-    """Workers of a cluster may join at any time."""
-    together, began = threading.Barrier(3), time.monotonic()
-    batch = Batch.__new__(Batch)
-    batch._executor = SimpleNamespace(
-        ready=lambda: None, stop=lambda: None,
-        room=lambda: 3 if time.monotonic() - began > 0.2 else 1,
-    )  # fmt: skip
-    batch.recorder = SimpleNamespace(write=lambda submission, _: submission.student)
-    batch._grade = lambda _: together.wait(20)
-    show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)
-    waiting = [(number, SimpleNamespace(student=str(number))) for number in range(3)]
-    assert sorted(batch.run(waiting, show)) == [(0, "0"), (1, "1"), (2, "2")]

@@ -1,5 +1,6 @@
 """Which stored records a run of `course grade` uses, and what it does if it can't write."""
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -86,6 +87,21 @@ def test_a_run_holds_no_more_submissions_than_its_executor_has_room_for():
         list(Batch.run(batch, waiting, show))
     assert max(most[:10]) <= 3 and max(most) <= 7 and stopped == [True]
     assert 140 < len(written) <= 157 and 150 not in written
+
+
+def test_room_that_a_run_gets_is_used_before_a_submission_ends():
+    """Workers of a cluster may join at any time."""
+    together, began = threading.Barrier(3), time.monotonic()
+    batch = Batch.__new__(Batch)
+    batch._executor = SimpleNamespace(
+        ready=lambda: None, stop=lambda: None,
+        room=lambda: 3 if time.monotonic() - began > 0.2 else 1,
+    )  # fmt: skip
+    batch.recorder = SimpleNamespace(write=lambda submission, _: submission.student)
+    batch._grade = lambda _: together.wait(20)
+    show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)
+    waiting = [(number, SimpleNamespace(student=str(number))) for number in range(3)]
+    assert sorted(batch.run(waiting, show)) == [(0, "0"), (1, "1"), (2, "2")]
 
 
 class Numbered(int):
