@@ -72,11 +72,21 @@ def test_a_record_says_how_it_came_about(name):
 
 
 ALWAYS = "lora_rank"  # its short row runs in every `make test`, those of the others in test-all
+# Rows of a few seconds, which CI runs too. The others train a model, for up to a minute.
+IN_CI = (
+    "continuous_batching",
+    "engine_steps",
+    "grading_scale",
+    "iteration_times",
+    "serving_policies",
+)
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
     """When the short row of a record can run."""
     found = [] if name == ALWAYS else [pytest.mark.exhaustive]
+    if name not in (ALWAYS, *IN_CI):
+        found.append(pytest.mark.minutes)
     if name == "grading_scale":
         groups, why = Path("/sys/fs/cgroup/cpuacct"), "no control groups that count seconds"
         found += [pytest.mark.needs_root, pytest.mark.skipif(not groups.is_dir(), reason=why)]

@@ -26,6 +26,7 @@ from tests.exercises.assignments import (
 # One assignment that needs no torch shows in every run that the chain works from end to end; the
 # others take minutes, and differ in their questions, which the matrix tests.
 QUICK = "bleu"
+IN_CI = ("lora-script", "quantization")  # an answer in files, and numbers that build on others
 ROUNDS = 2  # of wrong answers, one for each question, that are graded as notebooks
 
 
@@ -34,6 +35,8 @@ def pytest_collection_modifyitems(items):
         values = getattr(item, "callspec", None) and item.callspec.params
         if values and "chain" in values and values["chain"] != QUICK:
             item.add_marker(pytest.mark.exhaustive)
+            if values["chain"] not in IN_CI:
+                item.add_marker(pytest.mark.minutes)
 
 
 @pytest.fixture(scope="session", params=assignments())
