@@ -6,10 +6,14 @@ from pathlib import Path
 
 import api
 import codelinks
+import pytest
+from notebooks import shown_source
 
 from .support import HEADER, ROOT
 
 PACKAGE = ROOT / "course_pkg"
+SHOWN = re.compile(r"^```\{literalinclude\} (\S+)\n((?::.*\n)*)```$", re.MULTILINE)
+LINES = ("start-at", "start-after", "end-at", "end-before")
 CHAPTERS = re.compile(r"\bChapters?:\s*(.*?)(?:\.\s|\.?\s*\Z|\n\s*\n)", re.DOTALL)
 
 
@@ -86,3 +90,30 @@ def test_a_name_that_a_folder_exports_counts_as_its_module():
         "course_pkg.metrics.judge.geval",
         "course_pkg.metrics.judge.prompt",
     ]
+
+
+def shown_sources() -> list:
+    """The file and the options of every source that a page shows."""
+    return [
+        pytest.param(
+            (page.parent / found[1]).resolve(),
+            dict(re.findall(r"^:([\w-]+): (.*)$", found[2], re.MULTILINE)),
+            id=f"{page.stem}:{page.read_text('utf8')[: found.start()].count(chr(10)) + 1}",
+        )
+        for page in sorted((ROOT / "book").rglob("*.md"))
+        for found in SHOWN.finditer(page.read_text("utf8"))
+    ]
+
+
+@pytest.mark.parametrize(("path", "options"), shown_sources())
+def test_a_shown_source_has_the_object_and_the_lines_that_the_page_names(path, options):
+    whole = {name: text for name, text in options.items() if name not in LINES}
+    text = shown_source(path, whole)
+    assert [options[name] for name in LINES if options.get(name, "") not in text] == []
+    shown_source(path, options)
+
+
+def test_every_shown_source_is_found():
+    pages = [page.read_text("utf8") for page in (ROOT / "book").rglob("*.md")]
+    count = sum(len(re.findall(r"^`{3,}\{literalinclude\}", text, re.MULTILINE)) for text in pages)
+    assert len(shown_sources()) == count > 50
