@@ -81,7 +81,8 @@ def student(row: "Row", mark: str = "") -> str:
 def fingerprint(row: "Row") -> str:
     """SHA-256 of all that a student's page depends on, the package included.
 
-    >>> from .row import Person, Row
+    >>> from course_pkg.classroom.gradebook.class_rows import Row
+    >>> from course_pkg.classroom.submissions.roster import Person
     >>> fingerprint(Row(Person("ada"), None, None)) == fingerprint(Row(Person("b"), None, None))
     False
     """
