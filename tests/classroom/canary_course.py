@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from tests.classroom import NEEDS_SANDBOX
 from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
 
 from .corpus import ASSIGNMENT, POINTS, Case, base_notebook, selected
-from .host import Services, Watch
+from .host import Watch
 
 COURSE = "llm-course"
 CLASSMATE = "zz-classmate"  # submits the solution; this name sorts last
@@ -207,12 +207,12 @@ class Graded:
 
 @dataclass(frozen=True)
 class GradedCorpus:
-    """The graded cases of a corpus, what was left on the machine, and who reached its services."""
+    """The graded cases of a corpus, what was left on the machine, and who reached services on it."""
 
     cases: dict[str, Case]
     graded: Graded
     left: dict[str, set[str]]
-    met: list[str]
+    met: list[str] = field(default_factory=list)
 
 
 def grade_corpus(
@@ -230,9 +230,8 @@ def grade_corpus(
         course.write(case)
     own = [course.home, course.root, course.root / "solutions", course.root / "exercises"]
     watch = Watch(*own)
-    with Services() as services:
-        graded = grade(course, *options)
-    return GradedCorpus(chosen, graded, watch.left(graded.pid), services.met)
+    graded = grade(course, *options)
+    return GradedCorpus(chosen, graded, watch.left(graded.pid))
 
 
 def _text(output: dict[str, Any]) -> str:

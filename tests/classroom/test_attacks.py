@@ -10,6 +10,7 @@ import json
 import stat
 import time
 import zipfile
+from dataclasses import replace
 
 import pytest
 
@@ -41,8 +42,10 @@ pytestmark = CORPUS_MARKS
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory, request) -> GradedCorpus:
-    """The selected attacks, graded in one run."""
-    return grade_corpus(request, tmp_path_factory.mktemp("attacks"), CASES, *OPTIONS)
+    """The selected attacks, graded in one run beside services that they may try to reach."""
+    with Services() as services:
+        corpus = grade_corpus(request, tmp_path_factory.mktemp("attacks"), CASES, *OPTIONS)
+    return replace(corpus, met=services.met)
 
 
 @pytest.fixture(params=parameters(CASES, QUICK))
