@@ -207,7 +207,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class GradedCorpus:
-    """The graded cases of a corpus, what was left on the machine, and who reached services on it."""
+    """The graded cases of a corpus, what was left on the machine, and who reached services."""
 
     cases: dict[str, Case]
     graded: Graded
