@@ -3,13 +3,15 @@
     python book/experiments/serving_policies.py            run what is missing of the record
     python book/experiments/serving_policies.py --confirm  after an edit: run one short row again
 
-A row is a policy in a setting. Each of its lists has one value per seed, and a seed draws the same
-requests for all policies, so they can be compared in pairs. The load is the rate of arrivals as a
-share of the capacity: the requests per second that continuous batching, first come first served,
-completes if all of them wait from the start.
+A row is a policy in a setting. It has RUNS long runs; in each, the first WARM_UP requests are left
+out, because they find an empty server, and the others are cut into BATCHES consecutive batches.
+Each list of figures has one value per batch. A run's seed draws the same requests for all policies,
+so they can be compared batch by batch. The load is the rate of arrivals as a share of the capacity:
+the requests per second that the baseline completes if it never lacks any.
 """
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from functools import cache
 
 import numpy as np
@@ -19,8 +21,10 @@ from course_pkg.serving.simulator import (
     MLFQ,
     SRPT,
     ContinuousBatching,
+    FairClients,
     KVMemory,
-    ShortestPromptFirst,
+    ShortestFirst,
+    Simulation,
     SkipJoinMLFQ,
     Work,
     goodput,
@@ -31,12 +35,16 @@ from course_pkg.serving.simulator import (
 from course_pkg.serving.simulator import workload as draw
 from course_pkg.serving.simulator.mlfq import ROUNDING
 
-SEEDS, REQUESTS, WAITING = 20, 1000, 3000
+RUNS, WARM_UP, BATCHES, BATCH = 3, 4000, 5, 5000
+REQUESTS = WARM_UP + BATCHES * BATCH
+WAITING = 6000  # requests of which the capacity is measured
+BUDGET = 64  # tokens of an iteration, where prompts are read in chunks
 COST = recorded().model
 QUANTUM = COST.first_iteration(1)
 TARGET = {"first_token": 2.0, "between_tokens": 0.2}  # seconds
 EDGES = (1, 10, 30, 100, 300, 1001)  # tokens of answers, for the slowdown by length
 KV_TOKENS, RESERVE = 3000, 300
+CROWD, CROWD_LOAD, OWN_LOAD = 300, 0.5, 0.3  # requests that one client sends at once; both loads
 
 LENGTHS = {  # name: (prompts, answers), each from a generator and a number
     "mixed": (
@@ -60,7 +68,6 @@ LENGTHS = {  # name: (prompts, answers), each from a generator and a number
 }
 ARRIVALS = {
     "poisson": lambda rate, g: draw.poisson(rate, REQUESTS, g),
-    "gamma 2": lambda rate, g: draw.gamma(rate, REQUESTS, 2.0, g),
     "gamma 4": lambda rate, g: draw.gamma(rate, REQUESTS, 4.0, g),
     "on-off": lambda rate, g: draw.on_off(rate, REQUESTS, 20.0, 60.0, g),
 }
@@ -75,28 +82,29 @@ class OwnPart(SkipJoinMLFQ):
         for job, tokens, before in batch:
             if job.done:
                 continue
-            first = job.produced == 1
-            work = Work.of(prompts=[tokens]) if first else Work.of(contexts=[before + 1])
+            if job.produced > 1:
+                work = Work.of(contexts=[before + 1])
+            else:
+                work = Work(prompt=tokens, pairs=tokens * before + tokens * (tokens + 1) // 2)
             job.used += COST.seconds(work)
             job.waits_since = now
             if job.used < self.quanta[job.level] * ROUNDING:
                 kept.append(job)
                 continue
-            job.level, job.used = min(job.level + 1, len(self.queues) - 1), 0.0
+            job.level = min(job.level + 1, len(self.queues) - 1)
+            job.used = 0.0
             self.queues[job.level][job.index] = job
         self.put_back(kept)
         return [job for job, _, _ in batch if job.done]
 
 
 POLICIES = {
-    "fcfs": lambda slots, starvation: ContinuousBatching(slots),
-    "shortest prompt": lambda slots, starvation: ShortestPromptFirst(slots),
-    "srpt": lambda slots, starvation: SRPT(slots, COST),
-    "mlfq": lambda slots, starvation: MLFQ(slots, QUANTUM, starvation=starvation),
-    "skip-join": lambda slots, starvation: SkipJoinMLFQ(
-        slots, QUANTUM, cost=COST, starvation=starvation
-    ),
-    "own part": lambda slots, starvation: OwnPart(slots, QUANTUM, cost=COST, starvation=starvation),
+    "fcfs": lambda k: ContinuousBatching(k["slots"], budget(k)),
+    "shortest prompt": lambda k: ShortestFirst(k["slots"], token_budget=budget(k)),
+    "srpt": lambda k: SRPT(k["slots"], COST, budget(k)),
+    "mlfq": lambda k: MLFQ(k["slots"], QUANTUM, **feedback(k)),
+    "skip-join": lambda k: SkipJoinMLFQ(k["slots"], QUANTUM, cost=COST, **feedback(k)),
+    "own part": lambda k: OwnPart(k["slots"], QUANTUM, cost=COST, **feedback(k)),
 }
 USUAL = {
     "policy": "fcfs",
@@ -104,6 +112,8 @@ USUAL = {
     "slots": 8,
     "lengths": "mixed",
     "arrivals": "poisson",
+    "chunks": True,  # whether prompts are read in chunks, within BUDGET tokens per iteration
+    "error": None,  # of the predicted answer: the deviation of its logarithm
     "starvation": None,  # seconds until promotion
     "memory": None,  # tokens per second between GPU and host
     "proactive": False,
@@ -111,20 +121,33 @@ USUAL = {
 PROBE = USUAL | {"load": 0.5}
 
 
+def budget(key: dict) -> int | None:
+    """The tokens of an iteration; None where prompts are read at once."""
+    return BUDGET if key["chunks"] else None
+
+
+def feedback(key: dict) -> dict:
+    """What a policy with feedback queues is told."""
+    return {"token_budget": budget(key), "starvation": key["starvation"] or float("inf")}
+
+
 def plan() -> list[dict]:
     """The usual setting, and one change at a time."""
-    three = ("fcfs", "mlfq", "skip-join")
-    rows = [{"load": x, "policy": p} for x in (0.5, 0.7, 0.8, 0.9, 0.95) for p in POLICIES]
+    two, four = ("fcfs", "skip-join"), ("fcfs", "shortest prompt", "skip-join", "srpt")
+    rows = [{"load": load, "policy": p} for load in (0.9, 0.5, 0.8, 0.95) for p in four]
+    rows += [{"error": each, "policy": "predicted"} for each in (0.0, 0.5, 1.0, 2.0)]
+    rows += [{"arrivals": "crowd", "load": None, "policy": p} for p in ("fcfs", "fair")]
+    rows += [{"chunks": False, "policy": p} for p in ("fcfs", "mlfq", "skip-join")]
+    rows += [{"policy": "mlfq"}]
     rows += [
-        {"load": 0.8, "arrivals": a, "policy": p} for a in list(ARRIVALS)[1:] for p in POLICIES
+        {"lengths": "long prompts", "chunks": chunks, "policy": p}
+        for chunks in (True, False)
+        for p in ("fcfs", "mlfq", "skip-join", "own part")
     ]
-    rows += [
-        {"lengths": each, "policy": p}
-        for each in list(LENGTHS)[1:]
-        for p in (*three, "own part", "srpt")
-    ]
-    rows += [{"slots": n, "policy": p} for n in (2, 4, 16, 32) for p in three]
-    rows += [{"starvation": s, "policy": "skip-join"} for s in (5, 10, 20, 40, 80, 160)]
+    rows += [{"slots": n, "policy": p} for n in (4, 16, 32) for p in two]
+    rows += [{"lengths": x, "policy": p} for x in ("narrow", "equal", "zipf") for p in two]
+    rows += [{"load": 0.8, "arrivals": x, "policy": p} for x in ("gamma 4", "on-off") for p in two]
+    rows += [{"starvation": s, "policy": "skip-join"} for s in (5, 20)]
     rows += [
         {"memory": b, "policy": p, "proactive": ahead}
         for b in (1000, 4000, 16000)
@@ -135,9 +158,11 @@ def plan() -> list[dict]:
 
 @cache
 def capacity(slots: int, lengths: str) -> float:
-    """Requests per second that the server completes if it never lacks any."""
+    """Requests per second that the baseline completes while others always wait."""
     served = requests(lengths, np.zeros(WAITING), np.random.default_rng(1000))
-    return summarize(simulate(served, ContinuousBatching(slots), COST)).requests
+    ends = np.sort(simulate(served, ContinuousBatching(slots, BUDGET), COST).finished)
+    first, last = WAITING // 10, WAITING * 9 // 10  # without the start, and the end without a queue
+    return (last - first) / (ends[last] - ends[first])
 
 
 def requests(lengths: str, arrivals: np.ndarray, generator: np.random.Generator) -> list:
@@ -147,43 +172,83 @@ def requests(lengths: str, arrivals: np.ndarray, generator: np.random.Generator)
 
 
 def measure(_, key: dict) -> dict:
-    """The figures of each seed, in seconds and shares, and the capacity in requests per second."""
-    most = capacity(key["slots"], key["lengths"])
-    policy = POLICIES[key["policy"]](key["slots"], key["starvation"] or float("inf"))
-    memory = None
+    """The figures of each batch, in seconds and shares, and the capacity in requests per second."""
+    rows = []
+    for run in range(RUNS):
+        result, clients = simulated(key, np.random.default_rng(run))
+        for number, part in enumerate(batches(result)):
+            rows.append(figures(part))
+            if clients is not None:
+                start = WARM_UP + number * BATCH
+                others = clients[start : start + BATCH] == 0
+                waits = (part.first_token - part.arrival)[others]
+                rows[-1] |= {"others_first": waits.mean(), "others_p99": np.percentile(waits, 99)}
+    columns = {name: [four_digits(row[name]) for row in rows] for name in rows[0]}
+    if key != USUAL | {"policy": key["policy"]}:
+        del columns["slowdowns"], columns["fairness"]
+    if key["memory"] is None:
+        del columns["stalled"]
+    return {"capacity": capacity(key["slots"], key["lengths"]), **columns}
+
+
+def simulated(key: dict, generator: np.random.Generator) -> tuple[Simulation, np.ndarray | None]:
+    """One run, and the client of each request where there are two: 1 sends crowds, 0 doesn't."""
+    most, clients, memory = capacity(key["slots"], key["lengths"]), None, None
+    if key["arrivals"] == "crowd":
+        arrivals, clients = crowds(most, generator)
+    else:
+        arrivals = ARRIVALS[key["arrivals"]](key["load"] * most, generator)
+    served = requests(key["lengths"], arrivals, generator)
     if key["memory"]:
         reserve = RESERVE if key["proactive"] else 0
         memory = KVMemory(KV_TOKENS, key["memory"], proactive=key["proactive"], reserve=reserve)
-    rows = []
-    for seed in range(SEEDS):
-        generator = np.random.default_rng(seed)
-        arrivals = ARRIVALS[key["arrivals"]](key["load"] * most, generator)
-        served = requests(key["lengths"], arrivals, generator)
-        rows.append(figures(simulate(served, policy, COST, memory=memory)))
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    if key != USUAL | {"policy": key["policy"]}:
-        del columns["slowdowns"], columns["fairness"]
-    if memory is None:
-        del columns["stalled"]
-    return {"capacity": most, **columns}
+    if key["policy"] == "fair":
+        policy = FairClients(key["slots"], clients.tolist(), budget(key))
+    elif key["policy"] == "predicted":
+        factors = np.exp(key["error"] * generator.standard_normal(len(served)))
+        policy = ShortestFirst(
+            key["slots"],
+            lambda job: COST.alone(job.prompt, job.output * factors[job.index]),
+            budget(key),
+        )
+    else:
+        policy = POLICIES[key["policy"]](key)
+    return simulate(served, policy, COST, memory=memory), clients
 
 
-def figures(result) -> dict:
-    """The figures of one simulation, with four digits."""
-    summary, completion = summarize(result), result.finished - result.arrival
-    slowdown = completion / result.alone
-    groups = np.digitize(result.output, EDGES)
-    found = {
+def crowds(most: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Arrivals of two clients, and which is whose: 0 sends alone, 1 sends CROWD at once."""
+    own = draw.poisson(OWN_LOAD * most, REQUESTS, generator)
+    starts = draw.poisson(CROWD_LOAD * most / CROWD, REQUESTS // CROWD, generator)
+    arrivals = np.concatenate([own, np.repeat(starts, CROWD)])
+    order = np.argsort(arrivals, kind="stable")[:REQUESTS]
+    return arrivals[order], (order >= len(own)).astype(int)
+
+
+def batches(result: Simulation) -> Iterator[Simulation]:
+    """The parts of a run after its warm-up, by the order of arrival."""
+    columns = {name: value for name, value in vars(result).items() if isinstance(value, np.ndarray)}
+    for number in range(BATCHES):
+        start = WARM_UP + number * BATCH
+        part = {name: value[start : start + BATCH] for name, value in columns.items()}
+        yield replace(result, **part)
+
+
+def figures(part: Simulation) -> dict:
+    """The figures of one batch."""
+    summary, completion = summarize(part), part.finished - part.arrival
+    slowdown = completion / part.alone
+    groups = np.digitize(part.output, EDGES)
+    return {
         "mean": summary.completion.mean,
         "p99": summary.completion.p99,
         "first": summary.first_token.mean,
         "per_token": summary.per_token.mean,
-        "on_time": goodput(result, **TARGET) / summary.requests,
+        "on_time": goodput(part, **TARGET) / summary.requests,
         "fairness": summary.fairness,
-        "stalled": result.stalled / (result.stalled + result.busy),
+        "stalled": part.stalled / (part.stalled + part.busy),
         "slowdowns": [float(slowdown[groups == i].mean()) for i in range(1, len(EDGES))],
     }
-    return {name: four_digits(value) for name, value in found.items()}
 
 
 def four_digits(value):
@@ -196,11 +261,17 @@ def four_digits(value):
 if __name__ == "__main__":
     settings = {
         "cost": {name: float(f"{rate:.4g}") for name, rate in asdict(COST).items()},
-        "seeds": SEEDS,
-        "requests": REQUESTS,
+        "runs": RUNS,
+        "warm_up": WARM_UP,
+        "batches": BATCHES,
+        "batch": BATCH,
+        "token_budget": BUDGET,
         "target": TARGET,
         "edges": list(EDGES),
         "kv_tokens": KV_TOKENS,
         "reserve": RESERVE,
+        "crowd": CROWD,
+        "crowd_load": CROWD_LOAD,
+        "own_load": OWN_LOAD,
     }
     main(__file__, plan(), lambda: None, measure, probe=PROBE, settings=settings, data=())

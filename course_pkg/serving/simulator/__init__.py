@@ -2,11 +2,12 @@
 
     requests(poisson(rate, …), …) → simulate(requests, policy, cost) → summarize(simulation)
 
-`workload`: requests; `policies` and `mlfq`: what runs next; `iteration_cost`: the time of an
-iteration; `kv_memory`: keys and values that move to the host; `loop`: the simulation; `statistics`:
-its figures.
+`workload`: requests; `policies`, `mlfq` and `fair_clients`: what runs next; `iteration_cost`: the
+time of an iteration; `kv_memory`: keys and values that move to the host; `loop`: the simulation;
+`statistics`: its figures.
 """
 
+from course_pkg.serving.simulator.fair_clients import FairClients
 from course_pkg.serving.simulator.iteration_cost import (
     CostModel,
     Work,
@@ -23,7 +24,7 @@ from course_pkg.serving.simulator.policies import (
     Job,
     Policy,
     RunToCompletion,
-    ShortestPromptFirst,
+    ShortestFirst,
     StaticBatching,
 )
 from course_pkg.serving.simulator.statistics import (

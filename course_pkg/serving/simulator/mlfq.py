@@ -4,9 +4,10 @@ Nobody knows how long an answer will be. With feedback queues a job's past stand
 may use a quantum of time in its queue, and is then demoted to the next, whose quantum is twice as
 long. A batch takes jobs from the highest queue down. So short jobs finish before long ones.
 
-The first iteration reads the whole prompt and cannot be interrupted. In plain MLFQ every job joins
-the highest queue, where a long prompt runs far beyond the quantum while short jobs wait. But the
-prompt is known, so in skip-join MLFQ a job joins the highest queue whose quantum is long enough.
+Without chunks, the first iteration reads the whole prompt and can't be interrupted. In plain MLFQ
+every job joins the highest queue, where a long prompt runs far beyond the quantum while short jobs
+wait. But the prompt is known, so in skip-join MLFQ a job joins the highest queue whose quantum is
+long enough. With a token budget, prompts are read in chunks, between which they can be interrupted.
 
 Source: FastServe (Wu et al. 2023, arXiv 2305.05920), algorithm 1. There the first quantum is the
 shortest iteration, and the ratio 2; choices that it leaves open are named below.
@@ -20,7 +21,7 @@ from itertools import accumulate
 
 from course_pkg.arguments import require_integer
 from course_pkg.serving.simulator.iteration_cost import CostModel
-from course_pkg.serving.simulator.policies import Chunk, Job, Preemptive
+from course_pkg.serving.simulator.policies import Chunk, Job, Preemptive, chunks, require_budget
 
 ROUNDING = 1 - 1e-9  # a sum of float times may be this little short of the quantum
 
@@ -29,24 +30,32 @@ class MLFQ(Preemptive):
     """Feedback queues in which every job joins the highest.
 
     max_batch: jobs in an iteration. quantum: seconds in the highest queue; the next ones have 2, 4,
-    … times that. levels: the number of queues; the lowest is served in turns of its quantum.
-    starvation: a job that has waited this many seconds since its last iteration, or since it came,
-    is promoted to the end of the highest queue with a new quantum; inf means never.
+    … times that. token_budget: as for `ContinuousBatching`. levels: the number of queues; the
+    lowest is served in turns of its quantum. starvation: a job that has waited this many seconds
+    since its last iteration, or since it came, is promoted to the end of the highest queue with a
+    new quantum; inf means never.
     A job is charged the whole time of its iterations. When its charge reaches the quantum it is
     demoted by one level, to the end; otherwise it keeps its place. Raises ValueError if max_batch
     or levels is below 1, or a time is not positive.
     """
 
     def __init__(
-        self, max_batch: int, quantum: float, *, levels: int = 10, starvation: float = math.inf
+        self,
+        max_batch: int,
+        quantum: float,
+        *,
+        token_budget: int | None = None,
+        levels: int = 10,
+        starvation: float = math.inf,
     ):
-        require_integer(max_batch, "max_batch")
+        require_budget(token_budget, max_batch)
         require_integer(levels, "levels")
         if not (0 < quantum < math.inf and starvation > 0):
             raise ValueError(
                 f"quantum is {quantum}, starvation {starvation}: give positive seconds"
             )
         self.max_batch = max_batch
+        self.token_budget = token_budget
         self.starvation = starvation
         self.quanta = [quantum * 2**level for level in range(levels)]
         self.queues: list[OrderedDict[int, Job]] = [OrderedDict() for _ in range(levels)]
@@ -65,10 +74,14 @@ class MLFQ(Preemptive):
 
     def next_batch(self, now: float) -> list[Chunk]:
         self._promote(now)
-        batch: list[Chunk] = []
+        jobs: list[Job] = []
         for queue in self.queues:
-            while queue and len(batch) < self.max_batch:
-                batch.append(queue.popitem(last=False)[1].chunk())
+            while queue and len(jobs) < self.max_batch:
+                jobs.append(queue.popitem(last=False)[1])
+        batch = chunks(jobs, self.token_budget)
+        if len(batch) < len(jobs):
+            served = {job.index for job, _, _ in batch}
+            self.put_back([job for job in jobs if job.index not in served])
         return batch
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:

@@ -3,8 +3,9 @@
 A job is a request in the server, with its state. Before each iteration, a policy's `next_batch`
 gives chunks: jobs, each with the tokens to compute for it. After it, `ran` gives the jobs that
 leave. `RunToCompletion`, `StaticBatching` and `ContinuousBatching` serve in order of arrival.
-`ShortestPromptFirst` uses what a server knows, the prompt's length. `SRPT` also uses what nobody
-knows, the answer's length: an oracle to compare with. Queues with feedback are in `mlfq`.
+`ShortestFirst` lets the request join that a key calls the shortest: the prompt's length, which a
+server knows, or a predicted answer's. `SRPT` uses what nobody knows, the answer's length: an oracle
+to compare with. Queues with feedback are in `mlfq`, turns for clients in `fair_clients`.
 
 Sources: Orca (Yu et al. 2022) for iteration-level (continuous) batching; Sarathi-Serve (Agrawal et
 al. 2024) for chunked prefill; Schrage 1968 for SRPT. Chapter: serving/continuous-batching.
@@ -14,6 +15,7 @@ import heapq
 import math
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from course_pkg.arguments import require_integer
@@ -53,6 +55,39 @@ class Job:
 
 
 Chunk = tuple[Job, int, int]  # a job, how many tokens to compute, how many are before them
+
+
+def chunks(jobs: Sequence[Job], token_budget: int | None) -> list[Chunk]:
+    """The next iteration of these jobs, within a budget of tokens.
+
+    token_budget: jobs that decode come first, with a token each; the rest of the budget goes to the
+    prompts, in the order given, so a long prompt is read in several iterations, and a job may get
+    nothing. None reads every prompt at once.
+
+    >>> long, short, decoding = Job(0, 0.0, 6, 1), Job(1, 0.0, 2, 1), Job(2, 0.0, 3, 5, 3, 1)
+    >>> [(job.index, tokens) for job, tokens, _ in chunks([long, short, decoding], 4)]
+    [(2, 1), (0, 3)]
+    """
+    if token_budget is None:
+        return [job.chunk() for job in jobs]
+    batch = [job.chunk() for job in jobs if job.produced]
+    room = token_budget - len(batch)
+    for job in jobs:
+        if not job.produced and room:
+            tokens = min(job.prompt - job.read, room)
+            batch.append((job, tokens, job.read))
+            room -= tokens
+    return batch
+
+
+def require_budget(token_budget: int | None, max_batch: int) -> None:
+    """Raise ValueError unless max_batch is at least 1 and the budget has a token for each job."""
+    require_integer(max_batch, "max_batch")
+    if token_budget is not None and token_budget < max_batch:
+        raise ValueError(
+            f"token_budget is {token_budget}, and max_batch {max_batch}: give at least one "
+            "token per request"
+        )
 
 
 class Policy(ABC):
@@ -142,12 +177,7 @@ class ContinuousBatching(Preemptive):
     """
 
     def __init__(self, max_batch: int, token_budget: int | None = None):
-        require_integer(max_batch, "max_batch")
-        if token_budget is not None and token_budget < max_batch:
-            raise ValueError(
-                f"token_budget is {token_budget}, and max_batch {max_batch}: give at least one "
-                "token per request"
-            )
+        require_budget(token_budget, max_batch)
         self.max_batch = max_batch
         self.token_budget = token_budget
         self.queue: deque[Job] = deque()
@@ -157,19 +187,9 @@ class ContinuousBatching(Preemptive):
         self.queue.append(job)
 
     def next_batch(self, now: float) -> list[Chunk]:
-        while self.queue and len(self.running) < self.max_batch:
-            self.running.append(self._pop())
-        if self.token_budget is None:
-            return [job.chunk() for job in self.running]
-        decoding = [job.chunk() for job in self.running if job.produced]
-        room = self.token_budget - len(decoding)
-        chunks = []
-        for job in self.running:
-            if not job.produced and room:
-                tokens = min(job.prompt - job.read, room)
-                chunks.append((job, tokens, job.read))
-                room -= tokens
-        return decoding + chunks
+        while len(self.running) < self.max_batch and (job := self._pop()):
+            self.running.append(job)
+        return chunks(self.running, self.token_budget)
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
         leaving = super().ran(batch, seconds, now)
@@ -183,8 +203,9 @@ class ContinuousBatching(Preemptive):
     def waiting(self, now: float) -> list[Job]:
         return self.running
 
-    def _pop(self) -> Job:
-        return self.queue.popleft()
+    def _pop(self) -> Job | None:
+        """The waiting job that joins next, taken from the queue."""
+        return self.queue.popleft() if self.queue else None
 
 
 class RunToCompletion(ContinuousBatching):
@@ -194,18 +215,29 @@ class RunToCompletion(ContinuousBatching):
         super().__init__(max_batch=1)
 
 
-class ShortestPromptFirst(ContinuousBatching):
-    """Continuous batching in which the shortest prompt joins first; nothing is interrupted."""
+class ShortestFirst(ContinuousBatching):
+    """Continuous batching in which the request with the lowest key joins first.
 
-    def __init__(self, max_batch: int):
-        super().__init__(max_batch)
-        self.queue: list[tuple[int, int, Job]] = []
+    key: from a job to a number, such as its prompt's length or a predicted answer's; equal keys
+    keep the order of arrival. Nothing is interrupted, so a long request may wait without limit.
+    Other arguments as for `ContinuousBatching`.
+    """
+
+    def __init__(
+        self,
+        max_batch: int,
+        key: Callable[[Job], float] = lambda job: job.prompt,
+        token_budget: int | None = None,
+    ):
+        super().__init__(max_batch, token_budget)
+        self.key = key
+        self.queue: list[tuple[float, int, Job]] = []
 
     def add(self, job: Job) -> None:
-        heapq.heappush(self.queue, (job.prompt, job.index, job))
+        heapq.heappush(self.queue, (self.key(job), job.index, job))
 
-    def _pop(self) -> Job:
-        return heapq.heappop(self.queue)[-1]
+    def _pop(self) -> Job | None:
+        return heapq.heappop(self.queue)[-1] if self.queue else None
 
 
 class SRPT(Policy):
@@ -213,12 +245,15 @@ class SRPT(Policy):
 
     At every iteration it runs the jobs with the least time left, as if each were alone. With
     max_batch 1 and free preemption at any moment, no policy has a lower mean completion time.
+    token_budget: as for `ContinuousBatching`.
     """
 
-    def __init__(self, max_batch: int, cost: CostModel):
-        require_integer(max_batch, "max_batch")
+    def __init__(self, max_batch: int, cost: CostModel, token_budget: int | None = None):
+        require_budget(token_budget, max_batch)
         self.max_batch = max_batch
         self.cost = cost
+        self.token_budget = token_budget
+        self.chosen: list[Job] = []
         self.heap: list[tuple[float, int, Job]] = []
 
     def add(self, job: Job) -> None:
@@ -226,14 +261,17 @@ class SRPT(Policy):
 
     def next_batch(self, now: float) -> list[Chunk]:
         number = min(self.max_batch, len(self.heap))
-        return [heapq.heappop(self.heap)[-1].chunk() for _ in range(number)]
+        self.chosen = [heapq.heappop(self.heap)[-1] for _ in range(number)]
+        return chunks(self.chosen, self.token_budget)
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
-        for job, _, _ in batch:
+        for job in self.chosen:
             if not job.done:
                 self.add(job)
         return super().ran(batch, seconds, now)
 
     def _left(self, job: Job) -> float:
         whole = self.cost.alone(job.prompt, job.output)
-        return whole - (self.cost.alone(job.prompt, job.produced) if job.produced else 0.0)
+        if job.produced:
+            return whole - self.cost.alone(job.prompt, job.produced)
+        return whole - self.cost.first_iteration(job.read) if job.read else whole

@@ -12,11 +12,12 @@ from course_pkg.serving.simulator import (
     SRPT,
     ContinuousBatching,
     CostModel,
+    FairClients,
     KVMemory,
     Policy,
     Request,
     RunToCompletion,
-    ShortestPromptFirst,
+    ShortestFirst,
     SkipJoinMLFQ,
     StaticBatching,
     batch_means,
@@ -37,7 +38,7 @@ def one_each(cost: CostModel) -> list[Policy]:
         RunToCompletion(),
         StaticBatching(1),
         ContinuousBatching(1, token_budget=3),
-        ShortestPromptFirst(1),
+        ShortestFirst(1),
         SRPT(1, cost),
         MLFQ(1, 1.0, levels=3),
         MLFQ(1, 1.0, levels=3, starvation=4.0),
@@ -76,9 +77,9 @@ def served(*rows):
         ),
         (served((0, 5, 1), (0, 2, 1)), ContinuousBatching(2, token_budget=4), "A4 A1B2", [2, 2]),
         # The shortest prompt joins first, but interrupts nobody; equal ones come in their order.
-        (THREE, ShortestPromptFirst(1), "B2 C4 C1 A5 A1 A1", [6, 1, 3]),
-        (served((0, 9, 3), (0.5, 1, 1)), ShortestPromptFirst(1), "A9 A1 A1 B1", [3, 4]),
-        (served(*[(0, 2, 1)] * 3), ShortestPromptFirst(1), "A2 B2 C2", [1, 2, 3]),
+        (THREE, ShortestFirst(1), "B2 C4 C1 A5 A1 A1", [6, 1, 3]),
+        (served((0, 9, 3), (0.5, 1, 1)), ShortestFirst(1), "A9 A1 A1 B1", [3, 4]),
+        (served(*[(0, 2, 1)] * 3), ShortestFirst(1), "A2 B2 C2", [1, 2, 3]),
         # SRPT interrupts for a shorter rest: at 2 s three iterations of A are left, and two of B.
         (served((0, 1, 5), (1.5, 1, 2)), SRPT(1, SECOND), "A1 A1 B1 B1 A1 A1 A1", [7, 4]),
         # An idle server waits for the next request.
@@ -158,11 +159,15 @@ def test_every_request_gets_exactly_its_tokens(given_requests, size):
     policies = [
         ContinuousBatching(size),
         ContinuousBatching(size, token_budget=size + 1),
-        ShortestPromptFirst(size),
+        ShortestFirst(size),
+        ShortestFirst(size, lambda job: -job.prompt, token_budget=size),
         StaticBatching(size, max_wait=2.0),
         SRPT(size, SECOND),
+        SRPT(size, SECOND, token_budget=size),
         MLFQ(size, 1.0, starvation=5.0),
-        SkipJoinMLFQ(size, 0.5, cost=SECOND),
+        MLFQ(size, 1.0, token_budget=size),
+        SkipJoinMLFQ(size, 0.5, cost=SECOND, token_budget=size + 1),
+        FairClients(size, [index % 2 for index in range(len(given_requests))]),
     ]
     for policy in policies:
         result = simulate(given_requests, policy, SECOND, trace=True)
@@ -172,6 +177,8 @@ def test_every_request_gets_exactly_its_tokens(given_requests, size):
             for index, tokens in iteration.batch:
                 assert iteration.start >= result.arrival[index]
                 computed[index] += tokens
+            budget = getattr(policy, "token_budget", None)
+            assert budget is None or sum(tokens for _, tokens in iteration.batch) <= budget
         if not isinstance(policy, StaticBatching):  # padding adds to it
             # the last token is never fed back
             assert computed.tolist() == [r.prompt + r.output - 1 for r in given_requests]

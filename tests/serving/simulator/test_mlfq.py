@@ -61,6 +61,12 @@ def test_a_job_sinks_when_its_quantum_is_used_up():
         ([(0, 1, 4), (0, 1, 4), (2, 1, 1)], MLFQ(2, 1.0), SECOND, "AB AB CA BA B"),
         # A job that comes as another sinks goes before it.
         ([(0, 1, 3), (1, 2, 1)], SkipJoinMLFQ(1, 1.0, cost=TOKENS), TOKENS, "A B A A"),
+        # A's prompt is read two tokens at a time, so B interrupts it.
+        ([(0, 5, 1), (1.5, 1, 2)], MLFQ(1, 2.0, token_budget=2), SECOND, "A A B B A"),
+        # A decodes first; the budget leaves one token of B's prompt, then the other.
+        ([(0, 1, 4), (0.5, 2, 1)], MLFQ(2, 9.0, token_budget=2), SECOND, "A AB AB A"),
+        # A and B share the budget in the order of the queue, so B gets nothing before A is read.
+        ([(0, 4, 1), (0, 2, 1)], MLFQ(2, 9.0, token_budget=2), SECOND, "A A B"),
         # As floats, 0.1 eight times is less than 0.8.
         ([(0, 1, 9), (0, 1, 1)], MLFQ(1, 0.8), CostModel(base=0.1), "A A A A A A A A B A"),
     ],
