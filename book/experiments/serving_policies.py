@@ -37,6 +37,7 @@ from course_pkg.serving.simulator.mlfq import ROUNDING
 
 RUNS, WARM_UP, BATCHES, BATCH = 3, 4000, 5, 5000
 REQUESTS = WARM_UP + BATCHES * BATCH
+START = 1000  # requests of a run, to compare the start with what follows
 WAITING = 6000  # requests of which the capacity is measured
 BUDGET = 64  # tokens of an iteration, where prompts are read in chunks
 COST = recorded().model
@@ -172,10 +173,14 @@ def requests(lengths: str, arrivals: np.ndarray, generator: np.random.Generator)
 
 
 def measure(_, key: dict) -> dict:
-    """The figures of each batch, in seconds and shares, and the capacity in requests per second."""
-    rows = []
+    """The figures of each batch, in seconds and shares; the capacity in requests per second.
+
+    start: the mean completion time of each run's first requests, which find an empty server.
+    """
+    rows, starts = [], []
     for run in range(RUNS):
         result, clients = simulated(key, np.random.default_rng(run))
+        starts.append(four_digits((result.finished - result.arrival)[:START].mean()))
         for number, part in enumerate(batches(result)):
             rows.append(figures(part))
             if clients is not None:
@@ -188,7 +193,8 @@ def measure(_, key: dict) -> dict:
         del columns["slowdowns"], columns["fairness"]
     if key["memory"] is None:
         del columns["stalled"]
-    return {"capacity": capacity(key["slots"], key["lengths"]), **columns}
+    most = capacity(key["slots"], key["lengths"])
+    return {"capacity": most, "start": starts, **columns}
 
 
 def simulated(key: dict, generator: np.random.Generator) -> tuple[Simulation, np.ndarray | None]:
@@ -265,6 +271,7 @@ if __name__ == "__main__":
         "warm_up": WARM_UP,
         "batches": BATCHES,
         "batch": BATCH,
+        "start": START,
         "token_budget": BUDGET,
         "target": TARGET,
         "edges": list(EDGES),
