@@ -26,6 +26,7 @@ HEAVY = ("torch", "transformers", "peft", "numpy", "matplotlib", "nbgrader", "ty
 LAYERS = {
     "arguments": -1,
     "datasets": -1,
+    "example_cards": -1,
     "experiments": -1,
     "files": -1,
     "peak_memory": -1,

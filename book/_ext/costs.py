@@ -1,4 +1,4 @@
-"""What each page took when its outputs were made, shown under its title.
+"""What each page took when its outputs were made, shown at its foot.
 
 A last cell is added to every page that runs, as the page is read. It measures the kernel: seconds
 since it started, CPU seconds, and the most memory it held. Then it measures how fast the machine
@@ -106,11 +106,11 @@ def in_words(cost: dict) -> str:
 
 @guarded
 def add_line(app: Sphinx, doctree: nodes.document) -> None:
-    """Put the line under the page's title, and keep the figures."""
+    """Put the line at the page's foot, and keep the figures."""
     docname = app.env.docname
     executed = path_of(app, docname)
-    title = doctree.next_node(nodes.title)
-    if not executed.is_file() or title is None:
+    section = doctree.next_node(nodes.section)
+    if not executed.is_file() or section is None:
         return
     cost = cost_of(nbformat.read(executed, as_version=4))
     if cost is None:  # a page without cells, or one that did not run to its end
@@ -120,7 +120,7 @@ def add_line(app: Sphinx, doctree: nodes.document) -> None:
     line += nodes.Text(
         f"Measured when this page was built, its libraries loaded: {in_words(cost)}."
     )
-    title.parent.insert(title.parent.index(title) + 1, line)
+    section += line
 
 
 def write_record(app: Sphinx, exception: Exception | None) -> None:
@@ -138,7 +138,7 @@ def prepare(app: Sphinx) -> None:
 def setup(app: Sphinx) -> dict:
     app.connect("builder-inited", prepare)
     app.connect("source-read", add_cell, priority=600)  # after rerun has looked at the page
-    app.connect("doctree-read", add_line)
+    app.connect("doctree-read", add_line, priority=600)  # after the modules that the page uses
     app.connect("env-purge-doc", lambda app, env, doc: env.course_costs.pop(doc, None))
     app.connect("build-finished", write_record)
     return {"version": "1", "env_version": 1, "parallel_read_safe": False}

@@ -1,4 +1,4 @@
-"""How long a page takes to read, by what it shows; under a page's title, beside its costs.
+"""How long a page takes to read, by what it shows; shown under a page's title.
 
 180 words of prose or 12 lines of shown code take a minute. Titles, tables, captions and the parts
 of formulas between spaces are words. Not counted is what a first reading passes over: input that
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import costs
 from docutils import nodes
 from faults import guarded
 from notebooks import FENCE, OPTION, shown_source
@@ -121,21 +120,17 @@ def in_words(taken: float) -> str:
 
 @guarded
 def add_line(app: Sphinx, doctree: nodes.document) -> None:
-    """Put the sentence under the page's title, before what the page took to run."""
+    """Put the sentence under the page's title."""
     docname = app.env.docname
     source = Path(app.env.doc2path(docname))
     title = doctree.next_node(nodes.title)
     if not is_read_through(docname) or title is None or source.suffix != ".md":
         return
-    line = title.next_node(nodes.paragraph, descend=False, siblings=True)
-    if line is None or costs.TAG not in line["classes"]:
-        line = nodes.paragraph(classes=[costs.TAG])
-        title.parent.insert(title.parent.index(title) + 1, line)
-    else:
-        line.insert(0, nodes.Text(" "))
-    line.insert(0, nodes.Text(in_words(minutes(source.read_text("utf8"), source.parent))))
+    line = nodes.paragraph(classes=["reading-time"])
+    line += nodes.Text(in_words(minutes(source.read_text("utf8"), source.parent)))
+    title.parent.insert(title.parent.index(title) + 1, line)
 
 
 def setup(app: Sphinx) -> dict:
-    app.connect("doctree-read", add_line, priority=600)  # after costs has added its line
+    app.connect("doctree-read", add_line)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

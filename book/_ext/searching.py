@@ -23,7 +23,7 @@ from sphinx.application import Sphinx
 SCRIPT = "search-pages.js"
 START, END = "const coursePages = ", ";\n"
 LEFT_OUT = (nodes.Invisible, nodes.raw, nodes.image, nodes.math_block, nodes.literal_block)
-LEFT_OUT_CLASSES = {"cell_output", "page-cost", "code-used"}
+LEFT_OUT_CLASSES = {"cell_output", "reading-time", "page-cost", "code-used"}
 PART = (nodes.section, addnodes.desc, nodes.definition_list_item)
 FOLDED = {"tag_hide-input", "tag_hide-cell"}  # cells whose code a reader has to open first
 

@@ -109,8 +109,11 @@ def test_pictures_are_part_of_the_page_in_its_ink(folder):
 
 
 def test_the_page_says_how_long_it_takes_to_read_and_to_run(folder):
-    line = re.search(r'</h1>\s*<p class="page-cost">(.*?)</p>', html(folder, "sample"))
-    assert re.match(r"Reading time: about \d+ minutes?\. Measured when", line[1])
+    page = html(folder, "sample")
+    head = re.search(r'</h1>\s*<p class="reading-time">(.*?)</p>', page)
+    assert re.fullmatch(r"Reading time: about \d+ minutes?\.", head[1])
+    cost = page.index('<p class="page-cost">Measured when')
+    assert cost > max(found.start() for found in re.finditer("<h2", page))
 
 
 def test_the_list_of_contents_links_every_page(folder):
