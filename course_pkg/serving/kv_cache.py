@@ -23,6 +23,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
 from course_pkg.attention import plain
 from course_pkg.lm.decoder import Decoder, causal_attend
 from course_pkg.lm.decoder_config import DecoderConfig
@@ -245,6 +246,43 @@ def latent_cache_bytes(
     69120
     """
     return round(layers * (latent_dim + rope_dim) * tokens * batch * bytes_per_value)
+
+
+def step_intensity(
+    *,
+    weights: int,
+    layers: int,
+    query_heads: int,
+    kv_heads: int,
+    head_dim: int,
+    sequences: int,
+    new_tokens: int,
+    tokens: int,
+    bytes_per_value: float = 2,
+) -> float:
+    """Operations per byte of a step that computes new_tokens for each of some sequences.
+
+    weights: numbers in the matrices that every token is multiplied by. tokens: each sequence's text
+    after the step, so new_tokens == tokens is the prefill of a whole prompt. Counted are products
+    and sums with the causal half of attention; as bytes the weights, read once, and each sequence's
+    cache, read or written once. Activations are not. Raises ValueError if new_tokens > tokens.
+    Chapter: serving/kv-cache.
+
+    >>> shape = dict(weights=100, layers=1, query_heads=2, kv_heads=1, head_dim=5)
+    >>> step_intensity(**shape, sequences=1, new_tokens=1, tokens=10)  # (200 + 400) / (2 * 200)
+    1.5
+    """
+    require_integer(sequences, "sequences")
+    require_integer(new_tokens, "new_tokens")
+    if new_tokens > tokens:
+        raise ValueError(
+            f"new_tokens is {new_tokens}, and tokens {tokens}: the text includes the new tokens"
+        )
+    pairs = new_tokens * (2 * tokens - new_tokens + 1) / 2  # of a new token and one that it sees
+    linear = 2 * weights * sequences * new_tokens
+    attention = 4 * layers * query_heads * head_dim * sequences * pairs
+    cache = 2 * layers * kv_heads * head_dim * sequences * tokens
+    return (linear + attention) / ((weights + cache) * bytes_per_value)
 
 
 def _left_pads(key_mask: Tensor) -> Tensor:
