@@ -30,9 +30,8 @@ STUDENTS = 25
 class MatrixRow:
     """One answer to one question, over all students.
 
-    wrong: its name, "" for the model answer. lost: for each property, the number of students for
-    whom the answer lost it. recognized: the number for whom the student would be told of it.
-    problem: what is not as `questions.toml` says, or "".
+    wrong: its name, "" for the model answer. lost: for each property, how many students lost it.
+    recognized: how many would be told of it. problem: what is not as `questions.toml` says, or "".
     """
 
     question: Question
@@ -105,10 +104,7 @@ def _cell(lost: int, students: int) -> str:
 def problems(assignment: str, folder: Path) -> list[str]:
     """What is wrong with an assignment beyond its matrix, in sentences.
 
-    folder: of the source notebooks. The model answers must be the notebook's solution cells, the
-    points of its cells those of the questions, numbers worked by hand at most a fifth of them,
-    attested properties at most a tenth, and only a property that says so may have the same right
-    answers for everybody.
+    folder: of the source notebooks, whose solution cells must be the model answers.
     """
     notebook = folder / assignment / f"{assignment}.ipynb"
     found = _constants(assignment)

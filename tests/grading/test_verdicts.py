@@ -12,9 +12,8 @@ from course_pkg.grading.contract.comparators import array, comparator, exactly, 
 from course_pkg.grading.contract.display import shorten, shorten_pair
 from course_pkg.grading.contract.draws import Case, draw_cases
 from course_pkg.grading.contract.plain_values import as_plain
-from course_pkg.grading.contract.recognition import finite, wrong_number
 from course_pkg.grading.contract.report import as_record
-from course_pkg.grading.contract.verdict import judge
+from course_pkg.grading.contract.verdict import finite, judge, wrong_number
 from tests.grading.small_assignment import answer_key
 
 

@@ -1,16 +1,13 @@
 """What a question is, as data, and how `questions.toml` is read. Nothing is run here.
 
-A `Question` says how an answer is called, how its value is compared, what the model answer is,
-which properties earn points, and which wrong answers learners give. One `WrongAnswer` filters the
-draws, recognizes the mistake for the feedback, is tested to lose exactly its points, and is a row
-of the printed matrix.
+A `WrongAnswer` filters the draws, recognizes the mistake for the feedback, is tested to lose
+exactly its points, and is a row of the printed matrix.
 
 Chapter: appendix/for-instructors.
 """
 
 import tomllib
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from course_pkg.grading.contract.plain_values import MAX_BYTES
@@ -98,7 +95,7 @@ class Question:
 
     @property
     def points(self) -> int:
-        """The points of the question: the sum over its properties."""
+        """The sum over the properties."""
         return sum(p.points for p in self.properties)
 
     def by_name(self, name: str) -> Property:
@@ -143,14 +140,6 @@ def function_name(text: str) -> str:
     'by_hand_two_references'
     """
     return text.replace("-", "_").replace("/", "_")
-
-
-def read_questions(name: str, path: Path) -> Assignment:
-    """The assignment that a `questions.toml` describes. Raises ChecksError, naming the place."""
-    try:
-        return parse_questions(name, path.read_text("utf-8"))
-    except ChecksError as error:
-        raise ChecksError(f"{path}: {error}") from None
 
 
 def parse_questions(name: str, text: str) -> Assignment:

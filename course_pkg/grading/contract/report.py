@@ -60,9 +60,6 @@ def failure_texts(failure: Failure) -> dict[str, str | None]:
     """The reason, inputs, expected and given of a failure as short texts.
 
     Of long values, the part is shown in which they first differ; the reason then says where.
-
-    >>> failure_texts(Failure("the number differs", {"n": 1}, 2, 3))["inputs"]
-    '{n: 1}'
     """
     values = {"inputs": failure.inputs, "expected": failure.expected, "given": failure.given}
     shown = {name: None if v is None else shorten(v) for name, v in values.items()}
@@ -76,9 +73,8 @@ def failure_texts(failure: Failure) -> dict[str, str | None]:
 class Score(float):
     """The points of one question: a float, so that nbgrader reads it, with a report to look at.
 
-    printed: what the answer printed. note: what the reader should know first, or "". A notebook
-    shows the report as HTML, `print` and Python's prompt as text. nbgrader reads the points from
-    the cell's plain text, which IPython takes from `_repr_pretty_`.
+    printed: what the answer printed. note: what the reader should know first, or "". nbgrader reads
+    the points from the cell's plain text, which IPython takes from `_repr_pretty_`.
     """
 
     question_id: str
@@ -115,10 +111,9 @@ class Score(float):
         return "\n".join(lines)
 
     def case(self, name: str) -> Any:
-        """The smallest input on which the property called `name` failed, arrays as tensors.
+        """The smallest input on which the property called `name` failed, to try your answer on.
 
-        To try your answer on it. Raises KeyError, with the names that there are, for a property
-        that was earned or does not exist.
+        Raises KeyError, with the names of the properties that failed.
         """
         failed = {key: f for key, f in self.verdict.failures.items() if f and f.inputs}
         if name not in failed:
@@ -183,8 +178,7 @@ def report_in_notebook(
 ) -> str:
     """The report on a question as HTML, with its style.
 
-    found: by default, `findings(record)`. note: what the reader should know first, or "".
-    printed: what the answer printed; it is folded, and left out if the notebook shows all of it.
+    found: by default, `findings(record)`. printed: left out if the notebook shows all of it.
     """
     if len(printed.splitlines()) <= LINES:
         printed = ""
