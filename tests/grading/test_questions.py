@@ -130,24 +130,6 @@ def test_an_expected_value_that_does_not_pass_is_an_error_of_the_author():
         draw_cases(key, key["double"], random.Random(0))
 
 
-@pytest.fixture
-def copied_checks(tmp_path, monkeypatch):
-    """A copy of the checks of `bleu`; gives a function that replaces a text in one of its files."""
-    folder = tmp_path / "bleu"
-    folder.mkdir()
-    for path in (registry.CHECKS / "bleu").iterdir():
-        if path.suffix in (".py", ".toml"):
-            (folder / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(registry, "CHECKS", tmp_path)
-
-    def replace(name, old, new):
-        text = (folder / name).read_text()
-        assert old in text
-        (folder / name).write_text(text.replace(old, new, 1))
-
-    return replace
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "same"),
     [
@@ -158,9 +140,9 @@ def copied_checks(tmp_path, monkeypatch):
         ("questions.toml", "points = 2, ", "points = 2, cases = 5, ", False),
     ],
 )
-def test_words_do_not_change_the_cases_and_code_does(copied_checks, name, old, new, same):
+def test_words_do_not_change_the_cases_and_code_does(copied, name, old, new, same):
     before = registry.draws_hash("bleu"), registry.checks_hash("bleu")
-    copied_checks(name, old, new)
+    copied(name, old, new)
     assert (registry.draws_hash("bleu") == before[0]) is same
     assert registry.checks_hash("bleu") != before[1]
 

@@ -9,11 +9,9 @@ nbgrader use the public key, so that everybody can reproduce what they see.
 Chapter: appendix/for-instructors.
 """
 
-import functools
 import hashlib
 import hmac
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -127,10 +125,11 @@ def numpy_rng(rng: Random) -> Any:
     return np.random.default_rng(rng.getrandbits(128))
 
 
-def normal_arrays(rng: Random) -> Callable[..., Any]:
-    """A function from a shape to a float32 array of numbers from the normal distribution.
+def normal_arrays(rng: Random, **shapes: int | tuple[int, ...]) -> dict[str, Any]:
+    """A float32 array of normally distributed numbers for each name and shape.
 
-    >>> normal_arrays(Random(0))((2, 3)).shape
+    >>> normal_arrays(Random(0), x=(2, 3))["x"].shape
     (2, 3)
     """
-    return functools.partial(numpy_rng(rng).standard_normal, dtype="float32")
+    normal = numpy_rng(rng).standard_normal
+    return {name: normal(shape, dtype="float32") for name, shape in shapes.items()}

@@ -178,7 +178,7 @@ def _batch(rng: Random, rows: int, width: int, prompt: bool = True) -> dict[str,
 
 
 def _normal(rng: Random, *shape: int) -> Tensor:
-    return torch.from_numpy(normal_arrays(rng)(shape))
+    return torch.from_numpy(normal_arrays(rng, only=shape)["only"])
 
 
 def loss_shift(rng: Random, size: int) -> Inputs:
