@@ -181,14 +181,7 @@ def same_code(cell: str, answer: str, name: str) -> bool:
     except SyntaxError:  # an IPython magic
         return False
     first, second = (
-        [ast.dump(_without_docstrings(n)) for n in body if ast.unparse(n) != f"{name} = None"]
+        [registry.code_structure(n) for n in body if ast.unparse(n) != f"{name} = None"]
         for body in bodies
     )
     return first == second
-
-
-def _without_docstrings(tree: ast.stmt) -> ast.stmt:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return tree

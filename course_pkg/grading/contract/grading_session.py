@@ -38,7 +38,7 @@ from course_pkg.grading.contract.draws import (
     undetected,
 )
 from course_pkg.grading.contract.plain_values import Array
-from course_pkg.grading.contract.questions import Question
+from course_pkg.grading.contract.questions import DEADLINE_S, Question
 from course_pkg.grading.contract.verdict import Verdict, is_unanswered, judge, lost
 
 MAX_NAME = 100  # characters of a typed name
@@ -106,7 +106,7 @@ class GradingSession:
         if opened is None or not isinstance(outcomes, list):
             return
         took = self.clock() - opened
-        if took > question.deadline:
+        if took > DEADLINE_S:
             self._late[name] = took
         elif len(outcomes) == len(self._asked(name)):
             cases = self.cases(name)

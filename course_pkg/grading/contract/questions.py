@@ -12,7 +12,7 @@ from typing import Any
 
 from course_pkg.grading.contract.plain_values import MAX_BYTES
 
-DEADLINE_S = 60.0
+DEADLINE_S = 60.0  # from the last look at the inputs to the last answer that counts
 JUDGING_S = 2.0
 GPU = ("none", "optional", "required")
 
@@ -71,11 +71,10 @@ class Question:
     that draws the student's own case (by default the question's name up to the slash), and
     `given`, the case's name in the notebook. compare: the comparator, by default equal numbers;
     because: the reason for its tolerance. answer: the model answer's code. expected:
-    the function of `cases.py` that gives the right value. deadline: seconds from the first look
-    at the inputs to the last answer that counts. judging: seconds to judge an answer, without
-    recognizing mistakes. artifact: for files that the answer's program wrote, the bytes that they
-    may have; `call` reads them, once for all properties, and the program gets no inputs. follows:
-    the earlier questions on whose values a number worked by hand builds; see `grading_session`.
+    the function of `cases.py` that gives the right value. judging: seconds to judge an answer,
+    without recognizing mistakes. artifact: for files that the answer's program wrote, the bytes
+    that they may have; `call` reads them, once for all properties, and the program gets no inputs.
+    follows: the earlier questions on whose values a number worked by hand builds.
     """
 
     name: str
@@ -88,7 +87,6 @@ class Question:
     given: str = ""
     because: str = ""
     expected: str = ""
-    deadline: float = DEADLINE_S
     judging: float = JUDGING_S
     artifact: int = 0
     follows: tuple[str, ...] = ()

@@ -130,21 +130,22 @@ def draws_hash(assignment: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _draws_hash(texts: tuple[str, ...], draws: str) -> str:
-    trees = [ast.parse(text) for text in texts]
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        kinds = ast.Module | ast.FunctionDef | ast.ClassDef
-        if isinstance(node, kinds) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    structures = [_structure(tree) for tree in trees]
+    structures = [code_structure(ast.parse(text)) for text in texts]
     return hashlib.sha256(f"{structures}{draws}".encode()).hexdigest()
 
 
-def _structure(node: Any) -> Any:
-    """A syntax tree as nested lists that are the same in every Python version."""
-    if isinstance(node, ast.AST):
-        given = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
-        return [type(node).__name__, [(name, _structure(value)) for name, value in given]]
-    return [_structure(item) for item in node] if isinstance(node, list) else repr(node)
+def code_structure(node: Any) -> Any:
+    """A syntax tree without docstrings as nested lists, the same in every Python version."""
+    if isinstance(node, list):
+        return [code_structure(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    documented = isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+    if documented and ast.get_docstring(node) is not None:
+        fields["body"] = node.body[1:]
+    given = [(name, value) for name, value in fields.items() if value not in (None, [])]
+    return [type(node).__name__, [(name, code_structure(value)) for name, value in given]]
 
 
 def checks_hash(assignment: str) -> str:

@@ -18,7 +18,7 @@ from course_pkg.grading.contract.calling import AT_LINE, NOT_RUN
 from course_pkg.grading.contract.comparators import Difference
 from course_pkg.grading.contract.draws import Case
 from course_pkg.grading.contract.plain_values import Array, encode
-from course_pkg.grading.contract.questions import Question, WrongAnswer
+from course_pkg.grading.contract.questions import DEADLINE_S, Question, WrongAnswer
 
 UNANSWERED = "not answered yet"
 INCOMPLETE = "no complete answer was submitted"
@@ -124,18 +124,19 @@ def judge(
 def lost(question: Question, reason: str = UNANSWERED, late_s: float | None = None) -> Verdict:
     """The verdict that loses every property. late_s: the seconds of a late answer, as reason."""
     if late_s is not None:
-        reason = f"your answer {late(late_s, question.deadline)}"
+        reason = f"your answer {late(late_s)}"
     return Verdict(question, {p.name: Failure(reason) for p in question.properties}, late_s)
 
 
-def late(seconds: float, limit: float) -> str:
+def late(seconds: float) -> str:
     """The reason of an answer that came too late.
 
-    >>> late(65.04, 60)
+    >>> late(65.04)
     'arrived after 65 s; the limit is 60 s'
     """
-    digits = 0 if seconds >= limit + 1 else 1
-    return f"arrived after {max(seconds, limit + 0.1):.{digits}f} s; the limit is {limit:g} s"
+    digits = 0 if seconds >= DEADLINE_S + 1 else 1
+    shown = max(seconds, DEADLINE_S + 0.1)
+    return f"arrived after {shown:.{digits}f} s; the limit is {DEADLINE_S:g} s"
 
 
 def is_unanswered(outcome: Any) -> bool:
