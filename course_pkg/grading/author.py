@@ -65,10 +65,13 @@ def _row(
     for cases in drawn:
         outcomes = [key.outcome(question, c.inputs, wrong, c.unchanged) for c in cases]
         failures = judge(key, question, cases, outcomes).failures
+        found = set()
         for name, failure in failures.items():
-            lost[name] += failure is not None
-        found = {name for failure in failures.values() if failure for name in failure.recognized}
-        recognized += wrong is not None and wrong.name in found
+            if failure is not None:
+                lost[name] += 1
+                found.update(failure.recognized)
+        if wrong is not None and wrong.name in found:
+            recognized += 1
     loses = wrong.loses if wrong else ()
     problem = ""
     if lost != {name: len(drawn) if name in loses else 0 for name in lost}:

@@ -2,17 +2,19 @@
 
 import math
 
+from transformers import LlamaConfig
+
 from course_pkg.adapters.accounting import count_parameters
+from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.dora import DoRAConfig
 from course_pkg.adapters.ia3 import IA3Config
+from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.prefixes import cache_shape
 from course_pkg.grading.check import variant
 from course_pkg.grading.checks.peft_methods import cases
 
 
 def test_the_books_counts_are_those_of_a_llama_with_these_sizes():
-    from transformers import LlamaConfig
-
     case = variant("peft-methods/by-hand")
     config = LlamaConfig(
         num_hidden_layers=case["layers"],
@@ -30,11 +32,6 @@ def test_the_books_counts_are_those_of_a_llama_with_these_sizes():
 
 
 def test_the_counts_are_those_of_models_with_adapters():
-    from transformers import LlamaConfig
-
-    from course_pkg.adapters.adalora import AdaLoRAConfig
-    from course_pkg.adapters.lora import LoRAConfig
-
     sizes = {"num_hidden_layers": 2, "hidden_size": 12, "intermediate_size": 20, "vocab_size": 16}
     config = LlamaConfig(num_attention_heads=3, num_key_value_heads=1, **sizes)
     targets = ["k_proj", "v_proj", "down_proj"]

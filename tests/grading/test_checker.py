@@ -153,7 +153,7 @@ class Timed:
         _, self.right = right_answers()
 
     def answer(self, took: float, outcomes: list | None = None):
-        """One call of `check` that takes so many seconds; the verdict after it."""
+        """The verdict after one call of `check` that takes `took` seconds."""
         self.session.inputs("counts")
         self.now += took
         self.session.record("counts", self.right if outcomes is None else outcomes)

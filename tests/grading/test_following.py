@@ -12,7 +12,7 @@ from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.grading_session import LARGEST, GradingSession, same_form
 from course_pkg.grading.contract.questions import ChecksError, parse_questions
-from course_pkg.grading.contract.report import as_record, report_on_page
+from course_pkg.grading.contract.report import as_record, report_html
 from tests.grading.small_assignment import QUESTIONS
 
 CODES = "by-hand/codes"
@@ -49,9 +49,8 @@ def test_one_mistake_costs_one_point(right):
     own = one_mistake(right)
     verdict = answered(own, pack(own))
     assert (verdict.earned, verdict.follows) == (1, (CODES,))
-    assert "follows correctly from your value in by-hand/codes" in report_on_page(
-        as_record(verdict)
-    )
+    page = report_html(BYTES, as_record(verdict), on_page=True)
+    assert "follows correctly from your value in by-hand/codes" in page
 
 
 def test_right_values_earn_as_before_whatever_the_earlier_ones_are(right):

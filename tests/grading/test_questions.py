@@ -36,6 +36,8 @@ def test_defaults_come_from_the_names():
         ('patch = [["2 *", "3 *"]]', "", "expected one of `patch`, `wrap` and `answer`"),
         ('call = ["n"]', 'call = "run"', "`wrap` needs inputs with names"),
         ("[question.double]", "[question.double", "Expected"),
+        ("setup =", 'gpu = "yes"\nsetup =', 'gpu is \'yes\'; expected one of "none", "optional"'),
+        ("setup =", "gpu = true\nsetup =", "gpu is True; expected one of"),
     ],
 )
 def test_a_question_that_is_written_wrongly_is_refused(old, new, message):
@@ -145,13 +147,3 @@ def test_words_do_not_change_the_cases_and_code_does(copied, name, old, new, sam
     copied(name, old, new)
     assert (registry.draws_hash("bleu") == before[0]) is same
     assert registry.checks_hash("bleu") != before[1]
-
-
-def test_an_assignment_uses_no_gpu_unless_it_says_so():
-    assert parse_questions("small", QUESTIONS).gpu == "none"
-    for choice in ("none", "optional", "required"):
-        assert parse_questions("small", f'gpu = "{choice}"\n{QUESTIONS}').gpu == choice
-    for wrong, shown in (('"yes"', "'yes'"), ("true", "True")):
-        expected = f'gpu is {shown}; expected one of "none", "optional", "required"'
-        with pytest.raises(ChecksError, match=expected):
-            parse_questions("small", f"gpu = {wrong}\n{QUESTIONS}")

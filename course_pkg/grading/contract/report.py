@@ -138,7 +138,7 @@ class Score(float):
     def _repr_html_(self) -> str:
         record = as_record(self.verdict)
         found = self._findings(record)
-        return report_in_notebook(self.question_id, record, found, self.note, self.printed)
+        return report_html(self.question_id, record, found, self.note, self.printed)
 
     def _findings(self, record: QuestionRecord) -> list[Finding]:
         """The findings, each with the code that gives its input, to try the answer on it."""
@@ -169,25 +169,38 @@ class Recorded:
         return f"{self.question_id}: recorded"
 
 
-def report_in_notebook(
-    question_id: str,
+def report_html(
+    name: str,
     record: QuestionRecord,
     found: Iterable[Finding] | None = None,
     note: str = "",
     printed: str = "",
+    *,
+    on_page: bool = False,
 ) -> str:
-    """The report on a question as HTML, with its style.
+    """The report on a question as HTML, with its style unless it is for a page that has it.
 
     found: by default, `findings(record)`. printed: left out if the notebook shows all of it.
+    on_page: its name is a heading.
     """
-    if len(printed.splitlines()) <= LINES:
-        printed = ""
-    return _html(question_id, record, found, note, printed, tag="p", style=report_style())
+    from markupsafe import Markup
 
-
-def report_on_page(record: QuestionRecord) -> str:
-    """The report on a question as HTML, for a page that has the style: its name is a heading."""
-    return _html(record.question, record, tag="h2")
+    return _template().render(
+        name=name,
+        title=title(name, record),
+        record=record,
+        findings=findings(record) if found is None else list(found),
+        passed=[p for p in record.properties if p.failure is None],
+        following=following(record),
+        note=note,
+        printed=printed if len(printed.splitlines()) > LINES else "",
+        tag="h2" if on_page else "p",
+        style="" if on_page else Markup(report_style()),
+        share=round(100 * record.earned / record.points, 2) if record.points else 0,
+        code=CODE,
+        no_tex=NO_TEX,
+        points_text=points_text,
+    )
 
 
 @functools.cache
@@ -214,33 +227,3 @@ def environment() -> "Environment":
 @functools.cache
 def _template() -> "Template":
     return environment().get_template("report.html.j2")
-
-
-def _html(
-    name: str,
-    record: QuestionRecord,
-    found: Iterable[Finding] | None = None,
-    note: str = "",
-    printed: str = "",
-    *,
-    tag: str,
-    style: str = "",
-) -> str:
-    from markupsafe import Markup
-
-    return _template().render(
-        name=name,
-        title=title(name, record),
-        record=record,
-        findings=findings(record) if found is None else list(found),
-        passed=[p for p in record.properties if p.failure is None],
-        following=following(record),
-        note=note,
-        printed=printed,
-        tag=tag,
-        style=Markup(style),
-        share=round(100 * record.earned / record.points, 2) if record.points else 0,
-        code=CODE,
-        no_tex=NO_TEX,
-        points_text=points_text,
-    )

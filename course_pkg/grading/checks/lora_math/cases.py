@@ -1,7 +1,6 @@
 """`lora-math`: the cases of its questions, and the right values from `course_pkg.adapters`.
 
-Each draw isolates one property: α = r hides a wrong scale, a symmetric BA hides a transposed one,
-B = 0 hides both. An answer then loses exactly the points of what it got wrong.
+Each draw isolates one property: α = r hides a wrong scale, a symmetric BA hides a transposed one.
 
 Chapter: exercises.
 """

@@ -1,7 +1,6 @@
 """`peft-methods`: the cases of its questions, and the right values from `course_pkg.adapters`.
 
-Each draw isolates one property: a magnitude equal to the norms hides a wrong one, α = r a wrong
-scale, a bias of zeros a scaled bias.
+Each draw isolates one property: a magnitude equal to the norms hides a wrong one.
 
 Chapter: exercises.
 """
