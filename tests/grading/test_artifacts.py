@@ -121,10 +121,7 @@ def too_large_together(folder):
         (lambda folder: (folder / "a").symlink_to("nowhere"), "a is a link"),
         (lambda folder: (folder / "a").mkdir(), "a is a folder"),
         (lambda folder: os.mkfifo(folder / "a"), "a is not a file"),
-        (
-            lambda folder: [(folder / f"{i}").touch() for i in range(17)],
-            "holds 17 files; at most 16",
-        ),
+        (too_many, "holds 17 files; at most 16"),
         (too_large_together, "b has 400 B; the files of the folder may have 1 kB in all"),
     ],
 )
