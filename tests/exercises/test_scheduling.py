@@ -22,7 +22,7 @@ def test_the_examples_of_the_notebook_are_true():
     examples = 0
     for cell in notebook(SOLUTIONS, "scheduling").cells:
         for code in re.findall(r"```python\n(.*?)```", cell.source, re.DOTALL):
-            names = dict(MODEL)
+            names = {"math": math, **MODEL}
             for node in ast.parse(code).body:
                 if isinstance(node, ast.Expr):
                     shown = repr(eval(ast.unparse(node), names)).replace("'", '"')

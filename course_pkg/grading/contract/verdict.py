@@ -134,10 +134,9 @@ def late(seconds: float) -> str:
     >>> late(65.04)
     'arrived after 65 s; the limit is 60 s'
     """
-    shown = (
-        f"{seconds:.0f}" if seconds >= DEADLINE_S + 1 else f"{max(seconds, DEADLINE_S + 0.1):.1f}"
-    )
-    return f"arrived after {shown} s; the limit is {DEADLINE_S:g} s"
+    digits = 0 if seconds >= DEADLINE_S + 1 else 1
+    shown = max(seconds, DEADLINE_S + 0.1)
+    return f"arrived after {shown:.{digits}f} s; the limit is {DEADLINE_S:g} s"
 
 
 def is_unanswered(outcome: Any) -> bool:
