@@ -23,7 +23,7 @@ from course_pkg.grading.contract.question_record import program_points_text
 from course_pkg.grading.contract.report import (
     TEMPLATES,
     environment,
-    report_on_page,
+    report_html,
     report_style,
 )
 
@@ -159,7 +159,7 @@ def _environment() -> "Environment":
     made.globals |= {
         "style": Markup(report_style() + (TEMPLATES / "style.css").read_text("utf-8")),
         "policy_hash": _policy_hash,
-        "report": lambda question: Markup(report_on_page(question)),
+        "report": lambda question: Markup(report_html(question.question, question, on_page=True)),
         "file": file_stem,
         "program_points_text": program_points_text,
     }

@@ -22,8 +22,7 @@ from course_pkg.grading.contract.question_record import (
     question_record,
 )
 from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.recognition import says
-from course_pkg.grading.contract.verdict import UNANSWERED
+from course_pkg.grading.contract.verdict import UNANSWERED, says
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
 MAX_TEXT = 1_000  # characters of one text in them
