@@ -15,7 +15,6 @@ from course_pkg.metrics.judge import (
     length_bias,
     pairwise_prompt,
     position_bias,
-    prefer_first,
     repeatability,
     wording_spread,
 )
@@ -56,11 +55,6 @@ def test_a_tie_is_not_consistent():
     assert PairVerdict(0.1, 0.2).consistent
 
 
-def test_preferences_are_renormalized_over_a_and_b():
-    judge = RuleJudge({"A": 0.3, "B": 0.1})
-    assert prefer_first(judge, "Why?", "x", "y") == pytest.approx(0.75)
-
-
 def test_the_pairwise_prompt_shows_the_answers_in_the_order_given():
     prompt = pairwise_prompt("Why?", "this one", "that one")
     assert prompt.index("Why?") < prompt.index("Answer A:\nthis one")
@@ -79,12 +73,6 @@ def test_a_judge_that_counts_words_has_length_bias():
     )
     assert found == Change((2.0, 1.0), (4.0, 2.0))
     assert found.differences == (2.0, 1.0) and found.mean == 1.5
-
-
-def test_a_judge_that_ignores_the_text_has_no_length_bias():
-    judge = RuleJudge(dict.fromkeys("12345", 0.2))
-    found = length_bias(judge, TASK, [{"Answer": "Boil it."}], "Answer", lambda text: text * 2)
-    assert found.mean == 0
 
 
 def test_invalid_padding_raises_an_error():
@@ -106,11 +94,6 @@ def test_repeatability_reads_each_answer_and_counts_those_without_a_score():
     [(prompt, start, settings)] = judge.asked
     assert start == TASK.label and "Answer:\nx" in prompt
     assert settings == {"n": 5, "max_tokens": 8, "temperature": 1.0, "seed": 3}
-
-
-def test_a_judge_that_repeats_its_answer_has_no_spread():
-    found = repeatability(RuleJudge(writes="4"), TASK, {"Answer": "x"})
-    assert found.std == 0 and len(found.scores) == 20
 
 
 def test_answers_without_any_score_raise_an_error():

@@ -69,13 +69,6 @@ def test_a_beam_search_gives_a_valid_alignment_at_most_as_good(hypothesis, refer
 
 
 @given(sentences, sentences)
-def test_swapping_the_texts_keeps_matches_and_chunks(hypothesis, reference):
-    there = best_alignment(match_candidates(hypothesis, reference, True, OWN))
-    back = best_alignment(match_candidates(reference, hypothesis, True, OWN))
-    assert (len(there.matches), there.chunks) == (len(back.matches), back.chunks)
-
-
-@given(sentences, sentences)
 def test_most_matches_equals_brute_force(hypothesis, reference):
     candidates = match_candidates(hypothesis, reference, True, OWN)
     assert most_matches(candidates) == max(map(len, every_alignment(candidates)))
@@ -87,13 +80,6 @@ def test_chunks_by_hand():
     assert count_chunks([(2, 0), (0, 1), (1, 2)]) == 2  # order of the list doesn't matter
     assert count_chunks([(0, 1), (1, 0)]) == 2  # neighbors, but in the other order
     assert count_chunks([(0, 0), (2, 1)]) == 2  # a gap in one text
-
-
-def test_a_repeated_word_is_matched_where_it_gives_one_chunk():
-    reference = ["the", "dog", "and", "the", "cat"]
-    found = best_alignment(match_candidates(["the", "cat"], reference))
-    assert [(m.hypothesis, m.reference) for m in found.matches] == [(0, 3), (1, 4)]
-    assert found.chunks == 1
 
 
 def test_staged_keeps_the_exact_match_and_joint_may_replace_it():
