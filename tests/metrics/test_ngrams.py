@@ -64,9 +64,6 @@ def test_a_text_that_is_not_tokenized_raises_an_error(call):
 
 
 def test_an_order_that_is_not_an_integer_of_at_least_one_raises_an_error():
-    for n in (0, -1):
-        with pytest.raises(ValueError, match=f"got {n}"):
-            ngrams(["a"], n)
-    for n in (1.0, True, "2", None):
-        with pytest.raises(TypeError, match="must be an integer"):
+    for n in (0, 1.0, True, None):
+        with pytest.raises(ValueError, match="n must be an integer of at least 1, got"):
             ngrams(["a"], n)

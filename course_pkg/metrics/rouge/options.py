@@ -87,9 +87,6 @@ def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], st
     The function warns if "rouge" finds no token in a text that has letters, and raises TypeError
     unless the text is a string. Raises ValueError for an unknown tokenizer.
     Source: ROUGE-1.5.5, MorphStem; rouge-score 0.1.2.
-
-    >>> text_splitter(RougeOptions(stem={"mice": "mouse"}))[1]
-    'given forms, then Porter'
     """
     split = options.tokenize if callable(options.tokenize) else tokenizer(options.tokenize)
     irregular, stemming = _irregular_forms(options)
@@ -138,10 +135,6 @@ def _irregular_forms(options: RougeOptions) -> tuple[Mapping[str, str] | None, s
 def sentences(text: str) -> list[str]:
     """Split a summary into sentences, one per line; empty lines are dropped.
 
-    Raises TypeError unless text is a string.
     Source: rouge-score 0.1.2, and ROUGE-1.5.5's format SPL.
-
-    >>> sentences("The cat sat.\\n\\nThe dog ran.")
-    ['The cat sat.', 'The dog ran.']
     """
     return [line for line in require_string(text).split("\n") if line]

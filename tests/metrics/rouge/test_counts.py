@@ -106,8 +106,3 @@ def test_bounds_and_order_of_references(several, multi, mode):
         assert backwards.recall == pytest.approx(score.recall)
     if multi != "best" or mode == "paper":
         assert backwards.fmeasure == pytest.approx(score.fmeasure)
-
-
-def test_an_empty_list_of_overlaps_raises_an_error():
-    with pytest.raises(ValueError, match="overlaps is empty"):
-        score_overlaps([], RougeOptions())

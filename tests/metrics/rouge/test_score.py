@@ -147,7 +147,7 @@ def test_invalid_options_raise_an_error(kind):
 
 
 def test_n_and_weight_are_checked():
-    with pytest.raises(ValueError, match="n must be at least 1"):
+    with pytest.raises(ValueError, match="n must be an integer of at least 1"):
         rouge_n("a", "a", 0)
     for weight in (0.5, 5, float("nan")):
         with pytest.raises(ValueError, match="weight must be from 1 to 4"):
