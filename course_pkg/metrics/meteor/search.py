@@ -3,10 +3,8 @@
 A state is what the rest of an alignment depends on: which reference words are taken (only those
 that a later word may match), and which reference word would continue the current chunk. The value
 of an alignment is one integer, in which a match outweighs all chunks, and a chunk outweighs all
-distances. The alignment with the largest value is therefore the one that `meteor.alignment`
-defines as the best.
+distances: the largest value is the best alignment of `meteor.alignment`.
 
-Candidates are, for each word of the hypothesis, pairs (j, stage) as `match_candidates` gives them.
 Chapter: metrics/meteor.
 """
 
@@ -119,8 +117,8 @@ class Search:
     def _chunks_ahead(self) -> list[dict[int, int]]:
         """Bound from below how many chunks still begin, by position and continuing reference word.
 
-        The key -1 means that no word continues a chunk. It is a lower bound because it is computed
-        as if a reference word could be taken twice.
+        The key -1 means that no word continues a chunk. The bound ignores that a reference word can
+        be taken only once.
         """
         ahead: list[dict[int, int]] = [{-1: 0}]
         for i in reversed(range(len(self.options))):

@@ -97,11 +97,7 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
 
 
 def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -> set[int]:
-    """Collect the reference positions that `wlcs_positions` matches with at least one hypothesis.
-
-    >>> sorted(wlcs_union("abcde", ["abfgh", "achie"], weight=1.2))
-    [0, 1, 2, 4]
-    """
+    """Collect the reference positions that `wlcs_positions` matches with any hypothesis."""
     return {i for other in hypotheses for i, _ in wlcs_positions(reference, other, weight)}
 
 
@@ -132,9 +128,5 @@ def _runs(states: Sequence[int]) -> Iterator[int]:
 
 
 def five_digits(number: float) -> float:
-    """Round a number as the script prints it.
-
-    >>> five_digits(1 / 7)
-    0.14286
-    """
+    """Round a number as the script prints it."""
     return float(f"{number:.5f}")

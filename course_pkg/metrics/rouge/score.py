@@ -44,8 +44,7 @@ def rouge_l(hypothesis: str, references: str | Iterable[str], **options) -> Roug
     """Compute ROUGE-L: the longest common subsequence of the two texts; line breaks are ignored.
 
     In mode "rouge155" it is `rouge_lsum`, which the Perl tool calls ROUGE-L. Errors as for
-    `rouge_n`; time as for `lcs.lcs_length`.
-    Source: Lin 2004, section 3.1.
+    `rouge_n`. Source: Lin 2004, section 3.1.
 
     >>> rouge_l("cat mat", "the cat is on the mat").fmeasure
     0.5
