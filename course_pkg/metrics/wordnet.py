@@ -11,7 +11,6 @@ files and morphy(7) for base forms. Chapter: metrics/meteor.
 
 import os
 import zipfile
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -75,12 +74,12 @@ class WordNet:
 
     def __init__(self, folder: Path | zipfile.Path) -> None:
         self.folder = folder
-        self._index: dict[str, list[str]] = {}
+        self._index: dict[str, dict[str, str]] = {}  # part of speech, word -> index line
         self._exceptions = {part: read_exceptions(folder, part) for part in RULES}
         self._known: dict[str, frozenset[Hashable]] = {}
         for part in RULES:
             lines = (folder / f"index.{part}").read_text("utf-8").splitlines()
-            self._index[part] = sorted(line for line in lines if not line.startswith(" "))
+            self._index[part] = {line.split(" ", 1)[0]: line for line in lines}
 
     def senses(self, word: str) -> frozenset[Hashable]:
         """Return the synsets of a word and of its base forms, as (part of speech, offset)."""
@@ -106,12 +105,10 @@ class WordNet:
 
     def _offsets(self, word: str, part: str) -> list[str]:
         """Return the offsets of an entry's synsets: the last fields of its index line."""
-        lines = self._index[part]
-        start = f"{word} "
-        at = bisect_left(lines, start)
-        if not word or at == len(lines) or not lines[at].startswith(start):
+        line = self._index[part].get(word)
+        if not word or line is None:
             return []
-        fields = lines[at].split()
+        fields = line.split()
         return fields[-int(fields[2]) :]
 
 

@@ -99,15 +99,11 @@ def match_candidates(
 
 
 def best_alignment(
-    candidates: Sequence[Sequence[tuple[int, int]]],
-    *,
-    staged: bool = True,
-    exact_states: int = EXACT_STATES,
+    candidates: Sequence[Sequence[tuple[int, int]]], *, staged: bool = True
 ) -> Alignment:
     """Find the alignment with the most matches, then the fewest chunks, then the least distance.
 
     candidates: as `match_candidates` gives them. staged: how matches are counted (see above).
-    exact_states: the most partial alignments of an exact search; 0 always uses a beam search.
     Source: Denkowski & Lavie 2014, section 2.
 
     >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
@@ -116,7 +112,7 @@ def best_alignment(
     """
     search = Search(candidates, staged)
     value, path = search.run(BEAM)
-    found = search.run(exact_states, at_least=value) if exact_states else None
+    found = search.run(EXACT_STATES, at_least=value)
     if found:
         value, path = found
     matches = []

@@ -1,8 +1,5 @@
 """From counts to a ROUGE score: precision, recall, F, and how several references are combined.
 
-Each kind of ROUGE passes a function that counts what a hypothesis shares with one reference, and
-how much each of them contains; those functions are in rouge.score.
-
 Sources: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", sections 2 and 3;
 van Rijsbergen 1979, "Information Retrieval", chapter 7 (F). Chapter: metrics/rouge.
 """
@@ -75,10 +72,10 @@ def score_texts(
     lines: bool = False,
     weight: float = 1.0,
 ) -> RougeScore:
-    """Tokenize the texts, count the overlaps, and compute the score.
+    """Tokenize the texts, count the overlaps, and compute the score. Errors as for `rouge.rouge_n`.
 
     overlap: a function of hypothesis tokens and reference tokens; with `lines`, of lists of tokens,
-    one list per line. weight: as for `score_overlaps`. Errors as for `rouge.rouge_n`.
+    one list per line. weight: as for `score_overlaps`.
     """
     references = text_list(references, "reference")
     split, stemming = text_splitter(options)
@@ -96,9 +93,9 @@ def score_overlaps(
 ) -> RougeScore:
     """Compute one score from the counts for each reference.
 
-    options: beta, multi and mode are used. Mode "rouge155" rounds P and R to 5 digits before it
-    computes F, and rounds F; its best reference is the first with the highest recall (or the
-    highest `rank`). weight: the weight of ROUGE-W; P and R are raised to the power 1 / weight.
+    Mode "rouge155" rounds P and R to 5 digits before it computes F, and rounds F; its best
+    reference is the first with the highest recall (or the highest `rank`). weight: the weight of
+    ROUGE-W; P and R are raised to the power 1 / weight.
     Source: Lin 2004, sections 2.1 and 4; ROUGE-1.5.5, options -f and -p.
 
     >>> several = [Overlap(2, 4, 5), Overlap(3, 4, 4)]

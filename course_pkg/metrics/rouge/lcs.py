@@ -76,9 +76,6 @@ def lcs_union(reference: Tokens, hypotheses: Iterable[Tokens]) -> set[int]:
     """Collect the reference positions that are in the LCS with at least one hypothesis.
 
     Source: Lin 2004, section 3.2 (union LCS).
-
-    >>> sorted(lcs_union("abcde", ["abfgh", "achie"]))
-    [0, 1, 2, 4]
     """
     mask = _masks(reference)
     return {i for hypothesis in hypotheses for i, _ in _read_back(reference, hypothesis, mask)}
@@ -93,7 +90,6 @@ def clipped_union(
 
     union: finds the matched positions of a reference line, such as `lcs_union`. A matched word is
     CLIPPED if it was already COUNTED as often as it occurs in the text that has it less often.
-    Source: ROUGE-1.5.5.
 
     >>> clipped_union([["a", "a", "b"]], [["a"], ["x", "a"]], lcs_union)
     [[0, 2, 0]]

@@ -1,8 +1,5 @@
 """Mode "rouge155": where Lin's Perl script ROUGE-1.5.5 differs from his paper.
 
-Papers that report "ROUGE-1.5.5" used this script, so its results can be reproduced here. It differs
-in six ways:
-
 1. Stemming: irregular forms are looked up in WordNet's exception files and not stemmed; step 4 of
    Porter's rules may remove -ment and -ent after another suffix (`stem`). The script has WordNet
    2.0's files; version 3.0, which most systems have, adds six plurals, such as "ashes".
@@ -10,8 +7,7 @@ in six ways:
 3. ROUGE-W weighs the length of a reference twice, works line by line, and looks for gaps only in
    the reference (`weighted_hits`, `wlcs_union`).
 4. ROUGE-SU does not count the last word of a text as a single word (`score.rouge_su`).
-5. Several references are pooled (-f A), or the best is the one of highest recall
-   (`counts.score_overlaps`).
+5. Several references are pooled (-f A), or the best has the highest recall (`score_overlaps`).
 6. Precision, recall and F have five digits, and F is computed from the rounded two (`five_digits`).
 
 Source: ROUGE-1.5.5.pl. Chapter: metrics/rouge-variants.
@@ -105,9 +101,6 @@ def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
     """Compute ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
 
     lines: the states of the tokens of each reference line, from `lcs.clipped_union`.
-
-    >>> weighted_hits([[COUNTED, COUNTED, FREE, COUNTED]], weight=2)
-    5
     """
     return sum(run**weight for states in lines for run in _runs(states))
 
@@ -115,8 +108,8 @@ def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
 def _runs(states: Sequence[int]) -> Iterator[int]:
     """Yield the lengths of the runs of matches; like the script, look at the reference only.
 
-    A clipped match neither counts nor ends a run. The run before it therefore continues at the
-    next match of the line, and is lost if there is none.
+    A clipped match neither counts nor ends a run: the run before it continues at the next match of
+    the line, and is lost if there is none.
     """
     length = 0
     for position, state in enumerate(states, start=1):

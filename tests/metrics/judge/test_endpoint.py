@@ -214,5 +214,5 @@ def test_an_invalid_url_raises_an_error(url):
     ],
 )
 def test_invalid_settings_raise_an_error_that_names_them(name, value, error):
-    with pytest.raises(error, match=f"{name} .*(at least 0|must be a)"):
+    with pytest.raises(error, match=f"{name} must be "):
         EndpointJudge(**{"url": "http://localhost/v1", "model": "model", name: value})

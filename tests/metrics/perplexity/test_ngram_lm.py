@@ -104,7 +104,7 @@ def test_an_order_of_one_ignores_the_history_and_an_empty_sentence_is_its_end():
         ({"order": 0}, "order must be"),
         ({"smoothing": "laplace"}, "smoothing must be"),
         ({"k": 0}, "k must be above 0"),
-        ({"discount": 1}, "discount must be between 0 and 1"),
+        ({"discount": 1}, "discount must be above 0 and below 1"),
     ],
 )
 def test_invalid_settings_raise_an_error(options, message):
