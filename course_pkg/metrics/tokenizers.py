@@ -104,22 +104,10 @@ def _split_chinese(text: str) -> list[str]:
     return _split_punctuation(_CHINESE.sub(r" \1 ", text.strip()))
 
 
-def _split_characters(text: str) -> list[str]:
-    return list("".join(text.split()))
-
-
 _ASCII_WORDS = re.compile("[a-z0-9]+")
 # Scripts without spaces between words, where each character is a token: ideographs and kana.
 _SINGLE = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _SINGLE += "\U00020000-\U0003ffff"
-
-
-def _split_rouge(text: str) -> list[str]:
-    return _ASCII_WORDS.findall(text.lower())
-
-
-def _split_unicode(text: str) -> list[str]:
-    return _unicode_words().findall(text.lower())
 
 
 @lru_cache(maxsize=1)
@@ -134,8 +122,8 @@ _TOKENIZERS: dict[str, Tokenizer] = {
     "13a": _split_13a,
     "whitespace": str.split,
     "none": str.split,
-    "char": _split_characters,
+    "char": lambda text: list("".join(text.split())),
     "zh": _split_chinese,
-    "rouge": _split_rouge,
-    "unicode": _split_unicode,
+    "rouge": lambda text: _ASCII_WORDS.findall(text.lower()),
+    "unicode": lambda text: _unicode_words().findall(text.lower()),
 }

@@ -22,7 +22,6 @@ class JudgeTask:
     criteria: what the scores mean. steps: the evaluation steps; None leaves that part out.
     scores: the allowed scores, two or more integers of at least 0 in increasing order.
     Raises TypeError or ValueError for an empty text or other scores.
-    Source: Liu et al. 2023, section 2.
 
     >>> JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3)).label
     'Clarity (1-3):'

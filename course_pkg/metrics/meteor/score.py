@@ -3,8 +3,7 @@
     P = sum w m_h / |h|      R = sum w m_r / |r|      F_mean = P R / (alpha P + (1 - alpha) R)
     penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
 
-m is the number of matched words, w the weight of a match, which depends on its stage. The
-alignment is computed in `meteor.alignment`; `metrics.wordnet` decides which words are synonyms.
+m is the number of matched words, w the weight of a match, which depends on its stage.
 Not included: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and
 the Java tool's own tokenizer and stemmer (Snowball; here all versions use Porter's).
 
@@ -115,7 +114,7 @@ def meteor(
 ) -> MeteorScore:
     """Compute METEOR of one hypothesis; with several references, the best score counts.
 
-    references: a string or a list of strings. version: "2005", "1.5", or your own parameters.
+    version: "2005", "1.5", or your own parameters.
     stem: also match words with the same Porter stem. synonyms: "wordnet" (if it is not installed,
     there is a warning and no synonyms match), sets of words such as [{"car", "automobile"}], any
     `wordnet.Synonyms`, or None.

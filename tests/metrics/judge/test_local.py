@@ -117,19 +117,6 @@ def test_swapped_model_and_tokenizer_raise_an_error(tiny):
         LocalJudge(tiny.tokenizer, tiny.model)
 
 
-@pytest.mark.model
-@pytest.mark.slow
-def test_smollm2_encodes_blank_and_digit_as_two_tokens_and_both_are_used(smollm2):
-    model, tokenizer = smollm2
-    assert len(tokenizer(" 3", add_special_tokens=False).input_ids) == 2
-    found = LocalJudge(model, tokenizer).option_probabilities("Rate it.", "Score:", list("12345"))
-    for option in "25":
-        expected = expected_probability(
-            model, tokenizer, "Rate it.", "Score:", [option, f" {option}"]
-        )
-        assert found[option] == pytest.approx(expected, rel=1e-3)
-
-
 def test_a_judge_that_reuses_its_prompt_gives_the_same_probabilities_for_fewer_tokens(
     tiny, monkeypatch
 ):

@@ -207,12 +207,3 @@ def test_a_missing_or_invalid_bos_raises_an_error():
 def test_no_warning_is_printed_for_a_text_longer_than_the_context(tiny_model, recwarn, caplog):
     perplexity(*tiny_model, "a" * 3000, stride=1500)
     assert not recwarn.list and not caplog.records
-
-
-@pytest.mark.model
-def test_shuffled_words_are_less_likely_under_a_trained_model(smollm2):
-    text = "The bakery opens before dawn, when the street smells of bread and wet stone."
-    words = text.split()
-    words = words[::2] + words[1::2]
-    plain, shuffled = perplexity(*smollm2, [text, " ".join(words)], bos=True).per_text
-    assert shuffled.nll > plain.nll + 20
