@@ -8,7 +8,7 @@ h is the history, h' the history without its first token, V the number of possib
 In Kneser-Ney, c counts occurrences at the highest order. At lower orders it counts how many
 different tokens precede the n-gram, so that a word which follows only one other word is not
 considered likely elsewhere. (An n-gram that begins with <s> keeps its number of occurrences,
-because nothing else can precede it.) Sentences are lists of tokens: words, characters or others.
+because nothing else can precede it.)
 
 Sources: Chen and Goodman 1998, "An Empirical Study of Smoothing Techniques for Language
 Modeling", section 2; Kneser and Ney 1995, "Improved Backing-off for M-gram Language Modeling".
@@ -67,10 +67,9 @@ class NGramModel:
             )
         seen = {token for text in texts for token in text}
         self.vocabulary = seen.union(_tokens(list(vocabulary)), (END, UNKNOWN))
-        padded = [self._pad(text) for text in texts]
         occurrences = Counter()
-        for text in padded:
-            occurrences.update(count(text, order))
+        for text in texts:
+            occurrences.update(count([START] * (order - 1) + text + [END], order))
         # counts[m][history of m - 1 tokens][token]; only Kneser-Ney uses lower orders
         self._counts: dict[int, dict[tuple, Counter]] = {order: _by_history(occurrences)}
         for lower in range(order - 1, 0, -1) if smoothing == "kneser-ney" else ():
@@ -112,7 +111,8 @@ class NGramModel:
         There are len(sentence) + 1 of them. A probability of 0 gives -inf.
         """
         tokens = [*_tokens(sentence), END]
-        return [_log(self.probability(token, tokens[:i])) for i, token in enumerate(tokens)]
+        values = [self.probability(token, tokens[:i]) for i, token in enumerate(tokens)]
+        return [math.log(value) if value > 0 else -math.inf for value in values]
 
     def score(self, sentences: Iterable[Sequence[str]]) -> Likelihood:
         """Compute the likelihood of independent sentences: their log-probabilities add up.
@@ -124,9 +124,6 @@ class NGramModel:
             values = self.log_probs(sentence)
             parts.append(Likelihood.of(values, words=len(values)))
         return Likelihood.total(parts)
-
-    def _pad(self, tokens: Sequence[str]) -> list[str]:
-        return [START] * (self.order - 1) + [*tokens, END]
 
 
 def _continuations(grams: Counter) -> Counter:
@@ -142,10 +139,6 @@ def _by_history(grams: Counter) -> dict[tuple, Counter]:
     for gram, number in grams.items():
         found[gram[:-1]][gram[-1]] = number
     return dict(found)
-
-
-def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0 else -math.inf
 
 
 def _tokens(sentence: Sequence[str]) -> list[str]:

@@ -106,15 +106,12 @@ def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
 
 
 def _runs(states: Sequence[int]) -> Iterator[int]:
-    """Yield the lengths of the runs of matches; like the script, look at the reference only.
-
-    A clipped match neither counts nor ends a run: the run before it continues at the next match of
-    the line, and is lost if there is none.
-    """
+    """Yield the lengths of the runs of matches; a clipped match neither counts nor ends a run."""
     length = 0
     for position, state in enumerate(states, start=1):
         if state == COUNTED:
             length += 1
+            # A run before a clipped match continues at the next match, and is lost without one.
             if position == len(states) or states[position] == FREE:
                 yield length
                 length = 0
