@@ -139,15 +139,11 @@ class LocalJudge:
         return replies * (n // rows)
 
     def _read(self, ids: list[int]):
-        """The model's output after a prompt: the logits of its last token, and the cache.
-
-        With `reuse_prompt`, the cache of the last prompt is cut to the tokens that both share. At
-        least one token is computed, because the cache holds no logits.
-        """
+        """Return the output after a prompt; reuse the cache of what it shares with the last one."""
         cache = None
         shared = 0
         if self._last_cache is not None:
-            longest = min(len(ids) - 1, len(self._last_ids))
+            longest = min(len(ids) - 1, len(self._last_ids))  # the cache holds no logits
             while shared < longest and ids[shared] == self._last_ids[shared]:
                 shared += 1
             removed = len(self._last_ids) - shared

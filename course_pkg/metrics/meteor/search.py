@@ -115,11 +115,7 @@ class Search:
         )
 
     def _chunks_ahead(self) -> list[dict[int, int]]:
-        """Bound from below how many chunks still begin, by position and continuing reference word.
-
-        The key -1 means that no word continues a chunk. The bound ignores that a reference word can
-        be taken only once.
-        """
+        """Bound from below how many chunks still begin, by position and next word (-1: none)."""
         ahead: list[dict[int, int]] = [{-1: 0}]
         for i in reversed(range(len(self.options))):
             after = ahead[-1]
@@ -172,10 +168,9 @@ def _quotas(candidates: Candidates, enforced: bool) -> tuple[list[list[tuple]], 
 
     Quotas are lists, one per word, of (stage, mask of reference words, how many of them must be
     taken by now, whether the word is always matched). The numbers are the most matches of stage 0,
-    and of stages 0 and 1 together.
-    Words with the same candidates up to a stage form a group (the same word, or the same stem). As
-    many of a group are matched as its smaller side has words. If stages are counted jointly and
-    there are synonyms, fewer matches in a group may be better; then quotas are not enforced.
+    and of stages 0 and 1 together. Words with the same candidates up to a stage form a group; as
+    many of it are matched as its smaller side has words. If stages are counted jointly and there
+    are synonyms, fewer matches in a group may be better; then quotas are not enforced.
     """
     quotas: list[list[tuple]] = [[] for _ in candidates]
     most = []

@@ -22,7 +22,6 @@ class Likelihood:
     scored because nothing precedes them (a first token without a BOS). words: words of the
     original text, separated by blanks. bytes: bytes of the original text in UTF-8. A quotient
     over 0 units is NaN.
-    Source: Shannon 1948, section 7.
 
     >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
     >>> round(case.perplexity, 3), round(case.bits_per_token, 3)
@@ -83,11 +82,7 @@ class Likelihood:
 
 
 def count_units(text: str) -> dict[str, int]:
-    """Count the words (separated by blanks) and the bytes (in UTF-8) of a text.
-
-    >>> count_units("naïve text")
-    {'words': 2, 'bytes': 11}
-    """
+    """Count the words (separated by blanks) and the bytes (in UTF-8) of a text."""
     return {"words": len(text.split()), "bytes": len(text.encode())}
 
 

@@ -31,8 +31,7 @@ def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """Compute the log-probability, in nats, of each position's target.
 
     logits: (..., vocabulary), of any floating type. targets: (...), token ids; the logits
-    at position i must be those that predict target i. Returns (...) in fp32: the target's
-    entry of the log-softmax, logit - logsumexp over the vocabulary. Raises ValueError if
+    at position i must be those that predict target i. Returns (...) in fp32. Raises ValueError if
     the shapes do not match or an id is outside the vocabulary.
 
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
@@ -174,7 +173,7 @@ def _score(
 
 
 def _optional(model: nn.Module, positions: Tensor, columns: int) -> dict[str, object]:
-    """Select the optional arguments that the model accepts: positions, no cache, last columns."""
+    """Select the optional arguments that the model accepts."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT model
     accepted = inspect.signature(inner.forward).parameters
     options = {"position_ids": positions, "use_cache": False, "logits_to_keep": columns}

@@ -83,15 +83,6 @@ def test_a_copy_scores_1_on_every_layer(text, layer):
     torch.testing.assert_close(found, torch.ones(3, 1), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 64])
-@pytest.mark.parametrize("layer", [0, 3, None])
-def test_the_scores_do_not_depend_on_the_batch_size(encoder, batch_size, layer):
-    pairs = zip(HYPOTHESES, REFERENCES, strict=True)
-    single = [values(bert_score([h], [r], encoder, layer=layer)) for h, r in pairs]
-    together = bert_score(HYPOTHESES, REFERENCES, encoder, layer=layer, batch_size=batch_size)
-    torch.testing.assert_close(values(together), torch.cat(single, dim=1), atol=1e-5, rtol=0)
-
-
 def test_the_score_follows_from_the_cosine_matrix(encoder):
     for hypothesis, reference in zip(HYPOTHESES, REFERENCES, strict=True):
         found = token_matches(hypothesis, reference, encoder, layer=4)
