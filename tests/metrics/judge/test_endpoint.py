@@ -165,6 +165,7 @@ def likely(token, logprob):
     ("answer", "message"),
     [
         (b"<html>hello</html>", "must send a chat completion, got"),
+        ({"choices": []}, "must send a chat completion, got"),
         ([1, 2], "must send a chat completion, got"),
         (first(tok="4"), "unknown format"),
         (first(token="4", top_logprobs=[1]), "unknown format"),
