@@ -38,10 +38,7 @@ def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, .
 
 
 def read_pattern(pattern: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
-    """A setting by module as a dict; the first key that is a regex for a module counts.
-
-    Raises TypeError for another type, and ValueError for a key that is not a regex.
-    """
+    """A setting by module as a dict. TypeError if it is not one, ValueError for a key not a regex."""
     pattern = {} if pattern is None else pattern
     if not isinstance(pattern, Mapping) or not all(isinstance(key, str) for key in pattern):
         raise TypeError(f"{name} must be a dict with strings as keys, got {pattern!r:.80}")

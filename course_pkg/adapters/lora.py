@@ -4,8 +4,6 @@
 
 W is (out_features, in_features), A is (rank, in_features), B is (out_features, rank).
 An embedding gets LoRA too: row(token) = E[token] + scaling * B A[:, token].
-`layer` has what all methods' layers share, `injection` finds layers in a model, and `adapter_io`
-reads and writes files.
 
 Sources: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1;
 Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA" (rsLoRA).
@@ -33,12 +31,10 @@ Bias = Literal["none", "all", "lora_only"]  # the base's biases to train
 class LoRAConfig(AdapterConfig):
     """The settings of an adapter: rank, scale, dropout, and the modules that get one.
 
-    rank: columns of B and rows of A, at least 1. A rank above min(in, out) is allowed, as in PEFT,
-    but wasteful.
-    alpha: numerator of the scale, positive and finite. dropout: probability in [0, 1), on the LoRA
-    path only.
+    rank: columns of B and rows of A, at least 1. alpha: numerator of the scale, positive and
+    finite. dropout: probability in [0, 1), on the LoRA path only. use_rslora: scale by
+    alpha / sqrt(rank) instead of alpha / rank.
     target_modules, modules_to_save: as in AdapterConfig.
-    use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
     rank_pattern, alpha_pattern: other ranks and alphas for some modules. A key is a regex for a
     whole name or its last parts; the first key that fits a module counts.
     bias: the biases of the base that are trained: "none", "lora_only" (of the target modules), or
@@ -46,12 +42,8 @@ class LoRAConfig(AdapterConfig):
     Raises ValueError for a value outside these ranges, TypeError for one of another type.
     Source: Hu et al. 2021, section 4.1; rsLoRA.
 
-    >>> LoRAConfig(rank=8, alpha=16).scaling
-    2.0
-    >>> LoRAConfig(rank=16, alpha=16, use_rslora=True).scaling
-    4.0
-    >>> LoRAConfig(rank=8, rank_pattern={"v_proj": 4}).rank_of("layers.0.v_proj")
-    4
+    >>> LoRAConfig(rank=8, alpha=16).scaling, LoRAConfig(16, 16, use_rslora=True).scaling
+    (2.0, 4.0)
     """
 
     rank: int = 8
@@ -78,10 +70,7 @@ class LoRAConfig(AdapterConfig):
 
     @property
     def scaling(self) -> float:
-        """The factor on B(A(x)): alpha / rank, or alpha / sqrt(rank) for rsLoRA.
-
-        This is the factor of a module that no pattern names; `scaling_of` takes the name.
-        """
+        """The factor on B(A(x)) in a module that no pattern names; see `scaling_of`."""
         return self._scaling(self.rank, self.alpha)
 
     def rank_of(self, module_name: str) -> int:
@@ -167,11 +156,6 @@ class LoRALinear(AdapterLayer):
         wide = torch.promote_types(A.dtype, torch.float32)
         return self.scaling(name) * (B.to(wide) @ A.to(wide))
 
-    def merged_weight(self) -> Tensor:
-        """W + delta_W of the active adapters. Source: Hu et al. 2021, section 4.1."""
-        delta = sum(self.delta_weight(name) for name in self.active)
-        return self.base_weight().to(delta.dtype) + delta
-
     def extra_repr(self) -> str:
         """What print(model) shows of this layer."""
         ranks = {name: c.rank_of(self.module_name) for name, c in self.configs.items()}
@@ -239,8 +223,3 @@ class LoRAEmbedding(AdapterLayer):
         A, B = self.weights_of(name).values()
         wide = torch.promote_types(A.dtype, torch.float32)
         return self.scaling(name) * (B.detach().to(wide) @ A.detach().to(wide)).T
-
-    def merged_weight(self) -> Tensor:
-        """E plus the change of the active adapters."""
-        delta = sum(self.delta_weight(name) for name in self.active)
-        return self.base.weight.detach().to(delta.dtype) + delta

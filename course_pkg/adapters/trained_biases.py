@@ -21,9 +21,8 @@ def trained_biases(
 ) -> dict[str, nn.Parameter]:
     """The base's biases that an adapter trains, by their keys in its file (without the prefix).
 
-    bias: "none"; "lora_only", the biases of `targets`; or "all", of every module.
-    targets: the names of the adapted modules. saved: the modules that are trained in full, whose
-    copies have biases of their own. The adapters may be in the model already, or not yet.
+    bias: "none"; "lora_only", the biases of `targets`; or "all", of every module. saved: the
+    modules that are trained in full, whose copies have biases of their own.
 
     >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "norm": nn.LayerNorm(2)})
     >>> list(trained_biases(model, "all", ["up"]))
@@ -47,10 +46,7 @@ def trained_biases(
 def biases_of(
     model: nn.Module, layers: Mapping[str, AdapterLayer], adapter_name: str
 ) -> dict[str, nn.Parameter]:
-    """The biases that an adapter in the model trains, as `trained_biases` returns them.
-
-    layers: the model's adapter layers by module name.
-    """
+    """The biases that an adapter in the model trains, as `trained_biases` returns them."""
     having = {name: layer for name, layer in layers.items() if adapter_name in layer.configs}
     saved = [name for name, layer in having.items() if isinstance(layer, SavedModule)]
     targets = [name for name in having if name not in saved]

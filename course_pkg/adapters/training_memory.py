@@ -2,13 +2,7 @@
 
 `estimate_memory` calculates bytes without weights; it leaves out allocator overhead, temporary
 buffers and the CUDA context. `measure_step` runs one step and counts bytes tensor by tensor, so its
-numbers are exact and repeatable on a CPU, unlike the size of the process. Use it to compare
-methods, or to see what gradient checkpointing saves and costs:
-
-    model.train().activation_checkpointing_enable()  # transformers' name for it
-
-keeps only the input of each block and computes the rest again in the backward pass.
-Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4.
+numbers are exact and repeatable on a CPU, unlike the size of the process.
 Chapter: adapters/qlora.
 """
 
