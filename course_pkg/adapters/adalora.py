@@ -128,7 +128,6 @@ class AdaLoRALinear(AdapterLayer):
 
     The weights are Q, `lora_A[name]`, (rank, in_features); the diagonal of Λ, `lora_E[name]`,
     (rank, 1); and P, `lora_B[name]`, (out_features, rank). The effects of active adapters add up.
-    Source: Zhang et al. 2023, equation 3.
 
     >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)

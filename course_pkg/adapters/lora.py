@@ -94,11 +94,7 @@ class LoRAConfig(AdapterConfig):
 
 
 def first_match(pattern: Mapping[str, Any], module_name: str, default: Any) -> Any:
-    """The value of the first key that is a regex for the name or its last parts, as in PEFT.
-
-    >>> first_match({"0.up": 1, "u?": 2, "up": 3}, "layers.0.up", default=4)
-    1
-    """
+    """The value of the first key that is a regex for the name or its last parts, as in PEFT."""
     for key, value in pattern.items():
         if re.match(rf"(.*\.)?({key})$", module_name):
             return value
@@ -162,7 +158,7 @@ class LoRALinear(AdapterLayer):
         return f"ranks={ranks}, active={self.active}, merged={self.merged}"
 
 
-class LoRAEmbedding(AdapterLayer):
+class LoRAEmbedding(LoRALinear):
     """A frozen nn.Embedding with any number of named LoRA adapters.
 
     The weights are `lora_embedding_A[name]`, (rank, num_embeddings), and `lora_embedding_B[name]`,
@@ -175,8 +171,7 @@ class LoRAEmbedding(AdapterLayer):
     """
 
     parts = ("lora_embedding_A", "lora_embedding_B")
-    config_type = LoRAConfig
-    method = "LoRA"
+    file_keys: ClassVar = {}
     wraps = "an nn.Embedding"
 
     @classmethod
@@ -201,10 +196,6 @@ class LoRAEmbedding(AdapterLayer):
         B.normal_(generator=generator)
         A = B.new_zeros(rank, self.in_features)
         return {"lora_embedding_A": A, "lora_embedding_B": B}
-
-    def scaling(self, name: str) -> float:
-        """The factor on B A of one adapter in this module."""
-        return self.configs[name].scaling_of(self.module_name)
 
     def forward(self, ids: Tensor) -> Tensor:  # ids: (...), integers
         """E[ids] + scaling * B A[:, ids], summed over the active adapters: (..., embedding_dim)."""

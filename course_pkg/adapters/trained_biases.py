@@ -50,7 +50,7 @@ def biases_of(
     having = {name: layer for name, layer in layers.items() if adapter_name in layer.configs}
     saved = [name for name, layer in having.items() if isinstance(layer, SavedModule)]
     targets = [name for name in having if name not in saved]
-    biases = {_bias_setting(layer.configs[adapter_name]) for layer in having.values()}
+    biases = {layer.configs[adapter_name].bias for layer in having.values()}
     return trained_biases(model, next(iter(biases), "none"), targets, saved)
 
 
@@ -58,18 +58,14 @@ def require_no_shared_biases(
     layers: Mapping[str, AdapterLayer], config: AdapterConfig, adapter_name: str
 ) -> None:
     """Raise ValueError if a new adapter and one in the model would share trained biases."""
-    bias_by_adapter = {
-        name: _bias_setting(other)
-        for layer in layers.values()
-        for name, other in layer.configs.items()
-    }
-    if not bias_by_adapter:
+    configs = {name: other for layer in layers.values() for name, other in layer.configs.items()}
+    if not configs:
         return
-    for name, bias in {**bias_by_adapter, adapter_name: config.bias}.items():
-        if bias != "none":
+    for name, other in {**configs, adapter_name: config}.items():
+        if other.bias != "none":
             raise ValueError(
-                f"adapter {name!r} trains biases of the base (bias={bias!r}), which every other "
-                "adapter would get too; give it a model of its own"
+                f"adapter {name!r} trains biases of the base (bias={other.bias!r}), which every "
+                "other adapter would get too; give it a model of its own"
             )
 
 
@@ -82,7 +78,3 @@ def warn_of_biases(model: nn.Module, layers: Mapping[str, AdapterLayer]) -> None
                 "the output differs from the original base",
                 stacklevel=4,
             )
-
-
-def _bias_setting(config: object) -> str:
-    return getattr(config, "bias", "none")  # prompts and prefixes have no such setting

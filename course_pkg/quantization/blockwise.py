@@ -100,12 +100,7 @@ class QuantizedTensor:
 
     @property
     def effective_bits(self) -> float:
-        """Bits that are stored per number, scales included.
-
-        >>> w = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0))
-        >>> round(quantize(w).effective_bits, 3), round(quantize(w, double=False).effective_bits, 3)
-        (4.127, 4.5)
-        """
+        """Bits that are stored per number, scales included."""
         return 8 * self.nbytes / math.prod(self.shape)
 
 
@@ -121,8 +116,6 @@ def quantize(
     unknown code book or an odd block size. Source: Dettmers et al. 2023, equations 1 and 2.
 
     >>> quantized = quantize(torch.tensor([0.1, -0.7, 1.4, 0.0]), "int4", 4, double=False)
-    >>> quantized.absmax.item() == torch.tensor(1.4).item()
-    True
     >>> [f"{byte:02x}" for byte in quantized.codes.tolist()]  # codes 7 or 8, 3 or 4, 14; 7 is zero
     ['73', 'e7']
     """
@@ -155,14 +148,12 @@ def quantize_scales(scales: Tensor) -> DoubleQuantized:
     """Quantize the fp32 scales of a tensor's blocks, (blocks,), to 8 bits.
 
     Like bitsandbytes on a CPU, it rounds to a grid of 2^16 points first and looks up the nearest
-    level of the grid point. Its GPU kernel searches for the nearest level itself, so the two may
-    differ in a code near 0. If a scale is NaN or infinite, all of them become NaN.
+    level of the grid point. If a scale is NaN or infinite, all of them become NaN.
     Source: Dettmers et al. 2023, section 3.
 
-    >>> scales = torch.tensor([1.0, 2.0, 6.0])
-    >>> double = quantize_scales(scales)
-    >>> double.offset.item(), double.absmax.tolist(), double.dequantize().tolist()[2]
-    (3.0, [3.0], 6.0)
+    >>> double = quantize_scales(torch.tensor([1.0, 2.0, 6.0]))
+    >>> double.offset.item(), double.absmax.tolist()
+    (3.0, [3.0])
     """
     offset = scales.mean()
     centered = scales - offset
@@ -203,8 +194,6 @@ def stored_bytes(size: int, block_size: int, constant_block_size: int | None) ->
 
     >>> stored_bytes(64 * 256, 64, 256)  # 8192 for the codes, 256 + 4 + 4 for the scales
     8456
-    >>> stored_bytes(65, 64, None)
-    41
     """
     scales = math.ceil(size / block_size)
     if constant_block_size is None:
