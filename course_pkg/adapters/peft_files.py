@@ -181,7 +181,7 @@ def write_adapter(
 def read_settings(folder: Path) -> dict[str, Any]:
     """PEFT's settings, which include peft_type.
 
-    Raises FileNotFoundError if there is no file, ValueError if it has something else.
+    Raises FileNotFoundError if the file is missing, ValueError if it has something else.
     """
     path = folder / CONFIG_FILE
     if not path.is_file():

@@ -112,7 +112,7 @@ def requantized(layer: AdapterLayer) -> Linear4bit:
 
 
 def merge_quantized(model: nn.Module) -> None:
-    """Merge the active adapters into every layer and remove them, where weights are in 4 bits too.
+    """Merge the active adapters into every layer, also into 4-bit weights, and remove them.
 
     Layers that are not quantized are merged exactly. Raises what `requantized` and
     `merge_adapters` raise; the model is then unchanged.

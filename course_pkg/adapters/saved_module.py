@@ -135,7 +135,7 @@ def find_saved_modules(
             if f"{other}.".startswith(f"{name}."):
                 raise ValueError(
                     f"modules_to_save {name!r} is or contains {other!r}, "
-                    "which has an adapter too; it can have only one"
+                    "which has an adapter; it can have only one"
                 )
         if isinstance(modules[name], AdapterLayer) and not isinstance(modules[name], SavedModule):
             raise ValueError(f"modules_to_save {name!r} has an adapter; it can have only one")

@@ -70,7 +70,7 @@ def require_no_shared_biases(
 
 
 def warn_of_biases(model: nn.Module, layers: Mapping[str, AdapterLayer]) -> None:
-    """Warn if the model has trained biases, before its adapters are disabled; PEFT does too."""
+    """Warn if the model has trained biases, before its adapters are disabled, as in PEFT."""
     for name in {name for layer in layers.values() for name in layer.configs}:
         if biases_of(model, layers, name):
             warnings.warn(

@@ -157,7 +157,7 @@ def measure_step(model: nn.Module, batch: Mapping[str, Tensor]) -> StepCost:
 
     While the blocks of a checkpointed model are computed again, each adds to the peak what an
     ordinary pass saves for it; `saved` does not include that.
-    Raises ValueError if no parameter requires a gradient or if there is no loss.
+    Raises ValueError if no parameter requires a gradient, or if the model returns no loss.
 
     >>> from course_pkg.lm.load import load
     >>> model, ids = load("tiny").model, torch.arange(8)[None]

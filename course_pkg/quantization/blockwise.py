@@ -5,13 +5,8 @@ share a byte, the first in the high four bits. Double quantization stores the fp
 each: their mean is subtracted, and the dynamic code stores the differences in blocks of 256.
 
 Codes and scales equal those of bitsandbytes 0.50.2 on a CPU, bit for bit. So do dequantized
-numbers, apart from three cases in which bitsandbytes depends on the processor:
-- FP4 has two codes for zero, and one of them may give -0 there;
-- in bf16, numbers below 2^-126 become 0 on processors with AVX-512 BF16; here they stay;
-- with AVX-512, a block that crosses two rows may get another block's scale there.
-A NaN is a NaN in both, maybe with other bits.
-
-This module quantizes tensors; `adapters/qlora` has the layer that computes with them.
+numbers, where bitsandbytes doesn't depend on the processor: `tests/parity/test_bitsandbytes.py` has
+the exceptions. `adapters/linear4bit` has the layer that computes with quantized tensors.
 
 Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.
 """
