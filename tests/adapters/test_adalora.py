@@ -160,6 +160,17 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, first):
         train(fresh, [BATCH], steps(9), resume_from=path)
 
 
+def test_a_new_allocator_continues_from_a_saved_state():
+    model = with_gradients(one_layer(tinit=1), [[0.1], [0.2]], [[1.0], [2.0]], [[0.3, 0.1]])
+    first, second = RankAllocator(model), RankAllocator(model)
+    first.after_step(1)
+    second.load_state_dict(first.state_dict())
+    assert second._importance("0").tolist() == first._importance("0").tolist()
+    first.after_step(2)
+    second.load_state_dict(first.state_dict())
+    assert second.masks["0"].tolist() == [False, True] and second.allocations == [(2, {"0": 1})]
+
+
 def test_a_gradient_that_is_not_finite_does_not_spoil_the_scores():
     model = one_layer()
     allocator = RankAllocator(model)
