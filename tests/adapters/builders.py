@@ -2,9 +2,9 @@
 
 import json
 
-from course_pkg.adapters.adapter_io import load_adapter
 from course_pkg.adapters.injection import inject
-from course_pkg.lm.load import load
+from course_pkg.adapters.methods import load
+from course_pkg.lm.load import load as load_model
 from tests.parity.small_models import shaken
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -12,7 +12,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 def build():
     """A new random Llama of two layers; it ties its output head to the embedding."""
-    return load("tiny").model
+    return load_model("tiny").model
 
 
 def adapted(config, name="default", seed=1):
@@ -24,9 +24,7 @@ def adapted(config, name="default", seed=1):
 
 def loaded(folder):
     """A new model with the folder's adapter."""
-    model = build()
-    load_adapter(model, folder)
-    return model
+    return load(build(), folder)
 
 
 def edit_config(folder, **changes):

@@ -155,6 +155,11 @@ def test_another_kind_of_state_dict_is_refused(source, says):
         layer.load_state_dict(source().state_dict())
 
 
+def test_print_shows_the_bits():
+    # 24·128 weights: 4 + 8/64 + (32 for one block of scales + 32 for the offset) / 3072.
+    assert "nf4, block_size=64, 4.146 bits per weight" in repr(Linear4bit(linear()))
+
+
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [

@@ -20,6 +20,8 @@ def test_get_peft_model_builds_it_with_named_adapters():
     assert torch.equal(logits(model), logits(llama())), "a new adapter changes nothing"
     shaken(model)
     first = logits(model)
+    with model.disable_adapter():
+        assert torch.equal(logits(model), logits(llama()))
     model.add_adapter("second", copy.deepcopy(config))
     assert torch.equal(logits(model), first)
     model.set_adapter("second")
