@@ -65,12 +65,6 @@ class DecoderConfig:
 
         Raises ModelError if the family is not Llama, Mistral or Qwen2, if a size is missing or
         does not fit the others, or if the decoder lacks one of its features.
-
-        >>> sizes = dict(vocab_size=9, hidden_size=8, intermediate_size=16, num_hidden_layers=2)
-        >>> rest = dict(num_attention_heads=4, max_position_embeddings=64, sliding_window=5)
-        >>> config = DecoderConfig.from_dict({"model_type": "mistral"} | sizes | rest)
-        >>> config.head_dim, config.window(0)
-        (2, 5)
         """
         family = given.get("model_type")
         _need(family in FAMILIES, f"model_type is {family!r}", f"one of {', '.join(FAMILIES)}")

@@ -1,9 +1,8 @@
 """Models by name: `load()` gives SmolLM2-135M-Instruct, from a pip package, with no network.
 
-Names: "smollm2-135m" (the default; 135 million parameters, from the cache folder), "tiny" (a
-random model of two layers, in milliseconds), the id of a model on the Hugging Face hub, or a
-folder that `save_pretrained` wrote. `load` returns an ordinary transformers model in
-evaluation mode and its tokenizer, ready to use with transformers and peft.
+Names: "smollm2-135m" (135 million parameters, from the cache folder), "tiny" (a random model of two
+layers, in milliseconds), the id of a model on the Hugging Face hub, or a folder that
+`save_pretrained` wrote.
 
 Chapter: setup.
 """
@@ -123,11 +122,6 @@ def first_line(error: BaseException) -> str:
 
 
 def _from_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
-    if not (folder / "config.json").is_file():
-        raise ModelError(
-            f"{folder} has no config.json, so it is not a model: "
-            "give a folder that save_pretrained wrote"
-        )
     try:
         return _read(str(folder), dtype, local_files_only=True)
     except Exception as error:
