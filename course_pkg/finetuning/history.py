@@ -83,7 +83,7 @@ class History:
             raw = json.loads(text)
             steps = [StepRecord(**record) for record in raw["steps"]]
             evaluations = [Evaluation(**record) for record in raw["evaluations"]]
-            return cls(steps, evaluations, raw.get("stopped_early", False))
+            return cls(steps, evaluations, raw["stopped_early"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the text is not a training history: {error!r}") from error
 

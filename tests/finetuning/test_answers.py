@@ -49,15 +49,6 @@ def test_marks_are_recognized_in_every_form(mark):
     assert spans(chat("Hi", "Yo"), tokenizer) == ["Yo<|im_end|>"]
 
 
-def test_a_default_system_turn_changes_no_answer():
-    tokenizer = replaced(
-        "{% for message in messages %}",
-        "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
-        "{{ '<|im_start|>system\nHelp.<|im_end|>\n' }}{% endif %}",
-    )
-    assert spans(chat("Hi", "Yo", "Bye", "So"), tokenizer) == ["Yo<|im_end|>\n", "So<|im_end|>\n"]
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -72,41 +63,24 @@ def test_a_default_system_turn_changes_no_answer():
     ],
 )
 def test_a_template_that_rewrites_earlier_turns_is_refused(old, new):
-    with pytest.raises(ChatTemplateError, match="once it goes on: rendered up to turn 2"):
+    with pytest.raises(ChatTemplateError, match="once it goes on: rendered up to turn 2") as error:
         spans(chat("Hi", "Yo \n", "Bye", "So long"), replaced(old, new))
-
-
-def test_the_error_shows_where_the_renderings_differ():
-    tokenizer = replaced("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>'")
-    with pytest.raises(ChatTemplateError) as error:
-        spans(chat("Hi", "Yo"), tokenizer)
-    shared = len("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
-    assert (
-        f"the text has '<think>' at character {shared}, the whole has 'Yo<|im_end|>\\n'; use a "
-        "template that marks the answers with {% generation %}"
-    ) in str(error.value)
+    if "<think>" in new:
+        found = "has '<think>\\n' at character 51, the whole has 'Yo \\n<|im_end|>"
+        assert found in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("conversation", "template", "says"),
+    ("written", "says"),
     [
-        (chat("Hi", "Yo", system="Rhyme."), ("role'] != 'system", ""), "turn 1, by the system"),
-        (chat("Hi", "Yo"), ("role'] != 'user", ""), "turn 1, by the user: 'Hi'"),
-        (chat("hi", "Yo"), ("", " | lower"), "turn 2, by the assistant: 'Yo'"),
+        (f"({CONTENT} if message['role'] != 'system' else '')", "turn 1, by the system: 'rhyme.'"),
+        (f"({CONTENT} | lower)", "turn 3, by the assistant: 'Yo'"),
     ],
 )
-def test_a_template_that_leaves_out_or_changes_a_text_is_refused(conversation, template, says):
-    shown, filtered = template
-    condition = f"message['{shown}'" if shown else "true"
-    tokenizer = replaced(f"{CONTENT} +", f"({CONTENT}{filtered} if {condition} else '') +")
+def test_a_template_that_leaves_out_or_changes_a_text_is_refused(written, says):
+    tokenizer = replaced(f"{CONTENT} +", f"{written} +")
     with pytest.raises(ChatTemplateError, match=f"leaves out or changes {says}"):
-        spans(conversation, tokenizer)
-
-
-def test_a_template_that_trims_every_turn_is_accepted():
-    tokenizer = replaced(CONTENT, f"{CONTENT} | trim")
-    found = spans(chat(" Hi", "Yo\n", "Bye ", " So"), tokenizer)
-    assert found == ["Yo<|im_end|>\n", "So<|im_end|>\n"]
+        spans(chat("hi", "Yo", system="rhyme."), tokenizer)
 
 
 def test_a_template_that_marks_only_some_answers_is_refused():

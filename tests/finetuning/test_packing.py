@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from course_pkg.finetuning.batches import collate, count_targets
 from course_pkg.finetuning.config import TrainConfig
@@ -15,7 +14,6 @@ from course_pkg.finetuning.packing import (
     first_fit_decreasing,
     pack,
     packed_batches,
-    packed_mask,
     padding_waste,
 )
 from course_pkg.finetuning.trainer import train
@@ -24,12 +22,12 @@ from course_pkg.lm.tiny import tiny_model
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
 
-def samples(*lengths, vocabulary=256):
+def samples(*lengths):
     """Random samples of these lengths; of every other one, the first half has no labels."""
     generator = torch.Generator().manual_seed(sum(lengths))
     made = []
     for number, length in enumerate(lengths):
-        ids = torch.randint(vocabulary, (length,), generator=generator).tolist()
+        ids = torch.randint(256, (length,), generator=generator).tolist()
         masked = 0 if number % 2 else min(length // 2, 5)
         made.append(TokenizedExample(tuple(ids), (*[IGNORE_INDEX] * masked, *ids[masked:])))
     return made
@@ -42,32 +40,18 @@ def loss_and_gradients(model, batch):
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def assert_equal_runs(model, examples, length):
-    batches = packed_batches(examples, length, batch_size=len(examples), pad_token_id=0)
-    assert len(batches) == 1 and len(batches[0]["labels"]) < len(examples)
-    loss, gradients = loss_and_gradients(model, collate(examples, 0))
-    packed_loss, packed_gradients = loss_and_gradients(model, batches[0])
-    assert packed_loss == pytest.approx(loss, rel=1e-5)
-    assert (packed_gradients - gradients).norm() <= 1e-5 * gradients.norm()
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("length", [60, 97])
 def test_losses_and_gradients_equal_those_of_separate_rows(attention, length):
     model = tiny_model().train()
     model.set_attn_implementation(attention)
-    assert_equal_runs(model, samples(17, 60, 1, 31, 5, 2, 23, 9, 44), length)
-
-
-@pytest.mark.parametrize("layers", [3, pytest.param(30, marks=pytest.mark.exhaustive)])
-def test_losses_and_gradients_are_equal_in_a_model_like_smollm2(layers):
-    sizes = {"vocab_size": 512, "hidden_size": 576, "intermediate_size": 1536}
-    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": layers}
-    config = LlamaConfig(**sizes, **heads, tie_word_embeddings=True)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config)
-    assert_equal_runs(model, samples(30, 12, 7, 21, vocabulary=512), 40)
+    examples = samples(17, 60, 1, 31, 5, 2, 23, 9, 44)
+    [batch] = packed_batches(examples, length, batch_size=len(examples), pad_token_id=0)
+    assert len(batch["labels"]) < len(examples)
+    loss, gradients = loss_and_gradients(model, collate(examples, 0))
+    packed_loss, packed_gradients = loss_and_gradients(model, batch)
+    assert packed_loss == pytest.approx(loss, rel=1e-5)
+    assert (packed_gradients - gradients).norm() <= 1e-5 * gradients.norm()
 
 
 def test_a_step_of_training_is_the_same(tmp_path):
@@ -118,17 +102,6 @@ def test_a_sample_depends_on_no_other_sample_but_without_the_mask_it_does():
     assert influence(naive(examples, attention_mask=ones, position_ids=None), first=20) > 1e-3
 
 
-def test_a_boolean_mask_would_leak_in_eager_attention():
-    batch = naive(samples(20, 12))
-    model = tiny_model()
-    model.set_attn_implementation("eager")
-    expected = model(**batch).loss
-    seen = {**batch, "attention_mask": batch["attention_mask"] == 0}
-    assert abs(model(**seen).loss - expected) > 1e-3
-    model.set_attn_implementation("sdpa")
-    assert model(**seen).loss.item() == pytest.approx(expected.item(), rel=1e-5)
-
-
 def test_the_first_token_of_a_sample_is_nobodys_target():
     examples = [TokenizedExample((1, 2, 3), (1, 2, 3)), TokenizedExample((4, 5), (4, 5))]
     [batch] = packed_batches(examples, 6, 1, pad_token_id=9)
@@ -136,13 +109,6 @@ def test_the_first_token_of_a_sample_is_nobodys_target():
     assert batch["labels"].tolist() == [[-100, 2, 3, -100, 5, -100]]
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0]]
     assert count_targets(None, batch) == count_targets(None, collate(examples, 0))
-
-
-def test_the_mask_is_causal_within_samples_and_padding_sees_itself():
-    seen = packed_mask([[2, 1], [4]], length=4) == 0
-    assert seen.shape == (2, 1, 4, 4)
-    assert seen[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    assert torch.equal(seen[1, 0], torch.ones(4, 4, dtype=torch.bool).tril())
 
 
 @given(LENGTHS, st.integers(12, 20))
@@ -153,12 +119,6 @@ def test_every_sample_is_packed_once_and_rows_are_not_too_long(lengths, capacity
     assert len(groups) <= 2 * sum(lengths) / capacity + 1  # no two rows are half empty
     rows = pack(samples(*lengths), capacity)
     assert [row.lengths for row in rows] == [tuple(lengths[i] for i in group) for group in groups]
-
-
-def test_first_fit_decreasing_by_hand():
-    # 8 opens a row; 7 another; 5 a third; the first 3 fits beside the 7; the second beside the 5,
-    # where 2 more places are left for the 2
-    assert first_fit_decreasing([3, 7, 2, 8, 3, 5], capacity=10) == [[3, 2], [1, 0], [5, 4]]
 
 
 def test_rows_keep_their_order_unless_there_is_a_seed():
@@ -172,12 +132,9 @@ def test_batches_are_a_sequence_whose_last_may_be_smaller():
     batches = packed_batches(samples(5, 5, 5, 5, 5), 8, 2, 0)
     assert [len(batch["labels"]) for batch in batches] == [2, 2, 1]
     assert torch.equal(batches[1:][0]["input_ids"], batches[1]["input_ids"])
-    assert {name: tensor.dtype for name, tensor in batches[-1].items()} == {
-        "input_ids": torch.int64,
-        "labels": torch.int64,
-        "position_ids": torch.int64,
-        "attention_mask": torch.float32,
-    }
+    mask = batches[-1].pop("attention_mask")
+    assert mask.dtype == torch.float32
+    assert {tensor.dtype for tensor in batches[-1].values()} == {torch.int64}
 
 
 def test_waste_of_padding_by_hand():
@@ -189,17 +146,6 @@ def test_waste_of_padding_by_hand():
     assert waste.packed == pytest.approx(8 / 48)
 
 
-@given(LENGTHS, st.integers(1, 4))
-def test_waste_equals_the_padding_in_the_batches(lengths, batch_size):
-    examples = samples(*lengths)
-    waste = padding_waste(lengths, batch_size, row_length=12)
-    rows = packed_batches(examples, 12, batch_size, 0)
-    positions = sum(batch["labels"].numel() for batch in rows)
-    assert waste.packed == pytest.approx(1 - sum(lengths) / positions)
-    if len(lengths) % batch_size == 0:  # a smaller last batch may suit the given order better
-        assert 0 <= waste.sorted <= waste.plain + 1e-12 < 1
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -209,7 +155,6 @@ def test_waste_equals_the_padding_in_the_batches(lengths, batch_size):
         (lambda: first_fit_decreasing([1], 0), "capacity must be an integer of at least 1, got 0"),
         (lambda: packed_batches(samples(5), 8, 0, 0), "batch_size must be an integer of"),
         (lambda: padding_waste([], 2, 8), "padding_waste needs at least one length, got 0"),
-        (lambda: padding_waste([9], 2, 8), "sample 0 has 9 tokens, more than the 8 of a row"),
     ],
 )
 def test_what_cannot_be_packed_is_refused(call, says):
