@@ -75,9 +75,8 @@ def chat_text(
     ValueError) if the template refuses the turns, for example a system turn.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> turns = [Message("user", "Hi"), Message("assistant", "Yo")]
-    >>> chat_text(turns, tiny_tokenizer())
-    '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\nYo<|im_end|>\\n'
+    >>> chat_text([Message("system", "Rhyme.")], tiny_tokenizer())
+    '<|im_start|>system\\nRhyme.<|im_end|>\\n'
     """
     return _render(as_dicts(messages), tokenizer, generation_prompt=generation_prompt)
 

@@ -1,8 +1,7 @@
 """Packing: several samples in one row instead of padding, without seeing each other.
 
 Positions restart at each sample, and the attention mask hides the other samples of the row, so
-losses and gradients equal those of separate rows. Without the mask, a sample attends to those
-before it, and the first token of a sample is a target of the sample before.
+losses and gradients equal those of separate rows.
 
 Chapter: finetuning/sft.
 """
@@ -55,10 +54,8 @@ class PackedBatches(Sequence):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int | slice) -> "dict[str, Tensor] | PackedBatches":
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
         rows = self.rows[index]
-        if isinstance(index, slice):
-            return PackedBatches(rows, self.length, self.pad_token_id)
         length = self.length
         positions = [list(chain.from_iterable(map(range, row.lengths))) for row in rows]
         return {

@@ -80,6 +80,7 @@ class DecoderConfig:
         _need(heads % kv_heads == 0, found, f"a divisor of {heads} heads")
         head_dim = given.get("head_dim") or given["hidden_size"] // heads
         _need(head_dim % 2 == 0, f"head_dim is {head_dim}", "an even number, for RoPE's pairs")
+        attention_bias = family == "llama" and bool(given.get("attention_bias", False))
         return cls(
             *(given[name] for name in SIZES),
             kv_heads=kv_heads,
@@ -88,9 +89,9 @@ class DecoderConfig:
             rope=_rope(given, head_dim),
             windows=_windows(given),
             tied=given.get("tie_word_embeddings", False),
-            qkv_bias=family == "qwen2" or _llama_bias(given, "attention_bias"),
-            output_bias=_llama_bias(given, "attention_bias"),
-            mlp_bias=_llama_bias(given, "mlp_bias"),
+            qkv_bias=family == "qwen2" or attention_bias,
+            output_bias=attention_bias,
+            mlp_bias=family == "llama" and bool(given.get("mlp_bias", False)),
         )
 
 
@@ -141,10 +142,6 @@ def _windows(given: Mapping[str, Any]) -> tuple[int | None, ...]:
     usable = window is None or (isinstance(window, int) and window > 0)
     _need(usable or not any(slides), f"sliding_window is {window!r}", "a positive integer or null")
     return tuple(window if slide else None for slide in slides)
-
-
-def _llama_bias(given: Mapping[str, Any], name: str) -> bool:
-    return given["model_type"] == "llama" and bool(given.get(name, False))
 
 
 def _need(holds: Any, found: str, expected: str) -> None:

@@ -110,7 +110,7 @@ def token_vectors(
 
     layer: the layer whose output to return, from 0 (embeddings) to `encoder.layers` (the default);
     higher layers do not run. batch_tokens: the most tokens in a batch, padding included. Texts of
-    similar length share a batch, so that there is little padding. Equal texts are encoded once.
+    similar length share a batch. Equal texts are encoded once.
     Raises TypeError if a text is not a string, ValueError if the layer does not exist.
 
     >>> [text] = token_vectors(load_encoder(), ["a cat"])

@@ -122,6 +122,11 @@ def first_line(error: BaseException) -> str:
 
 
 def _from_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            f"{folder} has no config.json, so it is not a model: "
+            "give a folder that save_pretrained wrote"
+        )
     try:
         return _read(str(folder), dtype, local_files_only=True)
     except Exception as error:

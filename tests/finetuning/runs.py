@@ -8,12 +8,12 @@ from course_pkg.finetuning.config import TrainConfig, learning_rate_at
 from course_pkg.lm.load import load
 
 
-def make_batches(count=5, seed=0, rows=2):
+def make_batches(count=5):
     """Batches of unequal length with unequal numbers of masked labels."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     batches = []
     for number in range(count):
-        tokens = torch.randint(0, 256, (rows, 6 + 3 * number), generator=generator)
+        tokens = torch.randint(0, 256, (2, 6 + 3 * number), generator=generator)
         labels = tokens.clone()
         labels[0, : 3 + number] = -100
         mask = torch.ones_like(tokens)

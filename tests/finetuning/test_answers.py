@@ -89,17 +89,6 @@ def test_a_template_that_marks_only_some_answers_is_refused():
         spans(chat("Hi", "Yo", "Bye", "So"), tokenizer_with(template))
 
 
-@pytest.mark.model
-def test_a_token_that_would_span_the_start_of_an_answer_is_split(smollm2):
-    tokenizer = smollm2.tokenizer
-    prompt = "assistant\n"
-    answer = "\n\nYo"
-    apart = [tokenizer(part).input_ids for part in (prompt, answer)]
-    assert tokenizer(prompt + answer).input_ids != apart[0] + apart[1]
-    ids, counts = encode_at(prompt + answer, [len(prompt)], tokenizer)
-    assert ids == apart[0] + apart[1] and counts == [len(apart[0])]
-
-
 def test_boundaries_after_a_split_are_counted_from_the_start():
     tokenizer = word_tokenizer(["\n", "\n\n", "a", "b"])
     assert len(tokenizer("a\n\nb\n\na").input_ids) == 5

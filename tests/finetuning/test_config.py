@@ -1,26 +1,10 @@
-"""The settings of a run, and the learning rates that follow from them."""
+"""The settings of a run; tests/parity/test_transformers_trainer.py compares the learning rates."""
 
 import math
 
 import pytest
 
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
-
-
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        # Warm-up 0.5, 1; then from 1 at step 2 to 0 at step 7, in five steps: on a line …
-        ("linear", [0.5, 1.0, 0.8, 0.6, 0.4, 0.2]),
-        # … or on half a cosine: (1 + cos(π/5)) / 2 = 0.9045, …
-        ("cosine", [0.5, 1.0, 0.9045, 0.6545, 0.3455, 0.0955]),
-        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
-    ],
-)
-def test_the_learning_rate_by_hand(schedule, expected):
-    settings = TrainConfig(steps=6, learning_rate=1.0, warmup_steps=2, schedule=schedule)
-    rates = [learning_rate_at(step, settings) for step in range(1, 7)]
-    assert rates == pytest.approx(expected, abs=5e-5)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3, 4, 100])

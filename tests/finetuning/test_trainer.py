@@ -54,9 +54,8 @@ def test_training_learns_and_changes_only_the_adapter():
 
 
 def test_a_batch_without_targets_is_skipped_and_a_step_without_any_is_an_error():
-    good = make_batches(1)[0]
-    empty = make_batches(1, seed=1)[0]
-    empty["labels"] = torch.full_like(empty["labels"], -100)
+    [good] = make_batches(1)
+    empty = {**good, "labels": torch.full_like(good["labels"], -100)}
     alone = adapted()
     beside = adapted()
     first = train(alone, [good], config(2))
@@ -131,8 +130,7 @@ def test_matrices_decay_and_vectors_do_not():
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_mixed_precision_trains_fp32_adapters_to_nearly_the_same_losses(precision):
     model = adapted()
-    exact = adapted()
-    reference = train(exact, make_batches(), config(4, precision="fp32"))
+    reference = train(adapted(), make_batches(), config(4, precision="fp32"))
     history = train(model, make_batches(), config(4, precision=precision))
     assert all(p.dtype == torch.float32 for p in trainable_parameters(model).values())
     assert history.losses != reference.losses, "autocast must be on"

@@ -220,27 +220,19 @@ from course_pkg.lm.cache import ensure
 from course_pkg.lm.model_errors import NoSpaceError
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-
-def build_with_safetensors(folder):
-    save_file({"weights": torch.zeros(100_000)}, folder / "model.safetensors")
-
-def build_with_python(folder):
-    (folder / "weights").write_bytes(bytes(400_000))
-
-for build in (build_with_safetensors, build_with_python):
-    try:
-        ensure(Path(sys.argv[1]), "key", build, 1000)
-    except NoSpaceError as error:
-        print(error)
+try:
+    weights = {"weights": torch.zeros(100_000)}
+    ensure(Path(sys.argv[1]), "key", lambda to: save_file(weights, to / "model.safetensors"), 1000)
+except NoSpaceError as error:
+    print(error)
 """
 
 
 def test_a_disk_that_fills_up_midway_gives_a_one_line_error_and_leaves_no_folder(folder):
     command = [sys.executable, "-c", FULL, str(folder)]
     full = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    lines = full.stdout.splitlines()
-    assert len(lines) == 2 and full.returncode == 0, full.stderr
-    assert all("filled up" in line and "COURSE_CACHE" in line for line in lines)
+    [line] = full.stdout.splitlines()
+    assert "filled up" in line and "COURSE_CACHE" in line
     assert names_in(folder.parent) == {".model.lock"}
 
 
