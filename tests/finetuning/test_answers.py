@@ -1,5 +1,7 @@
 """Answers are found by the template's marks, or by what each turn adds; never by their text."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,11 +65,16 @@ def test_marks_are_recognized_in_every_form(mark):
     ],
 )
 def test_a_template_that_rewrites_earlier_turns_is_refused(old, new):
-    with pytest.raises(ChatTemplateError, match="once it goes on: rendered up to turn 2") as error:
+    with pytest.raises(ChatTemplateError, match="once it goes on: rendered up to turn 2"):
         spans(chat("Hi", "Yo \n", "Bye", "So long"), replaced(old, new))
-    if "<think>" in new:
-        found = "has '<think>\\n' at character 51, the whole has 'Yo \\n<|im_end|>"
-        assert found in str(error.value)
+
+
+def test_the_error_shows_where_the_renderings_differ():
+    tokenizer = replaced("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>'")
+    shared = len("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    says = f"the text has '<think>' at character {shared}, the whole has 'Yo<|im_end|>\\n'; use a"
+    with pytest.raises(ChatTemplateError, match=re.escape(says)):
+        spans(chat("Hi", "Yo"), tokenizer)
 
 
 @pytest.mark.parametrize(
