@@ -4,22 +4,15 @@ Equality with transformers is tested in tests/parity/test_transformers_decoder.p
 """
 
 import dataclasses
-import math
 
 import pytest
 import torch
 
 from course_pkg.lm.decoder import Decoder, RMSNorm, causal_attend
-from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.lm.model_errors import ModelError
-from course_pkg.lm.rope import rotate, rotation
 from course_pkg.lm.tiny import tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8], [1, 2, 3, 4]])
-CONFIG = DecoderConfig.from_dict(
-    {"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "intermediate_size": 4,
-     "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +24,6 @@ def model():
 def test_rms_norm_of_half_precision_is_computed_in_fp32():
     # 300² overflows fp16, whose largest value is 65504.
     assert RMSNorm(2, eps=0.0).half()(torch.full((2,), 300.0).half()).tolist() == [1.0, 1.0]
-
-
-def test_rotation_depends_on_the_distance_only():
-    generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(2, 1, 1, 1, 4, generator=generator)
-
-    def score(query_position, key_position):
-        turned = (
-            rotate(x, *rotation(CONFIG, torch.tensor([position]), torch.float64))
-            for x, position in ((query.double(), query_position), (key.double(), key_position))
-        )
-        return math.prod(map(torch.flatten, turned)).sum().item()
-
-    assert score(9, 4) == pytest.approx(score(105, 100))
-    assert score(9, 4) != pytest.approx(score(9, 5))
 
 
 def test_a_token_sees_none_after_it_and_none_beyond_the_window(model):

@@ -65,20 +65,13 @@ def test_a_missing_shard_is_named(folder):
     [
         ("config.json", "{", ": copy it again"),
         ("config.json", "[1]", "config.json is not a dictionary"),
-        ("model.safetensors.index.json", "{", ": copy it again"),
         ("model.safetensors.index.json", "{}", "weight_map"),
+        ("model-00001-*.safetensors", "truncated", ": copy it again"),
     ],
 )
-def test_a_broken_json_file(folder, name, content, message):
-    (folder / name).write_text(content)
+def test_a_broken_file(folder, name, content, message):
+    min(folder.glob(name)).write_text(content)
     with pytest.raises(CorruptModelError, match=f"cannot be read .*{message}"):
-        Decoder.from_folder(folder)
-
-
-def test_a_truncated_weights_file(folder):
-    shard = min(folder.glob("*.safetensors"))
-    shard.write_bytes(shard.read_bytes()[:-100])
-    with pytest.raises(CorruptModelError, match=r"cannot be read .*: copy it again"):
         Decoder.from_folder(folder)
 
 
@@ -104,10 +97,7 @@ def test_tied_tensors_that_differ():
         ({"model.norm.weight": torch.ones(2)}, "lacks embed_tokens.weight: copy it again"),
         ({}, "lacks embed_tokens.weight and 1 more tensor: copy it again"),
         (TENSORS | {"a": torch.ones(1)}, "the decoder has no a: give a checkpoint that is not"),
-        (
-            TENSORS | {"lm_head.weight": torch.ones(5, 2), "b": torch.ones(1)},
-            "the decoder has no b and 1 more tensor",
-        ),
+        (TENSORS | {"lm_head.weight": torch.ones(5, 2)}, "the decoder has no lm_head.weight"),
         (
             TENSORS | {"model.norm.weight": torch.ones(3)},
             r"norm.weight has shape \(3,\), expected \(2,\): config.json belongs to another",
