@@ -31,6 +31,8 @@ def test_what_a_config_leaves_out_has_transformers_default():
     assert DecoderConfig.from_dict(MISTRAL).windows == (4096, 4096)
     assert DecoderConfig.from_dict(LLAMA | {"sliding_window": 5}).windows == (None, None)
     assert DecoderConfig.from_dict(QWEN2).windows == (None, None)  # from layer 28 on
+    one = {"max_window_layers": 1, "sliding_window": 5}
+    assert DecoderConfig.from_dict(QWEN2 | one).windows == (None, 5)
 
 
 def test_biases_depend_on_the_family():

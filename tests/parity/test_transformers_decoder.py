@@ -161,9 +161,8 @@ def test_a_folder_that_save_pretrained_wrote_in_several_files(tmp_path, family):
 def test_old_config_files_mean_what_they_mean_in_transformers():
     # As transformers 4 wrote them: rope_theta and rope_scaling, "type" for "rope_type".
     old = {"rope_theta": 300.0, "rope_scaling": {"type": "linear", "factor": 3.0}}
-    theirs = LlamaForCausalLM(LlamaConfig(**SIZES, **old)).eval()
     config = DecoderConfig.from_dict({"model_type": "llama"} | SIZES | old)
-    assert config == Decoder.from_transformers(theirs).config
+    theirs = LlamaForCausalLM(LlamaConfig(**SIZES, **old)).eval()  # changes its rope_scaling
     assert_same_logits(Decoder._of(config, theirs.state_dict()), theirs, tokens(1, 9))
 
 
