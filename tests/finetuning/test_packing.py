@@ -110,10 +110,10 @@ def test_rows_keep_their_order_unless_there_is_a_seed():
 
 def test_batches_are_a_sequence_whose_last_may_be_smaller():
     batches = packed_batches(samples(5, 5, 5, 5, 5), 8, 2, 0)
-    assert [len(batch["labels"]) for batch in batches] == [2, 2, 1]
-    mask = batches[-1].pop("attention_mask")
-    assert mask.dtype == torch.float32
-    assert {tensor.dtype for tensor in batches[-1].values()} == {torch.int64}
+    assert [len(batch["labels"]) for batch in batches] == [2, 2, 1] and len(batches) == 3
+    last = batches[-1]
+    assert last.pop("attention_mask").dtype == torch.float32
+    assert {tensor.dtype for tensor in last.values()} == {torch.int64}
 
 
 def test_waste_of_padding_by_hand():
