@@ -372,32 +372,29 @@ def test_no_file_descriptor_stays_open(source):
 # Limits
 
 
-def test_file_size_file_count_and_total_size_are_limited(source, monkeypatch):
+def test_the_size_of_a_file_and_the_number_of_files_are_limited(source, monkeypatch):
     monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", 100)
-    monkeypatch.setattr(submission_module, "MAX_BYTES", 300)
     monkeypatch.setattr(submission_module, "MAX_FILES", 10)
     put(source, nested("long"), b"x" * 101)
     put(source, nested("many"))
     for i in range(10):
         (source / "many" / A / f"d{i}").mkdir()
-    put(source, nested("sum"))
-    put(source, f"sum/{A}/a", b"x" * 150)
-    put(source, f"sum/{A}/b", b"x" * 150)
     found = outcomes(source)
     assert found.pop("zoe") == GOOD
     assert "long/lora-math/lora-math.ipynb is too large: more than 100 bytes" in found["long"]
     assert "more than 10 files" in found["many"]
-    assert "sum/lora-math: the files are more than 300 bytes together" in found["sum"]
 
 
-def test_a_file_within_its_limit_is_never_called_too_large(source, monkeypatch):
+def test_the_size_of_all_files_is_limited_and_a_file_within_its_limit_is_not_too_large(
+    source, monkeypatch
+):
     monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", len(NOTEBOOK))
     monkeypatch.setattr(submission_module, "MAX_BYTES", 300)
     put(source, f"zoe/{A}/a", b"x" * (300 - len(NOTEBOOK)))
     assert isinstance(outcomes(source)["zoe"], Files)  # each limit is reached exactly
     put(source, f"zoe/{A}/z", b"x")
     why = outcomes(source)["zoe"]
-    assert "together" in why and "too large" not in why and "lora-math.ipynb" not in why
+    assert why.startswith("zoe/lora-math: the files are more than 300 bytes together")
 
 
 def test_an_endless_file_is_read_up_to_the_limit(source):
@@ -461,10 +458,6 @@ ZIP_CASES = {
     "a bomb": ([(f"bo/{A}/x", bytes(4 * MIB))], "far more than its size"),
     "many": ([(f"bo/{A}/{i}", b"") for i in range(1001)], "more than 1,000 files and folders"),
     "deep": ([(f"bo/{A}/" + "a/" * 17 + "x", b"")], "16 folders deep"),
-    "deeper than any path": (
-        [(f"bo/{A}/" + "a/" * 500 + "x", b"")],
-        "folders deep|not a plain path",
-    ),
     "a control": ([(f"bo/{A}/a\nb", b"")], "not every system can write"),
     "link as notebook": ([(entry(nested("bo"), stat.S_IFLNK | 0o777), b"/etc/passwd")], "a link"),
 }
@@ -478,8 +471,7 @@ def test_a_bad_zip_entry_refuses_only_its_submission(tmp_path, case):
     path = make_zip(tmp_path / "in.zip", [(nested("zoe"), NOTEBOOK), *good, *entries])
     found = outcomes(path)
     assert found["zoe"] == GOOD
-    assert isinstance(found["bo"], str)
-    assert any(part in found["bo"] for part in says.split("|")), found["bo"]
+    assert says in found["bo"]
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,17 @@ from course_pkg.classroom.gradebook.graded_notebook import with_note, with_resul
 from course_pkg.classroom.gradebook.lateness import extend, refresh_penalties
 from course_pkg.classroom.release import ReleaseError
 from course_pkg.classroom.results.record import State
+from course_pkg.classroom.submissions.assemble import questions_by_cell
 from tests.classroom.recorded import (
     ASSIGNMENT,
     HOSTILE,
     answered,
-    checks,
+    notebook,
     questions,
     record,
     released,
     unreadable,
+    write,
     wrong,
 )
 
@@ -41,16 +43,6 @@ def submission(book, student="ada"):
 
 def grades(book, student="ada"):
     return {g.name: g for g in submission(book, student).notebooks[0].grades}
-
-
-def notebook(rec, outputs=None):
-    nb = answered()
-    return with_results(nb, rec, checks(nb), outputs or {})
-
-
-def write(book, rec, timestamp=None, files=None):
-    ran = rec.state is not State.UNREADABLE
-    book.write(rec, notebook(rec) if ran else None, files or {}, timestamp)
 
 
 def written(book, student="ada"):
@@ -85,10 +77,10 @@ def test_the_report_never_shows_the_expected_value_of_a_by_hand_question():
 
 def test_a_test_cell_whose_question_or_points_do_not_match_raises():
     nb = answered()
-    with pytest.raises(ValueError, match="check-counts"):
-        with_results(nb, record(), {**checks(nb), "check-counts": "no-such"}, {})
-    with pytest.raises(ValueError, match="check-counts"):
-        with_results(nb, record(), {**checks(nb), "check-counts": "forward"}, {})
+    for other in ("no-such", "forward"):
+        checks = {**questions_by_cell(nb, ASSIGNMENT), "check-counts": other}
+        with pytest.raises(ValueError, match="check-counts"):
+            with_results(nb, record(), checks, {})
 
 
 def test_the_note_on_top_lists_remarks_as_inert_text():
@@ -162,7 +154,7 @@ def test_an_unreadable_resubmission_scores_0_and_a_fixed_one_scores_again(book):
 def test_an_unchanged_stub_gets_the_comment_no_response(book):
     nb = released()
     rec = record(questions=unreadable().questions)
-    book.write(rec, with_results(nb, rec, checks(nb), {}), {}, None)
+    book.write(rec, with_results(nb, rec, questions_by_cell(nb, ASSIGNMENT), {}), {}, None)
     notes = {c.name: c.comment for c in submission(book).notebooks[0].comments}
     assert notes["counts"] == "No response." and notes["written"] is None
     write(book, record())
@@ -366,11 +358,6 @@ def test_exercises_changed_by_hand_are_detected_and_not_overwritten(course):
     nbformat.write(nb, path)
     with CourseGradebook(course.root) as book, pytest.raises(ReleaseError, match="changed by hand"):
         book.ensure_assignment(ASSIGNMENT)
-
-
-def test_outside_a_course_folder_the_error_says_so(tmp_path):
-    with pytest.raises(ReleaseError, match=r"nbgrader_config\.py"):
-        CourseGradebook(tmp_path)
 
 
 def test_a_damaged_gradebook_is_explained(course):

@@ -20,8 +20,8 @@ from course_pkg.classroom.results.record import with_words, without_words
 from course_pkg.classroom.results.store import Store
 from course_pkg.classroom.submissions.roster import Person, Roster, agreement
 from tests.classroom.crowd import crowd, crowd_record
-from tests.classroom.recorded import ASSIGNMENT, questions, record, wrong
-from tests.classroom.test_gradebook import DUE, notebook, penalized
+from tests.classroom.recorded import ASSIGNMENT, questions, record, write, wrong
+from tests.classroom.test_gradebook import DUE, penalized
 
 
 def add(book, students, draw=None):
@@ -31,7 +31,7 @@ def add(book, students, draw=None):
         lost = {"merge": wrong()} if student.endswith("1") else {}
         rec = record(student, questions=questions(lost))
         late = timedelta(hours=draw.randrange(-3, 9)) if draw else timedelta(hours=-1)
-        book.write(rec, notebook(rec), {}, (DUE + late).replace(tzinfo=UTC))
+        write(book, rec, (DUE + late).replace(tzinfo=UTC))
         if draw is None:
             continue
         submission = inner.find_submission(ASSIGNMENT, student)

@@ -46,11 +46,7 @@ class Group:
 
 
 def folder(assignment: str) -> Path:
-    """The folder of an assignment's results, in the course's.
-
-    >>> folder("lora-math").as_posix()
-    'results/lora-math'
-    """
+    """The folder of an assignment's results, in the course's."""
     return Path("results") / assignment
 
 
@@ -158,12 +154,7 @@ def index(assignment: str, rows: Sequence[Row]) -> str:
 
 
 def flags(row: Row) -> tuple[str, ...]:
-    """What to know about a submission besides its state.
-
-    >>> from course_pkg.classroom.submissions.roster import Person
-    >>> flags(Row(Person("ada"), None, None))
-    ()
-    """
+    """What to know about a submission besides its state: late, to mark, …"""
     points = None if row.waits else row.points
     record = row.record
     found = {

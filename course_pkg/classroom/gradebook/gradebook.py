@@ -46,7 +46,7 @@ class CourseGradebook:
     """The gradebook of a course; a context manager that closes it.
 
     course: the folder with nbgrader_config.py, exercises/ and solutions/. nbgrader_book: nbgrader's
-    own object, for `points`, `lateness` and `students`. penalty_plugin: as the course configured.
+    own object. penalty_plugin: as the course configured.
     """
 
     def __init__(self, course: Path) -> None:

@@ -73,10 +73,7 @@ class Folder:
 
     def modified(self, path: Parts) -> datetime | None:
         """When the file was last modified, in UTC; None if that can't be found out."""
-        with (
-            suppress(OSError, Refused, OverflowError, ValueError),
-            self._opened(path) as fd,
-        ):
+        with suppress(OSError, Refused, OverflowError, ValueError), self._opened(path) as fd:
             return datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
         return None
 
