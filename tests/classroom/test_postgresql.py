@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -79,21 +80,15 @@ def write_class(book: CourseGradebook) -> None:
 
 def together(*doing) -> list[BaseException]:
     """Do things at the same time; the errors."""
-    start, errors = threading.Barrier(len(doing)), []
+    start = threading.Barrier(len(doing))
 
     def run(one):
         start.wait()
-        try:
-            one()
-        except BaseException as error:
-            errors.append(error)
+        one()
 
-    threads = [threading.Thread(target=run, args=[one]) for one in doing]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors
+    with ThreadPoolExecutor(len(doing)) as pool:
+        errors = [future.exception() for future in [pool.submit(run, one) for one in doing]]
+    return [error for error in errors if error]
 
 
 # -- without a server

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course_pkg.classroom.results.record import Record
 from course_pkg.classroom.results.store import code_hash, file_stem
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import program_points_text
@@ -54,7 +53,7 @@ class Bin:
         return self.x + self.width / 2
 
 
-def student(row: "Row", mark: str = "") -> str:
+def student(row: "Row", mark: str) -> str:
     """The page of a student who has a record: the score, and the reason for every lost point.
 
     mark: from `fingerprint`; it is written at the end, so that an incomplete page has none.
@@ -62,15 +61,8 @@ def student(row: "Row", mark: str = "") -> str:
     record = row.record
     title = f"{record.assignment}: {one_line(record.student)}"
     questions = () if row.waits else record.questions  # nothing was judged, so nothing is lost
-    page = render(
-        "student",
-        title=title,
-        row=row,
-        record=record,
-        questions=questions,
-        unsafe=is_unsafe(record),
-    )
-    return f"{page}\n<!-- {mark} -->\n" if mark else page
+    page = render("student", title=title, row=row, record=record, questions=questions)
+    return f"{page}\n<!-- {mark} -->\n"
 
 
 def fingerprint(row: "Row") -> str:
@@ -111,11 +103,6 @@ def histogram(scores: Sequence[float], most: float) -> list[Bin]:
         width = round(room - 4, 1)
         bars.append(Bin(label, count, x, round(FLOOR - height, 1), width, height))
     return bars
-
-
-def is_unsafe(record: Record) -> bool:
-    """Whether a submission was graded without a sandbox."""
-    return record.sandbox.startswith("NONE")
 
 
 def _policy_hash(text: str) -> str:
