@@ -66,8 +66,6 @@ def has_password(text: str) -> bool:
 
     >>> has_password("postgresql://g:P/W@db/course"), has_password("postgresql://g@db/course")
     (True, False)
-    >>> has_password("host=db user=g password=sesame")
-    True
     """
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError

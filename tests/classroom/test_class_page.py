@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
@@ -41,13 +42,20 @@ def file(rows, tmp_path_factory):
     return written(tmp_path_factory.mktemp("page"), rows)
 
 
-@pytest.fixture
-def tab(browser):
-    tab = Tab(browser)
+@contextmanager
+def new_tab(browser, *size):
+    """A tab without problems."""
+    tab = Tab(browser, *size)
     tab.page.set_default_timeout(5_000)
     yield tab
     tab.context.close()
     assert tab.problems == []
+
+
+@pytest.fixture
+def tab(browser):
+    with new_tab(browser) as tab:
+        yield tab
 
 
 def written(folder, rows):
@@ -260,9 +268,8 @@ def hostile_rows():
     return rows
 
 
-def test_hostile_names_and_reasons_are_text(browser, tmp_path):
+def test_hostile_names_and_reasons_are_text(tab, tmp_path):
     file = written(tmp_path, hostile_rows())
-    tab = Tab(browser)
     page = tab.open(file)
     turn(page, "Next")
     assert len(shown(page)) == 2 * len(NASTY) and page.title() == f"{ASSIGNMENT}: results"
@@ -277,23 +284,19 @@ def test_hostile_names_and_reasons_are_text(browser, tmp_path):
     page.goto(f"{file.as_uri()}#q=%3Cimg+src%3Dx+onerror%3Dalert(1)%3E&in=%22%3E%3Cscript%3E")
     page.reload()
     assert page.locator("img").count() == 0
-    tab.context.close()
-    assert tab.problems == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_the_window_with_enough_contrast(browser, tmp_path, width, scheme):
     rows = [*crowd(PAGE + 5), Row(Person("x" * 64, "y" * 80, "z" * 80), None, None)]
-    tab = Tab(browser, width, scheme)
-    page = tab.open(written(tmp_path, rows))
-    for name in ("score", "score"):
-        sort(page, name)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert low_contrast(page) == []
-        turn(page, "Last")
-    tab.context.close()
-    assert tab.problems == []
+    with new_tab(browser, width, scheme) as tab:
+        page = tab.open(written(tmp_path, rows))
+        for _ in range(2):
+            sort(page, "score")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert low_contrast(page) == []
+            turn(page, "Last")
 
 
 def test_the_pages_of_the_table_turn_without_losing_the_place(tab, file):
@@ -328,16 +331,14 @@ def opening_s(browser, file):
     """Seconds until the table is ready; the least of three times, as other programs run too."""
     best = float("inf")
     for _ in range(3):
-        tab = Tab(browser)
-        began = time.monotonic()
-        page = tab.open(file)
-        assert status(page).startswith("1–50 of")
-        best = min(best, time.monotonic() - began)
-        sort(page, "score")
-        search(page, "zoe")
-        assert "(of" in status(page)
-        tab.context.close()
-        assert tab.problems == []
+        with new_tab(browser) as tab:
+            began = time.monotonic()
+            page = tab.open(file)
+            assert status(page).startswith("1–50 of")
+            best = min(best, time.monotonic() - began)
+            sort(page, "score")
+            search(page, "zoe")
+            assert "(of" in status(page)
     return best
 
 

@@ -27,6 +27,8 @@ from course_pkg.grading.contract.question_record import findings, nothing_earned
 from course_pkg.grading.contract.report import as_record
 from tests.classroom.recorded import ASSIGNMENT, HOSTILE, ROOT, questions, record, wrong
 
+IMPORTS = "import sys, pathlib; from course_pkg.classroom.results import keys"
+
 # -- the secret
 
 
@@ -47,17 +49,20 @@ def test_the_secret_is_created_once_and_readable_only_by_its_owner(tmp_path):
     assert secret(tmp_path / "other") != first
 
 
-def test_graders_that_start_at_the_same_time_get_the_same_secret(tmp_path):
-    program = (
-        "import sys, pathlib; from course_pkg.classroom.results.keys import secret; "
-        "sys.stdin.read(1); print(secret(pathlib.Path(sys.argv[1])).hex())"
+def another_process(program, course):
+    """A program that works on a course's folder, in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-uc", f"{IMPORTS}\n{program}", str(course)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    started = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], env=env, text=True,
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(6)
-    ]  # fmt: skip
+
+
+def test_graders_that_start_at_the_same_time_get_the_same_secret(tmp_path):
+    program = "sys.stdin.read(1); print(keys.secret(pathlib.Path(sys.argv[1])).hex())"
+    started = [another_process(program, tmp_path) for _ in range(6)]
     for process in started:
         process.stdin.write("x")
         process.stdin.flush()
@@ -98,14 +103,8 @@ def test_every_submission_has_a_different_key():
 
 
 def test_a_second_grader_is_refused_while_the_first_runs(tmp_path):
-    program = (
-        "import sys, pathlib; from course_pkg.classroom.results.keys import course_lock\n"
-        "with course_lock(pathlib.Path(sys.argv[1]), 'course grade other'): print('in'), input()"
-    )
-    other = subprocess.Popen(
-        [sys.executable, "-uc", program, str(tmp_path)], text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+    doing = "keys.course_lock(pathlib.Path(sys.argv[1]), 'course grade other')"
+    other = another_process(f"with {doing}: print('in'), input()", tmp_path)
     assert other.stdout.readline() == "in\n"
     told = rf"being graded already \(course grade other, process {other.pid}\)"
     with pytest.raises(GradingFolderError, match=told), course_lock(tmp_path, "me"):
