@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
-from course_pkg.classroom.gradebook.lateness import refresh_penalties, seconds_late
+from course_pkg.classroom.gradebook.lateness import refresh_penalties
+from course_pkg.classroom.gradebook.penalties import seconds_late
 from course_pkg.classroom.gradebook.students import students
 from course_pkg.classroom.results.class_scores import Points
 from course_pkg.classroom.results.keys import secret

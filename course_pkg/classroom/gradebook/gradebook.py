@@ -29,7 +29,6 @@ from course_pkg.classroom.gradebook.graded_notebook import (
     with_note,
     with_nothing,
 )
-from course_pkg.classroom.gradebook.lateness import assign_penalties
 from course_pkg.classroom.gradebook.nbgrader_api import (
     GradebookError,
     configured,
@@ -37,6 +36,7 @@ from course_pkg.classroom.gradebook.nbgrader_api import (
     opened,
     save_person,
 )
+from course_pkg.classroom.gradebook.penalties import assign_penalties
 from course_pkg.classroom.release import release_assignment
 from course_pkg.classroom.results.record import Record
 from course_pkg.classroom.submissions.roster import Person
@@ -233,7 +233,7 @@ class CourseGradebook:
                 empty = compute_checksum(cell) == cell.metadata.nbgrader.checksum
                 silent = empty and not is_task(cell)
                 comments[name].auto_comment = "No response." if silent else None
-        assign_penalties(self, assignment, student)
+        assign_penalties(self.nbgrader_book, self.penalty_plugin, assignment, student)
 
 
 def _another_notebook(name: str) -> bool:

@@ -1,8 +1,6 @@
-"""When submissions came in, and what a late one costs: due dates, times, extensions, penalties.
+"""When submissions came in: due dates, times, extensions.
 
-nbgrader stores a due date for an assignment, and for a submission its time and its extension. Its
-own commands set a penalty once, when they grade; here it is computed again whenever the due date,
-the extension, the time or the points may have changed.
+nbgrader stores a due date for an assignment, and for a submission its time and its extension.
 
 Chapter: appendix/for-instructors.
 """
@@ -11,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
+from course_pkg.classroom.gradebook.penalties import assign_penalties
 
 if TYPE_CHECKING:
     from course_pkg.classroom.gradebook.gradebook import CourseGradebook
@@ -20,68 +19,10 @@ if TYPE_CHECKING:
 LATE_WITHOUT_TIME = timedelta(minutes=1)
 
 
-def seconds_late(
-    submitted: datetime | None, due: datetime | None, extension: timedelta | None
-) -> float:
-    """Seconds after the due date and the extension; 0 without a due date or a time.
-
-    >>> due = datetime(2026, 3, 1, 12)
-    >>> seconds_late(datetime(2026, 3, 1, 14), due, timedelta(hours=1))
-    3600.0
-    """
-    if submitted is None or due is None:
-        return 0.0
-    return max(0.0, (submitted - due - (extension or timedelta())).total_seconds())
-
-
 def refresh_penalties(book: "CourseGradebook", assignment: str) -> None:
     """Compute the late penalty of every submission to an assignment again."""
     with book.transaction():
-        assign_penalties(book, assignment)
-
-
-def assign_penalties(book: "CourseGradebook", assignment: str, student: str | None = None) -> None:
-    """Set the late penalties of an assignment, or of one student, within a transaction.
-
-    The course's plugin gives them; each is at least 0 and at most the score. The number of queries
-    grows only with the penalties that change, not with the class.
-    """
-    from nbgrader.api import Assignment, Grade, SubmittedAssignment, SubmittedNotebook
-    from sqlalchemy import func, select, update
-
-    columns = (
-        SubmittedNotebook.id,
-        SubmittedAssignment.student_id,
-        SubmittedNotebook.late_submission_penalty,
-        SubmittedAssignment.timestamp,
-        Assignment.duedate,
-        SubmittedAssignment.extension,
-    )
-    submissions = (
-        select(*columns, func.coalesce(func.sum(Grade.score), 0.0))
-        .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
-        .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
-        .outerjoin(Grade, Grade.notebook_id == SubmittedNotebook.id)
-        .where(Assignment.name == assignment)
-        .group_by(*columns)
-        .order_by(SubmittedAssignment.student_id)
-    )
-    if student is not None:
-        submissions = submissions.where(SubmittedAssignment.student_id == student)
-    db = book.nbgrader_book.db
-    for notebook, name, before, *when, score in db.execute(submissions).all():
-        late_s = seconds_late(*when)
-        penalty = None
-        if late_s > 0:
-            penalty = book.penalty_plugin.late_submission_penalty(name, float(score), late_s)
-        if penalty is not None:
-            penalty = min(max(penalty, 0), float(score))
-        if penalty != before:
-            db.execute(
-                update(SubmittedNotebook)
-                .where(SubmittedNotebook.id == notebook)
-                .values(late_submission_penalty=penalty)
-            )
+        assign_penalties(book.nbgrader_book, book.penalty_plugin, assignment)
 
 
 def late_without_time(book: "CourseGradebook", assignment: str) -> datetime | None:
