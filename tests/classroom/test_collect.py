@@ -385,9 +385,7 @@ def test_the_size_of_a_file_and_the_number_of_files_are_limited(source, monkeypa
     assert "more than 10 files" in found["many"]
 
 
-def test_the_size_of_all_files_is_limited_and_a_file_within_its_limit_is_not_too_large(
-    source, monkeypatch
-):
+def test_the_size_of_all_files_is_limited_and_may_be_reached(source, monkeypatch):
     monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", len(NOTEBOOK))
     monkeypatch.setattr(submission_module, "MAX_BYTES", 300)
     put(source, f"zoe/{A}/a", b"x" * (300 - len(NOTEBOOK)))
