@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from course_pkg.classroom.submissions import submission as submission_module
 from course_pkg.classroom.submissions.collect import SourceError, collect
-from course_pkg.classroom.submissions.folders import Refused
+from course_pkg.classroom.submissions.folders import Folder, Refused
 from course_pkg.classroom.submissions.names import valid_student
 from course_pkg.classroom.submissions.submission import MIB, Files
 
@@ -104,6 +104,10 @@ def test_a_flat_folder_gives_notebooks_whose_suffix_may_be_in_capitals(tmp_path,
     for name in ("zoe.ipynb", "Bo.b.IPYNB", "notes.txt", "__MACOSX/._zoe.ipynb"):
         put(tmp_path / "in", name)
     assert outcomes(given_as(tmp_path / "in")) == {"Bo.b": GOOD, "zoe": GOOD}
+
+
+def test_a_file_has_no_children(source):
+    assert Folder(source).children(("zoe", A, f"{A}.ipynb")) == {}
 
 
 def test_file_names_that_operating_systems_choose_are_accepted(source, given_as):
