@@ -50,7 +50,7 @@ LAYERS = {
     "classroom": 4.2,
     "classroom.assignment": 4.2,
     "classroom.release": 4.2,
-    "classroom.config_passwords": 4.2,
+    "classroom.config_passwords": 4.22,
     "classroom.bundle": 4.25,
     "classroom.results": 4.2,
     "classroom.submissions": 4.2,
