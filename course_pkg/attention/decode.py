@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
 from course_pkg.attention.plain import attention
 from course_pkg.attention.validation import check_attention
 
@@ -46,8 +47,7 @@ def decode_attention(
             f"query has {query.shape[2]} tokens: decode_attention takes 1 per sequence; "
             "use flash_attention for more"
         )
-    if splits < 1:
-        raise ValueError(f"splits is {splits}: give at least 1")
+    require_integer(splits, "splits")
     keys = key.shape[2]
     first = 0 if window is None else max(0, keys - window)
     bounds = [first + (keys - first) * part // splits for part in range(splits + 1)]

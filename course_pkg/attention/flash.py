@@ -10,9 +10,10 @@ tile to slow memory. `flash_triton` contains fused kernels. Chapter: acceleratio
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
 from course_pkg.attention.masks import ScoreMod
 from course_pkg.attention.tiles import TileStep, Tiling, Watch, exp_
-from course_pkg.attention.validation import check_attention, check_block_sizes
+from course_pkg.attention.validation import check_attention
 
 BLOCK_QUERIES = 256  # the fastest of those tried on a CPU with 1 MiB of L2 cache
 BLOCK_KEYS = 512
@@ -59,7 +60,8 @@ def flash_attention(
     1.5
     """
     check_attention(query, key, value, window=window, key_mask=key_mask, dropout=dropout)
-    check_block_sizes(block_queries, block_keys)
+    require_integer(block_queries, "block_queries")
+    require_integer(block_keys, "block_keys")
     batch, heads, queries, head_dim = query.shape
     tiling = Tiling(
         batch=batch,

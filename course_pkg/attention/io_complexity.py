@@ -8,8 +8,8 @@ Chapter: acceleration/flash-attention.
 
 from dataclasses import dataclass
 
+from course_pkg.arguments import require_integer
 from course_pkg.attention.masks import tile_state
-from course_pkg.attention.validation import check_block_sizes
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ def flash_cost(
     0.265
     """
     kv_heads = _check(queries, keys, head_dim, batch, heads, kv_heads)
-    check_block_sizes(block_queries, block_keys)
+    require_integer(block_queries, "block_queries")
+    require_integer(block_keys, "block_keys")
     pairs = rows_read = columns_read = 0
     for i0 in range(0, queries, block_queries):
         i1 = min(i0 + block_queries, queries)

@@ -1,15 +1,12 @@
 """The kernels of paged attention: in the interpreter on a CPU; the same tests and more on a GPU."""
 
-import importlib
 import math
-import sys
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-import course_pkg.attention
 from course_pkg.attention import paged_triton
 from course_pkg.attention.decode import merge
 from course_pkg.attention.paged import PagedBatch, paged_attention
@@ -25,7 +22,7 @@ from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
 
-from .examples import DEVICE, compiled_kernels, needs_triton
+from .examples import DEVICE, needs_triton
 from .test_paged import assert_equals_dense, densely, parts_of_8_keys, scattered  # noqa: F401
 
 scattered32 = partial(scattered, dtype=torch.float32)
@@ -128,18 +125,6 @@ def test_without_triton_attention_says_what_is_missing(monkeypatch):
         paged_attention_triton(torch.zeros(1, 4, 8), CACHE, CACHE, *LAYOUT)
 
 
-def test_without_triton_a_step_is_computed_by_torch(monkeypatch):
-    for name in ("paged_triton", "paged_triton_kernels", "flash_triton", "flash_triton_forward",
-                 "flash_triton_backward", "triton_runtime"):  # fmt: skip
-        module = importlib.import_module(f"course_pkg.attention.{name}")
-        monkeypatch.setattr(course_pkg.attention, name, module)  # restores it afterwards
-        monkeypatch.delitem(sys.modules, module.__name__)
-    monkeypatch.setitem(sys.modules, "triton", None)
-    module = importlib.import_module("course_pkg.attention.paged_triton")
-    assert not module.INSTALLED
-    assert isinstance(module.paged_batch((CACHE, CACHE), *LAYOUT), PagedBatch)
-
-
 @pytest.mark.parametrize(
     ("most", "dtype", "expected"),
     [(4, "bfloat16", (16, 64)), (18, "float16", (32, 64)), (2048, "float16", (64, 64)),
@@ -200,14 +185,6 @@ def test_an_engine_with_the_kernels_gives_the_same_greedy_tokens(monkeypatch):
     assert generated(prompts, MODEL.to(DEVICE)) == expected
     assert len(launches) > 10
     MODEL.cpu()
-
-
-@needs_triton
-@pytest.mark.slow
-def test_the_kernels_compile_for_a100_and_h100_with_tensor_cores(tmp_path):
-    assert compiled_kernels("paged", tmp_path) == [
-        "paged_kernel 90 wgmma", "paged_kernel 80 mma", "merge_kernel 90", "merge_kernel 80",
-    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- on a GPU

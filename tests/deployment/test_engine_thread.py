@@ -62,20 +62,6 @@ def test_a_submission_that_is_given_up_is_aborted():
     assert seen[0].completions[0].finish_reason == "abort"
 
 
-def test_the_end_of_the_thread_ends_its_calls():
-    async def scenario(thread):
-        running = call()
-        await thread.submit(running)
-        await anext(running)
-        await thread.stop()
-        with pytest.raises(ApiError, match="the server stops") as stopped:
-            async for _ in running:
-                pass
-        assert stopped.value.status == 503
-
-    run(scenario)
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_if_the_thread_dies_of_a_bug_nobody_waits_for_it():
     async def scenario(thread):
@@ -103,22 +89,6 @@ def test_if_one_prompt_is_refused_none_runs():
             await asyncio.sleep(0.001)
 
     run(scenario)
-
-
-def test_a_call_whose_next_token_is_not_a_number_ends_alone():
-    async def scenario(thread):
-        other = call([[65]], SamplingParams(max_tokens=9, ignore_eos=True))
-        overflows = SamplingParams(max_tokens=9, repetition_penalty=1e-40)
-        damaged = call([[66], [66, 67]], overflows)
-        await thread.submit(other)
-        await thread.submit(damaged)
-        with pytest.raises(ApiError, match="no valid next token") as failed:
-            async for _ in damaged:
-                pass
-        assert failed.value.status == 500
-        return [chunk async for some in other for chunk in some]
-
-    assert len(run(scenario)) == 9
 
 
 def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():

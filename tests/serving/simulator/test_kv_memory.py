@@ -94,18 +94,6 @@ class Waiting:
         return self.jobs
 
 
-def test_a_transfer_starts_when_the_link_is_free():
-    """4 tokens take 2 s. 8 more are to be free: C leaves at once, and B when C has left."""
-    a, b, c = (Job(i, 0.0, 4, 9) for i in range(3))
-    memory = KVMemory(16, 2.0, proactive=True, reserve=12)
-    policy = Waiting([a, b, c])
-    memory.gpu = {a: 4, b: 4, c: 4}
-    memory.overlap(policy, 0.0, 1.0)
-    assert memory.leaving == {c: 2.0}
-    memory.overlap(policy, 1.0, 3.0)
-    assert memory.leaving == {c: 2.0, b: 4.0}
-
-
 @pytest.mark.parametrize(
     ("way", "start"),
     [("leaving", 3.0), ("coming", 2.0)],  # until it has left; at once, as it is whole on the host
@@ -118,17 +106,6 @@ def test_room_that_a_transfer_holds_is_taken_without_another(way, start):
     getattr(memory, way)[b] = 3.0
     assert memory.admit([(c, 4, 0)], policy, now=2.0) == ([(c, 4, 0)], start)
     assert (memory.gpu, memory.host, memory.moved) == ({a: 4, c: 4}, {b: 4}, 0)
-
-
-def test_the_first_to_run_comes_back_first():
-    a, b = (Job(i, 0.0, 4, 9) for i in range(2))
-    memory = KVMemory(16, 2.0, proactive=True, reserve=1)
-    policy = Waiting([b, a])
-    memory.host = {a: 4, b: 4}
-    memory.overlap(policy, 0.0, 1.0)
-    assert memory.coming == {b: 2.0}
-    memory.overlap(policy, 1.0, 3.0)
-    assert memory.coming == {b: 2.0, a: 4.0}
 
 
 def test_the_last_of_a_batch_is_put_aside_if_it_outgrows_the_memory():
@@ -207,8 +184,8 @@ def test_enough_memory_changes_nothing(served, proactive):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: KVMemory(0, 1.0), "capacity is 0, bandwidth 1.0: give tokens"),
-        (lambda: KVMemory(5, 0.0), r"capacity is 5, bandwidth 0\.0"),
+        (lambda: KVMemory(0, 1.0), "capacity must be an integer of at least 1"),
+        (lambda: KVMemory(5, 0.0), "bandwidth must be above 0 and finite"),
         (lambda: KVMemory(5, 1.0, reserve=2), "only proactive swapping keeps a reserve"),
         (lambda: KVMemory(5, 1.0, proactive=True, reserve=5), "reserve is 5: give tokens"),
     ],
