@@ -1,10 +1,9 @@
 """FlashAttention in plain PyTorch: attention in tiles, with an online softmax, and its gradient.
 
-No tensor has queries × keys elements. The forward pass keeps a running maximum, denominator and
-output for a block of queries while it walks over blocks of keys; the backward pass recomputes the
-probabilities of a tile from the log-sum-exp of its rows. The order of the loops is that of
-FlashAttention-2. This module does not fuse operations: on a GPU each of them still writes its
-tile to slow memory. `flash_triton` contains fused kernels. Chapter: acceleration/flash-attention.
+The forward pass keeps a running maximum, denominator and output for a block of queries while it
+walks over blocks of keys; the backward pass recomputes the probabilities of a tile from the
+log-sum-exp of its rows. Not here: fused operations (`flash_triton`).
+Chapter: acceleration/flash-attention.
 """
 
 import torch
@@ -41,11 +40,9 @@ def flash_attention(
     Takes the arguments of `plain.attention` and block_queries, block_keys: the size of a tile, at
     least 1; watch: a function that receives every step (`tiles.TileStep`) of the forward and
     backward pass. Fully masked tiles are skipped. float16 and bfloat16 inputs are computed in
-    float32, tile by tile. The backward pass needs query, key, value, output and one number per row;
-    it can't be differentiated again (RuntimeError). A score_mod is called on tiles and must return
-    a new tensor; if it uses a tensor that requires a gradient, it is refused.
-    In float32, the rounded log-sum-exp adds a relative error of |lse| · 2⁻²⁴ to the probabilities
-    of a row in the backward pass, which matters only if a row has few other errors.
+    float32, tile by tile. It can't be differentiated twice (RuntimeError). A score_mod may not use
+    a tensor that requires a gradient. In float32, the rounded log-sum-exp adds a relative error of
+    |lse| · 2⁻²⁴ to the probabilities of a row in the backward pass.
     Raises ValueError or TypeError for arguments that don't fit. Source: Dao, "FlashAttention-2"
     (2023), algorithms 1 and 2.
 

@@ -42,8 +42,7 @@ def flash_attention_triton(
     head_dim up to 128, also that of the values; scale is above 0.
 
     Scores and sums are float32; probabilities are rounded to the type of the inputs before they
-    multiply the values. For the backward pass it keeps the inputs, the output and one float32 for
-    each query and head. The first call on a GPU with new sizes compiles and times several tiles.
+    multiply the values. The first call on a GPU with new sizes compiles and times several tiles.
     Raises ImportError without triton, ValueError or TypeError for arguments that don't fit.
     Source: Dao (2023), FlashAttention-2.
 

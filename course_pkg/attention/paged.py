@@ -3,11 +3,10 @@
 A cache is a pair of tensors for one layer, keys and values, each (blocks, kv_heads, block_size,
 head_dim). A sequence's block table lists its blocks in the order of its tokens: token t is in block
 table[t // block_size] at t % block_size, and its slot is the number block · block_size + offset.
-A sequence's queries are its last tokens: one if it generates, many for a prompt or a chunk of one.
-`write` has put their keys and values in the cache already.
+A sequence's queries are its last tokens, whose keys and values `write` has put in the cache.
 
-Sequences with equally many queries and about equally many blocks are computed together. Their
-blocks are copied into one buffer, which a GPU kernel avoids. Not here: gradients.
+Sequences with equally many queries and about equally many blocks are computed together, from copies
+of their blocks. Not here: gradients; a GPU kernel that copies nothing (`paged_triton`).
 Chapter: acceleration/paged-attention.
 """
 

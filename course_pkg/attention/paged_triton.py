@@ -1,12 +1,9 @@
 """Paged attention on a GPU: kernels that read keys and values where their blocks are.
 
-`paged` copies the blocks of each sequence together before it computes; the kernels of
-`paged_triton_kernels` copy nothing. `paged_batch` chooses between the two. Sequences that generate
-have one query, too few for many programs: their keys are split into parts of PART_KEYS. A part's
-size is fixed, so that a sequence's result does not depend on the others.
-
-On a machine without a GPU the kernels run in Triton's interpreter, for learning and testing. Not
-here: gradients. Chapter: acceleration/paged-attention.
+`paged_batch` chooses between `paged` and the kernels. The keys of a sequence that generates are
+split into parts of PART_KEYS, a fixed size, so that its result does not depend on the others.
+Without a GPU the kernels run in Triton's interpreter. Not here: gradients.
+Chapter: acceleration/paged-attention.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Dropout from a counter-based generator: the bits of an element depend on its indices alone.
 
-An ordinary generator has a state, so its numbers depend on the order in which they are drawn.
-Philox encrypts a counter instead. The tiled backward pass can therefore repeat the mask of the
-forward pass tile by tile, in another order, without storing it.
+Philox encrypts a counter, so the tiled backward pass can repeat the mask of the forward pass tile
+by tile, in another order, without storing it.
 Chapter: acceleration/flash-attention.
 """
 

@@ -1,8 +1,6 @@
 """Admission: how much a server takes on, and who comes in.
 
-Each limit answers a way to exhaust the server: memory (lengths, bodies, slow readers), the engine's
-time (lengths, samples), connections and their number (slow senders), and waiting without end (a
-full queue answers at once, so that a client can go elsewhere). Chapter: deployment/server.
+A full queue answers at once, so that a client can go elsewhere. Chapter: deployment/server.
 """
 
 import math
