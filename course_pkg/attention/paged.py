@@ -22,6 +22,7 @@ from torch import Tensor
 from course_pkg.attention.validation import check_paged_batch, check_paged_query
 
 Cache = tuple[Tensor, Tensor]  # keys and values of one layer
+Numbers = Sequence[int]
 
 
 def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
@@ -67,9 +68,9 @@ def paged_attention(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
-    tables: Sequence[Sequence[int]],
-    lengths: Sequence[int],
-    query_starts: Sequence[int],
+    tables: Sequence[Numbers],
+    lengths: Numbers,
+    query_starts: Numbers,
     *,
     scale: float | None = None,
     window: int | None = None,
@@ -109,9 +110,9 @@ class PagedBatch:
     def __init__(
         self,
         cache: Cache,
-        tables: Sequence[Sequence[int]],
-        lengths: Sequence[int],
-        query_starts: Sequence[int],
+        tables: Sequence[Numbers],
+        lengths: Numbers,
+        query_starts: Numbers,
         *,
         window: int | None = None,
     ):
@@ -122,11 +123,7 @@ class PagedBatch:
         self.groups = self._grouped(cache, tables, lengths, query_starts)
 
     def _grouped(
-        self,
-        cache: Cache,
-        tables: Sequence[Sequence[int]],
-        lengths: Sequence[int],
-        query_starts: Sequence[int],
+        self, cache: Cache, tables: Sequence[Numbers], lengths: Numbers, query_starts: Numbers
     ) -> list:
         size = self.shape[2]
         window = self.window

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from course_pkg.attention.paged import Cache, PagedBatch
+from course_pkg.attention.paged import Cache, Numbers, PagedBatch
 from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
 from course_pkg.attention.triton_runtime import (
     INSTALLED,
@@ -37,9 +37,9 @@ def paged_attention_triton(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
-    tables: Sequence[Sequence[int]],
-    lengths: Sequence[int],
-    query_starts: Sequence[int],
+    tables: Sequence[Numbers],
+    lengths: Numbers,
+    query_starts: Numbers,
     *,
     scale: float | None = None,
     window: int | None = None,
@@ -60,9 +60,9 @@ def paged_attention_triton(
 
 def paged_batch(
     cache: Cache,
-    tables: Sequence[Sequence[int]],
-    lengths: Sequence[int],
-    query_starts: Sequence[int],
+    tables: Sequence[Numbers],
+    lengths: Numbers,
+    query_starts: Numbers,
     *,
     window: int | None = None,
 ) -> PagedBatch:
@@ -94,11 +94,7 @@ class TritonBatch(PagedBatch):
     """What the kernels need to know of one step, for all layers that have the same window."""
 
     def _grouped(
-        self,
-        cache: Cache,
-        tables: Sequence[Sequence[int]],
-        lengths: Sequence[int],
-        query_starts: Sequence[int],
+        self, cache: Cache, tables: Sequence[Numbers], lengths: Numbers, query_starts: Numbers
     ) -> list[_Launch]:
         device = cache[0].device
         size = self.shape[2]

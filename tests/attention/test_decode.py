@@ -63,15 +63,6 @@ def test_merged_parts_equal_the_whole_with_their_gradients(count):
     )
 
 
-def test_merging_is_associative_and_ignores_the_order():
-    _, (outputs, lses) = parts(4)
-    at_once = merge(outputs, lses)
-    first = merge(outputs[:3], lses[:3])
-    second = (outputs[3], lses[3])
-    torch.testing.assert_close(merge(*zip(first, second, strict=True)), at_once)
-    torch.testing.assert_close(merge(outputs[::-1], lses[::-1]), at_once)
-
-
 def test_an_empty_part_changes_nothing_and_has_gradient_0():
     _, (outputs, lses) = parts(2)
     output = torch.zeros_like(outputs[0], requires_grad=True)

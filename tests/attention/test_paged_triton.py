@@ -9,11 +9,10 @@ import torch
 
 from course_pkg.attention import paged_triton
 from course_pkg.attention.decode import merge
-from course_pkg.attention.paged import PagedBatch, paged_attention
+from course_pkg.attention.paged import paged_attention
 from course_pkg.attention.paged_triton import (
     TritonBatch,
     paged_attention_triton,
-    paged_batch,
     runs_kernels,
 )
 from course_pkg.attention.paged_triton_kernels import merge_kernel
@@ -92,7 +91,6 @@ LAYOUT = ([[1]], [2], [0, 1])
 @pytest.mark.parametrize(
     ("query", "cache", "error", "says"),
     [
-        (torch.zeros(2, 4, 8), CACHE, ValueError, "for 1 tokens and a cache"),
         (torch.zeros(1, 4, 8).double(), CACHE.double(), TypeError,
          "query and cache have type torch.float64: .* or use course_pkg.attention.paged"),
         (torch.zeros(1, 4, 160), torch.zeros(4, 2, 4, 160), ValueError,
@@ -152,13 +150,6 @@ def test_only_a_gpu_and_a_cache_that_they_take_run_kernels(changes, compiled, ta
     monkeypatch.setattr(paged_triton, "INSTALLED", True)
     monkeypatch.setattr(paged_triton, "INTERPRETED", not compiled)
     assert runs_kernels(SimpleNamespace(**cache)) is taken
-
-
-@pytest.mark.parametrize("kernels", [False, True])
-def test_the_batch_is_of_kernels_where_they_run(kernels, monkeypatch):
-    monkeypatch.setattr(paged_triton, "runs_kernels", lambda cache: kernels)
-    batch = paged_batch((CACHE, CACHE), *LAYOUT, window=3)
-    assert type(batch) is (TritonBatch if kernels else PagedBatch)
 
 
 # ---------------------------------------------------------------- the engine

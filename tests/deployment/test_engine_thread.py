@@ -121,26 +121,6 @@ def test_the_deadline_holds_also_if_chunks_always_wait():
     asyncio.run(scenario())
 
 
-def test_chunks_of_all_samples_come_in_order():
-    async def scenario(thread):
-        params = SamplingParams(max_tokens=7, n=2, seed=1, ignore_eos=True, logprobs=1)
-        asked = call([[65], [66]], params)
-        await thread.submit(asked)
-        chunks = [chunk async for some in asked for chunk in some]
-        thread.close(asked)  # after the end, it does nothing
-        return chunks, asked
-
-    chunks, asked = run(scenario)
-    for index in range(4):
-        own = [chunk for chunk in chunks if asked.index(chunk.completion) == index]
-        completion = asked.requests[index // 2].completions[index % 2]
-        assert [chunk.completion for chunk in own] == [completion] * 7
-        assert "".join(chunk.text for chunk in own) == completion.text
-        assert [chunk.logprob for chunk in own] == completion.logprobs
-        assert [chunk.finish_reason for chunk in own] == [None] * 6 + ["length"]
-    assert asked.tokens == 28 and asked.done
-
-
 @pytest.mark.parametrize("reason", [None, "stop"])
 def test_an_error_drops_what_was_not_read_and_comes_too_late_after_the_end(reason):
     async def scenario():
