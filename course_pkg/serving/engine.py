@@ -140,8 +140,8 @@ class Engine:
         max_new_tokens = params.max_tokens or max(1, self.max_model_len - len(ids))
         if len(ids) + max_new_tokens > self.config.max_positions:
             raise ValueError(
-                f"the prompt has {len(ids)} tokens, and max_tokens is {params.max_tokens}: "
-                f"the model takes {self.config.max_positions} together; shorten one of the two"
+                f"the prompt has {len(ids)} tokens, and max_tokens is {params.max_tokens}: the "
+                f"model takes {self.config.max_positions} together; shorten it or lower max_tokens"
             )
         request = Request(next(self._request_ids), ids, params, adapter)
         request.completions = [Completion(request, i, self.tokenizer) for i in range(params.n)]

@@ -144,20 +144,6 @@ def test_only_equal_tokens_after_equal_ones_under_equal_keys_are_a_hit(
         assert manager.allocate(again) == (len(prompt) - 1) // 4 * 4
 
 
-def test_equal_hashes_of_other_prefixes_are_no_hit(monkeypatch):
-    """Only the last token of a block is hashed: different first blocks have the same hash."""
-    monkeypatch.setattr(module, "block_hash", lambda parent, tokens: bytes(tokens[-1:]))
-    manager = BlockManager(10, 4)
-    first = Sequence("a", [1, 1, 1, 9])
-    second = Sequence("b", [2, 2, 2, 9, 5, 5, 5, 5])
-    manager.allocate(first)
-    manager.allocate(second)  # the hash of its first block is taken: only the second is cached
-    assert hashed(manager, 1, 2, 3) == [True, False, True]
-    # A walk by hashes alone: block 1 has the right tokens, and then block 3, after other tokens.
-    assert manager.allocate(Sequence("c", [1, 1, 1, 9, 5, 5, 5, 5, 0])) == 4
-    assert manager.allocate(Sequence("d", [2, 2, 2, 9, 5, 5, 5, 5, 0])) == 0
-
-
 def test_a_block_is_hit_after_its_beginning_was_evicted_and_computed_again():
     manager = BlockManager(4, 2)
     prompt = [1, 2, 3, 4, 5]

@@ -184,6 +184,22 @@ def test_a_sequence_that_is_aborted_during_a_step_needs_no_token():
     assert first.finish_reason == "abort"
 
 
+def test_a_step_that_could_not_be_computed_ends_what_ran_and_nothing_else():
+    queue = scheduler(blocks=4, size=4, most=2, swap=4)
+    memory = Memory(queue.block_manager)
+    first, second, third = add(
+        queue, *(fresh(*each) for each in (("a", 8, 9), ("b", 8, 9), ("c", 4, 2)))
+    )
+    run(queue, memory=memory)
+    step = queue.schedule()
+    assert step.preempted == [second] and second in queue.swap_space
+    assert queue.fail() == [first] and first.finish_reason == "abort"
+    assert queue.block_manager.pool.free == 4
+    assert second not in queue.swap_space  # the copy to the host may not have been made
+    assert run(queue, memory=memory) == [("b", 0, 9), ("c", 0, 4)]
+    assert third.new_tokens == [1]
+
+
 def test_sequences_that_are_refused():
     queue = scheduler(blocks=2, size=4)
     (sequence,) = add(queue, fresh("a", 4, new=5))  # the ninth token is not stored
