@@ -111,14 +111,6 @@ def test_a_prompt_that_is_cached_as_a_whole_still_computes_its_last_token(length
     assert manager.allocate(Sequence("b", list(range(length)))) == hit
 
 
-HASHES = {
-    "strong": block_hash,
-    "constant": lambda parent, tokens: b"always the same",
-    "of the tokens alone": lambda parent, tokens: bytes(tokens),
-}
-
-
-@pytest.mark.parametrize("hash", HASHES)
 @pytest.mark.parametrize(
     ("prompt", "key", "salt", "hit"),
     [
@@ -133,15 +125,12 @@ HASHES = {
     ],
 )
 def test_only_equal_tokens_after_equal_ones_under_equal_keys_are_a_hit(
-    monkeypatch, hash, prompt, key, salt, hit
+    monkeypatch, prompt, key, salt, hit
 ):
-    monkeypatch.setattr(module, "block_hash", HASHES[hash])
+    monkeypatch.setattr(module, "block_hash", lambda parent, tokens: bytes(tokens))  # collides
     manager = BlockManager(10, 4)
     manager.allocate(Sequence("a", list(range(1, 9)), cache_key="poet", cache_salt="x"))
-    same, again = (Sequence(id, prompt, cache_key=key, cache_salt=salt) for id in "bc")
-    assert manager.allocate(same) == hit
-    if hash == "strong":  # otherwise other blocks may have its hashes
-        assert manager.allocate(again) == (len(prompt) - 1) // 4 * 4
+    assert manager.allocate(Sequence("b", prompt, cache_key=key, cache_salt=salt)) == hit
 
 
 def test_a_block_is_hit_after_its_beginning_was_evicted_and_computed_again():
