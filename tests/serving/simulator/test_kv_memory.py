@@ -84,6 +84,29 @@ class Waiting:
         return self.jobs
 
 
+def test_a_transfer_starts_when_the_link_is_free():
+    """4 tokens take 2 s. 8 more are to be free: C leaves at once, and B when C has left."""
+    a, b, c = (Job(i, 0.0, 4, 9) for i in range(3))
+    memory = KVMemory(16, 2.0, proactive=True, reserve=12)
+    policy = Waiting([a, b, c])
+    memory.gpu = {a: 4, b: 4, c: 4}
+    memory.overlap(policy, 0.0, 1.0)
+    assert memory.leaving == {c: 2.0}
+    memory.overlap(policy, 1.0, 3.0)
+    assert memory.leaving == {c: 2.0, b: 4.0}
+
+
+def test_the_first_to_run_comes_back_first():
+    a, b = (Job(i, 0.0, 4, 9) for i in range(2))
+    memory = KVMemory(16, 2.0, proactive=True, reserve=1)
+    policy = Waiting([b, a])
+    memory.host = {a: 4, b: 4}
+    memory.overlap(policy, 0.0, 1.0)
+    assert memory.coming == {b: 2.0}
+    memory.overlap(policy, 1.0, 3.0)
+    assert memory.coming == {b: 2.0, a: 4.0}
+
+
 @pytest.mark.parametrize(
     ("way", "start"),
     [("leaving", 3.0), ("coming", 2.0)],  # until it has left; at once, as it is whole on the host
