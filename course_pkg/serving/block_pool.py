@@ -21,12 +21,6 @@ class Content:
 
     hash: of the tokens and of the parent's hash. The parent of a first block is a root. It has no
     parent, and in place of tokens it holds what else must agree.
-
-    >>> first, other = Content(b"1", None, (1, 2)), Content(b"1", None, (3, 4))
-    >>> Content(b"2", first, (5, 6)).same(Content(b"2", first, (5, 6)))
-    True
-    >>> Content(b"2", first, (5, 6)).same(Content(b"2", other, (5, 6)))
-    False
     """
 
     hash: bytes
