@@ -28,6 +28,7 @@ LAYERS = {
     "datasets": -1,
     "experiments": -1,
     "files": -1,
+    "lazy": -1,
     "peak_memory": -1,
     "pins": -1,
     "slider": -1,
