@@ -13,8 +13,7 @@ from absl import logging as absl_logging
 from hypothesis import settings
 
 from course_pkg.lm.model_errors import ModelError
-
-from .chromium import running
+from tests.chromium import running
 
 # rouge-score imports absl, whose log handler closes its stream, which is pytest's, as soon as
 # nbgrader sets up logging.

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from .cgroups import Cgroup, CgroupParent, processes_in, words
+from course_pkg.sandbox.cgroups import Cgroup, CgroupParent, processes_in, words
 
 PROC = Path("/proc")
 NEEDED = {"memory", "pids"}

@@ -16,9 +16,9 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from . import seccomp
-from .limits import ResourceLimits, set_process_limits
-from .policy import INSIDE_UID
+from course_pkg.sandbox import seccomp
+from course_pkg.sandbox.limits import ResourceLimits, set_process_limits
+from course_pkg.sandbox.policy import INSIDE_UID
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x1000_0000, 0x2000_0000, 0x4000_0000

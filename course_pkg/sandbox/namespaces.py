@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
-from .policy import Argument
-from .waiting import readable
+from course_pkg.sandbox.policy import Argument
+from course_pkg.sandbox.waiting import readable
 
 READY_WITHIN_S = 20.0
 END_WITHIN_S = 30.0

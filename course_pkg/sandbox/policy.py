@@ -18,12 +18,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import seccomp
-from .probe import INSTALL, find_bubblewrap
+from course_pkg.sandbox import seccomp
+from course_pkg.sandbox.probe import INSTALL, find_bubblewrap
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts",
-       "ssl/certs", "ssl/openssl.cnf")  # fmt: skip
+ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts")
+ETC += ("ssl/certs", "ssl/openssl.cnf")
 OF_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
 PRIVATE = ("pip.conf", "etc/pip.conf", "uv.toml", ".netrc", ".pypirc", ".env", ".git")
 INSIDE_UID = 1000  # in a user namespace; root gives every sandbox its own id instead

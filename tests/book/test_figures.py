@@ -6,7 +6,7 @@ import figures
 import pytest
 from matplotlib.colors import to_hex
 
-from .support import ROOT
+from tests.book.support import ROOT
 
 CELL = re.compile(r"^```\{code-cell\}.*?^```\s*$", re.MULTILINE | re.DOTALL)
 GRAY = re.compile(

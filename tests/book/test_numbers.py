@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .typed_numbers import pages, typed_numbers
+from tests.book.typed_numbers import pages, typed_numbers
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = tomllib.loads((Path(__file__).parent / "allowed_numbers.toml").read_text())["allow"]

@@ -6,7 +6,7 @@ import pytest
 import rerun
 import yaml
 
-from .support import ROOT
+from tests.book.support import ROOT
 
 WIDEST = 90  # columns of code that a page of 1280 pixels shows without scrolling sideways
 PAGES = sorted((ROOT / "book").rglob("*.md"))

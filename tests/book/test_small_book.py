@@ -13,11 +13,10 @@ import pytest
 import searching
 from babel.messages.pofile import read_po
 
+from tests.book import small
+from tests.book.support import ROOT, build, run, try_to_build
+from tests.book.visits import WIDTHS, problems
 from tests.chromium import Tab
-
-from . import small
-from .support import ROOT, build, run, try_to_build
-from .visits import WIDTHS, problems
 
 sys.path.insert(0, str(ROOT / "tools"))
 import translatable
@@ -30,7 +29,7 @@ def folder(tmp_path_factory) -> Path:
     """The small book, built."""
     folder = tmp_path_factory.mktemp("small")
     small.write(folder)
-    assert executed(build(folder)) == {"sample", "direct", "chained", "data", "other"}
+    assert executed(build(folder, "-W")) == {"sample", "direct", "chained", "data", "other"}
     return folder
 
 
@@ -213,7 +212,7 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
 
 def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     """Four builds: nothing; code, data and prose; code as before, a page without code; an error."""
-    log = build(folder)
+    log = build(folder, "-W")
     assert executed(log) == read(log) == set()
     assert not re.search(r"writing output.*book/", log)
 
@@ -223,7 +222,7 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     (folder / "course_pkg/data/words.txt").write_text("second")
     other = folder / "book/other.md"
     other.write_text(small.PAGES["other"] + "\nOne more sentence.\n")
-    log = build(folder)
+    log = build(folder, "-W")
     assert executed(log) == {"direct", "chained", "data"}
     # api shows docstrings; index lists the pages and what each is for
     assert read(log) == {"direct", "chained", "data", "other", "api", "index"}
@@ -236,14 +235,14 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
 
     (folder / "course_pkg/one.py").write_text("ONE = 1\n")  # its outputs are still in the cache
     (folder / "book/data.md").write_text("# Data\n\nNothing runs here any more.\n")
-    log = build(folder)
+    log = build(folder, "-W")
     assert (executed(log), read(log)) == (set(), {"direct", "chained", "api", "data", "index"})
     assert "one is 1" in html(folder, "direct")
     assert "Measured when" not in html(folder, "data")
     assert "book/data" not in json.loads(record.read_text())
 
     other.write_text(small.page("Other", 'raise KeyError("lost at sea")'))
-    failed = try_to_build(folder)
+    failed = try_to_build(folder, "-W")
     assert failed.returncode != 0
     report = folder / "_build/html/reports/book/other.err.log"
     assert "PAGE FAILED book/other: cell 1 (line 12): KeyError" in failed.stderr
