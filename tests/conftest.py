@@ -3,9 +3,7 @@
 import os
 import sys
 
-os.environ["HF_HUB_OFFLINE"] = (
-    "1"  # before any import of transformers, because no test uses the hub
-)
+os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of transformers: no test uses the hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest

@@ -1,6 +1,7 @@
 """What the book's tests share: paths, a page header, and a build."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ EXTENSIONS = ROOT / "book" / "_ext"
 EXPERIMENTS = ROOT / "book" / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))  # where the scripts import each other from
 import record as recording  # noqa: E402, F401
+
+CELL = re.compile(r"^```\{code-cell\}.*?^```\s*$", re.MULTILINE | re.DOTALL)
 
 HEADER = """---
 jupytext:
