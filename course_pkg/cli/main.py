@@ -1,7 +1,7 @@
 """The program `course`, with the commands of a reader: doctor, model, start and check.
 
-Each function only parses options and prints; the module that it imports does the work. The other
-commands are in the other modules of this folder.
+The other commands are in the other modules of this folder. Each function only parses options and
+prints; the modules that it imports do the work.
 
 Chapter: setup.
 """

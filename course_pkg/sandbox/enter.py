@@ -1,9 +1,8 @@
 """How a forked child enters a sandbox that bubblewrap has built, and drops its privileges.
 
-bubblewrap can't do this for a process that already runs: join the resource limits, enter the
-namespaces, fork once more (a process is in a new process id namespace only from its birth), and
-drop user, groups, capabilities, descriptors and system calls. All of it happens before the first
-line of untrusted code runs.
+It joins the resource limits, enters the namespaces, forks once more (a process is in a new process
+id namespace only from its birth), and drops user, groups, capabilities, descriptors and system
+calls, all before the first line of untrusted code runs.
 
 Chapter: appendix/threat-model.
 """
@@ -38,7 +37,7 @@ def enter(
 ) -> None:
     """Become a process of the sandbox whose first process `pidfd` refers to.
 
-    Forks: only the process inside returns. join: the enforcer's descriptors (`LimitEnforcer`).
+    Forks: only the process inside returns. join: the enforcer's descriptors.
     keep: descriptors that stay open. uid: the user to become; None in a user namespace. Raises
     OSError if a step fails; the caller must then exit.
     """

@@ -68,7 +68,7 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     if uid is None:
         line += ["--unshare-user", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID)]
     line += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--hostname", "course"]
-    if platform.machine() in seccomp.ARCHITECTURES:  # for the processes that wait inside, too
+    if platform.machine() in seccomp.ARCHITECTURES:  # also for the processes that wait inside
         line += ["--seccomp", seccomp.program(platform.machine())]
     if uid is None:  # a process without capabilities can't write to one that has some
         line += ["--cap-add", "CAP_LEASE"]
@@ -112,7 +112,7 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
 
 
 def _accounts(uid: int) -> list[Argument]:
-    """/etc/passwd and similar files, with one user: the student."""
+    """/etc/passwd and similar files with one user, the student."""
     files = {
         "passwd": f"student:x:{uid}:{uid}::/home/student:/bin/sh\n",
         "group": f"student:x:{uid}:\n",
