@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -183,12 +182,3 @@ def test_course_model_prints_one_line(model, code, says):
     said = result.stderr if code else result.stdout
     assert result.exit_code == code and said.startswith(says)
     assert said == result.output and said.count("\n") == 1
-
-
-def test_importing_the_package_and_the_command_loads_nothing_heavy():
-    program = (
-        "import sys, course_pkg, course_pkg.cli, course_pkg.doctor, course_pkg.datasets, "
-        "course_pkg.sandbox.probe; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
-    )
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert loaded.stdout.strip() == "[]", loaded.stderr

@@ -10,7 +10,6 @@ Chapter: appendix/threat-model.
 import ctypes
 import fcntl
 import os
-import random
 import signal
 import sys
 from collections.abc import Sequence
@@ -150,8 +149,7 @@ def _close_all_but(keep: Sequence[int]) -> None:
 
 
 def _reseed() -> None:
-    """Give this child its own random states, instead of copies of the fork server's."""
-    random.seed()
+    """Give this child its own random state of numpy; Python's own is new after a fork."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
 

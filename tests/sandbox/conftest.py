@@ -39,7 +39,7 @@ def run_inside(server, code, view=None, limits=LIMITS, extra=()):
 @pytest.fixture(scope="session")
 def server():
     """A fork server that runs the code of its jobs."""
-    with ForkServer(TARGET, ("random",), ENVIRONMENT) as started:
+    with ForkServer(TARGET, ("numpy",), ENVIRONMENT) as started:
         started.ready()
         yield started
 

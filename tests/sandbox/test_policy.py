@@ -16,6 +16,12 @@ from tests.sandbox.conftest import needs_sandbox
 pytestmark = needs_sandbox
 
 
+def write(folder: Path, *names: str, text: str = "x") -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def run(view: View, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command in the sandbox instead of the one that waits there."""
     files, line = [], []
@@ -34,11 +40,9 @@ def run(view: View, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_only_named_paths_are_visible(tmp_path):
-    (tmp_path / "shown").mkdir()
-    (tmp_path / "shown" / "a").write_text("seen")
-    (tmp_path / "other").write_text("not seen")
+    write(tmp_path, "shown/a", "other")
     view = View((tmp_path / "shown",))
-    assert run(view, "cat", str(tmp_path / "shown" / "a")).stdout == "seen"
+    assert run(view, "cat", str(tmp_path / "shown" / "a")).stdout == "x"
     assert run(view, "ls", str(tmp_path)).stdout.split() == ["shown"]
     top = set(run(view, "ls", "/").stdout.split())
     assert top.isdisjoint({"sys", "var", "opt", "srv", "mnt", "run", "boot"})
@@ -47,9 +51,7 @@ def test_only_named_paths_are_visible(tmp_path):
 def test_configuration_that_may_hold_a_password_is_not_readable(tmp_path, monkeypatch):
     names = ("pip.conf", ".netrc", ".env", "uv.toml", "etc/pip.conf", ".git/config")
     for root in ("venv", "usr"):
-        for name in (*names, "lib/library.py"):
-            (tmp_path / root / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / root / name).write_text("password")
+        write(tmp_path / root, *names, "lib/library.py", text="password")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     found = run(View(policy.python_folders()), "find", str(tmp_path), "-type", "f").stdout.split()
     assert found == [str(tmp_path / "venv" / "lib" / "library.py")]
@@ -65,21 +67,15 @@ def test_a_hidden_folder_shows_only_readable_paths_inside_it(tmp_path):
     for hidden in ((), (Path("/usr/share"),)):
         shown = run(View((), hidden=hidden), "ls", "-A", "/usr/share").stdout
         assert bool(shown) is not bool(hidden)
-    for name in ("answers/a.py", "answers/ask/b.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
+    write(tmp_path, "answers/a.py", "answers/ask/b.py")
     view = View((tmp_path, tmp_path / "answers" / "ask"), hidden=(tmp_path / "answers",))
-    assert run(view, "find", str(tmp_path), "-name", "*.py").stdout.split() == [
-        str(tmp_path / "answers" / "ask" / "b.py")
-    ]
+    found = run(view, "find", str(tmp_path), "-name", "*.py").stdout
+    assert found == f"{tmp_path}/answers/ask/b.py\n"
 
 
 def test_masked_modules_contain_their_stub_and_no_compiled_file(tmp_path):
     package, module = tmp_path / "package", tmp_path / "module.py"
-    (package / "__pycache__").mkdir(parents=True)
-    for path in (package / "__init__.py", package / "secret.py", module):
-        path.write_text("answer = 42")
-    (package / "__pycache__" / "secret.pyc").write_bytes(b"answer")
+    write(package, "__init__.py", "secret.py", "__pycache__/secret.pyc", "../module.py")
     view = View((tmp_path,), masks={package: "stub 1", module: "stub 2"})
     assert run(view, "ls", "-A", str(package)).stdout.split() == ["__init__.py"]
     assert run(view, "cat", str(package / "__init__.py"), str(module)).stdout == "stub 1stub 2"
