@@ -99,15 +99,16 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     for path in view.hidden:
         line += ["--remount-ro", str(path)]
     for path in private_paths():
-        empty: list[Argument] = ["--tmpfs"] if path.is_dir() else ["--ro-bind-data", b""]
-        line += ["--perms", "0555" if path.is_dir() else "0444", *empty, str(path)]
+        if path.is_dir():
+            line += ["--perms", "0555", "--tmpfs", str(path)]
+        else:
+            line += _file(path, "")
     for path, stub in view.masks.items():
         if path.is_dir():
-            line += ["--tmpfs", str(path)]
-            line += ["--perms", "0444", "--ro-bind-data", stub.encode(), str(path / "__init__.py")]
-            line += ["--remount-ro", str(path)]
+            stub_file = _file(path / "__init__.py", stub)
+            line += ["--tmpfs", str(path), *stub_file, "--remount-ro", str(path)]
         else:
-            line += ["--perms", "0444", "--ro-bind-data", stub.encode(), str(path)]
+            line += _file(path, stub)
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", "cat"]
 
 
@@ -119,10 +120,12 @@ def _accounts(uid: int) -> list[Argument]:
         "hosts": "127.0.0.1 localhost course\n::1 localhost\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }
-    line: list[Argument] = []
-    for name, text in files.items():
-        line += ["--perms", "0444", "--ro-bind-data", text.encode(), f"/etc/{name}"]
-    return line
+    return [part for name, text in files.items() for part in _file(f"/etc/{name}", text)]
+
+
+def _file(path: Path | str, text: str) -> list[Argument]:
+    """A read-only file with this text."""
+    return ["--perms", "0444", "--ro-bind-data", text.encode(), str(path)]
 
 
 def python_folders() -> tuple[Path, ...]:
