@@ -147,6 +147,7 @@ def test_alone_in_a_scope_the_grader_moves_to_a_group_below(machine, monkeypatch
     [
         ("/a.scope", "/", "a.scope", "systemd scope"),
         ("/docker/1/inner", "/docker/1", "inner", "cgroup v2"),  # a container's part is mounted
+        ("/", "/docker/1", "", "cgroup v2"),  # a container with a namespace of its own
     ],
 )
 def test_a_scope_is_named_and_a_container_has_its_part_of_the_tree(
