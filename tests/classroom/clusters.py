@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from course_pkg.classroom.cluster.address import Scheduler, scheduler_of
-from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.results.keys import secret
 from course_pkg.classroom.results.record import State

@@ -12,7 +12,7 @@ from course_pkg.classroom.cluster import frames
 from course_pkg.classroom.cluster.address import Scheduler
 from course_pkg.classroom.cluster.cluster_executor import ClusterExecutor
 from course_pkg.classroom.cluster.frames import Frame, receive, to_bytes
-from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunLimits
 
 LIMITS = RunLimits()
 ANY = {frames.START: 2**30, frames.SUBMIT: 2**30}

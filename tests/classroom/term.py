@@ -33,9 +33,10 @@ from course_pkg.classroom.results.record import State
 from course_pkg.classroom.submissions.names import valid_student
 from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK, NO_SANDBOX
 from course_pkg.sandbox.probe import probe
-from tests.classroom.clusters import Class, Cluster, certificate, graded_in, in_gradebook
+from tests.classroom.clusters import Cluster, certificate, graded_in, in_gradebook
 from tests.classroom.corpus import ASSIGNMENT, Case, load
 from tests.classroom.host import Watch, groups
+from tests.classroom.school import School
 from tests.exercises.assignments import ROOT
 
 DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -46,9 +47,7 @@ SHARES = {"right": 1.0, "late": 1.0, "partly": 0.5}  # of the answers
 POINTS = {1.0: 24.0, 0.5: 4.0, 0.0: 0.0}  # automatic, for such a share
 MOST = 28.0  # with those by hand
 STATES = {"broken": State.UNREADABLE, "missing": "no-submission"}
-# Somebody of every kind first, for a small class; then again and again in this order.
 KINDS = ("right", "partly", "untouched", "late", "broken", "missing")
-MORE = ("right", "partly", "late", "partly", "right", "untouched", "partly", "right", "missing")
 # Whatever takes long is at the end of their notebooks, so that a busy machine changes no points.
 HOSTILE = (
     "forged-record", "memory-memfd", "interrupt-swallowed", "fork-bomb", "id-html",
@@ -103,10 +102,9 @@ def members(students: int, hostile: int) -> list[Member]:
     assert 0 <= hostile <= len(HOSTILE) and students - hostile >= len(KINDS)
     made = []
     for number in range(students - hostile):
-        later = number - len(KINDS)
-        kind = KINDS[number] if later < 0 else MORE[later % len(MORE)]
+        kind = KINDS[number % len(KINDS)]
         hours = 60.0 + number if kind == "late" else 0.0
-        by_roster = kind == "late" and number % 2 == 1
+        by_roster = kind == "late" and number % 12 > 6
         made.append(Member(number, f"student-{number + 1:02}", kind, hours, by_roster))
     cases = {case.name: case for folder in ("attacks", "stalls") for case in load(folder)}
     for name in HOSTILE[:hostile]:
@@ -114,11 +112,11 @@ def members(students: int, hostile: int) -> list[Member]:
     return made
 
 
-class Course(Class):
+class Course(School):
     """A course in a folder, and the commands that are run there. pids: of them."""
 
     def __init__(self, root: Path, prepared: Path | None = None) -> None:
-        super(Class, self).__init__(root, ASSIGNMENT, prepared)
+        super().__init__(root, ASSIGNMENT, prepared)
         self.pids: list[int] = []
 
     def start(self, *arguments: str, program: str = "course_pkg") -> subprocess.Popen[str]:

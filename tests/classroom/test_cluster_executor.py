@@ -45,7 +45,7 @@ def test_a_task_holds_what_the_worker_needs_and_no_secret(runs, gateway):
     assert task.work.limits == LIMITS and task.work.assignment == "bleu"
     gateway.send(Frame(frames.REPLY, frame.number, result(verdicts=b"[]", run_s=2)))
     assert future.result(5).verdicts == b"[]"
-    assert runs.start["need"] == "none" and runs.start["tls"] is None
+    assert runs.start["need"] == "none" and runs.start["ca"] == ""
     assert "questions.toml" in runs.start["with_files"] and "def " not in runs.start["asked"]
 
 

@@ -18,8 +18,7 @@ from course_pkg.classroom.cluster.messages import (
     work_of,
 )
 from course_pkg.classroom.cluster.placement import Found
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.execution.runner_output import RunLimits, RunResult
 
 LIMITS = RunLimits()
 WORK = work_of(resolve("bleu"), LIMITS)

@@ -11,8 +11,7 @@ from course_pkg.classroom.assignment import resolve
 from course_pkg.classroom.cluster import messages, worker
 from course_pkg.classroom.cluster.messages import Preparation, Task, read_reply, work_of
 from course_pkg.classroom.execution.run_gpus import NoGpu
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.execution.runner_output import RunLimits, RunResult
 from course_pkg.classroom.results.record import State
 from course_pkg.grading import checks
 from course_pkg.grading.contract import registry

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.execution import local_executor, run_gpus
-from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.results.record import State
 from course_pkg.classroom.runs.recorder import EARLIER, KEPT
 from course_pkg.classroom.runs.run_summary import summary

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from course_pkg.classroom.assignment import resolve
 from course_pkg.classroom.execution import local_executor
-from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.results.record import State, without_words
 from course_pkg.classroom.runs import grade_class
