@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -19,11 +20,15 @@ ANY = {frames.START: 2**30, frames.SUBMIT: 2**30}
 
 
 class Gateway:
-    """What replaces the gateway's process. sent: how often `repeat` has sent its frames."""
+    """What replaces the gateway's process. sent: how often `repeat` has sent its frames.
+
+    patience_s: for how long `get` waits.
+    """
 
     def __init__(self) -> None:
         self.sock, self.theirs = socket.socketpair()
         self.sent = 0
+        self.patience_s = 20.0
 
     def last_words(self) -> str:
         return "Traceback: it was\nkilled"
@@ -39,7 +44,7 @@ class Gateway:
             self.theirs.sendall(to_bytes(frame))
 
     def get(self) -> Frame:
-        return receive(self.theirs, ANY)
+        return receive(self.theirs, ANY, lambda: self.patience_s)
 
     def repeat(self, *sent: Frame, pause_s: float) -> None:
         """Send the same frames again and again, in a thread of its own."""
@@ -73,3 +78,11 @@ def opened(gateway: Gateway):
 def run(runs: ClusterExecutor, student: str = "ada", packed: bytes = b"zip") -> Future:
     """Run a submission, in a thread."""
     return runs.threads.submit(runs.run_submission, student, b"key", packed)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, for 20 seconds at most."""
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)

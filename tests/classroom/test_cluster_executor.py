@@ -71,12 +71,12 @@ def test_the_bytes_in_flight_are_bounded(runs, gateway, monkeypatch):
     monkeypatch.setattr(cluster_executor, "MOST_BYTES", 3_000)
     futures = [run(runs, packed=b"x" * size) for size in (2000, 2000, 9000)]
     first = gateway.get()
-    gateway.theirs.settimeout(0.3)
+    gateway.patience_s = 0.3
     with pytest.raises(TimeoutError):
         gateway.get()
     for _ in futures[1:]:
         gateway.send(Frame(frames.REPLY, first.number, result()))
-        gateway.theirs.settimeout(5)
+        gateway.patience_s = 5.0
         first = gateway.get()
     gateway.send(Frame(frames.REPLY, first.number, result()))
     assert [future.result(5).state for future in futures] == [State.GRADED] * 3

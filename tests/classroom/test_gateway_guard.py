@@ -12,19 +12,12 @@ from course_pkg.classroom.cluster.placement import Found
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.execution.run_gpus import NoGpu
 from course_pkg.classroom.execution.runner_output import RunResult
-from tests.classroom.gateways import LIMITS, opened, run
+from tests.classroom.gateways import LIMITS, opened, run, wait_until
 from tests.classroom.test_cluster_gateway import LACKS, Workers
 from tests.classroom.test_cluster_gateway import run as run_gateway
 
 MAX_TEXT = gateway_guard.MOST * gateway_guard.LENGTH + 200
 FLOOD = 5_000  # notes
-
-
-def wait_until(condition):
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("machines", [1, FLOOD])

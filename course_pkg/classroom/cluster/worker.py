@@ -78,13 +78,8 @@ class WarmExecutor:
                 if current_code_hash() != work.code:  # new fork servers would import other code
                     raise Unfit(CHANGED)
                 self._show_checks(work)
-                arguments = (
-                    resolve(work.assignment),
-                    hidden,
-                    work.limits,
-                    jobs,
-                    None if gpu else 0,
-                )
+                gpu_jobs = None if gpu else 0
+                arguments = (resolve(work.assignment), hidden, work.limits, jobs, gpu_jobs)
                 self._executor = self._owner.submit(_ready, *arguments).result()
                 self._made_for = wanted
             self._users += 1
