@@ -55,8 +55,8 @@ def receive(
 ) -> Frame:
     """The next frame. most: the bytes that each kind's body may have.
 
-    seconds_left: how long to wait for the whole frame. Raises EOFError at the end, ValueError for an
-    unknown kind or a body that is too large, and TimeoutError.
+    seconds_left: how long to wait for the whole frame. Raises EOFError at the end, ValueError for
+    an unknown kind or a body that is too large, and TimeoutError.
     """
     kind, number, size = HEAD.unpack(_exactly(sock, HEAD.size, seconds_left))
     if size > most.get(kind, -1):
