@@ -27,6 +27,7 @@ from course_pkg.classroom.execution.run_gpus import (
 from course_pkg.classroom.execution.runner_output import (
     RunLimits,
     RunResult,
+    explain,
     read_all,
     read_runner_output,
 )
@@ -39,7 +40,6 @@ from course_pkg.classroom.execution.sandbox_views import (
     student_view,
 )
 from course_pkg.classroom.results.record import MAX_RESULTS, State
-from course_pkg.files import readable_size
 from course_pkg.lm import smollm2
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
@@ -151,7 +151,7 @@ class ForkServers:
                 mine.close()
 
             read_runner_output(result, lines.fileno(), self._limits, began)
-            self._explain(result, kernel)
+            explain(result, kernel, self._limits)
             kernel.kill()
             if on_gpu is not None:
                 on_gpu.ended(result)
@@ -203,21 +203,6 @@ class ForkServers:
             yield
         finally:
             self._running.difference_update(processes)
-
-    def _explain(self, result: RunResult, kernel: SandboxedProcess) -> None:
-        """Say what the enforcer of the kernel's limits knows about how the run ended."""
-        enforcer = kernel.enforcer
-        if result.state in (State.KERNEL_DIED, State.GRADING_ERROR):
-            if enforcer.out_of_memory():
-                limit = readable_size(self._limits.memory_bytes)
-                result.end(State.OUT_OF_MEMORY, f"it used more than its {limit} of memory")
-            elif enforcer.killed_within_limits():
-                result.end(State.GRADING_ERROR, "the machine ran short of memory")
-        if enforcer.out_of_processes():
-            most = self._limits.processes
-            result.remarks = (f"it tried to run more than {most} processes at once",)
-        result.limits = kernel.enforced_by
-        result.peak_bytes = enforcer.peak_bytes()
 
     def _job(self, place: str, gpu: Gpu | None) -> dict[str, Any]:
         extra = known_places() | DEBUGGER | gpu_environment(gpu, self._limits.gpu_bytes)

@@ -10,13 +10,16 @@ import json
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from course_pkg.classroom.results.record import MAX_RESULTS, State
 from course_pkg.files import readable_size
 from course_pkg.sandbox.limits import ResourceLimits
 from course_pkg.sandbox.probe import SandboxState
 from course_pkg.sandbox.waiting import readable
+
+if TYPE_CHECKING:
+    from course_pkg.sandbox.process import SandboxedProcess
 
 MAX_CELLS = 2**20  # larger indices are ignored; the notebook has fewer cells anyway
 MAX_VALUES = 200_000  # JSON values in one line
@@ -174,6 +177,21 @@ def most_values(line: bytes) -> int:
     3
     """
     return sum(map(line.count, (b",", b"[", b"{")))
+
+
+def explain(result: RunResult, kernel: "SandboxedProcess", limits: RunLimits) -> None:
+    """Add what the enforcer of the kernel's limits knows about how the run ended."""
+    enforcer = kernel.enforcer
+    if result.state in (State.KERNEL_DIED, State.GRADING_ERROR):
+        if enforcer.out_of_memory():
+            limit = readable_size(limits.memory_bytes)
+            result.end(State.OUT_OF_MEMORY, f"it used more than its {limit} of memory")
+        elif enforcer.killed_within_limits():
+            result.end(State.GRADING_ERROR, "the machine ran short of memory")
+    if enforcer.out_of_processes():
+        result.remarks = (f"it tried to run more than {limits.processes} processes at once",)
+    result.limits = kernel.enforced_by
+    result.peak_bytes = enforcer.peak_bytes()
 
 
 def read_all(descriptor: int, most: int, seconds: float) -> tuple[bytes, str]:
