@@ -154,22 +154,6 @@ def test_workers_that_fail_or_lie_change_nothing_and_are_refused(alone, school, 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.minutes
-@pytest.mark.timeout(600)
-def test_a_worker_that_never_replies_is_refused_and_what_it_had_is_run_elsewhere(
-    alone, school, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 60.0)
-    with Cluster(tmp_path / "cluster") as made:
-        made.add("a", "hung")
-        made.wait()
-        school.fill_slowly(5, seconds=3)
-        school.grade(made.at)
-    assert_the_same(school, alone)
-    assert "is refused: it did not reply to a submission within 60 s" in school.said()
-
-
-@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_a_stopped_worker_is_dropped_by_the_scheduler_and_loses_nothing(
     alone, school, tmp_path, monkeypatch
