@@ -74,7 +74,7 @@ def grade(
     4: the grader, the machine or the cluster failed; run the command again. 130: interrupted; run
     the command again to continue.
     """
-    from course_pkg.classroom.execution.run_limits import RunLimits
+    from course_pkg.classroom.execution.runner_output import RunLimits
     from course_pkg.classroom.runs.grade_class import Options
     from course_pkg.classroom.submissions.layouts import LAYOUTS
 

@@ -110,7 +110,7 @@ def check(
     it is. A cell that fails does not stop the others. Without NOTEBOOK, run this in the course's
     folder. Exit code 0: every point by program is earned. 1: some are not. 2: no such notebook.
     """
-    from course_pkg.classroom.execution.run_limits import RunLimits
+    from course_pkg.classroom.execution.runner_output import RunLimits
     from course_pkg.classroom.release import require_course
     from course_pkg.grading import own_notebook
 
