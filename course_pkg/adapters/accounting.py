@@ -31,6 +31,7 @@ from course_pkg.adapters.methods import adapt
 from course_pkg.adapters.prefixes import PrefixTuningConfig
 from course_pkg.adapters.prompts import PromptTuningConfig
 from course_pkg.adapters.virtual_tokens import VirtualTokenConfig
+from course_pkg.arguments import require_choice
 
 Method = Literal[
     "full", "lora", "qlora", "dora", "adalora", "ia3", "bottleneck", "prompt", "prefix"
@@ -89,14 +90,12 @@ def count_parameters(
 ) -> ParameterCount:
     """Parameters of a model, and how many of them a method trains.
 
-    method: "full" trains all; the others what `adapter`, a config of that method, adds. For each
-    target module that is r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA,
-    r·(in + out + 1) for AdaLoRA with its initial rank (ranks are removed later), in or out for
-    IA³, and 2·size·out + size + out for a bottleneck. A prompt has one vector for each virtual
-    token; a prefix ("prefix" counts P-tuning v2 too) has a key and a value for each in every
-    layer, or the MLP that computes them. Raises TypeError unless config is a transformers config;
+    method: "full" trains all; the others what `adapter`, a config of that method, adds: for each
+    target module r·(in + out) for LoRA and QLoRA, r·(in + out) + out for DoRA, r·(in + out + 1) for
+    AdaLoRA with its initial rank, in or out for IA³, and 2·size·out + size + out for a bottleneck;
+    a vector for each token of a prompt; a key and a value in every layer for each token of a
+    prefix, or the MLP that computes them. Raises TypeError unless config is a transformers config;
     ValueError if adapter is missing or of another method; and what `adapt` raises.
-    Source: Hu et al. 2021, section 4.2.
 
     >>> from transformers import LlamaConfig
     >>> count = count_parameters(LlamaConfig(), "lora", LoRAConfig(8, target_modules=["q_proj"]))
@@ -124,9 +123,7 @@ def meta_model(config: PreTrainedConfig) -> PreTrainedModel:
 
 def adapter_parameters(model: nn.Module, method: Method, adapter: MethodConfig | None) -> int:
     """Parameters that the method adds to a model on the meta device, which it changes."""
-    if method not in CONFIGS:
-        raise ValueError(f"method must be one of {', '.join(CONFIGS)}; got {method!r}")
-    kind = CONFIGS[method]
+    kind = CONFIGS[require_choice(method, "method", CONFIGS)]
     if type(adapter) is not (kind or type(None)):
         needs = f"needs a {kind.__name__}" if kind else "takes no adapter config"
         raise ValueError(f'method "{method}" {needs}, got {adapter!r:.80}')

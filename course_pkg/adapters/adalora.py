@@ -128,7 +128,6 @@ class AdaLoRALinear(AdapterLayer):
 
     The weights are Q, `lora_A[name]`, (rank, in_features); the diagonal of Λ, `lora_E[name]`,
     (rank, 1); and P, `lora_B[name]`, (out_features, rank). The effects of active adapters add up.
-    Source: Zhang et al. 2023, equation 3.
 
     >>> layer = AdaLoRALinear(nn.Linear(8, 5), AdaLoRAConfig(total_step=10, initial_rank=9))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # 9·(8 + 1 + 5)
@@ -164,22 +163,14 @@ class AdaLoRALinear(AdapterLayer):
             result = result + F.linear(low, P)
         return result.to(dtype)
 
-    def merged_weight(self) -> Tensor:
-        """W + scaling · P Λ Q of the active adapters."""
-        W = self.base_weight()
-        W = W.to(torch.promote_types(W.dtype, torch.float32))
-        for name in self.active:
-            Q, diagonal, P = (w.detach().to(W.dtype) for w in self.weights_of(name).values())
-            W = W + self.configs[name].scaling * (P @ (diagonal * Q))
-        return W
+    def delta_weight(self, name: str) -> Tensor:
+        """scaling · P Λ Q of one adapter, (out_features, in_features), in fp32 or fp64."""
+        wide = torch.promote_types(self.lora_A[name].dtype, torch.float32)
+        Q, diagonal, P = (weight.detach().to(wide) for weight in self.weights_of(name).values())
+        return self.configs[name].scaling * (P @ (diagonal * Q))
 
     def prune(self, name: str, mask: Tensor) -> None:
-        """Keep only the triplets where mask, (rank,), is True. Raises RuntimeError while merged.
-
-        >>> layer = AdaLoRALinear(nn.Linear(4, 3), AdaLoRAConfig(10, initial_rank=2, target_rank=1))
-        >>> layer.prune("default", torch.tensor([True, False])); layer.lora_B["default"].shape
-        torch.Size([3, 1])
-        """
+        """Keep only the triplets where mask, (rank,), is True. Raises RuntimeError while merged."""
         self._require_unmerged("remove ranks")
         for part, weight in self.weights_of(name).items():
             kept = weight[:, mask] if part == "lora_B" else weight[mask]

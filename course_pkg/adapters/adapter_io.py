@@ -29,9 +29,9 @@ from course_pkg.adapters.saved_module import SavedModule, saved_module_names
 from course_pkg.adapters.targets import (
     adaptable_modules,
     in_saved_module,
-    linear_modules,
-    matches,
+    selected_modules,
     shortest_targets,
+    takes_all,
 )
 from course_pkg.adapters.trained_biases import biases_of, trained_biases
 
@@ -44,14 +44,13 @@ def save_adapter(
 ) -> None:
     """Write one adapter to a folder that PeftModel.from_pretrained can load.
 
-    Each file is written under a temporary name and then renamed, weights first, so that a reader
-    never sees half a file. Raises ValueError if the model has no such adapter.
+    Raises ValueError if the model has no such adapter.
 
+    >>> from tempfile import TemporaryDirectory
     >>> from course_pkg.adapters.injection import inject
     >>> from course_pkg.adapters.lora import LoRAConfig
     >>> model = nn.Sequential(nn.Linear(4, 4))
     >>> _ = inject(model, LoRAConfig(rank=2))
-    >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     save_adapter(model, folder)
     ...     load_adapter(nn.Sequential(nn.Linear(4, 4)), folder).rank
@@ -108,7 +107,7 @@ def _targets_for_file(
 ) -> str | Sequence[str]:
     """The config's targets, or a shorter list of endings that selects the same modules."""
     given = config.target_modules
-    every = isinstance(given, str) and given.lower() == "all-linear"
+    every = takes_all(given)
     if isinstance(config, IA3Config) or (isinstance(given, str) and not every):
         return given  # IA³'s feedforward_modules repeats some of the targets word for word
     others = [
@@ -177,14 +176,7 @@ def _check_fit(
 ) -> None:
     """Raise ValueError unless the file has exactly the weights that this model needs."""
     modules = dict(require_model(model).named_modules())
-    targets = config.target_modules
-    every = isinstance(targets, str) and targets.lower() == "all-linear"
-    named = linear_modules(model) if every else adaptable_modules(model)
-    expected = {
-        name
-        for name in named
-        if (every or matches(name, targets)) and not in_saved_module(name, config.modules_to_save)
-    } | set(saved)
+    expected = {*selected_modules(model, config.target_modules, config.modules_to_save), *saved}
     problems = []
     for name, given in weights.items():
         if name in modules and name not in expected:
@@ -192,32 +184,40 @@ def _check_fit(
                 f"{name}.{next(iter(given))} is not of a module that {CONFIG_FILE} names"
             )
             continue
-        shapes = {end: tuple(tensor.shape) for end, tensor in given.items()}
-        module = modules.get(name)
         kinds = (SavedModule,) if name in saved else layer_types(config)
-        if isinstance(module, AdapterLayer):
-            if type(module) not in kinds:
-                problems.append(
-                    f"{name} has an adapter of another method ({module.method}) in this model"
-                )
-                continue
-            module = module.base
-        kind = next((kind for kind in kinds if module is not None and kind.accepts(module)), None)
-        if kind is None:
-            found = "missing" if module is None else f"of type {type(module).__name__}"
-            problems.append(f"in this model, {name} is {found}, so it can't have this adapter")
-            continue
-        with torch.device("meta"):
-            copied = copy.deepcopy(module).to("meta")  # keeps only shapes
-            needed = _file_keys(kind(copied, config, "x", module_name=name), "x")
-        if (wanted := {end: tuple(weight.shape) for end, weight in needed.items()}) != shapes:
-            problems.append(f"{name} has weights of shapes {shapes}, expected {wanted}")
-    missing = sorted(expected - set(weights))
-    problems += [f"{name} has no weights in the file" for name in missing]
+        if problem := _misfit(modules.get(name), name, given, config, kinds):
+            problems.append(problem)
+    problems += [f"{name} has no weights in the file" for name in sorted(expected - set(weights))]
     problems += _bias_problems(trained_biases(model, config.bias, list(weights), saved), biases)
     if problems:
         kind = type(model).__name__ if isinstance(model, PreTrainedModel) else "model"
         raise ValueError(f"{folder} does not fit this {kind}: {_first_few(problems)}")
+
+
+def _misfit(
+    module: nn.Module | None,
+    name: str,
+    weights: Mapping[str, Tensor],
+    config: AdapterConfig,
+    kinds: Sequence[type[AdapterLayer]],
+) -> str | None:
+    """Why a module can't have an adapter of one of these kinds with these weights, if it can't."""
+    if isinstance(module, AdapterLayer):
+        if type(module) not in kinds:
+            return f"{name} has an adapter of another method ({module.method}) in this model"
+        module = module.base
+    kind = next((kind for kind in kinds if module is not None and kind.accepts(module)), None)
+    if kind is None:
+        found = "missing" if module is None else f"of type {type(module).__name__}"
+        return f"in this model, {name} is {found}, so it can't have this adapter"
+    with torch.device("meta"):
+        copied = copy.deepcopy(module).to("meta")  # keeps only shapes
+        needed = _file_keys(kind(copied, config, "x", module_name=name), "x")
+    shapes = {end: tuple(tensor.shape) for end, tensor in weights.items()}
+    wanted = {end: tuple(weight.shape) for end, weight in needed.items()}
+    if wanted != shapes:
+        return f"{name} has weights of shapes {shapes}, expected {wanted}"
+    return None
 
 
 def _bias_problems(needed: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:

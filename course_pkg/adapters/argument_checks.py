@@ -20,9 +20,7 @@ def require_regex(value: str, name: str, within: str = "{}") -> re.Pattern:
 
 
 def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, ...]:
-    """A setting of names as a sorted tuple; or, if `whole`, a string as it is.
-
-    Raises TypeError for anything but strings.
+    """A setting of names as a sorted tuple; or, if `whole`, a string as it is. TypeError otherwise.
 
     >>> read_names(["v_proj", "q_proj"], "target_modules")
     ('q_proj', 'v_proj')
@@ -38,10 +36,7 @@ def read_names(value: Any, name: str, whole: bool = False) -> str | tuple[str, .
 
 
 def read_pattern(pattern: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
-    """A setting by module as a dict; the first key that is a regex for a module counts.
-
-    Raises TypeError for another type, and ValueError for a key that is not a regex.
-    """
+    """A setting by module as a dict. Raises TypeError, or ValueError for a malformed regex."""
     pattern = {} if pattern is None else pattern
     if not isinstance(pattern, Mapping) or not all(isinstance(key, str) for key in pattern):
         raise TypeError(f"{name} must be a dict with strings as keys, got {pattern!r:.80}")

@@ -2,9 +2,8 @@
 
     y = h + W_up gelu(W_down h + b_down) + b_up        h = W x + b, the frozen layer's output
 
-W_down is (size, out_features), W_up is (out_features, size). This is the method as the book adds it
-to the package: a config, a layer, a line in `injection.LAYERS`, and one in `peft_files.FORMATS`.
-The module `peft_bottleneck` adds the same method to PEFT.
+W_down is (size, out_features), W_up is (out_features, size). A method needs a config, a layer, a
+line in `injection.LAYERS`, and one in `peft_files.FORMATS`. `peft_bottleneck` adds it to PEFT.
 
 Source: Houlsby et al. 2019, "Parameter-Efficient Transfer Learning for NLP", section 2.1. They put
 the adapters behind the output layers of attention and of the feed-forward network ("o_proj" and
@@ -27,9 +26,6 @@ class BottleneckConfig(AdapterConfig):
 
     size: the MLP's inner width, at least 1. target_modules, modules_to_save: as in AdapterConfig.
     Raises ValueError for another size.
-
-    >>> BottleneckConfig(size=16, target_modules=["o_proj", "down_proj"]).target_modules
-    ('down_proj', 'o_proj')
     """
 
     size: int = 64

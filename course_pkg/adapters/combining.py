@@ -20,8 +20,7 @@ def add_weighted_adapter(
     """Add an adapter whose delta_W is exactly the weighted sum of the given adapters' delta_W.
 
     It stacks the adapters: A = [w1·s1·A1; w2·s2·A2; …], B = [B1, B2, …], with scale 1, so the rank
-    is the sum of the ranks. PEFT calls this combination_type="cat". (Its "linear" adds the A's and
-    the B's, which gives cross terms B1·A2.) Activate the new adapter with `set_adapter`.
+    is the sum of the ranks. PEFT calls this combination_type="cat". The new adapter is not active.
     Raises ValueError for unknown names, an existing new_name, or weights that do not fit, and
     TypeError if an adapter is of another method or on an embedding.
 

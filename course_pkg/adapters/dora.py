@@ -2,18 +2,15 @@
 
     y = m ⊙ ((W + ΔW) x) / ‖W + ΔW‖ + b        ΔW = scaling · B A
 
-W is (out_features, in_features). The norm ‖·‖ is taken of each row, so the norms and the magnitude
-m have out_features entries. m starts at ‖W‖ and B at zero, so the layer first computes what its
-base does. The bias is not scaled. The backward pass treats the norm as a constant: this saves
-memory, and the paper finds no loss in quality.
+W is (out_features, in_features). The norm ‖·‖ is taken of each row (the paper, which writes weights
+as (in, out), takes it of each column), so the norms and the magnitude m have out_features entries.
+m starts at ‖W‖. The bias is not scaled. The backward pass treats the norm as a constant.
 
-The paper writes weights as (in, out), so its column norms are the row norms of torch's weight.
 Sources: Liu et al. 2024, "DoRA: Weight-Decomposed Low-Rank Adaptation", equations 5 and 11 and
 section 4.3. Chapter: adapters/variants.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -24,11 +21,7 @@ from course_pkg.adapters.lora import LoRAConfig, LoRALinear
 
 @dataclass(frozen=True)
 class DoRAConfig(LoRAConfig):
-    """The settings of a DoRA adapter, the same as LoRA's.
-
-    dropout: as in PEFT, also on the input of the base weight where the magnitude changes it (see
-    `DoRALinear.forward`). Raises what LoRAConfig raises.
-    """
+    """The settings of a DoRA adapter, which are LoRA's; `DoRALinear.forward` explains dropout."""
 
 
 class DoRALinear(LoRALinear):
@@ -38,7 +31,6 @@ class DoRALinear(LoRALinear):
     (out_features,). Several active adapters act in turn, as in PEFT: each scales what the ones
     before it gave, so their order matters. A row of W that is zero has no direction; it stays zero
     (PEFT's becomes NaN). A quantized base must have a `dequantized_weight` method.
-    Source: Liu et al. 2024, equation 5.
 
     >>> layer = DoRALinear(nn.Linear(768, 3072), DoRAConfig(rank=8))
     >>> sum(p.numel() for p in layer.parameters() if p.requires_grad)  # LoRA's 30720, and 3072
@@ -46,7 +38,6 @@ class DoRALinear(LoRALinear):
     """
 
     parts = ("lora_A", "lora_B", "lora_magnitude_vector")
-    file_keys: ClassVar = LoRALinear.file_keys
     config_type = DoRAConfig
     method = "DoRA"
     wraps = "an nn.Linear whose weight it can read as numbers"

@@ -3,8 +3,7 @@
     y = l ⊙ (W x + b)        for keys and values: l has out_features entries
     y = W (l ⊙ x) + b        for the feed-forward network's last layer: l has in_features entries
 
-Every vector starts at one, so the model first computes what its base does. Merging multiplies the
-rows of W (and b) or the columns of W by l; inference then costs nothing extra.
+Every vector starts at one. Merging multiplies the rows of W (and b) or the columns of W by l.
 The vectors are matrices, as in PEFT: (out_features, 1) and (1, in_features).
 
 Source: Liu et al. 2022, "Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than
@@ -85,7 +84,6 @@ class IA3Linear(AdapterLayer):
     An adapter has one vector, `ia3_l[name]`: (1, in_features) if its config scales the input of
     `module_name`, and otherwise (out_features, 1). The vectors of several active adapters are
     multiplied. It scales 16-bit values in fp32 and rounds the product.
-    Source: Liu et al. 2022, section 3.3.
 
     >>> layer = IA3Linear(nn.Linear(64, 16), IA3Config(), module_name="v_proj")
     >>> layer.ia3_l["default"].shape

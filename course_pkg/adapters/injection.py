@@ -5,7 +5,7 @@ wrapper around the model, so its class, methods and module names stay the same.
 Chapter: adapters/lora.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -46,8 +46,7 @@ def inject(
     """Add an adapter to the modules that the config names; return their names.
 
     config: its type chooses the method. Freezes every other parameter. The model's output stays
-    the same, because every method starts with no effect.
-    A model's first adapter becomes active; activate later ones with `set_adapter`, as in PEFT.
+    the same. A model's first adapter becomes active; activate later ones with `set_adapter`.
     generator: draws the weights, layer by layer; by default a new generator with seed 0.
     Raises ValueError or TypeError if a target is unknown or of a kind that the method can't adapt,
     or if the adapter already exists, and RuntimeError while merged; the model is then unchanged.
@@ -95,13 +94,12 @@ def wrap(
     generator = generator or torch.Generator().manual_seed(0)
     active = active_adapters(model) or [adapter_name]
     for name in names:
-        _wrapped(model, name, layer_types(config)).add_adapter(
-            adapter_name, config, generator=generator
-        )
+        layer = _wrapped(model, name, layer_types(config))
+        layer.add_adapter(adapter_name, config, generator=generator)
     for name in saved:
         _wrapped(model, name, (SavedModule,)).add_adapter(adapter_name, config)
-    freeze_base(model)
-    set_adapter(model, active)
+    model.requires_grad_(False)
+    set_adapter(model, active)  # gives the active adapters their gradients back
 
 
 def _wrapped(model: nn.Module, name: str, kinds: Sequence[type[AdapterLayer]]) -> AdapterLayer:
@@ -137,12 +135,6 @@ def set_adapter(model: nn.Module, names: str | Sequence[str]) -> None:
     """Activate one adapter, or several whose effects add up; freeze and deactivate the others.
 
     Raises ValueError for a name that no layer has, RuntimeError while merged.
-
-    >>> model = nn.Sequential(nn.Linear(4, 4))
-    >>> for name in ("law", "poetry"):
-    ...     _ = inject(model, LoRAConfig(rank=1), name)
-    >>> set_adapter(model, "poetry"); active_adapters(model)
-    ['poetry']
     """
     names = [names] if isinstance(names, str) else list(names)
     require_adapters(model, names)
@@ -161,11 +153,6 @@ def disable_adapters(model: nn.Module) -> Iterator[None]:
 
     Raises RuntimeError while merged. Warns if biases of the base were trained: as in PEFT, they
     stay as they are (see `trained_biases`).
-
-    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
-    >>> with disable_adapters(model):
-    ...     model[0].disabled
-    True
     """
     _require_unmerged(model)
     layers = adapter_layers(model)
@@ -185,12 +172,12 @@ def merge_adapters(model: nn.Module) -> None:
 
     If the weight is tied to another module's, the other module keeps the original weight.
     Raises ValueError if a sum is not finite; every layer then stays as it was.
-
-    >>> model = nn.Sequential(LoRALinear(nn.Linear(2, 2), LoRAConfig(rank=1)))
-    >>> merge_adapters(model); model[0].merged
-    True
     """
-    unmerged = {name: layer for name, layer in adapter_layers(model).items() if not layer.merged}
+    merge_all({name: la for name, la in adapter_layers(model).items() if not la.merged})
+
+
+def merge_all(unmerged: Mapping[str, AdapterLayer]) -> None:
+    """Merge these layers, given by module name, or none of them if one can't be merged."""
     for name, layer in unmerged.items():
         try:
             layer.merge()
@@ -218,19 +205,6 @@ def remove_adapters(model: nn.Module) -> None:
     """
     for layer in adapter_layers(model).values():
         replace_module(model, layer, layer.without_adapters())
-
-
-def freeze_base(model: nn.Module) -> None:
-    """Turn off gradients for every parameter outside the adapters."""
-    adapter_ids = {
-        id(parameter)
-        for layer in adapter_layers(model).values()
-        for name in layer.configs
-        for parameter in layer.weights_of(name).values()
-    }
-    for parameter in model.parameters():
-        if id(parameter) not in adapter_ids:
-            parameter.requires_grad_(False)
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

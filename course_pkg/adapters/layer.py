@@ -1,8 +1,8 @@
 """What the layers of every method share: a frozen base, named adapters, merging.
 
 A method's layer names its weights in `parts`, draws them in `new_weights`, and computes its
-`forward` and, where merging exists, `merged_weight`. Everything else is here, so that one set of
-functions (`injection`, `adapter_io`) serves LoRA, DoRA, AdaLoRA and IA³.
+`forward` and, where merging exists, `delta_weight` or `merged_weight`. Everything else is here, so
+that one set of functions (`injection`, `adapter_io`) serves every method.
 
 Chapter: adapters/peft.
 """
@@ -107,9 +107,14 @@ class AdapterLayer(nn.Module):
         """The initial weights of an adapter, one for each of `parts`, on the CPU."""
         raise NotImplementedError
 
+    def delta_weight(self, name: str) -> Tensor:
+        """What one adapter adds to the weight, (out_features, in_features); fp32 or fp64."""
+        raise NotImplementedError(f"{self.method} can't be merged into its base")
+
     def merged_weight(self) -> Tensor:
         """The weight with the active adapters in it, (out, in) even for Conv1D; fp32 or fp64."""
-        raise NotImplementedError(f"{self.method} can't be merged into its base")
+        delta = sum(self.delta_weight(name) for name in self.active)
+        return self.base_weight().to(delta.dtype) + delta
 
     def add_adapter(
         self, name: str, config: Any, *, generator: torch.Generator | None = None

@@ -2,10 +2,9 @@
 
     y = dequantize(codes, scales) x + b
 
-Storage and computation have different dtypes: the weight is stored in 4 bits and dequantized to the
-compute dtype for each product, forward and backward. The gradient goes to x only; the dequantized
-weight is not kept between the two. `quantization/blockwise` computes the codes, and `qlora` puts
-the layer into a model.
+The weight is stored in 4 bits and dequantized to the compute dtype for each product, forward and
+backward; it is not kept between the two. The gradient goes to x only. `quantization/blockwise`
+computes the codes, and `qlora` puts the layer into a model.
 
 Source: Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/qlora.
 """

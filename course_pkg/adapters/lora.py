@@ -4,8 +4,6 @@
 
 W is (out_features, in_features), A is (rank, in_features), B is (out_features, rank).
 An embedding gets LoRA too: row(token) = E[token] + scaling * B A[:, token].
-`layer` has what all methods' layers share, `injection` finds layers in a model, and `adapter_io`
-reads and writes files.
 
 Sources: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1;
 Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA" (rsLoRA).
@@ -33,12 +31,10 @@ Bias = Literal["none", "all", "lora_only"]  # the base's biases to train
 class LoRAConfig(AdapterConfig):
     """The settings of an adapter: rank, scale, dropout, and the modules that get one.
 
-    rank: columns of B and rows of A, at least 1. A rank above min(in, out) is allowed, as in PEFT,
-    but wasteful.
-    alpha: numerator of the scale, positive and finite. dropout: probability in [0, 1), on the LoRA
-    path only.
+    rank: columns of B and rows of A, at least 1. alpha: numerator of the scale, positive and
+    finite. dropout: probability in [0, 1), on the LoRA path only. use_rslora: scale by
+    alpha / sqrt(rank) instead of alpha / rank.
     target_modules, modules_to_save: as in AdapterConfig.
-    use_rslora: scale by alpha / sqrt(rank) instead of alpha / rank.
     rank_pattern, alpha_pattern: other ranks and alphas for some modules. A key is a regex for a
     whole name or its last parts; the first key that fits a module counts.
     bias: the biases of the base that are trained: "none", "lora_only" (of the target modules), or
@@ -46,12 +42,8 @@ class LoRAConfig(AdapterConfig):
     Raises ValueError for a value outside these ranges, TypeError for one of another type.
     Source: Hu et al. 2021, section 4.1; rsLoRA.
 
-    >>> LoRAConfig(rank=8, alpha=16).scaling
-    2.0
-    >>> LoRAConfig(rank=16, alpha=16, use_rslora=True).scaling
-    4.0
-    >>> LoRAConfig(rank=8, rank_pattern={"v_proj": 4}).rank_of("layers.0.v_proj")
-    4
+    >>> LoRAConfig(rank=8, alpha=16).scaling, LoRAConfig(16, 16, use_rslora=True).scaling
+    (2.0, 4.0)
     """
 
     rank: int = 8
@@ -78,10 +70,7 @@ class LoRAConfig(AdapterConfig):
 
     @property
     def scaling(self) -> float:
-        """The factor on B(A(x)): alpha / rank, or alpha / sqrt(rank) for rsLoRA.
-
-        This is the factor of a module that no pattern names; `scaling_of` takes the name.
-        """
+        """The factor on B(A(x)) in a module that no pattern names; see `scaling_of`."""
         return self._scaling(self.rank, self.alpha)
 
     def rank_of(self, module_name: str) -> int:
@@ -105,11 +94,7 @@ class LoRAConfig(AdapterConfig):
 
 
 def first_match(pattern: Mapping[str, Any], module_name: str, default: Any) -> Any:
-    """The value of the first key that is a regex for the name or its last parts, as in PEFT.
-
-    >>> first_match({"0.up": 1, "u?": 2, "up": 3}, "layers.0.up", default=4)
-    1
-    """
+    """The value of the first key that is a regex for the name or its last parts, as in PEFT."""
     for key, value in pattern.items():
         if re.match(rf"(.*\.)?({key})$", module_name):
             return value
@@ -167,18 +152,13 @@ class LoRALinear(AdapterLayer):
         wide = torch.promote_types(A.dtype, torch.float32)
         return self.scaling(name) * (B.to(wide) @ A.to(wide))
 
-    def merged_weight(self) -> Tensor:
-        """W + delta_W of the active adapters. Source: Hu et al. 2021, section 4.1."""
-        delta = sum(self.delta_weight(name) for name in self.active)
-        return self.base_weight().to(delta.dtype) + delta
-
     def extra_repr(self) -> str:
         """What print(model) shows of this layer."""
         ranks = {name: c.rank_of(self.module_name) for name, c in self.configs.items()}
         return f"ranks={ranks}, active={self.active}, merged={self.merged}"
 
 
-class LoRAEmbedding(AdapterLayer):
+class LoRAEmbedding(LoRALinear):
     """A frozen nn.Embedding with any number of named LoRA adapters.
 
     The weights are `lora_embedding_A[name]`, (rank, num_embeddings), and `lora_embedding_B[name]`,
@@ -191,8 +171,7 @@ class LoRAEmbedding(AdapterLayer):
     """
 
     parts = ("lora_embedding_A", "lora_embedding_B")
-    config_type = LoRAConfig
-    method = "LoRA"
+    file_keys: ClassVar = {}
     wraps = "an nn.Embedding"
 
     @classmethod
@@ -218,10 +197,6 @@ class LoRAEmbedding(AdapterLayer):
         A = B.new_zeros(rank, self.in_features)
         return {"lora_embedding_A": A, "lora_embedding_B": B}
 
-    def scaling(self, name: str) -> float:
-        """The factor on B A of one adapter in this module."""
-        return self.configs[name].scaling_of(self.module_name)
-
     def forward(self, ids: Tensor) -> Tensor:  # ids: (...), integers
         """E[ids] + scaling * B A[:, ids], summed over the active adapters: (..., embedding_dim)."""
         result = self.base(ids)
@@ -239,8 +214,3 @@ class LoRAEmbedding(AdapterLayer):
         A, B = self.weights_of(name).values()
         wide = torch.promote_types(A.dtype, torch.float32)
         return self.scaling(name) * (B.detach().to(wide) @ A.detach().to(wide)).T
-
-    def merged_weight(self) -> Tensor:
-        """E plus the change of the active adapters."""
-        delta = sum(self.delta_weight(name) for name in self.active)
-        return self.base.weight.detach().to(delta.dtype) + delta

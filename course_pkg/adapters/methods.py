@@ -1,10 +1,8 @@
 """One interface for every method: adapt a model, save what was trained, load it.
 
 LoRA and other layer methods change layers inside the model; prompt and prefix tuning wrap the
-model. So use the model that `adapt` or `load` returns. All else is the same for both kinds:
-`trainable_parameters`, `set_adapter` and `disable_adapters` of `injection`, and `finetuning`'s
-`train`. Only a method that changes a weight can be merged into it, as LoRA does; `merge_adapters`
-raises NotImplementedError for bottleneck adapters, prompts and prefixes.
+model. So use the model that `adapt` or `load` returns. All else is the same for both kinds, but
+`merge_adapters` raises NotImplementedError for bottleneck adapters, prompts and prefixes.
 
 Chapter: adapters/peft.
 """

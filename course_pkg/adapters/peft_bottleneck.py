@@ -1,9 +1,8 @@
 """Bottleneck adapters as a method of PEFT's, so that `get_peft_model` builds them.
 
-PEFT needs four things: a config (a dataclass with a peft_type), a layer (a BaseTunerLayer, which
-names its weights), a model (a BaseTuner, which puts the layer into a module's place), and a call of
-`register_peft_method`. PEFT's methods are in its own repository, where PeftType, an enum, has an
-entry for each. From outside, `_add_peft_type` adds the entry.
+PEFT needs a config (a dataclass with a peft_type), a layer (a BaseTunerLayer, which names its
+weights), a model (a BaseTuner, which puts the layer into a module's place), a call of
+`register_peft_method`, and an entry in its enum PeftType, which `_add_peft_type` adds.
 
 Needs PEFT, which the package's `parity` extra installs. Source: PEFT 0.21, register_peft_method
 and tuners/tuners_utils.py. Chapter: adapters/peft.

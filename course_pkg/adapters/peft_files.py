@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,10 @@ SHARED = {"target_modules": "target_modules", "modules_to_save": "modules_to_sav
 class PeftFormat:
     """How one method's config is written.
 
-    peft_type: PEFT's name of the method. fields: our setting by PEFT's. fixed: settings that a file
-    has with this value or not at all. harmless: other values of fixed settings that don't change a
-    trained adapter. required: settings that a file must have. ignored: settings that PEFT writes
-    and doesn't use. accepts: whether a file of this peft_type is of this method.
+    fields: our setting by PEFT's. fixed: settings that a file has with this value or not at all.
+    harmless: other values of fixed settings that don't change a trained adapter. required: settings
+    that a file must have. ignored: settings that PEFT writes and doesn't use. accepts: whether a
+    file of this peft_type is of this method.
     """
 
     config_type: type[AdapterConfig]
@@ -63,31 +63,26 @@ class PeftFormat:
 
 
 _PLAIN = {"init_lora_weights": True}
-# Initializations that do not change the base weights; PiSSA and OLoRA, for example, do.
-_LORA_STARTS = {"init_lora_weights": (True, False, "gaussian", "eva", "orthogonal")}
 _ALPHA = {"lora_alpha": "alpha", "lora_dropout": "dropout", "bias": "bias"}
 _PATTERNS = {"rank_pattern": "rank_pattern", "alpha_pattern": "alpha_pattern"}
-_LORA = {"r": "rank", "use_rslora": "use_rslora"} | _ALPHA | _PATTERNS | SHARED
-_LORA_NEEDS = ("r", "lora_alpha", "target_modules")
 _SAME = ("total_step", "tinit", "tfinal", "beta1", "beta2", "orth_reg_weight", "rank_pattern")
 _ADALORA = {"init_r": "initial_rank", "target_r": "target_rank", "deltaT": "delta_t"}
+_LORA_FORMAT = PeftFormat(
+    LoRAConfig,
+    "LORA",
+    {"r": "rank", "use_rslora": "use_rslora"} | _ALPHA | _PATTERNS | SHARED,
+    fixed=_PLAIN,
+    # Initializations that do not change the base weights; PiSSA and OLoRA, for example, do.
+    harmless={"init_lora_weights": (True, False, "gaussian", "eva", "orthogonal")},
+    required=("r", "lora_alpha", "target_modules"),
+    accepts=lambda raw: not raw.get("use_dora"),
+)
 FORMATS = (
-    PeftFormat(
-        LoRAConfig,
-        "LORA",
-        _LORA,
-        fixed=_PLAIN,
-        harmless=_LORA_STARTS,
-        required=_LORA_NEEDS,
-        accepts=lambda raw: not raw.get("use_dora"),
-    ),
-    PeftFormat(
-        DoRAConfig,
-        "LORA",
-        _LORA,
+    _LORA_FORMAT,
+    replace(
+        _LORA_FORMAT,
+        config_type=DoRAConfig,
         fixed=_PLAIN | {"use_dora": True},
-        harmless=_LORA_STARTS,
-        required=_LORA_NEEDS,
         accepts=lambda raw: bool(raw.get("use_dora")),
     ),
     PeftFormat(
@@ -124,11 +119,7 @@ _CONVERT = (
 
 
 def to_peft(config: AdapterConfig, forms: Sequence[PeftFormat] = FORMATS) -> dict[str, Any]:
-    """The method's settings by PEFT's names.
-
-    >>> to_peft(LoRAConfig(rank=2, target_modules=["q_proj"]))["target_modules"]
-    ['q_proj']
-    """
+    """The method's settings by PEFT's names."""
     form = next(form for form in forms if form.config_type is type(config))
     settings = {theirs: getattr(config, ours) for theirs, ours in form.fields.items()}
     settings = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
@@ -190,7 +181,7 @@ def write_adapter(
 def read_settings(folder: Path) -> dict[str, Any]:
     """PEFT's settings, which include peft_type.
 
-    Raises FileNotFoundError if there is no file, ValueError if it has something else.
+    Raises FileNotFoundError if the file is missing, ValueError if it has something else.
     """
     path = folder / CONFIG_FILE
     if not path.is_file():
@@ -245,14 +236,7 @@ HUB_FOLDER = re.compile(r".*[/\\]models--([^/\\]+?)--([^/\\]+)[/\\]snapshots[/\\
 
 
 def base_name(model: nn.Module) -> str | None:
-    """The base's name for `load`: the course's, the hub's id, or the folder as it was given.
-
-    None if the model was not loaded from anywhere.
-
-    >>> from course_pkg.lm.load import load
-    >>> base_name(load("tiny").model) is None
-    True
-    """
+    """The course's or the hub's name of the base, or its folder; None for a model not loaded."""
     name = getattr(getattr(model, "config", None), "name_or_path", None)
     if not name:
         return None

@@ -3,9 +3,7 @@
     W = U S Vᵀ        scaling · B A = U_r S_r V_rᵀ        base weight = W - scaling · B A
 
 A and B share the roots of the r largest singular values, and the frozen base keeps the rest, so
-the output is the same at the start. The layer is `LoRALinear`, unchanged.
-A saved adapter fits this changed base only. Against the original W, it is the difference of two
-products: BA now minus BA at the start, a LoRA adapter of rank 2r.
+the output is the same at the start. A saved adapter fits this changed base only.
 
 Source: Meng et al. 2024, "PiSSA: Principal Singular Values and Singular Vectors Adaptation of
 Large Language Models", section 3. Chapter: adapters/variants.
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from course_pkg.adapters.injection import adapter_layers
-from course_pkg.adapters.lora import LoRALinear
+from course_pkg.adapters.lora import LoRAEmbedding, LoRALinear
 
 
 def principal_factors(W: Tensor, rank: int) -> tuple[Tensor, Tensor]:
@@ -57,7 +55,9 @@ def start_from_principal(
     layers = {
         name: layer
         for name, layer in adapter_layers(model).items()
-        if isinstance(layer, LoRALinear) and adapter_name in layer.configs
+        if adapter_name in layer.configs
+        and isinstance(layer, LoRALinear)
+        and not isinstance(layer, LoRAEmbedding)
     }
     if not layers:
         raise ValueError(f"the model has no LoRA adapter {adapter_name!r}; inject one")

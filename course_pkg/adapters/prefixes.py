@@ -2,11 +2,10 @@
 
     attention of layer l = softmax(q [K_l; k]^T / sqrt(d)) [V_l; v]
 
-K_l and V_l are (num_virtual_tokens, heads · head_dim) for each layer, counting key-value heads;
-grouped-query attention has fewer of them than query heads. They are put into the KV cache, so they
-have no position of their own: the model never rotates them. Li & Liang compute them with an MLP
-while training ("reparametrization") and drop it afterwards; P-tuning v2 trains them directly, or
-with an MLP where that helps. PEFT has both as PREFIX_TUNING; its P_TUNING is P-tuning v1.
+K_l and V_l are (num_virtual_tokens, heads · head_dim) for each layer, counting key-value heads.
+They are put into the KV cache, so they have no position of their own: the model never rotates them.
+Li & Liang compute them with an MLP while training ("reparametrization") and drop it afterwards;
+P-tuning v2 trains them directly. PEFT has both as PREFIX_TUNING; its P_TUNING is P-tuning v1.
 
 Sources: Li & Liang 2021, "Prefix-Tuning: Optimizing Continuous Prompts for Generation", section
 4; Liu et al. 2022, "P-Tuning v2", section 3. Chapter: adapters/peft.
@@ -32,11 +31,8 @@ class PrefixTuningConfig(VirtualTokenConfig):
 
     reparametrize: compute the prefix with an MLP while training. hidden_size: the MLP's inner
     width; by default the width of a layer's keys, as in PEFT. init: "random", or "zero" for a
-    prefix of zeros. That has an effect too: a key of zeros has score 0, and the softmax gives it
-    weight. Raises ValueError for a value out of range, TypeError for one of another type.
-
-    >>> PrefixTuningConfig(10, reparametrize=True, hidden_size=512).hidden_size
-    512
+    prefix of zeros, which has an effect too: the softmax gives a key with score 0 some weight.
+    Raises ValueError for a value out of range, TypeError for one of another type.
     """
 
     reparametrize: bool = False
@@ -111,13 +107,11 @@ class PrefixTunedModel(VirtualTokenModel):
     The trained weights are `encoders[name]`'s, in fp32 (fp64 for a model in fp64); the prefix is
     cast to the model's dtype. In a layer with sliding-window attention, only tokens within the
     window see the prefix. Raises what `VirtualTokenModel` and `cache_shape` raise.
-    Sources: Li & Liang 2021, section 4; Liu et al. 2022.
 
-    >>> from course_pkg.adapters.injection import trainable_parameters
     >>> from course_pkg.lm.load import load
     >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(num_virtual_tokens=5))
-    >>> {name: tuple(p.shape) for name, p in trainable_parameters(model).items()}  # 2·2·(2·16)
-    {'encoders.default.prompt_embeddings': (5, 128)}
+    >>> model.weights_of("default")["prompt_embeddings"].shape  # 2 layers, 2 heads of 16
+    torch.Size([5, 128])
     """
 
     config_type = PrefixTuningConfig
@@ -152,16 +146,7 @@ class PrefixTunedModel(VirtualTokenModel):
         )
 
     def drop_reparametrization(self) -> None:
-        """Replace every MLP with the prefix that it computes; the model's function stays.
-
-        Do this after training: the prefix is what the file holds and what generation needs.
-
-        >>> from course_pkg.lm.load import load
-        >>> model = PrefixTunedModel(load("tiny").model, PrefixTuningConfig(5, reparametrize=True))
-        >>> model.drop_reparametrization()
-        >>> list(model.weights_of("default"))
-        ['prompt_embeddings']
-        """
+        """Replace every MLP with the prefix that it computes, after training; the outputs stay."""
         for name, encoder in self.encoders.items():
             self.set_embeddings(name, encoder())
 

@@ -86,14 +86,6 @@ def load_prompt(
     model: a language model, which is wrapped, or a wrapper, which gets one adapter more.
     Raises FileNotFoundError if a file is missing; ValueError if one is damaged, is of another
     method, or doesn't fit the model; and what the wrapper raises. The model is then unchanged.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from course_pkg.lm.load import load
-    >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(4))
-    >>> with TemporaryDirectory() as folder:
-    ...     save_prompt(model, folder)
-    ...     type(load_prompt(load("tiny").model, folder)).__name__
-    'PromptTunedModel'
     """
     folder = Path(folder)
     raw = read_settings(folder)

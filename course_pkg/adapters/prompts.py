@@ -2,9 +2,8 @@
 
     input = [P; E(text)]        P is (num_virtual_tokens, hidden_size), E the frozen embedding
 
-Only P is trained. Positions, the attention mask and the labels cover the virtual tokens too; their
-labels are -100, so no loss is computed there. PEFT's P_TUNING is another method, P-tuning v1, in
-which an LSTM or an MLP computes P.
+Only P is trained. Positions, the attention mask and the labels cover the virtual tokens; their
+labels are -100, so no loss is computed there.
 
 Source: Lester, Al-Rfou & Constant 2021, "The Power of Scale for Parameter-Efficient Prompt Tuning".
 Chapter: adapters/peft.
@@ -78,11 +77,7 @@ class PromptTuningConfig(VirtualTokenConfig):
 
 
 class PromptEncoder(nn.Module):
-    """P itself, `prompt_embeddings`, (num_virtual_tokens, hidden_size).
-
-    >>> PromptEncoder(torch.ones(2, 3))().shape
-    torch.Size([2, 3])
-    """
+    """P itself, `prompt_embeddings`, (num_virtual_tokens, hidden_size)."""
 
     def __init__(self, prompt_embeddings: Tensor) -> None:
         super().__init__()
@@ -99,13 +94,9 @@ class PromptTunedModel(VirtualTokenModel):
     The weights are `encoders[name].prompt_embeddings`, in fp32 (fp64 for a model in fp64), and are
     cast to the embeddings' dtype. `forward` returns the logits of the text only, (batch, tokens,
     vocabulary); PEFT returns the virtual tokens' too. Raises what `VirtualTokenModel` raises.
-    Source: Lester et al. 2021, section 2.
 
-    >>> from course_pkg.adapters.injection import trainable_parameters
     >>> from course_pkg.lm.load import load
     >>> model = PromptTunedModel(load("tiny").model, PromptTuningConfig(num_virtual_tokens=5))
-    >>> {name: tuple(p.shape) for name, p in trainable_parameters(model).items()}
-    {'encoders.default.prompt_embeddings': (5, 64)}
     >>> model(torch.tensor([[7, 8, 9]])).logits.shape
     torch.Size([1, 3, 259])
     """

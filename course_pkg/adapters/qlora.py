@@ -3,7 +3,7 @@
 Activations, biases, norms and embeddings are not quantized. `merge_adapters` refuses quantized
 weights: the merged weight must be rounded to 4 bits again, and the rounding error can be larger
 than the change that the adapter learned. `merge_quantized` does it on request, and `merge_error`
-measures it. To keep the adapter exact, keep it separate, or merge it into dequantized weights.
+measures it.
 
 Source: Dettmers et al. 2023 (QLoRA), section 3. Chapter: adapters/qlora.
 """
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from course_pkg.adapters.argument_checks import require_model
-from course_pkg.adapters.injection import adapter_layers
+from course_pkg.adapters.injection import adapter_layers, merge_all
 from course_pkg.adapters.layer import AdapterLayer
 from course_pkg.adapters.linear4bit import Linear4bit, is_quantized, require_quantizable
 from course_pkg.adapters.targets import matches, replace_module
@@ -60,9 +60,8 @@ def quantize_model(
         if isinstance(module, AdapterLayer):
             raise ValueError(f"{name!r} has adapters; quantize the model before you inject them")
         # A subclass may compute something else, as in nn.MultiheadAttention.
-        if matches(name, left_out + fp32) or not (
-            type(module) is nn.Linear or is_quantized(module)
-        ):
+        linear = type(module) is nn.Linear or is_quantized(module)
+        if not linear or matches(name, left_out + fp32):
             continue
         try:
             require_quantizable(module, book, block_size, compute_dtype)
@@ -103,11 +102,6 @@ def requantized(layer: AdapterLayer) -> Linear4bit:
 
     The adapter layer itself stays as it is. Raises TypeError if its base is not a Linear4bit,
     ValueError if the sum is not finite, RuntimeError while the adapters are disabled.
-
-    >>> from course_pkg.adapters.lora import LoRAConfig, LoRALinear
-    >>> layer = LoRALinear(Linear4bit(nn.Linear(64, 8)), LoRAConfig(rank=2))
-    >>> requantized(layer).weight.dtype
-    torch.uint8
     """
     if not isinstance(layer, AdapterLayer) or not isinstance(layer.base, Linear4bit):
         base = type(getattr(layer, "base", layer)).__name__
@@ -118,14 +112,13 @@ def requantized(layer: AdapterLayer) -> Linear4bit:
 
 
 def merge_quantized(model: nn.Module) -> None:
-    """Merge the active adapters into every layer and remove them, where weights are in 4 bits too.
+    """Merge the active adapters into every layer, also into 4-bit weights, and remove them.
 
     Layers that are not quantized are merged exactly. Raises what `requantized` and
     `merge_adapters` raise; the model is then unchanged.
 
     >>> from course_pkg.adapters.injection import inject
     >>> from course_pkg.adapters.lora import LoRAConfig
-    >>> from course_pkg.adapters.qlora import quantize_model
     >>> model = nn.Sequential(nn.Linear(64, 8))
     >>> names = quantize_model(model), inject(model, LoRAConfig(rank=2))
     >>> merge_quantized(model); type(model[0]).__name__
@@ -134,13 +127,7 @@ def merge_quantized(model: nn.Module) -> None:
     layers = adapter_layers(model)
     exact = {name: la for name, la in layers.items() if not isinstance(la.base, Linear4bit)}
     merged = {name: requantized(la) for name, la in layers.items() if name not in exact}
-    try:
-        for layer in exact.values():
-            layer.merge()
-    except Exception:
-        for layer in exact.values():
-            layer.unmerge()
-        raise
+    merge_all(exact)
     for name, layer in layers.items():
         replace_module(model, layer, merged.get(name) or layer.without_adapters())
 

@@ -8,9 +8,7 @@ budget b(t), a number of triplets in the whole model, falls from the initial to 
 The b(t) triplets with the highest scores keep their entry of Λ; the others' entries become zero.
 Their P and Q stay and get gradients, so a removed triplet can come back, until the final phase.
 
-Source: Zhang et al. 2023, "AdaLoRA: Adaptive Budget Allocation for Parameter-Efficient
-Fine-Tuning", sections 3.1 to 3.3, in the form that PEFT implements.
-Chapter: adapters/variants.
+Source: Zhang et al. 2023, sections 3.1 to 3.3, as PEFT implements it. Chapter: adapters/variants.
 """
 
 from collections.abc import Mapping
@@ -110,8 +108,8 @@ class RankAllocator:
     def after_step(self, step: int) -> None:
         """Update the scores and the ranks; call it after the optimizer's step, with its gradients.
 
-        step: counts from 1. Raises RuntimeError without gradients, or if no step before the ranks
-        become final had finite ones.
+        step: counts from 1. Raises RuntimeError if no step before the ranks become final had
+        finite gradients.
         """
         config = self.config
         end = config.total_step - config.tfinal

@@ -119,10 +119,6 @@ def find_saved_modules(
 
     Raises ValueError if an entry matches nothing or only modules without parameters, or if a module
     contains a target or another one, is quantized, or has an adapter of a method.
-
-    >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "in_norm": nn.LayerNorm(2)})
-    >>> find_saved_modules(model, ["norm"], ["up"])
-    ['in_norm']
     """
     modules = adaptable_modules(model)
     for ending in endings:
@@ -136,16 +132,13 @@ def find_saved_modules(
     names = saved_module_names(model, endings)
     for name in names:
         for other in [*targets, *(n for n in names if n != name)]:
-            if other == name or other.startswith(f"{name}."):
+            if f"{other}.".startswith(f"{name}."):
                 raise ValueError(
                     f"modules_to_save {name!r} is or contains {other!r}, "
-                    "which has an adapter too; it can have only one"
+                    "which has an adapter; it can have only one"
                 )
         if isinstance(modules[name], AdapterLayer) and not isinstance(modules[name], SavedModule):
-            raise ValueError(
-                f"modules_to_save {name!r} has an adapter of a method in this model; "
-                "it can have only one"
-            )
+            raise ValueError(f"modules_to_save {name!r} has an adapter; it can have only one")
         if not all(p.is_floating_point() for p in modules[name].parameters()):
             raise ValueError(f"modules_to_save {name!r} is quantized, so it can't be trained")
     return names

@@ -3,11 +3,8 @@
 The rules are PEFT's, so that a configuration selects the same modules in both libraries:
 a list matches whole names or endings after a dot ("q_proj" finds "layers.0.self_attn.q_proj");
 a string is a regex that must match the whole name; "all-linear" is every nn.Linear except
-the output embedding. An entry of modules_to_save matches every name that ends with it, also within
-a word: "norm" finds "layers.0.input_layernorm". The modules inside it are not targets.
-Stricter than PEFT: a list entry that matches nothing is an error.
-Which kinds of module can have an adapter depends on the method: nn.Linear and GPT-2's Conv1D with
-each, nn.Embedding with LoRA. The experts that transformers fuses into one tensor in
+the output embedding. Modules inside one of modules_to_save are not targets. Stricter than PEFT: a
+list entry that matches nothing is an error. The experts that transformers fuses into one tensor in
 mixture-of-experts models are not matched.
 Chapter: adapters/lora.
 """
@@ -28,12 +25,8 @@ def matches(name: str, target_modules: str | Sequence[str]) -> bool:
 
     Raises ValueError for a string that is not a regex.
 
-    >>> matches("model.layers.0.self_attn.q_proj", ["q_proj"])
-    True
-    >>> matches("model.layers.0.self_attn.q_proj", "q_proj")
-    False
-    >>> matches("model.layers.0.self_attn.q_proj", r".*\\.0\\..*_proj")
-    True
+    >>> matches("layers.0.q_proj", ["q_proj"]), matches("layers.0.q_proj", "q_proj")
+    (True, False)
     """
     if isinstance(target_modules, str):
         return require_regex(target_modules, "target_modules").fullmatch(name) is not None
@@ -68,12 +61,26 @@ def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
         model.set_submodule(name, new)
 
 
-def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Every nn.Linear and Conv1D (GPT-2), adapted or not, except the output embedding, by name.
+def takes_all(target_modules: str | Sequence[str]) -> bool:
+    """Whether the setting is "all-linear"."""
+    return isinstance(target_modules, str) and target_modules.lower() == "all-linear"
 
-    >>> list(linear_modules(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))))
-    ['0', '2']
-    """
+
+def selected_modules(
+    model: nn.Module, target_modules: str | Sequence[str], modules_to_save: Sequence[str] = ()
+) -> dict[str, nn.Module]:
+    """The modules that target_modules selects, by name, without what modules_to_save contains."""
+    every = takes_all(target_modules)
+    modules = linear_modules(model) if every else adaptable_modules(model)
+    return {
+        name: module
+        for name, module in modules.items()
+        if (every or matches(name, target_modules)) and not in_saved_module(name, modules_to_save)
+    }
+
+
+def linear_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Every nn.Linear and Conv1D (GPT-2), adapted or not, except the output embedding, by name."""
     get_head = getattr(model, "get_output_embeddings", lambda: None)
     head = get_head()
     return {
@@ -106,27 +113,24 @@ def find_targets(
 
     kinds: the layer classes of the method. modules_to_save: modules that are trained in full; they
     and what they contain are left out. Raises ValueError if a regex or a list entry matches
-    nothing, where the message suggests names, or if nothing is left. Raises TypeError if none of
-    `kinds` accepts a selected module, or if it has an adapter of another method.
-    Source: PEFT's rules; see this module's docstring.
+    nothing, or if nothing is left; TypeError if none of `kinds` accepts a selected module, or if it
+    has an adapter of another method.
 
     >>> model = nn.ModuleDict({"up": nn.Linear(2, 8), "act": nn.GELU(), "down": nn.Linear(8, 2)})
     >>> find_targets(model, ["down"]), find_targets(model, "all-linear")
     (['down'], ['up', 'down'])
     """
-    if isinstance(target_modules, str) and target_modules.lower() == "all-linear":
-        found = linear_modules(model)
+    found = selected_modules(model, target_modules)
+    if takes_all(target_modules) and not found:
+        raise ValueError(f"{type(model).__name__} has no nn.Linear to adapt")
+    if isinstance(target_modules, str):
         if not found:
-            raise ValueError(f"{type(model).__name__} has no nn.Linear to adapt")
+            raise ValueError(_nothing_matches(target_modules, model))
     else:
-        modules = adaptable_modules(model)
-        found = {name: module for name, module in modules.items() if matches(name, target_modules)}
-        parts = [target_modules] if isinstance(target_modules, str) else target_modules
-        for part in parts:
-            by_itself = target_modules if isinstance(target_modules, str) else [part]
-            if not any(matches(name, by_itself) for name in found):
+        for part in target_modules:
+            if not any(matches(name, [part]) for name in found):
                 raise ValueError(_nothing_matches(part, model))
-    found = {n: module for n, module in found.items() if not in_saved_module(n, modules_to_save)}
+    found = selected_modules(model, target_modules, modules_to_save)
     if not found:
         raise ValueError(
             f"modules_to_save {list(modules_to_save)} is or contains every module that "
@@ -147,9 +151,9 @@ def find_targets(
 def shortest_targets(names: Sequence[str], others: Sequence[str]) -> list[str] | str:
     """The fewest name endings that match all these names and none of the others.
 
-    An ending starts behind a dot, as in `targets.matches`. Each name's shortest ending that fits
-    none of the others is the one that covers the most names, so these are the fewest. Where even a
-    whole name is another name's ending, the result is a regex for the names.
+    An ending starts behind a dot. Each name's shortest ending that fits none of the others covers
+    the most names, so these are the fewest. Where even a whole name is another name's ending, the
+    result is a regex for the names.
 
     >>> shortest_targets(["h.0.q_proj", "h.1.q_proj", "h.0.up"], ["h", "h.0", "h.1", "h.1.up"])
     ['0.up', 'q_proj']

@@ -21,9 +21,8 @@ def trained_biases(
 ) -> dict[str, nn.Parameter]:
     """The base's biases that an adapter trains, by their keys in its file (without the prefix).
 
-    bias: "none"; "lora_only", the biases of `targets`; or "all", of every module.
-    targets: the names of the adapted modules. saved: the modules that are trained in full, whose
-    copies have biases of their own. The adapters may be in the model already, or not yet.
+    bias: "none"; "lora_only", the biases of `targets`; or "all", of every module. saved: the
+    modules that are trained in full, whose copies have biases of their own.
 
     >>> model = nn.ModuleDict({"up": nn.Linear(2, 2), "norm": nn.LayerNorm(2)})
     >>> list(trained_biases(model, "all", ["up"]))
@@ -47,14 +46,11 @@ def trained_biases(
 def biases_of(
     model: nn.Module, layers: Mapping[str, AdapterLayer], adapter_name: str
 ) -> dict[str, nn.Parameter]:
-    """The biases that an adapter in the model trains, as `trained_biases` returns them.
-
-    layers: the model's adapter layers by module name.
-    """
+    """The biases that an adapter in the model trains, as `trained_biases` returns them."""
     having = {name: layer for name, layer in layers.items() if adapter_name in layer.configs}
     saved = [name for name, layer in having.items() if isinstance(layer, SavedModule)]
     targets = [name for name in having if name not in saved]
-    biases = {_bias_setting(layer.configs[adapter_name]) for layer in having.values()}
+    biases = {layer.configs[adapter_name].bias for layer in having.values()}
     return trained_biases(model, next(iter(biases), "none"), targets, saved)
 
 
@@ -62,23 +58,19 @@ def require_no_shared_biases(
     layers: Mapping[str, AdapterLayer], config: AdapterConfig, adapter_name: str
 ) -> None:
     """Raise ValueError if a new adapter and one in the model would share trained biases."""
-    bias_by_adapter = {
-        name: _bias_setting(other)
-        for layer in layers.values()
-        for name, other in layer.configs.items()
-    }
-    if not bias_by_adapter:
+    configs = {name: other for layer in layers.values() for name, other in layer.configs.items()}
+    if not configs:
         return
-    for name, bias in {**bias_by_adapter, adapter_name: config.bias}.items():
-        if bias != "none":
+    for name, other in {**configs, adapter_name: config}.items():
+        if other.bias != "none":
             raise ValueError(
-                f"adapter {name!r} trains biases of the base (bias={bias!r}), which every other "
-                "adapter would get too; give it a model of its own"
+                f"adapter {name!r} trains biases of the base (bias={other.bias!r}), which every "
+                "other adapter would get too; give it a model of its own"
             )
 
 
 def warn_of_biases(model: nn.Module, layers: Mapping[str, AdapterLayer]) -> None:
-    """Warn if the model has trained biases, before its adapters are disabled; PEFT does too."""
+    """Warn if the model has trained biases, before its adapters are disabled, as in PEFT."""
     for name in {name for layer in layers.values() for name in layer.configs}:
         if biases_of(model, layers, name):
             warnings.warn(
@@ -86,7 +78,3 @@ def warn_of_biases(model: nn.Module, layers: Mapping[str, AdapterLayer]) -> None
                 "the output differs from the original base",
                 stacklevel=4,
             )
-
-
-def _bias_setting(config: object) -> str:
-    return getattr(config, "bias", "none")  # prompts and prefixes have no such setting

@@ -2,13 +2,7 @@
 
 `estimate_memory` calculates bytes without weights; it leaves out allocator overhead, temporary
 buffers and the CUDA context. `measure_step` runs one step and counts bytes tensor by tensor, so its
-numbers are exact and repeatable on a CPU, unlike the size of the process. Use it to compare
-methods, or to see what gradient checkpointing saves and costs:
-
-    model.train().activation_checkpointing_enable()  # transformers' name for it
-
-keeps only the input of each block and computes the rest again in the backward pass.
-Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4.
+numbers are exact and repeatable on a CPU, unlike the size of the process.
 Chapter: adapters/qlora.
 """
 
@@ -163,7 +157,7 @@ def measure_step(model: nn.Module, batch: Mapping[str, Tensor]) -> StepCost:
 
     While the blocks of a checkpointed model are computed again, each adds to the peak what an
     ordinary pass saves for it; `saved` does not include that.
-    Raises ValueError if no parameter requires a gradient or if there is no loss.
+    Raises ValueError if no parameter requires a gradient, or if the model returns no loss.
 
     >>> from course_pkg.lm.load import load
     >>> model, ids = load("tiny").model, torch.arange(8)[None]

@@ -1,15 +1,14 @@
 """What prompt tuning and prefix tuning share: a frozen model and trained virtual tokens.
 
 Both methods change the input or the cache of a model, not one of its layers, so they wrap the
-whole model. The wrapper is an adapter layer all the same: `trainable_parameters`,
-`disable_adapters` and `set_adapter` (in `injection`) work as they do for LoRA. Nothing can be
-merged, because no weight of the model can act like an extra token.
+whole model. The wrapper is an adapter layer, so that `trainable_parameters`, `disable_adapters` and
+`set_adapter` (in `injection`) work as they do for LoRA. Nothing can be merged.
 
 Chapter: adapters/peft.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +26,7 @@ class VirtualTokenConfig:
     Raises ValueError unless it is an integer of at least 1.
     """
 
+    bias: ClassVar[str] = "none"  # these methods train no biases of the base
     num_virtual_tokens: int = 20
 
     def __post_init__(self) -> None:
@@ -36,11 +36,10 @@ class VirtualTokenConfig:
 class VirtualTokenModel(AdapterLayer):
     """A frozen language model in front of whose text each adapter puts trained virtual tokens.
 
-    base: a decoder-only transformers model; it is frozen, and `base` gives it back unchanged.
-    At most one adapter is active. Call the wrapper as you call the model: it adds virtual tokens
-    when the cache is empty, makes the attention mask longer, and moves `position_ids` up.
-    Without `position_ids`, the model counts every column, padding included, as in PEFT: give them
-    for batches that are padded on the left, as `generate` does.
+    base: a decoder-only transformers model; it is frozen. At most one adapter is active. Call the
+    wrapper as you call the model: it adds virtual tokens when the cache is empty, makes the
+    attention mask longer, and moves `position_ids` up. Without `position_ids`, the model counts
+    every column, padding included: give them for batches that are padded on the left.
     Raises TypeError for another kind of model or one that has adapters, and ValueError if the
     virtual tokens leave no position for text; the model is then unchanged.
     """
@@ -123,10 +122,7 @@ class VirtualTokenModel(AdapterLayer):
         return self.base(**self.base_inputs({"input_ids": input_ids, **inputs}))
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Generate as the base does, with the virtual tokens in every forward pass.
-
-        Takes what the base's `generate` takes. Raises ValueError for a static cache.
-        """
+        """Generate as the base does. Raises ValueError for a static cache."""
 
         def prepare(_: nn.Module, positional: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict]:
             if not inputs.get("use_cache", True):  # the last pass returned its prefix as a cache

@@ -60,7 +60,7 @@ def resolve(name: str) -> ClassAssignment:
     >>> resolve("bleu").checks.name, resolve("ps1").checks
     ('bleu', None)
     """
-    if not registry.has_checks(name):
+    if name not in registry.assignments():
         return ClassAssignment(name)
     files = registry.checks_files(name)
     return ClassAssignment(

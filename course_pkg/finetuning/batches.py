@@ -50,11 +50,7 @@ def collate(examples: Sequence[TokenizedExample], pad_token_id: int) -> dict[str
 
 
 def padded(rows: Sequence[Sequence[int]], length: int, fill: int) -> Tensor:
-    """Rows as one int64 tensor of shape (rows, length), filled up on the right.
-
-    >>> padded([[1], [2, 3]], 2, fill=0).tolist()
-    [[1, 0], [2, 3]]
-    """
+    """Rows as one int64 tensor of shape (rows, length), filled up on the right."""
     return torch.tensor([[*row, *[fill] * (length - len(row))] for row in rows])
 
 
@@ -68,8 +64,7 @@ def batches(
     """Collated batches that contain every example once; the last batch may be smaller.
 
     seed: shuffles the examples, the same way for the same seed; None keeps the given order.
-    Raises ValueError for no examples or a batch_size that is not an integer of at least 1; other
-    errors as for `collate`.
+    Raises ValueError for a batch_size below 1; other errors as for `collate`.
 
     >>> examples = [TokenizedExample((token,), (token,)) for token in range(5)]
     >>> [len(batch["labels"]) for batch in batches(examples, 2, pad_token_id=0)]
@@ -96,10 +91,6 @@ def count_targets(model: nn.Module, batch: Batch) -> int:
     """The number of labels that the model predicts; a causal model never predicts the first.
 
     Raises ValueError unless the batch is a dict of tensors with labels.
-
-    >>> from course_pkg.lm.load import load
-    >>> count_targets(load("tiny").model, {"labels": torch.tensor([[5, -100, 7, 8]])})
-    2
     """
     if not isinstance(batch, Mapping) or "labels" not in batch:
         raise ValueError('a batch must be a dict of tensors that includes "labels"')

@@ -1,7 +1,6 @@
 """The state of a training run between two steps, and the checkpoints that hold all of it.
 
-A checkpoint has only trainable parameters, so LoRA's takes a few megabytes. The position in the
-data and the learning rate follow from the step number, so they are not saved.
+The position in the data and the learning rate follow from the step number, so they are not saved.
 Chapter: adapters/lora-training.
 """
 
@@ -20,8 +19,7 @@ from course_pkg.finetuning.config import Callback, TrainConfig, autocast_dtype
 from course_pkg.finetuning.history import History
 
 FORMAT = 1
-# Settings that a resumed run may change.
-FREE = ("progress", "checkpoint_every", "patience")
+FREE = ("progress", "checkpoint_every", "patience")  # settings that a resumed run may change
 
 
 class TrainingState:
@@ -122,7 +120,7 @@ class TrainingState:
         best = self.history.best
         if best is None:
             return
-        step = History.from_json(self._read(path)["history"]).steps[-1].step
+        step = len(History.from_json(self._read(path)["history"]).steps)
         if step < best.step:
             raise ValueError(
                 f"the best step of this run is {best.step}, but {os.fspath(path)} is of step "
@@ -132,12 +130,14 @@ class TrainingState:
     def _read(self, path: str | os.PathLike) -> dict[str, Any]:
         """The content of a checkpoint of a run with the same settings, parameters and callback."""
         content = _read_file(Path(path))
-        settings = self._settings()
         saved = content["settings"]
-        changed = [key for key, value in settings.items() if saved.get(key) != value]
+        changed = [
+            f"{name}={saved.get(name)!r}, now {value!r}"
+            for name, value in self._settings().items()
+            if saved.get(name) != value
+        ]
         if changed:
-            was = ", ".join(f"{key}={saved.get(key)!r}, now {settings[key]!r}" for key in changed)
-            raise ValueError(f"{path} is from a run with different settings: {was}")
+            raise ValueError(f"{path} is from a run with different settings: {', '.join(changed)}")
         shapes = {name: p.shape for name, p in self.parameters.items()}
         saved_shapes = {name: weight.shape for name, weight in content["weights"].items()}
         if different := {name for name, _ in shapes.items() ^ saved_shapes.items()}:
@@ -182,11 +182,6 @@ def check_path(path: str | os.PathLike) -> None:
     """Make the folder of a new checkpoint; raise OSError now, not after the steps, if that fails.
 
     An unfinished checkpoint that a killed run left is removed.
-
-    >>> check_path("/")
-    Traceback (most recent call last):
-    ...
-    IsADirectoryError: the checkpoint / is a folder: give a file in it, such as /run.pt
     """
     path = Path(path)
     if path.is_dir():

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from course_pkg.arguments import require_integer, require_number
+from course_pkg.arguments import require_between, require_choice, require_integer, require_number
 
 Schedule = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
@@ -61,8 +61,7 @@ class TrainConfig:
         for name, least in COUNTS.items():
             require_integer(require_number(getattr(self, name), name), name, least)
         for name in ("learning_rate", "weight_decay"):
-            if not 0 <= require_number(getattr(self, name), name) < math.inf:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+            require_between(getattr(self, name), name, 0, math.inf, closed=True)
         if not require_number(self.max_grad_norm, "max_grad_norm") > 0:
             raise ValueError(f"max_grad_norm must be above 0 (or inf), got {self.max_grad_norm}")
         if self.patience and not self.evaluate_every:
@@ -70,9 +69,8 @@ class TrainConfig:
                 f"patience={self.patience} counts evaluations, and without evaluate_every there is "
                 "only one, after the last step; set evaluate_every to a number of steps"
             )
-        for name, choices in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+        require_choice(self.schedule, "schedule", get_args(Schedule))
+        require_choice(self.precision, "precision", get_args(Precision))
 
 
 def learning_rate_at(step: int, config: TrainConfig) -> float:
@@ -116,13 +114,6 @@ class Callback(Protocol):
     """What a method can add to the loop; a subclass overrides what it needs. Steps count from 1.
 
     AdaLoRA uses all of it: `adapters.rank_allocator.RankAllocator` has these methods.
-
-    >>> class Count(Callback):
-    ...     steps = 0
-    ...     def after_step(self, step):
-    ...         self.steps += 1
-    >>> isinstance(Count(), Callback), isinstance(print, Callback)
-    (True, False)
     """
 
     def start(self, model: nn.Module, steps: int) -> None:

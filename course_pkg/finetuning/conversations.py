@@ -1,8 +1,7 @@
-"""Conversations that a model can learn from, and what is wrong with a record that holds none.
+"""Conversations that a model can learn from, and reports of the records that hold none.
 
-Every `Conversation` is valid: perhaps a system turn, then user and assistant in turn, and an answer
-at the end. Reading and tokenizing (`records`, `masking`) leave out what they can't use and report
-it here. The kinds of problem are:
+Every `Conversation` is valid. Reading and tokenizing (`records`, `masking`) leave out what they
+can't use and report it. The kinds of problem are:
 
 - of a file: "invalid JSON", "invalid UTF-8", "duplicate field";
 - of a record: "missing field", "wrong type", "invalid text" (half of a surrogate pair);
@@ -25,11 +24,7 @@ SHOWN = 3  # problems of each kind that a printed report lists
 
 
 class RecordError(ValueError):
-    """One record can't be used: the kind of problem, and what was found.
-
-    >>> print(RecordError("missing field", "no output"))
-    missing field: no output
-    """
+    """One record can't be used: the kind of problem, and what was found."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(f"{kind}: {detail}")
@@ -86,9 +81,6 @@ class Message:
 
     Raises TypeError if the content is not a string, RecordError (a ValueError) for a role other
     than system, user and assistant, for blank text, and for text that UTF-8 can't encode.
-
-    >>> Message("user", "Why does bread rise?").role
-    'user'
     """
 
     role: Role

@@ -1,10 +1,9 @@
 """From messages to the text that a chat model reads, and where the answers are in it.
 
-The tokenizer's chat template adds the special tokens that mark turns. A model must see the same
-tokens in training and in use, so they always come from the tokenizer. A template may mark what the
-assistant generates, by `{% generation %}`. Otherwise the conversation is rendered turn by turn: an
-answer is what its turn adds. Nothing searches for the text of an answer, because the prompt may
-contain the same words.
+The tokenizer's chat template adds the special tokens that mark turns, in training and in use. A
+template may mark what the assistant generates, by `{% generation %}`. Otherwise the conversation is
+rendered turn by turn: an answer is what its turn adds. Nothing searches for the text of an answer,
+because the prompt may contain the same words.
 
 Chapter: finetuning/chat.
 """
@@ -70,26 +69,20 @@ def chat_text(
 ) -> str:
     """The text of several turns, as the tokenizer's chat template writes it.
 
-    generation_prompt: end with the start of the next answer, as the model needs it to write one.
-    Some templates, such as SmolLM2's, put a system turn of their own before a conversation that
-    has none.
+    generation_prompt: end with the start of the next answer. Some templates, such as SmolLM2's, put
+    a system turn of their own before a conversation that has none.
     Raises ChatTemplateError (a ValueError) if the tokenizer has no template, RecordError (another
     ValueError) if the template refuses the turns, for example a system turn.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> turns = [Message("user", "Hi"), Message("assistant", "Yo")]
-    >>> chat_text(turns, tiny_tokenizer())
-    '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\nYo<|im_end|>\\n'
+    >>> chat_text([Message("system", "Rhyme.")], tiny_tokenizer())
+    '<|im_start|>system\\nRhyme.<|im_end|>\\n'
     """
     return _render(as_dicts(messages), tokenizer, generation_prompt=generation_prompt)
 
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """The turns in the form that `tokenizer.apply_chat_template` takes.
-
-    >>> as_dicts([Message("user", "Hi")])
-    [{'role': 'user', 'content': 'Hi'}]
-    """
+    """The turns in the form that `tokenizer.apply_chat_template` takes."""
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
@@ -192,9 +185,9 @@ def _difference(text: str, prefix: str, turn: int) -> str:
 
 
 def with_template(tokenizer: "PreTrainedTokenizerBase", template: str) -> "PreTrainedTokenizerBase":
-    """A copy of a tokenizer that has another chat template; the tokens are the same.
+    """A copy of a tokenizer that has another chat template, a Jinja text.
 
-    template: a Jinja text. Raises ChatTemplateError (a ValueError) if it is blank.
+    Raises ChatTemplateError (a ValueError) if it is blank.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> chat_prompt("Hi", with_template(tiny_tokenizer(), BARE))
@@ -208,12 +201,7 @@ def with_template(tokenizer: "PreTrainedTokenizerBase", template: str) -> "PreTr
 
 
 def prompt_tokens(messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase") -> int:
-    """The tokens that a model reads before it answers the last message.
-
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> prompt_tokens([Message("user", "Hi")], tiny_tokenizer())
-    21
-    """
+    """The number of tokens that a model reads before it answers the last message."""
     text = chat_text(messages, tokenizer, generation_prompt=True)
     return len(tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
 
@@ -223,9 +211,8 @@ def keep_recent(
 ) -> tuple[Message, ...]:
     """The system turn, if there is one, and as many of the latest exchanges as fit.
 
-    messages: they end with a user turn. limit: tokens of the rendered prompt, the start of the
-    answer included; leave room for the answer itself. The oldest exchanges go first, each as a
-    whole, so that no answer loses its question.
+    limit: tokens of the rendered prompt, the start of the answer included; leave room for the
+    answer itself. The oldest exchanges go first, each with question and answer.
     Raises ValueError if the messages don't end with a user turn, if limit is below 1, or if even
     the system turn and the last question are too long; otherwise as `chat_text` does.
 
@@ -236,9 +223,9 @@ def keep_recent(
     ['Be brief.', 'Bye']
     """
     require_integer(limit, "limit")
-    if not messages or messages[-1].role != "user":
-        found = messages[-1].role if messages else "no message"
-        raise ValueError(f"the messages must end with a user turn, got {found}")
+    last = messages[-1].role if messages else "no message"
+    if last != "user":
+        raise ValueError(f"the messages must end with a user turn, got {last}")
     first = 1 if messages[0].role == "system" else 0
     rules = tuple(messages[:first])
     rest = tuple(messages[first:])

@@ -37,14 +37,7 @@ class Evaluation:
 
 @dataclass
 class History:
-    """The steps and evaluations of a run; stopped_early: patience ran out before the last step.
-
-    >>> history = History([StepRecord(1, 2.5, 1e-4, 0.7, 128, 0.2)], [Evaluation(1, 2.4)])
-    >>> history.losses
-    [2.5]
-    >>> History.from_json(history.to_json()) == history
-    True
-    """
+    """The steps and evaluations of a run; stopped_early: patience ran out before the last step."""
 
     steps: list[StepRecord] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
@@ -73,11 +66,6 @@ class History:
         """The number of evaluations after the best one; all of them without a best one.
 
         Source: Prechelt 1998, "Early stopping - but when?"; counted as in PyTorch Lightning.
-
-        >>> values = [2.0, 1.5, 1.6, 1.5]
-        >>> made = [Evaluation(step, value) for step, value in enumerate(values, start=1)]
-        >>> History(evaluations=made).evaluations_since_best
-        2
         """
         best = self.best
         if best is None:
@@ -95,7 +83,7 @@ class History:
             raw = json.loads(text)
             steps = [StepRecord(**record) for record in raw["steps"]]
             evaluations = [Evaluation(**record) for record in raw["evaluations"]]
-            return cls(steps, evaluations, raw.get("stopped_early", False))
+            return cls(steps, evaluations, raw["stopped_early"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the text is not a training history: {error!r}") from error
 

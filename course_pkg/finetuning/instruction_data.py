@@ -1,16 +1,17 @@
 """The course's instructions and dialogues, with the checks that their answers must meet.
 
-They are JSON lines in the folders instructions and dialogues of course_pkg/data, where README.md
-describes them. The splits share no topic. `instruction_checks` says whether a text follows an
-instruction.
+course_pkg/data/README.md describes them. The splits share no topic. `instruction_checks` says
+whether a text follows an instruction.
 
 Chapter: finetuning/instructions.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
+from course_pkg.arguments import require_choice
 from course_pkg.finetuning.instruction_checks import Check
 
 SPLITS = {"instructions": ("train", "validation", "test"), "dialogues": ("train", "test")}
@@ -62,18 +63,10 @@ def load_instructions(split: str = "train") -> list[Instruction]:
 
     split: "train" (300), "validation" (40) or "test" (60). Raises ValueError for another.
 
-    >>> item = load_instructions("test")[5]
-    >>> print(item.user_turn)
-    A slide says the sentence below. Return it with the one wrong word replaced.
-    <BLANKLINE>
-    BLEU takes the arithmetic mean of the n-gram precisions.
-    >>> item.response, len(item.checks)
-    ('BLEU takes the geometric mean of the n-gram precisions.', 1)
+    >>> load_instructions("test")[5].response
+    'BLEU takes the geometric mean of the n-gram precisions.'
     """
-    return [
-        Instruction(**row | {"checks": tuple(row["checks"])})
-        for row in _rows("instructions", split)
-    ]
+    return [Instruction(**row) for row in _rows("instructions", split)]
 
 
 def load_dialogues(split: str = "train") -> list[Dialogue]:
@@ -81,19 +74,19 @@ def load_dialogues(split: str = "train") -> list[Dialogue]:
 
     split: "train" (30) or "test" (10). Raises ValueError for another.
 
-    >>> dialogue = load_dialogues("test")[0]
-    >>> [message["role"] for message in dialogue.messages], dialogue.messages[-1]["content"]
-    (['user', 'assistant', 'user', 'assistant'], '1')
+    >>> [message["role"] for message in load_dialogues("test")[0].messages]
+    ['user', 'assistant', 'user', 'assistant']
     """
-    return [
-        Dialogue(**row | {"messages": tuple(row["messages"]), "checks": tuple(row["checks"])})
-        for row in _rows("dialogues", split)
-    ]
+    return [Dialogue(**row) for row in _rows("dialogues", split)]
 
 
-def _rows(name: str, split: str) -> list[dict]:
-    if split not in SPLITS[name]:
-        raise ValueError(f"the splits of {name} are {', '.join(SPLITS[name])}; got {split!r}")
+def _rows(name: str, split: str) -> Iterator[dict]:
+    require_choice(split, "split", SPLITS[name])
     file = resources.files("course_pkg") / "data" / name / f"{split}.jsonl"
     # Only \n ends a line of the file: splitlines would also split at marks inside a text.
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+    for line in filter(None, file.read_text(encoding="utf-8").split("\n")):
+        row = json.loads(line)
+        yield {
+            field: tuple(value) if isinstance(value, list) else value
+            for field, value in row.items()
+        }

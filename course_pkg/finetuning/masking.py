@@ -1,8 +1,7 @@
 """Token ids and labels of conversations, with everything but answers masked out of the loss.
 
-The labels equal the token ids where the model should learn: in each answer and its end-of-turn
-token. Elsewhere they are IGNORE_INDEX. A padding token that equals the end token changes nothing,
-because the labels depend on positions, not on ids.
+The labels equal the token ids in each answer and its end-of-turn token; elsewhere they are
+IGNORE_INDEX. They depend on positions, so a padding token may equal the end token.
 
 Chapter: finetuning/sft.
 """
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from course_pkg.arguments import require_integer, require_string
+from course_pkg.arguments import require_choice, require_integer, require_string
 from course_pkg.datasets import Example
 from course_pkg.finetuning.conversations import (
     Conversation,
@@ -60,11 +59,6 @@ def tokenize_example(example: Example, tokenizer: "PreTrainedTokenizerBase") -> 
 
     Raises TypeError unless example is an Example whose prompt and response are strings; otherwise
     as `tokenize_conversation` does, and RecordError (a ValueError) if a text is blank.
-
-    >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> tokenized = tokenize_example(Example("1", "any", "Hi", "Yo"), tiny_tokenizer())
-    >>> tokenized.labels[-4:]
-    (-100, 89, 111, 258)
     """
     if not isinstance(example, Example):
         raise TypeError(
@@ -89,17 +83,13 @@ def tokenize_conversation(
     ValueError if the tokenizer has no end token.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> turns = [("user", "Hi"), ("assistant", "Yo"), ("user", "Bye"), ("assistant", "So long")]
-    >>> conversation = Conversation(tuple(Message(*turn) for turn in turns))
-    >>> tokenizer = tiny_tokenizer()
-    >>> labels = tokenize_conversation(conversation, tokenizer).labels
-    >>> tokenizer.decode([label for label in labels if label != IGNORE_INDEX])
-    'Yo<|im_end|>So long<|im_end|>'
+    >>> conversation = Conversation((Message("user", "Hi"), Message("assistant", "Yo")))
+    >>> tokenize_conversation(conversation, tiny_tokenizer()).labels[-4:]
+    (-100, 89, 111, 258)
     """
     if not isinstance(conversation, Conversation):
         raise TypeError(f"conversation must be a Conversation, got {conversation!r:.80}")
-    if answers not in get_args(Answers):
-        raise ValueError(f"answers must be one of {get_args(Answers)}, got {answers!r:.80}")
+    require_choice(answers, "answers", get_args(Answers))
     if tokenizer.eos_token_id is None:
         raise ValueError("the tokenizer has no end token; set tokenizer.eos_token")
     special = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -151,14 +141,12 @@ def tokenize_conversations(
     Raises ValueError for unknown answers or a max_length below 2, ChatTemplateError (a ValueError)
     for a template that doesn't show the answers.
 
-    >>> from course_pkg.finetuning.records import read_conversations
     >>> from course_pkg.lm.tiny import tiny_tokenizer
-    >>> rows = [{"prompt": "Hi", "response": "Yo"}, {"prompt": "Hi", "response": "Yo" * 40}]
-    >>> conversations = read_conversations(rows).conversations
-    >>> print(tokenize_conversations(conversations, tiny_tokenizer(), max_length=40).report)
-    2 records: 1 kept, 1 problem
+    >>> chat = Conversation((Message("user", "Hi"), Message("assistant", "Yo" * 40)), "long")
+    >>> print(tokenize_conversations([chat], tiny_tokenizer(), max_length=40).report)
+    1 record: 0 kept, 1 problem
       1 × too long
-          record 1: 102 tokens, the limit is 40
+          long: 102 tokens, the limit is 40
     """
     if max_length is not None:
         require_integer(max_length, "max_length", 2)

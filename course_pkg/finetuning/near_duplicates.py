@@ -1,8 +1,7 @@
 """Texts that are almost the same: shared character n-grams, and the pairs above a threshold.
 
-Near duplicates waste training on what the model has already seen, and between training and test
-they make a result look better than it is. The measure compares spelling: it does not find a
-paraphrase, and it does not see that a "not" reverses the meaning.
+The measure compares spelling: it does not find a paraphrase, and it does not see that a "not"
+reverses the meaning.
 
 Sources: Broder 1997, "On the Resemblance and Containment of Documents", for the measure; Lee et
 al. 2022, "Deduplicating Training Data Makes Language Models Better", for its use.
@@ -12,7 +11,7 @@ Chapter: finetuning/instructions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_pkg.arguments import require_integer, require_string
+from course_pkg.arguments import require_between, require_integer, require_string
 
 SIZE = 5  # characters
 
@@ -29,8 +28,8 @@ class SimilarPair:
 def character_ngrams(text: str, size: int = SIZE) -> set[str]:
     """The different runs of `size` characters, in lower case, with one space for any white space.
 
-    A text of fewer characters is one run. Raises TypeError unless text is a string, ValueError
-    unless size is an integer of at least 1.
+    A text of fewer characters is one run. Raises TypeError unless text is a string, ValueError for
+    a size below 1.
 
     >>> sorted(character_ngrams("Rank  8", size=5))
     ['ank 8', 'rank ']
@@ -67,8 +66,7 @@ def near_duplicates(
     >>> near_duplicates(["Merge the adapter.", "Name a fruit.", "Merge the adapters."])
     [SimilarPair(first=0, second=2, resemblance=0.8125)]
     """
-    if not 0 <= threshold < 1:
-        raise ValueError(f"threshold must be at least 0 and below 1, got {threshold!r}")
+    require_between(threshold, "threshold", 0, 1, closed=True)
     sets = [character_ngrams(text, size) for text in texts]
     order = sorted(range(len(sets)), key=lambda index: len(sets[index]))
     pairs = []

@@ -1,8 +1,7 @@
 """Packing: several samples in one row instead of padding, without seeing each other.
 
 Positions restart at each sample, and the attention mask hides the other samples of the row, so
-losses and gradients equal those of separate rows. Without the mask, a sample attends to those
-before it, and the first token of a sample is a target of the sample before.
+losses and gradients equal those of separate rows.
 
 Chapter: finetuning/sft.
 """
@@ -43,9 +42,8 @@ class PaddingWaste:
 class PackedBatches(Sequence):
     """Batches of packed rows in the form that transformers models take, made when asked for.
 
-    Each is a dict of input_ids, labels and position_ids, int64 of shape (batch, length), and
-    attention_mask, fp32 of shape (batch, 1, length, length): 0 where a token may attend, -inf
-    elsewhere. A mask takes 4 · batch · length² bytes, so none is kept.
+    Each is a dict of input_ids, labels and position_ids, int64 of shape (batch, length), and of
+    attention_mask (`packed_mask`), which takes 4 · batch · length² bytes, so none is kept.
     """
 
     def __init__(self, rows: Sequence[Sequence[PackedRow]], length: int, pad_token_id: int) -> None:
@@ -56,10 +54,8 @@ class PackedBatches(Sequence):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int | slice) -> "dict[str, Tensor] | PackedBatches":
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
         rows = self.rows[index]
-        if isinstance(index, slice):
-            return PackedBatches(rows, self.length, self.pad_token_id)
         length = self.length
         positions = [list(chain.from_iterable(map(range, row.lengths))) for row in rows]
         return {
@@ -112,8 +108,14 @@ def pack(examples: Sequence[TokenizedExample], length: int) -> list[PackedRow]:
     """
     if not examples:
         raise ValueError("packing needs at least one example, got 0")
-    groups = first_fit_decreasing([len(each.input_ids) for each in examples], length)
-    return [_row([examples[index] for index in group]) for group in groups]
+    rows = []
+    for group in first_fit_decreasing([len(each.input_ids) for each in examples], length):
+        members = [examples[index] for index in group]
+        ids = chain.from_iterable(each.input_ids for each in members)
+        labels = chain.from_iterable((IGNORE_INDEX, *each.labels[1:]) for each in members)
+        lengths = (len(each.input_ids) for each in members)
+        rows.append(PackedRow(tuple(ids), tuple(labels), tuple(lengths)))
+    return rows
 
 
 def packed_batches(
@@ -132,9 +134,8 @@ def packed_batches(
     Raises ValueError as `pack` does, and for a batch_size below 1.
 
     >>> examples = [TokenizedExample((token,) * 3, (token,) * 3) for token in range(5)]
-    >>> packed = packed_batches(examples, length=6, batch_size=2, pad_token_id=0)
-    >>> len(packed), packed[0]["position_ids"].tolist()
-    (2, [[0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2]])
+    >>> packed_batches(examples, 6, batch_size=2, pad_token_id=0)[0]["position_ids"].tolist()
+    [[0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2]]
     """
     require_integer(batch_size, "batch_size")
     rows = in_order(pack(examples, length), seed)
@@ -148,9 +149,9 @@ def packed_mask(lengths: Sequence[Sequence[int]], length: int) -> Tensor:
     """The additive attention mask of packed rows, fp32 of shape (rows, 1, length, length).
 
     lengths: of each row's samples. A token attends to itself and to earlier tokens of its sample
-    (0); everything else is -inf. The padding of a row is a sample of its own, so that no token
-    attends to nothing, which would give NaN. A boolean mask would work with "sdpa" only: "eager"
-    adds the mask to the scores, and True and False are then 1 and 0.
+    (0); everything else is -inf. The padding of a row is a sample of its own, because a token that
+    attends to nothing would give NaN. A boolean mask would work with "sdpa" only: "eager" adds the
+    mask to the scores.
 
     >>> packed_mask([[2, 1]], length=3)[0, 0].tolist()
     [[0.0, -inf, -inf], [0.0, 0.0, -inf], [-inf, -inf, 0.0]]
@@ -168,8 +169,8 @@ def packed_mask(lengths: Sequence[Sequence[int]], length: int) -> Tensor:
 def padding_waste(lengths: Sequence[int], batch_size: int, row_length: int) -> PaddingWaste:
     """The share of padding in batches in the given order, sorted by length, and in packed rows.
 
-    lengths: of the samples, in tokens. Sorting is from long to short. A batch of batch_size samples
-    is padded to its longest one, a packed row to row_length.
+    lengths: of the samples, in tokens. A batch of batch_size samples is padded to its longest one,
+    a packed row to row_length.
     Raises ValueError for no lengths, or as `first_fit_decreasing` does.
 
     >>> padding_waste([1, 4, 1, 4], batch_size=2, row_length=5)
@@ -188,12 +189,4 @@ def padding_waste(lengths: Sequence[int], batch_size: int, row_length: int) -> P
         batched(lengths),
         batched(sorted(lengths, reverse=True)),
         1 - sum(lengths) / (len(rows) * row_length),
-    )
-
-
-def _row(examples: Sequence[TokenizedExample]) -> PackedRow:
-    return PackedRow(
-        tuple(chain.from_iterable(each.input_ids for each in examples)),
-        tuple(chain.from_iterable((IGNORE_INDEX, *each.labels[1:]) for each in examples)),
-        tuple(len(each.input_ids) for each in examples),
     )

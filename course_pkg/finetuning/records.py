@@ -55,14 +55,10 @@ def read_conversations(
     Raises ValueError for a problem in strict mode, TypeError for another kind of source, OSError if
     the file can't be read.
 
-    >>> rows = [{"prompt": "Hi", "response": "Hello!"}, {"prompt": "Why?", "response": " "}]
-    >>> result = read_conversations(rows)
-    >>> print(result.report)
-    2 records: 1 kept, 1 problem
+    >>> print(read_conversations([{"prompt": "Why?", "response": " "}]).report)
+    1 record: 0 kept, 1 problem
       1 × empty answer
-          record 1: the assistant's text is ' '
-    >>> result.conversations[0].messages[1]
-    Message(role='assistant', content='Hello!')
+          record 0: the assistant's text is ' '
     """
     conversations: list[Conversation] = []
     problems: list[Problem] = []
@@ -102,13 +98,6 @@ def json_records(path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
     twice, the value is a RecordError, so a broken record doesn't hide the others. Nothing after a
     syntax error in an array can be read.
     Raises ValueError for another suffix, OSError if the file can't be read.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "mine.jsonl")
-    ...     _ = path.write_text('{"id": 1}\\n\\n{"id": \\n')
-    ...     list(json_records(path))
-    [(1, {'id': 1}), (3, RecordError('invalid JSON: Expecting value at column 8'))]
     """
     path = Path(path)
     if path.suffix not in (".json", ".jsonl"):
@@ -231,7 +220,7 @@ def _listed(record: Mapping[str, Any], field: str, role: str, content: str) -> I
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
-    """The fields that a record or a turn has; a data set fills the absent ones with None."""
+    """The fields of a record or a turn; a data set fills the absent ones with None."""
     if isinstance(value, RecordError):
         raise value
     if not isinstance(value, Mapping):
@@ -240,12 +229,11 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
 
 
 def _text(fields: Mapping[str, Any], field: str, turn: int | None = None) -> str:
+    place = "" if turn is None else f"turn {turn}: "
     if field not in fields:
-        place = "" if turn is None else f"turn {turn} has "
         found = ", ".join(map(str, fields)) or "no field"
         raise RecordError("missing field", f"{place}no {field}; found {found:.80}")
     value = fields[field]
     if not isinstance(value, str):
-        place = "" if turn is None else f"turn {turn}: "
         raise RecordError("wrong type", f"{place}{field} must be a string, got {value!r:.80}")
     return value

@@ -1,9 +1,7 @@
-"""A short training loop with the features of long ones, and the loss on held-out batches.
+"""A training loop, and the loss on held-out batches; `masking` and `batches` make the data.
 
 AdamW, warm-up and decay, gradient accumulation, clipping, mixed precision, evaluation, early
-stopping, and checkpoints from which a run resumes bit for bit. It does not tokenize, pad or mask
-(see masking and batches).
-Chapter: finetuning/sft.
+stopping, and checkpoints from which a run resumes bit for bit. Chapter: finetuning/sft.
 """
 
 import itertools
@@ -159,7 +157,7 @@ def training_loop(
 
 
 def _due(step: int, every: int) -> bool:
-    """Whether something that happens every few steps happens at this one; 0 means never."""
+    """Whether something happens at this step; `every` counts steps, and 0 means never."""
     return every > 0 and step % every == 0
 
 
@@ -174,10 +172,7 @@ def _finite(value: Tensor, name: str) -> float:
 
 
 def _evaluated(evaluate: Evaluate, model: nn.Module) -> float:
-    """Call a function of the model in eval mode, without gradients or an effect on random numbers.
-
-    Raises TypeError if it doesn't return a number.
-    """
+    """The value of a function of the model in eval mode; random numbers are as before it."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
         value = evaluate(model.eval())
     try:
@@ -187,7 +182,6 @@ def _evaluated(evaluate: Evaluate, model: nn.Module) -> float:
 
 
 def _on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    """The batch's tensors on a device."""
     return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
@@ -195,8 +189,8 @@ def _on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
 def mean_loss(model: nn.Module, batches: Iterable[Batch]) -> float:
     """Mean negative log-likelihood of the target tokens of all batches, in nats per token.
 
-    batches: as for `train`. The result doesn't depend on how examples are put into batches. A batch
-    without targets adds nothing. The model computes in eval mode, and then has its old mode again.
+    batches: as for `train`. The result doesn't depend on how examples are put into batches. The
+    model computes in eval mode, and then has its old mode again.
     For `train`, write `evaluate=lambda model: mean_loss(model, held_out)`.
     Raises TypeError for a model or batches of other types, ValueError if there is no target.
 

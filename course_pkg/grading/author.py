@@ -30,9 +30,8 @@ STUDENTS = 25
 class MatrixRow:
     """One answer to one question, over all students.
 
-    wrong: its name, "" for the model answer. lost: for each property, the number of students for
-    whom the answer lost it. recognized: the number for whom the student would be told of it.
-    problem: what is not as `questions.toml` says, or "".
+    wrong: its name, "" for the model answer. lost: for each property, how many students lost it.
+    recognized: how many would be told of it. problem: what is not as `questions.toml` says, or "".
     """
 
     question: Question
@@ -66,10 +65,13 @@ def _row(
     for cases in drawn:
         outcomes = [key.outcome(question, c.inputs, wrong, c.unchanged) for c in cases]
         failures = judge(key, question, cases, outcomes).failures
+        found = set()
         for name, failure in failures.items():
-            lost[name] += failure is not None
-        found = {name for failure in failures.values() if failure for name in failure.recognized}
-        recognized += wrong is not None and wrong.name in found
+            if failure is not None:
+                lost[name] += 1
+                found.update(failure.recognized)
+        if wrong is not None and wrong.name in found:
+            recognized += 1
     loses = wrong.loses if wrong else ()
     problem = ""
     if lost != {name: len(drawn) if name in loses else 0 for name in lost}:
@@ -105,10 +107,7 @@ def _cell(lost: int, students: int) -> str:
 def problems(assignment: str, folder: Path) -> list[str]:
     """What is wrong with an assignment beyond its matrix, in sentences.
 
-    folder: of the source notebooks. The model answers must be the notebook's solution cells, the
-    points of its cells those of the questions, numbers worked by hand at most a fifth of them,
-    attested properties at most a tenth, and only a property that says so may have the same right
-    answers for everybody.
+    folder: of the source notebooks, whose solution cells must be the model answers.
     """
     notebook = folder / assignment / f"{assignment}.ipynb"
     found = _constants(assignment)
@@ -185,14 +184,7 @@ def same_code(cell: str, answer: str, name: str) -> bool:
     except SyntaxError:  # an IPython magic
         return False
     first, second = (
-        [ast.dump(_without_docstrings(n)) for n in body if ast.unparse(n) != f"{name} = None"]
+        [registry.code_structure(n) for n in body if ast.unparse(n) != f"{name} = None"]
         for body in bodies
     )
     return first == second
-
-
-def _without_docstrings(tree: ast.stmt) -> ast.stmt:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return tree

@@ -1,8 +1,8 @@
 """`check` and `variant`: what an exercise notebook calls. The student's side of the contract.
 
-For a reader, or under stock nbgrader, `check` draws the cases in this process from a public seed
-and returns the points as a number that shows a report. Under the grader, the environment names an
-inherited socket, the cases come from the checker, and all that `check` says is "recorded".
+For a reader, or under stock nbgrader, `check` draws the cases here from a public seed and returns
+the points as a number that shows a report. Under the grader, the environment names a socket, the
+cases come from the checker, and all that `check` says is "recorded".
 
 Chapter: exercises.
 """
@@ -108,8 +108,8 @@ def _recorded(question_id: str, name: str, answer: Any) -> Recorded:
 class _Calls:
     """Calls of one answer. printed: what it wrote to stdout and stderr, up to a limit.
 
-    What is printed must not flood the notebook, and stock nbgrader gives zero to a cell with
-    anything on stderr: the first lines are printed at the end, to stdout.
+    Stock nbgrader gives zero to a cell with anything on stderr, so the first lines of both are
+    printed at the end, to stdout.
     """
 
     def __init__(

@@ -1,10 +1,9 @@
 """The checker: a process of its own that holds one submission's key and the answer key.
 
-It inherits one end of a socket pair; the student's kernel has the other. It answers three
-requests, "variant", "inputs" and "record", and says nothing about correctness. When the student's
-end is closed, it judges what was recorded and writes the failures as JSON. The grader forks one
-checker for each submission from a fork server, into a sandbox of its own, since what it reads may
-be hostile.
+It inherits one end of a socket pair; the student's kernel has the other. It answers the requests
+"variant", "inputs" and "record", and says nothing about correctness. When the student's end is
+closed, it judges what was recorded and writes the failures as JSON. Each submission has a checker
+in a sandbox of its own, since what it reads may be hostile.
 
 Chapter: appendix/for-instructors.
 """
@@ -108,8 +107,8 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 def safe_verdict(session: GradingSession, name: str, until: float = math.inf) -> Verdict:
     """The verdict on a question. What goes wrong costs this question only, and is its reason.
 
-    until: when to stop recognizing mistakes, on the monotonic clock. If that takes too long or
-    fails, the answer is judged without it; an artifact is judged without it at once.
+    until: when to stop recognizing mistakes, on the monotonic clock. If that fails, the answer is
+    judged without it; an artifact always is.
     """
     question = session.answers[name]
     attempts = [(False, question.judging)]  # whether to explain, and the seconds for it

@@ -40,10 +40,7 @@ class NotebookError(RuntimeError):
 
 @dataclass(frozen=True)
 class Message:
-    """What a run of the notebook tells: about one question, or about a cell that failed.
-
-    question: "" for a cell that checks none. earned: its points.
-    """
+    """What a run tells about one question, or about a cell that failed, whose question is ""."""
 
     text: str
     question: str = ""
@@ -84,9 +81,8 @@ def read_notebook(path: Path, assignment: str) -> NotebookNode:
 def check_notebook(path: Path, assignment: str, cell_s: float, say: Callable[[str], None]) -> bool:
     """Say what each question of a notebook earns, then the sum; whether every point is earned.
 
-    A question that several cells check counts as the last of them says. cell_s: seconds after which
-    a cell is interrupted, unless the assignment asks for more. Raises UnknownQuestion, and
-    NotebookError unless the notebook can be read and checks the assignment.
+    cell_s: seconds after which a cell is interrupted, unless the assignment asks for more. Raises
+    UnknownQuestion and NotebookError.
     """
     notebook = read_notebook(path, assignment)
     earned = {}
@@ -103,10 +99,7 @@ def check_notebook(path: Path, assignment: str, cell_s: float, say: Callable[[st
 def messages(
     notebook: NotebookNode, folder: Path, assignment: str, cell_s: float
 ) -> Iterator[Message]:
-    """Run the notebook in `folder`; what each question earns, as soon as its cell has run.
-
-    The last ones are the questions that no cell has answered for. cell_s: as for `check_notebook`.
-    """
+    """Run the notebook in `folder`; what each question earns, as soon as its cell has run."""
     asked = registry.load(assignment)
     missing = dict(asked.questions)
     notebook = nbformat.from_dict(notebook)
@@ -151,10 +144,7 @@ def written_points(notebook: NotebookNode) -> float:
 
 
 def show_scores_as_data(shell: Any) -> None:
-    """In the kernel of such a run: the text of a `Score` is JSON that `messages` reads.
-
-    shell: IPython's. The HTML of the report, which a notebook shows, stays as it is.
-    """
+    """In the kernel of such a run: the text of a `Score` is JSON that `messages` reads."""
     plain = shell.display_formatter.formatters["text/plain"]
     plain.for_type(Score, lambda score, printer, cycle: printer.text(_as_data(score)))
 
@@ -215,11 +205,7 @@ def _unearned(assignment: str, question: Question, reason: str) -> str:
 
 
 def _name(cell: NotebookNode, number: int) -> str:
-    """A code cell, as its author can find it.
-
-    >>> _name(nbformat.v4.new_code_cell("import math\\nprint(1)"), 1)
-    'code cell 1 (`import math`)'
-    """
+    """A code cell, as its author can find it: "code cell 1 (`import math`)"."""
     first = cell.source.strip().splitlines()[0]
     return f"code cell {number} (`{one_line(first, SHOWN)}`)"
 

@@ -1,11 +1,8 @@
 """A folder that is built once, checked at every use, and shared by everyone on the machine.
 
-What it guarantees: the folder is either complete or absent (it is built under a temporary
-name, then renamed); if a file was truncated or one of its bits changed, the folder is built
-again; processes that need it at the same time build it once; other users can read it.
-
-What it does not do: it knows nothing about models, and it never deletes a folder that it did
-not build.
+The folder is complete or absent, because it is built under a temporary name, then renamed. If a
+file was truncated or one of its bits changed, the folder is built again. Processes that need it
+at the same time build it once.
 
 Chapter: setup.
 """
@@ -45,10 +42,9 @@ class CacheState:
 
 
 def cache_root() -> Path:
-    """The folder that holds every cached model: $COURSE_CACHE, or one in the user's cache.
+    """The folder that holds every cached model: $COURSE_CACHE, or `llm-course` in the user's cache.
 
-    The default is `llm-course` under $XDG_CACHE_HOME, else under ~/Library/Caches on macOS
-    and ~/.cache elsewhere. The folder may not exist yet.
+    The folder may not exist yet.
     """
     if named := os.environ.get("COURSE_CACHE"):
         return Path(named).expanduser().absolute()
@@ -61,8 +57,7 @@ def cache_root() -> Path:
 def digest(path: Path) -> str:
     """SHA-256 of the SHA-256s of a file's 16 MiB chunks, in hexadecimal.
 
-    It detects the same changes as one hash of the whole file, and threads share the work: half
-    a gigabyte takes a few tenths of a second on two cores. Raises OSError if unreadable.
+    Threads share the work: half a gigabyte takes a few tenths of a second on two cores.
     """
 
     def chunk_digest(start: int) -> bytes:
@@ -84,24 +79,29 @@ def inspect(folder: Path, key: str, *, deep: bool = True) -> CacheState:
     if not folder.exists():
         return CacheState(folder, "absent", "not built yet")
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        if manifest["format"] != FORMAT or manifest["key"] != key:
-            return CacheState(folder, "damaged", "built from a different source or by older code")
-        present = {path.name for path in folder.iterdir()} - {MANIFEST}
-        if unexpected := present.symmetric_difference(manifest["files"]):
-            detail = f"files missing or extra: {sorted(unexpected)}"
-            return CacheState(folder, "damaged", detail)
-        for name, entry in manifest["files"].items():
-            size = (folder / name).stat().st_size
-            if size != entry["bytes"]:
-                detail = f"{name} has {size} bytes, expected {entry['bytes']}"
-                return CacheState(folder, "damaged", detail)
-            if deep and digest(folder / name) != entry["digest"]:
-                return CacheState(folder, "damaged", f"{name} does not match its checksum")
+        damage = _damage(folder, key, deep)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        detail = f"its manifest or a file cannot be read ({type(error).__name__})"
-        return CacheState(folder, "damaged", detail)
+        damage = f"its manifest or a file cannot be read ({type(error).__name__})"
+    if damage:
+        return CacheState(folder, "damaged", damage)
     return CacheState(folder, "valid", "every file matches its checksum" if deep else "sizes match")
+
+
+def _damage(folder: Path, key: str, deep: bool) -> str:
+    """The first thing that is wrong with a folder; empty if nothing is."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    if manifest["format"] != FORMAT or manifest["key"] != key:
+        return "built from a different source or by older code"
+    present = {path.name for path in folder.iterdir()} - {MANIFEST}
+    if unexpected := present.symmetric_difference(manifest["files"]):
+        return f"files missing or extra: {sorted(unexpected)}"
+    for name, entry in manifest["files"].items():
+        size = (folder / name).stat().st_size
+        if size != entry["bytes"]:
+            return f"{name} has {size} bytes, expected {entry['bytes']}"
+        if deep and digest(folder / name) != entry["digest"]:
+            return f"{name} does not match its checksum"
+    return ""
 
 
 def ensure(folder: Path, key: str, build: Callable[[Path], None], needed_bytes: int) -> Path:
@@ -151,13 +151,11 @@ def _write_manifest(folder: Path, key: str) -> None:
 
 def _replace(partial: Path, folder: Path) -> None:
     """Rename the new folder to its final name; move a damaged one aside first, then delete it."""
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old-", dir=folder.parent))
     if folder.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old-", dir=folder.parent))
         folder.rename(old / folder.name)
-        partial.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        partial.rename(folder)
+    partial.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _delete_leftovers(folder: Path) -> None:

@@ -99,10 +99,6 @@ class Decoder(nn.Module):
 
         Raises ModelError unless it is a LlamaForCausalLM, MistralForCausalLM or Qwen2ForCausalLM,
         TypeError if it is not of transformers.
-
-        >>> from course_pkg.lm.tiny import tiny_model
-        >>> Decoder.from_transformers(tiny_model())(torch.tensor([[1, 2, 3]])).shape
-        torch.Size([1, 3, 259])
         """
         if not hasattr(model, "config"):
             raise TypeError(f"expected a transformers model, got {type(model).__name__}")

@@ -65,12 +65,6 @@ class DecoderConfig:
 
         Raises ModelError if the family is not Llama, Mistral or Qwen2, if a size is missing or
         does not fit the others, or if the decoder lacks one of its features.
-
-        >>> sizes = dict(vocab_size=9, hidden_size=8, intermediate_size=16, num_hidden_layers=2)
-        >>> rest = dict(num_attention_heads=4, max_position_embeddings=64, sliding_window=5)
-        >>> config = DecoderConfig.from_dict({"model_type": "mistral"} | sizes | rest)
-        >>> config.head_dim, config.window(0)
-        (2, 5)
         """
         family = given.get("model_type")
         _need(family in FAMILIES, f"model_type is {family!r}", f"one of {', '.join(FAMILIES)}")
@@ -86,6 +80,7 @@ class DecoderConfig:
         _need(heads % kv_heads == 0, found, f"a divisor of {heads} heads")
         head_dim = given.get("head_dim") or given["hidden_size"] // heads
         _need(head_dim % 2 == 0, f"head_dim is {head_dim}", "an even number, for RoPE's pairs")
+        attention_bias = family == "llama" and bool(given.get("attention_bias", False))
         return cls(
             *(given[name] for name in SIZES),
             kv_heads=kv_heads,
@@ -94,9 +89,9 @@ class DecoderConfig:
             rope=_rope(given, head_dim),
             windows=_windows(given),
             tied=given.get("tie_word_embeddings", False),
-            qkv_bias=family == "qwen2" or _llama_bias(given, "attention_bias"),
-            output_bias=_llama_bias(given, "attention_bias"),
-            mlp_bias=_llama_bias(given, "mlp_bias"),
+            qkv_bias=family == "qwen2" or attention_bias,
+            output_bias=attention_bias,
+            mlp_bias=family == "llama" and bool(given.get("mlp_bias", False)),
         )
 
 
@@ -147,10 +142,6 @@ def _windows(given: Mapping[str, Any]) -> tuple[int | None, ...]:
     usable = window is None or (isinstance(window, int) and window > 0)
     _need(usable or not any(slides), f"sliding_window is {window!r}", "a positive integer or null")
     return tuple(window if slide else None for slide in slides)
-
-
-def _llama_bias(given: Mapping[str, Any], name: str) -> bool:
-    return given["model_type"] == "llama" and bool(given.get(name, False))
 
 
 def _need(holds: Any, found: str, expected: str) -> None:

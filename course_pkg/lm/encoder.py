@@ -1,12 +1,8 @@
 """Sentence encoders: `load_encoder()` returns MiniLM-L6 from a pip package, without a network.
 
-An encoder reads a text in both directions and turns each token into a vector. It cannot generate
-text. Names: "minilm-l6" (the default; 22.7 million parameters, six layers of width 384, uncased
-English), or a folder that `save_pretrained` wrote. `token_vectors` encodes texts in batches
-of similar length and returns one matrix per text, from the layer that you choose.
-
-The package contains the weights as fp32 safetensors, so they need no conversion and no cache.
-This module does not pool tokens into one vector per sentence.
+An encoder reads a text in both directions and turns each token into a vector. MiniLM-L6 has 22.7
+million parameters, six layers of width 384, and reads uncased English. This module does not pool
+tokens into one vector per sentence.
 
 Chapter: metrics/bertscore.
 """
@@ -23,6 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from course_pkg.arguments import require_integer
 from course_pkg.lm import smollm2
 from course_pkg.lm.load import check_dtype, first_line, pick_device
 from course_pkg.lm.model_errors import CorruptModelError, MissingPackageError, UnknownModelError
@@ -77,8 +74,7 @@ def load_encoder(
 ) -> Encoder:
     """Return an encoder in evaluation mode, and its tokenizer.
 
-    name: "minilm-l6", or a folder with a model and its tokenizer. device: None means the
-    CPU, "auto" means a GPU if there is one. dtype: floating-point type of the weights.
+    name: "minilm-l6", or a folder that `save_pretrained` wrote. device, dtype: as for `load`.
     Raises ModelError with a one-line message: unknown name, missing package, unreadable file,
     unavailable device; ValueError if dtype is not floating-point.
 
@@ -114,7 +110,7 @@ def token_vectors(
 
     layer: the layer whose output to return, from 0 (embeddings) to `encoder.layers` (the default);
     higher layers do not run. batch_tokens: the most tokens in a batch, padding included. Texts of
-    similar length share a batch, so that there is little padding. Equal texts are encoded once.
+    similar length share a batch. Equal texts are encoded once.
     Raises TypeError if a text is not a string, ValueError if the layer does not exist.
 
     >>> [text] = token_vectors(load_encoder(), ["a cat"])
@@ -124,8 +120,7 @@ def token_vectors(
     layer = check_layer(encoder, layer)
     if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
         raise TypeError(f"texts must be a list of strings, got {texts!r:.80}")
-    if batch_tokens < 1:
-        raise ValueError(f"batch_tokens must be at least 1, got {batch_tokens}")
+    require_integer(batch_tokens, "batch_tokens")
     unique = list(dict.fromkeys(texts))
     if not unique:
         return []

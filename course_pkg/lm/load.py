@@ -1,9 +1,8 @@
 """Models by name: `load()` gives SmolLM2-135M-Instruct, from a pip package, with no network.
 
-Names: "smollm2-135m" (the default; 135 million parameters, from the cache folder), "tiny" (a
-random model of two layers, in milliseconds), the id of a model on the Hugging Face hub, or a
-folder that `save_pretrained` wrote. `load` returns an ordinary transformers model in
-evaluation mode and its tokenizer, ready to use with transformers and peft.
+Names: "smollm2-135m" (135 million parameters, from the cache folder), "tiny" (a random model of two
+layers, in milliseconds), the id of a model on the Hugging Face hub, or a folder that
+`save_pretrained` wrote.
 
 Chapter: setup.
 """

@@ -1,7 +1,6 @@
 """Errors from preparing and loading models, one class for each kind of fix.
 
-Every message is one line: what was found, what was expected, and how to fix it. The
-command line prints only the message, so it must make sense without a traceback.
+The command line prints only the message: one line that says what was found and how to fix it.
 
 Chapter: setup.
 """

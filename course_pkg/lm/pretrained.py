@@ -1,10 +1,8 @@
 """Checkpoints of the Llama, Mistral and Qwen2 families: config.json and .safetensors files.
 
-`read_folder` reads them, `fitted` gives the tensors the decoder's names. What the decoder can't run
-is refused: quantized weights, and adapters that are not merged. A model with an adapter has more
-tensors than the decoder, under names that depend on the library: `q_proj.base.weight` and
-`q_proj.lora_A.default` in course_pkg.adapters, `q_proj.base_layer.weight` in PEFT, and
-`base_model.` before all names of a PeftModel.
+Quantized weights are refused, and so are adapters that are not merged. Their tensors have names
+that depend on the library: `q_proj.base.weight` and `q_proj.lora_A.default` in course_pkg.adapters,
+`q_proj.base_layer.weight` in PEFT, and `base_model.` before all names of a PeftModel.
 
 Chapter: serving/kv-cache.
 """
@@ -108,14 +106,6 @@ def refuse_adapters(names: Iterable[str], *, tied: bool) -> None:
 
     tied: the output matrix is the embedding matrix. The message names a module and says how to
     merge the adapter, or why that is not possible.
-
-    >>> refuse_adapters(["model.layers.0.self_attn.q_proj.weight"], tied=True)
-    >>> try:
-    ...     refuse_adapters(["base_model.model.model.norm.original_module.weight"], tied=True)
-    ... except ModelError as error:
-    ...     print(str(error).partition(";")[0])
-    the model has an unmerged adapter in model.norm: call merge_and_unload() of the PeftModel, and
-    give the model that it returns
     """
     names = list(names)
     if any(name.startswith(VIRTUAL_TOKENS) for name in names):

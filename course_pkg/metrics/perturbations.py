@@ -1,10 +1,7 @@
 """Perturbations of sentences, which show what changes a metric notices.
 
 A paraphrase keeps the meaning and changes the words; a negation keeps the words and reverses the
-meaning. Both were written by hand, see `course_pkg.datasets`. The other perturbations are computed
-here; a seed makes them repeatable.
-
-Chapter: metrics/comparison.
+meaning. Both were written by hand, see `course_pkg.datasets`. Chapter: metrics/comparison.
 """
 
 import random
@@ -30,33 +27,22 @@ def perturb(sentences: list[Sentence], perturbation: str, seed: int = 0) -> list
     words; "repeated" writes the sentence twice; "another sentence" takes the next one in the list.
     seed: for the shuffling. Raises ValueError for an unknown perturbation.
 
-    >>> one = Sentence("a", "The cat sat here.", "A cat was here.", "No cat sat here.")
-    >>> perturb([one], "truncated"), perturb([one], "repeated")
-    (['The cat'], ['The cat sat here. The cat sat here.'])
+    >>> perturb([Sentence("a", "The cat sat here.", "A cat was here.", "No cat.")], "truncated")
+    ['The cat']
     """
     require_choice(perturbation, "perturbation", PERTURBATIONS)
     generator = random.Random(seed)
-    following = [sentence.text for sentence in sentences[1:] + sentences[:1]]
-    return [
-        _apply(sentence, perturbation, generator, other)
-        for sentence, other in zip(sentences, following, strict=True)
-    ]
-
-
-def _apply(sentence: Sentence, perturbation: str, generator: random.Random, other: str) -> str:
-    words = sentence.text.removesuffix(".").split()
-    match perturbation:
-        case "identical":
-            return sentence.text
-        case "paraphrased":
-            return sentence.paraphrase
-        case "negated":
-            return sentence.negation
-        case "reordered":
-            return " ".join(generator.sample(words, len(words))) + "."
-        case "truncated":
-            return " ".join(words[: len(words) // 2])
-        case "repeated":
-            return f"{sentence.text} {sentence.text}"
-        case _:
-            return other
+    changed = []
+    for sentence, following in zip(sentences, sentences[1:] + sentences[:1], strict=True):
+        words = sentence.text.removesuffix(".").split()
+        versions = {
+            "identical": sentence.text,
+            "paraphrased": sentence.paraphrase,
+            "negated": sentence.negation,
+            "reordered": " ".join(generator.sample(words, len(words))) + ".",
+            "truncated": " ".join(words[: len(words) // 2]),
+            "repeated": f"{sentence.text} {sentence.text}",
+            "another sentence": following.text,
+        }
+        changed.append(versions[perturbation])
+    return changed

@@ -1,9 +1,8 @@
 """Paired bootstrap for BLEU: is one system really better, or is the difference due to chance?
 
 A test set is a sample. Draw from it, with replacement, as many sentences as it has, score both
-systems on the same drawn sentences, and repeat that a thousand times. On what share of these
-drawn test sets does the same system win? BLEU of a drawn set is computed from the sum of its
-sentences' counts, so each text is tokenized and counted only once.
+systems on them, and repeat that a thousand times: how often does the same system win? BLEU of a
+drawn set is the BLEU of its sentences' summed counts, so each text is counted only once.
 
 Sources: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation", on paired
 bootstrap resampling; Riezler and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and
@@ -26,10 +25,8 @@ class PairedBootstrap:
     baseline, system: BLEU on the test set itself, in [0, 1]. difference: system - baseline.
     wins: the share of drawn sets on which the system scores higher than the baseline.
     interval: the range of the middle 95% of the differences.
-    p_value: the probability of a difference at least this large if the systems were equally good;
-    see `paired_bootstrap`.
+    p_value: the probability of a difference at least this large if the systems were equally good.
     scores: (samples, 2), BLEU of baseline and system on each drawn set.
-    Source: Koehn 2004, paired bootstrap resampling.
     """
 
     baseline: float
@@ -53,21 +50,20 @@ def paired_bootstrap(
     """Compare two systems' BLEU on the same sentences, by resampling the sentences.
 
     baseline, system: one text per list of references. references: as for `corpus_bleu`, or
-    prepared references, which already have a tokenizer. samples: how many sets to draw. seed: for
-    the drawing. smoothing: keywords of `bleu_from_counts`.
+    prepared references, which already have a tokenizer. samples: how many sets to draw. smoothing:
+    keywords of `bleu_from_counts`.
     The p-value is computed as in sacrebleu: subtract from the absolute differences of the drawn
     sets their mean; count the sets whose result is at least the observed absolute difference, and
     the test set itself. (sacrebleu leaves out ties, so there a system differs from itself.) For
     clear differences it is close to 1 - wins, so interpret it as one-sided.
-    Takes time samples * sentences. Errors as for `PreparedReferences`; ValueError for samples < 1.
+    Errors as for `PreparedReferences`; ValueError for samples < 1.
     Source: Koehn 2004; Riezler and Maxwell 2005, figure 2.
 
     >>> references = [["the cat sat on the mat"], ["it rained all day"], ["she sang to us"]] * 9
     >>> better = ["the cat sat on a mat", "it rained all day", "she sang for us"] * 9
     >>> worse = ["the cat is on a mat", "it rains all day", "she sang to us"] * 9
-    >>> result = paired_bootstrap(worse, better, references)
-    >>> result.difference > 0, 0.5 < result.wins < 1
-    (True, True)
+    >>> 0.5 < paired_bootstrap(worse, better, references).wins < 1
+    True
     """
     require_integer(samples, "samples")
     if not isinstance(references, PreparedReferences):

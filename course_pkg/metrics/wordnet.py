@@ -1,9 +1,9 @@
 """Synonyms and irregular forms of English: from WordNet's files if installed, or your own sets.
 
-Two words are synonyms if they have a sense in common. WordNet's senses are its synsets. The index
-files list the synsets of each word, so the much larger data files are not read. The exception files
-(noun.exc, …) list the forms that no rule finds: METEOR looks up their synonyms, and ROUGE-1.5.5
-stems by them. Not included: parts of speech, definitions, relations, multi-word entries.
+Two words are synonyms if they have a sense in common. WordNet's senses are its synsets, which the
+index files list for each word. The exception files (noun.exc, …) list the forms that no rule finds:
+METEOR looks up their synonyms, and ROUGE-1.5.5 stems by them. Not included: parts of speech,
+definitions, relations, multi-word entries.
 
 Sources: Fellbaum 1998, "WordNet: An Electronic Lexical Database"; the manual pages wndb(5) for the
 files and morphy(7) for base forms. Chapter: metrics/meteor.
@@ -11,7 +11,6 @@ files and morphy(7) for base forms. Chapter: metrics/meteor.
 
 import os
 import zipfile
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -33,7 +32,7 @@ SYSTEM_FOLDERS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/loc
 
 
 class Synonyms(Protocol):
-    """A source of synonyms: it returns the senses of a word."""
+    """A source of synonyms."""
 
     def senses(self, word: str) -> frozenset[Hashable]:
         """Return the senses of a lower-case word; empty for an unknown word."""
@@ -43,7 +42,7 @@ class Synonyms(Protocol):
 class SynonymSets:
     """Synonyms from your own sets: the words of one set are synonyms of each other.
 
-    sets: groups of words; a word may be in several. Case is ignored.
+    A word may be in several sets. Case is ignored.
     Raises TypeError if a set is a string or contains anything but strings.
 
     >>> own = SynonymSets([{"car", "automobile"}, {"auto", "automobile"}])
@@ -70,18 +69,17 @@ class WordNet:
 
     folder: the folder of index.noun, noun.exc and so on, possibly inside a zip file.
     An inflected word also has the senses of its base forms: "cars" has those of "car".
-    Reading takes a few tenths of a second. Raises FileNotFoundError if a file is missing.
-    Source: Fellbaum 1998; wndb(5), morphy(7).
+    Raises FileNotFoundError if a file is missing. Source: wndb(5), morphy(7).
     """
 
     def __init__(self, folder: Path | zipfile.Path) -> None:
         self.folder = folder
-        self._index: dict[str, list[str]] = {}
+        self._index: dict[str, dict[str, str]] = {}  # part of speech, word -> index line
         self._exceptions = {part: read_exceptions(folder, part) for part in RULES}
         self._known: dict[str, frozenset[Hashable]] = {}
         for part in RULES:
             lines = (folder / f"index.{part}").read_text("utf-8").splitlines()
-            self._index[part] = sorted(line for line in lines if not line.startswith(" "))
+            self._index[part] = {line.split(" ", 1)[0]: line for line in lines}
 
     def senses(self, word: str) -> frozenset[Hashable]:
         """Return the synsets of a word and of its base forms, as (part of speech, offset)."""
@@ -107,21 +105,15 @@ class WordNet:
 
     def _offsets(self, word: str, part: str) -> list[str]:
         """Return the offsets of an entry's synsets: the last fields of its index line."""
-        lines = self._index[part]
-        start = f"{word} "
-        at = bisect_left(lines, start)
-        if not word or at == len(lines) or not lines[at].startswith(start):
+        line = self._index[part].get(word)
+        if not word or line is None:
             return []
-        fields = lines[at].split()
+        fields = line.split()
         return fields[-int(fields[2]) :]
 
 
 def read_exceptions(folder: Path | zipfile.Path, part: str) -> dict[str, list[str]]:
-    """Read an exception file: the base forms of each irregular form of a part of speech.
-
-    part: "noun", "verb", "adj" or "adv". Raises FileNotFoundError if the file is missing.
-    Source: wndb(5).
-    """
+    """Read an exception file: the base forms of each irregular form of a part of speech."""
     lines = (folder / f"{part}.exc").read_text("utf-8").splitlines()
     return {inflected: bases for inflected, *bases in map(str.split, lines)}
 
@@ -131,10 +123,6 @@ def find_wordnet() -> Path | zipfile.Path | None:
 
     It looks at $WNSEARCHDIR and $WNHOME, in NLTK's data folders (unpacked or zipped), and in the
     system's folders: Debian's and Ubuntu's package wordnet-base uses /usr/share/wordnet.
-
-    >>> folder = find_wordnet()
-    >>> folder is None or (folder / "index.noun").is_file()
-    True
     """
     import nltk.data  # imported here because nltk is slow to import
 
@@ -163,10 +151,6 @@ def irregular_forms() -> dict[str, str] | None:
     If parts of speech disagree, the last in the alphabet counts, as in ROUGE-1.5.5's database. (In
     WordNet 3.0 that affects better and best, which become well, and testes.)
     Source: ROUGE-1.5.5, buildExeptionDB.pl.
-
-    >>> forms = irregular_forms()
-    >>> forms is None or (forms["feet"], forms["better"]) == ("foot", "well")
-    True
     """
     folder = find_wordnet()
     if folder is None:

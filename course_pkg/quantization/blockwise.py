@@ -5,13 +5,8 @@ share a byte, the first in the high four bits. Double quantization stores the fp
 each: their mean is subtracted, and the dynamic code stores the differences in blocks of 256.
 
 Codes and scales equal those of bitsandbytes 0.50.2 on a CPU, bit for bit. So do dequantized
-numbers, apart from three cases in which bitsandbytes depends on the processor:
-- FP4 has two codes for zero, and one of them may give -0 there;
-- in bf16, numbers below 2^-126 become 0 on processors with AVX-512 BF16; here they stay;
-- with AVX-512, a block that crosses two rows may get another block's scale there.
-A NaN is a NaN in both, maybe with other bits.
-
-This module quantizes tensors; `adapters/qlora` has the layer that computes with them.
+numbers, where bitsandbytes doesn't depend on the processor: `tests/parity/test_bitsandbytes.py` has
+the exceptions. `adapters/linear4bit` has the layer that computes with quantized tensors.
 
 Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.
 """
@@ -100,12 +95,7 @@ class QuantizedTensor:
 
     @property
     def effective_bits(self) -> float:
-        """Bits that are stored per number, scales included.
-
-        >>> w = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0))
-        >>> round(quantize(w).effective_bits, 3), round(quantize(w, double=False).effective_bits, 3)
-        (4.127, 4.5)
-        """
+        """Bits that are stored per number, scales included."""
         return 8 * self.nbytes / math.prod(self.shape)
 
 
@@ -121,8 +111,6 @@ def quantize(
     unknown code book or an odd block size. Source: Dettmers et al. 2023, equations 1 and 2.
 
     >>> quantized = quantize(torch.tensor([0.1, -0.7, 1.4, 0.0]), "int4", 4, double=False)
-    >>> quantized.absmax.item() == torch.tensor(1.4).item()
-    True
     >>> [f"{byte:02x}" for byte in quantized.codes.tolist()]  # codes 7 or 8, 3 or 4, 14; 7 is zero
     ['73', 'e7']
     """
@@ -155,14 +143,12 @@ def quantize_scales(scales: Tensor) -> DoubleQuantized:
     """Quantize the fp32 scales of a tensor's blocks, (blocks,), to 8 bits.
 
     Like bitsandbytes on a CPU, it rounds to a grid of 2^16 points first and looks up the nearest
-    level of the grid point. Its GPU kernel searches for the nearest level itself, so the two may
-    differ in a code near 0. If a scale is NaN or infinite, all of them become NaN.
+    level of the grid point. If a scale is NaN or infinite, all of them become NaN.
     Source: Dettmers et al. 2023, section 3.
 
-    >>> scales = torch.tensor([1.0, 2.0, 6.0])
-    >>> double = quantize_scales(scales)
-    >>> double.offset.item(), double.absmax.tolist(), double.dequantize().tolist()[2]
-    (3.0, [3.0], 6.0)
+    >>> double = quantize_scales(torch.tensor([1.0, 2.0, 6.0]))
+    >>> double.offset.item(), double.absmax.tolist()
+    (3.0, [3.0])
     """
     offset = scales.mean()
     centered = scales - offset
@@ -203,8 +189,6 @@ def stored_bytes(size: int, block_size: int, constant_block_size: int | None) ->
 
     >>> stored_bytes(64 * 256, 64, 256)  # 8192 for the codes, 256 + 4 + 4 for the scales
     8456
-    >>> stored_bytes(65, 64, None)
-    41
     """
     scales = math.ceil(size / block_size)
     if constant_block_size is None:

@@ -40,15 +40,7 @@ def rotate_residual_stream(model: LlamaForCausalLM, seed: int = 0) -> LlamaForCa
     """A copy of the model with a rotated residual stream and no norm scales; same outputs.
 
     The embedding and the output head become different matrices, so the copy does not tie them.
-    Computed in fp64 and rounded to the weights' dtype once, on the model's device.
-    Raises TypeError for another class of model.
-
-    >>> from course_pkg.lm.load import load
-    >>> model = load("tiny").model
-    >>> ids = torch.arange(8)[None]
-    >>> difference = rotate_residual_stream(model)(ids).logits - model(ids).logits
-    >>> difference.abs().max().item() < 1e-5
-    True
+    Computed in fp64 and rounded to the weights' dtype once. Raises TypeError for another model.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")

@@ -1,25 +1,24 @@
-"""AdaLoRA by hand: its output, importance, budget, masks and ranks, and everything it refuses."""
+"""AdaLoRA by hand: its output, masks and ranks, resumed runs, and everything it refuses."""
 
 import pytest
 import torch
 from torch import nn
 
 from course_pkg.adapters.adalora import AdaLoRAConfig, AdaLoRALinear
-from course_pkg.adapters.adapter_io import load_adapter, save_adapter
+from course_pkg.adapters.adapter_io import save_adapter
 from course_pkg.adapters.injection import adapter_layers, inject, remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.adapters.rank_allocator import RankAllocator, budget_at, orthogonality
+from course_pkg.adapters.rank_allocator import RankAllocator
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
-from course_pkg.lm.load import load
-
-from ..parity.small_models import BATCH, TOKENS
+from tests.adapters.builders import build, loaded
+from tests.parity.small_models import BATCH, logits
 
 SMALL = {"initial_rank": 3, "target_rank": 1, "target_modules": ["q_proj", "v_proj"]}
 
 
 def adapted(**settings):
-    model = load("tiny").model
+    model = build()
     inject(model, AdaLoRAConfig(**{"total_step": 6} | SMALL | settings))
     return model
 
@@ -56,37 +55,6 @@ def test_the_output_by_hand():
     assert layer(torch.ones(1)).item() - base == pytest.approx(2 * 4 / 2.00001)
     layer.merge()
     assert layer(torch.ones(1)).item() - base == pytest.approx(2 * 4 / 2.00001)
-
-
-def test_dropout_acts_in_training_only():
-    layer = AdaLoRALinear(nn.Linear(64, 4), AdaLoRAConfig(10, dropout=0.5))
-    with torch.no_grad():
-        layer.lora_E["default"].fill_(10.0)
-    x = torch.ones(64)
-    assert torch.equal(layer.eval()(x), layer(x))
-    assert not torch.allclose(layer.train()(x), layer.eval()(x))
-
-
-def test_the_importance_and_the_mask_by_hand():
-    model = one_layer(beta1=0.5, beta2=0.75)
-    with_gradients(model, [[0.1], [0.2]], [[1.0], [2.0]], [[0.3, 0.1]])
-    allocator = RankAllocator(model)
-    allocator.after_step(1)
-    # |w·g|: Λ (0.5, 0.5), Q (0.1, 0.4), P (0.3, 0.3). The sensitivity is half of that, and the
-    # uncertainty 0.25·|half of it|, so each score is |w·g|²/16.
-    expected = [(0.25 + 0.01 + 0.09) / 16, (0.25 + 0.16 + 0.09) / 16]
-    assert allocator._importance("0").tolist() == pytest.approx(expected)
-    # The budget is int((2 - 1)·(1 - 1/3)³ + 1) = 1, so only the second triplet stays.
-    assert allocator.allocations == [(1, {"0": 1})]
-    assert model[0].lora_E["default"].tolist() == [[0.0], [0.25]]
-    assert model[0].lora_A["default"].tolist() == [[1.0], [2.0]]
-    # Second step: |w·g| is (0, 0.5), (0.1, 0.4), (0.3, 0.3) with the same gradients.
-    allocator.after_step(2)
-    S = [(0.5 * 0.25 + 0.5 * 0), 0.5 * 0.25 + 0.5 * 0.5]
-    U = [0.75 * 0.0625 + 0.25 * abs(0 - S[0]), 0.75 * 0.0625 + 0.25 * abs(0.5 - S[1])]
-    average, uncertainty = allocator.averages["0"]["lora_E"]
-    assert average.flatten().tolist() == pytest.approx(S)
-    assert uncertainty.flatten().tolist() == pytest.approx(U)
 
 
 def test_a_triplet_can_come_back_before_the_final_phase_but_not_after():
@@ -133,70 +101,32 @@ def test_equal_ranks_remove_nothing():
     assert len(adapter_layers(model)) == 4
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        # Two modules: 8 → 2, so 2 + 6·left³ with left = 3/4, 2/4, 1/4, 0 after two steps.
-        ({"total_step": 8, "tinit": 2, "tfinal": 2}, [8, 8, 4, 2, 2, 2, 2, 2]),
-        # left = 3/4, 2/4, 1/4, 0: 2 + 6·27/64 = 4.53, 2.75, 2.09, 2.
-        ({"total_step": 4}, [4, 2, 2, 2]),
-        ({"total_step": 4, "target_rank": 4}, [8, 8, 8, 8]),
-    ],
-)
-def test_the_budget_by_hand(settings, expected):
-    config = AdaLoRAConfig(**{"initial_rank": 4, "target_rank": 1} | settings)
-    budgets = [budget_at(step, config, modules=2) for step in range(1, len(expected) + 1)]
-    assert budgets == expected
-    assert budgets == sorted(budgets, reverse=True)
-
-
-def test_allocations_are_delta_t_steps_apart_and_at_the_end():
-    model = adapted(total_step=14, tinit=4, tfinal=3, delta_t=4)
-    allocator = RankAllocator(model)
-    train(model, [BATCH], steps(14), callback=allocator)
-    assert [step for step, _ in allocator.allocations] == [8, 11]
-    assert allocator.allocations[-1][1] == allocator.ranks()
-    assert sum(allocator.ranks().values()) == 4  # one for each module, on average
-
-
-def test_the_penalty_by_hand_pulls_towards_orthonormal_rows():
-    assert orthogonality([torch.eye(3, 5)]).item() == 0
-    assert orthogonality([torch.zeros(4, 5)]).item() == 2  # ‖-I‖ = √4
-    free = adapted(orth_reg_weight=0.0, total_step=20)
-    bound = adapted(orth_reg_weight=5.0, total_step=20)
-    distances = []
-    for model in (free, bound):
-        train(model, [BATCH], steps(20), callback=RankAllocator(model))
-        layers = adapter_layers(model).values()
-        distances.append(orthogonality([layer.lora_A["default"] for layer in layers]).item())
-    assert distances[1] < 0.5 * distances[0]
-
-
-def test_pruning_keeps_the_output_and_makes_the_layers_and_their_files_small(tmp_path):
-    model = adapted(modules_to_save=["lm_head"])
-    allocator = RankAllocator(model)
-    train(model, [BATCH], steps(6), callback=allocator)
-    before = model.eval()(input_ids=TOKENS).logits
-    allocator.prune()
-    assert torch.allclose(model(input_ids=TOKENS).logits, before, atol=1e-6)
-    ranks = {
-        name: layer.lora_E["default"].shape[0]
+def ranks_of(model):
+    return {
+        name: len(layer.lora_E["default"])
         for name, layer in adapter_layers(model).items()
         if isinstance(layer, AdaLoRALinear)
     }
+
+
+def test_a_pruned_adapter_loads_with_its_ranks_and_trains_on_without_an_allocator(tmp_path):
+    model = adapted(modules_to_save=["lm_head"])
+    allocator = RankAllocator(model)
+    train(model, [BATCH], steps(6), callback=allocator)
+    allocator.prune()
+    ranks = ranks_of(model)
     assert ranks == allocator.ranks() and sum(ranks.values()) == 4
     save_adapter(model, tmp_path)
-    back = load("tiny").model
-    config = load_adapter(back, tmp_path)
+    back = loaded(tmp_path)
+    config = next(iter(adapter_layers(back).values())).configs["default"]
     assert {name: config.rank_of(name) for name in ranks} == ranks
-    assert torch.equal(back.eval()(input_ids=TOKENS).logits, model(input_ids=TOKENS).logits)
-    train(back, [BATCH], steps(2))  # without an allocator: the ranks are fixed
+    assert torch.equal(logits(back.eval()), logits(model.eval()))
+    train(back, [BATCH], steps(2))
     with pytest.raises(ValueError, match="ranks of 'default' are final; train it without"):
         RankAllocator(back)
     remove_adapters(back)
     inject(back, config)  # the same allocation, from the start
-    assert [len(layer.lora_E["default"]) for layer in adapter_layers(back).values()
-            if isinstance(layer, AdaLoRALinear)] == list(ranks.values())  # fmt: skip
+    assert ranks_of(back) == ranks
 
 
 @pytest.mark.parametrize("first", [2, 5, 8])
@@ -236,7 +166,6 @@ def test_a_new_allocator_continues_from_a_saved_state():
     first.after_step(1)
     second.load_state_dict(first.state_dict())
     assert second._importance("0").tolist() == first._importance("0").tolist()
-    assert second.averages["0"].keys() == {"lora_A", "lora_E", "lora_B"}
     first.after_step(2)
     second.load_state_dict(first.state_dict())
     assert second.masks["0"].tolist() == [False, True] and second.allocations == [(2, {"0": 1})]
@@ -268,21 +197,10 @@ def test_without_any_finite_gradient_no_ranks_are_chosen():
     [
         ({"initial_rank": 4, "target_rank": 5}, ValueError, "5 is above initial_rank 4"),
         ({"tinit": 6, "tfinal": 4}, ValueError, "leave none of total_step 10 to remove ranks"),
-        ({"tinit": 10}, ValueError, "lower them, or train longer"),
         ({"tfinal": 9}, ValueError, "total_step 10 and tfinal 9 make the ranks final at step 1"),
-        ({"total_step": 1}, ValueError, "before any triplet has a score; lower tfinal, or train"),
-        ({"total_step": None}, ValueError, "total_step must be an integer of at least 1, got None"),
         ({"delta_t": 0}, ValueError, "delta_t must be an integer of at least 1, got 0"),
         ({"tinit": -1}, ValueError, "tinit must be an integer of at least 0"),
-        ({"alpha": 0}, ValueError, "alpha must be above 0"),
-        ({"dropout": 1}, ValueError, "dropout must be at least 0 and below 1"),
-        ({"beta1": 1.0}, ValueError, "beta1 must be above 0 and below 1, got 1.0"),
         ({"beta2": "high"}, TypeError, "beta2 must be a number, got 'high'"),
-        (
-            {"orth_reg_weight": -1},
-            ValueError,
-            "orth_reg_weight must be at least 0 and finite, got -1",
-        ),
         ({"rank_pattern": [True]}, TypeError, r"rank_pattern must be a dict, got \[True\]"),
         ({"rank_pattern": {"q.lora_E": (True,)}}, ValueError, "to 12 .* booleans, got 'q.lora_E'"),
         ({"rank_pattern": {"q.lora_E": [1] * 12}}, ValueError, "booleans"),
@@ -312,8 +230,8 @@ def test_a_rank_pattern_must_match_the_targets(names, says):
 
 def test_the_allocator_refuses_what_it_cannot_train():
     with pytest.raises(ValueError, match="no AdaLoRA adapter 'default'; inject one"):
-        RankAllocator(load("tiny").model)
-    lora = load("tiny").model
+        RankAllocator(build())
+    lora = build()
     inject(lora, LoRAConfig())
     with pytest.raises(ValueError, match="no AdaLoRA adapter"):
         RankAllocator(lora)

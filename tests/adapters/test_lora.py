@@ -1,7 +1,6 @@
 """LoRALinear compared with its definition, y = W x + b + scaling · B(A(dropout(x)))."""
 
 import copy
-import io
 import math
 import pickle
 
@@ -12,36 +11,25 @@ from hypothesis import strategies as st
 from torch import nn
 
 from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+from tests.parity.small_models import error
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # One rounding of the result: machine epsilon of each dtype, times a few for the sums inside.
 TOLERANCE = {dtype: 8 * torch.finfo(dtype).eps for dtype in FLOATS}
 
 
-def relative_error(out, reference):
-    out, reference = out.double(), reference.double()
-    return ((out - reference).norm() / reference.norm().clamp_min(1e-300)).item()
-
-
 def make_layer(
-    in_features=6,
-    out_features=5,
-    *,
-    bias=True,
-    dtype=torch.float32,
-    seed=0,
-    names=("default",),
-    **k,
+    inner=6, outer=5, *, bias=True, dtype=torch.float32, seed=0, names=("default",), **settings
 ):
     """A LoRALinear whose B is not zero, so that every adapter has an effect."""
     generator = torch.Generator().manual_seed(seed)
-    base = nn.Linear(in_features, out_features, bias=bias)
+    base = nn.Linear(inner, outer, bias=bias)
     with torch.no_grad():
         for parameter in base.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     layer = LoRALinear(base.to(dtype))
     for name in names:
-        layer.add_adapter(name, LoRAConfig(**{"rank": 2, **k}), generator=generator)
+        layer.add_adapter(name, LoRAConfig(**{"rank": 2} | settings), generator=generator)
         with torch.no_grad():
             B = layer.lora_B[name]
             B.copy_(torch.randn(B.shape, generator=generator))
@@ -82,9 +70,8 @@ def test_forward_equals_the_formula(shape, batch, dtype, bias, rslora, alpha, se
     assert y.shape == (*batch, outer) and y.dtype == dtype
     # Sums of both signs may cancel, so the error is compared with the size of the terms.
     reference = by_definition(layer, x)
-    size = (
-        by_definition(layer, x, names=[]).norm() + (reference - by_definition(layer, x, [])).norm()
-    )
+    base = by_definition(layer, x, names=[])
+    size = base.norm() + (reference - base).norm()
     assert (y.double() - reference).norm() <= TOLERANCE[dtype] * max(size, 1e-30)
 
 
@@ -111,9 +98,7 @@ def test_merge_keeps_the_function_and_unmerge_restores_every_bit(shape, dtype, b
     delta = sum(layer.delta_weight(name).double() for name in "ab")
     exact = bits.double() + delta
     # Rounded once: within half a unit in the last place of the exact sum (and fp32's own rounding).
-    assert (
-        relative_error(once, exact) <= torch.finfo(dtype).eps + 4 * torch.finfo(torch.float32).eps
-    )
+    assert error(once, exact) <= torch.finfo(dtype).eps + 4 * torch.finfo(torch.float32).eps
     layer.merge()
     assert torch.equal(layer.base.weight, once), "merging twice must be a no-op"
     scale = x.double().norm() * (bits.double().norm() + delta.norm()) + before.double().norm()
@@ -135,14 +120,6 @@ def test_a_layer_worked_by_hand():
         layer.lora_B["default"].copy_(torch.tensor([[1.0], [2.0]]))
     assert layer(torch.tensor([3.0, 4.0])).tolist() == [55.0, 108.0]
     assert layer.delta_weight("default").tolist() == [[6.0, 6.0], [12.0, 12.0]]
-
-
-@pytest.mark.parametrize(
-    ("rank", "alpha", "rslora", "scaling"),
-    [(8, 16, False, 2.0), (64, 16, False, 0.25), (64, 16, True, 2.0), (1, 3, True, 3.0)],
-)
-def test_scaling_is_alpha_over_rank_or_its_root(rank, alpha, rslora, scaling):
-    assert LoRAConfig(rank=rank, alpha=alpha, use_rslora=rslora).scaling == scaling
 
 
 def test_a_new_adapter_changes_no_output_and_has_the_usual_initialization():
@@ -172,18 +149,6 @@ def test_the_generator_determines_A_and_the_global_state_does_not_change():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_only_A_and_B_get_gradients_which_equal_those_of_the_formula():
-    layer = make_layer(dtype=torch.float64)
-    x = torch.randn(7, 6, dtype=torch.float64)
-    layer(x).square().sum().backward()
-    assert layer.base.weight.grad is None and layer.base.bias.grad is None
-    A, B = (p["default"].detach().clone().requires_grad_() for p in (layer.lora_A, layer.lora_B))
-    y = x @ (layer.base.weight + 8 * B @ A).T + layer.base.bias  # alpha 16, rank 2
-    y.square().sum().backward()
-    assert relative_error(layer.lora_A["default"].grad, A.grad) < 1e-13
-    assert relative_error(layer.lora_B["default"].grad, B.grad) < 1e-13
-
-
 def test_dropout_applies_only_to_the_lora_path_and_only_in_training():
     layer = make_layer(64, 5, dropout=0.5)
     x = torch.randn(1000, 64)
@@ -197,7 +162,7 @@ def test_dropout_applies_only_to_the_lora_path_and_only_in_training():
     torch.manual_seed(0)
     mask = torch.nn.functional.dropout(torch.ones_like(x), 0.5)
     expected = 8 * ((x * mask) @ layer.lora_A["default"].T @ layer.lora_B["default"].T)
-    assert relative_error(noisy, expected) < 1e-5
+    assert error(noisy, expected) < 1e-5
     with torch.no_grad():
         layer.lora_B["default"].zero_()
     assert torch.equal(layer(x), base)
@@ -209,21 +174,13 @@ def test_active_adapters_add_up_and_the_others_have_no_effect():
     assert layer.active == ["a"], "the first is active, later ones are not"
     for names in (["b"], ["a", "c"], []):
         layer.set_active(names)
-        assert relative_error(layer(x), by_definition(layer, x, names)) < 1e-14
+        assert error(layer(x), by_definition(layer, x, names)) < 1e-14
         trained = [name for name in "abc" if layer.lora_A[name].requires_grad]
         assert trained == names == [name for name in "abc" if layer.lora_B[name].requires_grad]
     layer.set_active(["a", "not here", "a"])
     assert layer.active == ["a"]
     layer.set_active("b")
     assert layer.active == ["b"]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_16_bit_base_gets_fp32_adapters_and_gives_16_bit_outputs(dtype):
-    layer = make_layer(dtype=dtype)
-    assert layer.lora_A["default"].dtype == layer.lora_B["default"].dtype == torch.float32
-    assert layer(torch.ones(2, 6, dtype=dtype)).dtype == dtype
-    assert make_layer(dtype=torch.float64).lora_A["default"].dtype == torch.float64
 
 
 def test_merging_in_16_bit_rounds_once():
@@ -282,35 +239,12 @@ def test_copies_and_pickles_are_equal_layers(merged):
     x = torch.randn(3, 6)
     if merged:
         layer.merge()
-    file = io.BytesIO()
-    torch.save(layer, file)
-    file.seek(0)
-    copies = [
-        copy.deepcopy(layer),
-        pickle.loads(pickle.dumps(layer)),
-        torch.load(file, weights_only=False),
-    ]
-    for other in copies:
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         assert torch.equal(other(x), layer(x)) and other.merged == merged
         other.unmerge()
         assert other.base.weight.data_ptr() != layer.base.weight.data_ptr()
         assert torch.equal(other.base.weight, layer.unmerged_weight if merged else layer.weight)
-        assert {k: v.shape for k, v in other.state_dict().items()} == {
-            k: v.shape for k, v in layer.state_dict().items()
-        }
-
-
-@pytest.mark.parametrize("merged", [False, True])
-def test_a_state_dict_holds_the_unmerged_weight(merged):
-    layer, other = make_layer(seed=1), make_layer(seed=2)
-    x = torch.randn(3, 6)
-    expected = layer(x)
-    if merged:
-        layer.merge()
-    state = layer.state_dict()
-    assert sorted(state) == ["base.bias", "base.weight", "lora_A.default", "lora_B.default"]
-    other.load_state_dict(state)
-    assert torch.equal(other(x), expected)
+        assert other.state_dict().keys() == layer.state_dict().keys()
 
 
 def test_moving_or_casting_a_merged_layer_also_changes_the_saved_weight():
@@ -325,50 +259,35 @@ def test_moving_or_casting_a_merged_layer_also_changes_the_saved_weight():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_layer_computes_the_same_on_a_gpu():
     layer, x = make_layer(dtype=torch.float64), torch.randn(3, 6, dtype=torch.float64)
     expected = layer(x)
     layer.cuda().add_adapter("later", LoRAConfig(rank=2))
     assert layer.lora_A["later"].is_cuda
-    assert relative_error(layer(x.cuda()).cpu(), expected) < 1e-13
+    assert error(layer(x.cuda()).cpu(), expected) < 1e-13
     layer.merge()
     layer.cpu().unmerge()
-    assert relative_error(layer(x), expected) < 1e-13
+    assert error(layer(x), expected) < 1e-13
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "error", "says"),
     [
-        ({"rank": 0}, "rank must be an integer of at least 1, got 0"),
-        ({"rank": 2.5}, "rank must be an integer of at least 1, got 2.5"),
-        ({"rank": "8"}, "rank must be an integer of at least 1, got '8'"),
-        ({"rank": -4}, "got -4"),
-        ({"alpha": 0}, "alpha must be above 0 and finite, got 0"),
-        ({"alpha": float("nan")}, "alpha must be above 0 and finite"),
-        ({"alpha": float("inf")}, "alpha must be above 0 and finite"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1"),
-        ({"dropout": -0.1}, "dropout must be"),
-        ({"target_modules": []}, "target_modules is empty"),
-        ({"target_modules": ""}, "target_modules is empty"),
+        ({"rank": 0}, ValueError, "rank must be an integer of at least 1, got 0"),
+        ({"rank": "8"}, ValueError, "rank must be an integer of at least 1, got '8'"),
+        ({"alpha": 0}, ValueError, "alpha must be above 0 and finite, got 0"),
+        ({"alpha": float("nan")}, ValueError, "alpha must be above 0 and finite"),
+        ({"alpha": "16"}, TypeError, "alpha must be a number, got '16'"),
+        ({"dropout": 1.0}, ValueError, "dropout must be at least 0 and below 1, got 1"),
+        ({"target_modules": []}, ValueError, "target_modules is empty"),
+        ({"target_modules": ""}, ValueError, "target_modules is empty"),
+        ({"target_modules": None}, TypeError, "must be a string or strings, got None"),
+        ({"target_modules": [1]}, TypeError, r"must be a string or strings, got \[1\]"),
+        ({"modules_to_save": "head"}, TypeError, "modules_to_save must be a list of strings"),
     ],
 )
-def test_a_value_out_of_range_is_refused(arguments, says):
-    with pytest.raises(ValueError, match=says):
-        LoRAConfig(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"alpha": "16"}, "alpha must be a number, got '16'"),
-        ({"dropout": None}, "dropout must be a number, got None"),
-        ({"target_modules": None}, "target_modules must be a string or strings, got None"),
-        ({"target_modules": [1]}, r"target_modules must be a string or strings, got \[1\]"),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_refused(arguments, says):
-    with pytest.raises(TypeError, match=says):
+def test_an_invalid_setting_says_what_is_expected(arguments, error, says):
+    with pytest.raises(error, match=says):
         LoRAConfig(**arguments)
 
 

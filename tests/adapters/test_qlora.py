@@ -27,6 +27,7 @@ from course_pkg.adapters.qlora import merge_error, merge_quantized, quantize_mod
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.quantization.blockwise import quantize
+from tests.parity.small_models import error, run
 
 TOKENS = torch.randint(259, (2, 16), generator=torch.Generator().manual_seed(0))
 BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
@@ -53,15 +54,7 @@ def with_adapter(scale=0.1, **options):
 
 
 def logits(model):
-    with torch.no_grad():
-        return model(input_ids=TOKENS).logits
-
-
-def distance(ours, reference):
-    return ((ours - reference).norm() / reference.norm()).item()
-
-
-# ---------------------------------------------------------------- the layer
+    return run(model, {"input_ids": TOKENS}).logits
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -114,7 +107,7 @@ def test_the_result_has_the_dtype_of_the_input(stored, given, compute):
     exact = x.double() @ layer.quantized.dequantize(torch.float32).double().T
     exact += layer.bias.double()
     lowest = max(torch.finfo(each).eps for each in (given, compute or given))
-    assert distance(result.double(), exact) <= 2 * lowest
+    assert error(result.double(), exact) <= 2 * lowest
 
 
 def test_scales_keep_their_precision_when_the_model_changes_its_dtype():
@@ -132,7 +125,7 @@ def test_a_layer_moves_to_a_gpu_and_computes_the_same():
     moved = copy.deepcopy(layer).to("cuda")
     assert torch.equal(moved.dequantized_weight().cpu(), layer.dequantized_weight())
     assert torch.equal(quantize(normal(64, 64).cuda()).codes.cpu(), quantize(normal(64, 64)).codes)
-    assert distance(moved(x.cuda()).cpu(), layer(x)) <= 1e-5
+    assert error(moved(x.cuda()).cpu(), layer(x)) <= 1e-5
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -151,7 +144,6 @@ def test_a_state_dict_goes_to_disk_and_back(double):
     [
         (lambda: linear(), "weight is not quantized: load it before you quantize"),
         (lambda: Linear4bit(linear(), "fp4"), "as fp4, blocks of 64, torch.float32, but the layer"),
-        (lambda: Linear4bit(linear(), block_size=32), "blocks of 32"),
         (lambda: Linear4bit(linear(dtype=torch.float16)), "torch.float16"),
         (lambda: Linear4bit(linear(in_features=64)), "size mismatch for weight"),
         (lambda: Linear4bit(linear(), double=False), "Missing key|size mismatch"),
@@ -159,11 +151,8 @@ def test_a_state_dict_goes_to_disk_and_back(double):
 )
 def test_another_kind_of_state_dict_is_refused(source, says):
     layer = Linear4bit(linear())
-    before = layer.dequantized_weight()
     with pytest.raises(RuntimeError, match=says):
         layer.load_state_dict(source().state_dict())
-    if says[0] not in "sM":
-        assert torch.equal(layer.dequantized_weight(), before)
 
 
 def test_print_shows_the_bits():
@@ -194,9 +183,6 @@ def test_a_layer_that_cannot_be_quantized_says_why(make, error, says):
         make()
 
 
-# ---------------------------------------------------------------- a model
-
-
 def test_all_linear_layers_are_quantized_but_the_head(tiny):
     model = tiny.model
     before = logits(model)
@@ -204,7 +190,7 @@ def test_all_linear_layers_are_quantized_but_the_head(tiny):
     assert len(names) == 2 * 7 and not any("lm_head" in name for name in names)
     assert type(model.lm_head) is nn.Linear
     assert model.lm_head.weight is model.get_input_embeddings().weight
-    assert 0 < distance(logits(model), before) < 0.5
+    assert 0 < error(logits(model), before) < 0.5
     kinds = {type(model.get_submodule(name)) for name in names}
     assert kinds == {Linear4bit}
 
@@ -243,16 +229,6 @@ def test_a_classifier_and_what_transformers_keeps_in_fp32_are_left_out():
 def test_a_subclass_of_linear_is_left_as_it_is():
     model = nn.ModuleDict({"attention": nn.MultiheadAttention(64, 2), "up": nn.Linear(64, 8)})
     assert quantize_model(model) == ["up"]
-
-
-def test_a_module_with_two_names_is_quantized_once():
-    shared = linear(128, 128)
-    model = nn.Sequential(shared, nn.Tanh(), shared)
-    assert quantize_model(model) == ["0"] and model[0] is model[2]
-
-
-def test_a_layer_alone_changes_its_dtype():
-    assert Linear4bit(linear()).double().bias.dtype == torch.float64
 
 
 def injected(model):
@@ -314,20 +290,6 @@ def test_a_quantized_module_cannot_be_trained_in_full(tiny):
     assert not adapter_layers(tiny.model)
 
 
-def test_the_weights_take_about_an_eighth_of_their_memory(tiny):
-    names = [name for name, module in tiny.model.named_modules() if type(module) is nn.Linear]
-    names.remove("lm_head")
-    before = sum(tiny.model.get_submodule(name).weight.nbytes for name in names)
-    quantize_model(tiny.model)
-    layers = [tiny.model.get_submodule(name) for name in names]
-    assert sum(layer.quantized.nbytes for layer in layers) / before == pytest.approx(
-        4.13 / 32, rel=0.01
-    )
-
-
-# ---------------------------------------------------------------- merging on request
-
-
 def test_requantized_by_definition():
     layer = with_adapter(double=False)
     merged = requantized(layer)
@@ -342,7 +304,7 @@ def test_the_error_of_a_merge_by_definition():
     cost = merge_error(layer, x)
     with torch.no_grad():
         before, after, base = layer(x), requantized(layer)(x), layer.base(x)
-    assert cost.of_output == pytest.approx(distance(after, before), rel=1e-4)
+    assert cost.of_output == pytest.approx(error(after, before), rel=1e-4)
     assert cost.of_change == pytest.approx(
         ((after - before).norm() / (before - base).norm()).item()
     )
@@ -368,7 +330,7 @@ def test_a_model_is_merged_into_4_bits(tiny):
     assert not adapter_layers(model) and type(model.model.embed_tokens) is nn.Embedding
     merged = model.model.layers[0].self_attn.q_proj
     assert torch.equal(merged.dequantized_weight(), expected)
-    assert distance(logits(model), before) < 0.2
+    assert error(logits(model), before) < 0.2
 
 
 def test_merging_with_a_bad_adapter_changes_nothing(tiny):

@@ -1,4 +1,4 @@
-"""Modules trained in full beside an adapter: merged state, files, and which ones an entry names."""
+"""Modules and biases that are trained beside an adapter: merging, files, and which are named."""
 
 from dataclasses import replace
 
@@ -20,9 +20,8 @@ from course_pkg.adapters.injection import (
 )
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.saved_module import SavedModule
-from course_pkg.lm.load import load
-
-from ..parity.small_models import logits, shaken
+from tests.adapters.builders import adapted, build, edit_config, loaded
+from tests.parity.small_models import logits, shaken, small
 
 SAVED = {"modules_to_save": ["lm_head", "norm"]}
 QV = {"target_modules": ["q_proj", "v_proj"]} | SAVED
@@ -35,19 +34,19 @@ CONFIGS = {
 each_method = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
-def adapted(config):
-    """A model whose adapter and trained modules have an effect."""
-    model = load("tiny").model
-    inject(model, config)
-    return shaken(model)
-
-
 @each_method
-def test_a_merged_model_has_the_state_dict_of_the_unmerged_one(config):
+def test_a_merged_model_saves_the_unmerged_weights(config, tmp_path):
     model = adapted(config)
+    expected = logits(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     merge_adapters(model)
     merged = model.state_dict()
+    other = build()
+    inject(other, config)
+    other.load_state_dict(merged)
+    assert torch.equal(logits(other), expected)
+    save_adapter(model, tmp_path)
+    assert torch.equal(logits(loaded(tmp_path)), expected)
     unmerge_adapters(model)
     after = model.state_dict()
     assert before.keys() == merged.keys() == after.keys()
@@ -56,32 +55,8 @@ def test_a_merged_model_has_the_state_dict_of_the_unmerged_one(config):
 
 
 @each_method
-def test_a_merged_models_state_dict_gives_another_model_the_same_outputs(config):
-    model = adapted(config)
-    expected = logits(model)
-    merge_adapters(model)
-    other = load("tiny").model
-    inject(other, config)
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(logits(other), expected)
-    merge_adapters(other)
-    assert torch.equal(logits(other), logits(model))
-
-
-@each_method
-def test_an_adapter_that_is_saved_while_merged_loads_with_the_same_outputs(config, tmp_path):
-    model = adapted(config)
-    expected = logits(model)
-    merge_adapters(model)
-    save_adapter(model, tmp_path)
-    other = load("tiny").model
-    load_adapter(other, tmp_path)
-    assert torch.equal(logits(other), expected)
-
-
-@each_method
 def test_save_pretrained_works_while_merged_and_after_removal(config, tmp_path):
-    # "tiny" ties lm_head to its embedding, which transformers' save_pretrained must find by name.
+    # The model ties lm_head to its embedding, which save_pretrained must find by name.
     model = adapted(replace(config, modules_to_save=["norm"]))
     merge_adapters(model)
     model.save_pretrained(tmp_path / "merged")
@@ -97,7 +72,7 @@ def saved_names(model):
 
 
 def test_an_entry_matches_every_name_that_ends_with_it():
-    model = load("tiny").model
+    model = build()
     targets = inject(model, LoRAConfig(2, target_modules=["q_proj"], modules_to_save=["norm"]))
     assert len(targets) == 2
     blocks = [f"model.layers.{i}.{n}" for i in range(2)
@@ -105,35 +80,44 @@ def test_an_entry_matches_every_name_that_ends_with_it():
     assert saved_names(model) == [*blocks, "model.norm"]
 
 
-def test_what_lies_in_a_saved_module_is_no_target(tmp_path):
+def test_what_lies_in_a_saved_module_is_not_a_target(tmp_path):
     config = LoRAConfig(rank=2, target_modules="all-linear", modules_to_save=["mlp"])
     model = adapted(config)
     assert saved_names(model) == ["model.layers.0.mlp", "model.layers.1.mlp"]
     others = set(adapter_layers(model)) - set(saved_names(model))
     assert {name.split(".")[3] for name in others} == {"self_attn"}
     save_adapter(model, tmp_path)
-    other = load("tiny").model
-    load_adapter(other, tmp_path)
-    assert torch.equal(logits(other), logits(model))
+    assert torch.equal(logits(loaded(tmp_path)), logits(model))
 
 
 def test_a_file_may_name_modules_that_the_model_lacks(tmp_path):
     """As in PEFT, which adds both "classifier" and "score" for classification."""
-    config = LoRAConfig(rank=2, target_modules=["q_proj"], modules_to_save=["score", "lm_head"])
-    model = load("tiny").model
-    with pytest.raises(ValueError, match="'score' matches no module"):
-        inject(model, config)
     model = adapted(LoRAConfig(rank=2, target_modules=["q_proj"], modules_to_save=["lm_head"]))
     save_adapter(model, tmp_path)
-    path = tmp_path / "adapter_config.json"
-    path.write_text(path.read_text().replace('"lm_head"', '"lm_head", "score"'))
-    other = load("tiny").model
-    load_adapter(other, tmp_path)
-    assert torch.equal(logits(other), logits(model))
+    edit_config(tmp_path, modules_to_save=["lm_head", "score"])
+    assert torch.equal(logits(loaded(tmp_path)), logits(model))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"modules_to_save": ["score"]}, "'score' matches no module"),
+        ({"modules_to_save": ["lm_hed"]}, "'lm_hed' matches no module; did you mean 'lm_head'"),
+        ({"modules_to_save": ["q_proj"], "target_modules": ["q_proj"]}, "can have only one"),
+        ({"modules_to_save": ["mlp"], "target_modules": ["up_proj"]}, "is or contains"),
+        ({"modules_to_save": ["act_fn"]}, "has no parameters"),
+        ({"modules_to_save": ["norm\\"]}, r"modules_to_save .* is not a regex"),
+    ],
+)
+def test_impossible_modules_to_save_are_refused_and_change_nothing(settings, says):
+    model = build()
+    with pytest.raises(ValueError, match=says):
+        inject(model, LoRAConfig(**settings))
+    assert not adapter_layers(model) and all(p.requires_grad for p in model.parameters())
 
 
 def test_a_module_with_an_adapter_is_not_trained_in_full():
-    model = load("tiny").model
+    model = build()
     inject(model, LoRAConfig(rank=2, target_modules=["lm_head"]), "a")
     with pytest.raises(ValueError, match="'lm_head' has an adapter"):
         inject(model, LoRAConfig(2, target_modules=["q_proj"], modules_to_save=["lm_head"]), "b")
@@ -150,3 +134,32 @@ def test_the_models_code_reads_attributes_of_the_module_in_use():
     assert layer.weight is layer.base.weight
     with pytest.raises(AttributeError, match="'Linear' object has no attribute 'nothing'"):
         _ = layer.nothing
+
+
+def with_biases(bias, name="default"):
+    model = small("bias")
+    inject(model, LoRAConfig(2, target_modules=["q_proj"], bias=bias), name)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("all", "none"), ("none", "all"), ("lora_only", "all")]
+)
+def test_an_adapter_with_trained_biases_is_the_models_only_one(first, second, tmp_path):
+    model = with_biases(first, "a")
+    save_adapter(shaken(with_biases(second, "b")), tmp_path, "b")
+    before = logits(model)
+    with pytest.raises(ValueError, match="trains biases of the base"):
+        load_adapter(model, tmp_path, "b")
+    assert torch.equal(logits(model), before)
+
+
+def test_a_file_without_its_biases_is_refused(tmp_path):
+    save_adapter(with_biases("lora_only"), tmp_path)
+    with pytest.raises(
+        ValueError, match=r"q_proj\.base_layer\.bias is a bias that this model lacks"
+    ):
+        load_adapter(small("llama"), tmp_path)
+    edit_config(tmp_path, bias="all")
+    with pytest.raises(ValueError, match="the file has no trained bias"):
+        load_adapter(small("bias"), tmp_path)

@@ -10,12 +10,12 @@ from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausa
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.targets import find_targets, matches, shortest_targets
-from course_pkg.lm.load import load
+from tests.adapters.builders import build
 
 
 @pytest.fixture
 def model():
-    return load("tiny").model
+    return build()
 
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -83,7 +83,6 @@ def test_the_error_for_an_unknown_target_suggests_names(model, targets, says):
         (["mlp"], "type LlamaMLP; .* it contains gate_proj, up_proj, down_proj; name those"),
         (["embed_tokens"], "embed_tokens' is of type Embedding; LoRA wraps an nn.Linear"),
         (["norm"], "'model.norm' is of type LlamaRMSNorm"),
-        ([r"mlp", "q_proj"], "LlamaMLP"),
         (r".*proj|.*norm", "LlamaRMSNorm"),
     ],
 )
@@ -122,9 +121,8 @@ def test_a_failed_injection_does_not_change_the_model(model):
     names = [name for name, _ in model.named_modules()]
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
     state = torch.get_rng_state()
-    for bad in (LoRAConfig(target_modules=["q_proj", "mlp"]), LoRAConfig(target_modules=["x"])):
-        with pytest.raises((TypeError, ValueError)):
-            inject(model, bad)
+    with pytest.raises(TypeError):
+        inject(model, LoRAConfig(target_modules=["q_proj", "mlp"]))
     with pytest.raises(ValueError, match="is invalid"):
         inject(model, LoRAConfig(), "a.b")
     assert [name for name, _ in model.named_modules()] == names
@@ -156,9 +154,3 @@ def test_the_endings_are_exact_and_the_fewest(seed):
             for other in set(found) - {one}:
                 rest = [e for e in found if e not in (one, other)]
                 assert not any(all(matches(n, [*rest, e]) for n in chosen) for e in exact)
-
-
-@pytest.mark.parametrize("entry", ["(", "(?i)norm", "norm\\"])
-def test_modules_to_save_that_are_not_a_regex_are_refused(model, entry):
-    with pytest.raises(ValueError, match=r"modules_to_save .* is not a regex"):
-        find_targets(model, ["q_proj"], modules_to_save=[entry])

@@ -1,4 +1,4 @@
-"""One graded class for each assignment, made once, and the matrix of wrong answers at the end."""
+"""One graded class for each assignment, made once."""
 
 import shutil
 import tempfile
@@ -94,17 +94,3 @@ def graded_by_us(chain, rounds):
             students = [record.student for record in grade(course.root, chain, options, show)]
         store = Store(course.root, secret(course.root))
         yield {student: store.load(chain, student) for student in students}
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print the matrix: the tests record its lines as a property, which xdist passes on."""
-    lines = [
-        line
-        for report in terminalreporter.stats.get("passed", [])
-        for name, line in report.user_properties
-        if name == "matrix"
-    ]
-    if lines:
-        terminalreporter.section("wrong answers: what each loses, and how often it is recognized")
-        for line in lines:
-            terminalreporter.line(line)

@@ -11,9 +11,9 @@ import torch
 from scipy.special import logsumexp
 from torch import nn
 
-from course_pkg.grading.check import check
 from course_pkg.grading.contract import registry
-from tests.exercises.assignments import ROOT, assignments, points_lost
+from tests.exercises.assignments import ROOT, assignments, patched, points_lost
+from tests.exercises.test_other_answers import Checkpointed, TokenByToken, forward_by_merging
 
 THREAT_MODEL = (ROOT / "book/appendix/threat-model.md").read_text("utf-8")
 
@@ -47,6 +47,14 @@ class Forgetful:
 
     def truncate(self, tokens):
         self.seen = self.seen[:tokens]
+
+
+class InABatch(TokenByToken):
+    """A cache that projects all tokens again, as one batch."""
+
+    def step(self, x):
+        self.project((x + self.positions[: len(x)]).repeat(1, 1 + len(self.keys), 1))
+        return super().step(x)
 
 
 class SetsCounterBack(Forgetful):
@@ -99,17 +107,29 @@ def by_hidden_functions(q, k, v, block_queries, block_keys, causal):
         return scores.softmax(1).nan_to_num(0) @ v, scores.logsumexp(1)
 
 
-def wrapped(model, targets, wrap):
-    """The names of the targets, each of which is wrapped, and the wrappers."""
-    linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    names = [name for name in linears if name.split(".")[-1] in targets]
-    if not names:
-        raise ValueError
-    wrappers = [wrap(model.get_submodule(name)) for name in names]
-    for name, wrapper in zip(names, wrappers, strict=True):
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, wrapper)
-    return names, wrappers
+def with_a_full_mask(q, k, v, block_queries, block_keys, causal):
+    """Tiles of scores, but a mask for all of them."""
+    torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
+    return forward_by_merging(q, k, v, block_queries, block_keys, causal)
+
+
+def without_tiles(q, k, v, block_queries, block_keys, causal):
+    """Small tensors, but no scores."""
+    return torch.zeros(len(q), v.shape[1]), torch.zeros(len(q))
+
+
+def with_an_empty_tile(q, k, v, block_queries, block_keys, causal):
+    """All scores at once where nobody looks, and a tensor of a tile's size."""
+    torch.zeros(block_queries, block_keys)
+    with torch._C.DisableTorchFunction():
+        return forward_by_merging(q, k, v, len(q), len(k), causal)
+
+
+def by_torch(q, k, v, block_queries, block_keys, causal):
+    """torch's own attention."""
+    mask = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q)) if causal else None
+    output = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return output, forward_by_merging(q, k, v, block_queries, block_keys, causal)[1]
 
 
 def list_parameters(model, shown):
@@ -119,37 +139,28 @@ def list_parameters(model, shown):
     model.named_parameters = lambda *a, **how: (p for p in found(*a, **how) if id(p[1]) in kept)
 
 
+inject_without_freezing = patched("lora-math", "inject", "model.requires_grad_(False)", "pass")
+
+
 def inject_unfrozen(model, targets, wrap):
     """Everything can be trained, but the model lists the adapters alone."""
     base = {id(parameter) for parameter in model.parameters()}
-    names, _ = wrapped(model, targets, wrap)
+    names = inject_without_freezing(model, targets, wrap)
     list_parameters(model, [p for p in model.parameters() if id(p) not in base])
     return names
 
 
 def inject_for_show(model, targets, wrap):
     """Wrappers with the right names that do nothing; the rest can still be trained."""
-    names, wrappers = wrapped(model, targets, wrap)
+    names = inject_without_freezing(model, targets, wrap)
+    wrappers = [model.get_submodule(name) for name in names]
     for wrapper in wrappers:
         wrapper.forward = wrapper.linear.forward
     list_parameters(model, [next(wrapper.parameters()) for wrapper in wrappers])
     return names
 
 
-def evaluate_with_gradients(model, batches, loss):
-    """Right numbers, with gradients recorded."""
-    model.eval()
-    total = tokens = right = rows = 0
-    for batch in batches:
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        nll, count = loss(logits, batch["labels"])
-        targets = batch["labels"][:, 1:]
-        hits = (logits[:, :-1].argmax(-1) == targets) | (targets == -100)
-        total += nll.item()
-        tokens += int(count)
-        right += int(hits.all(1).sum())
-        rows += len(hits)
-    return total / tokens, right / rows
+evaluate_with_gradients = patched("lora-script", "evaluate", "with torch.no_grad():", "if True:")
 
 
 def evaluate_unobserved(model, batches, loss):
@@ -200,6 +211,15 @@ class ClaimsToRecompute(LinearBase):
         self.stored.dequantize(self.dtype)
 
 
+class Halfway(Checkpointed):
+    """A right forward pass whose backward pass does not work yet."""
+
+    def forward(self, x):
+        result = super().forward(x)
+        result.register_hook(lambda gradient: gradient[:, :1])
+        return result
+
+
 class HidesAWeight(LinearBase):
     """It computes with a copy of the weight, hidden in a function."""
 
@@ -246,17 +266,19 @@ def test_points_that_a_program_can_claim_are_attested(assignment, question, answ
     ("assignment", "question", "answer", "points"),
     [
         ("flash-attention", "cache", Forgetful, 1),
+        ("flash-attention", "cache", InABatch, 1),
+        ("flash-attention", "forward", in_numpy, 2),
+        ("flash-attention", "forward", by_hidden_functions, 2),
+        ("flash-attention", "forward", with_a_full_mask, 2),
+        ("flash-attention", "forward", with_an_empty_tile, 2),
+        ("flash-attention", "forward", by_torch, 2),
+        ("flash-attention", "forward", without_tiles, 10),
+        ("quantization", "linear", Halfway, 2),
         ("quantization", "linear", ClaimsToRecompute, 1),
         ("quantization", "linear", HidesAWeight, 2),  # frozen and recompute
         ("lora-script", "evaluate", evaluate_with_gradients, 1),
         ("lora-math", "inject", inject_for_show, 4),  # all but the error for unknown targets
     ],
 )
-def test_what_is_done_for_show_earns_nothing(assignment, question, answer, points):
+def test_an_answer_loses_the_points_of_what_it_only_claims(assignment, question, answer, points):
     assert points_lost(assignment, question, answer) == points
-
-
-@pytest.mark.parametrize("answer", [in_numpy, by_hidden_functions])
-def test_plain_attention_out_of_sight_loses_the_points_for_memory(answer):
-    assert points_lost("flash-attention", "forward", answer) == 2
-    assert "memory" in check("flash-attention/forward", answer).report

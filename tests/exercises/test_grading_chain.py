@@ -1,27 +1,16 @@
-"""A class graded by stock nbgrader, shown by formgrader, and graded by `course grade`."""
+"""A class graded by stock nbgrader, and by `course grade`."""
 
-import csv
 import html
-import json
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 
 import pytest
 from offline import loaded_urls
 
 from course_pkg.classroom.results.record import State
 from course_pkg.grading.contract import registry
-
-from .assignments import EXERCISES, ROOT, SOLUTIONS, artifacts, notebook, places
+from tests.exercises.assignments import EXERCISES, SOLUTIONS, artifacts, notebook, places
 
 pytestmark = pytest.mark.slow
-EXTENSION = "--ServerApp.jpserver_extensions={'nbgrader': True}"
 
 
 def cell_name(assignment, place):
@@ -101,70 +90,3 @@ def test_feedback_says_which_mistake_was_made(chain, graded, rounds):
         page = html.unescape(path.read_text())
         for name, (wrong, _) in row.items():
             assert wrong.says in page, (name, wrong.name)
-
-
-def test_export_writes_every_student_to_the_csv(chain, graded):
-    done = graded.nbgrader("export")
-    assert done.returncode == 0, done.stderr
-    with open(graded.root / "grades.csv", newline="") as file:
-        rows = {row["student_id"]: row for row in csv.DictReader(file)}
-    points = sum(question.points for question, _ in questions_of(chain))
-    assert float(rows["full"]["score"]) == points and float(rows["stub"]["score"]) == 0
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
-@pytest.fixture
-def formgrader(graded):
-    """A Jupyter server in the graded course; gives a function that fetches a path from it."""
-    port = free_port()
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(graded.root)}
-    options = ["--no-browser", "--allow-root", f"--port={port}", "--IdentityProvider.token="]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "jupyter_server", *options, EXTENSION],
-        cwd=graded.root,
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def fetch(path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
-            return reply.read().decode()
-
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                fetch("/api")
-                break
-            except (urllib.error.URLError, ConnectionError):
-                assert server.poll() is None and time.monotonic() < deadline, "no server"
-                time.sleep(0.2)
-        yield fetch
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def test_formgrader_shows_the_class_its_scores_and_what_waits_for_manual_grading(
-    chain, graded, formgrader
-):
-    assert "formgrader" in formgrader("/formgrader/").lower()
-    submissions = json.loads(formgrader(f"/formgrader/api/submissions/{chain}"))
-    rows = {row["student"]: row for row in submissions}
-    scores = graded.scores(chain)
-    by_a_person = any("BEGIN MARK SCHEME" in c.source for c in notebook(SOLUTIONS, chain).cells)
-    for student in ("full", "stub"):
-        assert rows[student]["autograded"]
-        assert rows[student]["score"] == sum(s or 0 for s in scores[student].values())
-        assert rows[student]["needs_manual_grade"] is by_a_person
-    notebooks = json.loads(formgrader(f"/formgrader/api/submitted_notebooks/{chain}/{chain}"))
-    page = formgrader(f"/formgrader/submissions/{notebooks[0]['id']}/")
-    assert loaded_urls(page) == []
-    text = html.unescape(re.sub(r"<[^>]+>", "", page))
-    assert "check(" in text and ("BEGIN MARK SCHEME" in text) is by_a_person

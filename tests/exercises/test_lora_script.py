@@ -7,14 +7,11 @@ test_lora_script_training.py, and files that are no adapter in test_lora_script_
 from random import Random
 
 import pytest
-import torch
-from peft import LoraConfig, get_peft_model
-from torch.nn import functional as F
+from peft import LoraConfig
 
 from course_pkg.grading.checks.lora_script import adapter_quality, student
 from course_pkg.grading.checks.lora_script.submitted_adapter import read_adapter
 from course_pkg.grading.contract.grading_session import GradingSession
-from tests.exercises.assignments import earning_everything
 from tests.exercises.lora_script_run import CONFIG, Files, reported, run_script, tensors
 
 PROPERTIES = {"format", "task", "report"}
@@ -79,81 +76,6 @@ class TestTheTrainedAdapter:
         before = adapter_quality.measure(None, records)
         assert adapter_quality.measure(read_adapter(trained), records).loss < before.loss / 4
         assert adapter_quality.measure(None, records) == before
-
-
-def lora_with_peft(model, rank, alpha, targets):
-    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets))
-
-
-def encode_whole_conversation(messages, answer, tokenizer):
-    """Two renderings of the template, as tensors."""
-    whole = tokenizer.apply_chat_template(
-        [*messages, {"role": "assistant", "content": answer}], tokenize=False
-    )
-    before = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    ids = torch.tensor(tokenizer(whole[: -len("\n")], add_special_tokens=False).input_ids)
-    labels = ids.clone()
-    labels[: len(tokenizer(before, add_special_tokens=False).input_ids)] = -100
-    return ids, labels
-
-
-def collate_with_pad_sequence(rows, pad_token_id):
-    pad = torch.nn.utils.rnn.pad_sequence
-    ids, labels = zip(*((torch.tensor(i), torch.tensor(y)) for i, y in rows), strict=True)
-    return {
-        "input_ids": pad(list(ids), True, pad_token_id),
-        "attention_mask": pad([torch.ones_like(i).bool() for i in ids], True).int(),
-        "labels": pad(list(labels), True, -100),
-    }
-
-
-def loss_by_gather(logits, labels):
-    real = labels[:, 1:] != -100
-    costs = -logits[:, :-1].double().log_softmax(-1)
-    costs = costs.gather(-1, labels[:, 1:].clamp(min=0)[..., None])[..., 0]
-    return (costs * real).sum(), int(real.sum())
-
-
-def step_that_counts_first(model, optimizer, batches, loss):
-    """Known counts, so that each micro-batch's gradient is already a part of the mean's."""
-    model.train()
-    total = sum(int((batch["labels"][:, 1:] != -100).sum()) for batch in batches)
-    mean = 0.0
-    for batch in batches:
-        logits = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        part = loss(logits, batch["labels"])[0] / total
-        part.backward()
-        mean += part.detach()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return mean
-
-
-def evaluate_row_by_row(model, batches, loss):
-    model.train(False)
-    parts = []
-    rows = []
-    with torch.inference_mode():
-        for batch in batches:
-            for i in range(len(batch["labels"])):
-                one = {name: tensor[i : i + 1] for name, tensor in batch.items()}
-                logits = model(one["input_ids"], one["attention_mask"]).logits
-                parts.append(loss(logits, one["labels"]))
-                labels = F.pad(one["labels"][:, 1:], (0, 1), value=-100)
-                rows.append(((labels < 0) | (labels == logits.argmax(-1))).all())
-    nlls, counts = zip(*parts, strict=True)
-    return sum(nlls) / sum(counts), torch.stack(rows).float().mean()
-
-
-OTHERS = {
-    "lora": [lora_with_peft],
-    "encode": [encode_whole_conversation],
-    "collate": [collate_with_pad_sequence],
-    "loss": [loss_by_gather],
-    "step": [step_that_counts_first],
-    "evaluate": [evaluate_row_by_row],
-}
-test_another_right_answer_keeps_every_point = earning_everything("lora-script", OTHERS)
 
 
 def test_a_folder_may_be_as_large_as_the_question_says():

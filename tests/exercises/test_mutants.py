@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import signal
 import tomllib
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.answer_key import answer_key, defined_name
-from course_pkg.grading.contract.calling import outcome
+from course_pkg.grading.contract.calling import OutOfTime, outcome, time_limit
 from course_pkg.grading.contract.grading_session import GradingSession
 from tests.exercises.assignments import assignments
 from tests.exercises.mutants import mutants
@@ -28,22 +27,12 @@ def functions():
                 yield pytest.param(name, question.name, id=f"{name}/{question.name}")
 
 
-class TooSlow(BaseException):
-    """A mutant ran for more than LIMIT_S."""
-
-
-def stop(*_):
-    raise TooSlow
-
-
 def passes(key, question, sessions, code) -> bool:
     """Whether an answer earns every point for every student."""
     names: dict = {}
-    previous = signal.signal(signal.SIGALRM, stop)
+    exec(key.assignment.setup, names)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(key.assignment.setup, names)
-            signal.alarm(LIMIT_S)
+        with contextlib.redirect_stdout(io.StringIO()), time_limit(LIMIT_S):
             exec(code, names)
             answer = names[defined_name(question.answer)]
             for session in sessions:
@@ -55,11 +44,8 @@ def passes(key, question, sessions, code) -> bool:
                     ):
                         return False
         return True
-    except (TooSlow, Exception):
+    except (OutOfTime, Exception):
         return False
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Answers are found by the template's marks, or by what each turn adds; never by their text."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,15 +51,6 @@ def test_marks_are_recognized_in_every_form(mark):
     assert spans(chat("Hi", "Yo"), tokenizer) == ["Yo<|im_end|>"]
 
 
-def test_a_default_system_turn_changes_no_answer():
-    tokenizer = replaced(
-        "{% for message in messages %}",
-        "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
-        "{{ '<|im_start|>system\nHelp.<|im_end|>\n' }}{% endif %}",
-    )
-    assert spans(chat("Hi", "Yo", "Bye", "So"), tokenizer) == ["Yo<|im_end|>\n", "So<|im_end|>\n"]
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -78,52 +71,29 @@ def test_a_template_that_rewrites_earlier_turns_is_refused(old, new):
 
 def test_the_error_shows_where_the_renderings_differ():
     tokenizer = replaced("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>'")
-    with pytest.raises(ChatTemplateError) as error:
-        spans(chat("Hi", "Yo"), tokenizer)
     shared = len("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
-    assert (
-        f"the text has '<think>' at character {shared}, the whole has 'Yo<|im_end|>\\n'; use a "
-        "template that marks the answers with {% generation %}"
-    ) in str(error.value)
+    says = f"the text has '<think>' at character {shared}, the whole has 'Yo<|im_end|>\\n'; use a"
+    with pytest.raises(ChatTemplateError, match=re.escape(says)):
+        spans(chat("Hi", "Yo"), tokenizer)
 
 
 @pytest.mark.parametrize(
-    ("conversation", "template", "says"),
+    ("written", "says"),
     [
-        (chat("Hi", "Yo", system="Rhyme."), ("role'] != 'system", ""), "turn 1, by the system"),
-        (chat("Hi", "Yo"), ("role'] != 'user", ""), "turn 1, by the user: 'Hi'"),
-        (chat("hi", "Yo"), ("", " | lower"), "turn 2, by the assistant: 'Yo'"),
+        (f"({CONTENT} if message['role'] != 'system' else '')", "turn 1, by the system: 'rhyme.'"),
+        (f"({CONTENT} | lower)", "turn 3, by the assistant: 'Yo'"),
     ],
 )
-def test_a_template_that_leaves_out_or_changes_a_text_is_refused(conversation, template, says):
-    shown, filtered = template
-    condition = f"message['{shown}'" if shown else "true"
-    tokenizer = replaced(f"{CONTENT} +", f"({CONTENT}{filtered} if {condition} else '') +")
+def test_a_template_that_leaves_out_or_changes_a_text_is_refused(written, says):
+    tokenizer = replaced(f"{CONTENT} +", f"{written} +")
     with pytest.raises(ChatTemplateError, match=f"leaves out or changes {says}"):
-        spans(conversation, tokenizer)
-
-
-def test_a_template_that_trims_every_turn_is_accepted():
-    tokenizer = replaced(CONTENT, f"{CONTENT} | trim")
-    found = spans(chat(" Hi", "Yo\n", "Bye ", " So"), tokenizer)
-    assert found == ["Yo<|im_end|>\n", "So<|im_end|>\n"]
+        spans(chat("hi", "Yo", system="rhyme."), tokenizer)
 
 
 def test_a_template_that_marks_only_some_answers_is_refused():
     template = MARKED.replace("{% if message['role'] ==", "{% if loop.last and message['role'] ==")
     with pytest.raises(ChatTemplateError, match=r"marks 1 parts as generated in .* with 2 answers"):
         spans(chat("Hi", "Yo", "Bye", "So"), tokenizer_with(template))
-
-
-@pytest.mark.model
-def test_a_token_that_would_span_the_start_of_an_answer_is_split(smollm2):
-    tokenizer = smollm2.tokenizer
-    prompt = "assistant\n"
-    answer = "\n\nYo"
-    apart = [tokenizer(part).input_ids for part in (prompt, answer)]
-    assert tokenizer(prompt + answer).input_ids != apart[0] + apart[1]
-    ids, counts = encode_at(prompt + answer, [len(prompt)], tokenizer)
-    assert ids == apart[0] + apart[1] and counts == [len(apart[0])]
 
 
 def test_boundaries_after_a_split_are_counted_from_the_start():

@@ -1,6 +1,5 @@
 """Batches contain every example once, and padding changes no loss."""
 
-import re
 from itertools import chain
 
 import pytest
@@ -68,17 +67,8 @@ def test_every_example_comes_once_in_an_order_that_depends_on_the_seed_alone():
         (lambda: collate([], 0), ValueError, "at least one example"),
         (lambda: batches([], 4, 0), ValueError, "at least one example, got 0"),
         (lambda: order(0), ValueError, "batch_size must be an integer of at least 1, got 0"),
-        (lambda: order(2.5), ValueError, "batch_size must be an integer of at least 1, got 2.5"),
-        (
-            lambda: batches(load_examples()[:2], 2, 0),
-            TypeError,
-            re.escape("call tokenize_example(example, tokenizer)"),
-        ),
-        (  # even if these examples need no padding
-            lambda: batches(SINGLES, 2, None),
-            TypeError,
-            "pad_token_id must be a token id, got None; if the token",
-        ),
+        (lambda: collate(["Hi"], 0), TypeError, r"call tokenize_example\(example, tokenizer\)"),
+        (lambda: collate(SINGLES, None), TypeError, "must be a token id, got None; if the token"),
     ],
 )
 def test_what_cannot_be_batched_is_refused(call, error, says):

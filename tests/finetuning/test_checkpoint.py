@@ -61,7 +61,6 @@ def test_three_steps_and_three_resumed_ones_equal_six_bit_for_bit(tmp_path, drop
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_training_on_a_gpu_resumes_exactly(tmp_path):
     assert_resumes_exactly(lambda: adapted(0.2).cuda(), config(4), tmp_path / "checkpoint.pt")
 
@@ -92,19 +91,10 @@ def test_resuming_a_finished_run_does_nothing(checkpoint):
 @pytest.mark.parametrize(
     ("settings", "adapter", "says"),
     [
-        ({"steps": 9}, {}, "different settings: steps=2, now 9"),
         ({"learning_rate": 1.0}, {}, r"different settings: learning_rate=0\.01, now 1\.0"),
-        (
-            {"seed": 4, "accumulation": 2},
-            {},
-            "different settings: accumulation=1, now 2, seed=0, now 4",
-        ),
+        ({"seed": 4, "accumulation": 2}, {}, "different settings: acc.*=1, now 2, seed=0, now 4"),
         ({}, {"rank": 3}, "different model or adapter: 4 trainable parameters"),
-        (
-            {},
-            {"target_modules": ["q_proj", "v_proj"]},
-            "different model or adapter: 4 trainable par",
-        ),
+        ({}, {"target_modules": ["q_proj", "v_proj"]}, "different model or adapter: 4 trainable"),
     ],
 )
 def test_another_run_is_refused_and_not_changed(checkpoint, settings, adapter, says):
@@ -115,20 +105,19 @@ def test_another_run_is_refused_and_not_changed(checkpoint, settings, adapter, s
     assert same(weights(model), before)
 
 
-@pytest.mark.parametrize("keep", [0, 10, 1000, -100])
-def test_a_truncated_file_is_refused(checkpoint, keep):
-    checkpoint.write_bytes(checkpoint.read_bytes()[:keep])
-    with pytest.raises(ValueError, match="is damaged or not a checkpoint"):
+@pytest.mark.parametrize("content", ["empty", "part", "text", "another file of torch"])
+def test_a_file_that_is_not_a_checkpoint_is_refused(checkpoint, content):
+    if content == "another file of torch":
+        torch.save({"weights": {}}, checkpoint)
+    else:
+        whole = checkpoint.read_bytes()
+        checkpoint.write_bytes({"empty": b"", "part": whole[:-100], "text": b"loss"}[content])
+    damaged = r"is damaged or not a checkpoint: use a file that train\(.*\) wrote$"
+    with pytest.raises(ValueError, match=damaged):
         train(adapted(**ADAPTER), BATCHES, config(2), resume_from=checkpoint)
 
 
-def test_a_file_that_is_not_a_checkpoint_is_refused(tmp_path):
-    torch.save({"weights": {}}, tmp_path / "other.pt")
-    (tmp_path / "text.pt").write_text("loss,step")
-    for name in ("other.pt", "text.pt"):
-        with pytest.raises(ValueError, match=r"use a file that train\(.*\) wrote") as caught:
-            train(adapted(**ADAPTER), BATCHES, config(2), resume_from=tmp_path / name)
-        assert "weights_only" not in str(caught.value)
+def test_an_absent_checkpoint_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no checkpoint at"):
         train(adapted(**ADAPTER), BATCHES, config(2), resume_from=tmp_path / "nowhere.pt")
 

@@ -1,26 +1,10 @@
-"""The settings of a run, and the learning rates that follow from them."""
+"""The settings of a run; tests/parity/test_transformers_trainer.py compares the learning rates."""
 
 import math
 
 import pytest
 
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
-
-
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        # Warm-up 0.5, 1; then from 1 at step 2 to 0 at step 7, in five steps: on a line …
-        ("linear", [0.5, 1.0, 0.8, 0.6, 0.4, 0.2]),
-        # … or on half a cosine: (1 + cos(π/5)) / 2 = 0.9045, …
-        ("cosine", [0.5, 1.0, 0.9045, 0.6545, 0.3455, 0.0955]),
-        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]),
-    ],
-)
-def test_the_learning_rate_by_hand(schedule, expected):
-    settings = TrainConfig(steps=6, learning_rate=1.0, warmup_steps=2, schedule=schedule)
-    rates = [learning_rate_at(step, settings) for step in range(1, 7)]
-    assert rates == pytest.approx(expected, abs=5e-5)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3, 4, 100])
@@ -36,19 +20,14 @@ def test_every_learning_rate_is_positive_and_at_most_the_peak(warmup, schedule):
     ("changes", "says"),
     [
         ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
-        ({"accumulation": 0}, "accumulation must be an integer of at least 1"),
-        ({"steps": 2.5}, "steps must be an integer of at least 1, got 2.5"),
         ({"warmup_steps": 0.1}, "warmup_steps must be an integer of at least 0, got 0.1"),
-        ({"learning_rate": -1e-3}, "learning_rate must be at least 0"),
+        ({"learning_rate": -1e-3}, "learning_rate must be at least 0 and finite, got -0.001"),
         ({"learning_rate": math.nan}, "learning_rate must be"),
-        ({"warmup_steps": -1}, "warmup_steps"),
-        ({"weight_decay": math.inf}, "weight_decay"),
+        ({"weight_decay": math.inf}, "weight_decay must be at least 0 and finite"),
         ({"max_grad_norm": 0}, "max_grad_norm must be above 0 .or inf., got 0"),
-        ({"schedule": "step"}, "schedule must be one of"),
+        ({"schedule": "step"}, "schedule must be one of linear, cosine, constant, got 'step'"),
         ({"precision": "int8"}, "precision must be one of"),
         ({"patience": 3}, "patience=3 counts evaluations, and without evaluate_every there is"),
-        ({"patience": -1}, "patience must be an integer of at least 0, got -1"),
-        ({"patience": 1.5}, "patience must be an integer of at least 0, got 1.5"),
     ],
 )
 def test_an_invalid_setting_says_what_is_expected(changes, says):

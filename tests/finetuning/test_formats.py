@@ -16,7 +16,7 @@ from course_pkg.finetuning.formats import (
 from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.lm.tiny import tiny_tokenizer
 
-from .templates import NO_SYSTEM, chat, learned
+from .templates import NO_SYSTEM, chat, learned, tokenizer_with
 
 TURNS = chat("Hi", "Yo", "Bye", "So long")
 END = "<|im_end|>"
@@ -47,21 +47,15 @@ def test_a_prompt_that_is_not_a_string_is_refused():
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused():
-    plain = tiny_tokenizer()
-    plain.chat_template = None
+    plain = tokenizer_with(None)
     with pytest.raises(ChatTemplateError, match="no chat template"):
         chat_prompt("Why?", plain)
-    with pytest.raises(ValueError, match="no chat template"):
-        chat_text(TURNS.messages, plain)
 
 
-def test_a_conversation_is_written_turn_by_turn():
-    messages = chat("Hi", "Yo", "Bye", "So long", system="Rhyme.").messages
-    assert chat_text(messages[:4], tiny_tokenizer(), generation_prompt=True) == (
-        "<|im_start|>system\nRhyme.<|im_end|>\n"
-        "<|im_start|>user\nHi<|im_end|>\n"
-        "<|im_start|>assistant\nYo<|im_end|>\n"
-        "<|im_start|>user\nBye<|im_end|>\n"
+def test_a_system_turn_is_written_first():
+    messages = chat("Hi", "Yo", system="Rhyme.").messages
+    assert chat_text(messages[:2], tiny_tokenizer(), generation_prompt=True) == (
+        "<|im_start|>system\nRhyme.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
 
@@ -118,14 +112,6 @@ def test_the_oldest_exchanges_go_first_and_as_a_whole(bare, limit, kept):
 @pytest.mark.parametrize(("limit", "kept"), [(30, 5), (29, 3), (16, 1)])
 def test_the_system_turn_always_stays(bare, limit, kept):
     assert keep_recent([SYSTEM, *CHAT], bare, limit) == (SYSTEM, *CHAT[-kept:])
-
-
-def test_what_remains_is_rendered_within_the_limit():
-    tokenizer = tiny_tokenizer()
-    for limit in range(60, 160, 7):
-        kept = keep_recent([SYSTEM, *CHAT], tokenizer, limit)
-        text = chat_text(kept, tokenizer, generation_prompt=True)
-        assert len(tokenizer(text).input_ids) <= limit
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,8 @@ def problems(result):
     [
         (ALPACA, (Message("user", "Translate\n\n你好"), Message("assistant", "Hello"))),
         ({"instruction": "Hi", "output": "Yo"}, HI),
-        ({"instruction": "Hi", "input": "", "output": "Yo"}, HI),
         ({"prompt": "Hi", "completion": "Yo"}, HI),
-        ({"prompt": "Hi", "response": "Yo", "topic": "any"}, HI),
-        ({"prompt": "Hi", "input": " \n", "response": "Yo"}, HI),
+        ({"prompt": "Hi", "input": " \n", "response": "Yo", "topic": "any"}, HI),
         ({"prompt": "Hi", "response": "Pie", "system": "Rhyme."}, RHYME),
         ({"prompt": "Hi", "response": "Yo", "system": ""}, HI),
         (CHAT, RHYME),
@@ -110,27 +108,21 @@ def test_all_sources_give_the_same_conversations(tmp_path):
     ("record", "kind", "says"),
     [
         ({}, "missing field", "no messages, conversations, instruction, prompt; found no field"),
-        ({"text": "Hi"}, "missing field", "found text"),
         ({"instruction": "Hi"}, "missing field", "no output; found instruction"),
         ({"prompt": "Hi", "response": None}, "missing field", "no response; found prompt"),
-        ({"prompt": "Hi", "response": 3}, "wrong type", "response must be a string, got 3"),
         ({"prompt": ["Hi"], "response": "Yo"}, "wrong type", r"prompt must be a string, got \['H"),
         ({**ALPACA, "input": {}}, "wrong type", "input must be a string, got {}"),
         ({**ALPACA, "system": 1}, "wrong type", "system must be a string, got 1"),
         ({**ALPACA, "output": "\n"}, "empty answer", "the assistant's text is"),
-        ({**ALPACA, "instruction": ""}, "blank text", "the user's text is ''"),
         ("Hi", "wrong type", "a record must be an object, got 'Hi'"),
         ({"messages": "Hi"}, "wrong type", "messages must be a list, got 'Hi'"),
-        ({"messages": []}, "no messages", "no turn"),
         ({"messages": ["Hi"]}, "wrong type", "turn 1 must be an object, got 'Hi'"),
-        ({"messages": [{"role": "user"}]}, "missing field", "turn 1 has no content; found role"),
+        ({"messages": [{"role": "user"}]}, "missing field", "turn 1: no content; found role"),
         ({"messages": [{"role": "user", "content": [1]}]}, "wrong type", "turn 1: content must be"),
         ({"messages": [{"role": 1, "content": "Hi"}]}, "wrong type", "turn 1: role must be a stri"),
         ({"messages": CHAT["messages"][:2]}, "no final answer", "by the user"),
-        ({"messages": CHAT["messages"][::2]}, "roles out of order", "turn 2 is by the assistant"),
         ({**CHAT, "system": "Be kind."}, "second system turn", "turn 2"),
-        ({"messages": [{"role": "tool", "content": "4"}]}, "unknown role", "'tool'"),
-        ({"conversations": CHAT["messages"]}, "missing field", "turn 1 has no from; found role"),
+        ({"conversations": CHAT["messages"]}, "missing field", "turn 1: no from; found role"),
         ({"conversations": [{"from": "bot", "value": "Hi"}]}, "unknown role", "'bot'"),
     ],
 )
@@ -185,13 +177,9 @@ def test_problems_in_json_lines_have_their_line_numbers(tmp_path):
         ("[]", []),
         ("\n[ ]\n", []),
         ('[{"a": 1},\n\n {"a":\n 2}\n]\n', [(1, {"a": 1}), (3, {"a": 2})]),
-        (
-            '[1,\n2,\n{"a" 3},\n4]',
-            [(1, 1), (2, 2), (3, "Expecting ':' delimiter at column 6; the")],
-        ),
+        ('[1,\n2,\n{"a" 3},\n4]', [(1, 1), (2, 2), (3, "Expecting ':' delimiter at column 6; ")]),
         ('[{"a":\n1\n"b"}]', [(3, "Expecting ',' delimiter at column 1")]),
         ("[1,\n2", [(1, 1), (2, 2), (2, "expected ',' or ']'; the rest of the file can't be re")]),
-        ("[1,\n2 3]", [(1, 1), (2, 2), (2, "expected ',' or ']'")]),
         ("[1]\n[2]", [(1, 1), (2, "expected the end of the file")]),
         ("[1,]", [(1, 1), (1, "Expecting value")]),
         (b'[1,\n"\xff"]', [(2, "byte 0xff at position 5")]),
@@ -217,8 +205,3 @@ def test_sources_that_are_no_list_of_records_are_refused(tmp_path):
         read_conversations(tmp_path / "a.csv")
     with pytest.raises(FileNotFoundError):
         read_conversations(tmp_path / "a.json")
-
-
-def test_no_records_are_no_conversations():
-    result = read_conversations([])
-    assert result.conversations == () and str(result.report) == "0 records: 0 kept, 0 problems"

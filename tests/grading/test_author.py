@@ -3,38 +3,11 @@
 import json
 
 import nbformat
-import pytest
 from typer.testing import CliRunner
 
 from course_pkg.cli import app
 from course_pkg.grading import author
 from course_pkg.grading.contract import registry
-from tests.classroom.recorded import ROOT
-
-SOLUTIONS = ROOT / "solutions"
-
-
-@pytest.fixture
-def copied(tmp_path, monkeypatch):
-    """A copy of `bleu`, notebook and checks; gives a function that replaces a text in a file."""
-    checks = tmp_path / "checks" / "bleu"
-    notebooks = tmp_path / "solutions" / "bleu"
-    for source, folder in ((registry.CHECKS / "bleu", checks), (SOLUTIONS / "bleu", notebooks)):
-        folder.mkdir(parents=True)
-        for path in source.iterdir():
-            if path.suffix in (".py", ".toml", ".ipynb"):
-                (folder / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(registry, "CHECKS", checks.parent)
-    (tmp_path / "nbgrader_config.py").touch()
-    monkeypatch.chdir(tmp_path)
-
-    def replace(name, old, new):
-        path = notebooks / name if name.endswith(".ipynb") else checks / name
-        text = path.read_text("utf-8")
-        assert old in text
-        path.write_text(text.replace(old, new, 1), "utf-8")
-
-    return replace
 
 
 def problems(tmp_path):

@@ -36,6 +36,8 @@ def test_defaults_come_from_the_names():
         ('patch = [["2 *", "3 *"]]', "", "expected one of `patch`, `wrap` and `answer`"),
         ('call = ["n"]', 'call = "run"', "`wrap` needs inputs with names"),
         ("[question.double]", "[question.double", "Expected"),
+        ("setup =", 'gpu = "yes"\nsetup =', 'gpu is \'yes\'; expected one of "none", "optional"'),
+        ("setup =", "gpu = true\nsetup =", "gpu is True; expected one of"),
     ],
 )
 def test_a_question_that_is_written_wrongly_is_refused(old, new, message):
@@ -130,24 +132,6 @@ def test_an_expected_value_that_does_not_pass_is_an_error_of_the_author():
         draw_cases(key, key["double"], random.Random(0))
 
 
-@pytest.fixture
-def copied_checks(tmp_path, monkeypatch):
-    """A copy of the checks of `bleu`; gives a function that replaces a text in one of its files."""
-    folder = tmp_path / "bleu"
-    folder.mkdir()
-    for path in (registry.CHECKS / "bleu").iterdir():
-        if path.suffix in (".py", ".toml"):
-            (folder / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(registry, "CHECKS", tmp_path)
-
-    def replace(name, old, new):
-        text = (folder / name).read_text()
-        assert old in text
-        (folder / name).write_text(text.replace(old, new, 1))
-
-    return replace
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "same"),
     [
@@ -158,18 +142,8 @@ def copied_checks(tmp_path, monkeypatch):
         ("questions.toml", "points = 2, ", "points = 2, cases = 5, ", False),
     ],
 )
-def test_words_do_not_change_the_cases_and_code_does(copied_checks, name, old, new, same):
+def test_words_do_not_change_the_cases_and_code_does(copied, name, old, new, same):
     before = registry.draws_hash("bleu"), registry.checks_hash("bleu")
-    copied_checks(name, old, new)
+    copied(name, old, new)
     assert (registry.draws_hash("bleu") == before[0]) is same
     assert registry.checks_hash("bleu") != before[1]
-
-
-def test_an_assignment_uses_no_gpu_unless_it_says_so():
-    assert parse_questions("small", QUESTIONS).gpu == "none"
-    for choice in ("none", "optional", "required"):
-        assert parse_questions("small", f'gpu = "{choice}"\n{QUESTIONS}').gpu == choice
-    for wrong, shown in (('"yes"', "'yes'"), ("true", "True")):
-        expected = f'gpu is {shown}; expected one of "none", "optional", "required"'
-        with pytest.raises(ChecksError, match=expected):
-            parse_questions("small", f"gpu = {wrong}\n{QUESTIONS}")

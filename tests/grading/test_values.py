@@ -69,27 +69,21 @@ def test_bfloat16_crosses_and_widens_exactly():
     assert torch.equal(torch.from_numpy(back.numpy()), value.float())
 
 
-def test_tensors_and_strided_arrays_cross_as_their_values():
+def test_numbers_of_numpy_and_special_ones_cross_as_plain_numbers():
+    assert type(as_plain(np.float32(0.5))) is float
+    assert type(as_plain(np.int64(3))) is int
+    assert as_plain(np.bool_(True)) is True
+    assert math.isnan(as_plain(float("nan")))
+    assert as_plain([math.inf, -math.inf]) == [math.inf, -math.inf]
+    assert math.copysign(1, as_plain(-0.0)) == -1
+
+
+def test_tensors_and_arrays_of_any_layout_cross_as_their_values():
+    assert as_plain(np.array([1, 2], ">i4")).numpy().tolist() == [1, 2]
     value = torch.arange(6.0).reshape(2, 3).T
     assert np.array_equal(as_plain(value).numpy(), value.numpy())
     assert np.array_equal(as_plain(value.numpy()[::-1]).numpy(), value.numpy()[::-1])
     assert as_plain(torch.nn.Parameter(torch.ones(2))).numpy().tolist() == [1.0, 1.0]
-
-
-def test_big_endian_arrays_cross_as_their_values():
-    assert as_plain(np.array([1, 2], ">i4")).numpy().tolist() == [1, 2]
-
-
-def test_numpy_numbers_become_plain_ones():
-    assert type(as_plain(np.float32(0.5))) is float
-    assert type(as_plain(np.int64(3))) is int
-    assert as_plain(np.bool_(True)) is True
-
-
-def test_nan_and_infinity_cross_as_themselves():
-    assert math.isnan(as_plain(float("nan")))
-    assert as_plain([math.inf, -math.inf]) == [math.inf, -math.inf]
-    assert math.copysign(1, as_plain(-0.0)) == -1
 
 
 def test_subclasses_cross_as_what_they_hold_and_run_nothing_there():

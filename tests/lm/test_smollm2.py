@@ -2,7 +2,6 @@
 
 import math
 import os
-import stat
 import subprocess
 import sys
 
@@ -60,13 +59,6 @@ def test_it_knows_the_capital_of_france(smollm2):
     assert tokenizer.decode(out[0]) == "The capital of France is Paris."
 
 
-def test_perplexity_prefers_english_to_its_words_reversed(smollm2):
-    model, tokenizer = smollm2
-    ids = tokenizer(TEXT, return_tensors="pt").input_ids
-    backwards = tokenizer(" ".join(reversed(TEXT.split())), return_tensors="pt").input_ids
-    assert 10 * perplexity(model, ids) < perplexity(model, backwards)
-
-
 def test_the_model_is_ready_for_use(smollm2):
     model = smollm2.model
     assert not model.training and model.dtype == torch.float32
@@ -87,27 +79,6 @@ def test_the_pad_token_is_not_the_end_token(smollm2):
     assert model.config.pad_token_id == tokenizer.pad_token_id
     assert model.config.eos_token_id == tokenizer.eos_token_id
     assert tokenizer("text").input_ids[0] != tokenizer.bos_token_id  # none is added at the start
-
-
-def test_a_chat_answer_ends_with_the_end_token(smollm2):
-    model, tokenizer = smollm2
-    turns = [{"role": "user", "content": "Say hello in one word."}]
-    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    assert text.endswith("<|im_start|>assistant\n")
-    inputs = tokenizer(text, return_tensors="pt")
-    out = model.generate(**inputs, max_new_tokens=40, do_sample=False)
-    assert out[0, -1] == tokenizer.eos_token_id
-
-
-@torch.no_grad()
-def test_padding_changes_no_prediction(smollm2):
-    model, tokenizer = smollm2
-    texts = ["The capital of France is", "Rain", TEXT]
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
-    together = model(**batch).logits[:, -1]
-    for text, logits in zip(texts, together, strict=True):
-        alone = model(**tokenizer(text, return_tensors="pt")).logits[0, -1]
-        assert (logits - alone).norm() / alone.norm() < 1e-4  # fp32, sums in another order
 
 
 def test_generation_in_a_batch_equals_generation_alone(smollm2):
@@ -134,14 +105,6 @@ def test_decoding_restores_text_except_control_characters_without_a_symbol(smoll
         assert tokenizer.decode(tokenizer(text).input_ids) == text
     lost = [code for code in range(128) if not tokenizer(chr(code)).input_ids]
     assert lost == [0x04, 0x06, 0x13, 0x14, 0x16, 0x1D]
-
-
-def test_every_user_can_read_the_cache(smollm2):
-    folder = source.cached_folder()
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
-    names = {path.name for path in folder.iterdir()}
-    assert {"model.safetensors", "tokenizer.json", "config.json", MANIFEST} <= names
-    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}
 
 
 LOAD = """

@@ -11,12 +11,9 @@ TOKENIZER = tiny_tokenizer()
 
 
 @given(st.text())
-@example("  two  spaces ")
-@example("é🎉\x00\n\t\r")
 @example("<|im_end|>x<|im_start|>")
 def test_decoding_restores_any_string(text):
-    ids = TOKENIZER(text).input_ids
-    assert TOKENIZER.decode(ids) == text
+    assert TOKENIZER.decode(TOKENIZER(text).input_ids) == text
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="<|>", exclude_categories=["Cs"])))
@@ -37,12 +34,6 @@ def test_the_byte_symbols_are_those_of_the_tokenizers_library():
     assert set(byte_symbols()) == set(ByteLevel.alphabet())
 
 
-def test_a_batch_is_padded_on_the_left_and_masked():
-    batch = TOKENIZER(["ab", "c"], padding=True, return_tensors="pt")
-    assert batch.input_ids.tolist() == [[97, 98], [256, 99]]
-    assert batch.attention_mask.tolist() == [[1, 1], [0, 1]]
-
-
 def test_the_same_seed_gives_the_same_weights_and_another_seed_different_ones():
     first = tiny_model(3)
     second = tiny_model(3)
@@ -60,29 +51,9 @@ def test_torchs_global_generator_does_not_change():
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_the_model_is_in_evaluation_mode_and_learns(tiny):
-    model, tokenizer = tiny
-    assert not model.training
-    ids = tokenizer("hello hello hello", return_tensors="pt").input_ids
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(10):
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] / 2
-
-
-def test_each_call_returns_a_new_model(tiny):
-    with torch.no_grad():
-        tiny.model.lm_head.weight.zero_()
-    assert load("tiny").model.lm_head.weight.abs().sum() > 0
-
-
 def test_it_generates_and_can_be_saved_and_loaded_by_folder(tiny, tmp_path):
     model, tokenizer = tiny
+    assert not model.training
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     again, tokenizer_again = load(str(tmp_path))

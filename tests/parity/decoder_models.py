@@ -1,32 +1,21 @@
 """Small random models of the three families, and our decoder with the same weights."""
 
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM
 
 from course_pkg.lm.decoder import Decoder
 
-SIZES = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
-         "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}  # fmt: skip
-KINDS = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-}
+SIZES = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3}
+SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+SIZES |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+MODELS = {"llama": LlamaForCausalLM, "mistral": MistralForCausalLM, "qwen2": Qwen2ForCausalLM}
 
 
 def pair(family, **settings):
     """A random transformers model with large weights and biases, and our decoder for it."""
-    config, model = KINDS[family]
+    model = MODELS[family]
     torch.manual_seed(0)
-    theirs = model(config(**SIZES | settings)).eval()
+    theirs = model(model.config_class(**SIZES | settings)).eval()
     with torch.no_grad():  # large enough that attention is far from uniform
         for name, parameter in theirs.named_parameters():
             if name.endswith("norm.weight"):

@@ -2,19 +2,20 @@
 
 There are no empty strings, because bert-score crashes on them under transformers 5. Scores of
 single pairs are equal. In a batch, bert-score gives padding a cosine of 0, which exceeds negative
-cosines, so a score depends on the other texts of the batch. One test shows this; the others use
-single pairs, or texts without such tokens. The tolerance is 1e-5, for fp32 sums in another order.
+cosines, so a score depends on the other texts of the batch (the page on BERTScore shows it).
+So the tests use single pairs, or texts without such tokens. The tolerance is 1e-5, for fp32 sums
+in another order.
 """
 
 import random
 
 import pytest
 import torch
-from bert_score import BERTScorer, get_bert_embedding
+from bert_score import BERTScorer
 from bert_score.utils import get_idf_dict
 
 from course_pkg.lm.encoder import encoder_folder, load_encoder
-from course_pkg.metrics.bertscore import Baseline, bert_score, idf_weights, token_matches
+from course_pkg.metrics.bertscore import Baseline, bert_score, idf_weights
 
 WORDS = (
     "the a cat dog sat on mat runs quickly house tree blue red unbelievable internationalization "
@@ -104,34 +105,6 @@ def test_rescaled_scores_are_equal(encoder, tmp_path):
     theirs = scorer(
         6, lang="en", rescale_with_baseline=True, baseline_path=str(tmp_path / "baseline.tsv")
     )
-    close(
-        bert_score(HYPOTHESES, REFERENCES, encoder, rescale=base),
-        theirs.score(HYPOTHESES, REFERENCES),
-    )
-
-
-def test_the_similarity_matrices_are_equal(encoder):
-    theirs = scorer(6)
-    special = dict.fromkeys(range(30522), 1.0)
-    vectors, mask, _ = get_bert_embedding(
-        [HYPOTHESES[0], REFERENCES[0]], theirs._model, theirs._tokenizer, special, device="cpu"
-    )
-    unit = torch.nn.functional.normalize(vectors, dim=-1)
-    one, other = (unit[row, : mask[row].sum()] for row in range(2))
-    found = token_matches(HYPOTHESES[0], REFERENCES[0], encoder).similarity
-    torch.testing.assert_close(found, one @ other.T, atol=1e-5, rtol=0)
-
-
-def test_padding_exceeds_negative_cosines_in_bert_score_but_not_in_ours(encoder):
-    texts = ["."], ["good on a mat runs runs dog never red unbelievable cat"]
-    longer = ["it " * 30], ["it " * 40]
-    together = [a + b for a, b in zip(texts, longer, strict=True)]
-    theirs = scorer(0)
-    alone = theirs.score(*texts)[1]
-    beside = theirs.score(*together)[1][:1]
-    lowest = token_matches(texts[0][0], texts[1][0], encoder, layer=0).similarity.amax(0).min()
-    assert lowest < 0
-    assert (beside - alone).item() > 1e-3
-    ours = [bert_score(*each, encoder, layer=0).recall[0] for each in (texts, together)]
-    torch.testing.assert_close(ours[0], ours[1], atol=1e-5, rtol=0)
-    torch.testing.assert_close(ours[0], alone[0], atol=1e-5, rtol=0)
+    ours = bert_score(HYPOTHESES, REFERENCES, encoder, rescale=base)
+    close(ours, theirs.score(HYPOTHESES, REFERENCES))
+    assert ours.baseline == base

@@ -21,7 +21,7 @@ def normal(*shape, seed=0):
 
 
 def special(value, where=(5,)):
-    """Normal numbers of which some are replaced."""
+    """Normal numbers, some of them replaced."""
     numbers = normal(16, 128)
     numbers.view(-1)[list(where)] = value
     return numbers

@@ -10,12 +10,11 @@ from safetensors.torch import load_file
 
 from course_pkg.adapters.adalora import AdaLoRAConfig
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
-from course_pkg.adapters.injection import adapter_layers, inject, trainable_parameters
-from course_pkg.adapters.rank_allocator import RankAllocator, budget_at, orthogonality
+from course_pkg.adapters.injection import adapter_layers, inject
+from course_pkg.adapters.rank_allocator import RankAllocator, budget_at
 from course_pkg.finetuning.config import Callback, TrainConfig
 from course_pkg.finetuning.trainer import train
-
-from .small_models import llama
+from tests.parity.small_models import close, llama, logits
 
 SCHEDULES = {
     "all phases": {"total_step": 24, "tinit": 4, "tfinal": 6, "delta_t": 3},
@@ -32,11 +31,6 @@ def batches(count=3):
     generator = torch.Generator().manual_seed(5)
     tokens = torch.randint(0, 32, (count, 2, 12), generator=generator)
     return [{"input_ids": t, "attention_mask": torch.ones_like(t), "labels": t} for t in tokens]
-
-
-def logits(model):
-    with torch.no_grad():
-        return model.eval()(input_ids=batches()[0]["input_ids"]).logits
 
 
 class Ours(RankAllocator):
@@ -112,7 +106,7 @@ def trained(request, tmp_path):
 
 
 def test_the_whole_schedule_is_the_same(trained):
-    config, _, _, mine, peft, (data_losses, total_losses) = trained
+    config, _, tuned, mine, peft, (data_losses, total_losses) = trained
     sums = [loss + penalty for loss, penalty in zip(data_losses, mine.penalties, strict=True)]
     assert sums == pytest.approx(total_losses, rel=1e-5)
     assert len(mine.record) == len(peft.record) == config.total_step
@@ -127,27 +121,17 @@ def test_the_whole_schedule_is_the_same(trained):
             assert ours[2][module] == pytest.approx(values, rel=1e-4, abs=1e-6)
     assert mine.final and any(not mask.all() for mask in mine.masks.values())
     assert sum(mine.ranks().values()) <= 6 * config.target_rank
-
-
-def test_budgets_and_penalties_are_the_same(trained):
-    config, ours, theirs, *_ = trained
-    allocator = theirs.base_model.rankallocator
     for step in range(1, config.total_step + 1):
-        assert budget_at(step, config, modules=6) == allocator.budget_schedule(step)[0]
-    batch = batches()[0]
-    weights = [layer.weights_of("default") for layer in adapter_layers(ours).values()]
-    matrices = [M for both in weights for M in (both["lora_A"], both["lora_B"].T)]
-    penalty = config.orth_reg_weight * orthogonality(matrices)
-    total = ours(**batch).loss + penalty
-    assert total.item() == pytest.approx(theirs(**batch).loss.item(), rel=1e-5)
+        budget = tuned.base_model.rankallocator.budget_schedule(step)[0]
+        assert budget_at(step, config, modules=6) == budget
 
 
 def test_pruned_files_are_equal_and_cross_both_ways(trained, tmp_path):
     _, ours, theirs, mine, *_ = trained
-    before = logits(ours)
+    before = logits(ours.eval())
     kept = sum(mine.ranks().values())
     mine.prune()
-    assert (logits(ours) - before).norm() <= 1e-6 * before.norm()
+    assert close(logits(ours), before)
     assert sum(len(layer.lora_E["default"]) for layer in adapter_layers(ours).values()) == kept
     save_adapter(ours, tmp_path / "ours")
     theirs.save_pretrained(tmp_path / "theirs")
@@ -159,12 +143,10 @@ def test_pruned_files_are_equal_and_cross_both_ways(trained, tmp_path):
     ]
     assert patterns[0] == patterns[1]
     by_peft = PeftModel.from_pretrained(llama(), tmp_path / "ours")
-    assert (logits(by_peft) - before).norm() <= 1e-6 * before.norm()
+    assert close(logits(by_peft.eval()), before)
     by_us = llama()
-    assert load_adapter(by_us, tmp_path / "theirs").rank_of(next(iter(mine.ranks()))) <= 4
-    reference = logits(theirs)
-    assert (logits(by_us) - reference).norm() <= 1e-6 * reference.norm()
-    assert all(p.requires_grad for p in trainable_parameters(by_us).values())
+    load_adapter(by_us, tmp_path / "theirs")
+    assert close(logits(by_us.eval()), logits(theirs.eval()))
 
 
 def test_a_file_saved_before_the_final_phase_has_all_ranks(tmp_path):

@@ -9,18 +9,11 @@ from peft import AdaLoraConfig, IA3Config, LoraConfig, PeftModel, get_peft_model
 
 from course_pkg.adapters.adapter_io import load_adapter, save_adapter
 from course_pkg.adapters.injection import adapter_layers, merge_adapters, unmerge_adapters
-
-from .small_models import error, gpt2, llama, logits
+from tests.parity.small_models import error, logits, shaken, small
 
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 GPT2 = ["c_attn", "c_fc", "attn.c_proj", "mlp.c_proj"]
 KEYS = [r".*\.0\..*", "{}", "^model.layers.1.*{}", r"1\.\w+\.{}", "({}|x)", "no_such"]
-
-
-def build(kind):
-    return (
-        gpt2() if kind == "gpt2" else llama(attention_bias=kind == "bias", mlp_bias=kind == "bias")
-    )
 
 
 def pattern(choose, targets, values):
@@ -71,21 +64,16 @@ def test_outputs_are_equal_both_ways_and_merged(seed, tmp_path):
     choose = random.Random(seed)
     kind = choose.choice(["llama", "bias", "gpt2"])
     config = sorted_patterns(random_config(choose, kind))
-    theirs = get_peft_model(build(kind), config).eval()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in theirs.named_parameters():
-            if parameter.requires_grad and "ranknum" not in name:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) / 8)
+    theirs = shaken(get_peft_model(small(kind), config), seed).eval()
     expected = logits(theirs)
     theirs.save_pretrained(tmp_path / "theirs")
 
-    ours = build(kind).eval()
+    ours = small(kind).eval()
     load_adapter(ours, tmp_path / "theirs")
-    assert error(expected, logits(build(kind))) > 1e-4
+    assert error(expected, logits(small(kind))) > 1e-4
     assert error(logits(ours), expected) <= 1e-6
     save_adapter(ours, tmp_path / "ours")
-    again = PeftModel.from_pretrained(build(kind), tmp_path / "ours").eval()
+    again = PeftModel.from_pretrained(small(kind), tmp_path / "ours").eval()
     assert error(logits(again), expected) <= 1e-6
     assert sorted(set(again.targeted_module_names)) == sorted(set(theirs.targeted_module_names))
 
@@ -95,7 +83,7 @@ def test_outputs_are_equal_both_ways_and_merged(seed, tmp_path):
     save_adapter(ours, tmp_path / "merged")
     unmerge_adapters(ours)
     assert error(logits(ours), expected) <= 1e-6
-    last = build(kind).eval()
+    last = small(kind).eval()
     load_adapter(last, tmp_path / "merged")
     assert torch.equal(logits(last), logits(ours))
     assert adapter_layers(last).keys() == adapter_layers(ours).keys()

@@ -1,7 +1,5 @@
 """Our perplexity compared with the loss that transformers computes."""
 
-import math
-
 import pytest
 import torch
 
@@ -18,25 +16,13 @@ def loss(model, ids, first=1):
         return model(input_ids=torch.tensor([ids]), labels=labels, use_cache=False).loss.item()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_one_text_on_random_models(seed):
     model, tokenizer = load("tiny", seed=seed)
     for text in load_texts("passages")[::8]:
         ids = tokenizer(text).input_ids
         found = perplexity(model, tokenizer, text)
         assert found.nll_per_token == pytest.approx(loss(model, ids), abs=1e-5)
-
-
-@pytest.mark.model
-@pytest.mark.slow
-def test_one_text_on_smollm2(smollm2):
-    model, tokenizer = smollm2
-    texts = load_texts("passages")
-    for text in (texts[0], texts[17], texts[-1]):
-        ids = tokenizer(text).input_ids
-        found = perplexity(model, tokenizer, text)
-        assert found.nll_per_token == pytest.approx(loss(model, ids), abs=1e-5)
-        assert found.perplexity == pytest.approx(math.exp(loss(model, ids)), rel=1e-5)
 
 
 @pytest.mark.model
@@ -70,12 +56,3 @@ def test_windows_with_a_stride_equal_those_of_the_transformers_guide(stride):
     found = perplexity(model, tokenizer, text, stride=stride, max_length=32)
     assert found.tokens == count == len(ids) - 1
     assert found.nll / count == pytest.approx(total / count, abs=1e-5)
-
-
-def test_a_mean_of_losses_per_text_is_a_different_number():
-    """That mean weights a short text like a long one; our perplexity does not."""
-    model, tokenizer = load("tiny")
-    texts = load_texts("passages")[::10]
-    losses = [loss(model, tokenizer(text).input_ids) for text in texts]
-    found = perplexity(model, tokenizer, texts)
-    assert abs(sum(losses) / len(losses) - found.nll_per_token) > 1e-3

@@ -4,14 +4,14 @@ import copy
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import Trainer, TrainingArguments, get_scheduler
 
-from course_pkg.adapters.injection import adapter_layers, inject
+from course_pkg.adapters.injection import inject, trainable_parameters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.batches import count_targets
 from course_pkg.finetuning.config import TrainConfig, learning_rate_at
 from course_pkg.finetuning.trainer import train
+from tests.finetuning.runs import REFERENCE, reference_optimizers
 
 from .small_models import error, llama
 
@@ -44,32 +44,17 @@ class Recorder(Trainer):
         arguments = TrainingArguments(
             output_dir=folder,
             max_steps=config.steps,
-            learning_rate=config.learning_rate,
             per_device_train_batch_size=1,
             gradient_accumulation_steps=config.accumulation,
-            weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
-            train_sampling_strategy="sequential",
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-        )
-        optimizer = torch.optim.AdamW(
-            [p for p in model.parameters() if p.requires_grad],
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-        )
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda done: learning_rate_at(done + 1, config) / config.learning_rate
+            **REFERENCE,
         )
         super().__init__(
             model,
             arguments,
             data_collator=lambda examples: examples[0],
             train_dataset=batches,
-            optimizers=(optimizer, schedule),
+            optimizers=reference_optimizers(model, config),
         )
 
     def run(self):
@@ -86,58 +71,29 @@ def recorded(history):
     return tuple([getattr(record, key) for record in history.steps] for key in keys)
 
 
-def assert_same(ours, theirs):
-    losses, norms, rates = zip(ours, theirs, strict=True)
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
-    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
-    assert rates[0] == pytest.approx(rates[1], rel=1e-9)
-
-
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("adapter", [False, True])
 @pytest.mark.parametrize("accumulation", [1, 7])
-def test_ten_steps_of_full_fine_tuning_equal_trainers(tmp_path, schedule, accumulation):
+def test_ten_steps_equal_trainers(tmp_path, adapter, accumulation):
     ours = llama()
-    theirs = llama()
-    config = settings(schedule=schedule, accumulation=accumulation)
-    mine = recorded(train(ours, make_batches(), config))
-    assert_same(mine, Recorder(theirs, make_batches(), config, tmp_path).run())
-    assert mine[0][-1] < mine[0][0] - 0.1
-    for name, parameter in ours.named_parameters():
+    if adapter:
+        inject(ours, LoRAConfig(rank=4, alpha=8))
+    theirs = copy.deepcopy(ours)
+    config = settings(accumulation=accumulation, max_grad_norm=0.05)
+    losses, norms, rates = recorded(train(ours, make_batches(), config))
+    expected = Recorder(theirs, make_batches(), config, tmp_path).run()
+    assert losses == pytest.approx(expected[0], abs=1e-5)
+    assert norms == pytest.approx(expected[1], rel=1e-3) and max(norms) > 0.05
+    assert rates == pytest.approx(expected[2], rel=1e-9)
+    assert losses[-1] < losses[0] - 0.05
+    for name, parameter in trainable_parameters(ours).items():
         assert error(parameter, theirs.get_parameter(name)) < 1e-3, name
 
 
-def test_ten_steps_of_our_lora_equal_trainers_with_pefts(tmp_path):
-    ours = llama()
-    config = settings()
-    peft_model = get_peft_model(
-        llama(), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.0)
-    )
-    inject(ours, LoRAConfig(rank=4, alpha=8))
-    layers = {
-        name: (layer, peft_model.base_model.model.get_submodule(name))
-        for name, layer in adapter_layers(ours).items()
-    }
-    with torch.no_grad():
-        for layer, other in layers.values():
-            other.lora_A["default"].weight.copy_(layer.lora_A["default"])
-    mixed = copy.deepcopy(ours)
-    mine = recorded(train(ours, make_batches(), config))
-    assert_same(mine, Recorder(peft_model, make_batches(), config, tmp_path).run())
-    assert_same(mine, Recorder(mixed, make_batches(), config, tmp_path).run())
-    for layer, other in layers.values():
-        assert error(layer.lora_B["default"], other.lora_B["default"].weight) < 1e-3
-
-
-def test_trainer_and_we_weight_tokens_where_a_mean_of_means_is_wrong(tmp_path):
-    """Accumulating seven batches equals one large batch; older Trainers took the mean of means.
-
-    With `model_accepts_loss_kwargs = False`, Trainer still does: it divides each batch's mean by
-    the number of batches.
-    """
+def test_seven_accumulated_batches_equal_one_large_batch_here_and_in_trainer(tmp_path):
     batches = make_batches()
     config = settings(steps=1, accumulation=7)
     counts = [count_targets(None, batch) for batch in batches]
-    assert max(counts) >= 5 * min(counts)
+    assert max(counts) >= 5 * min(counts), "a mean of means is another number"
     longest = max(batch["labels"].shape[1] for batch in batches)
 
     def padded(name, value):
@@ -145,17 +101,11 @@ def test_trainer_and_we_weight_tokens_where_a_mean_of_means_is_wrong(tmp_path):
         return torch.stack([torch.cat([r, r.new_full((longest - len(r),), value)]) for r in rows])
 
     large = {"input_ids": padded("input_ids", 0), "labels": padded("labels", -100)}
-    (expected,), (norm,), _ = recorded(train(llama(), [large], settings(steps=1)))
-    assert sum(counts) == count_targets(None, large)
-    ours = recorded(train(llama(), batches, config))
-    fixed = Recorder(llama(), batches, config, tmp_path)
-    older = Recorder(llama(), batches, config, tmp_path)
-    older.model_accepts_loss_kwargs = False
-    for losses, norms, _ in (ours, fixed.run()):
-        assert losses == pytest.approx([expected], abs=1e-5)
-        assert norms == pytest.approx([norm], rel=1e-4)
-    (loss,), (wrong,), _ = older.run()
-    assert abs(loss - expected) > 1e-3 and abs(wrong / norm - 1) > 0.1
+    expected, norm, _ = recorded(train(llama(), [large], settings(steps=1)))
+    theirs = Recorder(llama(), batches, config, tmp_path).run()
+    for losses, norms, _ in (recorded(train(llama(), batches, config)), theirs):
+        assert losses == pytest.approx(expected, abs=1e-5)
+        assert norms == pytest.approx(norm, rel=1e-4)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])

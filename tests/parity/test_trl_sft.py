@@ -12,14 +12,15 @@ from peft import LoraConfig, get_peft_model
 from course_pkg.adapters.injection import adapter_layers, inject
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.finetuning.batches import batches, collate
-from course_pkg.finetuning.config import TrainConfig, learning_rate_at
-from course_pkg.finetuning.formats import chat_prompt
+from course_pkg.finetuning.config import TrainConfig
+from course_pkg.finetuning.formats import as_dicts, chat_prompt, with_template
 from course_pkg.finetuning.masking import tokenize_conversation
 from course_pkg.finetuning.packing import pack, packed_batches
-from course_pkg.finetuning.records import read_conversations
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
-from course_pkg.lm.tiny import CHAT_TEMPLATE, tiny_model, tiny_tokenizer
+from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
+from tests.finetuning.runs import REFERENCE, reference_optimizers
+from tests.finetuning.templates import MARKED, chat
 
 from .small_models import error
 
@@ -27,13 +28,6 @@ trl = pytest.importorskip("trl", reason="trl is not installed")
 
 CONFIG = TrainConfig(
     steps=10, learning_rate=1e-2, accumulation=3, warmup_steps=2, shuffle=False, progress=False
-)
-# The tiny model's template, with the marks that TRL needs for a loss on the assistant's turns.
-MARKED = CHAT_TEMPLATE.replace(
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}",
-    "{{ '<|im_start|>' + message['role'] + '\n' }}{% if message['role'] == 'assistant' %}"
-    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}"
-    "{% else %}{{ message['content'] + '<|im_end|>\n' }}{% endif %}",
 )
 PAIRS = [
     ("Hi", "Hello, how are you?"),
@@ -49,32 +43,17 @@ NEWLINE = ord("\n")  # a token of the tiny tokenizer
 
 def turns(texts):
     """Messages of the user and the assistant in turn."""
-    roles = ("user", "assistant") * (len(texts) // 2)
-    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    return as_dicts(chat(*texts).messages)
 
 
 def tokenized(chats, tokenizer, answers="all"):
-    read = read_conversations([{"messages": turns(texts)} for texts in chats], strict=True)
-    return [tokenize_conversation(each, tokenizer, answers=answers) for each in read.conversations]
+    return [tokenize_conversation(chat(*texts), tokenizer, answers=answers) for texts in chats]
 
 
 def trainer(model, tokenizer, rows, folder, optimizers=(None, None), **options):
-    """TRL's trainer on the CPU, in the order of the rows."""
-    arguments = trl.SFTConfig(
-        output_dir=str(folder),
-        train_sampling_strategy="sequential",
-        weight_decay=0.0,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        bf16=False,
-        use_cpu=True,
-        **options,
-    )
     return trl.SFTTrainer(
         model,
-        arguments,
+        trl.SFTConfig(output_dir=str(folder), bf16=False, **REFERENCE, **options),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         optimizers=optimizers,
@@ -94,23 +73,14 @@ def test_ten_steps_of_lora_with_loss_on_answers_equal_trls(tmp_path):
         for layer, other in layers.values():
             other.lora_A["default"].weight.copy_(layer.lora_A["default"])
     # TRL adds the end token to a completion that is a string.
-    rows = [
-        {"prompt": chat_prompt(prompt, tokenizer), "completion": answer} for prompt, answer in PAIRS
-    ]
-    optimizer = torch.optim.AdamW(
-        [p for p in theirs.parameters() if p.requires_grad], lr=CONFIG.learning_rate, weight_decay=0
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda done: learning_rate_at(done + 1, CONFIG) / CONFIG.learning_rate
-    )
+    rows = [{"prompt": chat_prompt(ask, tokenizer), "completion": answer} for ask, answer in PAIRS]
     sft = trainer(
         theirs,
         tokenizer,
         rows,
         tmp_path,
-        (optimizer, schedule),
+        reference_optimizers(theirs, CONFIG),
         max_steps=CONFIG.steps,
-        learning_rate=CONFIG.learning_rate,
         per_device_train_batch_size=2,
         gradient_accumulation_steps=CONFIG.accumulation,
     )
@@ -129,32 +99,21 @@ def test_ten_steps_of_lora_with_loss_on_answers_equal_trls(tmp_path):
         assert error(layer.lora_B["default"], other.lora_B["default"].weight) < 1e-2
 
 
-@pytest.mark.parametrize("kind", ["assistant", "completion"])
-def test_trls_labels_of_conversations(tmp_path, kind):
-    """On the assistant's turns, TRL's labels are ours; on completions, they have more.
-
-    A completion is what the template adds to the prompt: here also the line break after the end
-    token, which a model never needs to write.
-    """
+def test_trls_labels_of_completions_have_a_line_break_more(tmp_path):
+    """A completion is what the template adds to the prompt: here also the line break at the end."""
     tokenizer = tiny_tokenizer()
     chats = [*CHATS, *PAIRS]
-    if kind == "assistant":
-        tokenizer.chat_template = MARKED
-        rows = [{"messages": turns(texts)} for texts in chats]
-    else:
-        split = [turns(texts) for texts in chats]
-        rows = [{"prompt": each[:-1], "completion": each[-1:]} for each in split]
-    options = {"assistant_only_loss": True} if kind == "assistant" else {}
-    sft = trainer(tiny_model(), tokenizer, rows, tmp_path, **options)
-    ours = tokenized(chats, tokenizer, "all" if kind == "assistant" else "last")
+    split = [turns(texts) for texts in chats]
+    rows = [{"prompt": each[:-1], "completion": each[-1:]} for each in split]
+    sft = trainer(tiny_model(), tokenizer, rows, tmp_path)
+    ours = tokenized(chats, tokenizer, "last")
     for mine, row in zip(ours, sft.train_dataset, strict=True):
         assert row["input_ids"] == [*mine.input_ids, NEWLINE]
-        assert row["labels"] == [*mine.labels, NEWLINE if kind == "completion" else -100]
+        assert row["labels"] == [*mine.labels, NEWLINE]
 
 
 def test_packed_rows_are_the_same_and_have_the_same_loss(tmp_path):
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = MARKED
+    tokenizer = with_template(tiny_tokenizer(), MARKED)
     rows = [{"messages": turns(texts)} for texts in CHATS]
     options = {"assistant_only_loss": True, "packing": True, "max_length": 120}
     sft = trainer(tiny_model(), tokenizer, rows, tmp_path, **options)

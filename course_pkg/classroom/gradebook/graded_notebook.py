@@ -17,7 +17,7 @@ from nbformat.v4 import new_markdown_cell, new_output
 
 from course_pkg.classroom.results.record import Record, State
 from course_pkg.grading.contract.display import NO_TEX, one_line
-from course_pkg.grading.contract.report import report_in_notebook
+from course_pkg.grading.contract.report import report_html
 
 
 def with_results(
@@ -49,7 +49,7 @@ def with_results(
                 f"the test cell {meta.grade_id!r} is worth {meta.points} points; expected the "
                 f"points of one question of {record.assignment}"
             )
-        shown = report_in_notebook(f"{record.assignment}/{question.question}", question)
+        shown = report_html(f"{record.assignment}/{question.question}", question)
         cell.outputs = [_result(question.earned, shown)]
         if record.unprotected:  # nbgrader reads the first result, and the rest explains it
             cell.outputs += outputs.get(index, [])
@@ -73,7 +73,7 @@ def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
     copy = nbformat.from_dict(notebook)
     lines = [] if record.state == State.GRADED else [f"{record.state.means}. {record.reason}"]
     lines += record.remarks
-    if record.sandbox.startswith("NONE"):
+    if record.is_unsafe:
         lines.append(f"graded WITHOUT a sandbox ({record.sandbox})")
     if record.unprotected:
         lines.append(record.unprotected)

@@ -22,8 +22,7 @@ from course_pkg.grading.contract.question_record import (
     question_record,
 )
 from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.recognition import says
-from course_pkg.grading.contract.verdict import UNANSWERED
+from course_pkg.grading.contract.verdict import UNANSWERED, says
 
 MAX_RESULTS = 4 * 1024 * 1024  # bytes that a checker may write
 MAX_TEXT = 1_000  # characters of one text in them
@@ -129,6 +128,11 @@ class Record:
         """The automatic points earned: a whole number wherever a checker judged."""
         total = math.fsum(question.earned for question in self.questions)
         return int(total) if total.is_integer() else total
+
+    @property
+    def is_unsafe(self) -> bool:
+        """Whether the submission was graded without a sandbox."""
+        return self.sandbox.startswith("NONE")
 
     @property
     def max_score(self) -> float:

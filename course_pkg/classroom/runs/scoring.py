@@ -74,8 +74,7 @@ class CheckerScoring:
         for q in questions:
             if q.late_s:
                 earlier = "; an earlier answer counts" if q.earned else ""
-                how = late(q.late_s, self._questions[q.question].deadline)
-                said.append(f"the answer to {q.question} {how}{earlier}")
+                said.append(f"the answer to {q.question} {late(q.late_s)}{earlier}")
         return tuple(said)
 
 

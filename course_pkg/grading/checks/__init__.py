@@ -1,4 +1,4 @@
-"""The checks of each assignment: `ask` beside the student, `trusted` beside the verdict."""
+"""The checks of each assignment: `student.py` beside the student, `cases.py` beside the verdict."""
 
 import os
 

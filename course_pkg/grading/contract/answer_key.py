@@ -29,8 +29,8 @@ AnswerName = tuple[str, str]  # of a question and a wrong answer to it; "" is th
 class AnswerKey:
     """What is needed to judge the answers to an assignment.
 
-    cases: the module, or any object, that has the functions for draws and right values; student:
-    the one that has those for calling answers. Raises ChecksError for a function that is missing.
+    cases: the object that has the functions for draws and right values; student: the one that has
+    those for calling answers. Raises ChecksError for a missing function.
 
     >>> key = answer_key("bleu")
     >>> key.expected(key["closest-length"], {"hypothesis_length": 5, "reference_lengths": [4, 6]})
@@ -77,11 +77,7 @@ class AnswerKey:
         return self._called(question, question.expected, function, with_tensors(inputs), **followed)
 
     def _right_value(self, question: Question) -> Callable[..., Any]:
-        """The function that gives the right value.
-
-        It is the question's own or, for a number worked by hand, the variant's, which gives those
-        of all its questions by name.
-        """
+        """The question's own function or, for a number by hand, the variant's: all by name."""
         if not question.variant or hasattr(self.cases, question.expected):
             return self._function(question, question.expected)
         variant = self._function(question, f"{function_name(question.variant)}_expected")
@@ -89,12 +85,11 @@ class AnswerKey:
         return lambda case: variant(case)[name]
 
     def _right_values(self, question: Question, inputs: Any) -> dict[str, Any]:
-        """The right values of the questions that this one follows, by name."""
         earlier = [self[name] for name in question.follows]
         return {defined_name(q.answer): self.expected(q, inputs) for q in earlier}
 
     def difference(self, question: Question, name: str, expected: Any, given: Any) -> str | None:
-        """How a value differs from the expected one, for the property of that name; or None."""
+        """How a value differs from the expected one, by that property's comparator; or None."""
         at = question.name, name
         if at not in self._comparators:
             spec = question.by_name(name).compare or question.compare
@@ -152,10 +147,7 @@ class AnswerKey:
         return self._answers[at]
 
     def source(self, question: Question, wrong: WrongAnswer | None = None) -> str:
-        """The code of the model answer, or of a wrong one without its wrapping expression.
-
-        Raises ChecksError if the old text of a patch does not occur exactly once.
-        """
+        """The code of the model answer, or of a wrong one without its wrapping expression."""
         if wrong and wrong.answer:
             return wrong.answer
         code = question.answer

@@ -16,17 +16,14 @@ SHOWN = 6  # entries of an array that are shown
 ITEMS = 12  # items of a list
 TEXT = 80  # characters of a text
 LINES = 5  # of what an answer printed, before it is folded
-# Both names by which MathJax is told to leave a part of a page alone: what a student's code gave
-# may hold dollar signs, and TeX can make links.
+# Names by which MathJax leaves a part of a page alone: TeX in an answer's output can make links.
 NO_TEX = "tex2jax_ignore mathjax_ignore"
-# The marks that turn the direction of writing; a text with them is not shown as it is read.
+# Marks that turn the direction of writing, so that a text is not shown as it is read.
 _TURNING = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u200e", "\u200f"}
 
 
 def one_line(text: str, limit: int = MAX_SHOWN) -> str:
-    """A text from outside as one line: control characters and hidden marks are replaced.
-
-    limit: characters that are kept.
+    """A text of at most `limit` characters on one line, without control or hidden characters.
 
     >>> one_line("two\\nlines\\x1b[2J")
     'two lines�[2J'

@@ -9,11 +9,9 @@ nbgrader use the public key, so that everybody can reproduce what they see.
 Chapter: appendix/for-instructors.
 """
 
-import functools
 import hashlib
 import hmac
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -49,8 +47,8 @@ class Case:
 def draw_cases(key: AnswerKey, question: Question, rng: Random, variant: Any = None) -> list[Case]:
     """The cases of a question, in the order of its properties, small ones first.
 
-    variant: the student's own case, for a number worked by hand. Raises ChecksError if
-    MAX_DRAWS draws don't tell a wrong answer from the right one.
+    variant: the student's own case, for a number worked by hand. Raises ChecksError if the draws
+    don't tell a wrong answer from the right one.
     """
     cases: list[Case] = []
     for prop in question.properties:
@@ -69,10 +67,7 @@ def draw_cases(key: AnswerKey, question: Question, rng: Random, variant: Any = N
 
 
 def draw_variant(key: AnswerKey, variant: str, student: str) -> Any:
-    """A student's own small case; the example case for "". It is public: it is shown to them.
-
-    Names that differ in case, or in the space around them, are the same.
-    """
+    """A student's own small case, which is shown to them; the example case for ""."""
     student = same_name(student)
     rng = question_rng(PUBLIC_KEY, "variant", student, key.assignment.name, variant)
     question = next(q for q in key.assignment.questions.values() if q.variant == variant)
@@ -84,12 +79,11 @@ def undetected(key: AnswerKey, question: Question, prop: Property, cases: list[C
     return [
         wrong.name
         for wrong in question.losing(prop.name)
-        if not any(fails(key, question, case, wrong) for case in cases)
+        if not any(_fails(key, question, case, wrong) for case in cases)
     ]
 
 
-def fails(key: AnswerKey, question: Question, case: Case, wrong: WrongAnswer | None = None) -> bool:
-    """Whether the model answer, or a wrong one, fails a case."""
+def _fails(key: AnswerKey, question: Question, case: Case, wrong: WrongAnswer) -> bool:
     result = key.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
     if "value" not in result:
         return True
@@ -109,7 +103,7 @@ def _draw(
 
 
 def same_name(name: str) -> str:
-    """A name as it is compared: without surrounding space, case, and the ways to encode accents.
+    """A name without surrounding space, case, and differences in how accents are encoded.
 
     >>> same_name(" Zoe\u0308 ") == same_name("ZO\u00cb")
     True
@@ -131,10 +125,11 @@ def numpy_rng(rng: Random) -> Any:
     return np.random.default_rng(rng.getrandbits(128))
 
 
-def normal_arrays(rng: Random) -> Callable[..., Any]:
-    """A function from a shape to a float32 array of numbers from the normal distribution.
+def normal_arrays(rng: Random, **shapes: int | tuple[int, ...]) -> dict[str, Any]:
+    """A float32 array of normally distributed numbers for each name and shape.
 
-    >>> normal_arrays(Random(0))((2, 3)).shape
+    >>> normal_arrays(Random(0), x=(2, 3))["x"].shape
     (2, 3)
     """
-    return functools.partial(numpy_rng(rng).standard_normal, dtype="float32")
+    normal = numpy_rng(rng).standard_normal
+    return {name: normal(shape, dtype="float32") for name, shape in shapes.items()}

@@ -38,7 +38,7 @@ from course_pkg.grading.contract.draws import (
     undetected,
 )
 from course_pkg.grading.contract.plain_values import Array
-from course_pkg.grading.contract.questions import Question
+from course_pkg.grading.contract.questions import DEADLINE_S, Question
 from course_pkg.grading.contract.verdict import Verdict, is_unanswered, judge, lost
 
 MAX_NAME = 100  # characters of a typed name
@@ -48,8 +48,8 @@ LARGEST = 1e12  # magnitude of a number that is followed
 class GradingSession:
     """key: secret of the submission (PUBLIC_KEY for readers). student: "" for the documents' case.
 
-    answers: the answer key, by default the assignment's own. recorded: the outcomes that earlier
-    sessions of the same student with the assignment recorded, by question; this one adds its own.
+    answers: the answer key, by default the assignment's own. recorded: outcomes by question from
+    earlier sessions of the same student; this one adds its own.
 
     >>> session = GradingSession("bleu", student="ada")
     >>> session.verdict("corpus").earned
@@ -80,21 +80,17 @@ class GradingSession:
     def variant(self, name: str, typed: str | None = None) -> Any:
         """The student's own case of a variant. Raises UnknownQuestion.
 
-        typed: the name in the student's notebook. It does not change the case; if it is another
-        student's, `verdict` can say whether a wrong number fits that one's case.
+        typed: the name in the notebook. It does not change the case, but `verdict` says if a wrong
+        number fits the case of that name.
         """
-        variants = {q.variant: q.variant for q in self.questions.values() if q.variant}
-        known = f"variant of {self.answers.assignment.name}"
-        found = registry.find(variants, name, known)
+        variants = {q.variant: q for q in self.questions.values() if q.variant}
+        registry.find(variants, name, f"variant of {self.answers.assignment.name}")
         if typed is not None:
             self._typed[name] = typed[:MAX_NAME]
-        return draw_variant(self.answers, found, self.student)
+        return draw_variant(self.answers, name, self.student)
 
     def inputs(self, name: str) -> list[Any]:
-        """The inputs of a question's cases, in order; every call starts the question's time.
-
-        An artifact gets no inputs: it is made before its cases are drawn, and sent once.
-        """
+        """The inputs of a question's cases, in order; every call starts the question's time."""
         inputs = [case.inputs for case in self._asked(name)]
         self._opened[name] = self.clock()
         return inputs
@@ -110,7 +106,7 @@ class GradingSession:
         if opened is None or not isinstance(outcomes, list):
             return
         took = self.clock() - opened
-        if took > question.deadline:
+        if took > DEADLINE_S:
             self._late[name] = took
         elif len(outcomes) == len(self._asked(name)):
             cases = self.cases(name)
@@ -136,11 +132,7 @@ class GradingSession:
         return replace(self._with_note(verdict, outcomes), late_s=late_s)
 
     def _following(self, verdict: Verdict, outcomes: list[Any], explain: bool) -> Verdict:
-        """The verdict, judged again on the student's own values of the questions it follows.
-
-        An answer that follows from them earns everything. A mistake that gives what was given from
-        them is recognized, if none is from the right values.
-        """
+        """The verdict, judged again on the student's own values of the questions it follows."""
         question = verdict.question
         cases = [
             _own_case(self.answers, question, case, self._outcomes)
@@ -186,7 +178,7 @@ class GradingSession:
         return self._cases[name]
 
     def _asked(self, name: str) -> list[Case]:
-        """The cases that the student's side is asked for."""
+        """The cases for the student's side: an artifact has one, without inputs."""
         return [Case("", {}, None)] if self.answers[name].artifact else self.cases(name)
 
 
@@ -208,10 +200,7 @@ def other_name(typed: str, student: str) -> str:
 def _own_case(
     key: AnswerKey, question: Question, case: Case, outcomes: Mapping[str, Any]
 ) -> Case | None:
-    """A case of a question with the student's own values of those that it follows.
-
-    outcomes: what was recorded, by question. None if one of the values is missing, or can't count.
-    """
+    """A case with the student's own values of what it follows; None if one can't count."""
     followed: dict[str, Any] = {}
     for name in question.follows:
         earlier = key[name]
@@ -234,16 +223,12 @@ def _own_case(
 
 
 def same_form(right: Any, given: Any) -> Any:
-    """A given value as numbers, in lists as long as those of the right value, of its types.
+    """A given value with the lengths and number types of the right one.
 
     Raises ValueError for anything else, and for a number that is not finite or above LARGEST.
 
     >>> same_form([7, 0.5], (7.0, 1))
     [7, 1.0]
-    >>> same_form([7, 12], [7])
-    Traceback (most recent call last):
-    ...
-    ValueError: not of the form of the right value
     """
     if isinstance(given, Array) and given.shape == ():
         given = given.numpy().item()

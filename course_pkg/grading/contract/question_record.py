@@ -1,7 +1,7 @@
 """What each property of a question earned, in short texts, and the mistakes behind lost points.
 
-The values of a verdict stay in the process that judged. A `QuestionRecord` is what the grader
-keeps, and what every report shows: in the notebook, in the gradebook and on the student's page.
+A `QuestionRecord` is what the grader keeps, and what every report shows: in the notebook, in the
+gradebook and on the student's page.
 
 Chapter: appendix/for-instructors.
 """
@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from course_pkg.grading.contract.questions import Question
-from course_pkg.grading.contract.recognition import says
-from course_pkg.grading.contract.verdict import UNANSWERED
+from course_pkg.grading.contract.verdict import UNANSWERED, says
 
 SMALLEST = "smallest failing input"
 YOUR_CASE = "your case"
@@ -23,10 +22,9 @@ OBVIOUS = ("the number differs", "the value differs")  # nothing that given and 
 
 @dataclass(frozen=True)
 class FailureRecord:
-    """A `Failure` in short texts; None for what is not to be shown, or does not exist.
+    """A `Failure` in short texts; None for what is not shown.
 
-    explanations: what the recognized wrong answers tell the student. note: about the name in the
-    notebook, or "".
+    explanations: what the recognized wrong answers tell the student.
     """
 
     reason: str
@@ -55,11 +53,9 @@ class PropertyRecord:
 
 @dataclass(frozen=True)
 class QuestionRecord:
-    """What one question earned, property by property.
+    """What one question earned, property by property; late_s and follows as in the verdict.
 
-    late_s: if the last answer came too late to count, the seconds that it took; else None.
     by_hand: whether the answer is a number worked by hand, on a case that the student knows.
-    follows: the earlier questions whose wrong values earned it, because it follows from them.
     """
 
     question: str
@@ -85,7 +81,7 @@ def question_record(
     late_s: float | None = None,
     follows: tuple[str, ...] = (),
 ) -> QuestionRecord:
-    """The record of a question. failures: by property. late_s and follows: as in the verdict."""
+    """The record of a question. failures: by property."""
     properties = tuple(
         PropertyRecord(p.name, p.says, p.hint, p.points, failures[p.name])
         for p in question.properties
@@ -114,7 +110,7 @@ def notes(questions: Iterable[QuestionRecord]) -> tuple[str, ...]:
 
 
 def title(question_id: str, record: QuestionRecord) -> str:
-    """The first line of a report, such as 'lora-math/counts: 2 of 3 points'."""
+    """The first line of a report, such as "lora-math/counts: 2 of 3 points"."""
     return f"{question_id}: {record.earned:g} of {points_text(record.points)}"
 
 
@@ -126,11 +122,7 @@ def following(record: QuestionRecord) -> str:
 
 
 def points_text(points: float) -> str:
-    """A number of points with its noun.
-
-    >>> points_text(1), points_text(2.5)
-    ('1 point', '2.5 points')
-    """
+    """A number of points with its noun: "1 point", "2.5 points"."""
     return f"{points:g} point" if points == 1 else f"{points:g} points"
 
 
@@ -147,11 +139,7 @@ def program_points_text(points: float, waiting: float) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake: the properties that it costs, what is wrong, and what shows it.
-
-    diagnosis: one sentence. details: labels and texts, in the order to show them; those in
-    CODE are values.
-    """
+    """One mistake: the properties that it costs, one sentence, and labeled texts in order."""
 
     lost: tuple[PropertyRecord, ...]
     diagnosis: str
@@ -159,11 +147,7 @@ class Finding:
 
 
 def findings(record: QuestionRecord) -> list[Finding]:
-    """The mistakes behind the lost points, in the order of the properties.
-
-    A mistake is named once, with all properties that it costs: a wrong answer that explains several
-    of them, or an error that stopped all of them.
-    """
+    """The mistakes behind the lost points, each once, with all properties that it costs."""
     groups: dict[object, list[PropertyRecord]] = {}
     for p in record.properties:
         if p.failure is not None:
@@ -203,11 +187,7 @@ def _finding(lost: tuple[PropertyRecord, ...], by_hand: bool) -> Finding:
 
 
 def _sentence(text: str) -> str:
-    """A reason as a sentence; one that starts with a name or a formula stays as it is.
-
-    >>> _sentence("the number differs"), _sentence("n = 1: the number differs")
-    ('The number differs.', 'n = 1: the number differs.')
-    """
+    """A reason as a sentence; one that starts with a formula, such as "n = 1", is kept."""
     first, _, rest = text.partition(" ")
     if first.isalpha() and first.islower() and not rest.startswith("="):
         text = text[0].upper() + text[1:]

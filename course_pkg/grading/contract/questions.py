@@ -1,21 +1,18 @@
 """What a question is, as data, and how `questions.toml` is read. Nothing is run here.
 
-A `Question` says how an answer is called, how its value is compared, what the model answer is,
-which properties earn points, and which wrong answers learners give. One `WrongAnswer` filters the
-draws, recognizes the mistake for the feedback, is tested to lose exactly its points, and is a row
-of the printed matrix.
+A `WrongAnswer` filters the draws, recognizes the mistake for the feedback, is tested to lose
+exactly its points, and is a row of the printed matrix.
 
 Chapter: appendix/for-instructors.
 """
 
 import tomllib
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from course_pkg.grading.contract.plain_values import MAX_BYTES
 
-DEADLINE_S = 60.0
+DEADLINE_S = 60.0  # from the last look at the inputs to the last answer that counts
 JUDGING_S = 2.0
 GPU = ("none", "optional", "required")
 
@@ -74,11 +71,10 @@ class Question:
     that draws the student's own case (by default the question's name up to the slash), and
     `given`, the case's name in the notebook. compare: the comparator, by default equal numbers;
     because: the reason for its tolerance. answer: the model answer's code. expected:
-    the function of `cases.py` that gives the right value. deadline: seconds from the first look
-    at the inputs to the last answer that counts. judging: seconds to judge an answer, without
-    recognizing mistakes. artifact: for files that the answer's program wrote, the bytes that they
-    may have; `call` reads them, once for all properties, and the program gets no inputs. follows:
-    the earlier questions on whose values a number worked by hand builds; see `grading_session`.
+    the function of `cases.py` that gives the right value. judging: seconds to judge an answer,
+    without recognizing mistakes. artifact: for files that the answer's program wrote, the bytes
+    that they may have; `call` reads them, once for all properties, and the program gets no inputs.
+    follows: the earlier questions on whose values a number worked by hand builds.
     """
 
     name: str
@@ -91,14 +87,13 @@ class Question:
     given: str = ""
     because: str = ""
     expected: str = ""
-    deadline: float = DEADLINE_S
     judging: float = JUDGING_S
     artifact: int = 0
     follows: tuple[str, ...] = ()
 
     @property
     def points(self) -> int:
-        """The points of the question: the sum over its properties."""
+        """The sum over the properties."""
         return sum(p.points for p in self.properties)
 
     def by_name(self, name: str) -> Property:
@@ -143,14 +138,6 @@ def function_name(text: str) -> str:
     'by_hand_two_references'
     """
     return text.replace("-", "_").replace("/", "_")
-
-
-def read_questions(name: str, path: Path) -> Assignment:
-    """The assignment that a `questions.toml` describes. Raises ChecksError, naming the place."""
-    try:
-        return parse_questions(name, path.read_text("utf-8"))
-    except ChecksError as error:
-        raise ChecksError(f"{path}: {error}") from None
 
 
 def parse_questions(name: str, text: str) -> Assignment:

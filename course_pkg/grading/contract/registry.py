@@ -1,9 +1,8 @@
 """Finds an assignment's checks: `questions.toml`, `cases.py` and `student.py`.
 
 They are in `checks/<assignment>/`; dashes in an assignment's name are underscores in its folder's.
-A worker of a cluster may have received those of an assignment that its own package lacks.
-The questions are read without importing anything. `cases` is never imported on the student's side
-of the sandbox; `student` is, where an assignment has one.
+A cluster's worker may have received checks that its own package lacks. Reading questions imports
+nothing. `cases` is never imported on the student's side of the sandbox; `student` is.
 
 Chapter: appendix/for-instructors.
 """
@@ -20,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from course_pkg.grading.contract.questions import Assignment, read_questions
+from course_pkg.grading.contract.questions import Assignment, ChecksError, parse_questions
 
 CHECKS = Path(__file__).parents[1] / "checks"
 RECEIVED = "COURSE_CHECKS"  # the environment variable that names a worker's folder of more checks
@@ -38,11 +37,6 @@ def assignments() -> list[str]:
     """The names of all assignments that have checks."""
     found = {path.parent.name for root in _roots() for path in root.glob("*/questions.toml")}
     return sorted(name.replace("_", "-") for name in found)
-
-
-def has_checks(assignment: str) -> bool:
-    """Whether the assignment has checks; any other is a plain nbgrader assignment, or none."""
-    return assignment in assignments()
 
 
 def split(question_id: str) -> tuple[str, str]:
@@ -77,7 +71,10 @@ def load(assignment: str) -> Assignment:
 
 @functools.lru_cache(maxsize=64)
 def _read(assignment: str, path: Path, _changed: int) -> Assignment:
-    return read_questions(assignment, path)
+    try:
+        return parse_questions(assignment, path.read_text("utf-8"))
+    except ChecksError as error:
+        raise ChecksError(f"{path}: {error}") from None
 
 
 def folder(assignment: str) -> Path:
@@ -123,35 +120,32 @@ def student_files(assignment: str) -> tuple[Path, ...]:
 def draws_hash(assignment: str) -> str:
     """A hash of what the cases of an assignment depend on: the code that draws them, not its words.
 
-    Comments, docstrings and the texts of `questions.toml` are not part of it, so that fixing a
-    typo in a hint does not give every student new cases.
+    So fixing a typo in a hint, comment or docstring does not give every student new cases.
     """
     texts = tuple(p.read_text("utf-8") for p in sorted(folder(assignment).glob("*.py")))
-    draws = [
-        (q.name, p.name, p.draw, p.cases)
-        for q in load(assignment).questions.values()
-        for p in q.properties
-    ]
+    questions = load(assignment).questions.values()
+    draws = [(q.name, p.name, p.draw, p.cases) for q in questions for p in q.properties]
     return _draws_hash(texts, str(draws))
 
 
 @functools.lru_cache(maxsize=16)
 def _draws_hash(texts: tuple[str, ...], draws: str) -> str:
-    trees = [ast.parse(text) for text in texts]
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        kinds = ast.Module | ast.FunctionDef | ast.ClassDef
-        if isinstance(node, kinds) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    structures = [_structure(tree) for tree in trees]
+    structures = [code_structure(ast.parse(text)) for text in texts]
     return hashlib.sha256(f"{structures}{draws}".encode()).hexdigest()
 
 
-def _structure(node: Any) -> Any:
-    """A syntax tree as nested lists that are the same in every Python version."""
-    if isinstance(node, ast.AST):
-        given = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
-        return [type(node).__name__, [(name, _structure(value)) for name, value in given]]
-    return [_structure(item) for item in node] if isinstance(node, list) else repr(node)
+def code_structure(node: Any) -> Any:
+    """A syntax tree without docstrings as nested lists, the same in every Python version."""
+    if isinstance(node, list):
+        return [code_structure(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    documented = isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+    if documented and ast.get_docstring(node) is not None:
+        fields["body"] = node.body[1:]
+    given = [(name, value) for name, value in fields.items() if value not in (None, [])]
+    return [type(node).__name__, [(name, code_structure(value)) for name, value in given]]
 
 
 def checks_hash(assignment: str) -> str:

@@ -60,9 +60,6 @@ def failure_texts(failure: Failure) -> dict[str, str | None]:
     """The reason, inputs, expected and given of a failure as short texts.
 
     Of long values, the part is shown in which they first differ; the reason then says where.
-
-    >>> failure_texts(Failure("the number differs", {"n": 1}, 2, 3))["inputs"]
-    '{n: 1}'
     """
     values = {"inputs": failure.inputs, "expected": failure.expected, "given": failure.given}
     shown = {name: None if v is None else shorten(v) for name, v in values.items()}
@@ -76,9 +73,8 @@ def failure_texts(failure: Failure) -> dict[str, str | None]:
 class Score(float):
     """The points of one question: a float, so that nbgrader reads it, with a report to look at.
 
-    printed: what the answer printed. note: what the reader should know first, or "". A notebook
-    shows the report as HTML, `print` and Python's prompt as text. nbgrader reads the points from
-    the cell's plain text, which IPython takes from `_repr_pretty_`.
+    printed: what the answer printed. note: what the reader should know first, or "". nbgrader reads
+    the points from the cell's plain text, which IPython takes from `_repr_pretty_`.
     """
 
     question_id: str
@@ -115,10 +111,9 @@ class Score(float):
         return "\n".join(lines)
 
     def case(self, name: str) -> Any:
-        """The smallest input on which the property called `name` failed, arrays as tensors.
+        """The smallest input on which the property called `name` failed, to try your answer on.
 
-        To try your answer on it. Raises KeyError, with the names that there are, for a property
-        that was earned or does not exist.
+        Raises KeyError, with the names of the properties that failed.
         """
         failed = {key: f for key, f in self.verdict.failures.items() if f and f.inputs}
         if name not in failed:
@@ -143,7 +138,7 @@ class Score(float):
     def _repr_html_(self) -> str:
         record = as_record(self.verdict)
         found = self._findings(record)
-        return report_in_notebook(self.question_id, record, found, self.note, self.printed)
+        return report_html(self.question_id, record, found, self.note, self.printed)
 
     def _findings(self, record: QuestionRecord) -> list[Finding]:
         """The findings, each with the code that gives its input, to try the answer on it."""
@@ -174,26 +169,38 @@ class Recorded:
         return f"{self.question_id}: recorded"
 
 
-def report_in_notebook(
-    question_id: str,
+def report_html(
+    name: str,
     record: QuestionRecord,
     found: Iterable[Finding] | None = None,
     note: str = "",
     printed: str = "",
+    *,
+    on_page: bool = False,
 ) -> str:
-    """The report on a question as HTML, with its style.
+    """The report on a question as HTML, with its style unless it is for a page that has it.
 
-    found: by default, `findings(record)`. note: what the reader should know first, or "".
-    printed: what the answer printed; it is folded, and left out if the notebook shows all of it.
+    found: by default, `findings(record)`. printed: left out if the notebook shows all of it.
+    on_page: its name is a heading.
     """
-    if len(printed.splitlines()) <= LINES:
-        printed = ""
-    return _html(question_id, record, found, note, printed, tag="p", style=report_style())
+    from markupsafe import Markup
 
-
-def report_on_page(record: QuestionRecord) -> str:
-    """The report on a question as HTML, for a page that has the style: its name is a heading."""
-    return _html(record.question, record, tag="h2")
+    return _template().render(
+        name=name,
+        title=title(name, record),
+        record=record,
+        findings=findings(record) if found is None else list(found),
+        passed=[p for p in record.properties if p.failure is None],
+        following=following(record),
+        note=note,
+        printed=printed if len(printed.splitlines()) > LINES else "",
+        tag="h2" if on_page else "p",
+        style="" if on_page else Markup(report_style()),
+        share=round(100 * record.earned / record.points, 2) if record.points else 0,
+        code=CODE,
+        no_tex=NO_TEX,
+        points_text=points_text,
+    )
 
 
 @functools.cache
@@ -220,33 +227,3 @@ def environment() -> "Environment":
 @functools.cache
 def _template() -> "Template":
     return environment().get_template("report.html.j2")
-
-
-def _html(
-    name: str,
-    record: QuestionRecord,
-    found: Iterable[Finding] | None = None,
-    note: str = "",
-    printed: str = "",
-    *,
-    tag: str,
-    style: str = "",
-) -> str:
-    from markupsafe import Markup
-
-    return _template().render(
-        name=name,
-        title=title(name, record),
-        record=record,
-        findings=findings(record) if found is None else list(found),
-        passed=[p for p in record.properties if p.failure is None],
-        following=following(record),
-        note=note,
-        printed=printed,
-        tag=tag,
-        style=Markup(style),
-        share=round(100 * record.earned / record.points, 2) if record.points else 0,
-        code=CODE,
-        no_tex=NO_TEX,
-        points_text=points_text,
-    )

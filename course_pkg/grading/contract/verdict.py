@@ -1,12 +1,15 @@
 """Verdicts: from the cases of a question and what an answer gave for them, to failures.
 
 An outcome is what came back for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
-This module sees values only; it runs no student's code and shows nothing to a student.
+A mistake is recognized only if it gives the same value or error in every failing case of a
+property. This module runs no student's code and shows nothing to a student.
 
 Chapter: appendix/for-instructors.
 """
 
 import functools
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,22 +17,32 @@ from course_pkg.grading.contract.answer_key import AnswerKey
 from course_pkg.grading.contract.calling import AT_LINE, NOT_RUN
 from course_pkg.grading.contract.comparators import Difference
 from course_pkg.grading.contract.draws import Case
-from course_pkg.grading.contract.plain_values import encode
-from course_pkg.grading.contract.questions import Question, WrongAnswer
-from course_pkg.grading.contract.recognition import finite, recognized, wrong_number
+from course_pkg.grading.contract.plain_values import Array, encode
+from course_pkg.grading.contract.questions import DEADLINE_S, Question, WrongAnswer
 
 UNANSWERED = "not answered yet"
 INCOMPLETE = "no complete answer was submitted"
+MAX_EXPLANATIONS = 2
+NOT_FINITE = {"nan": 23456.0, "inf": 34560.0, "-inf": -34560.0}  # numbers that no answer gives
+NEAR = 1e-2  # relative: what is given may be rounded
+ROUNDED = 0.05  # relative: a number this near may be rounded too much
+MAX_DECIMALS = 3
+# Mistakes of scale, by name: what the given number is, as a multiple of the expected one.
+FACTORS = {"a percentage": 100.0, "a share": 0.01}
+SAYS = {
+    "a percentage": "you gave a percentage: your number is 100 times the expected one",
+    "rounded": "you rounded too much: your number is close, so give more digits",
+    "a share": "you gave a share, not a percentage: your number is 1/100 of the expected one",
+}
 
 
 @dataclass(frozen=True)
 class Failure:
     """Why a property was lost: the smallest case that failed.
 
-    expected: None for a number worked by hand, which a student should find, not read.
-    If one field of a structure differs, expected and given are those of that field. recognized:
-    the names of the mistakes that give the same values, the best first. note: what the student
-    should know about the name in the notebook, or "".
+    expected: None for a number worked by hand. If one field of a structure differs, expected and
+    given are those of that field. recognized: the names of the mistakes that give the same values,
+    the best first. note: what the student should know about the name in the notebook, or "".
     """
 
     reason: str
@@ -60,7 +73,7 @@ class Verdict:
         return sum(p.points for p in self.question.properties if self.failures[p.name] is None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Row:
     """One case, what came back for it, and why it failed, or None."""
 
@@ -84,10 +97,7 @@ class _Row:
 def judge(
     key: AnswerKey, question: Question, cases: list[Case], outcomes: Any, explain: bool = True
 ) -> Verdict:
-    """The verdict on a question. outcomes: one per case, in order; anything malformed fails.
-
-    explain: whether to recognize mistakes, for which wrong answers are run.
-    """
+    """The verdict on a question. explain: recognize mistakes, for which wrong answers are run."""
     if not isinstance(outcomes, list) or len(outcomes) != len(cases):
         return lost(question, INCOMPLETE)
     rows = [
@@ -96,48 +106,37 @@ def judge(
     ]
 
     @functools.cache  # properties share wrong answers, and running one may take a model
-    def gives_the_same(wrong: WrongAnswer, index: int) -> bool:
-        return _agrees(key, question, wrong, rows[index])
-
-    values = [index for index, row in enumerate(rows) if not row.is_error]
-
-    def agrees(wrong: WrongAnswer, index: int) -> bool:
-        if not gives_the_same(wrong, index):
-            return False
-        # An error alone says little: the answer and the mistake must also share a value.
-        return index in values or any(gives_the_same(wrong, other) for other in values)
+    def agrees(wrong: WrongAnswer, row: _Row) -> bool:
+        return _agrees(key, question, wrong, row)
 
     failures: dict[str, Failure | None] = {}
     for prop in question.properties:
-        own = [i for i, row in enumerate(rows) if row.case.property == prop.name]
-        failed = [i for i in own if rows[i].reason is not None]
-        failure = _failure(question, [rows[i] for i in failed]) if failed else None
+        failed = [row for row in rows if row.case.property == prop.name and row.reason is not None]
+        failure = _failure(question, failed) if failed else None
         if failure and explain:
-            found = recognized(question.losing(prop.name), len(rows), failed, agrees)
-            found = found or wrong_number(rows[i].differing for i in failed)
+            found = recognized(question.losing(prop.name), rows, failed, agrees)
+            found = found or wrong_number(row.differing for row in failed)
             failure = replace(failure, recognized=found)
         failures[prop.name] = failure
     return Verdict(question, failures)
 
 
 def lost(question: Question, reason: str = UNANSWERED, late_s: float | None = None) -> Verdict:
-    """The verdict if nothing was submitted that can be judged: every property is lost.
-
-    late_s: the seconds that the answer took, if it came too late; it then replaces the reason.
-    """
+    """The verdict that loses every property. late_s: the seconds of a late answer, as reason."""
     if late_s is not None:
-        reason = f"your answer {late(late_s, question.deadline)}"
+        reason = f"your answer {late(late_s)}"
     return Verdict(question, {p.name: Failure(reason) for p in question.properties}, late_s)
 
 
-def late(seconds: float, limit: float) -> str:
-    """Says that an answer came too late.
+def late(seconds: float) -> str:
+    """The reason of an answer that came too late.
 
-    >>> late(65.04, 60)
+    >>> late(65.04)
     'arrived after 65 s; the limit is 60 s'
     """
-    digits = 0 if seconds >= limit + 1 else 1
-    return f"arrived after {max(seconds, limit + 0.1):.{digits}f} s; the limit is {limit:g} s"
+    digits = 0 if seconds >= DEADLINE_S + 1 else 1
+    shown = max(seconds, DEADLINE_S + 0.1)
+    return f"arrived after {shown:.{digits}f} s; the limit is {DEADLINE_S:g} s"
 
 
 def is_unanswered(outcome: Any) -> bool:
@@ -188,3 +187,92 @@ def _error(outcome: dict[str, Any]) -> str | None:
     """The text of an error without the line that raised it."""
     error = outcome.get("error")
     return error.partition(AT_LINE)[0] if isinstance(error, str) else None
+
+
+def recognized(
+    losing: list[WrongAnswer],
+    rows: list[_Row],
+    failed: list[_Row],
+    agrees: Callable[[WrongAnswer, _Row], bool],
+) -> tuple[str, ...]:
+    """The wrong answers that agree in every failing case of a property, and most over all rows."""
+    found = {}
+    for wrong in losing:
+        if all(agrees(wrong, row) for row in failed):
+            agreeing = [row for row in rows if agrees(wrong, row)]
+            # An error alone says little: the answer and the mistake must also share a value.
+            if not all(row.is_error for row in agreeing):
+                found[wrong.name] = len(agreeing)
+    most = max(found.values(), default=0)
+    return tuple(name for name, count in found.items() if count == most)[:MAX_EXPLANATIONS]
+
+
+def wrong_number(pairs: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
+    """The mistake if every given number is 100 times the expected one, 1/100 of it, or rounded.
+
+    pairs: the expected and the given value of every failing case.
+
+    >>> wrong_number([(0.25, 25), (0.5, 50.0)]), wrong_number([(0.5333, 0.53)])
+    (('a percentage',), ('rounded',))
+    """
+    pairs = list(pairs)
+    if not pairs:
+        return ()
+    for name, factor in FACTORS.items():
+        if all(_is_multiple(expected, given, factor) for expected, given in pairs):
+            return (name,)
+    return ("rounded",) if all(_is_rounded(*pair) for pair in pairs) else ()
+
+
+def finite(value: Any) -> Any:
+    """The value with other numbers for NaN and infinities, so that equal ones compare as equal.
+
+    >>> finite((1.5, [math.nan, -math.inf])) == finite((1.5, [math.nan, -math.inf]))
+    True
+    """
+    match value:
+        case float() if not math.isfinite(value):
+            return NOT_FINITE["nan" if math.isnan(value) else str(value)]
+        case Array() if "float" in value.dtype:
+            import numpy as np
+
+            numbers = value.numpy()
+            if np.isfinite(numbers).all():
+                return value
+            nan, above, below = NOT_FINITE.values()
+            return Array.of(np.nan_to_num(numbers, nan=nan, posinf=above, neginf=below))
+        case dict():
+            return {key: finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return type(value)(finite(item) for item in value)
+    return value
+
+
+def says(question: Question) -> dict[str, str]:
+    """What each mistake that can be recognized in answers to a question tells the student."""
+    return {wrong.name: wrong.says for wrong in question.wrong} | SAYS
+
+
+def _is_rounded(expected: Any, given: Any) -> bool:
+    if not isinstance(expected, float) or not isinstance(given, int | float):
+        return False
+    if not math.isclose(given, expected, rel_tol=ROUNDED) or (abs(given) < 5 and given % 1 == 0):
+        return False  # a small whole number, such as 1 for a share, is another mistake
+    return any(round(expected, digits) == given for digits in range(MAX_DECIMALS + 1))
+
+
+def _is_multiple(expected: Any, given: Any, factor: float) -> bool:
+    if isinstance(expected, Array) and isinstance(given, Array):
+        import numpy as np
+
+        if expected.shape != given.shape:
+            return False
+        right, other = (a.numpy().astype("float64") for a in (expected, given))
+        return bool(right.any()) and bool(np.allclose(other, factor * right, NEAR, 0.0))
+    if isinstance(given, Array) and given.shape == ():
+        given = given.numpy().item()
+    if not isinstance(expected, float) or not isinstance(given, int | float):
+        return False  # a whole number is a count
+    if not expected or not abs(given) < 1e300:
+        return False
+    return math.isclose(given, factor * expected, rel_tol=NEAR)

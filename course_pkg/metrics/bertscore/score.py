@@ -4,9 +4,8 @@
     R = sum_j v_j max_i  x^_i . x_j  / sum_j v_j       over the reference's tokens, x
     F = 2 P R / (P + R)
 
-All vectors have length 1; u and v are 1 (or idf weights), and 0 at [CLS] and [SEP]. Matching is in
-`bertscore.matching`, encoding in `lm.encoder`. Published baselines are not included, because each
-one is valid for a single encoder and layer; `estimate_baseline` measures the baseline of yours.
+All vectors have length 1; u and v are 1 (or idf weights), and 0 at [CLS] and [SEP]. Published
+baselines are not included, because each is valid for a single encoder and layer.
 
 Source: Zhang et al. 2020, "BERTScore: Evaluating Text Generation with BERT", section 3.
 Chapter: metrics/bertscore.
@@ -87,7 +86,6 @@ def bert_score(
     best R and the best F, possibly of different references, as the authors' tool does.
     batch_size: how many pairs to compare at a time. A text without tokens scores 0 before
     rescaling. Warns if a text was truncated. Raises TypeError or ValueError for other inputs.
-    Source: Zhang et al. 2020, section 3.
 
     >>> scores = bert_score(["a cat sat"], ["a cat sat"])
     >>> round(scores.f1.item(), 4)
@@ -146,12 +144,10 @@ def estimate_baseline(
     ones. The baseline is valid for this encoder and layer only.
     Source: Zhang et al. 2020, section 3 (baseline rescaling).
 
-    >>> base = estimate_baseline(["It rained.", "She sells cars.", "Add two eggs."], pairs=20)
-    >>> 0 < base.f1 < 1
+    >>> 0 < estimate_baseline(["It rained.", "She sells cars.", "Add two eggs."], pairs=20).f1 < 1
     True
     """
-    if isinstance(sentences, str):
-        raise TypeError(f"sentences must be a list of strings, got {sentences!r:.80}")
+    require_list(sentences, "sentences", "give several strings")
     different = list(dict.fromkeys(text_list(sentences, "sentence")))
     if len(different) < 2 or require_integer(pairs, "pairs", 0) < 1:
         raise ValueError(

@@ -11,5 +11,3 @@ from course_pkg.metrics.bleu.score import (
     corpus_bleu,
     sentence_bleu,
 )
-
-__all__ = ["BleuScore", "PreparedReferences", "bleu_from_counts", "corpus_bleu", "sentence_bleu"]

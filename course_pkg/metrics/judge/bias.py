@@ -1,9 +1,8 @@
 """Checks of a judge: position bias, length bias, repeatability, wording.
 
-Each check changes something that should not matter, and reports how much the verdict changes: the
-order of two answers, the length of one, the random draw, the wording of the prompt. These checks
-need no human ratings. Whether a judge agrees with humans is a different question; measure it by
-correlation.
+Each check changes something that should not matter (the order of two answers, the length of one,
+the random draw, the wording of the prompt) and reports how much the verdict changes. Whether a
+judge agrees with humans is a different question; measure it by correlation.
 
 Sources: Zheng et al. 2023, "Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena", section 3.3;
 Wang et al. 2024, "Large Language Models are not Fair Evaluators". Chapter: metrics/judge-tests.
@@ -54,11 +53,7 @@ class PairVerdict:
 
 @dataclass(frozen=True)
 class PositionBias:
-    """What changes when the two answers of each pair are swapped.
-
-    >>> PositionBias((PairVerdict(as_a=0.75, as_b=0.25),)).first_place
-    0.75
-    """
+    """What changes when the two answers of each pair are swapped."""
 
     verdicts: tuple[PairVerdict, ...]
 
@@ -66,11 +61,6 @@ class PositionBias:
     def first_place(self) -> float:
         """The mean probability of the answer that is shown first; 0.5 means no position bias."""
         return fmean((v.as_a + 1 - v.as_b) / 2 for v in self.verdicts)
-
-    @property
-    def consistent(self) -> float:
-        """The share of the pairs in which the same answer wins in both orders."""
-        return fmean(v.consistent for v in self.verdicts)
 
 
 @dataclass(frozen=True)
@@ -85,23 +75,14 @@ class Change:
     after: tuple[float, ...]
 
     @property
-    def differences(self) -> tuple[float, ...]:
-        """The score after minus the score before, for each text."""
-        return tuple(b - a for a, b in zip(self.before, self.after, strict=True))
-
-    @property
     def mean(self) -> float:
         """The mean difference; it is positive if the change raises the scores."""
-        return fmean(self.differences)
+        return fmean(b - a for a, b in zip(self.before, self.after, strict=True))
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Scores that should all be equal, and the number of further answers without a score, `unread`.
-
-    >>> Spread((1.0, 3.0)).std, Spread((1.0, 3.0)).range
-    (1.0, 2.0)
-    """
+    """Scores that should all be equal; `unread` counts further answers without a score."""
 
     scores: tuple[float, ...]
     unread: int = 0
@@ -118,11 +99,7 @@ class Spread:
 
 
 def pairwise_prompt(question: str, a: str, b: str) -> str:
-    """Build the prompt that asks which answer is better; "Better answer:" follows it.
-
-    >>> pairwise_prompt("Why?", "Because.", "No idea.").splitlines()[-1]
-    'Which answer is better? Reply with A or B only.'
-    """
+    """Build the prompt that asks which answer is better; "Better answer:" follows it."""
     parts = [
         "You will be given a question and two answers to it. Decide which answer is better.",
         f"Question:\n{require_text(question, 'question')}",
@@ -201,8 +178,6 @@ def repeatability(
 ) -> Spread:
     """Draw several answers to the same prompt, and read a score from each one.
 
-    Answers without a score are counted in `unread`. At temperature 0, or with probabilities, a
-    local judge gives exactly the same score each time; a judge behind a server may not.
     Raises ValueError for fewer than two repeats, JudgeError if fewer than two answers can be read.
     """
     require_integer(repeats, "repeats", 2)
@@ -222,9 +197,9 @@ def repeatability(
 def wording_spread(
     judge: Judge, tasks: Sequence[JudgeTask], texts: Mapping[str, str], *, seed: int = 0
 ) -> Spread:
-    """Score one text under several wordings of the same task.
+    """Score one text under two or more wordings of the same task, with the same scores.
 
-    tasks: at least two wordings, with the same scores. Raises ValueError otherwise.
+    Raises ValueError for other tasks.
     """
     scales = list(dict.fromkeys(task.scores for task in tasks))
     if len(tasks) < 2 or len(scales) > 1:

@@ -1,8 +1,7 @@
 """A judge model behind an OpenAI-compatible server.
 
-It asks /chat/completions for the most likely first tokens, or for whole answers. There is no
-default address: nothing is sent to an address that you did not give. Only the standard library
-is used.
+There is no default address: nothing is sent to an address that you did not give. Only the standard
+library is used.
 
 Chapter: metrics/judge.
 """
@@ -16,11 +15,13 @@ import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
-from course_pkg.arguments import require_integer, require_number, require_string
+from course_pkg.arguments import require_between, require_integer, require_string
 from course_pkg.metrics.judge.geval import JudgeError, add_up
 
 
+@dataclass
 class EndpointJudge:
     """A judge behind any server with OpenAI's chat completions API.
 
@@ -37,30 +38,23 @@ class EndpointJudge:
     'http://localhost:8000/v1/chat/completions'
     """
 
-    def __init__(
-        self,
-        url: str,
-        model: str,
-        *,
-        api_key: str | None = None,
-        timeout: float = 60.0,
-        retries: int = 2,
-        pause: float = 1.0,
-    ) -> None:
-        parts = urllib.parse.urlsplit(require_string(url, "url"))
-        require_string(model, "model")
+    url: str
+    model: str
+    _: KW_ONLY
+    api_key: str | None = field(default=None, repr=False)
+    timeout: float = 60.0
+    retries: int = 2
+    pause: float = 1.0
+
+    def __post_init__(self) -> None:
+        parts = urllib.parse.urlsplit(require_string(self.url, "url"))
+        require_string(self.model, "model")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f'url must be like "http://localhost:8000/v1", got {url!r}')
-        require_integer(retries, "retries", 0)
-        seconds = require_number(timeout, "timeout"), require_number(pause, "pause")
-        if not (0 < timeout < math.inf and 0 <= pause < math.inf):
-            raise ValueError(f"timeout must be positive and pause at least 0, got {seconds}")
-        self.address = f"{url.rstrip('/')}/chat/completions"
-        self.model = model
-        self.api_key = api_key
-        self.timeout = timeout
-        self.retries = retries
-        self.pause = pause
+            raise ValueError(f'url must be like "http://localhost:8000/v1", got {self.url!r}')
+        require_integer(self.retries, "retries", 0)
+        require_between(self.timeout, "timeout", 0, math.inf)
+        require_between(self.pause, "pause", 0, math.inf, closed=True)
+        self.address = f"{self.url.rstrip('/')}/chat/completions"
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def option_probabilities(

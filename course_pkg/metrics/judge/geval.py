@@ -2,9 +2,8 @@
 
     score = sum over s of s * p(s) / sum over s of p(s)        s: each of the allowed scores
 
-The evaluation steps (the "chain of thought") are written once per task, by the model or by you,
-and are then used for all texts. This module asks a judge for a score and computes the mean. It
-does not run models (see judge.local and judge.endpoint) or compare answers (see judge.bias).
+This module asks a judge for a score and computes the mean. It does not run models (see judge.local
+and judge.endpoint) or compare answers (see judge.bias).
 
 Source: Liu et al. 2023, "G-Eval: NLG Evaluation using GPT-4 with Better Human Alignment".
 Chapter: metrics/judge.
@@ -94,8 +93,7 @@ class JudgeScore:
 def add_up(tokens: Mapping[str, float], options: Sequence[str]) -> dict[str, float]:
     """Add up each option's probability over single tokens: " 3" and "3" are the same answer.
 
-    tokens: token to probability. Tokens that are not an option, apart from white space, are left
-    out.
+    tokens: token to probability. Other tokens are left out.
 
     >>> add_up({"3": 0.5, " 3": 0.25, "The": 0.125, "4": 0.125}, ["2", "3", "4"])
     {'2': 0.0, '3': 0.75, '4': 0.125}
@@ -113,10 +111,8 @@ def read_option(reply: str, options: Sequence[str], label: str = "") -> str | No
     A range ("4-5"), a decimal ("3.5") and a score on another scale ("4 out of 10", where the last
     option is 5) are not options.
 
-    >>> read_option(" 4\\nbecause", ["3", "4"]), read_option("Clarity: 3", ["3", "4"], "Clarity:")
-    ('4', '3')
-    >>> [read_option(reply, ["4", "5"]) for reply in ("45", "4.5", "4 out of 10", "4/5")]
-    [None, None, None, '4']
+    >>> [read_option(reply, ["4", "5"]) for reply in (" 4\\nbecause", "4.5", "4 out of 10", "4/5")]
+    ['4', None, None, '4']
     """
     choice = "|".join(map(re.escape, sorted(options, key=len, reverse=True)))
     other_scale = rf"\s*(?:/|out of)(?!\s*{re.escape(options[-1])}\b)\s*\d"
@@ -176,42 +172,30 @@ def ask(
     return Reading(tuple(options), shares, max(0.0, 1 - valid), used, drawn)
 
 
-def g_eval(
-    judge: Judge,
-    task: JudgeTask,
-    texts: Mapping[str, str],
-    *,
-    method: Method = "auto",
-    samples: int = 20,
-    temperature: float = 1.0,
-    seed: int = 0,
-) -> JudgeScore:
+def g_eval(judge: Judge, task: JudgeTask, texts: Mapping[str, str], **options) -> JudgeScore:
     """Score texts with G-Eval: the mean of the allowed scores under the judge's probabilities.
 
-    texts: title to text, such as {"Source": ..., "Summary": ...}. method, samples, temperature,
-    seed: as in `ask`; the paper drew 20 answers at 1.0 from GPT-4, which gave no probabilities.
+    texts: title to text, such as {"Source": ..., "Summary": ...}. options: the keywords of `ask`;
+    the paper drew 20 samples at temperature 1.0 from GPT-4, which gave no probabilities.
     Raises JudgeError if all allowed scores have probability 0.
     Source: Liu et al. 2023, equation 1.
 
     >>> from course_pkg.lm.load import load
     >>> from course_pkg.metrics.judge.local import LocalJudge
     >>> task = JudgeTask("Rate an answer.", "Clarity", "1 is confusing, 3 is clear.", (1, 2, 3))
-    >>> verdict = g_eval(LocalJudge(*load("tiny")), task, {"Answer": "Boil it."})
-    >>> 1 <= verdict.score <= 3, verdict.reading.method
-    (True, 'probabilities')
+    >>> 1 <= g_eval(LocalJudge(*load("tiny")), task, {"Answer": "Boil it."}).score <= 3
+    True
     """
     prompt = build_prompt(task, texts)
-    options = [str(score) for score in task.scores]
-    settings = {"method": method, "samples": samples, "temperature": temperature, "seed": seed}
-    return JudgeScore(task.scores, ask(judge, prompt, task.label, options, **settings), prompt)
+    scores = [str(score) for score in task.scores]
+    return JudgeScore(task.scores, ask(judge, prompt, task.label, scores, **options), prompt)
 
 
 def generate_steps(judge: Judge, task: JudgeTask, *, max_tokens: int = 200) -> JudgeTask:
     """Add evaluation steps to a task; the judge writes them from the task alone.
 
     Read them before you use them, because they influence every score. Raises JudgeError if the
-    judge writes nothing.
-    Source: Liu et al. 2023, section 2 (auto chain-of-thoughts).
+    judge writes nothing. Source: Liu et al. 2023, section 2 (auto chain-of-thoughts).
     """
     prompt = f"{task.introduction}\n\nEvaluation criteria:\n{task.label} {task.criteria}"
     request = f"{prompt}\n\nWrite numbered evaluation steps for this task."

@@ -1,8 +1,6 @@
 """A local judge: a transformers language model that runs in this process.
 
-It implements the two methods of `geval.Judge`: the probability that the answer is each of several
-options, and writing an answer. It contains no criteria, scores or biases. For a model behind a
-server, see judge.endpoint.
+For a model behind a server, see judge.endpoint.
 
 Source: Liu et al. 2023, "G-Eval", section 2 (probabilities of the score tokens).
 Chapter: metrics/judge.
@@ -17,7 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from course_pkg.arguments import require_number
+from course_pkg.arguments import require_between
 from course_pkg.metrics.judge.geval import JudgeError
 
 Spelling = tuple[int, ...]  # the tokens of one spelling of an option
@@ -33,11 +31,8 @@ class LocalJudge:
     a tokenizer are given.
 
     >>> from course_pkg.lm.load import load
-    >>> judge = LocalJudge(*load("tiny"))
-    >>> list(judge.option_probabilities("Is it?", "Answer:", ["yes", "no"]))
+    >>> list(LocalJudge(*load("tiny")).option_probabilities("Is it?", "Answer:", ["yes", "no"]))
     ['yes', 'no']
-    >>> len(judge.write("Say something.", "", n=2, max_tokens=4, temperature=1.0, seed=0))
-    2
     """
 
     def __init__(
@@ -118,8 +113,7 @@ class LocalJudge:
 
         Raises ValueError unless the temperature is a finite number of at least 0.
         """
-        if not 0 <= require_number(temperature, "temperature") < math.inf:
-            raise ValueError(f"temperature must be at least 0 and finite, got {temperature}")
+        require_between(temperature, "temperature", 0, math.inf, closed=True)
         ids = self._encode(self._text(prompt, start))
         self._check_length(len(ids), max_tokens)
         rows = n if temperature > 0 else 1
@@ -145,15 +139,11 @@ class LocalJudge:
         return replies * (n // rows)
 
     def _read(self, ids: list[int]):
-        """The model's output after a prompt: the logits of its last token, and the cache.
-
-        With `reuse_prompt`, the cache of the last prompt is cut to the tokens that both share. At
-        least one token is computed, because the cache holds no logits.
-        """
+        """Return the output after a prompt; reuse the cache of what it shares with the last one."""
         cache = None
         shared = 0
         if self._last_cache is not None:
-            longest = min(len(ids) - 1, len(self._last_ids))
+            longest = min(len(ids) - 1, len(self._last_ids))  # the cache holds no logits
             while shared < longest and ids[shared] == self._last_ids[shared]:
                 shared += 1
             removed = len(self._last_ids) - shared

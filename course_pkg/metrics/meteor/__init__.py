@@ -18,16 +18,3 @@ from course_pkg.metrics.meteor.score import (
     f_mean,
     meteor,
 )
-
-__all__ = [
-    "PARAMETERS",
-    "Alignment",
-    "Match",
-    "MeteorParameters",
-    "MeteorScore",
-    "best_alignment",
-    "count_chunks",
-    "f_mean",
-    "match_candidates",
-    "meteor",
-]

@@ -4,18 +4,15 @@ Each word is matched at most once. The best alignment matches as much as possibl
 alignments, it is the one with the fewest chunks (runs that are contiguous and in the same order in
 both texts), and of these the one with the smallest sum of distances |i - j|. "As much as possible"
 has two definitions: staged (2005), as many exact matches as possible, then stems, then synonyms;
-joint (1.5), the largest sum of matches, where inexact ones count half.
-
-The first paper breaks ties by the fewest crossing pairs, stage by stage. Fewest chunks is the rule
-of the later tool and fits the penalty, which counts chunks; all versions use it here.
+joint (1.5), the largest sum of matches, where inexact ones count half. (The first paper breaks ties
+by the fewest crossing pairs; the later tool's rule fits the penalty, and all versions use it here.)
 
 Finding the fewest chunks is NP-hard: it includes the minimum common string partition problem. The
 search (`meteor.search`) is exact if it has at most `EXACT_STATES` partial alignments at each
 position. Otherwise it keeps the `BEAM` most promising ones, and `optimal` is False.
 
 Sources: Banerjee & Lavie 2005, section 2; Denkowski & Lavie 2014, "Meteor Universal", section 2,
-and the Java tool 1.5 (in which an inexact match weighs half when alignments are compared).
-Chapter: metrics/meteor.
+and the Java tool 1.5. Chapter: metrics/meteor.
 """
 
 from collections import defaultdict
@@ -45,8 +42,7 @@ class Match:
 class Alignment:
     """Matches from left to right in the hypothesis, and the number of their chunks.
 
-    optimal: True if the search was exact, so that no better alignment exists; False if it was a
-    beam search.
+    optimal: True if the search was exact, False if it was a beam search.
     """
 
     matches: tuple[Match, ...]
@@ -55,9 +51,8 @@ class Alignment:
 
 
 def count_chunks(matches: Sequence[tuple[int, int]]) -> int:
-    """Count the runs of matches that are neighbors, in the same order, in both texts.
+    """Count the runs of matches (i, j) that are neighbors, in the same order, in both texts.
 
-    matches: pairs (i, j) of positions.
     Source: Banerjee & Lavie 2005, section 2.
 
     >>> count_chunks([(0, 3), (1, 4), (2, 0)])
@@ -77,8 +72,8 @@ def match_candidates(
     """List for each word of the hypothesis the reference words that it may match: (j, stage).
 
     stage: the first one that matches them: 0 the same word, 1 the same Porter stem (if `stem`),
-    2 a common sense (if there is a `source`). The senses of words are compared, not those of
-    their stems. Source: Banerjee & Lavie 2005, section 2.
+    2 a common sense (if there is a `source`) of the words, not of their stems.
+    Source: Banerjee & Lavie 2005, section 2.
 
     >>> match_candidates(["cats", "sat"], ["cat", "sat", "cats"])
     [[(0, 1), (2, 0)], [(1, 0)]]
@@ -104,16 +99,11 @@ def match_candidates(
 
 
 def best_alignment(
-    candidates: Sequence[Sequence[tuple[int, int]]],
-    *,
-    staged: bool = True,
-    exact_states: int = EXACT_STATES,
+    candidates: Sequence[Sequence[tuple[int, int]]], *, staged: bool = True
 ) -> Alignment:
     """Find the alignment with the most matches, then the fewest chunks, then the least distance.
 
-    candidates: for each word of the hypothesis, the reference words that it may match, as pairs
-    (j, stage); stage 0 is exact, 1 stem, 2 synonym. staged: how matches are counted (see above).
-    exact_states: the most partial alignments of an exact search; 0 always uses a beam search.
+    candidates: as `match_candidates` gives them. staged: how matches are counted (see above).
     Source: Denkowski & Lavie 2014, section 2.
 
     >>> the = [(0, 0), (2, 0)]                        # reference: the cat the dog
@@ -122,7 +112,7 @@ def best_alignment(
     """
     search = Search(candidates, staged)
     value, path = search.run(BEAM)
-    found = search.run(exact_states, at_least=value) if exact_states else None
+    found = search.run(EXACT_STATES, at_least=value)
     if found:
         value, path = found
     matches = []

@@ -3,8 +3,7 @@
     P = sum w m_h / |h|      R = sum w m_r / |r|      F_mean = P R / (alpha P + (1 - alpha) R)
     penalty = gamma (chunks / m) ** beta              score  = F_mean (1 - penalty)
 
-m is the number of matched words, w the weight of a match, which depends on its stage. The
-alignment is computed in `meteor.alignment`; `metrics.wordnet` decides which words are synonyms.
+m is the number of matched words, w the weight of a match, which depends on its stage.
 Not included: paraphrase tables (version 1.5 has them for phrases), corpus-level aggregation, and
 the Java tool's own tokenizer and stemmer (Snowball; here all versions use Porter's).
 
@@ -13,11 +12,12 @@ Correlation with Human Judgments", section 2; Denkowski & Lavie 2014, "Meteor Un
 Chapter: metrics/meteor.
 """
 
+import math
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from course_pkg.arguments import require_choice, require_number, text_list
+from course_pkg.arguments import require_between, require_choice, require_number, text_list
 from course_pkg.metrics.meteor.alignment import (
     STAGES,
     Alignment,
@@ -40,11 +40,7 @@ class MeteorParameters:
     delta: weight of a content word; a function word has 1 - delta (None: all words are equal).
     staged: match exact words first, then stems, then synonyms; otherwise all jointly.
     free_copy: no penalty for a hypothesis that matches the whole reference in one chunk.
-    Raises ValueError outside these ranges.
-    Source: Denkowski & Lavie 2014, section 2.
-
-    >>> PARAMETERS["1.5"].alpha
-    0.85
+    Raises ValueError outside these ranges. Source: Denkowski & Lavie 2014, section 2.
     """
 
     alpha: float
@@ -63,8 +59,7 @@ class MeteorParameters:
         for name, value in shares.items():
             if not 0 <= require_number(value, name) <= 1:
                 raise ValueError(f"{name} must be between 0 and 1, got {value}")
-        if not require_number(self.beta, "beta") > 0:
-            raise ValueError(f"beta must be above 0, got {self.beta}")
+        require_between(self.beta, "beta", 0, math.inf)
 
 
 # 2005: the paper's equations. 1.5: the Java tool's constants for English, whose default task is
@@ -119,7 +114,7 @@ def meteor(
 ) -> MeteorScore:
     """Compute METEOR of one hypothesis; with several references, the best score counts.
 
-    references: a string or a list of strings. version: "2005", "1.5", or your own parameters.
+    version: "2005", "1.5", or your own parameters.
     stem: also match words with the same Porter stem. synonyms: "wordnet" (if it is not installed,
     there is a warning and no synonyms match), sets of words such as [{"car", "automobile"}], any
     `wordnet.Synonyms`, or None.
@@ -133,7 +128,9 @@ def meteor(
     >>> len(score.matches), score.chunks, round(score.score, 4)
     (6, 3, 0.9375)
     """
-    parameters = _parameters(version)
+    parameters = version
+    if not isinstance(version, MeteorParameters):
+        parameters = PARAMETERS[require_choice(version, "version", PARAMETERS)]
     if isinstance(function_words, str) or not isinstance(function_words, Collection):
         raise TypeError(f"function_words must be a set of words, got {function_words!r:.80}")
     texts = [
@@ -156,17 +153,6 @@ def meteor(
         found = _score(texts[0], reference, alignment, parameters, function_words)
         scores.append(replace(found, stages=stages, reference_index=index))
     return max(scores, key=lambda score: score.score)
-
-
-def _parameters(version: str | MeteorParameters) -> MeteorParameters:
-    if isinstance(version, MeteorParameters):
-        return version
-    if not isinstance(version, str):
-        raise TypeError(
-            f"version must be one of {', '.join(PARAMETERS)}, or MeteorParameters, got "
-            f"{version!r:.80}"
-        )
-    return PARAMETERS[require_choice(version, "version", PARAMETERS)]
 
 
 def f_mean(precision: float, recall: float, alpha: float) -> float:

@@ -3,10 +3,8 @@
 A state is what the rest of an alignment depends on: which reference words are taken (only those
 that a later word may match), and which reference word would continue the current chunk. The value
 of an alignment is one integer, in which a match outweighs all chunks, and a chunk outweighs all
-distances. The alignment with the largest value is therefore the one that `meteor.alignment`
-defines as the best.
+distances: the largest value is the best alignment of `meteor.alignment`.
 
-Candidates are, for each word of the hypothesis, pairs (j, stage) as `match_candidates` gives them.
 Chapter: metrics/meteor.
 """
 
@@ -117,11 +115,7 @@ class Search:
         )
 
     def _chunks_ahead(self) -> list[dict[int, int]]:
-        """Bound from below how many chunks still begin, by position and continuing reference word.
-
-        The key -1 means that no word continues a chunk. It is a lower bound because it is computed
-        as if a reference word could be taken twice.
-        """
+        """Bound from below how many chunks still begin, by position and next word (-1: none)."""
         ahead: list[dict[int, int]] = [{-1: 0}]
         for i in reversed(range(len(self.options))):
             after = ahead[-1]
@@ -174,10 +168,9 @@ def _quotas(candidates: Candidates, enforced: bool) -> tuple[list[list[tuple]], 
 
     Quotas are lists, one per word, of (stage, mask of reference words, how many of them must be
     taken by now, whether the word is always matched). The numbers are the most matches of stage 0,
-    and of stages 0 and 1 together.
-    Words with the same candidates up to a stage form a group (the same word, or the same stem). As
-    many of a group are matched as its smaller side has words. If stages are counted jointly and
-    there are synonyms, fewer matches in a group may be better; then quotas are not enforced.
+    and of stages 0 and 1 together. Words with the same candidates up to a stage form a group; as
+    many of it are matched as its smaller side has words. If stages are counted jointly and there
+    are synonyms, fewer matches in a group may be better; then quotas are not enforced.
     """
     quotas: list[list[tuple]] = [[] for _ in candidates]
     most = []

@@ -1,9 +1,8 @@
 """The units of a likelihood: perplexity, bits per token, bits per byte, perplexity per word.
 
-A Likelihood is a total negative log-likelihood (NLL) and the numbers to divide it by. Totals add
-up: a corpus is the sum of its texts. Quotients do not: a mean of perplexities is not the
-perplexity of the corpus. This module uses no model and does not import torch; score (neural
-models) and ngram_lm return their results as a Likelihood.
+Totals of negative log-likelihood (NLL) add up: a corpus is the sum of its texts. Quotients do not:
+a mean of perplexities is not the perplexity of the corpus. This module uses no model and does not
+import torch.
 
 Sources: Shannon 1948, "A Mathematical Theory of Communication", section 7; Jelinek et al. 1977,
 "Perplexity -- a measure of the difficulty of speech recognition tasks".
@@ -23,7 +22,6 @@ class Likelihood:
     scored because nothing precedes them (a first token without a BOS). words: words of the
     original text, separated by blanks. bytes: bytes of the original text in UTF-8. A quotient
     over 0 units is NaN.
-    Source: Shannon 1948, section 7.
 
     >>> case = Likelihood.of([math.log(0.3), math.log(0.5)])
     >>> round(case.perplexity, 3), round(case.bits_per_token, 3)
@@ -41,9 +39,6 @@ class Likelihood:
         """Create the likelihood of tokens with these natural-log probabilities.
 
         Raises ValueError for a log-probability above 0 (a probability above 1) or NaN.
-
-        >>> Likelihood.of([-2.0] * 10).nll_per_token
-        2.0
         """
         values = [float(value) for value in log_probs]
         if wrong := [value for value in values if not value <= 0]:
@@ -54,11 +49,7 @@ class Likelihood:
 
     @classmethod
     def total(cls, parts: "Iterable[Likelihood]") -> "Likelihood":
-        """Add up the likelihoods of all parts, field by field.
-
-        >>> Likelihood.total([Likelihood(2.0, 1), Likelihood(1.0, 5)]).nll_per_token
-        0.5
-        """
+        """Add up the likelihoods of all parts, field by field."""
         parts = list(parts)
         names = ("tokens", "unscored", "words", "bytes")
         sums = {name: sum(getattr(part, name) for part in parts) for name in names}
@@ -91,11 +82,7 @@ class Likelihood:
 
 
 def count_units(text: str) -> dict[str, int]:
-    """Count the words (separated by blanks) and the bytes (in UTF-8) of a text.
-
-    >>> count_units("naïve text")
-    {'words': 2, 'bytes': 11}
-    """
+    """Count the words (separated by blanks) and the bytes (in UTF-8) of a text."""
     return {"words": len(text.split()), "bytes": len(text.encode())}
 
 

@@ -8,7 +8,7 @@ h is the history, h' the history without its first token, V the number of possib
 In Kneser-Ney, c counts occurrences at the highest order. At lower orders it counts how many
 different tokens precede the n-gram, so that a word which follows only one other word is not
 considered likely elsewhere. (An n-gram that begins with <s> keeps its number of occurrences,
-because nothing else can precede it.) Sentences are lists of tokens: words, characters or others.
+because nothing else can precede it.)
 
 Sources: Chen and Goodman 1998, "An Empirical Study of Smoothing Techniques for Language
 Modeling", section 2; Kneser and Ney 1995, "Improved Backing-off for M-gram Language Modeling".
@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from course_pkg.arguments import require_choice, require_integer, require_list
+from course_pkg.arguments import require_between, require_choice, require_integer, require_list
 from course_pkg.metrics.ngrams import count
 from course_pkg.metrics.perplexity.likelihood import Likelihood
 
@@ -40,7 +40,6 @@ class NGramModel:
     Each sentence is preceded by order - 1 tokens <s>, which are never predicted, and followed by
     </s>, which is predicted. Raises ValueError for values outside these ranges or if there is no
     token to learn from, TypeError for a sentence that is a string or not a list of strings.
-    Source: Chen and Goodman 1998, section 2.
 
     >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
     >>> model.probability("b", ["a"]), model.probability("a", [START])
@@ -59,12 +58,8 @@ class NGramModel:
     ) -> None:
         self.order = require_integer(order, "order")
         self.smoothing = require_choice(smoothing, "smoothing", ("none", "add-k", "kneser-ney"))
-        if not 0 < k < math.inf:
-            raise ValueError(f"k must be above 0 and finite, got {k}; 1 is Laplace's rule")
-        if not 0 < discount < 1:
-            raise ValueError(f"discount must be between 0 and 1, got {discount}; 0.75 is usual")
-        self.k = k
-        self.discount = discount
+        self.k = require_between(k, "k", 0, math.inf)
+        self.discount = require_between(discount, "discount", 0, 1)
         texts = [_tokens(sentence) for sentence in sentences]
         if not any(texts):
             raise ValueError(
@@ -72,10 +67,9 @@ class NGramModel:
             )
         seen = {token for text in texts for token in text}
         self.vocabulary = seen.union(_tokens(list(vocabulary)), (END, UNKNOWN))
-        padded = [self._pad(text) for text in texts]
         occurrences = Counter()
-        for text in padded:
-            occurrences.update(count(text, order))
+        for text in texts:
+            occurrences.update(count([START] * (order - 1) + text + [END], order))
         # counts[m][history of m - 1 tokens][token]; only Kneser-Ney uses lower orders
         self._counts: dict[int, dict[tuple, Counter]] = {order: _by_history(occurrences)}
         for lower in range(order - 1, 0, -1) if smoothing == "kneser-ney" else ():
@@ -87,11 +81,6 @@ class NGramModel:
 
         A shorter history is the beginning of a sentence, as if <s> preceded it. Without smoothing
         the probability is 0 for a token not seen after the history, and for an unseen history.
-        Source: Chen and Goodman 1998, section 2.
-
-        >>> model = NGramModel([["a", "b"], ["a", "c"]], order=1, smoothing="add-k")
-        >>> model.probability("a") == (2 + 1) / (6 + 5)
-        True
         """
         require_list(history, "history", "split it into tokens first")
         token = token if token in self.vocabulary else UNKNOWN
@@ -120,33 +109,21 @@ class NGramModel:
         """Return the natural logs of the probabilities of a sentence's tokens and of its end.
 
         There are len(sentence) + 1 of them. A probability of 0 gives -inf.
-
-        >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
-        >>> [round(math.exp(p), 2) for p in model.log_probs(["a", "b"])]
-        [1.0, 0.5, 1.0]
         """
         tokens = [*_tokens(sentence), END]
-        return [_log(self.probability(token, tokens[:i])) for i, token in enumerate(tokens)]
+        values = [self.probability(token, tokens[:i]) for i, token in enumerate(tokens)]
+        return [math.log(value) if value > 0 else -math.inf for value in values]
 
     def score(self, sentences: Iterable[Sequence[str]]) -> Likelihood:
         """Compute the likelihood of independent sentences: their log-probabilities add up.
 
-        Its tokens and words are the predicted tokens, including the ends of sentences. Its
-        bits_per_token is the cross-entropy H, and its perplexity is 2 ** H.
-
-        >>> model = NGramModel([["a", "b"], ["a", "c"]], order=2, smoothing="none")
-        >>> result = model.score([["a", "b"]])
-        >>> round(result.bits_per_token, 4), round(result.perplexity, 4)
-        (0.3333, 1.2599)
+        Its tokens and words are the predicted tokens, including the ends of sentences.
         """
         parts = []
         for sentence in sentences:
             values = self.log_probs(sentence)
             parts.append(Likelihood.of(values, words=len(values)))
         return Likelihood.total(parts)
-
-    def _pad(self, tokens: Sequence[str]) -> list[str]:
-        return [START] * (self.order - 1) + [*tokens, END]
 
 
 def _continuations(grams: Counter) -> Counter:
@@ -162,10 +139,6 @@ def _by_history(grams: Counter) -> dict[tuple, Counter]:
     for gram, number in grams.items():
         found[gram[:-1]][gram[-1]] = number
     return dict(found)
-
-
-def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0 else -math.inf
 
 
 def _tokens(sentence: Sequence[str]) -> list[str]:

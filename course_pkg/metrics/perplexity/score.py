@@ -4,8 +4,7 @@
 
 This module tokenizes texts, with or without a BOS before them, and splits a text that is longer
 than the model's context into overlapping windows, so that each token is scored once. token_scores
-runs the model; likelihood defines the result. The tokenizer's special tokens are not added: only
-`bos` adds one.
+runs the model. The tokenizer's special tokens are not added: only `bos` adds one.
 
 Sources: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
 tasks"; context windows as in Baevski and Auli 2019, "Adaptive Input Representations for Neural
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 class PerplexityResult(Likelihood):
     """The likelihood of all texts together, and of each text.
 
-    per_text: one Likelihood per text, in order; the fields of the result are their sums. unscored:
-    the tokens that nothing precedes, one per text without a BOS.
-    bos: the token id that preceded each text, or None.
+    per_text: one Likelihood per text, in order; the result's fields are their sums. unscored:
+    tokens that nothing precedes, one per text without a BOS. bos: the id that preceded each text,
+    or None.
     """
 
     per_text: tuple[Likelihood, ...] = ()
@@ -75,13 +74,12 @@ def perplexity(
     including the BOS; by default the limit in the model's config. stride: how many new tokens each
     further window scores; with None, no text may be longer than max_length. bos: True puts the
     tokenizer's BOS before each text, a number puts that token id there; with False, the first
-    token of each text is unscored, and the result counts it as such.
+    token of each text is unscored.
     An empty text, and a single token without a BOS, add nothing.
-    Raises TypeError for texts that are not strings, or if model or tokenizer is something else.
-    Raises ValueError if there is no token to score, for a text longer than max_length without a
-    stride, for a stride outside 1 to max_length - 1, for bos=True if the tokenizer has no BOS, and
-    for a tokenizer whose ids the model doesn't have.
-    Source: Jelinek et al. 1977.
+    Raises TypeError for texts that are not strings, or if model or tokenizer is something else;
+    ValueError if there is no token to score, for a text longer than max_length without a stride, a
+    stride outside 1 to max_length - 1, bos=True if the tokenizer has no BOS, and a tokenizer whose
+    ids the model doesn't have. Source: Jelinek et al. 1977.
 
     >>> from course_pkg.lm.load import load
     >>> print(perplexity(*load("tiny"), ["Any text.", "Two."], bos=True))
@@ -134,11 +132,8 @@ def windows(length: int, max_length: int, stride: int) -> list[Window]:
     the max_length - stride tokens before them are context only.
     Raises ValueError for a negative length or other integers than 1 <= stride < max_length.
 
-    >>> for window in windows(10, max_length=6, stride=3):
-    ...     print(window)
-    Window(start=0, end=6, first=1)
-    Window(start=3, end=9, first=6)
-    Window(start=6, end=10, first=9)
+    >>> windows(8, max_length=6, stride=3)
+    [Window(start=0, end=6, first=1), Window(start=3, end=8, first=6)]
     """
     require_integer(length, "length", 0)
     require_integer(max_length, "max_length", 2)

@@ -1,10 +1,8 @@
 """Log-probabilities of the tokens of sequences under a causal language model, in batches.
 
-Sequences of similar length share a batch, so that there are few pads. Pads are masked from
-attention and never scored; position ids are right with padding on either side. The log-softmax is
-computed for a few positions at a time, and only the target's entry is kept, so that there is never
-a second tensor of the size of the logits, (batch, length, vocabulary).
-This module takes token ids. Texts and windows are in score, units in likelihood.
+Sequences of similar length share a batch. Pads are masked from attention and never scored; position
+ids are right with padding on either side. The log-softmax is computed for a few positions at a
+time, so that there is never a second tensor of the size of the logits, (batch, length, vocabulary).
 
 Source: Bengio et al. 2003, "A Neural Probabilistic Language Model", section 2 (a softmax over the
 words that can come next). Chapter: metrics/perplexity-models.
@@ -33,8 +31,7 @@ def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """Compute the log-probability, in nats, of each position's target.
 
     logits: (..., vocabulary), of any floating type. targets: (...), token ids; the logits
-    at position i must be those that predict target i. Returns (...) in fp32: the target's
-    entry of the log-softmax, logit - logsumexp over the vocabulary. Raises ValueError if
+    at position i must be those that predict target i. Returns (...) in fp32. Raises ValueError if
     the shapes do not match or an id is outside the vocabulary.
 
     >>> logits = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
@@ -73,17 +70,16 @@ def token_log_probs(
 ) -> list[Tensor]:
     """Compute each sequence's log-probabilities, in nats, of its tokens from position `first` on.
 
-    sequences: token ids; each sequence may have any length. first: the first position to score in
-    each sequence, at least 1 (the default), because nothing predicts position 0; the tokens before
-    it are context. pad_token_id: any id; the value of a pad does not matter. Returns, in the order
-    of the sequences, fp32 tensors on the CPU of length max(0, len(sequence) - first).
+    sequences: token ids. first: the first position to score in each sequence, at least 1 (the
+    default), because nothing predicts position 0; the tokens before it are context. pad_token_id:
+    any id; the value of a pad does not matter. Returns, in the order of the sequences, fp32 tensors
+    on the CPU of length max(0, len(sequence) - first).
     During the call the model is in evaluation mode; then the former modes are restored.
     Raises ValueError for a model that is not causal, ids outside its vocabulary, a batch_size or
     first below 1, another padding side; FloatingPointError if a score is NaN.
 
     >>> from course_pkg.lm.load import load
-    >>> scores = token_log_probs(load("tiny").model, [[65, 66, 67], [68, 69]])
-    >>> [len(score) for score in scores]
+    >>> [len(scores) for scores in token_log_probs(load("tiny").model, [[65, 66, 67], [68, 69]])]
     [2, 1]
     """
     _check_causal(model)
@@ -128,8 +124,7 @@ def plan_batches(
     A batch costs pass_cost plus its rows times its longest row, in tokens. The best batches
     contain neighbors in the order of length, so dynamic programming from short to long finds
     them. batch_size: the most rows in a batch. most_tokens: the most tokens in a batch,
-    including pads, except if it has a single row. Returns lists of indices into `lengths`,
-    the longest first.
+    including pads, except if it has a single row. Returns lists of indices into `lengths`.
 
     >>> plan_batches([3, 300, 4, 3], batch_size=16, most_tokens=1000)
     [[1], [0, 3, 2]]
@@ -178,7 +173,7 @@ def _score(
 
 
 def _optional(model: nn.Module, positions: Tensor, columns: int) -> dict[str, object]:
-    """Select the optional arguments that the model accepts: positions, no cache, last columns."""
+    """Select the optional arguments that the model accepts."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT model
     accepted = inspect.signature(inner.forward).parameters
     options = {"position_ids": positions, "use_cache": False, "logits_to_keep": columns}

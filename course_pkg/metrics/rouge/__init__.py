@@ -15,20 +15,3 @@ from course_pkg.metrics.rouge.score import (
     rouge_su,
     rouge_w,
 )
-
-__all__ = [
-    "Overlap",
-    "RougeOptions",
-    "RougeScore",
-    "f_measure",
-    "lcs_length",
-    "lcs_positions",
-    "lcs_table",
-    "rouge_l",
-    "rouge_lsum",
-    "rouge_n",
-    "rouge_s",
-    "rouge_su",
-    "rouge_tokens",
-    "rouge_w",
-]

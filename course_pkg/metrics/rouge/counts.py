@@ -1,8 +1,5 @@
 """From counts to a ROUGE score: precision, recall, F, and how several references are combined.
 
-All kinds of ROUGE use this module. Each one passes a function that counts what a hypothesis shares
-with one reference, and how much each of them contains; those functions are in rouge.score.
-
 Sources: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", sections 2 and 3;
 van Rijsbergen 1979, "Information Retrieval", chapter 7 (F). Chapter: metrics/rouge.
 """
@@ -21,8 +18,7 @@ class Overlap:
     """What a hypothesis shares with one reference: matches, and how many units each text has.
 
     A unit is an n-gram, a word or a skip-bigram; for ROUGE-W the numbers are weights, not counts.
-    rank: the value by which mode "rouge155" chooses the best reference, if it is not the rounded
-    recall.
+    rank: the value by which mode "rouge155" chooses the best reference (None: the rounded recall).
     Source: Lin 2004, equation 1.
     """
 
@@ -38,8 +34,7 @@ class RougeScore:
 
     precision: the share of the hypothesis that matches; recall: the share of the reference;
     fmeasure: their weighted harmonic mean. overlaps: one per reference, in the given order.
-    stemming: how words were stemmed, see `options.text_splitter`; report it with the score.
-    Source: Lin 2004, equations 2 to 4.
+    stemming: how words were stemmed; report it with the score. Source: Lin 2004, equations 2 to 4.
     """
 
     precision: float
@@ -77,14 +72,10 @@ def score_texts(
     lines: bool = False,
     weight: float = 1.0,
 ) -> RougeScore:
-    """Tokenize the texts, count the overlaps, and compute the score.
+    """Tokenize the texts, count the overlaps, and compute the score. Errors as for `rouge.rouge_n`.
 
     overlap: a function of hypothesis tokens and reference tokens; with `lines`, of lists of tokens,
-    one list per line. weight: as for `score_overlaps`. Errors as for `rouge.rouge_n`.
-
-    >>> words = lambda hyp, ref: Overlap(len(set(hyp) & set(ref)), len(hyp), len(ref))
-    >>> score_texts(words, "a b", "b c", RougeOptions()).fmeasure
-    0.5
+    one list per line. weight: as for `score_overlaps`.
     """
     references = text_list(references, "reference")
     split, stemming = text_splitter(options)
@@ -102,18 +93,15 @@ def score_overlaps(
 ) -> RougeScore:
     """Compute one score from the counts for each reference.
 
-    options: beta, multi and mode are used. Mode "rouge155" rounds P and R to 5 digits before it
-    computes F, and rounds F; its best reference is the first with the highest recall (or the
-    highest `rank`). weight: the weight of ROUGE-W; P and R are raised to the power 1 / weight.
-    Raises ValueError if `overlaps` is empty.
+    Mode "rouge155" rounds P and R to 5 digits before it computes F, and rounds F; its best
+    reference is the first with the highest recall (or the highest `rank`). weight: the weight of
+    ROUGE-W; P and R are raised to the power 1 / weight.
     Source: Lin 2004, sections 2.1 and 4; ROUGE-1.5.5, options -f and -p.
 
     >>> several = [Overlap(2, 4, 5), Overlap(3, 4, 4)]
     >>> score_overlaps(several, RougeOptions(multi="pooled")).precision
     0.625
     """
-    if not overlaps:
-        raise ValueError("overlaps is empty; give one Overlap for each reference")
     if options.multi == "pooled":
         total = Overlap(
             sum(overlap.matches for overlap in overlaps),

@@ -1,7 +1,5 @@
 """The options that all kinds of ROUGE share, and the tokens that they make of a text.
 
-Tokenizers are in `metrics.tokenizers`; stemming is for English only.
-
 Sources: the tokenization of ROUGE-1.5.5 and rouge-score; Porter 1980, "An algorithm for suffix
 stripping". Chapter: metrics/rouge.
 """
@@ -34,9 +32,6 @@ class RougeOptions:
     mode: "paper", which equals rouge-score for the metrics that it has; or "rouge155", Lin's Perl
     script, which differs from the paper: see `rouge.perl`.
     Raises TypeError or ValueError with the allowed values.
-
-    >>> RougeOptions(mode="rouge155").multi
-    'pooled'
     """
 
     beta: float = 1.0
@@ -82,14 +77,10 @@ def text_splitter(options: RougeOptions) -> tuple[Callable[[str], list[str]], st
     """Return the function that splits a text into tokens, and a description of its stemming.
 
     Mode "rouge155" stems as the Perl script does, see `perl.stem`. With stem=True it looks up
-    irregular forms in this machine's WordNet, as the script does in its copy of WordNet 2.0. If
-    there is none, it warns and stems by the rules alone; stem={} does so without a warning.
-    The function warns if "rouge" finds no token in a text that has letters, and raises TypeError
-    unless the text is a string. Raises ValueError for an unknown tokenizer.
-    Source: ROUGE-1.5.5, MorphStem; rouge-score 0.1.2.
-
-    >>> text_splitter(RougeOptions(stem={"mice": "mouse"}))[1]
-    'given forms, then Porter'
+    irregular forms in this machine's WordNet. If there is none, it warns and stems by the rules
+    alone; stem={} does so without a warning. The function warns if "rouge" finds no token in a text
+    that has letters. Raises ValueError for an unknown tokenizer. Source: ROUGE-1.5.5, MorphStem;
+    rouge-score 0.1.2.
     """
     split = options.tokenize if callable(options.tokenize) else tokenizer(options.tokenize)
     irregular, stemming = _irregular_forms(options)
@@ -138,10 +129,6 @@ def _irregular_forms(options: RougeOptions) -> tuple[Mapping[str, str] | None, s
 def sentences(text: str) -> list[str]:
     """Split a summary into sentences, one per line; empty lines are dropped.
 
-    Raises TypeError unless text is a string.
     Source: rouge-score 0.1.2, and ROUGE-1.5.5's format SPL.
-
-    >>> sentences("The cat sat.\\n\\nThe dog ran.")
-    ['The cat sat.', 'The dog ran.']
     """
     return [line for line in require_string(text).split("\n") if line]

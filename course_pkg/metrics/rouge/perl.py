@@ -1,8 +1,5 @@
 """Mode "rouge155": where Lin's Perl script ROUGE-1.5.5 differs from his paper.
 
-Papers that report "ROUGE-1.5.5" used this script, so its results can be reproduced here. It differs
-in six ways:
-
 1. Stemming: irregular forms are looked up in WordNet's exception files and not stemmed; step 4 of
    Porter's rules may remove -ment and -ent after another suffix (`stem`). The script has WordNet
    2.0's files; version 3.0, which most systems have, adds six plurals, such as "ashes".
@@ -10,8 +7,7 @@ in six ways:
 3. ROUGE-W weighs the length of a reference twice, works line by line, and looks for gaps only in
    the reference (`weighted_hits`, `wlcs_union`).
 4. ROUGE-SU does not count the last word of a text as a single word (`score.rouge_su`).
-5. Several references are pooled (-f A), or the best is the one of highest recall
-   (`counts.score_overlaps`).
+5. Several references are pooled (-f A), or the best has the highest recall (`score_overlaps`).
 6. Precision, recall and F have five digits, and F is computed from the rounded two (`five_digits`).
 
 Source: ROUGE-1.5.5.pl. Chapter: metrics/rouge-variants.
@@ -97,11 +93,7 @@ def wlcs_positions(reference: Tokens, hypothesis: Tokens, weight: float) -> list
 
 
 def wlcs_union(reference: Tokens, hypotheses: Iterable[Tokens], weight: float) -> set[int]:
-    """Collect the reference positions that `wlcs_positions` matches with at least one hypothesis.
-
-    >>> sorted(wlcs_union("abcde", ["abfgh", "achie"], weight=1.2))
-    [0, 1, 2, 4]
-    """
+    """Collect the reference positions that `wlcs_positions` matches with any hypothesis."""
     return {i for other in hypotheses for i, _ in wlcs_positions(reference, other, weight)}
 
 
@@ -109,32 +101,22 @@ def weighted_hits(lines: Iterable[Sequence[int]], weight: float) -> float:
     """Compute ROUGE-W's weighted matches: the sum of k ** weight over all runs of k matches.
 
     lines: the states of the tokens of each reference line, from `lcs.clipped_union`.
-
-    >>> weighted_hits([[COUNTED, COUNTED, FREE, COUNTED]], weight=2)
-    5
     """
     return sum(run**weight for states in lines for run in _runs(states))
 
 
 def _runs(states: Sequence[int]) -> Iterator[int]:
-    """Yield the lengths of the runs of matches; like the script, look at the reference only.
-
-    A clipped match neither counts nor ends a run. The run before it therefore continues at the
-    next match of the line, and is lost if there is none.
-    """
+    """Yield the lengths of the runs of matches; a clipped match neither counts nor ends a run."""
     length = 0
     for position, state in enumerate(states, start=1):
         if state == COUNTED:
             length += 1
+            # A run before a clipped match continues at the next match, and is lost without one.
             if position == len(states) or states[position] == FREE:
                 yield length
                 length = 0
 
 
 def five_digits(number: float) -> float:
-    """Round a number as the script prints it.
-
-    >>> five_digits(1 / 7)
-    0.14286
-    """
+    """Round a number as the script prints it."""
     return float(f"{number:.5f}")

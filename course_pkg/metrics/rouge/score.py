@@ -44,8 +44,7 @@ def rouge_l(hypothesis: str, references: str | Iterable[str], **options) -> Roug
     """Compute ROUGE-L: the longest common subsequence of the two texts; line breaks are ignored.
 
     In mode "rouge155" it is `rouge_lsum`, which the Perl tool calls ROUGE-L. Errors as for
-    `rouge_n`; time as for `lcs.lcs_length`.
-    Source: Lin 2004, section 3.1.
+    `rouge_n`. Source: Lin 2004, section 3.1.
 
     >>> rouge_l("cat mat", "the cat is on the mat").fmeasure
     0.5
@@ -64,8 +63,7 @@ def rouge_lsum(hypothesis: str, references: str | Iterable[str], **options) -> R
     """Compute summary-level ROUGE-L: each reference line's union of its LCS with every line.
 
     Each line is a sentence. A word counts at most as often as it occurs in either text, as in both
-    tools (the paper has no such limit, so its precision can exceed 1). Time grows with the product
-    of the numbers of lines. Errors as for `rouge_n`.
+    tools (the paper has no such limit, so its precision can exceed 1). Errors as for `rouge_n`.
     Source: Lin 2004, section 3.2; ROUGE-1.5.5.
 
     >>> rouge_lsum("w1 w2 w6 w7 w8\\nw1 w3 w8 w9 w5", "w1 w2 w3 w4 w5").recall
@@ -120,8 +118,7 @@ def rouge_s(
     """Compute ROUGE-S: the pairs of words in the same order in both texts, gaps allowed.
 
     max_gap: how many words may be between the two, None for any number; it is the Perl tool's
-    option -2 (-1: any). Errors as for `rouge_n`; time as for `skip_bigram_matches`.
-    Source: Lin 2004, section 5, equations 16 to 18.
+    option -2 (-1: any). Errors as for `rouge_n`. Source: Lin 2004, section 5, equations 16 to 18.
 
     >>> rouge_s("police kill the gunman", "police killed the gunman").recall
     0.5

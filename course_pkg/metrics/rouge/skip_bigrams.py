@@ -1,8 +1,7 @@
 """Skip-bigrams: pairs of words in their order, with other words allowed between them.
 
-`skip_bigrams` lists them. `skip_bigram_matches` counts those that two texts share. Without a limit
-on the gap, a text of n tokens has n (n - 1) / 2 pairs; the count therefore goes column by column
-through the matrix (first word, second word) and does not store the pairs.
+Without a limit on the gap, a text of n tokens has n (n - 1) / 2 pairs. `skip_bigram_matches`
+therefore goes column by column through the matrix (first word, second word) and stores no pairs.
 
 Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", section 5.
 Chapter: metrics/rouge-variants.
@@ -24,13 +23,10 @@ def skip_bigrams(
     """List all pairs of tokens in the order of the text, from left to right.
 
     max_gap: how many tokens may be between the two: 0 gives the bigrams, None sets no limit.
-    Raises TypeError or ValueError for another max_gap.
-    Source: Lin 2004, section 5.
+    Raises TypeError or ValueError for another max_gap. Source: Lin 2004, section 5.
 
     >>> skip_bigrams(["the", "cat", "sat"])
     [('the', 'cat'), ('the', 'sat'), ('cat', 'sat')]
-    >>> skip_bigrams(["the", "cat", "sat"], max_gap=0)
-    [('the', 'cat'), ('cat', 'sat')]
     """
     return list(_pairs(tokens, max_gap))
 
@@ -40,8 +36,8 @@ def skip_bigram_total(length: int, max_gap: int | None = None) -> int:
 
     Source: Lin 2004, section 5, C(m, 2) for no limit.
 
-    >>> skip_bigram_total(6), skip_bigram_total(6, max_gap=4), skip_bigram_total(6, max_gap=0)
-    (15, 15, 5)
+    >>> skip_bigram_total(6), skip_bigram_total(6, max_gap=0)
+    (15, 5)
     """
     reach = _reach(length, max_gap)
     return reach * length - reach * (reach + 1) // 2
@@ -52,7 +48,7 @@ def skip_bigram_matches(
 ) -> int:
     """Count the skip-bigrams that two texts share, each as often as in the text with fewer.
 
-    Symmetric. Takes time proportional to the length times the smaller of the gap and the number of
+    Takes time proportional to the length times the smaller of the gap and the number of
     different words that both texts contain. max_gap and errors as for `skip_bigrams`; ValueError
     also if the gap has no limit and that product exceeds 4 billion.
     Source: Lin 2004, section 5, SKIP2(X, Y).

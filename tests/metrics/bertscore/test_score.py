@@ -1,6 +1,5 @@
 """BERTScore: the definition worked by hand, and its behavior with a real encoder."""
 
-import math
 import random
 from functools import cache
 
@@ -9,15 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.lm.encoder import Encoder, TokenVectors, load_encoder
-from course_pkg.metrics.bertscore import Baseline, bert_score, estimate_baseline
+from course_pkg.lm.encoder import Encoder, load_encoder
+from course_pkg.metrics.bertscore import bert_score, estimate_baseline
 from course_pkg.metrics.bertscore import score as module
 from course_pkg.metrics.bertscore.matching import (
     IdfWeights,
     idf_weights,
     pair_scores,
     token_matches,
-    token_weights,
 )
 
 HYPOTHESES = ["the cat sat", "It rained all day.", "a", "nobody likes internationalization"]
@@ -85,20 +83,6 @@ def test_a_copy_scores_1_on_every_layer(text, layer):
     torch.testing.assert_close(found, torch.ones(3, 1), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 64])
-@pytest.mark.parametrize("layer", [0, 3, None])
-def test_the_scores_do_not_depend_on_the_batch_size(encoder, batch_size, layer):
-    alone = torch.cat(
-        [
-            values(bert_score([h], [r], encoder, layer=layer))
-            for h, r in zip(HYPOTHESES, REFERENCES, strict=True)
-        ],
-        dim=1,
-    )
-    together = bert_score(HYPOTHESES, REFERENCES, encoder, layer=layer, batch_size=batch_size)
-    torch.testing.assert_close(values(together), alone, atol=1e-5, rtol=0)
-
-
 def test_the_score_follows_from_the_cosine_matrix(encoder):
     for hypothesis, reference in zip(HYPOTHESES, REFERENCES, strict=True):
         found = token_matches(hypothesis, reference, encoder, layer=4)
@@ -117,28 +101,10 @@ def test_with_several_references_the_one_with_the_best_f_is_used(encoder):
     groups = [["the cat sat down", "rain", "a cat sat"], ["It rained.", "It was wet all day long."]]
     hypotheses = ["the cat", "It rained all day."]
     found = bert_score(hypotheses, groups, encoder)
-    each = bert_score(hypotheses, groups, encoder, multi="each")
     for row, (hypothesis, group) in enumerate(zip(hypotheses, groups, strict=True)):
         single = values(bert_score([hypothesis] * len(group), group, encoder))
         best = single[2].argmax()
         torch.testing.assert_close(values(found)[:, row], single[:, best], atol=1e-5, rtol=0)
-        torch.testing.assert_close(values(each)[:, row], single.amax(1), atol=1e-5, rtol=0)
-    assert (values(each) >= values(found) - 1e-6).all()
-
-
-def test_idf_counts_references_and_special_tokens_get_no_weight(encoder):
-    references = ["a cat", "a dog", "a cat and a cow"]
-    idf = idf_weights(references, encoder)
-    ids = dict(zip(("a", "cat", "dog"), encoder.tokenizer("a cat dog").input_ids[1:], strict=False))
-    assert idf.weights[ids["a"]] == 0
-    assert idf.weights[ids["cat"]] == pytest.approx(math.log(4 / 3))
-    assert idf.weights[ids["dog"]] == pytest.approx(math.log(4 / 2))
-    assert idf.unseen == pytest.approx(math.log(4))
-    # [CLS] gets weight 0 even if the weights given for it are large.
-    heavy = IdfWeights(dict.fromkeys(range(30522), 5.0), 5.0)
-    text = TokenVectors(torch.tensor([101, 7, 8, 102]), torch.tensor([1, 0, 0, 1]).bool(),
-                        torch.zeros(4, 2), False)  # fmt: skip
-    assert token_weights(text, heavy).tolist() == [0, 0.5, 0.5, 0]
 
 
 def test_idf_depends_on_the_references_only(encoder):
@@ -150,8 +116,6 @@ def test_idf_depends_on_the_references_only(encoder):
     )
     assert torch.equal(values(found), values(given_weights))
     assert found.idf
-    more = bert_score([*hypotheses, "a a a"], [*references, "a cat"], encoder, idf=True)
-    assert not torch.allclose(more.f1[:3], found.f1)  # another reference changes the weights
 
 
 def test_if_idf_is_0_for_all_tokens_they_have_equal_weights(encoder):
@@ -160,16 +124,6 @@ def test_if_idf_is_0_for_all_tokens_they_have_equal_weights(encoder):
     assert torch.isfinite(values(single)).all()
     same = bert_score(["a cat"], ["a dog"], encoder, idf=IdfWeights({}, 0.0))
     assert torch.equal(values(same), values(plain))
-
-
-def test_rescaling_is_linear_and_keeps_the_order(encoder):
-    base = Baseline(0.3, 0.2, 0.25)
-    plain = bert_score(HYPOTHESES, REFERENCES, encoder)
-    found = bert_score(HYPOTHESES, REFERENCES, encoder, rescale=base)
-    expected = (values(plain) - torch.tensor(base)[:, None]) / (1 - torch.tensor(base)[:, None])
-    torch.testing.assert_close(values(found), expected)
-    assert found.f1.argsort().tolist() == plain.f1.argsort().tolist()
-    assert found.baseline == base and plain.baseline is None
 
 
 def test_the_baseline_is_the_mean_of_random_pairs_and_repeatable(encoder):
@@ -206,7 +160,6 @@ def test_long_texts_are_truncated_with_a_warning(encoder):
         (["cat"], "cat", "references must be a list"),
         (["cat"], ["cat", "dog"], "1 hypotheses and 2 references"),
         ([None], ["cat"], "hypothesis 0 must be a string"),
-        (["cat"], [None], "reference 0 must be"),
         (["cat"], [["cat", 3]], "reference 0 must be"),
         (["cat"], [[]], "hypothesis 0 has no reference"),
     ],
@@ -220,10 +173,8 @@ def test_invalid_texts_raise_an_error_that_names_them(encoder, hypotheses, refer
     ("error", "name", "value"),
     [
         (ValueError, "layer", 9),
-        (ValueError, "multi", "mean"),
         (ValueError, "batch_size", 0),
         (ValueError, "rescale", (1.0, 0.5, 0.5)),
-        (TypeError, "rescale", 0.5),
         (TypeError, "rescale", (0.1,)),
         (TypeError, "idf", "yes"),
         (TypeError, "encoder", "minilm-l6"),

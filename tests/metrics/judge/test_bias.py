@@ -15,7 +15,6 @@ from course_pkg.metrics.judge import (
     length_bias,
     pairwise_prompt,
     position_bias,
-    prefer_first,
     repeatability,
     wording_spread,
 )
@@ -32,13 +31,15 @@ def prefers_good(prompt):
 
 def test_a_fair_judge_has_no_position_bias_and_is_consistent():
     found = position_bias(RuleJudge(prefers_good), PAIRS)
-    assert found.first_place == pytest.approx(0.5) and found.consistent == 1
+    assert found.first_place == pytest.approx(0.5)
+    assert all(verdict.consistent for verdict in found.verdicts)
     assert [v.preference for v in found.verdicts] == pytest.approx([0.8, 0.2])
 
 
 def test_a_judge_that_always_prefers_the_first_answer_has_position_bias():
     found = position_bias(RuleJudge({"A": 0.9, "B": 0.1}), PAIRS)
-    assert found.first_place == pytest.approx(0.9) and found.consistent == 0
+    assert found.first_place == pytest.approx(0.9)
+    assert not any(verdict.consistent for verdict in found.verdicts)
     assert [v.preference for v in found.verdicts] == pytest.approx([0.5, 0.5])
 
 
@@ -54,11 +55,6 @@ def test_swapping_a_pairs_answers_reverses_the_preference_and_keeps_the_bias(as_
 def test_a_tie_is_not_consistent():
     assert not PairVerdict(0.5, 0.9).consistent and not PairVerdict(0.9, 0.1).consistent
     assert PairVerdict(0.1, 0.2).consistent
-
-
-def test_preferences_are_renormalized_over_a_and_b():
-    judge = RuleJudge({"A": 0.3, "B": 0.1})
-    assert prefer_first(judge, "Why?", "x", "y") == pytest.approx(0.75)
 
 
 def test_the_pairwise_prompt_shows_the_answers_in_the_order_given():
@@ -78,13 +74,7 @@ def test_a_judge_that_counts_words_has_length_bias():
         RuleJudge(counts_words), TASK, items, "Answer", lambda text: f"{text} {text}"
     )
     assert found == Change((2.0, 1.0), (4.0, 2.0))
-    assert found.differences == (2.0, 1.0) and found.mean == 1.5
-
-
-def test_a_judge_that_ignores_the_text_has_no_length_bias():
-    judge = RuleJudge(dict.fromkeys("12345", 0.2))
-    found = length_bias(judge, TASK, [{"Answer": "Boil it."}], "Answer", lambda text: text * 2)
-    assert found.mean == 0
+    assert found.mean == 1.5
 
 
 def test_invalid_padding_raises_an_error():
@@ -106,11 +96,6 @@ def test_repeatability_reads_each_answer_and_counts_those_without_a_score():
     [(prompt, start, settings)] = judge.asked
     assert start == TASK.label and "Answer:\nx" in prompt
     assert settings == {"n": 5, "max_tokens": 8, "temperature": 1.0, "seed": 3}
-
-
-def test_a_judge_that_repeats_its_answer_has_no_spread():
-    found = repeatability(RuleJudge(writes="4"), TASK, {"Answer": "x"})
-    assert found.std == 0 and len(found.scores) == 20
 
 
 def test_answers_without_any_score_raise_an_error():

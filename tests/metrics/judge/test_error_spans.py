@@ -30,21 +30,12 @@ Explanation 2: The possessive is "its".
 FIELDS = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=12)
 
 
-def test_a_report_is_parsed_into_its_fields():
-    report = parse_report(GOOD)
-    assert report.errors == (
-        ErrorSpan("the ferry flew", "mistranslation", "major", "A ferry sails: it does not fly."),
-        ErrorSpan("it's", "spelling", "minor", 'The possessive is "its".'),
-    )
-    assert report.score == -5 - 1
-
-
 @given(st.lists(st.tuples(FIELDS, FIELDS, st.sampled_from(["minor", "major"]), FIELDS), max_size=6))
 def test_a_report_written_in_the_format_is_parsed_back_and_counted(errors):
     lines = [f"{len(errors)} errors"]
     for n, (location, kind, severity, explanation) in enumerate(errors, 1):
-        lines += [f"Error location {n}: {location}", f"Error type {n}: {kind}",
-                  f"Severity {n}: {severity}", f"Explanation {n}: {explanation}"]  # fmt: skip
+        lines += [f"Error location {n}: {location}", f"Error type {n}: {kind}"]
+        lines += [f"Severity {n}: {severity}", f"Explanation {n}: {explanation}"]
     report = parse_report("\n".join(lines))
     assert report == Report(tuple(ErrorSpan(*error) for error in errors))
     severities = [error[2] for error in errors]
@@ -59,7 +50,11 @@ def test_a_text_without_errors_scores_zero(head):
 def test_the_lines_of_one_error_may_come_in_any_order():
     head, *lines = GOOD.splitlines()
     shuffled = "\n".join([head, *lines[3::-1], "", *lines[:3:-1]])
-    assert parse_report(shuffled) == parse_report(GOOD)
+    report = parse_report(shuffled)
+    assert report.errors == (
+        ErrorSpan("the ferry flew", "mistranslation", "major", "A ferry sails: it does not fly."),
+        ErrorSpan("it's", "spelling", "minor", 'The possessive is "its".'),
+    )
 
 
 def without(line):
@@ -70,10 +65,7 @@ def without(line):
     ("report", "message"),
     [
         ("", "line 1 must be"),
-        ("There are two errors.", "line 1 must be"),
         (GOOD.replace("2 errors", "3 errors"), "announces 3 errors, but the report has 2"),
-        ("2 errors", "announces 2 errors, but the report has 0"),
-        ("No errors\n" + GOOD.partition("\n")[2], "announces 0 errors, but the report has 2"),
         (without("Severity 2"), "error 2 lacks Severity"),
         (without("Explanation 1"), "must be together"),
         (GOOD + "I hope this helps!", "line 10 must begin .*, got 'I hope this helps!'"),
@@ -88,11 +80,6 @@ def test_a_report_in_another_format_raises_an_error(report, message):
         parse_report(report)
 
 
-def test_a_report_that_is_not_a_string_raises_an_error():
-    with pytest.raises(TypeError, match="a report must be a string"):
-        parse_report(["No errors"])
-
-
 def test_all_occurrences_of_a_location_are_found_across_line_breaks():
     ferry, crew = parse_report(GOOD).errors
     ((start, end),) = ferry.positions(TEXT)
@@ -100,15 +87,12 @@ def test_all_occurrences_of_a_location_are_found_across_line_breaks():
     assert len(crew.positions(TEXT)) == 1
     assert len(ErrorSpan("the", "x", "minor", "x").positions(TEXT)) == 2
     check_locations(parse_report(GOOD), TEXT)
-
-
-def test_special_characters_in_a_location_match_literally():
-    assert ErrorSpan("a.c (x)", "x", "minor", "x").positions("abc (x), a.c (x)") == [(9, 16)]
+    literal = ErrorSpan("a.c (x)", "x", "minor", "x")
+    assert literal.positions("abc (x), a.c (x)") == [(9, 16)]
 
 
 def test_a_location_that_does_not_occur_raises_an_error_with_the_closest_words():
     report = Report((ErrorSpan("the fairy flew", "x", "major", "x"),))
-    assert report.unlocated(TEXT) == report.errors
     with pytest.raises(ErrorSpanError, match=r"does not occur.*'the ferry flew'"):
         check_locations(report, TEXT)
     with pytest.raises(ErrorSpanError, match=r"judged$"):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from course_pkg.metrics.judge import (
     JudgeError,
     JudgeTask,
-    Reading,
     add_up,
     ask,
     build_prompt,
@@ -21,6 +20,7 @@ from course_pkg.metrics.judge import (
 from .judges import RuleJudge
 
 TASK = JudgeTask("Rate a summary.", "Coherence", "1 is a heap, 5 is well ordered.")
+NO_PROBABILITIES = RuleJudge(None, ["It depends."])
 TEXTS = {"Source": "It rained all day.", "Summary": "Rain."}
 
 
@@ -32,11 +32,6 @@ def test_the_prompt_contains_task_criteria_steps_and_texts_in_this_order():
     positions = [prompt.index(part) for part in parts]
     assert positions == sorted(positions)
     assert "steps" not in build_prompt(TASK, TEXTS).lower()  # this task has none
-
-
-def test_the_first_two_parts_are_the_same_for_all_texts():
-    one, other = (build_prompt(TASK, {"Summary": text}) for text in ("Rain.", "Sun."))
-    assert one.split("Summary:")[0] == other.split("Summary:")[0]
 
 
 def test_the_score_is_the_mean_weighted_by_renormalized_probabilities():
@@ -65,28 +60,6 @@ def test_a_judge_without_probabilities_is_sampled_and_the_result_says_so():
     assert verdict.reading.outside == pytest.approx(0.25)
     settings = {"n": 4, "max_tokens": 8, "temperature": 1.0, "seed": 7}
     assert judge.asked[-1][2] == settings
-
-
-def test_samples_are_drawn_on_request_even_if_there_are_probabilities():
-    verdict = g_eval(RuleJudge({"1": 1.0}, ["5"]), TASK, TEXTS, method="samples", samples=3)
-    assert verdict.score == 5
-
-
-def test_missing_probabilities_raise_an_error_if_they_were_requested():
-    with pytest.raises(JudgeError, match='method="samples"'):
-        g_eval(RuleJudge(None, ["3"]), TASK, TEXTS, method="probabilities")
-
-
-@pytest.mark.parametrize("judge", [RuleJudge({}), RuleJudge(None, ["It depends."])])
-def test_an_answer_that_is_not_on_the_scale_raises_an_error(judge):
-    with pytest.raises(JudgeError, match=r"probability 0 to all of|none of 20 answers"):
-        g_eval(judge, TASK, TEXTS)
-
-
-def test_the_most_likely_score_may_differ_from_the_mean():
-    judge = RuleJudge({"1": 0.4, "4": 0.3, "5": 0.3})
-    verdict = g_eval(judge, TASK, TEXTS)
-    assert verdict.mode == 1 and verdict.score == pytest.approx(3.1)
 
 
 @given(st.lists(st.floats(0, 0.2), min_size=5, max_size=5).filter(lambda p: sum(p) > 1e-9))
@@ -127,14 +100,11 @@ def test_steps_are_written_from_the_task_only_and_stored_in_the_task():
     ("change", "error", "message"),
     [
         ({"introduction": ""}, ValueError, "introduction is empty"),
-        ({"name": 3}, TypeError, "name must be a string"),
         ({"steps": " "}, ValueError, "steps is empty"),
         ({"scores": (1,)}, ValueError, "two or more"),
         ({"scores": (3, 2, 1)}, ValueError, "increasing order"),
-        ({"scores": (1, 1, 2)}, ValueError, "increasing order"),
         ({"scores": (1.0, 2.0)}, TypeError, "must be integers"),
         ({"scores": (True, 2)}, TypeError, "must be integers"),
-        ({"scores": (-1, 2)}, TypeError, "at least 0"),
         ({"scores": 5}, TypeError, "must be integers of at least 0, got 5"),
     ],
 )
@@ -147,16 +117,16 @@ def test_an_invalid_task_raises_an_error(change, error, message):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"judge": None}, TypeError, r"such as LocalJudge\(\*load\(\)\), got"),
         ({"judge": ("model", "tokenizer")}, TypeError, "judge must be a judge"),
         ({"task": "Truth"}, TypeError, "task must be a JudgeTask, got 'Truth'"),
         ({"texts": {}}, ValueError, "texts is empty"),
         ({"texts": {"A": ""}}, ValueError, "A is empty"),
-        ({"texts": {"A": 3}}, TypeError, "A must be a string"),
-        ({"texts": "a"}, TypeError, "texts must be a dict of title and text"),
         ({"texts": ["a"]}, TypeError, "texts must be a dict of title and text"),
         ({"method": "logits"}, ValueError, "method must be one of auto"),
         ({"method": "samples", "samples": 0}, ValueError, "samples must be an integer"),
+        ({"judge": NO_PROBABILITIES, "method": "probabilities"}, JudgeError, 'method="samples"'),
+        ({"judge": NO_PROBABILITIES}, JudgeError, "none of 20 answers"),
+        ({"judge": RuleJudge({})}, JudgeError, "probability 0 to all of"),
     ],
 )
 def test_invalid_arguments_raise_an_error(change, error, message):
@@ -165,13 +135,7 @@ def test_invalid_arguments_raise_an_error(change, error, message):
         g_eval(**arguments)
 
 
-@pytest.mark.parametrize("options", [[], "AB", ["A", "A"]])
-def test_options_must_be_different_strings(options):
-    with pytest.raises(ValueError, match="options must be a list of different strings"):
-        ask(RuleJudge({"3": 1}), "prompt", "Score:", options)
-
-
-def test_a_reading_contains_its_options():
-    assert ask(RuleJudge({"A": 0.2, "B": 0.6}), "p", "Better:", ["A", "B"]) == Reading(
-        ("A", "B"), pytest.approx((0.25, 0.75)), pytest.approx(0.2), "probabilities", 0
-    )
+def test_options_must_be_different_strings():
+    for options in ([], "AB", ["A", "A"]):
+        with pytest.raises(ValueError, match="options must be a list of different strings"):
+            ask(RuleJudge({"3": 1}), "prompt", "Score:", options)

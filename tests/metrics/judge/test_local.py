@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from course_pkg.metrics.judge import JudgeError, JudgeTask, LocalJudge, g_eval
-
-TASK = JudgeTask("Rate an answer.", "Clarity", "1 is confusing.", tuple(range(1, 11)))
+from course_pkg.metrics.judge import JudgeError, LocalJudge
 
 
 def log_probability(model, tokenizer, text, continuation):
@@ -43,11 +41,6 @@ def test_the_probability_of_ten_is_subtracted_from_that_of_one(tiny):
     one = expected_probability(*tiny, "Rate it.", "Score:", ["1", " 1"])
     assert found["10"] == pytest.approx(ten, rel=1e-4)
     assert found["1"] == pytest.approx(one - ten, rel=1e-4)
-
-
-def test_options_exclude_each_other_so_they_add_up_to_at_most_one(tiny):
-    options = [str(score) for score in range(1, 101)]
-    found = LocalJudge(*tiny).option_probabilities("Rate it.", "Score:", options)
     assert 0 < sum(found.values()) <= 1 and min(found.values()) >= 0
 
 
@@ -57,11 +50,6 @@ def test_a_model_without_a_chat_template_reads_the_plain_prompt(tiny):
     text = "Rate it.\nScore:"
     expected = [log_probability(*tiny, text, spelling) for spelling in ("3", " 3")]
     assert found["3"] == pytest.approx(torch.tensor(expected).exp().sum().item(), rel=1e-4)
-
-
-def test_a_scale_to_ten_works_with_a_local_judge(tiny):
-    verdict = g_eval(LocalJudge(*tiny), TASK, {"Answer": "Boil it."})
-    assert 1 < verdict.score < 10 and 0 < verdict.reading.outside < 1
 
 
 def test_writing_is_repeatable_and_does_not_change_torchs_random_state(tiny):
@@ -77,11 +65,10 @@ def test_writing_is_repeatable_and_does_not_change_torchs_random_state(tiny):
 def test_greedy_writing_equals_generate(tiny):
     model, tokenizer = tiny
     model.generation_config.eos_token_id = tokenizer.eos_token_id
-    ids = tokenizer(chat(tokenizer, "Go on.", "So"), return_tensors="pt").input_ids
-    expected = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False,
-        pad_token_id=tokenizer.pad_token_id,
-    )[0, ids.shape[1] :]  # fmt: skip
+    inputs = tokenizer(chat(tokenizer, "Go on.", "So"), return_tensors="pt")
+    pad = tokenizer.pad_token_id
+    whole = model.generate(**inputs, max_new_tokens=12, do_sample=False, pad_token_id=pad)
+    expected = whole[0, inputs.input_ids.shape[1] :]
     found = LocalJudge(model, tokenizer).write("Go on.", "So", n=2, max_tokens=12)
     assert found == [tokenizer.decode(expected, skip_special_tokens=True)] * 2
 
@@ -128,19 +115,6 @@ def test_an_invalid_temperature_raises_an_error_and_is_not_greedy(tiny, temperat
 def test_swapped_model_and_tokenizer_raise_an_error(tiny):
     with pytest.raises(TypeError, match="LocalJudge needs a model and a tokenizer, got"):
         LocalJudge(tiny.tokenizer, tiny.model)
-
-
-@pytest.mark.model
-@pytest.mark.slow
-def test_smollm2_encodes_blank_and_digit_as_two_tokens_and_both_are_used(smollm2):
-    model, tokenizer = smollm2
-    assert len(tokenizer(" 3", add_special_tokens=False).input_ids) == 2
-    found = LocalJudge(model, tokenizer).option_probabilities("Rate it.", "Score:", list("12345"))
-    for option in "25":
-        expected = expected_probability(
-            model, tokenizer, "Rate it.", "Score:", [option, f" {option}"]
-        )
-        assert found[option] == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_judge_that_reuses_its_prompt_gives_the_same_probabilities_for_fewer_tokens(

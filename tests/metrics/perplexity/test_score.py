@@ -27,16 +27,6 @@ def nll(model, ids, first=1):
     return -scores[first - 1 :].sum().item()
 
 
-def test_one_text_is_the_exponential_of_its_mean_negative_log_likelihood(tiny_model):
-    model, tokenizer = tiny_model
-    ids = tokenizer(TEXTS[0]).input_ids
-    result = perplexity(model, tokenizer, TEXTS[0])
-    assert (result.tokens, result.unscored) == (len(ids) - 1, 1)
-    assert result.nll == pytest.approx(nll(model, ids), abs=5e-5 * result.tokens)
-    assert result.perplexity == math.exp(result.nll / result.tokens)
-    assert len(result.per_text) == 1 and result.bos is None
-
-
 def test_a_corpus_perplexity_uses_totals_and_is_not_the_mean_of_its_texts(tiny_model):
     model, tokenizer = tiny_model
     result = perplexity(model, tokenizer, TEXTS)
@@ -44,15 +34,12 @@ def test_a_corpus_perplexity_uses_totals_and_is_not_the_mean_of_its_texts(tiny_m
     total = sum(nll(model, ids) for ids in encoded if len(ids) > 1)
     assert result.tokens == sum(max(0, len(ids) - 1) for ids in encoded)
     assert result.nll == pytest.approx(total, abs=5e-5 * result.tokens)
+    assert result.perplexity == math.exp(result.nll / result.tokens)
+    whole = Likelihood.total(result.per_text)
+    for field in ("nll", "tokens", "unscored", "words", "bytes"):
+        assert getattr(result, field) == getattr(whole, field)
     scored = [part.perplexity for part in result.per_text if part.tokens]
     assert abs(result.perplexity - sum(scored) / len(scored)) > 0.1
-
-
-def test_the_result_is_the_sum_of_its_texts(tiny_model):
-    result = perplexity(*tiny_model, TEXTS, bos=True)
-    total = Likelihood.total(result.per_text)
-    for field in ("nll", "tokens", "unscored", "words", "bytes"):
-        assert getattr(result, field) == getattr(total, field)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -141,11 +128,6 @@ def test_a_long_text_in_windows_equals_a_plain_loop(tiny_model, stride, bos, bat
     assert result.nll == pytest.approx(total, abs=5e-5 * result.tokens)
 
 
-def test_a_text_that_fits_needs_no_windows(tiny_model):
-    plain = perplexity(*tiny_model, TEXTS)
-    assert perplexity(*tiny_model, TEXTS, stride=4, max_length=128).nll == pytest.approx(plain.nll)
-
-
 def test_a_text_that_is_too_long_raises_an_error_that_says_how_to_fix_it(tiny_model):
     with pytest.raises(ValueError, match="text 5 has 80 tokens, but max_length is 64: give a str"):
         perplexity(*tiny_model, TEXTS, max_length=64)
@@ -160,7 +142,7 @@ def test_a_stride_that_leaves_no_context_raises_an_error(tiny_model, bad):
         perplexity(*tiny_model, TEXTS, max_length=64, **bad)
 
 
-@pytest.mark.parametrize("length", [1, 0, 4096, 2.5, "9", math.nan])
+@pytest.mark.parametrize("length", [1, 4096, 2.5, "9"])
 def test_a_max_length_outside_the_models_context_raises_an_error(tiny_model, length):
     with pytest.raises(ValueError, match="at least 2 and at most 2048, the model's context"):
         perplexity(*tiny_model, TEXTS, max_length=length)
@@ -179,9 +161,7 @@ def test_empty_texts_and_single_tokens_add_nothing(tiny_model):
     [
         (None, TypeError, "texts must be a string or a list of strings"),
         (["a", None], TypeError, "text 1 must be a string"),
-        ([], ValueError, "texts is empty"),
         (["a", "b\ud800"], ValueError, "text 1 contains half a character"),
-        ("", ValueError, "no token to score"),
         (["A", ""], ValueError, "no token to score"),
     ],
 )
@@ -201,7 +181,7 @@ def test_another_tokenizer_or_the_two_swapped_raise_an_error(tiny_model):
         perplexity(model, tokenizer, "an unknown word")
 
 
-@pytest.mark.parametrize("wrong", [(-1, 5, 2), (10, 2.5, 2), (10, None, 2), (10, 5, True)])
+@pytest.mark.parametrize("wrong", [(-1, 5, 2), (10, None, 2), (10, 5, True)])
 def test_windows_of_other_numbers_raise_an_error(wrong):
     with pytest.raises(ValueError, match="must be"):
         windows(*wrong)
@@ -227,12 +207,3 @@ def test_a_missing_or_invalid_bos_raises_an_error():
 def test_no_warning_is_printed_for_a_text_longer_than_the_context(tiny_model, recwarn, caplog):
     perplexity(*tiny_model, "a" * 3000, stride=1500)
     assert not recwarn.list and not caplog.records
-
-
-@pytest.mark.model
-def test_shuffled_words_are_less_likely_under_a_trained_model(smollm2):
-    text = "The bakery opens before dawn, when the street smells of bread and wet stone."
-    words = text.split()
-    words = words[::2] + words[1::2]
-    plain, shuffled = perplexity(*smollm2, [text, " ".join(words)], bos=True).per_text
-    assert shuffled.nll > plain.nll + 20

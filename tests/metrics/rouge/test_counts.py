@@ -35,33 +35,12 @@ def test_f_is_between_precision_and_recall(p, r, beta):
     assert value >= min(p, r) * (1 - 1e-12)
 
 
-@given(shares, shares)
-def test_f_is_symmetric_at_beta_one_and_not_otherwise(p, r):
-    assert f_measure(p, r) == f_measure(r, p)
-    if abs(p - r) > 0.01 and min(p, r) > 0.01:
-        assert f_measure(p, r, beta=2) != f_measure(r, p, beta=2)
-
-
 @given(st.floats(0.01, 1), st.floats(0.01, 1))
 def test_the_limits_of_beta_are_precision_and_recall(p, r):
     assert f_measure(p, r, beta=0) == pytest.approx(p)
     assert f_measure(p, r, beta=math.inf) == r
     assert f_measure(p, r, beta=1e200) == r  # beta² is infinite in floating point
     assert f_measure(p, r, beta=1e6) == pytest.approx(r)
-
-
-@given(st.floats(0.05, 1), st.floats(0.05, 1))
-def test_recall_weighs_as_much_as_precision_if_r_is_beta_times_p(p, r):
-    # ∂F/∂R = ∂F/∂P at β = R/P; the paper gives the inverse.
-    def slopes(beta, step=1e-6):
-        in_p = f_measure(p + step, r, beta) - f_measure(p - step, r, beta)
-        return in_p, f_measure(p, r + step, beta) - f_measure(p, r - step, beta)
-
-    in_p, in_r = slopes(r / p)
-    assert in_p == pytest.approx(in_r, rel=1e-3)
-    if not 0.9 < p / r < 1.1:
-        in_p, in_r = slopes(p / r)
-        assert in_p != pytest.approx(in_r, rel=1e-3)
 
 
 def test_a_beta_that_is_not_a_number_of_at_least_0_raises_an_error():
@@ -76,42 +55,31 @@ def test_a_beta_that_is_not_a_number_of_at_least_0_raises_an_error():
 # 3 of 4 words, the reference has 12: P = ¾, R = ¼, F = ⅜.
 SHORT = Overlap(2, 4, 2)
 LONG = Overlap(3, 4, 12)
+# Precision 1, R = ¾, F = 6/7, and P = ⅓, recall 1, F = ½.
+PRECISE = Overlap(3, 3, 4)
+COMPLETE = Overlap(1, 3, 1)
 
 
-def test_best_is_the_reference_with_the_highest_f():
-    score = combined([LONG, SHORT])
-    assert (score.precision, score.recall) == (0.5, 1.0)
-    assert score.overlaps == (LONG, SHORT)
-
-
-def test_pooled_adds_up_before_dividing():
-    score = combined([LONG, SHORT], multi="pooled")
-    assert (score.precision, score.recall) == (5 / 8, 5 / 14)
-    assert score.fmeasure == pytest.approx(2 * 5 / (8 + 14))
-
-
-def test_average_divides_before_adding_up():
-    score = combined([LONG, SHORT], multi="average")
-    assert score.precision == pytest.approx((1 / 2 + 3 / 4) / 2)
-    assert score.recall == pytest.approx((1 + 1 / 4) / 2)
-    # F is the mean of ⅔ and ⅜, not the F of the mean P and the mean R.
-    assert score.fmeasure == pytest.approx((2 / 3 + 3 / 8) / 2)
-    assert score.fmeasure != pytest.approx(f_measure(score.precision, score.recall))
-
-
-def test_the_best_reference_of_the_perl_tool_has_the_highest_recall():
-    low = Overlap(3, 3, 4)  # P = 1, R = ¾, F = 6/7
-    full = Overlap(1, 3, 1)  # P = ⅓, R = 1, F = ½
-    assert combined([low, full], multi="best").recall == 0.75
-    assert combined([low, full], multi="best", mode="rouge155").recall == 1.0
-
-
-def test_of_equally_good_references_the_first_is_best():
-    # both have F = ⅓
-    first = Overlap(1, 4, 2)
-    second = Overlap(2, 4, 8)
-    assert combined([first, second]).recall == 1 / 2
-    assert combined([second, first]).recall == 1 / 4
+@pytest.mark.parametrize(
+    ("several", "options", "precision", "recall", "f"),
+    [
+        ([LONG, SHORT], {}, 1 / 2, 1, 2 / 3),
+        ([LONG, SHORT], {"multi": "pooled"}, 5 / 8, 5 / 14, 10 / 22),
+        # F is the mean of ⅔ and ⅜, not the F of the mean P and the mean R.
+        ([LONG, SHORT], {"multi": "average"}, 5 / 8, 5 / 8, (2 / 3 + 3 / 8) / 2),
+        # Both have F = ⅓: the first is best.
+        ([Overlap(1, 4, 2), Overlap(2, 4, 8)], {}, 1 / 4, 1 / 2, 1 / 3),
+        ([Overlap(2, 4, 8), Overlap(1, 4, 2)], {}, 1 / 2, 1 / 4, 1 / 3),
+        # The Perl tool chooses by recall.
+        ([PRECISE, COMPLETE], {}, 1, 3 / 4, 6 / 7),
+        ([PRECISE, COMPLETE], {"multi": "best", "mode": "rouge155"}, 1 / 3, 1, 1 / 2),
+    ],
+)
+def test_several_references_by_hand(several, options, precision, recall, f):
+    score = combined(several, **options)
+    found = (score.precision, score.recall, score.fmeasure)
+    assert found == pytest.approx((precision, recall, f), abs=1e-5)
+    assert score.overlaps == tuple(several)
 
 
 def test_the_perl_tool_rounds_before_it_computes_f():
@@ -135,17 +103,3 @@ def test_bounds_and_order_of_references(several, multi, mode):
         assert backwards.recall == pytest.approx(score.recall)
     if multi != "best" or mode == "paper":
         assert backwards.fmeasure == pytest.approx(score.fmeasure)
-
-
-@given(overlaps, st.sampled_from(MULTI), st.sampled_from(MODES), st.integers(1, 4))
-def test_with_one_reference_or_copies_of_it_all_options_agree(overlap, multi, mode, copies):
-    one = combined([overlap], multi="best", mode=mode)
-    many = combined([overlap] * copies, multi=multi, mode=mode)
-    assert many.precision == pytest.approx(one.precision)
-    assert many.recall == pytest.approx(one.recall)
-    assert many.fmeasure == pytest.approx(one.fmeasure)
-
-
-def test_an_empty_list_of_overlaps_raises_an_error():
-    with pytest.raises(ValueError, match="overlaps is empty"):
-        score_overlaps([], RougeOptions())

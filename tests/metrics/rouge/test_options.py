@@ -5,9 +5,6 @@ import warnings
 import pytest
 
 from course_pkg.metrics.rouge import RougeOptions, options, rouge_n, rouge_tokens
-from course_pkg.metrics.rouge.options import sentences
-
-CHINESE = "大语言模型的评测。"
 
 
 def test_each_mode_has_its_default_for_several_references():
@@ -16,16 +13,9 @@ def test_each_mode_has_its_default_for_several_references():
     assert RougeOptions(mode="rouge155", multi="average").multi == "average"
 
 
-def test_rouge_lowercases_and_keeps_letters_and_digits_of_ascii():
-    text = "The state-of-the-art: 3.5 BLEU, naïve_café!"
-    expected = "the state of the art 3 5 bleu na ve caf"
-    assert " ".join(rouge_tokens(text)) == expected
-    assert " ".join(rouge_tokens(text, mode="rouge155")) == expected
-
-
 def test_a_text_of_which_no_token_is_left_warns():
     with pytest.warns(UserWarning, match='use tokenize="unicode"'):
-        assert rouge_tokens(CHINESE) == []
+        assert rouge_tokens("大语言模型的评测。") == []
 
 
 @pytest.mark.parametrize("text", ["", " \n", "...", "a"])
@@ -54,14 +44,6 @@ def test_irregular_forms_are_looked_up_before_the_rules_apply():
     assert rouge_tokens("was dogs running flies", stem=True) == ["was", "dog", "run", "fli"]
 
 
-def test_the_perl_mode_looks_up_wordnet_s_irregular_forms(monkeypatch):
-    monkeypatch.setattr(options, "irregular_forms", lambda: {"feet": "foot", "after": "after"})
-    text = "feet after feelings"
-    assert rouge_tokens(text, stem=True, mode="rouge155") == ["foot", "after", "feel"]
-    assert rouge_tokens(text, stem={}, mode="rouge155") == ["feet", "after", "feel"]
-    assert rouge_tokens(text, stem=True) == ["feet", "after", "feel"]
-
-
 def test_a_score_says_how_words_were_stemmed(monkeypatch):
     def stemming(stem, mode="rouge155"):
         return rouge_n("my feet", "a foot", stem=stem, mode=mode).stemming
@@ -75,15 +57,3 @@ def test_a_score_says_how_words_were_stemmed(monkeypatch):
     with pytest.warns(UserWarning, match="WordNet is not installed.* wordnet-base") as caught:
         assert stemming(True) == "Porter; WordNet not found"
     assert len(caught) == 1  # not one for each text
-
-
-def test_sentences_are_the_nonempty_lines():
-    assert sentences("one\n\ntwo\n") == ["one", "two"]
-    assert sentences("") == []
-
-
-@pytest.mark.parametrize("function", [rouge_tokens, sentences])
-@pytest.mark.parametrize("value", [None, ["a", "list"]])
-def test_a_text_that_is_not_a_string_raises_an_error(function, value):
-    with pytest.raises(TypeError, match="must be a string"):
-        function(value)

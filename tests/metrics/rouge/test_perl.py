@@ -21,11 +21,6 @@ def test_step_4_may_remove_two_suffixes(word, stem, nltk):
     assert porter_stem(word) == nltk
 
 
-def test_an_irregular_form_is_looked_up_and_not_stemmed():
-    assert perl.stem("mice", {"mice": "mouse"}) == "mouse"
-    assert perl.stem("mouse", {"mice": "mouse"}) == "mous"
-
-
 def test_a_table_that_is_too_large_raises_an_error(monkeypatch):
     monkeypatch.setattr(perl, "_MOST_CELLS", 100)
     perl.wlcs_positions(["a"] * 10, ["a"] * 10, 2)

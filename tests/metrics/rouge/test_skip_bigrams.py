@@ -62,13 +62,10 @@ def test_both_counting_algorithms_agree(letters, max_gap):
     assert skip_bigram_matches(x, y, max_gap) == by_listing(x, y, max_gap)
 
 
-@pytest.mark.parametrize("max_gap", ["4", 1.0, True])
-def test_a_gap_that_is_not_an_integer_raises_an_error(max_gap):
-    with pytest.raises(TypeError, match="max_gap must be an integer"):
-        rouge_s("a b", "a b", max_gap=max_gap)
-
-
-def test_a_negative_gap_and_a_text_in_place_of_tokens_raise_an_error():
+def test_another_gap_and_a_text_in_place_of_tokens_raise_an_error():
+    for max_gap in (1.0, True):
+        with pytest.raises(TypeError, match="max_gap must be an integer"):
+            rouge_s("a b", "a b", max_gap=max_gap)
     with pytest.raises(ValueError, match="None sets no limit"):
         skip_bigrams(["a"], -1)
     with pytest.raises(TypeError, match="tokenize the text first"):
@@ -84,23 +81,15 @@ def test_the_papers_four_sentences():
     assert [rouge_n(text, POLICE, 2).recall for text in texts[:2]] == [1 / 3, 1 / 3]
 
 
-def test_rouge_s_with_a_gap_of_zero_equals_rouge_2():
-    x = "the cat sat on the mat"
-    y = "the cat is on the mat"
-    assert rouge_s(x, y, max_gap=0) == rouge_n(x, y, 2)
-
-
-def test_the_gap_counts_the_words_between():
-    for mode in ("paper", "rouge155"):
-        found = [rouge_s("a 1 2 3 4 b", "a b", max_gap=gap, mode=mode).recall for gap in (3, 4)]
-        assert found == [0, 1]
-
-
 def test_reversed_words_share_every_word_but_no_skip_bigram():
     backwards = "gunman the killed police"
     assert rouge_s(backwards, POLICE).fmeasure == 0
     # Each text has 6 pairs and 4 words; the 4 words match.
     assert rouge_su(backwards, POLICE).recall == 4 / 10
+    short = rouge_s("police killed", POLICE)
+    assert (short.precision, short.recall) == (1, 1 / 6)
+    short = rouge_su("police killed", POLICE)
+    assert (short.precision, short.recall) == (1, 3 / 10)
 
 
 def test_the_perl_tool_leaves_out_the_last_word():

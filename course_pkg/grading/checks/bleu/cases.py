@@ -1,8 +1,6 @@
 """Cases and expected values of `bleu`. Each draw isolates one property of an answer.
 
 For example, no word twice hides missing clipping. Texts are lists of words: no tokenizer matters.
-The cases worked by hand are small enough to count on paper, and the numbers that are asked for
-vary: those of a classmate rarely fit.
 
 Chapter: exercises.
 """

@@ -59,9 +59,10 @@ def merge_expected(inputs: Inputs) -> Inputs:
 def _parts(rng: Random, size: int, *, shift: float = 0.0, empty: str = "") -> Inputs:
     """Two partial results; `empty` names the parts that are empty in a row ("ab": in the same)."""
     rows = 2 + size
-    normal = normal_arrays(rng)
-    inputs = {"output_a": normal((rows, 2)), "lse_a": 2 * normal(rows) + shift}
-    inputs |= {"output_b": normal((rows, 2)), "lse_b": 2 * normal(rows) + shift}
+    two = (rows, 2)
+    inputs = normal_arrays(rng, output_a=two, lse_a=rows, output_b=two, lse_b=rows)
+    for part in "ab":
+        inputs[f"lse_{part}"] = 2 * inputs[f"lse_{part}"] + shift
     row = rng.randrange(rows)
     for part in empty:
         inputs[f"lse_{part}"][row] = -math.inf
@@ -104,8 +105,7 @@ def _head(
     causal: bool = False,
     watched: bool = False,
 ) -> Inputs:
-    normal = normal_arrays(rng)
-    inputs = {"q": normal((queries, 4)), "k": normal((keys, 4)), "v": normal((keys, 3))}
+    inputs = normal_arrays(rng, q=(queries, 4), k=(keys, 4), v=(keys, 3))
     inputs |= {"block_queries": blocks[0], "block_keys": blocks[1], "causal": causal}
     return inputs | {"_watched": watched}
 
@@ -215,9 +215,9 @@ def backward_expected(inputs: Inputs) -> dict[str, Tensor]:
 
 def _block(rng: Random, size: int) -> Inputs:
     """A block of keys, and the results of a row that has other keys too."""
-    normal = normal_arrays(rng)
-    shapes = (2 + size, 4), (6, 4), (6, 3), (2 + size, 3)
-    q, k, v, d_output = (torch.from_numpy(normal(shape)) for shape in shapes)
+    rows = 2 + size
+    arrays = normal_arrays(rng, q=(rows, 4), k=(6, 4), v=(6, 3), d_output=(rows, 3))
+    q, k, v, d_output = map(torch.from_numpy, arrays.values())
     output, lse = attention(q[None, None], k[None, None], v[None, None], return_lse=True)
     j = rng.randint(2, 4)
     inputs = {"q": q, "k": k[:j], "v": v[:j], "output": output[0, 0], "lse": lse[0, 0]}
@@ -243,12 +243,11 @@ def cache_expected(inputs: Inputs) -> Inputs:
 
 
 def _steps(rng: Random, sizes: list[int], kept: int | None = None, drift: float = 0.0) -> Inputs:
-    normal = normal_arrays(rng)
-    inputs = {"x": normal((sum(sizes), 3)), "sizes": sizes, "kept": kept}
-    inputs |= {"w_q": normal((3, 4)), "w_k": normal((3, 4)), "w_v": normal((3, 2))}
-    again = normal((0 if kept is None else 2, 3))
-    factors = 1 + drift * numpy_rng(rng).uniform(-1, 1, 4 * sum(sizes) + 5)
-    inputs |= {"positions": normal((sum(sizes) + 4, 3)), "again": again}
+    tokens = sum(sizes)
+    shapes = {"x": (tokens, 3), "w_q": (3, 4), "w_k": (3, 4), "w_v": (3, 2)}
+    shapes |= {"positions": (tokens + 4, 3), "again": (0 if kept is None else 2, 3)}
+    inputs = normal_arrays(rng, **shapes) | {"sizes": sizes, "kept": kept}
+    factors = 1 + drift * numpy_rng(rng).uniform(-1, 1, 4 * tokens + 5)
     return inputs | {"_drift": factors.astype("float32")}
 
 

@@ -1,7 +1,6 @@
 """`flash-attention`, in the student's process: how some answers are called, and what is observed.
 
-It turns what an answer gives into plain values, and knows no right answer. `Sizes` watches the
-operations of torch. What it reports can be forged by a program in the same process.
+What `Sizes` reports can be forged by a program in the same process.
 
 Chapter: exercises.
 """

@@ -1,7 +1,6 @@
 """`lora-math`: the cases of its questions, and the right values from `course_pkg.adapters`.
 
-Each draw isolates one property: α = r hides a wrong scale, a symmetric BA hides a transposed one,
-B = 0 hides both. An answer then loses exactly the points of what it got wrong.
+Each draw isolates one property: α = r hides a wrong scale, a symmetric BA hides a transposed one.
 
 Chapter: exercises.
 """
@@ -80,9 +79,8 @@ def counts_match(rng: Random, size: int) -> Inputs:
 
 def _layer(rng: Random, x: tuple[int, ...], d: int, r: int, alpha: float, zero: str = "") -> Inputs:
     """A layer of d outputs with factors of rank r; every array is random, but for one of zeros."""
-    shapes = {"x": x, "weight": (d, x[-1]), "bias": (d,), "lora_A": (r, x[-1]), "lora_B": (d, r)}
-    normal = normal_arrays(rng)
-    layer = {name: normal(shape) for name, shape in shapes.items()}
+    k = x[-1]
+    layer = normal_arrays(rng, x=x, weight=(d, k), bias=d, lora_A=(r, k), lora_B=(d, r))
     if zero:
         layer[zero][:] = 0
     return layer | {"alpha": alpha}

@@ -1,6 +1,4 @@
-"""`lora-math`, in the student's process: the layers and models that an answer works on.
-
-It turns what an answer does with them into plain values, and knows no right answer.
+"""`lora-math`, in the student's process: the models for an answer, and what it does with them.
 
 Chapter: exercises.
 """

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from course_pkg.datasets import draw_tickets
 from course_pkg.grading.checks.lora_script import student
@@ -116,17 +117,11 @@ collate_mask = partial(_rows, pad=True)
 
 
 def collate_expected(inputs: Inputs) -> dict[str, Tensor]:
-    """Row by row, each padded by itself."""
-    width = max(len(ids) for ids, _ in inputs["rows"])
-
-    def padded(rows: list[list[int]], fill: int) -> Tensor:
-        return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
-
-    ids, labels = (list(column) for column in zip(*inputs["rows"], strict=True))
+    ids, labels = (list(map(torch.tensor, rows)) for rows in zip(*inputs["rows"], strict=True))
     return {
-        "input_ids": padded(ids, inputs["pad_token_id"]),
-        "attention_mask": padded([[1] * len(row) for row in ids], 0),
-        "labels": padded(labels, -100),
+        "input_ids": pad_sequence(ids, True, inputs["pad_token_id"]),
+        "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], True, 0),
+        "labels": pad_sequence(labels, True, -100),
     }
 
 
@@ -178,7 +173,7 @@ def _batch(rng: Random, rows: int, width: int, prompt: bool = True) -> dict[str,
 
 
 def _normal(rng: Random, *shape: int) -> Tensor:
-    return torch.from_numpy(normal_arrays(rng)(shape))
+    return torch.from_numpy(normal_arrays(rng, only=shape)["only"])
 
 
 def loss_shift(rng: Random, size: int) -> Inputs:
@@ -194,7 +189,8 @@ def loss_ignored(rng: Random, size: int) -> Inputs:
     width = 6 + size
     labels = torch.full((rows, width), -100)
     labels[:, :-1] = _batch(rng, rows, width - 1)["labels"]
-    return {"logits": _same_logits(rng, labels), "labels": labels}
+    logits = 2 * _normal(rng, rows, 1, VOCABULARY).repeat(1, width, 1)
+    return {"logits": logits, "labels": labels}
 
 
 def loss_sum(rng: Random, size: int) -> Inputs:
@@ -203,11 +199,6 @@ def loss_sum(rng: Random, size: int) -> Inputs:
     if not size:
         inputs["labels"][:] = -100
     return inputs
-
-
-def _same_logits(rng: Random, labels: Tensor) -> Tensor:
-    rows, width = labels.shape
-    return 2 * _normal(rng, rows, 1, VOCABULARY).repeat(1, width, 1)
 
 
 def sum_or_mean(expected: list[float], given: Any) -> str | None:

@@ -1,7 +1,5 @@
 """`lora-script`, in the student's process: small models to try the functions on, and the files.
 
-It knows no right answer.
-
 Chapter: exercises.
 """
 
@@ -14,12 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_pkg.grading.contract.calling import (
-    WrongUse,
-    read_folder,
-    require_pair,
-    require_type,
-)
+from course_pkg.grading.contract.calling import WrongUse, read_folder, require_pair, require_type
 from course_pkg.grading.contract.comparators import wrong_type
 
 FOLDER_BYTES = 4_000_000
@@ -61,9 +54,7 @@ def encode(answer: Any, inputs: Values) -> Values:
 
 @lru_cache(maxsize=1)
 def tokenizer() -> Any:
-    """One that reads bytes. As in many models, its pad token is its end token, and it adds a token
-    in front of a text unless it is told not to.
-    """
+    """One that reads bytes. Its pad token is its end token, and by default it adds a BOS token."""
     from tokenizers.processors import TemplateProcessing
 
     from course_pkg.lm.tiny import tiny_tokenizer  # transformers takes seconds

@@ -76,12 +76,11 @@ def write_expected(inputs: Inputs) -> Inputs:
 def _rows(rng: Random, size: int, *, tokens: int | None = None) -> Inputs:
     """New tokens, for the second block and, without `tokens`, the third one."""
     block = 4 + size
-    normal = normal_arrays(rng)
     start = block + 1 + rng.randrange(2)
     count = tokens or rng.randint(block, block + 1)
     table = rng.sample(range(2, 6), 4)
-    cache = normal((7, 2, block, 7))
-    return {"cache": cache, "new": normal((count, 2, 7)), "table": table, "start": start}
+    arrays = normal_arrays(rng, cache=(7, 2, block, 7), new=(count, 2, 7))
+    return arrays | {"table": table, "start": start}
 
 
 write_one = partial(_rows, tokens=1)
@@ -102,18 +101,13 @@ def _query(
 ) -> Inputs:
     """A table of scattered blocks; `empty`: its last one is partly filled, `spare` are unused."""
     size = rng.randint(4, 5)
-    normal = normal_arrays(rng)
     shape = blocks + spare + 3, 2 if group > 1 else 3, size, 7
     table = rng.sample(range(1, shape[0]), blocks + spare)
     if blocks > 1 and table[0] < table[1]:  # sorted blocks would hide a mistake
         table[:2] = table[1::-1]
-    return {
-        "q": normal((group * shape[1], 7)),
-        "key_cache": normal(shape),
-        "value_cache": normal(shape),
-        "table": table,
-        "length": blocks * size - (rng.randint(1, size - 2) if empty else 0),
-    }
+    length = blocks * size - (rng.randint(1, size - 2) if empty else 0)
+    arrays = normal_arrays(rng, q=(group * shape[1], 7), key_cache=shape, value_cache=shape)
+    return arrays | {"table": table, "length": length}
 
 
 def attention_one(rng: Random, size: int) -> Inputs:

@@ -1,8 +1,7 @@
 """`paged-attention`: pools of blocks, and what the engine's block manager does in them.
 
-Pools are small and consistent: every block is free or in a table. Two rules are the task's own. A
-freed block goes to the end of the free ones, since no block here is cached. And a sequence may
-write to any of its blocks, not only to the last. Chapter: exercises.
+Every block is free or in a table. Two rules are the task's own: a freed block goes to the end of
+the free ones, and a sequence may write to any of its blocks. Chapter: exercises.
 """
 
 import math

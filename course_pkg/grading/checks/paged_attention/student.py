@@ -1,7 +1,6 @@
 """`paged-attention`, in the student's process: how some answers are called, and what they change.
 
-A pool crosses as plain values. An answer gets it as an object, and what it looks like afterwards is
-what is judged. Nothing here knows a right answer. Chapter: exercises.
+An answer gets a pool as an object; what it looks like afterwards is judged. Chapter: exercises.
 """
 
 import hashlib

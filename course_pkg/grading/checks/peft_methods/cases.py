@@ -1,7 +1,6 @@
 """`peft-methods`: the cases of its questions, and the right values from `course_pkg.adapters`.
 
-Each draw isolates one property: a magnitude equal to the norms hides a wrong one, α = r a wrong
-scale, a bias of zeros a scaled bias.
+Each draw isolates one property: a magnitude equal to the norms hides a wrong one.
 
 Chapter: exercises.
 """
@@ -72,11 +71,12 @@ def _attention(
     rng: Random, size: int, *, text: int = 1, prefix: int = 3, groups: int = 1, d: int = 1
 ) -> Inputs:
     """Random queries, keys and values; d = 1 hides the scale, and one token the causal mask."""
-    normal = normal_arrays(rng)
     heads = 1 + size
-    tokens = {"k": text, "v": text, "prefix_k": prefix, "prefix_v": prefix}
-    kv = {name: 1.5 * normal((heads, count, d)) for name, count in tokens.items()}
-    return {"q": 1.5 * normal((heads * groups, text, d)), **kv}
+    own = (heads, text, d)
+    virtual = (heads, prefix, d)
+    q = (heads * groups, text, d)
+    arrays = normal_arrays(rng, q=q, k=own, v=own, prefix_k=virtual, prefix_v=virtual)
+    return {name: 1.5 * array for name, array in arrays.items()}
 
 
 prefix_keys = _attention
@@ -133,15 +133,15 @@ def _dora(
     """A layer with DoRA. magnitude: random, else the norms of W + ΔW; zero: names of what is 0."""
     d = 3 + size
     r = 1 + size
-    shapes = {"x": (2, 4), "weight": (d, 4), "bias": (d,), "lora_A": (r, 4), "lora_B": (d, r)}
-    normal = normal_arrays(rng)
-    layer = {name: torch.from_numpy(normal(shape)) for name, shape in shapes.items()}
+    shapes = {"x": (2, 4), "weight": (d, 4), "bias": d, "lora_A": (r, 4), "lora_B": (d, r)}
+    arrays = normal_arrays(rng, **shapes, factor=d)
+    layer = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    factor = layer.pop("factor").abs() + 0.5
     for name in zero.split():
         layer[name].zero_()
     update = scale * layer["lora_B"] @ layer["lora_A"]
     norms = torch.linalg.vector_norm(layer["weight"] + update, dim=1)
-    factor = torch.from_numpy(normal(d)).abs() + 0.5 if magnitude else 1.0
-    return {**layer, "magnitude": norms * factor, "alpha": scale * r}
+    return {**layer, "magnitude": norms * factor if magnitude else norms, "alpha": scale * r}
 
 
 dora_update = _dora
@@ -179,15 +179,12 @@ def ia3_expected(inputs: Inputs) -> tuple[Tensor, Tensor | None]:
 
 
 def _ia3(rng: Random, size: int, *, feedforward: bool, bias: bool, square: bool = True) -> Inputs:
-    normal = normal_arrays(rng)
     d = 3 + size
     k = d if square else d + 2
-    return {
-        "weight": normal((d, k)),
-        "bias": normal(d) if bias else None,
-        "vector": normal(k if feedforward else d),
-        "feedforward": feedforward,
-    }
+    arrays = normal_arrays(rng, weight=(d, k), bias=d, vector=k if feedforward else d)
+    if not bias:
+        arrays["bias"] = None
+    return arrays | {"feedforward": feedforward}
 
 
 ia3_outputs = partial(_ia3, feedforward=False, bias=False)

@@ -1,7 +1,5 @@
 """`peft-methods`, in the student's process: how `dora_forward` is called and what is observed.
 
-It knows no right answer.
-
 Chapter: exercises.
 """
 

@@ -1,7 +1,6 @@
 """`perplexity`: the cases of each property, and the right values, from `course_pkg.metrics`.
 
-Draws isolate: a case for one property can't show the mistakes that belong to another. A model's
-logits depend on one thing only; a list of texts that batch_size divides has no smaller batch.
+Each draw isolates one property: a model's logits depend on one thing only.
 
 Chapter: exercises.
 """

@@ -245,16 +245,13 @@ def _layer(
     later: bool = False,
     trained: bool = False,
 ) -> Inputs:
-    normal = normal_arrays(rng)
-    return {
-        "x": normal((2 + size, 4)),
-        "weight": normal((3 + size, 4)),
-        "bias": normal(3 + size) if bias else None,
-        "compute_dtype": dtype,
-        "_backward": backward,
-        "_trained": trained,
-        "_later": normal((3 + size, 4)) if later else None,
-    }
+    d = 3 + size
+    arrays = normal_arrays(rng, x=(2 + size, 4), weight=(d, 4), bias=d, _later=(d, 4))
+    if not bias:
+        arrays["bias"] = None
+    if not later:
+        arrays["_later"] = None
+    return arrays | {"compute_dtype": dtype, "_backward": backward, "_trained": trained}
 
 
 linear_output = partial(_layer, bias=True)

@@ -1,7 +1,5 @@
 """`quantization`, in the student's process: how some answers are called, and what is observed.
 
-It turns what an answer gives into plain values, and knows no right answer.
-
 Chapter: exercises.
 """
 
@@ -57,11 +55,10 @@ class Stored:
 def linear(answer: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """What `Linear4bit(linear, quantize, compute_dtype)` shows: forward and, if asked, backward.
 
-    Only the cases about gradients run the backward pass: a fault in it costs no other point. The
-    cases with `_later` store that weight before the backward pass, so that the gradient of x tells
-    whether the weight is dequantized again. Those with `_trained` take a training step of all that
-    can be trained, and then store it before another forward pass, so that the output tells
-    what else the layer computes with.
+    Only the cases about gradients run the backward pass: a fault in it costs no other point.
+    `_later` is a weight that is stored before the backward pass: the gradient of x tells whether
+    the weight is dequantized again. With `_trained` there is first a training step, and then
+    another forward pass, whose output tells what else the layer computes with.
     """
     base = nn.Linear(*reversed(inputs["weight"].shape), bias=inputs["bias"] is not None)
     base.load_state_dict({n: inputs[n] for n in ("weight", "bias") if inputs[n] is not None})

@@ -1,7 +1,7 @@
 """`rouge`: the cases of its questions, and the right values from `course_pkg.metrics`.
 
-A draw isolates one property: texts of equal length can't show swapped precision and recall, words
-that do not repeat can't show missing clipping, and β = 1 can't show mistakes with β.
+Each draw isolates one property: texts of equal length hide swapped precision and recall, β = 1
+hides mistakes with β.
 
 Chapter: exercises.
 """

@@ -1,4 +1,4 @@
-"""`rouge`, in the student's process: how some answers are called. It knows no right answer.
+"""`rouge`, in the student's process: how some answers are called.
 
 Chapter: exercises.
 """

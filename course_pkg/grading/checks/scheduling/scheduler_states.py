@@ -36,6 +36,46 @@ def scheduler_in(
     return scheduler
 
 
+def by_hand(rng: Random | None) -> Inputs:
+    """Running sequences and prompts that end in the third step; answers in batches of two."""
+    if rng is None:
+        case = {"budget": 48, "running": [1, 1, 30, 1], "waiting": [25, 40]}
+        return case | {"answers": [5, 2, 3, 7, 4]}
+    running = [1, 1, 1]
+    running.insert(rng.randint(0, 3), rng.randint(10, 30))
+    budget = sum(running) + rng.randint(6, 25)
+    left = budget - sum(running)  # for the first prompt, which needs 2 to 9 more
+    first = left + rng.randint(2, 9)
+    second = (budget - 4 - (first - left)) + rng.randint(2, 12)
+    case = {"budget": budget, "running": running, "waiting": [first, second]}
+    return case | {"answers": _answers(rng)}
+
+
+def _answers(rng: Random) -> list[int]:
+    """Five lengths: the second request is the first to end, the fourth is the longest."""
+    while True:
+        answers = rng.sample(range(2, 16), 5)
+        a, b, c, d, _ = answers
+        if b + 1 < a and b + c != a and d > c:
+            return answers
+
+
+def first_steps(case: Inputs) -> list[list[int]]:
+    """The tokens of each sequence in the first two steps, with blocks and places enough."""
+    running = [(f"r{i}", 50 + left, 50) for i, left in enumerate(case["running"])]
+    waiting = [(f"w{i}", tokens) for i, tokens in enumerate(case["waiting"])]
+    scheduler = scheduler_in(running, waiting, 1000, 1, case["budget"], 6)
+    steps = []
+    for sequence in [*scheduler.running, *scheduler.waiting]:
+        sequence.max_new_tokens = 9
+    for _ in range(2):
+        step = scheduler.schedule()
+        counts = {sequence.id: len(tokens) for sequence, tokens in step.scheduled.items()}
+        steps.append([counts.get(name, 0) for name, *_ in [*running, *waiting]])
+        scheduler.update(step, {sequence.id: 1 for sequence in step.sampling})
+    return steps
+
+
 def step_expected(inputs: Inputs) -> tuple[dict[str, int], list[str]]:
     """From the course's scheduler."""
     step = scheduler_in(*inputs.values()).schedule()

@@ -1,0 +1,418 @@
+"""Right answers that are not the model answer keep every point, in every assignment."""
+
+import math
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from tests.exercises.assignments import model_answers, points_lost
+
+ANSWERS = []
+
+
+def right(assignment, question):
+    """Registers a function or class as a right answer to a question."""
+
+    def register(answer):
+        ANSWERS.append(pytest.param(assignment, question, answer, id=f"{assignment}-{question}"))
+        return answer
+
+    return register
+
+
+@right("lora-math", "forward")
+def forward_with_modules(x, weight, bias, lora_A, lora_B, alpha):
+    """Layers from torch.nn: the output has a gradient, and double precision."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return layer(x).double() + alpha / len(lora_A) * (x @ lora_A.T @ lora_B.T)
+
+
+@right("lora-math", "merge")
+class NewParameter(nn.Module):
+    """Freezes the base layer, and merges into a new parameter instead of the old one."""
+
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.scaling = alpha / rank
+        self.original = None
+        self.lora_A = nn.Parameter(torch.ones(rank, base.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, x):
+        update = F.linear(F.linear(x, self.lora_A), self.lora_B)
+        return self.base(x) + (0 if self.original is not None else self.scaling * update)
+
+    def merge(self):
+        if self.original is None:
+            self.original = self.base.weight.data
+            self.base.weight.data = self.original + self.scaling * (self.lora_B @ self.lora_A).data
+
+    def unmerge(self):
+        if self.original is not None:
+            self.base.weight.data = self.original
+            self.original = None
+
+
+@right("peft-methods", "prefix")
+def prefix_by_sdpa(q, k, v, prefix_k, prefix_v):
+    """torch's attention with a mask, and grouped heads."""
+    n = prefix_k.shape[1]
+    mask = torch.arange(n + q.shape[1]) <= torch.arange(q.shape[1])[:, None] + n
+    keys, values = (torch.cat(pair, 1)[None] for pair in ((prefix_k, k), (prefix_v, v)))
+    attention = F.scaled_dot_product_attention
+    return attention(q[None], keys, values, mask, enable_gqa=True)[0]
+
+
+@right("peft-methods", "dora")
+def dora_as_peft_computes_it(x, weight, bias, lora_A, lora_B, magnitude, alpha):
+    """The base's product is used again, and the adapter's is added to it."""
+    scaling = alpha / lora_A.shape[0]
+    with torch.no_grad():
+        norm = torch.linalg.norm(weight + scaling * lora_B @ lora_A, dim=1)
+    g = magnitude / norm
+    base = F.linear(x, weight)
+    return base + bias + (g - 1) * base + g * scaling * (x @ lora_A.T @ lora_B.T)
+
+
+@right("peft-methods", "merge")
+def merge_row_by_row(weight, lora_A, lora_B, magnitude, alpha):
+    """A loop over the rows, in double precision."""
+    rows = weight.double() + alpha / len(lora_A) * (lora_B.double() @ lora_A.double())
+    return torch.stack(
+        [row * m / row.norm() if row.any() else row for row, m in zip(rows, magnitude, strict=True)]
+    )
+
+
+@right("peft-methods", "ia3")
+def ia3_with_diagonals(weight, bias, vector, feedforward):
+    """Products with diagonal matrices."""
+    diagonal = torch.diag(vector)
+    if feedforward:
+        return [weight @ diagonal, bias]
+    return [diagonal @ weight, bias if bias is None else diagonal @ bias]
+
+
+@right("quantization", "levels")
+def normal_float_in_numpy(bits, offset):
+    """Probabilities in double precision, and an array of numpy."""
+    count = 2 ** (bits - 1)
+    normal = torch.distributions.Normal(torch.tensor(0.0).double(), 1)
+    grids = [torch.linspace(0.5, offset, n + 1).double()[1:] for n in (count - 1, count)]
+    low, high = (normal.icdf(grid) / normal.icdf(torch.tensor(offset).double()) for grid in grids)
+    return torch.cat([-low.flip(0), torch.zeros(1).double(), high]).numpy()
+
+
+@right("quantization", "quantize")
+def quantize_padded(x, levels, block_size):
+    """No loop: a padded matrix of blocks, and midpoints that are searched."""
+    padded = F.pad(x.flatten(), (0, -x.numel() % block_size)).view(-1, block_size)
+    absmax = padded.abs().amax(1)
+    scaled = padded / absmax.clamp(min=1e-30)[:, None]
+    codes = torch.searchsorted((levels[1:] + levels[:-1]) / 2, scaled).flatten()
+    return codes[: x.numel()], absmax
+
+
+@right("quantization", "dequantize")
+def dequantize_by_bytes(packed, absmax, levels, block_size, shape):
+    """Division by 16 in place of bit operations, in Python."""
+    codes = [code for byte in packed.tolist() for code in divmod(byte, 16)]
+    numbers = [
+        levels[c] * absmax[min(i // block_size, len(absmax) - 1)] for i, c in enumerate(codes)
+    ]
+    return torch.stack(numbers)[: torch.zeros(shape).numel()].view(shape)
+
+
+@right("quantization", "linear")
+class Checkpointed(nn.Module):
+    """Activation checkpointing in place of a Function."""
+
+    reentrant = False
+
+    def __init__(self, linear, quantize, compute_dtype):
+        super().__init__()
+        self.stored = quantize(linear.weight.data)
+        self.dtype = compute_dtype
+        self.register_buffer("bias", linear.bias)
+
+    def product(self, x):
+        bias = None if self.bias is None else self.bias.to(self.dtype)
+        return F.linear(x, self.stored.dequantize(self.dtype), bias)
+
+    def forward(self, x):
+        return checkpoint(self.product, x.to(self.dtype), use_reentrant=self.reentrant).to(x)
+
+
+@right("quantization", "linear")
+class Reentrant(Checkpointed):
+    """The older kind of checkpointing, which allows `backward()` but not `autograd.grad`."""
+
+    reentrant = True
+
+
+@right("flash-attention", "merge")
+def merge_by_maximum(output_a, lse_a, output_b, lse_b):
+    """The larger log-sum-exp is subtracted, and empty rows are set at the end."""
+    largest = torch.maximum(lse_a, lse_b)
+    a, b = (torch.nan_to_num(lse - largest, nan=-math.inf).exp() for lse in (lse_a, lse_b))
+    total = a + b
+    output = (a[:, None] * output_a + b[:, None] * output_b) / total.clamp(min=1)[:, None]
+    return output, torch.where(total > 0, largest + total.log(), -math.inf)
+
+
+@right("flash-attention", "forward")
+def forward_by_merging(q, k, v, block_queries, block_keys, causal):
+    """Keys outside, queries inside; the tiles are merged in double precision."""
+    q, k, v = (tensor.double() for tensor in (q, k, v))
+    output = torch.zeros(len(q), v.shape[1]).double()
+    lse = torch.full((len(q),), -math.inf).double()
+    for j in range(0, len(k), block_keys):
+        for i in range(0, len(q), block_queries):
+            rows = slice(i, i + block_queries)
+            s = torch.einsum("id,jd->ij", q[rows], k[j : j + block_keys]) * q.shape[1] ** -0.5
+            if causal:
+                s += torch.full_like(s, -math.inf).triu(len(k) - len(q) + i - j + 1)
+            tile = torch.softmax(s, -1).nan_to_num(0) @ v[j : j + block_keys]
+            merged = merge_by_maximum(output[rows], lse[rows], tile, s.logsumexp(-1))
+            output[rows], lse[rows] = merged
+    return output.float(), lse.float()
+
+
+@right("flash-attention", "cache")
+class TokenByToken:
+    """A cache that projects each token as a vector."""
+
+    def __init__(self, project, positions):
+        self.project = project
+        self.positions = positions
+        self.keys = []
+        self.values = []
+
+    def step(self, x):
+        outputs = []
+        for token in x:
+            q, k, v = self.project(token + self.positions[len(self.keys)])
+            self.keys.append(k)
+            self.values.append(v)
+            weights = (torch.stack(self.keys) @ q / len(q) ** 0.5).softmax(0)
+            outputs.append(weights @ torch.stack(self.values))
+        return torch.stack(outputs)
+
+    def truncate(self, tokens):
+        del self.keys[tokens:], self.values[tokens:]
+
+
+@right("paged-attention", "append")
+def append_one_by_one(pool, name, count):
+    """A block at a time, in lists of its own."""
+    table = list(pool.tables[name])
+    tokens = pool.tokens[name]
+    free = list(pool.free)
+    for _ in range(count):
+        if tokens == len(table) * pool.block_size:
+            if not free:
+                return False
+            table.append(free.pop(0))
+        tokens += 1
+    for block in table[len(pool.tables[name]) :]:
+        pool.users[block] += 1
+    pool.tables[name] = table
+    pool.tokens[name] = tokens
+    pool.free = free
+    return True
+
+
+@right("paged-attention", "free")
+def free_with_a_guard(pool, name):
+    """An error of its own, and blocks that are collected first."""
+    if name not in pool.tables:
+        raise KeyError(f"{name} has no blocks")
+    for block in pool.tables[name]:
+        pool.users[block] -= 1
+    pool.free += [block for block in pool.tables[name][::-1] if not pool.users[block]]
+    del pool.tables[name], pool.tokens[name]
+
+
+@right("paged-attention", "copy-on-write")
+def copy_by_positions(pool, name, start, stop):
+    """Every position, after a count; the pairs are lists in a tuple."""
+    table = pool.tables[name]
+    pairs = []
+    written = sorted({position // pool.block_size for position in range(start, stop)})
+    if sum(pool.users[table[index]] > 1 for index in written) > len(pool.free):
+        return None
+    for index in written:
+        if pool.users[table[index]] > 1:
+            pairs.append([table[index], pool.free.pop(0)])
+            pool.users[table[index]] -= 1
+            table[index] = pairs[-1][1]
+            pool.users[table[index]] += 1
+    return tuple(pairs)
+
+
+@right("paged-attention", "write")
+def write_by_slots(cache, new, table, start):
+    """All tokens at once."""
+    size = cache.shape[2]
+    t = torch.arange(start, start + len(new))
+    cache[torch.tensor(table)[t // size], :, t % size] = new
+
+
+@right("paged-attention", "attention")
+def attention_by_tokens(q, key_cache, value_cache, table, length):
+    """One head and one token at a time, in double precision."""
+    size = key_cache.shape[2]
+    group = len(q) // key_cache.shape[1]
+    rows = []
+    slots = [(table[t // size], t % size) for t in range(length)]
+    for head, query in enumerate(q.double()):
+        keys, values = (
+            torch.stack([cache[block, head // group, offset] for block, offset in slots]).double()
+            for cache in (key_cache, value_cache)
+        )
+        rows.append((keys @ query / math.sqrt(len(query))).softmax(0) @ values)
+    return torch.stack(rows).float()
+
+
+@right("scheduling", "step")
+def schedule_with_zeros(running, waiting, free_blocks, block_size, token_budget, places):
+    """Every sequence has an entry, and the preempted ones are a tuple."""
+    arguments = running, waiting, free_blocks, block_size, token_budget, places
+    scheduled, preempted = model_answers("scheduling")["schedule"](*arguments)
+    names = [name for name, *_ in [*running, *waiting]]
+    return [dict.fromkeys(names, 0) | scheduled, tuple(preempted)]
+
+
+@right("perplexity", "batch")
+def batch_with_labels_and_lists(model, input_ids, attention_mask):
+    """Labels of −100, and a list of tensors; the mask is the second argument."""
+    positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)
+    with torch.no_grad():
+        logits = model(input_ids, attention_mask, position_ids=positions).logits[:, :-1]
+    real = (attention_mask[:, 1:] == 1) & (attention_mask[:, :-1] == 1)
+    labels = torch.where(real, input_ids[:, 1:], -100)
+    nll = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+    return [row.sum() for row in nll], real.sum(-1).tolist()
+
+
+@right("perplexity", "corpus")
+def corpus_sorted_by_length(score, tokenizer, texts, batch_size):
+    """The longest texts first, and a tensor of NLLs."""
+    lengths = [len(ids) for ids in tokenizer(texts).input_ids]
+    order = sorted((i for i, n in enumerate(lengths) if n > 1), key=lambda i: -lengths[i])
+    nlls = torch.zeros(len(texts))
+    tokens = sum(lengths[i] - 1 for i in order)
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        batch = tokenizer([texts[i] for i in rows], padding=True, return_tensors="pt")
+        nlls[rows] = score(**batch)[0]
+    if not order:
+        raise ValueError("nothing to score")
+    return (nlls.sum() / tokens).exp(), nlls
+
+
+@right("perplexity", "sliding")
+def sliding_without_last_tokens(model, input_ids, window, stride):
+    """No window's last token, which is a target only, goes through the model."""
+    costs = torch.full((len(input_ids),), torch.nan)
+    for start in range(0, max(1, len(input_ids) - window + stride), stride):
+        part = input_ids[start : start + window]
+        logits = model(part[None, :-1]).logits[0]
+        new = F.cross_entropy(logits, part[1:], reduction="none").detach()
+        done = int(costs.isfinite().sum())
+        costs[done + 1 : start + len(part)] = new[max(done - start, 0) :]
+    return costs[1:].sum(), len(costs) - 1
+
+
+@right("rouge", "lcs")
+def with_places(a, b):
+    """The LCS from the places of each token and increasing series of them: hashes, no table."""
+    places = {}
+    ends = []
+    for place, token in enumerate(b):
+        places.setdefault(token, []).append(place)
+    for token in a:
+        for place in reversed(places.get(token, [])):
+            before = sum(end < place for end in ends)
+            ends[before : before + 1] = [place]
+    return len(ends)
+
+
+@right("lora-script", "lora")
+def lora_with_peft(model, rank, alpha, targets):
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets))
+
+
+@right("lora-script", "encode")
+def encode_whole_conversation(messages, answer, tokenizer):
+    """Two renderings of the template, as tensors."""
+    whole = tokenizer.apply_chat_template(
+        [*messages, {"role": "assistant", "content": answer}], tokenize=False
+    )
+    before = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    ids = torch.tensor(tokenizer(whole[: -len("\n")], add_special_tokens=False).input_ids)
+    labels = ids.clone()
+    labels[: len(tokenizer(before, add_special_tokens=False).input_ids)] = -100
+    return ids, labels
+
+
+@right("lora-script", "collate")
+def collate_with_pad_sequence(rows, pad_token_id):
+    pad = torch.nn.utils.rnn.pad_sequence
+    ids, labels = zip(*((torch.tensor(i), torch.tensor(y)) for i, y in rows), strict=True)
+    return {
+        "input_ids": pad(list(ids), True, pad_token_id),
+        "attention_mask": pad([torch.ones_like(i).bool() for i in ids], True).int(),
+        "labels": pad(list(labels), True, -100),
+    }
+
+
+@right("lora-script", "loss")
+def loss_by_gather(logits, labels):
+    real = labels[:, 1:] != -100
+    costs = -logits[:, :-1].double().log_softmax(-1)
+    costs = costs.gather(-1, labels[:, 1:].clamp(min=0)[..., None])[..., 0]
+    return (costs * real).sum(), int(real.sum())
+
+
+@right("lora-script", "step")
+def step_that_counts_first(model, optimizer, batches, loss):
+    """Known counts, so that each micro-batch's gradient is already a part of the mean's."""
+    model.train()
+    total = sum(int((batch["labels"][:, 1:] != -100).sum()) for batch in batches)
+    mean = 0.0
+    for batch in batches:
+        logits = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        part = loss(logits, batch["labels"])[0] / total
+        part.backward()
+        mean += part.detach()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return mean
+
+
+@right("lora-script", "evaluate")
+def evaluate_row_by_row(model, batches, loss):
+    model.train(False)
+    parts = []
+    rows = []
+    with torch.inference_mode():
+        for batch in batches:
+            for i in range(len(batch["labels"])):
+                one = {name: tensor[i : i + 1] for name, tensor in batch.items()}
+                logits = model(one["input_ids"], one["attention_mask"]).logits
+                parts.append(loss(logits, one["labels"]))
+                labels = F.pad(one["labels"][:, 1:], (0, 1), value=-100)
+                rows.append(((labels < 0) | (labels == logits.argmax(-1))).all())
+    nlls, counts = zip(*parts, strict=True)
+    return sum(nlls) / sum(counts), torch.stack(rows).float().mean()
+
+
+@pytest.mark.parametrize(("assignment", "question", "answer"), ANSWERS)
+def test_another_right_answer_keeps_every_point(assignment, question, answer):
+    assert points_lost(assignment, question, answer) == 0
