@@ -22,10 +22,8 @@ from rich.console import Console
 from benchmarks.compare import Comparison, NotMeasured
 
 HERE = Path(__file__).parent
-PACKAGES = (
-    "torch", "transformers", "peft", "trl", "bitsandbytes", "numpy", "sacrebleu", "rouge_score",
-    "bert-score", "triton", "flash-attn",
-)  # fmt: skip
+PACKAGES = ("torch", "transformers", "peft", "trl", "bitsandbytes", "numpy", "sacrebleu")
+PACKAGES += ("rouge_score", "bert-score", "triton", "flash-attn")
 
 
 def main() -> int:

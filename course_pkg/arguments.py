@@ -48,8 +48,6 @@ def text_list(texts: str | Iterable[str], name: str = "text") -> list[str]:
     name: what to call one text in the messages.
     Raises TypeError for anything else, ValueError for an empty list.
 
-    >>> text_list("the cat sat")
-    ['the cat sat']
     >>> text_list(line.strip() for line in (" the cat", "sat "))
     ['the cat', 'sat']
     """

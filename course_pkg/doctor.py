@@ -133,15 +133,11 @@ def check_memory(total: int | None = None, available: int | None = None) -> Find
     '9.0 GB free of 16.0 GB'
     """
     if total is None or available is None:
-        try:
-            import psutil
+        import psutil
 
-            memory = psutil.virtual_memory()
-            total = memory.total
-            available = memory.available
-        except Exception as error:
-            fix = "python -m pip install psutil"
-            return Finding("memory", "warning", f"unknown ({error})", fix)
+        memory = psutil.virtual_memory()
+        total = memory.total
+        available = memory.available
     found = f"{available / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
     if available >= MEMORY_BYTES:
         return Finding("memory", "ok", found)

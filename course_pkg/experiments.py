@@ -53,9 +53,8 @@ class Experiment:
 def load_experiment(name: str, *, folder: Path = FOLDER, root: Path = ROOT) -> Experiment:
     """A recorded experiment, after checking that the files it depends on have not changed.
 
-    Files that an installed package does not contain (the scripts in book/) are not checked.
-    Raises ExperimentError if there is no such record or if it is stale; the message says what to
-    run.
+    Files that an installed package lacks (the scripts in book/) are not checked. Raises
+    ExperimentError, with what to run, if the record is missing or stale.
 
     >>> experiment = load_experiment("lora_rank")
     >>> experiment.name, len(experiment.select(targets="all", rank=8, split="held-out"))

@@ -24,8 +24,8 @@ def read_pins(text: str) -> dict[str, str]:
     for line in text.splitlines():
         if (pin := PIN.match(line.strip())) is None:
             continue
-        name, version, marker = pin[1], pin[2], (pin[3] or "").strip()
-        if not marker or Marker(marker).evaluate():
+        name, version, marker = pin.groups(default="")
+        if not marker.strip() or Marker(marker).evaluate():
             pins[name] = version
     return pins
 

@@ -1,10 +1,8 @@
-"""A slider over frames that were computed before, for pages that no kernel stands behind.
+"""A slider over frames that were computed before, for pages without a kernel.
 
-A page is built once and then read from disk, so a reader can't run its cells. Where a number
-depends on a choice, a cell computes one frame for each value of the choice, and the slider shows
-one frame at a time. The HTML holds everything: it works on the site, in Jupyter, and offline.
-
-It doesn't compute anything in the browser, and it doesn't keep the values between visits.
+Where a number depends on a choice, a cell computes one frame for each value of the choice, and the
+slider shows one at a time. The HTML holds everything: it works on the site, in Jupyter, and
+offline. It doesn't compute anything in the browser.
 
 Chapter: introduction.
 """

@@ -3,9 +3,7 @@
 import os
 import sys
 
-os.environ["HF_HUB_OFFLINE"] = (
-    "1"  # before any import of transformers, because no test uses the hub
-)
+os.environ["HF_HUB_OFFLINE"] = "1"  # before any import of transformers: no test uses the hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
@@ -13,8 +11,7 @@ from absl import logging as absl_logging
 from hypothesis import settings
 
 from course_pkg.lm.model_errors import ModelError
-
-from .chromium import running
+from tests.chromium import running
 
 # rouge-score imports absl, whose log handler closes its stream, which is pytest's, as soon as
 # nbgrader sets up logging.

@@ -37,7 +37,7 @@ def test_no_sentence_of_the_held_out_answers_is_in_the_training_answers():
 
 @pytest.mark.parametrize("split", ["train", "held-out"])
 def test_every_answer_has_the_log_format_and_every_prompt_is_a_question(split):
-    for example in load_examples("navigator", split):
+    for example in load_examples(split=split):
         assert follows_log_format(example.response), example.id
         assert example.prompt.endswith("?") and not example.prompt.startswith("LOG")
         orders = example.response.rsplit("ORDERS: ", 1)[1]
@@ -51,43 +51,46 @@ def test_there_are_forty_passages_of_three_to_sixty_words():
     assert min(lengths) >= 3 and max(lengths) <= 60 and max(lengths) > 40
 
 
+ENTRY = "LOG: Calm.\nCAUSE: No wind.\nORDERS: Row."
+
+
+@pytest.mark.parametrize("text", [ENTRY, ENTRY.replace("Row.", "Row!"), f"  {ENTRY}\n"])
+def test_an_entry_of_the_log_is_recognized(text):
+    assert follows_log_format(text)
+
+
 @pytest.mark.parametrize(
-    ("text", "follows"),
+    "text",
     [
-        ("LOG: Calm.\nCAUSE: No wind.\nORDERS: Row!", True),
-        ("  LOG: Calm.\nCAUSE: No wind.\nORDERS: Row.\n", True),
-        ("LOG: Calm.\nORDERS: Row.\nCAUSE: No wind.", False),
-        ("LOG: Calm.\nCAUSE: No wind.", False),
-        ("LOG: Calm.\nCAUSE: No wind.\nORDERS: Row.\nLOG: Calm.", False),
-        ("Sure! LOG: Calm.\nCAUSE: No wind.\nORDERS: Row.", False),
-        ("LOG: \nCAUSE: No wind.\nORDERS: Row.", False),
-        ("log: Calm.\ncause: No wind.\norders: Row.", False),
-        ("LOG: Calm.\nCAUSE: No wind.\nORDERS: Row", False),
-        ("", False),
+        "LOG: Calm.\nORDERS: Row.\nCAUSE: No wind.",
+        "LOG: Calm.\nCAUSE: No wind.",
+        f"{ENTRY}\nLOG: Calm.",
+        f"Sure! {ENTRY}",
+        ENTRY.replace("Calm.", ""),
+        ENTRY.lower(),
+        ENTRY.removesuffix("."),
+        "",
     ],
 )
-def test_the_log_format_is_distinguished_from_similar_texts(text, follows):
-    assert follows_log_format(text) is follows
+def test_a_similar_text_is_no_entry_of_the_log(text):
+    assert not follows_log_format(text)
 
 
-@pytest.mark.parametrize("load_set", [load_examples, load_texts])
-def test_the_error_for_an_unknown_set_or_split_lists_those_that_exist(load_set):
-    with pytest.raises(ValueError, match=r"sets are (navigator/train|passages/test)"):
-        load_set("navigator", "validation")
+def test_the_error_for_an_unknown_set_or_split_lists_those_that_exist():
+    for load in (load_examples, load_texts):
+        with pytest.raises(ValueError, match=r"sets are (navigator/train|passages/test)"):
+            load("navigator", "validation")
+    with pytest.raises(ValueError, match="no split 'test'; expected one of train, held-out"):
+        ticket_file("test")
 
 
-def test_every_part_of_an_answer_is_in_its_prompt():
-    for example in draw_tickets(200, Random(0)):
-        family, city, train, seat = re.fullmatch(
-            r"(\w+) > (\w+) \| (\d{3}) \| (\d\d[A-D])", example["answer"]
-        ).groups()
-        for part in (family, city, train, seat):
+def test_every_part_of_an_answer_is_in_its_prompt_and_prompts_hardly_ever_repeat():
+    examples = draw_tickets(2_000, Random(1))
+    answer = re.compile(r"(\w+) > (\w+) \| (\d{3}) \| (\d\d[A-D])")
+    for example in examples:
+        for part in answer.fullmatch(example["answer"]).groups():
             assert len(re.findall(rf"\b{part}\b", example["prompt"])) == 1, example
-
-
-def test_prompts_hardly_ever_repeat():
-    prompts = {example["prompt"] for example in draw_tickets(5_000, Random(1))}
-    assert len(prompts) == 5_000
+    assert len({example["prompt"] for example in examples}) == len(examples)
 
 
 def test_the_training_file_has_faults_and_nothing_of_the_held_out_file():
@@ -100,11 +103,6 @@ def test_the_training_file_has_faults_and_nothing_of_the_held_out_file():
     assert "" in lines and empty and len(prompts) > 240
     assert not set(prompts) & {r["prompt"] for r in held_out}
     assert ticket_file("train") == ticket_file("train")
-
-
-def test_another_split_of_tickets_is_refused():
-    with pytest.raises(ValueError, match="no split 'test'; expected one of train, held-out"):
-        ticket_file("test")
 
 
 def test_every_question_has_one_rated_answer_of_each_kind_on_the_scale():

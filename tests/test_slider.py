@@ -1,13 +1,13 @@
 """Frames and the control that moves between them."""
 
+import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 
 from course_pkg.slider import slider
-
-from .chromium import Tab, running
+from tests.chromium import Tab
 
 
 def figures():
@@ -28,54 +28,56 @@ def test_figures_become_svg_and_are_closed():
 
 
 @pytest.mark.parametrize(
-    ("frames", "extra", "wanted"),
+    ("frames", "alt", "start", "problem"),
     [
-        ({1: "a"}, {}, "given 1"),
-        ({n: "a" for n in range(21)}, {}, "given 21"),
-        ({1: "a", 2: "b"}, {"start": 3}, "start=3"),
-        ({1: "a", 2: "b"}, {"alt": " "}, "alt is empty"),
+        ("a", "Letters.", None, "ValueError: .* given 1"),
+        (range(21), "Numbers.", None, "ValueError: .* given 21"),
+        ("ab", "Letters.", "c", "ValueError: start='c'"),
+        ("ab", " ", None, "ValueError: alt is empty"),
+        ((1, 2), "Numbers.", None, "TypeError: .* given int"),
     ],
 )
-def test_bad_frames_are_named(frames, extra, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        slider(frames, "n", **{"alt": "Something.", **extra})
+def test_what_cannot_be_shown_is_refused_with_the_reason(frames, alt, start, problem):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        slider(dict(zip(frames, frames, strict=True)), "n", alt, start)
+    assert re.match(problem, f"{caught.typename}: {caught.value}")
 
 
-def test_a_frame_that_cannot_be_shown_is_refused():
-    with pytest.raises(TypeError, match="given int"):
-        slider({1: 1, 2: 2}, "n", "Numbers.")
+@pytest.fixture
+def opened(browser, tmp_path: Path):
+    """A tab, and the page in it that shows a slider."""
 
-
-@pytest.mark.browser
-def test_the_reader_moves_through_the_frames(tmp_path: Path):
-    file = tmp_path / "page.html"
-    frames = {"<low>": "low", "high & dry": "high"}
-    file.write_text(f"<main>{slider(frames, 'level', 'Words.')._repr_html_()}</main>")
-    with running() as browser:
+    def open_slider(*arguments, **options):
+        file = tmp_path / "page.html"
+        file.write_text(f"<main>{slider(*arguments, **options)._repr_html_()}</main>")
         tab = Tab(browser)
-        page = tab.open(file)
+        return tab, tab.open(file)
 
-        def visible():
-            return [e.inner_text() for e in page.locator(".frame").all() if e.is_visible()]
-
-        assert (visible(), page.locator("output").inner_text()) == (["low"], "<low>")
-        page.get_by_label("next").click()
-        assert (visible(), page.locator("output").inner_text()) == (["high"], "high & dry")
-        page.locator("input").press("ArrowLeft")
-        assert visible() == ["low"]
-        page.get_by_label("previous").click()  # already at the start
-        assert (visible(), tab.problems) == (["low"], [])
+    return open_slider
 
 
 @pytest.mark.browser
-def test_a_line_is_drawn_in_every_frame(tmp_path: Path):
+def test_the_reader_moves_through_the_frames(opened):
+    tab, page = opened({"<low>": "low", "high & dry": "high"}, "level", "Words.")
+
+    def visible():
+        return [e.inner_text() for e in page.locator(".frame").all() if e.is_visible()]
+
+    assert (visible(), page.locator("output").inner_text()) == (["low"], "<low>")
+    page.get_by_label("next").click()
+    assert (visible(), page.locator("output").inner_text()) == (["high"], "high & dry")
+    page.locator("input").press("ArrowLeft")
+    assert visible() == ["low"]
+    page.get_by_label("previous").click()  # already at the start
+    assert (visible(), tab.problems) == (["low"], [])
+
+
+@pytest.mark.browser
+def test_a_line_is_drawn_in_every_frame(opened):
     """The frames' equal clip paths have one id; hiding the first frame must not hide the others."""
-    file = tmp_path / "page.html"
     with plt.rc_context({"svg.hashsalt": "course"}):  # as in the book: equal paths, equal ids
-        file.write_text(slider(figures(), "slope", "A line.", start=3)._repr_html_())
-    with running() as browser:
-        page = Tab(browser).open(file)
-        shown = page.locator(".frame.shown svg")
-        whole = shown.screenshot()
-        shown.evaluate("e => e.querySelector('[clip-path]').remove()")
-        assert shown.screenshot() != whole
+        _, page = opened(figures(), "slope", "A line.", start=3)
+    shown = page.locator(".frame.shown svg")
+    whole = shown.screenshot()
+    shown.evaluate("e => e.querySelector('[clip-path]').remove()")
+    assert shown.screenshot() != whole

@@ -34,6 +34,8 @@ def purpose(source: str) -> str:
     'Sum numbers.'
     >>> purpose("---\\nmyst:\\n  html_meta:\\n    description: What it is.\\n---\\n# A\\n")
     'What it is.'
+    >>> purpose("# A\\n\\nText.\\n")
+    ''
     """
     found = DESCRIPTION.search(source) or GOAL.search(source)
     text = " ".join(LINK.sub(r"\1", found[1]).split()).rstrip(";.") if found else ""

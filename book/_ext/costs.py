@@ -91,17 +91,16 @@ def in_words(cost: dict) -> str:
 
     >>> in_words({"seconds": 160.2, "bytes": 2.34e9, "threads": 2, "gpu": "", "gpu_bytes": 0})
     '2 min 40 s on 2 CPU cores, 2.3 GB of memory, no GPU'
+    >>> in_words({"seconds": 8.4, "bytes": 3e8, "threads": 1, "gpu": "an H200", "gpu_bytes": 3e9})
+    '8 s on 1 CPU core, 300 MB of memory, 3.0 GB of an H200'
     """
     minutes, seconds = divmod(round(cost["seconds"]), 60)
     taken = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
-    size, unit = (cost["bytes"] / 1e9, "GB") if cost["bytes"] > 1e9 else (cost["bytes"] / 1e6, "MB")
-    return ", ".join(
-        (
-            f"{taken} on {cost['threads']} CPU core{'s' * (cost['threads'] > 1)}",
-            f"{size:.{unit == 'GB':d}f} {unit} of memory",
-            f"{cost['gpu_bytes'] / 1e9:.1f} GB of {cost['gpu']}" if cost["gpu"] else "no GPU",
-        )
-    )
+    cores = "1 CPU core" if cost["threads"] == 1 else f"{cost['threads']} CPU cores"
+    large = cost["bytes"] > 1e9
+    size = f"{cost['bytes'] / 1e9:.1f} GB" if large else f"{cost['bytes'] / 1e6:.0f} MB"
+    gpu = f"{cost['gpu_bytes'] / 1e9:.1f} GB of {cost['gpu']}" if cost["gpu"] else "no GPU"
+    return f"{taken} on {cores}, {size} of memory, {gpu}"
 
 
 @guarded

@@ -150,9 +150,8 @@ def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
         known = cached(cache, notebook)
         if known is None or faults_of(known):
             folder = str(Path(env.doc2path(docname)).parent)
-            jobs[docname] = (
-                notebook, folder, config.execution_timeout, config.execution_allow_errors
-            )  # fmt: skip
+            limits = (config.execution_timeout, config.execution_allow_errors)
+            jobs[docname] = (notebook, folder, *limits)
     if not jobs:
         return
     at_once = min(pages_at_once(), len(jobs))

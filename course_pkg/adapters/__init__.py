@@ -7,7 +7,7 @@
 2.0
 """
 
-from importlib import import_module
+from course_pkg.lazy import lazy_exports
 
 _EXPORTS = {
     "course_pkg.adapters.accounting": "count_parameters lora_parameters",
@@ -31,12 +31,4 @@ _EXPORTS = {
     "course_pkg.adapters.rank_allocator": "RankAllocator",
     "course_pkg.adapters.training_memory": "estimate_memory measure_step",
 }
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names.split()}
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str):
-    """Import a public name when it is first used, so that importing the folder loads no torch."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF[name]), name)
+__all__, __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
 from course_pkg.attention.plain import attention
 from course_pkg.attention.validation import check_attention
 
@@ -46,8 +47,7 @@ def decode_attention(
             f"query has {query.shape[2]} tokens: decode_attention takes 1 per sequence; "
             "use flash_attention for more"
         )
-    if splits < 1:
-        raise ValueError(f"splits is {splits}: give at least 1")
+    require_integer(splits, "splits")
     keys = key.shape[2]
     first = 0 if window is None else max(0, keys - window)
     bounds = [first + (keys - first) * part // splits for part in range(splits + 1)]
@@ -68,8 +68,7 @@ def merge(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Te
     outputs: one or more tensors (…, queries, value_dim); lses: the log-sum-exp of each, (…,
     queries). Returns output and log-sum-exp of the union, in the types of the inputs. Part s has
     weight exp(lse_s − lse), where exp(lse) = Σ_s exp(lse_s). A part with log-sum-exp −inf has no
-    keys and weight 0; if all parts are such, the output is 0 and the log-sum-exp −inf. The order of
-    the parts doesn't matter, and merged parts can be merged again. Gradients flow through both.
+    keys and weight 0; if all parts are such, the output is 0. Gradients flow through both.
     Raises ValueError if there is no part or if the shapes don't fit.
     Source: Dao et al., "Flash-Decoding" (2023).
 

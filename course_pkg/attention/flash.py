@@ -1,18 +1,18 @@
 """FlashAttention in plain PyTorch: attention in tiles, with an online softmax, and its gradient.
 
-No tensor has queries × keys elements. The forward pass keeps a running maximum, denominator and
-output for a block of queries while it walks over blocks of keys; the backward pass recomputes the
-probabilities of a tile from the log-sum-exp of its rows. The order of the loops is that of
-FlashAttention-2. This module does not fuse operations: on a GPU each of them still writes its
-tile to slow memory. `flash_triton` contains fused kernels. Chapter: acceleration/flash-attention.
+The forward pass keeps a running maximum, denominator and output for a block of queries while it
+walks over blocks of keys; the backward pass recomputes the probabilities of a tile from the
+log-sum-exp of its rows. Not here: fused operations (`flash_triton`).
+Chapter: acceleration/flash-attention.
 """
 
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_integer
 from course_pkg.attention.masks import ScoreMod
 from course_pkg.attention.tiles import TileStep, Tiling, Watch, exp_
-from course_pkg.attention.validation import check_attention, check_block_sizes
+from course_pkg.attention.validation import check_attention
 
 BLOCK_QUERIES = 256  # the fastest of those tried on a CPU with 1 MiB of L2 cache
 BLOCK_KEYS = 512
@@ -40,11 +40,9 @@ def flash_attention(
     Takes the arguments of `plain.attention` and block_queries, block_keys: the size of a tile, at
     least 1; watch: a function that receives every step (`tiles.TileStep`) of the forward and
     backward pass. Fully masked tiles are skipped. float16 and bfloat16 inputs are computed in
-    float32, tile by tile. The backward pass needs query, key, value, output and one number per row;
-    it can't be differentiated again (RuntimeError). A score_mod is called on tiles and must return
-    a new tensor; if it uses a tensor that requires a gradient, it is refused.
-    In float32, the rounded log-sum-exp adds a relative error of |lse| · 2⁻²⁴ to the probabilities
-    of a row in the backward pass, which matters only if a row has few other errors.
+    float32, tile by tile. It can't be differentiated twice (RuntimeError). A score_mod may not use
+    a tensor that requires a gradient. In float32, the rounded log-sum-exp adds a relative error of
+    |lse| · 2⁻²⁴ to the probabilities of a row in the backward pass.
     Raises ValueError or TypeError for arguments that don't fit. Source: Dao, "FlashAttention-2"
     (2023), algorithms 1 and 2.
 
@@ -59,7 +57,8 @@ def flash_attention(
     1.5
     """
     check_attention(query, key, value, window=window, key_mask=key_mask, dropout=dropout)
-    check_block_sizes(block_queries, block_keys)
+    require_integer(block_queries, "block_queries")
+    require_integer(block_keys, "block_keys")
     batch, heads, queries, head_dim = query.shape
     tiling = Tiling(
         batch=batch,

@@ -6,6 +6,8 @@ grouped queries; no window, padding, dropout or score_mod: see `flash`.
 Chapter: acceleration/flash-attention.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -42,8 +44,7 @@ def flash_attention_triton(
     head_dim up to 128, also that of the values; scale is above 0.
 
     Scores and sums are float32; probabilities are rounded to the type of the inputs before they
-    multiply the values. For the backward pass it keeps the inputs, the output and one float32 for
-    each query and head. The first call on a GPU with new sizes compiles and times several tiles.
+    multiply the values. The first call on a GPU with new sizes compiles and times several tiles.
     Raises ImportError without triton, ValueError or TypeError for arguments that don't fit.
     Source: Dao (2023), FlashAttention-2.
 
@@ -85,11 +86,9 @@ class _FlashAttention(torch.autograd.Function):
         ctx.sizes = queries, keys, heads // kv_heads, scale, tuning_key(max(queries, keys), query)
         ctx.constants = head_dims(head_dim) | {"CAUSAL": causal}
 
-        def grid(config: dict) -> tuple[int, int, int]:
-            return triton.cdiv(queries, config["BLOCK_QUERIES"]), heads, batch
-
         if query.numel() > 0:  # a grid may not be empty
             tensors = map(rows, (query, key, value, output, lse))
+            grid = _grid(queries, "BLOCK_QUERIES", heads, batch)
             forward_kernel[grid](*tensors, *ctx.sizes, **ctx.constants)
         return output, lse
 
@@ -107,12 +106,8 @@ class _FlashAttention(torch.autograd.Function):
         row_sums = torch.empty_like(lse)
         tensors = [rows(each) for each in (query, key, value, grad_output, lse, row_sums)]
 
-        def query_grid(config: dict) -> tuple[int, int, int]:
-            return triton.cdiv(queries, config["BLOCK_QUERIES"]), heads, batch
-
-        def key_grid(config: dict) -> tuple[int, int, int]:
-            return triton.cdiv(keys, config["BLOCK_KEYS"]), kv_heads, batch
-
+        query_grid = _grid(queries, "BLOCK_QUERIES", heads, batch)
+        key_grid = _grid(keys, "BLOCK_KEYS", kv_heads, batch)
         if query.numel() > 0:
             summed = map(rows, (output, grad_output, row_sums))
             row_sums_kernel[query_grid](*summed, queries, BLOCK_QUERIES=64, **head_dims(head_dim))
@@ -124,3 +119,8 @@ class _FlashAttention(torch.autograd.Function):
                 *tensors, grad_key, grad_value, *ctx.sizes, **ctx.constants
             )
         return *gradients, None, None
+
+
+def _grid(tokens: int, block: str, heads: int, batch: int) -> Callable[[dict], tuple]:
+    """A program for each block of tokens, head and sequence; `block` names a block's size."""
+    return lambda config: (triton.cdiv(tokens, config[block]), heads, batch)

@@ -2,13 +2,10 @@
 
 One program computes one tile of queries of one head: it loads the queries once, walks over the
 tiles of keys and values that they see, and keeps the running maximum, the running sum and the
-unnormalized output in registers (online softmax). It writes the output and each row's log-sum-exp,
-and never a score. Of a causal matrix it skips the tiles above the diagonal, and only tiles on the
-diagonal or at the end are masked.
-
-Exponentials are powers of two, because GPUs have an instruction for 2 ** x: exp(s) is computed as
-2 ** (s · log2(e)). Source: Dao (2023), FlashAttention-2, algorithm 1.
-Chapter: acceleration/flash-attention.
+unnormalized output in registers (online softmax). Of a causal matrix it skips the tiles above the
+diagonal, and masks only those on the diagonal or at the end. exp(s) is computed as
+2 ** (s · log2(e)), for which GPUs have an instruction.
+Source: Dao (2023), FlashAttention-2, algorithm 1. Chapter: acceleration/flash-attention.
 """
 
 from course_pkg.attention.triton_runtime import (

@@ -33,9 +33,6 @@ def visible(
     Source: flash-attn's README, "2.1: Change behavior of causal flag"; its window_size of
     (window − 1, 0) is `window` with `causal`. Chapter: acceleration/flash-attention.
 
-    >>> visible(2, 4, causal=True)[0, 0].int()
-    tensor([[1, 1, 1, 0],
-            [1, 1, 1, 1]], dtype=torch.int32)
     >>> visible(2, 4, causal=True, window=2)[0, 0].int()
     tensor([[0, 1, 1, 0],
             [0, 0, 1, 1]], dtype=torch.int32)
@@ -58,11 +55,7 @@ def band(
     """The part of visibility that depends on positions alone: bool, (queries, keys).
 
     query_positions: (queries,), already shifted by keys − queries; key_positions: (keys,). A slice
-    of both gives the mask of one tile. Causal without a window is a triangle, with a window a band.
-
-    >>> band(torch.tensor([5, 6]), torch.tensor([4, 5, 6]), causal=True, window=2).int()
-    tensor([[1, 1, 0],
-            [0, 1, 1]], dtype=torch.int32)
+    of both gives the mask of one tile.
     """
     ahead = key_positions[None, :] - query_positions[:, None]  # (queries, keys)
     seen = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
@@ -70,10 +63,7 @@ def band(
 
 
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where visible and −inf where not, in `seen`'s shape, to be added to scores of this dtype.
-
-    On a CPU, adding it is much faster than `masked_fill` with a mask that broadcasts.
-    """
+    """0 where visible and −inf where not, in `seen`'s shape: faster than a mask that broadcasts."""
     hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
     return hidden.masked_fill_(~seen, -torch.inf)
 

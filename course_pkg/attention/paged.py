@@ -3,11 +3,10 @@
 A cache is a pair of tensors for one layer, keys and values, each (blocks, kv_heads, block_size,
 head_dim). A sequence's block table lists its blocks in the order of its tokens: token t is in block
 table[t // block_size] at t % block_size, and its slot is the number block · block_size + offset.
-A sequence's queries are its last tokens: one if it generates, many for a prompt or a chunk of one.
-`write` has put their keys and values in the cache already.
+A sequence's queries are its last tokens, whose keys and values `write` has put in the cache.
 
-Sequences with equally many queries and about equally many blocks are computed together. Their
-blocks are copied into one buffer, which a GPU kernel avoids. Not here: gradients.
+Sequences with equally many queries and about equally many blocks are computed together, from copies
+of their blocks. Not here: gradients; a GPU kernel that copies nothing (`paged_triton`).
 Chapter: acceleration/paged-attention.
 """
 
@@ -23,6 +22,7 @@ from torch import Tensor
 from course_pkg.attention.validation import check_paged_batch, check_paged_query
 
 Cache = tuple[Tensor, Tensor]  # keys and values of one layer
+Numbers = Sequence[int]
 
 
 def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
@@ -68,9 +68,9 @@ def paged_attention(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
-    tables: Sequence[Sequence[int]],
-    lengths: Sequence[int],
-    query_starts: Sequence[int],
+    tables: Sequence[Numbers],
+    lengths: Numbers,
+    query_starts: Numbers,
     *,
     scale: float | None = None,
     window: int | None = None,
@@ -110,9 +110,9 @@ class PagedBatch:
     def __init__(
         self,
         cache: Cache,
-        tables: Sequence[Sequence[int]],
-        lengths: Sequence[int],
-        query_starts: Sequence[int],
+        tables: Sequence[Numbers],
+        lengths: Numbers,
+        query_starts: Numbers,
         *,
         window: int | None = None,
     ):
@@ -123,11 +123,7 @@ class PagedBatch:
         self.groups = self._grouped(cache, tables, lengths, query_starts)
 
     def _grouped(
-        self,
-        cache: Cache,
-        tables: Sequence[Sequence[int]],
-        lengths: Sequence[int],
-        query_starts: Sequence[int],
+        self, cache: Cache, tables: Sequence[Numbers], lengths: Numbers, query_starts: Numbers
     ) -> list:
         size = self.shape[2]
         window = self.window

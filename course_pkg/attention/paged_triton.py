@@ -1,12 +1,9 @@
 """Paged attention on a GPU: kernels that read keys and values where their blocks are.
 
-`paged` copies the blocks of each sequence together before it computes; the kernels of
-`paged_triton_kernels` copy nothing. `paged_batch` chooses between the two. Sequences that generate
-have one query, too few for many programs: their keys are split into parts of PART_KEYS. A part's
-size is fixed, so that a sequence's result does not depend on the others.
-
-On a machine without a GPU the kernels run in Triton's interpreter, for learning and testing. Not
-here: gradients. Chapter: acceleration/paged-attention.
+`paged_batch` chooses between `paged` and the kernels. The keys of a sequence that generates are
+split into parts of PART_KEYS, a fixed size, so that its result does not depend on the others.
+Without a GPU the kernels run in Triton's interpreter. Not here: gradients.
+Chapter: acceleration/paged-attention.
 """
 
 from collections.abc import Sequence
@@ -16,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from course_pkg.attention.paged import Cache, PagedBatch
+from course_pkg.attention.paged import Cache, Numbers, PagedBatch
 from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
 from course_pkg.attention.triton_runtime import (
     INSTALLED,
@@ -40,9 +37,9 @@ def paged_attention_triton(
     query: Tensor,
     key_cache: Tensor,
     value_cache: Tensor,
-    tables: Sequence[Sequence[int]],
-    lengths: Sequence[int],
-    query_starts: Sequence[int],
+    tables: Sequence[Numbers],
+    lengths: Numbers,
+    query_starts: Numbers,
     *,
     scale: float | None = None,
     window: int | None = None,
@@ -63,9 +60,9 @@ def paged_attention_triton(
 
 def paged_batch(
     cache: Cache,
-    tables: Sequence[Sequence[int]],
-    lengths: Sequence[int],
-    query_starts: Sequence[int],
+    tables: Sequence[Numbers],
+    lengths: Numbers,
+    query_starts: Numbers,
     *,
     window: int | None = None,
 ) -> PagedBatch:
@@ -97,11 +94,7 @@ class TritonBatch(PagedBatch):
     """What the kernels need to know of one step, for all layers that have the same window."""
 
     def _grouped(
-        self,
-        cache: Cache,
-        tables: Sequence[Sequence[int]],
-        lengths: Sequence[int],
-        query_starts: Sequence[int],
+        self, cache: Cache, tables: Sequence[Numbers], lengths: Numbers, query_starts: Numbers
     ) -> list[_Launch]:
         device = cache[0].device
         size = self.shape[2]

@@ -1,13 +1,10 @@
 """Paged attention as a Triton kernel, and one that merges parts of a long context.
 
 A program of `paged_kernel` computes one tile of rows of one key head. A row is one query in one
-head, and the query heads that share a key head are rows of one tile, so that each key is loaded
-once for all of them. The program looks up the block of each key in the sequence's table, loads the
-key from there, and goes on as FlashAttention does. With one query, a sequence gives few programs:
-its keys are split into parts for several of them, and `merge_kernel` combines the parts by their
-log-sum-exp (flash-decoding).
-
-Logarithms and exponentials are to the base 2. `paged_triton` runs the kernels.
+head, and the query heads that share a key head are rows of one tile. The program looks up the block
+of each key in the sequence's table, and goes on as FlashAttention does. With one query, a sequence
+gives few programs: its keys are split into parts, which `merge_kernel` combines by their
+log-sum-exp (flash-decoding). Logarithms and exponentials are to the base 2.
 Sources: Kwon et al. (2023), "PagedAttention", section 4.3; Dao et al. (2023), "Flash-Decoding".
 Chapter: acceleration/paged-attention.
 """

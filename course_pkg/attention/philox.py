@@ -1,13 +1,14 @@
 """Dropout from a counter-based generator: the bits of an element depend on its indices alone.
 
-An ordinary generator has a state, so its numbers depend on the order in which they are drawn.
-Philox encrypts a counter instead. The tiled backward pass can therefore repeat the mask of the
-forward pass tile by tile, in another order, without storing it.
+Philox encrypts a counter, so the tiled backward pass can repeat the mask of the forward pass tile
+by tile, in another order, without storing it.
 Chapter: acceleration/flash-attention.
 """
 
 import torch
 from torch import Tensor
+
+from course_pkg.arguments import require_between
 
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
@@ -55,10 +56,8 @@ def keep_mask(
     >>> torch.equal(keep_mask(7, head, query[2:], key[1:3], 0.5), whole[2:, 1:3])
     True
     """
-    if not 0 <= p < 1:
-        raise ValueError(f"p is {p}: give a probability of at least 0 and below 1")
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed is {seed}: give an integer of at least 0 and below 2**64")
+    require_between(p, "p", 0, 1, closed=True)
+    require_between(seed, "seed", 0, 2**64, closed=True)
     counter = [index.long() for index in (key_index, query_index, head_index)]
     zero = torch.zeros((), dtype=torch.int64, device=counter[0].device)
     word, *_ = philox4x32((*counter, zero), (seed & _WORD, seed >> 32))

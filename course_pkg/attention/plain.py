@@ -41,13 +41,11 @@ def attention(
     heads, queries), in float32 (float64 for float64 inputs), −inf for a query that sees no key.
     Gradients flow through both.
 
-    Precision: computed in the type of the inputs, as a direct PyTorch program is: in bfloat16 or
-    float16 the scores are rounded to that type before the softmax, and the probabilities after it.
-    This error of the formula at a given precision is what the error of other implementations is
-    compared with. For exact values, pass float64. The query is scaled before the product, so that
-    float16 scores overflow later.
+    Precision: computed in the type of the inputs: in bfloat16 or float16 the scores are rounded
+    before the softmax, and the probabilities after it. The error of other implementations is
+    compared with this one's. The query is scaled first, so that float16 scores overflow later.
     Raises ValueError or TypeError for arguments that don't fit. Source: Vaswani et al. (2017),
-    equation 1. Chapter: acceleration/flash-attention.
+    equation 1.
 
     >>> query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 4, 2)
     >>> output, lse = attention(query, key, torch.arange(4.0).view(1, 1, 4, 1), return_lse=True)

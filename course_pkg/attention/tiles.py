@@ -183,8 +183,7 @@ class Tiling:
 def exp_(exponents: Tensor) -> Tensor:
     """e to the power of every element, in place and through 2 to the power of x · log₂ e.
 
-    On a CPU, torch's exp2 is several times as fast as its exp, above all for −inf; GPU kernels use
-    base 2 because the hardware computes it.
+    On a CPU, torch's exp2 is several times as fast as its exp, above all for −inf.
     """
     return exponents.mul_(math.log2(math.e)).exp2_()
 

@@ -1,10 +1,8 @@
 """Triton, the language of the GPU kernels: compiled for a GPU, or interpreted on a CPU.
 
-Triton decides when a kernel is defined whether it will be compiled or interpreted, and reads
-TRITON_INTERPRET for that. Without a CUDA device, importing this module therefore sets
-TRITON_INTERPRET=1 for the process, unless you have set it. The interpreter runs a kernel's
-programs one after another in NumPy: thousands of times slower, with the same steps. It doesn't
-matter whether other libraries have imported triton before.
+Triton reads TRITON_INTERPRET when a kernel is defined. Without a CUDA device, importing this module
+therefore sets TRITON_INTERPRET=1 for the process, unless you have set it. The interpreter runs a
+kernel's programs one after another in NumPy, thousands of times slower.
 
 Where triton is not installed (macOS, Windows), stand-ins let the kernels be defined, and running
 one raises an error that says so. Chapter: acceleration/flash-attention.

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from course_pkg.arguments import require_between, require_integer
+
 
 def check_attention(
     query: Tensor,
@@ -47,8 +49,7 @@ def check_attention(
             "move them to one device"
         )
     check_window(window)
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout is {dropout}: give a probability of at least 0 and below 1")
+    require_between(dropout, "dropout", 0, 1, closed=True)
     if key_mask is None:
         return
     if key_mask.dtype != torch.bool:
@@ -65,20 +66,9 @@ def check_attention(
 
 
 def check_window(window: int | None) -> None:
-    """Raise ValueError unless the window is at least 1 or None."""
-    if window is not None and window < 1:
-        raise ValueError(
-            f"window is {window}: give at least 1 (a query always sees itself), "
-            "or None for no window"
-        )
-
-
-def check_block_sizes(block_queries: int, block_keys: int) -> None:
-    """Raise ValueError unless a tile has at least one query and one key."""
-    if block_queries < 1 or block_keys < 1:
-        raise ValueError(
-            f"block_queries is {block_queries} and block_keys {block_keys}: give at least 1"
-        )
+    """Raise ValueError unless the window is None or at least 1: a query always sees itself."""
+    if window is not None:
+        require_integer(window, "window")
 
 
 def check_paged_batch(

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from course_pkg.classroom.config_passwords import ConfigError, passwords
+from course_pkg.classroom.config_passwords import passwords
 from course_pkg.classroom.release import ReleaseError, problems, require_course
 from course_pkg.files import atomic_file
 
@@ -47,11 +47,7 @@ def bundle(course: Path, into: Path) -> int:
             continue
         if place := next(problems(course / name, released=True), None):
             raise ReleaseError(f"{name}, {place}: delete it, and run `make release`")
-    try:
-        shown = passwords(course / "nbgrader_config.py")
-    except ConfigError as error:
-        raise ReleaseError(str(error)) from None
-    if shown:
+    if shown := passwords(course / "nbgrader_config.py"):
         raise ReleaseError(
             f"nbgrader_config.py shows a password to students: move it from {', '.join(shown)} to "
             "~/.pgpass, or to an environment variable"

@@ -19,6 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from course_pkg.classroom.release import ReleaseError
+
 TIME_LIMIT_S = 60
 FROM_ENVIRONMENT = "from-the-environment"  # what a variable gives that the file does not show
 _URL = re.compile(r"""[\w+.-]+://[^\s"'<>]+""")
@@ -27,12 +29,11 @@ _KEY_VALUE = re.compile(r"(?:^|[\s;])(?:password|passwd|pwd)\s*=\s*([^\s;]+)", r
 _FOUND = "settings with a password: "  # before what the process of its own prints
 
 
-class ConfigError(ValueError):
-    """The configuration can't be read; the message says why."""
-
-
 def passwords(config: Path) -> list[str]:
-    """The settings, or lines, of a configuration that show a password. Raises ConfigError."""
+    """The settings, or lines, of a configuration that show a password.
+
+    Raises ReleaseError, with the reason, if the configuration can't be run.
+    """
     command = [sys.executable, "-m", __spec__.name, config.name]
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     try:
@@ -47,15 +48,15 @@ def passwords(config: Path) -> list[str]:
             timeout=TIME_LIMIT_S,
         )
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"{config.name} runs for more than {TIME_LIMIT_S} seconds") from None
+        raise ReleaseError(f"{config.name} runs for more than {TIME_LIMIT_S} seconds") from None
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1]
         if FROM_ENVIRONMENT in why:
             why += " (it runs without your environment variables: give a default to os.getenv)"
-        raise ConfigError(f"{config.name} can't be run: {why}")
+        raise ReleaseError(f"{config.name} can't be run: {why}")
     printed = [line for line in done.stdout.splitlines() if line.startswith(_FOUND)]
     if not printed:
-        raise ConfigError(f"{config.name} can't be run: it ends before all of it has run")
+        raise ReleaseError(f"{config.name} can't be run: it ends before all of it has run")
     lines = lines_with_passwords(config.read_text("utf-8-sig", "replace"))
     return [*json.loads(printed[-1].removeprefix(_FOUND)), *(f"line {number}" for number in lines)]
 
@@ -65,8 +66,6 @@ def has_password(text: str) -> bool:
 
     >>> has_password("postgresql://g:P/W@db/course"), has_password("postgresql://g@db/course")
     (True, False)
-    >>> has_password("host=db user=g password=sesame")
-    True
     """
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError

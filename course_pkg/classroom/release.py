@@ -56,11 +56,10 @@ def release_assignment(
     is no such source or a mark in it is mistyped (nothing is written then), if nbgrader fails, or
     if the released folder was changed by hand; it is not touched then.
     """
-    require_source(course, assignment, source)
-    _require_exact_marks(course, course / source / assignment)
+    _require_exact_marks(course, _folder(course, source, assignment))
     target = course / release / assignment
     fresh = course / RELEASED / assignment
-    last = _files(fresh)  # the last release, read before it is replaced
+    last = folder_files(fresh)  # the last release, read before it is replaced
     done = subprocess.run(
         [
             sys.executable,
@@ -78,8 +77,8 @@ def release_assignment(
     )
     if done.returncode:
         raise ReleaseError(f"nbgrader can't release {source}/{assignment}:\n{done.stderr[-2000:]}")
-    found = _files(target)
-    released = _files(fresh)
+    found = folder_files(target)
+    released = folder_files(fresh)
     if found == released:
         return False
     if found and found != last and not _as_committed(course, target):
@@ -99,20 +98,20 @@ def require_course(course: Path) -> None:
         raise ReleaseError(f"{course} has no nbgrader_config.py: run this in the course's folder")
 
 
-def require_source(course: Path, assignment: str, source: str = "solutions") -> None:
-    """Raise ReleaseError unless the folder is a course's and has a source of that assignment."""
+def _folder(course: Path, parent: str, assignment: str) -> Path:
+    """An assignment's folder in `parent`. Raises ReleaseError if it is missing, or no course."""
     require_course(course)
-    known = sorted(path.parent.name for path in (course / source).glob("*/*.ipynb"))
+    known = sorted({path.parent.name for path in (course / parent).glob("*/*.ipynb")})
     if assignment not in known:
-        found = ", ".join(dict.fromkeys(known)) or "none"
-        raise ReleaseError(f"there is no {source}/{assignment}; found: {found}")
+        found = ", ".join(known) or "none"
+        raise ReleaseError(f"there is no {parent}/{assignment}; found: {found}")
+    return course / parent / assignment
 
 
 def _require_exact_marks(course: Path, folder: Path) -> None:
     """Raise ReleaseError for a mark around a solution that nbgrader would not recognize."""
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file() or not IGNORED.isdisjoint(path.parts):
-            continue
+    for name in folder_files(folder):
+        path = folder / name
         if place := next(problems(path, released=False), None):
             raise ReleaseError(
                 f"{path.relative_to(course)}, {place}: nbgrader does not recognize this mark, and "
@@ -125,14 +124,8 @@ def start_work(course: Path, assignment: str) -> Path:
 
     Returns the folder. Raises ReleaseError for an unknown assignment, or if a copy exists.
     """
-    require_course(course)
-    source = course / "exercises" / assignment
+    source = _folder(course, "exercises", assignment)
     target = course / "work" / assignment
-    if not source.is_dir():
-        there = sorted(p.name for p in (course / "exercises").glob("*") if p.is_dir())
-        raise ReleaseError(
-            f"there is no exercises/{assignment}; found: {', '.join(there) or 'none'}"
-        )
     if target.exists():
         raise ReleaseError(f"you have started already: your copy is {target}")
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*IGNORED))
@@ -148,7 +141,7 @@ def program_path() -> str:
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def folder_files(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, by its path in it; {} if there is no such folder."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()

@@ -1,7 +1,5 @@
 """The commands of `course` for authors: release, author-check and bundle.
 
-Each function only parses options and prints; the modules that it imports do the work.
-
 Chapter: appendix/for-instructors.
 """
 

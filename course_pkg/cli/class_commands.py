@@ -1,7 +1,5 @@
 """The commands of `course` about a class: results, export-grades, extend and remove-student.
 
-Each function only parses options and prints; the modules that it imports do the work.
-
 Chapter: appendix/for-instructors.
 """
 

@@ -65,7 +65,7 @@ def explained(error: BaseException) -> tuple[int, str | None]:
         return INTERRUPTED, "interrupted; run the same command again to continue"
     if disk_is_full(error) or "disk is full" in str(error):
         return FAILED, "error: " + DISK_FULL.format(error=error)
-    from course_pkg.classroom.execution.run_limits import NoSandbox
+    from course_pkg.classroom.execution.runner_output import NoSandbox
 
     if isinstance(error, NoSandbox):
         return NO_SANDBOX, f"no sandbox: {error}\n{INSTALL}"

@@ -1,7 +1,5 @@
 """The commands of `course` that grade: grade and sample-class.
 
-They parse options, show progress and print a summary; the modules that they import do the work.
-
 Chapter: appendix/for-instructors.
 """
 
@@ -76,7 +74,7 @@ def grade(
     4: the grader, the machine or the cluster failed; run the command again. 130: interrupted; run
     the command again to continue.
     """
-    from course_pkg.classroom.execution.run_limits import RunLimits
+    from course_pkg.classroom.execution.runner_output import RunLimits
     from course_pkg.classroom.runs.grade_class import Options
     from course_pkg.classroom.submissions.layouts import LAYOUTS
 
@@ -84,11 +82,13 @@ def grade(
         raise typer.BadParameter(
             f"{layout!r}; expected {', '.join(LAYOUTS)}", param_hint="--layout"
         )
-    for_this_machine = {
-        "--jobs": jobs is not None,
-        "--gpu-jobs": gpu_jobs is not None,
-        "--unsafe-no-sandbox": unsafe_no_sandbox,
-    }
+    for_this_machine = []
+    if jobs is not None:
+        for_this_machine.append("--jobs")
+    if gpu_jobs is not None:
+        for_this_machine.append("--gpu-jobs")
+    if unsafe_no_sandbox:
+        for_this_machine.append("--unsafe-no-sandbox")
     options = Options(
         submitted,
         jobs=jobs or min(32, len(os.sched_getaffinity(0)) + 2),  # two more, as some wait
@@ -104,13 +104,7 @@ def grade(
         layout=layout,
         roster=roster,
         gpu_jobs=gpu_jobs,
-        scheduler=_scheduler(
-            scheduler,
-            tls_ca,
-            tls_cert,
-            tls_key,
-            [n for n, used in for_this_machine.items() if used],
-        ),
+        scheduler=_scheduler(scheduler, tls_ca, tls_cert, tls_key, for_this_machine),
     )
     if unsafe_no_sandbox:
         typer.echo("WARNING: no sandbox. Submissions run with all your rights.", err=True)

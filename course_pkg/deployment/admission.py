@@ -1,8 +1,6 @@
 """Admission: how much a server takes on, and who comes in.
 
-Each limit answers a way to exhaust the server: memory (lengths, bodies, slow readers), the engine's
-time (lengths, samples), connections and their number (slow senders), and waiting without end (a
-full queue answers at once, so that a client can go elsewhere). Chapter: deployment/server.
+A full queue answers at once, so that a client can go elsewhere. Chapter: deployment/server.
 """
 
 import math
@@ -11,12 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
+from course_pkg.arguments import require_between, require_integer
 from course_pkg.deployment.api_errors import ApiError
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a server. Raises ValueError for one that makes no sense.
+    """The limits of a server. Raises ValueError or TypeError for one that makes no sense.
 
     prompt_tokens: of one prompt; None means as many as the model takes. max_tokens: new tokens of
     one sample. choices: samples of one request, over all its prompts. waiting: requests that may
@@ -28,7 +27,7 @@ class Limits:
     >>> Limits(choices=0)
     Traceback (most recent call last):
     ...
-    ValueError: choices is 0: expected a number above 0
+    ValueError: choices must be an integer of at least 1, got 0
     """
 
     prompt_tokens: int | None = None
@@ -45,16 +44,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            name = field.name
-            value = getattr(self, name)
-            kind = float if isinstance(field.default, float) else int
-            if value is None and field.default is None:
-                continue
-            if not isinstance(value, int | kind) or isinstance(value, bool):
-                expected = "a number" if kind is float else "a whole number"
-                raise ValueError(f"{name} is {value!r}: expected {expected}")
-            if not (value > 0 or (name == "waiting" and value == 0)):
-                raise ValueError(f"{name} is {value!r}: expected a number above 0")
+            value = getattr(self, field.name)
+            if isinstance(field.default, float):
+                require_between(value, field.name, 0, math.inf)
+            elif value is not None or field.default is not None:
+                require_integer(value, field.name, 0 if field.name == "waiting" else 1)
 
 
 class Gate:

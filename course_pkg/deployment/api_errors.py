@@ -1,7 +1,6 @@
 """Errors of the server: what a client gets, as in OpenAI's API, and why a server does not start.
 
-The official clients choose the class of the exception that they raise by the status, and show the
-message; programs look at the code. Chapter: deployment/server.
+OpenAI's clients raise an exception by the status, and show the message. Chapter: deployment/server.
 """
 
 from collections.abc import Mapping
@@ -9,11 +8,7 @@ from typing import Any
 
 
 class ServeError(RuntimeError):
-    """The server cannot start as it was asked to; the message is one line and says how to fix it.
-
-    >>> str(ServeError("port 80 is taken"))
-    'port 80 is taken'
-    """
+    """The server cannot start as asked; the message is one line and says how to fix it."""
 
 
 class ApiError(Exception):

@@ -3,8 +3,7 @@
     app = create_app(Engine(*load("tiny"), blocks=64), "tiny")
 
 POST /v1/completions and /v1/chat/completions, GET /v1/models, and for those who watch the server
-/health (it works), /ready (it takes requests) and /metrics. There is no page of documentation,
-because FastAPI's loads scripts from elsewhere. Chapter: deployment/server.
+/health (it works), /ready (it takes requests) and /metrics. Chapter: deployment/server.
 """
 
 import asyncio

@@ -112,10 +112,7 @@ class Guard:
         return bytes(body)
 
     async def _run(self, scope: Scope, body: bytes, receive: Callable, answer: "_Answer") -> None:
-        """Run the application until it has answered; cancel it if the client goes or is too slow.
-
-        The application limits the time of what it computes; this limit includes writing it.
-        """
+        """Run the application until it has answered; cancel it if the client goes or is slow."""
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> dict[str, Any]:

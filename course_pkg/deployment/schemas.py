@@ -1,9 +1,8 @@
 """Schemas: the fields of a request, as OpenAI's API names them, and what they mean to the engine.
 
 Types are strict ("5" is not a number), and a field that this server does not have is refused: a
-client that asks for a JSON schema or for tools must not get an answer that ignores them. Fields at
-values that change nothing are accepted, because client libraries send them; so are `user`,
-`metadata` and `service_tier`, which change nothing here. SamplingParams checks the ranges.
+client that asks for tools must not get an answer that ignores them. Fields at values that change
+nothing are accepted, because client libraries send them. SamplingParams checks the ranges.
 Chapter: deployment/server.
 """
 

@@ -1,8 +1,7 @@
 """The command `course serve`: a model and its adapters behind OpenAI's API on this machine.
 
-Whoever reaches the server can use it, so any address that other machines reach needs a key. The key
-comes from a file or the environment; every user of a machine can read the arguments of its
-processes. Chapter: deployment/server.
+An address that other machines reach needs a key, from a file or the environment: every user of a
+machine can read the arguments of its processes. Chapter: deployment/server.
 """
 
 import logging

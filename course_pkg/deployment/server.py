@@ -54,7 +54,6 @@ class Connection(H11Protocol):
         self._time_request(state if begun else None)  # between requests, uvicorn's clock runs
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
         super().connection_lost(exc)
         for timer in (self._reading, self._writing):
             if timer is not None:
@@ -66,7 +65,6 @@ class Connection(H11Protocol):
         self._time_reader(None)
 
     def resume_writing(self) -> None:
-        """All is sent."""
         super().resume_writing()
         if self._writing is not None:
             self._writing.cancel()

@@ -1,7 +1,7 @@
 """Texts to token ids in threads of their own; texts that are too long are found before that.
 
-A long text takes long enough to hold up the event loop, so encoding has threads, each with a copy
-of the tokenizer. Long texts have a thread of their own, so that short ones never wait for them.
+Encoding has two threads, each with a copy of the tokenizer: one for long texts, so that short ones
+never wait for them.
 Chapter: deployment/server.
 """
 

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from .cgroups import Cgroup, CgroupParent, processes_in, words
+from course_pkg.sandbox.cgroups import Cgroup, CgroupParent, processes_in, words
 
 PROC = Path("/proc")
 NEEDED = {"memory", "pids"}
@@ -57,9 +57,9 @@ def _own_folders() -> dict[str, Path]:
         paths.update(dict.fromkeys(controllers.split(","), path))
     folders: dict[str, Path] = {}
     for line in (PROC / "self/mountinfo").read_text().splitlines():
-        (_, _, _, root, point, *_), (kind, _, options) = (
-            half.split() for half in line.split(" - ", 1)
-        )
+        before, after = line.split(" - ", 1)
+        _, _, _, root, point, *_ = before.split()
+        kind, _, options = after.split()
         found = {"cgroup": paths.keys() & set(options.split(",")), "cgroup2": {""}}
         for controller in found.get(kind, ()):
             path = paths.get(controller, "/")
@@ -75,7 +75,8 @@ def _delegate(own: Path) -> None:
 
     The kernel delegates controllers only from a group without processes (or from the root).
     """
-    available, enabled = words(own / "cgroup.controllers"), words(own / "cgroup.subtree_control")
+    available = words(own / "cgroup.controllers")
+    enabled = words(own / "cgroup.subtree_control")
     if not available >= NEEDED or enabled >= NEEDED:
         return
     pids = processes_in(own)

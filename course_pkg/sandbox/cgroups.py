@@ -34,22 +34,24 @@ class CgroupParent:
 
 
 class Cgroup:
-    """A new control group with limits; its methods are those of `LimitEnforcer`.
+    """A new control group with limits.
 
     memory_bytes: for everything inside, including files in tmpfs and the kernel's own memory.
-    processes: processes and threads together. Raises ValueError unless name is one plain part of a
-    path, OSError if the group can't be created.
+    processes: processes and threads together. kind: of the parent. join_descriptors: open files; a
+    process writes b"0" to each of them to come under the limits, and must then close them. Raises
+    ValueError unless name is one plain part of a path, OSError if the group can't be created.
     """
 
     def __init__(self, parent: CgroupParent, name: str, memory_bytes: int, processes: int) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
             raise ValueError(
-                f"{name!r} as a group's name; expected letters, digits, '_', '.' and '-'"
+                f"the group's name {name!r} may have letters, digits, '_', '.' and '-'"
             )
         self.kind = parent.kind
         # A killed grader's group may have the same process id, and so may one in a container.
         unique = f"course-{os.getpid()}-{secrets.token_hex(4)}-{name}"
-        self._memory, self._pids = (folder / unique for folder in (parent.memory, parent.pids))
+        self._memory = parent.memory / unique
+        self._pids = parent.pids / unique
         self._folders: tuple[Path, ...] = ()
         self._version_1 = parent.kind == "cgroup v1"
         self.join_descriptors: tuple[int, ...] = ()

@@ -1,9 +1,8 @@
 """How a forked child enters a sandbox that bubblewrap has built, and drops its privileges.
 
-bubblewrap can't do this for a process that already runs: join the resource limits, enter the
-namespaces, fork once more (a process is in a new process id namespace only from its birth), and
-drop user, groups, capabilities, descriptors and system calls. All of it happens before the first
-line of untrusted code runs.
+It joins the resource limits, enters the namespaces, forks once more (a process is in a new process
+id namespace only from its birth), and drops user, groups, capabilities, descriptors and system
+calls, all before the first line of untrusted code runs.
 
 Chapter: appendix/threat-model.
 """
@@ -11,14 +10,13 @@ Chapter: appendix/threat-model.
 import ctypes
 import fcntl
 import os
-import random
 import signal
 import sys
 from collections.abc import Sequence
 
-from . import seccomp
-from .limits import ResourceLimits, set_process_limits
-from .policy import INSIDE_UID
+from course_pkg.sandbox import seccomp
+from course_pkg.sandbox.limits import ResourceLimits, set_process_limits
+from course_pkg.sandbox.policy import INSIDE_UID
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x1000_0000, 0x2000_0000, 0x4000_0000
@@ -38,7 +36,7 @@ def enter(
 ) -> None:
     """Become a process of the sandbox whose first process `pidfd` refers to.
 
-    Forks: only the process inside returns. join: the enforcer's descriptors (`LimitEnforcer`).
+    Forks: only the process inside returns. join: the enforcer's descriptors.
     keep: descriptors that stay open. uid: the user to become; None in a user namespace. Raises
     OSError if a step fails; the caller must then exit.
     """
@@ -151,8 +149,7 @@ def _close_all_but(keep: Sequence[int]) -> None:
 
 
 def _reseed() -> None:
-    """Give this child its own random states, instead of copies of the fork server's."""
-    random.seed()
+    """Give this child its own random state of numpy; Python's own is new after a fork."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
 

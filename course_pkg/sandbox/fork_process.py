@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from .enter import (
+from course_pkg.sandbox.enter import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,
@@ -26,8 +26,8 @@ from .enter import (
     enter_limits_only,
     libc,
 )
-from .huge_pages import use_huge_pages
-from .limits import ResourceLimits
+from course_pkg.sandbox.huge_pages import use_huge_pages
+from course_pkg.sandbox.limits import ResourceLimits
 
 MAX_MESSAGE = 64 * 1024
 MAX_DESCRIPTORS = 16

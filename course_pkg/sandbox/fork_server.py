@@ -23,13 +23,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from . import fork_process
-from .failures import why_not_started
-from .fork_process import MAX_MESSAGE
-from .huge_pages import MALLOC
-from .limits import ResourceLimits
-from .namespaces import SandboxFailed
-from .waiting import hung_up
+from course_pkg.sandbox import fork_process
+from course_pkg.sandbox.failures import why_not_started
+from course_pkg.sandbox.fork_process import MAX_MESSAGE
+from course_pkg.sandbox.huge_pages import MALLOC
+from course_pkg.sandbox.limits import ResourceLimits
+from course_pkg.sandbox.namespaces import SandboxFailed
+from course_pkg.sandbox.waiting import hung_up
 
 START_WITHIN_S = 120.0
 SEND_WITHIN_S = 60.0
@@ -63,18 +63,19 @@ class ForkServer:
         with theirs:
             if forked_by is None:
                 self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open while it runs)
+                program = [sys.executable, "-P", "-m", fork_process.__name__]
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", fork_process.__name__,
-                     str(theirs.fileno()), target, *preload],
+                    [*program, str(theirs.fileno()), target, *preload],
                     env={**(os.environ if env is None else env), **MALLOC},
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,
                     pass_fds=[theirs.fileno()],
-                )  # fmt: skip
+                )
             else:
-                self._errors, self._process = forked_by._errors, forked_by._process
+                self._errors = forked_by._errors
+                self._process = forked_by._process
                 with forked_by._lock, suppress(OSError):  # `ready` says what is wrong
                     forked_by._request({"server": [target, *preload]}, [theirs.fileno()])
 
@@ -138,8 +139,7 @@ class ForkServer:
         self._requests += 1
         message = json.dumps(request | {"number": self._requests}).encode()
         if len(message) > MAX_MESSAGE:
-            size = f"{len(message):,} bytes; expected at most {MAX_MESSAGE:,}"
-            raise ValueError(f"a job of {size}")
+            raise ValueError(f"a job of {len(message):,} bytes; expected at most {MAX_MESSAGE:,}")
         self._send(message, descriptors)
 
     def _send(self, message: bytes, descriptors: list[int]) -> None:

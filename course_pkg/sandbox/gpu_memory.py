@@ -1,4 +1,4 @@
-"""Watch how much memory of a GPU a sandbox uses, and whether it is free again afterwards.
+"""Watch how much memory of a GPU a sandbox uses, and whether it is released afterwards.
 
 CUDA has no limit on the memory of a process that the process could not lift. So a thread asks
 `nvidia-smi` again and again, and calls back above the limit: what is faster than a few looks can
@@ -11,9 +11,8 @@ Chapter: appendix/gpu.
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
-from .gpus import MIB, Gpu, used_bytes
+from course_pkg.sandbox.gpus import MIB, Gpu, used_bytes
 
 PAUSE_S = 0.5  # between two looks
 SLACK_BYTES = 64 * MIB  # what the driver itself may keep for later
@@ -36,8 +35,11 @@ class GpuMemory:
         used: Callable[[Gpu], int | None] = used_bytes,
         pause_s: float = PAUSE_S,
     ) -> None:
-        self.gpu, self._limit, self._exceeded = gpu, limit_bytes, exceeded
-        self._used, self._pause_s = used, pause_s
+        self.gpu = gpu
+        self._limit = limit_bytes
+        self._exceeded = exceeded
+        self._used = used
+        self._pause_s = pause_s
         self._before = used(gpu)
         self._unknown = False
         self.peak_bytes: int | None = None
@@ -55,12 +57,7 @@ class GpuMemory:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -72,8 +69,7 @@ class GpuMemory:
     def kept_bytes(self, within_s: float = RELEASE_WITHIN_S) -> int:
         """What is still in use, after the program was killed, beyond what was in use before.
 
-        0 as soon as the memory is free again, or if it can't be measured. Waits `within_s` seconds
-        at most.
+        0 as soon as it is released, or if it can't be measured. Waits at most `within_s` seconds.
         """
         until = time.monotonic() + within_s
         while (more := self._more()) is not None and more > SLACK_BYTES:

@@ -62,7 +62,8 @@ def find_gpus(
         return (), (str(error),)
     except ElementTree.ParseError as error:
         return (), (f"nvidia-smi wrote no XML that can be read ({error})",)
-    gpus, reasons = [], []
+    gpus = []
+    reasons = []
     for index, entry in enumerate(tree.findall("gpu")):
         name = entry.findtext("product_name") or "unknown"
         if reason := _unusable(entry, dev):
@@ -110,9 +111,13 @@ def _nvidia_smi(*arguments: str) -> str:
         raise OSError("this machine has no NVIDIA driver (there is no nvidia-smi)")
     try:
         done = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, errors="replace",
-            stdin=subprocess.DEVNULL, timeout=TIMEOUT_S,
-        )  # fmt: skip
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+        )
     except subprocess.TimeoutExpired:
         raise OSError(f"nvidia-smi did not answer within {TIMEOUT_S:.0f} s") from None
     if done.returncode:

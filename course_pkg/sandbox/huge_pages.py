@@ -18,10 +18,9 @@ libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def use_huge_pages() -> int:
-    """Move this process's private memory to huge pages; the bytes for which the kernel did.
+    """Move this process's private memory to huge pages, as far as the kernel can; the bytes moved.
 
-    Call it once, when everything is loaded: it copies the memory. What can't be moved, or a kernel
-    that can't do it, stays as it is.
+    Call it once, when everything is loaded: it copies the memory.
     """
     moved = 0
     with open("/proc/self/maps") as file:
@@ -33,7 +32,7 @@ def use_huge_pages() -> int:
 
 
 def huge_ranges(maps: str) -> Iterator[tuple[int, int]]:
-    """Start and end of the whole huge pages in private, writable memory that is no file's.
+    """Start and end of the whole huge pages in private, writable memory without a file.
 
     maps: the content of /proc/PID/maps.
 
@@ -45,6 +44,7 @@ def huge_ranges(maps: str) -> Iterator[tuple[int, int]]:
         if permissions != "rw-p" or inode != "0" or name not in ([], ["[heap]"]):
             continue
         start, end = (int(address, 16) for address in addresses.split("-"))
-        start, end = -(-start // HUGE_PAGE) * HUGE_PAGE, end // HUGE_PAGE * HUGE_PAGE
-        if start < end:
-            yield start, end
+        first = -(-start // HUGE_PAGE) * HUGE_PAGE
+        last = end // HUGE_PAGE * HUGE_PAGE
+        if first < last:
+            yield first, last

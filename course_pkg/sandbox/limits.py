@@ -1,8 +1,8 @@
 """Resource limits of a sandbox: how much of the machine it may use, and what enforces that.
 
 A `LimitEnforcer` limits all processes of one sandbox together: a control group of the kernel where
-one can be created, otherwise the watchdog. `set_process_limits` adds the kernel's limits on each
-process. Time is not limited here: the grader watches the clock.
+one can be created, otherwise the watchdog, which has the same methods. `set_process_limits` adds
+the kernel's limits on each process. Time is not limited here: the grader watches the clock.
 
 Chapter: appendix/for-instructors.
 """
@@ -11,11 +11,10 @@ import os
 import resource
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 
-from . import cgroup_parent
-from .cgroups import Cgroup, CgroupParent
-from .watchdog import Watchdog
+from course_pkg.sandbox import cgroup_parent
+from course_pkg.sandbox.cgroups import Cgroup, CgroupParent
+from course_pkg.sandbox.watchdog import Watchdog
 
 NPROC_COUNTS_BY_NAMESPACE = (5, 14)  # Linux: before that, all processes of a user counted
 MIB = 1024 * 1024
@@ -31,36 +30,7 @@ class ResourceLimits:
     file_bytes: int  # the size of any one file
 
 
-class LimitEnforcer(Protocol):
-    """Limits the memory and the number of processes of a whole sandbox.
-
-    kind: "cgroup v2", "cgroup v1", "systemd scope" or "watchdog". join_descriptors: open files; a
-    process writes b"0" to each of them to come under the limits, and must then close them.
-    """
-
-    kind: str
-    join_descriptors: tuple[int, ...]
-
-    def watch(self, init_pid: int, *others: int) -> None:
-        """Start enforcing. init_pid: the sandbox's first process; others: to be killed with it."""
-
-    def out_of_memory(self) -> bool:
-        """Whether a process was killed for exceeding the memory limit. Ask before `close`."""
-
-    def killed_within_limits(self) -> bool:
-        """Whether a process was killed although the sandbox kept its limits."""
-
-    def out_of_processes(self) -> bool:
-        """Whether the limit on processes was reached: new ones were refused, or all were killed."""
-
-    def peak_bytes(self) -> int | None:
-        """The most memory that was in use; None if unknown."""
-
-    def kill(self) -> None:
-        """Kill everything inside and wait until it is gone. May be called again."""
-
-    def close(self) -> None:
-        """Kill everything inside and release the enforcer's own resources. May be called again."""
+LimitEnforcer = Cgroup | Watchdog
 
 
 @cache
@@ -84,10 +54,9 @@ def set_process_limits(limits: ResourceLimits) -> None:
     """Lower the soft and hard limits of this process, which all its children inherit.
 
     Call it inside the user namespace and as the final user; otherwise the number of processes
-    includes everything else this user runs. A process may use a quarter more memory than the whole
-    sandbox, on top of what is mapped now, and start twice as many processes. So the enforcer acts
-    first, and a program that is faster than the watchdog still gets MemoryError, or an error when
-    it starts a process.
+    includes everything else this user runs. The limits are looser than the enforcer's, which acts
+    first; a program that is faster than the watchdog still gets MemoryError, or an error when it
+    starts a process.
     """
     with open("/proc/self/statm") as file:
         mapped = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")

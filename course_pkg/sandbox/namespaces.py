@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
-from .policy import Argument
-from .waiting import readable
+from course_pkg.sandbox.policy import Argument
+from course_pkg.sandbox.waiting import readable
 
 READY_WITHIN_S = 20.0
 END_WITHIN_S = 30.0
@@ -83,8 +83,8 @@ class Namespaces:
     def close(self) -> None:
         """Kill every process inside and wait until the last is gone. May be called again.
 
-        It waits for some time only: a process that nobody collects, because the fork server was
-        killed, keeps the namespaces, although nothing runs in them.
+        The wait is limited: a process that nobody collects, because the fork server was killed,
+        keeps the namespaces, although nothing runs in them.
         """
         if self.pidfd >= 0:
             with suppress(ProcessLookupError):
@@ -110,12 +110,7 @@ class Namespaces:
 
 
 def memory_file(content: bytes) -> BinaryIO:
-    """An unbuffered file in memory with this content, positioned at its start.
-
-    >>> with memory_file(b"abc") as file:
-    ...     file.read()
-    b'abc'
-    """
+    """An unbuffered file in memory with this content, positioned at its start."""
     file = os.fdopen(os.memfd_create("course"), "w+b", 0)
     file.write(content)
     file.seek(0)

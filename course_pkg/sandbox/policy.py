@@ -18,12 +18,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import seccomp
-from .probe import INSTALL, find_bubblewrap
+from course_pkg.sandbox import seccomp
+from course_pkg.sandbox.probe import INSTALL, find_bubblewrap
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts",
-       "ssl/certs", "ssl/openssl.cnf")  # fmt: skip
+ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts")
+ETC += ("ssl/certs", "ssl/openssl.cnf")
 OF_PREFIX = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
 PRIVATE = ("pip.conf", "etc/pip.conf", "uv.toml", ".netrc", ".pypirc", ".env", ".git")
 INSIDE_UID = 1000  # in a user namespace; root gives every sandbox its own id instead
@@ -68,7 +68,7 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     if uid is None:
         line += ["--unshare-user", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID)]
     line += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--hostname", "course"]
-    if platform.machine() in seccomp.ARCHITECTURES:  # for the processes that wait inside, too
+    if platform.machine() in seccomp.ARCHITECTURES:  # also for the processes that wait inside
         line += ["--seccomp", seccomp.program(platform.machine())]
     if uid is None:  # a process without capabilities can't write to one that has some
         line += ["--cap-add", "CAP_LEASE"]
@@ -99,30 +99,33 @@ def bubblewrap_command(view: View, uid: int | None) -> list[Argument]:
     for path in view.hidden:
         line += ["--remount-ro", str(path)]
     for path in private_paths():
-        empty: list[Argument] = ["--tmpfs"] if path.is_dir() else ["--ro-bind-data", b""]
-        line += ["--perms", "0555" if path.is_dir() else "0444", *empty, str(path)]
+        if path.is_dir():
+            line += ["--perms", "0555", "--tmpfs", str(path)]
+        else:
+            line += _file(path, "")
     for path, stub in view.masks.items():
         if path.is_dir():
-            line += ["--tmpfs", str(path)]
-            line += ["--perms", "0444", "--ro-bind-data", stub.encode(), str(path / "__init__.py")]
-            line += ["--remount-ro", str(path)]
+            stub_file = _file(path / "__init__.py", stub)
+            line += ["--tmpfs", str(path), *stub_file, "--remount-ro", str(path)]
         else:
-            line += ["--perms", "0444", "--ro-bind-data", stub.encode(), str(path)]
+            line += _file(path, stub)
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", "cat"]
 
 
 def _accounts(uid: int) -> list[Argument]:
-    """/etc/passwd and similar files, with one user: the student."""
+    """/etc/passwd and similar files with one user, the student."""
     files = {
         "passwd": f"student:x:{uid}:{uid}::/home/student:/bin/sh\n",
         "group": f"student:x:{uid}:\n",
         "hosts": "127.0.0.1 localhost course\n::1 localhost\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }
-    line: list[Argument] = []
-    for name, text in files.items():
-        line += ["--perms", "0444", "--ro-bind-data", text.encode(), f"/etc/{name}"]
-    return line
+    return [part for name, text in files.items() for part in _file(f"/etc/{name}", text)]
+
+
+def _file(path: Path | str, text: str) -> list[Argument]:
+    """A read-only file with this text."""
+    return ["--perms", "0444", "--ro-bind-data", text.encode(), str(path)]
 
 
 def python_folders() -> tuple[Path, ...]:

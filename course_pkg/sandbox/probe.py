@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,11 +58,8 @@ def probe() -> SandboxState:
     True
     """
     if sys.platform != "linux":
-        return SandboxState(
-            False,
-            f"bubblewrap needs Linux and this is {sys.platform}",
-            "read and answer here; grade on a Linux machine",
-        )
+        found = f"bubblewrap needs Linux and this is {sys.platform}"
+        return SandboxState(False, found, "read and answer here; grade on a Linux machine")
     program = find_bubblewrap()
     if program is None:
         return SandboxState(False, "bubblewrap is not installed", INSTALL)
@@ -86,18 +84,13 @@ def probe() -> SandboxState:
 
 def _how_to_allow() -> str:
     """How to allow user namespaces, judging by the kernel's settings."""
-    settings = {
-        "/proc/sys/user/max_user_namespaces": ("0", "user.max_user_namespaces=10000"),
-        "/proc/sys/kernel/unprivileged_userns_clone": ("0", "kernel.unprivileged_userns_clone=1"),
-        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
-            "1",
-            "kernel.apparmor_restrict_unprivileged_userns=0",
-        ),
-    }
-    for path, (forbidding, setting) in settings.items():
-        try:
-            if Path(path).read_text().strip() == forbidding:
-                return f"sudo sysctl {setting}"
-        except OSError:
-            continue
+    settings = (  # the value that forbids them, and one that allows them
+        ("user.max_user_namespaces", "0", 10000),
+        ("kernel.unprivileged_userns_clone", "0", 1),
+        ("kernel.apparmor_restrict_unprivileged_userns", "1", 0),
+    )
+    for name, forbidding, allowing in settings:
+        with suppress(OSError):  # the kernel may lack it
+            if Path("/proc/sys", *name.split(".")).read_text().strip() == forbidding:
+                return f"sudo sysctl {name}={allowing}"
     return "allow user namespaces; in Docker, run with --security-opt seccomp=unconfined"

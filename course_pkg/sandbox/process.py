@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from .fork_server import ForkServer
-from .limits import ResourceLimits, limit_enforcer
-from .namespaces import Namespaces
-from .policy import View, bubblewrap_command
+from course_pkg.sandbox.fork_server import ForkServer
+from course_pkg.sandbox.limits import ResourceLimits, limit_enforcer
+from course_pkg.sandbox.namespaces import Namespaces
+from course_pkg.sandbox.policy import View, bubblewrap_command
 
 
 class SandboxedProcess:
@@ -30,8 +30,11 @@ class SandboxedProcess:
     def __init__(
         self, view: View | None, uid: int | None, limits: ResourceLimits, name: str
     ) -> None:
-        self._limits, self._uid, self._pid = limits, uid, 0
-        self._lock, self._closed = threading.Lock(), False
+        self._limits = limits
+        self._uid = uid
+        self._pid = 0
+        self._lock = threading.Lock()
+        self._closed = False
         self.namespaces = None
         self.enforcer = limit_enforcer(limits, name)
         try:

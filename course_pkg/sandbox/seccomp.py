@@ -16,125 +16,91 @@ import platform
 import struct
 from functools import cache
 
-# (reason, errno that the caller gets, {call: (number on x86_64, number on aarch64)})
-DENIED: tuple[tuple[str, int, dict[str, tuple[int | None, int | None]]], ...] = (
-    (
-        "reads or controls another process, or takes its open files",
-        errno.EPERM,
-        {
-            "ptrace": (101, 117),
-            "process_vm_readv": (310, 270),
-            "process_vm_writev": (311, 271),
-            "process_madvise": (440, 440),
-            "kcmp": (312, 272),
-            "pidfd_getfd": (438, 438),
-        },
-    ),
-    (
-        "enters or creates namespaces: a new user namespace grants every capability",
-        errno.EPERM,
-        {"setns": (308, 268), "unshare": (272, 97)},
-    ),
-    (
-        "changes mounts, or opens files without going through the mounted paths",
-        errno.EPERM,
-        {
-            "mount": (165, 40),
-            "umount2": (166, 39),
-            "pivot_root": (155, 41),
-            "chroot": (161, 51),
-            "move_mount": (429, 429),
-            "open_tree": (428, 428),
-            "open_tree_attr": (467, 467),
-            "fsopen": (430, 430),
-            "fsconfig": (431, 431),
-            "fsmount": (432, 432),
-            "fspick": (433, 433),
-            "mount_setattr": (442, 442),
-            "name_to_handle_at": (303, 264),
-            "open_by_handle_at": (304, 265),
-            "fanotify_init": (300, 262),
-            "fanotify_mark": (301, 263),
-            "inotify_init": (253, None),  # would show when others open a shared file
-            "inotify_init1": (294, 26),
-            "quotactl": (179, 60),
-            "quotactl_fd": (443, 443),
-        },
-    ),
-    (
-        "uses the kernel's keyring, which namespaces do not separate",
-        errno.EPERM,
-        {"keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218)},
-    ),
-    (
-        "large, new parts of the kernel in which vulnerabilities are found every year",
-        errno.EPERM,
-        {
-            "bpf": (321, 280),
-            "perf_event_open": (298, 241),
-            "userfaultfd": (323, 282),
-            "io_uring_setup": (425, 425),
-            "io_uring_enter": (426, 426),
-            "io_uring_register": (427, 427),
-        },
-    ),
-    (
-        "uses up a limit that all processes of the machine share",
-        errno.ENOSYS,
-        {"io_setup": (206, 0)},
-    ),
-    (
-        "memory that exists even if no process maps it: the watchdog could not count it",
-        errno.ENOSYS,  # libraries then use a temporary file or /dev/shm, which count
-        {
-            "memfd_create": (319, 279),
-            "memfd_secret": (447, 447),
-            "shmget": (29, 194),
-            "msgget": (68, 186),
-            "semget": (64, 190),
-        },
-    ),
-    (
-        "has its flags behind a pointer, which a filter can't follow; libc then calls clone",
-        errno.ENOSYS,
-        {"clone3": (435, 435)},
-    ),
-    (
-        "administers the machine: modules, kernels, swap, accounting, clock, log, host name",
-        errno.EPERM,
-        {
-            "init_module": (175, 105),
-            "finit_module": (313, 273),
-            "delete_module": (176, 106),
-            "kexec_load": (246, 104),
-            "kexec_file_load": (320, 294),
-            "reboot": (169, 142),
-            "swapon": (167, 224),
-            "swapoff": (168, 225),
-            "acct": (163, 89),
-            "settimeofday": (164, 170),
-            "clock_settime": (227, 112),
-            "clock_adjtime": (305, 266),
-            "adjtimex": (159, 171),
-            "syslog": (103, 116),
-            "sethostname": (170, 161),
-            "setdomainname": (171, 162),
-            "vhangup": (153, 58),
-        },
-    ),
-    (
-        "remains from old systems and old processors",
-        errno.EPERM,
-        {
-            "modify_ldt": (154, None),
-            "iopl": (172, None),
-            "ioperm": (173, None),
-            "uselib": (134, None),
-            "nfsservctl": (180, 42),
-            "lookup_dcookie": (212, 18),
-        },
-    ),
-)
+# Denied calls: (number on x86_64, number on aarch64), None where there is no such call.
+Calls = dict[str, tuple[int | None, int | None]]
+FORBIDDEN: Calls = {
+    # Reads or controls another process, or takes its open files.
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    # Enters or creates namespaces: a new user namespace grants every capability.
+    "setns": (308, 268),
+    "unshare": (272, 97),
+    # Changes mounts, or opens files without going through the mounted paths.
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "move_mount": (429, 429),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "inotify_init": (253, None),  # would show when others open a shared file
+    "inotify_init1": (294, 26),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    # Uses the kernel's keyring, which namespaces do not separate.
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    # Large, new parts of the kernel in which vulnerabilities are found every year.
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    # Administers the machine: modules, kernels, swap, accounting, clock, log, host name.
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "syslog": (103, 116),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "vhangup": (153, 58),
+    # Remains from old systems and old processors.
+    "modify_ldt": (154, None),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "uselib": (134, None),
+    "nfsservctl": (180, 42),
+    "lookup_dcookie": (212, 18),
+}
+MISSING: Calls = {
+    # Uses up a limit that all processes of the machine share.
+    "io_setup": (206, 0),
+    # Memory that exists even if no process maps it: the watchdog could not count it; libraries
+    # then use a temporary file or /dev/shm, which count.
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    # Has its flags behind a pointer, which a filter can't follow; libc then calls clone.
+    "clone3": (435, 435),
+}
+DENIED = {errno.EPERM: FORBIDDEN, errno.ENOSYS: MISSING}  # by the errno that the caller gets
 
 NEW_NAMESPACE = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16  # AF_*
@@ -198,7 +164,7 @@ def program(arch: str) -> bytes:
     ]
     if arch == "x86_64":
         code += [(AT_LEAST, 0, 1, X32), (RETURN, 0, 0, FAIL | errno.ENOSYS)]
-    for _, error, calls in DENIED:
+    for error, calls in DENIED.items():
         for numbers in calls.values():
             if (number := numbers[column]) is not None:
                 code += [(EQUAL, 0, 1, number), (RETURN, 0, 0, FAIL | error)]

@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from .waiting import readable
+from course_pkg.sandbox.waiting import readable
 
 SLOWEST, FASTEST = 0.1, 0.01  # seconds between two measurements
 GROWTH = (2 << 30) * (os.cpu_count() or 1)  # bytes per second that programs can fill, roughly
@@ -31,7 +31,7 @@ KIB = 1024
 
 
 class Watchdog:
-    """Limits enforced by measuring; its methods are those of `LimitEnforcer`.
+    """Limits enforced by measuring, with the methods of a `Cgroup`.
 
     memory_bytes: for everything in the sandbox. processes: processes and threads together.
     """
@@ -40,7 +40,8 @@ class Watchdog:
     join_descriptors: tuple[int, ...] = ()
 
     def __init__(self, memory_bytes: int, processes: int) -> None:
-        self._memory_bytes, self._processes = memory_bytes, processes
+        self._memory_bytes = memory_bytes
+        self._processes = processes
         self._reason = ""
         self._peak: int | None = None
         self._stop = threading.Event()
@@ -105,7 +106,8 @@ class Watchdog:
     def _release(self) -> None:
         for descriptor in (*self._pidfds, *self._folders):
             os.close(descriptor)
-        self._pidfds, self._folders = [], []
+        self._pidfds = []
+        self._folders = []
 
     def _run(self) -> None:
         try:
@@ -117,7 +119,8 @@ class Watchdog:
 
     def _measure_repeatedly(self) -> None:
         recent: list[int] = []  # bytes in the latest measurements
-        pause, count, short = 0.0, 0, 0
+        pause = 0.0
+        count = short = 0
         while not self._stop.wait(pause):
             began = time.thread_time()
             most, tasks = self._measure(exact=False)
@@ -179,9 +182,8 @@ def _open_folders(init_pid: int) -> list[int]:
         for device, point in _tmpfs_mounts(init_pid):
             if device in done:
                 continue
-            with contextlib.suppress(
-                FileNotFoundError, NotADirectoryError
-            ):  # another mount covers it
+            # Another mount may cover it.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 opened.append(os.open(point.lstrip("/") or ".", os.O_PATH, dir_fd=root))
                 if os.fstat(opened[-1]).st_dev == device:
                     done.add(device)
@@ -209,15 +211,13 @@ def _tmpfs_mounts(pid: int | str) -> list[tuple[int, str]]:
     return found
 
 
-def _fields(folder: int, path: str) -> dict[str, int]:
+def _fields(folder: int | None, path: str) -> dict[str, int]:
     """The lines of a /proc file of the form `Name:  123 kB`."""
     with open(path, opener=lambda name, flags: os.open(name, flags, dir_fd=folder)) as file:
-        return {
-            name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+)", file.read(), re.M)
-        }
+        found = re.findall(r"^(\w+):\s+(\d+)", file.read(), re.MULTILINE)
+    return {name: int(value) for name, value in found}
 
 
 def _machine_is_short() -> bool:
-    with open("/proc/meminfo") as file:
-        known = {name: int(value) for name, value in re.findall(r"(\w+):\s+(\d+)", file.read())}
+    known = _fields(None, "/proc/meminfo")
     return known["MemAvailable"] < FLOOR * known["MemTotal"]

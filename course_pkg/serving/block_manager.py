@@ -21,6 +21,7 @@ Chapter: acceleration/paged-attention.
 import hashlib
 from dataclasses import dataclass
 
+from course_pkg.arguments import require_between, require_integer
 from course_pkg.serving.block_pool import Block, BlockPool, Content, OutOfBlocksError, block_hash
 from course_pkg.serving.sequence import Sequence
 
@@ -51,15 +52,10 @@ class BlockManager:
     def __init__(
         self, blocks: int, block_size: int, *, prefix_cache: bool = True, watermark: float = 0.0
     ):
-        if blocks < 1 or block_size < 1 or not 0 <= watermark < 1:
-            raise ValueError(
-                f"blocks {blocks}, block_size {block_size}, watermark {watermark}: expected at "
-                "least 1, at least 1, and a fraction of at least 0 and below 1"
-            )
-        self.pool = BlockPool(blocks)
-        self.block_size = block_size
+        self.pool = BlockPool(require_integer(blocks, "blocks"))
+        self.block_size = require_integer(block_size, "block_size")
         self.prefix_cache = prefix_cache
-        self.reserve = round(watermark * blocks)
+        self.reserve = round(require_between(watermark, "watermark", 0, 1, closed=True) * blocks)
         self._tables: dict[int | str, _Table] = {}  # by the sequence's id
 
     def table(self, sequence: Sequence) -> list[int]:

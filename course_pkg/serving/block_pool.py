@@ -21,12 +21,6 @@ class Content:
 
     hash: of the tokens and of the parent's hash. The parent of a first block is a root. It has no
     parent, and in place of tokens it holds what else must agree.
-
-    >>> first, other = Content(b"1", None, (1, 2)), Content(b"1", None, (3, 4))
-    >>> Content(b"2", first, (5, 6)).same(Content(b"2", first, (5, 6)))
-    True
-    >>> Content(b"2", first, (5, 6)).same(Content(b"2", other, (5, 6)))
-    False
     """
 
     hash: bytes
@@ -61,8 +55,7 @@ def block_hash(parent: bytes, tokens: list[int] | tuple[int, ...]) -> bytes:
     """The SHA-256 hash of a full block: of its token ids, and of all before it through `parent`.
 
     Keys and values depend on all earlier tokens, so equal tokens after different ones need
-    different hashes. Python's own `hash` is too weak here: it has 64 bits, hash(-1) == hash(-2),
-    and that of a string changes from process to process.
+    different hashes. Python's own `hash` has only 64 bits, and hash(-1) == hash(-2).
 
     >>> first = block_hash(b"", [1, 2])
     >>> block_hash(first, [3, 4]) == block_hash(b"", [3, 4])
@@ -90,11 +83,6 @@ class BlockPool:
     def free(self) -> int:
         """How many blocks have no user; some of them may be cached."""
         return len(self._free)
-
-    @property
-    def cached(self) -> int:
-        """How many blocks can be found by their hash, used or not."""
-        return len(self._cached)
 
     def take(self) -> Block:
         """A free block for one user: an empty one, or else the least recently used cached one.

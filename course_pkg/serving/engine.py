@@ -1,9 +1,5 @@
 """The inference engine: requests in, text out, many at a time.
 
-    engine = Engine(model, tokenizer, blocks=256)
-    [request] = engine.generate(["The capital of France is"], SamplingParams(temperature=0))
-    request.completions[0].text
-
 A step schedules, computes, chooses and reports: `step` returns a Chunk for each sequence that got a
 token, and `add` and `abort` may come between any two steps. The parts: `scheduler` and
 `block_manager` decide without tensors; `model_runner` computes; `sampling` chooses; `text_stream`
@@ -26,7 +22,6 @@ from course_pkg.serving.request import Chunk, Completion, Request, prompt_ids
 from course_pkg.serving.sampling import SamplingParams
 from course_pkg.serving.scheduler import Scheduler, Step
 from course_pkg.serving.sequence import Sequence
-from course_pkg.serving.swap_space import SwapSpace
 from course_pkg.serving.text_stream import end_tokens
 
 Prompt = str | list[int]
@@ -39,8 +34,7 @@ class Engine:
     tokens, or the memory_bytes for them. token_budget, max_sequences: as the Scheduler's. adapters:
     by name, the folder of a LoRA adapter, or a model that has it active. swap_blocks: blocks on the
     host for preempted sequences. max_model_len: tokens of a prompt and its completion together.
-    Raises ValueError for sizes that make no sense, or a model whose keys depend on other sequences'
-    lengths (dynamic and longrope RoPE).
+    Raises ValueError for sizes that make no sense, and what `ModelRunner` raises.
 
     >>> from course_pkg.lm.load import load
     >>> engine = Engine(*load("tiny"), blocks=8)
@@ -66,18 +60,12 @@ class Engine:
         decoder = model if isinstance(model, Decoder) else Decoder.from_transformers(model)
         self.config = decoder.config
         self.tokenizer = tokenizer
-        if (rope := self.config.rope["rope_type"]) in ("dynamic", "longrope"):
-            raise ValueError(
-                f"the model's RoPE is {rope}, which depends on the longest sequence of a batch: "
-                "use transformers' generate"
-            )
         if (blocks is None) == (memory_bytes is None):
             raise ValueError(f"blocks {blocks}, memory_bytes {memory_bytes}: give one of the two")
         if blocks is None:
             blocks = memory_bytes // block_bytes(decoder, block_size) - 1  # one is for padding
         manager = BlockManager(blocks, block_size, prefix_cache=prefix_cache)
-        swap = SwapSpace(manager, swap_blocks) if swap_blocks else None
-        self.scheduler = Scheduler(manager, token_budget, max_sequences, swap_space=swap)
+        self.scheduler = Scheduler(manager, token_budget, max_sequences, swap_blocks=swap_blocks)
         # The last token needs no slot in the cache.
         self.max_model_len = min(self.config.max_positions, blocks * block_size + 1)
         self.adapters = tuple(adapters or ())
@@ -85,7 +73,6 @@ class Engine:
         self.eos = end_tokens(model, tokenizer)
         self.requests: dict[int, Request] = {}  # those that are not done
         self._completions: dict[int, Completion] = {}  # those that grow, by their sequence's id
-        self._streams: dict[int, deque[Chunk]] = {}
         self._request_ids = count(1)
         self._sequence_ids = count(1)
 
@@ -109,8 +96,9 @@ class Engine:
                 requests.append(self.add(prompt, each, adapter=name))
             while any(request.id in self.requests for request in requests):
                 self.step()
-                for error in filter(None, (request.error for request in requests)):
-                    raise error
+                failed = [request for request in requests if request.error]
+                if failed:
+                    raise failed[0].error
         finally:
             for request in requests:
                 self.abort(request)
@@ -124,17 +112,17 @@ class Engine:
         Several streams can take turns: each step works for all of them. Raises what `add` raises.
         """
         request = self.add(prompt, params, adapter=adapter)
-        chunks = self._streams[request.id] = deque()
+        chunks = request.chunks = deque()
         try:
             while chunks or request.id in self.requests:
-                if not chunks:
+                if chunks:
+                    yield chunks.popleft()
+                else:
                     self.step()
-                yield from (chunks.popleft() for _ in range(len(chunks)))
             if request.error:
                 raise request.error
         finally:
             self.abort(request)
-            del self._streams[request.id]
 
     def add(
         self, prompt: Prompt, params: SamplingParams | None = None, *, adapter: str | None = None
@@ -153,8 +141,7 @@ class Engine:
         if len(ids) + max_new_tokens > self.config.max_positions:
             raise ValueError(
                 f"the prompt has {len(ids)} tokens, and max_tokens is {params.max_tokens}: the "
-                f"model takes {self.config.max_positions} together; shorten the prompt or ask for "
-                "fewer"
+                f"model takes {self.config.max_positions} together; shorten it or lower max_tokens"
             )
         request = Request(next(self._request_ids), ids, params, adapter)
         request.completions = [Completion(request, i, self.tokenizer) for i in range(params.n)]
@@ -184,8 +171,8 @@ class Engine:
             rows, logits = self.runner.run(step, self.scheduler.block_manager)
             chosen = self._choose(step, rows, logits)
             tokens = {completion.sequence.id: token for completion, (token, _) in chosen.items()}
-            sampled = {sequence.id for sequence in step.sampling} & tokens.keys()
-            self.scheduler.update(step, {id: tokens[id] for id in sampled})
+            sampled = {s.id: tokens[s.id] for s in step.sampling if s.id in tokens}
+            self.scheduler.update(step, sampled)
         except BaseException:
             for sequence in self.scheduler.fail():
                 if sequence.id in self._completions:
@@ -215,16 +202,12 @@ class Engine:
                 if sequence not in sampling:
                     continue
                 row = logits[span.stop - 1]
-                is_first = len(sequence.tokens) == len(request.prompt)
-                samples = request.completions if is_first else [completion]
-                tokens = [
-                    each.choose(row, best[span.stop - 1], sequence.tokens) for each in samples
-                ]
+                tokens = completion.next_tokens(row, best[span.stop - 1])
             except ValueError as error:
                 request.error = error
                 self.abort(request, "error")
                 continue
-            for sample, token in zip(samples, tokens, strict=True):
+            for sample, token in tokens.items():
                 if sample is not completion:
                     fork = self.scheduler.fork(sequence, next(self._sequence_ids), token)
                     self._start(sample, fork)
@@ -234,16 +217,12 @@ class Engine:
     def _report(self, completion: Completion, token: int, logits: Tensor) -> Chunk:
         chunk = completion.add(token, logits)
         request = completion.request
-        if completion.index == 0:
-            request.hit_tokens = completion.sequence.hit_tokens
         if completion.finish_reason:
             # At a stop string, the scheduler doesn't know; otherwise it has ended there already.
             self.scheduler.abort(completion.sequence.id)
             del self._completions[completion.sequence.id]
             if request.done:
                 del self.requests[request.id]
-        if request.id in self._streams:
-            self._streams[request.id].append(chunk)
         return chunk
 
     def _start(self, completion: Completion, sequence: Sequence) -> None:
@@ -256,7 +235,7 @@ def _one_each(given: object, prompts: list[Prompt]) -> list:
     each = list(given) if isinstance(given, list | tuple) else [given] * len(prompts)
     if len(each) != len(prompts):
         raise ValueError(
-            f"{len(prompts)} prompts, and a list of {len(each)} params or adapters: give one for "
-            "all prompts, or one for each"
+            f"{len(prompts)} prompts, and a list of {len(each)} params or adapters: "
+            "give one for all prompts, or one for each"
         )
     return each

@@ -5,9 +5,8 @@ A cache is made for a decoder's config, and its `attend` is what the decoder cal
     cache = ContiguousCache(model.config)
     logits = model(ids, cache.positions(ids.shape[1]), cache.attend)
 
-`ContiguousCache` grows; `StaticCache` has a capacity; `SlidingWindowCache` forgets what the model's
-windows no longer show. Each takes `eight_bit=True`. Use them under `torch.no_grad()`. `generate`
-writes greedily with a cache, and `recompute` the same tokens without one, at a higher cost.
+Use it under `torch.no_grad()`. `generate` writes greedily with a cache, and `recompute` the same
+tokens without one.
 
 Keys are kept as they were rotated. RoPE of type "dynamic" or "longrope" changes all rotations when
 the text outgrows the original length; from then on, a cache and a recomputation differ, here as in
@@ -139,9 +138,7 @@ class StaticCache(KVCache):
     """
 
     def __init__(self, config: DecoderConfig, capacity: int, **options):
-        if capacity < 1:
-            raise ValueError(f"capacity must be at least 1 token, got {capacity}")
-        self.capacity = capacity
+        self.capacity = require_integer(capacity, "capacity")
         super().__init__(config, **options)
 
     def new_storage(self, layer: int) -> Storage:
@@ -169,8 +166,7 @@ def generate(model: Decoder, ids: Tensor, new_tokens: int, cache: KVCache) -> Te
     """The most likely next tokens, one after another: (batch, new_tokens).
 
     ids: (batch, tokens), the prompts, or what follows the tokens in the cache. The last new token
-    is not in the cache afterwards, because nothing was computed from it. Raises ValueError if ids
-    or new_tokens is empty.
+    is not in the cache afterwards. Raises ValueError if ids or new_tokens is empty.
 
     >>> from course_pkg.lm.tiny import tiny_model
     >>> model, ids = Decoder.from_transformers(tiny_model()), torch.tensor([[1, 2, 3]])
@@ -238,8 +234,8 @@ def latent_cache_bytes(
 ) -> int:
     """The memory of multi-head latent attention (MLA): one latent and one rotated key per token.
 
-    Keys and values of all heads are computed from the latent, latent_dim numbers; the part of the
-    key that RoPE rotates, rope_dim numbers, is shared by the heads.
+    latent_dim: numbers that keys and values of all heads are computed from. rope_dim: numbers of
+    the rotated part of the key, which the heads share.
     Source: DeepSeek-V2 (2024), section 2.1.4 and table 1: (d_c + d_h^R) · l numbers per token.
 
     >>> latent_cache_bytes(layers=60, latent_dim=512, rope_dim=64, tokens=1)  # DeepSeek-V2

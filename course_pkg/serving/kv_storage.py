@@ -1,13 +1,9 @@
 """Where one layer's keys and values are kept: in a growing tensor, a preallocated one, or a ring.
 
 Each storage has `append(key, value)`, which takes those of new tokens, (batch, kv_heads, new,
-head_dim), and returns what the new tokens may attend to: keys and values, (batch, kv_heads, kept,
-head_dim), and the index of each one's token, (kept,), where the first token has index 0. They are
-in the order of the tokens, except that a ring may permute them if the new token is only one: then
-it sees them all, and attention does not depend on the order of keys.
-
-`Int8` makes any storage one of 8 bits. A token's scale depends on no other token, so nothing kept
-changes when tokens come. Not here: models, masks and padding (`kv_cache`).
+head_dim), and returns what the new tokens may attend to, in the order of the tokens. Only a ring
+may permute them, for a single new token, which sees them all. `Int8` makes any storage one of 8
+bits. Not here: models, masks and padding (`kv_cache`).
 Chapter: serving/kv-cache.
 """
 
@@ -59,7 +55,6 @@ class Contiguous(Storage):
     """One tensor that grows: simple, but every append copies all that came before."""
 
     def append(self, key: Tensor, value: Tensor) -> Kept:
-        """Concatenate."""
         if self.held is not None:
             _check_shape(self.held[0], key)
             key = torch.cat((self.held[0], key), dim=2)  # (batch, kv_heads, kept, head_dim)
@@ -113,10 +108,10 @@ class Ring(Storage):
         self.written = 0  # tokens ever written; more than length after a truncation
 
     def append(self, key: Tensor, value: Tensor) -> Kept:
-        """Write one token over the oldest, or several after those of the window before them.
+        """Write over the oldest tokens.
 
-        Several new tokens may be more than the window. All of them are returned, after those of
-        the last window, because the first of them still sees the tokens before it.
+        Several new tokens, even more than the window, are all returned after those of the last
+        window, because the first of them still sees the tokens before it.
         """
         if self.held is None:
             self.held = _empty(key, self.window), _empty(value, self.window)
@@ -147,7 +142,6 @@ class Ring(Storage):
         return tokens == 0 or self.written <= self.window or tokens >= self.written - 1
 
     def truncate(self, tokens: int) -> None:
-        """Step back; slots keep their tokens until they are overwritten."""
         super().truncate(tokens)
         if tokens == 0:
             self.written = 0
@@ -156,9 +150,8 @@ class Ring(Storage):
 class Int8(Storage):
     """Any storage in 8 bits: one for the codes, and one for the scales, in fp32.
 
-    New tokens are attended to as they will be read later, so it makes no difference whether they
-    come one by one or together. Reading restores the whole layer for a moment; a kernel for serving
-    would do it block by block.
+    New tokens are attended to as they will be read later, so that it makes no difference whether
+    they come one by one or together.
     """
 
     def __init__(self, new_storage: Callable[[], Storage]) -> None:
@@ -167,7 +160,6 @@ class Int8(Storage):
         self.scales = new_storage()
 
     def append(self, key: Tensor, value: Tensor) -> Kept:
-        """Quantize the new tokens, keep them, and restore all."""
         key_codes, key_scales = quantize(key)
         value_codes, value_scales = quantize(value)
         codes = self.codes.append(key_codes, value_codes)
@@ -180,11 +172,9 @@ class Int8(Storage):
         )
 
     def can_truncate(self, tokens: int) -> bool:
-        """Whether the inner storage can."""
         return self.codes.can_truncate(tokens)
 
     def truncate(self, tokens: int) -> None:
-        """Truncate codes and scales."""
         self.codes.truncate(tokens)
         self.scales.truncate(tokens)
         self.length = self.codes.length

@@ -1,8 +1,7 @@
 """Several LoRA adapters on one base in one batch: each row of a packed batch has its own, or none.
 
 The base computes all rows at once. The rows are sorted by adapter, so that each adapter adds its
-two thin products to one slice of them. Methods that change the base's own output, such as DoRA, are
-not here: merge such an adapter into a model of its own.
+two thin products to one slice of them. Not here: methods that change the base's output, as DoRA.
 Sources: Chen et al. (2023), "Punica"; Sheng et al. (2023), "S-LoRA".
 Chapter: serving/continuous-batching.
 """

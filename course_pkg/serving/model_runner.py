@@ -26,7 +26,8 @@ class ModelRunner:
     """A decoder, its adapters, and the keys and values of all blocks, on the device and the host.
 
     blocks: those that sequences can have; block 0 is added, for padding. Each sequence's cache_key
-    is the name of its adapter, or "". Raises what `with_adapters` raises.
+    is the name of its adapter, or "". Raises what `with_adapters` raises, and ValueError for a
+    model whose keys depend on other sequences' lengths (dynamic and longrope RoPE).
     """
 
     def __init__(
@@ -37,6 +38,12 @@ class ModelRunner:
         swap_blocks: int = 0,
         adapters: Mapping | None = None,
     ):
+        rope = decoder.config.rope["rope_type"]
+        if rope in ("dynamic", "longrope"):
+            raise ValueError(
+                f"the model's RoPE is {rope}, which depends on the longest sequence of a batch: "
+                "use transformers' generate"
+            )
         self.decoder, self.groups = with_adapters(decoder, adapters or {})
         self.device = decoder.embed_tokens.weight.device
         self.caches = _new_caches(decoder, blocks, block_size, self.device)

@@ -4,6 +4,7 @@ Chapter: serving/continuous-batching.
 """
 
 import random
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,11 +55,18 @@ class Completion:
         seed = request.params.seed
         self._random = random.Random() if seed is None else random.Random(f"{seed}, {index}")
 
-    def choose(self, logits: Tensor, best: int, tokens: list[int]) -> int:
-        """The token after `tokens`. best: the one with the largest logit, which is known already.
+    def next_tokens(self, logits: Tensor, best: int) -> dict["Completion", int]:
+        """Its next token; after the prompt alone, the first tokens of all samples of the request.
 
-        Raises ValueError if the logits have NaN or infinity.
+        best: the token with the largest logit. Raises ValueError if the logits have NaN or
+        infinity.
         """
+        tokens = self.sequence.tokens
+        is_first = len(tokens) == len(self.request.prompt)
+        samples = self.request.completions if is_first else [self]
+        return {sample: sample._choose(logits, best, tokens) for sample in samples}
+
+    def _choose(self, logits: Tensor, best: int, tokens: list[int]) -> int:
         params = self.request.params
         if params.temperature == 0 and not params.changes_logits:
             check_finite(logits[best].item())
@@ -79,7 +87,13 @@ class Completion:
             text += self._text_stream.finish()
         self.text += text
         self.finish_reason = "stop" if self._text_stream.stopped else reason
-        return Chunk(self, token, text, logprob, self.finish_reason)
+        chunk = Chunk(self, token, text, logprob, self.finish_reason)
+        request = self.request
+        if self.index == 0:
+            request.hit_tokens = self.sequence.hit_tokens
+        if request.chunks is not None:
+            request.chunks.append(chunk)
+        return chunk
 
 
 @dataclass(eq=False)
@@ -88,7 +102,7 @@ class Request:
 
     prompt_logprobs: one per prompt token if asked for; None for the first, which nothing precedes.
     hit_tokens: how many of the prompt's tokens came from the prefix cache. error: why its samples
-    ended with reason "error", if the fault was its own.
+    ended with reason "error", if the fault was its own. chunks: what its stream has not given out.
     """
 
     id: int
@@ -99,6 +113,7 @@ class Request:
     prompt_logprobs: list[LogProb | None] = field(init=False, default_factory=list)
     hit_tokens: int = field(init=False, default=0)
     error: ValueError | None = field(init=False, default=None)
+    chunks: deque[Chunk] | None = field(init=False, repr=False, default=None)
 
     @property
     def done(self) -> bool:

@@ -98,8 +98,7 @@ class SamplingParams:
     request repeatable. stop: strings that end the text, which does not include them. ignore_eos:
     the model's end tokens don't stop it. logprobs: the log-probability of each new token, and this
     many of the most likely tokens; prompt_logprobs: the same for the prompt's tokens. n: samples
-    per prompt. priority: 0 is first. cache_salt: requests share cached blocks only if their salts
-    are equal; None counts as a salt. Raises ValueError that names what is wrong.
+    per prompt. priority: 0 is first. cache_salt: see `Sequence`. Raises ValueError.
 
     >>> SamplingParams(top_p=1.5)
     Traceback (most recent call last):

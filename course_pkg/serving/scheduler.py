@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from course_pkg.arguments import require_integer
 from course_pkg.serving.block_manager import BlockManager, Pairs
 from course_pkg.serving.sequence import Sequence
 from course_pkg.serving.swap_space import SwapSpace
@@ -38,8 +39,8 @@ class Step:
     """What the engine does, in this order: swap out, swap in, copy, compute all that is scheduled.
 
     scheduled: which tokens of each sequence to compute. sampling: the sequences whose tokens are
-    all computed then, so that each gets a next token. Each pair is (source, target). The order
-    matters: a block that is swapped out may be the target of any other copy in the same step.
+    all computed then, so that each gets a next token. A block that is swapped out may be the
+    target of another copy.
     """
 
     scheduled: dict[Sequence, range] = field(default_factory=dict)
@@ -59,10 +60,9 @@ class Scheduler:
     """Continuous batching over a block manager.
 
     token_budget: the tokens of a step, at least max_sequences. max_sequences: how many run at once.
-    swap_space: where preempted sequences go while it has room; without one, they are recomputed.
-    aging: a sequence of priority p stands in the order as if it had come p · aging steps later, so
-    that more urgent ones pass it for so long only.
-    Raises ValueError for numbers that make no sense.
+    swap_blocks: blocks on the host, for preempted sequences; those that don't fit are recomputed.
+    aging: a sequence of priority p stands in the order as if it had come p · aging steps later;
+    those that come after that no longer pass it. Raises ValueError for numbers that make no sense.
 
     >>> scheduler = Scheduler(BlockManager(10, 4), token_budget=6, max_sequences=4)
     >>> scheduler.add(Sequence("a", [1] * 4))
@@ -72,10 +72,6 @@ class Scheduler:
     {'a': range(0, 4), 'b': range(0, 2)}
     >>> [sequence.id for sequence in step.sampling]
     ['a']
-    >>> scheduler.update(step, {"a": 7})
-    []
-    >>> {sequence.id: tokens for sequence, tokens in scheduler.schedule().scheduled.items()}
-    {'a': range(4, 5), 'b': range(2, 5)}
     """
 
     def __init__(
@@ -84,20 +80,14 @@ class Scheduler:
         token_budget: int,
         max_sequences: int,
         *,
-        swap_space: SwapSpace | None = None,
+        swap_blocks: int = 0,
         aging: int = 100,
     ):
-        if max_sequences < 1 or token_budget < max_sequences or aging < 0:
-            raise ValueError(
-                f"max_sequences {max_sequences}, token_budget {token_budget}, aging {aging}: "
-                "expected at least 1, at least max_sequences (every running sequence gets a "
-                "token), and at least 0"
-            )
         self.block_manager = block_manager
-        self.swap_space = swap_space
-        self.token_budget = token_budget
-        self.max_sequences = max_sequences
-        self.aging = aging
+        self.swap_space = SwapSpace(block_manager, swap_blocks)
+        self.max_sequences = require_integer(max_sequences, "max_sequences")
+        self.token_budget = require_integer(token_budget, "token_budget", max_sequences)
+        self.aging = require_integer(aging, "aging", 0)
         self.waiting: list[Sequence] = []  # both in order
         self.running: list[Sequence] = []
         self.steps = 0
@@ -214,7 +204,7 @@ class Scheduler:
         for sequence in failed:
             self.abort(sequence.id)
         for sequence in self._open.preempted if self._open else []:
-            if self.swap_space is not None and sequence in self.swap_space:
+            if sequence in self.swap_space:
                 self.swap_space.drop(sequence)
         self.block_manager.forget_cache()
         self._open = None
@@ -227,7 +217,7 @@ class Scheduler:
         """Preempt from the end of the order until `count` tokens fit; false if it was itself."""
         while not self.block_manager.can_append(sequence, count):
             last = self.running.pop()
-            if self.swap_space is not None and self.swap_space.has_room(last):
+            if self.swap_space.has_room(last):
                 step.swap_out += self.swap_space.swap_out(last)
             else:
                 self.block_manager.free(last)
@@ -253,7 +243,7 @@ class Scheduler:
         if not self.block_manager.can_allocate(self.waiting[0], reserve=bool(self.running)):
             return None
         sequence = self.waiting.pop(0)
-        if self.swap_space is not None and sequence in self.swap_space:
+        if sequence in self.swap_space:
             step.swap_in += self.swap_space.swap_in(sequence)
         else:
             hit = self.block_manager.allocate(sequence, 0)
@@ -278,5 +268,5 @@ class Scheduler:
             self.block_manager.free(sequence)
         else:
             self.waiting.remove(sequence)
-            if self.swap_space is not None and sequence in self.swap_space:
+            if sequence in self.swap_space:
                 self.swap_space.drop(sequence)

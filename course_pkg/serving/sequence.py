@@ -16,18 +16,14 @@ class Sequence:
 
     id: unique among the sequences of a scheduler. prompt: token ids, at least one. max_new_tokens:
     at least 1; a generated token of `stop` ends the sequence earlier. priority: 0 is the most
-    urgent. cache_key: all that changes keys and values besides the tokens, such as the model and
-    the adapter; blocks are shared only under the same key, so give a new version of an adapter a
-    new key. prompt_logprobs: the logits of all tokens of the prompt are wanted, so that none may
-    come from the prefix cache before the first new token. cache_salt: blocks are shared only under
-    the same salt; None counts as a salt.
-    Raises ValueError for an empty prompt or no new tokens.
+    urgent. cache_key: what changes keys and values besides the tokens, such as the adapter.
+    prompt_logprobs: the logits of all prompt tokens are wanted, so none may come from the prefix
+    cache before the first new token. cache_salt: blocks are shared only under the same cache_key
+    and salt; None counts as a salt. Raises ValueError for an empty prompt or no new tokens.
 
     >>> sequence = Sequence("a", [5, 6, 7], max_new_tokens=2)
     >>> sequence.add(8), sequence.add(9)
     (None, 'length')
-    >>> sequence.tokens, sequence.new_tokens
-    ([5, 6, 7, 8, 9], [8, 9])
     """
 
     id: int | str

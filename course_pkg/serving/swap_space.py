@@ -1,17 +1,17 @@
 """Swap space: blocks in the host's memory, where preempted sequences wait with what they computed.
 
-Swapping trades a copy of a sequence's blocks, there and back, for computing its tokens again.
-Which is faster depends on the link to the host and on the length.
+Swapping copies a sequence's blocks, there and back, instead of computing its tokens again.
 Chapter: acceleration/paged-attention.
 """
 
+from course_pkg.arguments import require_integer
 from course_pkg.serving.block_manager import BlockManager, Pairs
 from course_pkg.serving.block_pool import Block, BlockPool, OutOfBlocksError
 from course_pkg.serving.sequence import Sequence
 
 
 class SwapSpace:
-    """`blocks` blocks on the host, numbered from 1, for the sequences of a block manager.
+    """`blocks` blocks on the host, at least 0, numbered from 1, for a block manager's sequences.
 
     >>> manager = BlockManager(blocks=4, block_size=2)
     >>> space, sequence = SwapSpace(manager, 4), Sequence("a", [5, 6, 7])
@@ -24,10 +24,8 @@ class SwapSpace:
     """
 
     def __init__(self, manager: BlockManager, blocks: int):
-        if blocks < 1:
-            raise ValueError(f"the swap space has {blocks} blocks: give it at least 1, or leave it")
         self.manager = manager
-        self.pool = BlockPool(blocks)
+        self.pool = BlockPool(require_integer(blocks, "blocks", 0))
         self._held: dict[int | str, tuple[list[Block], int]] = {}  # blocks and stored tokens
 
     def __contains__(self, sequence: Sequence) -> bool:

@@ -42,8 +42,7 @@ def end_tokens(model: nn.Module, tokenizer: Tokenizer) -> frozenset[int]:
 class TextStream:
     """The text of a growing list of tokens, up to a stop string. stopped: whether there was one.
 
-    Special tokens are left out of the text. A stop string that contains one is compared with the
-    text in which special tokens are written out, other stop strings with the text itself.
+    Special tokens are left out, except for stop strings that contain one.
 
     >>> from course_pkg.lm.tiny import tiny_tokenizer
     >>> stream = TextStream(tiny_tokenizer(), stop=["END"])

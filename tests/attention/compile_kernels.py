@@ -1,11 +1,9 @@
 """Compile the Triton kernels for GPUs that need not be here, with TRITON_INTERPRET=0.
 
-python -m tests.attention.compile_kernels flash, or paged.
+python -m tests.attention.compile_kernels
 
 Prints a line for each: kernel, compute capability, and the tensor-core instruction that it uses.
 """
-
-import sys
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -35,19 +33,14 @@ LARGE = {"HEAD_DIM": 64, "PADDED_DIM": 64, "CAUSAL": True, "BLOCK_QUERIES": 64, 
 ONE = {"queries": 1, "keys": 1, "group": 1}  # triton makes a constant of an argument that is 1
 WHOLE = HEADS | {"WINDOW": None, "ROWS": 64, "SPLIT": False, "lse": None}
 SPLIT = HEADS | {"WINDOW": 4096, "ROWS": 16, "SPLIT": True}
-CASES = {  # kernel, compute capability, constants, types of other arguments and of the tensors
-    "flash": [
-        (kernel, *case)
-        for kernel in FLASH_KERNELS
-        for case in ((90, LARGE, FLASH_TYPES, "bf16"), (80, SMALL | ONE, FLASH_TYPES, "fp16"))
-    ],
-    "paged": [
-        (paged_kernel, 90, WHOLE, PAGED_TYPES, "bf16"),
-        (paged_kernel, 80, SPLIT, PAGED_TYPES | {"lse": LSE, "output": PARTS}, "bf16"),
-        (merge_kernel, 90, WHOLE, PAGED_TYPES, "bf16"),
-        (merge_kernel, 80, SPLIT, PAGED_TYPES, "bf16"),
-    ],
-}
+CASES = [  # kernel, compute capability, constants, types of other arguments and of the tensors
+    *((kernel, 90, LARGE, FLASH_TYPES, "bf16") for kernel in FLASH_KERNELS),
+    *((kernel, 80, SMALL | ONE, FLASH_TYPES, "fp16") for kernel in FLASH_KERNELS),
+    (paged_kernel, 90, WHOLE, PAGED_TYPES, "bf16"),
+    (paged_kernel, 80, SPLIT, PAGED_TYPES | {"lse": LSE, "output": PARTS}, "bf16"),
+    (merge_kernel, 90, WHOLE, PAGED_TYPES, "bf16"),
+    (merge_kernel, 80, SPLIT, PAGED_TYPES, "bf16"),
+]
 
 
 def lower(function, capability: int, constants: dict, types: dict, dtype: str) -> str:
@@ -70,13 +63,9 @@ def lower(function, capability: int, constants: dict, types: dict, dtype: str) -
     return triton.compile(source, target=target, options={"num_warps": 4}).asm["ptx"]
 
 
-def main(which: str) -> None:
-    for kernel, *case in CASES[which]:
+if __name__ == "__main__":
+    for kernel, *case in CASES:
         function = kernel if isinstance(kernel, triton.JITFunction) else kernel.fn
         ptx = lower(function, *case)
         name = getattr(kernel, "base_fn", kernel).__name__
         print(name, case[0], *(short for text, short in INSTRUCTIONS.items() if text in ptx))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

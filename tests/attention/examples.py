@@ -41,12 +41,6 @@ def relative_errors(found, exact):
     return [((a - b).norm() / (b.norm() or 1)).item() for a, b in zip(found, exact, strict=True)]
 
 
-def compiled_kernels(which, folder):
-    """The lines that tests.attention.compile_kernels prints in a new Python."""
-    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder)}
-    return python("-m", "tests.attention.compile_kernels", which, **environment)
-
-
 def python(*arguments, **environment):
     """The lines that a new Python prints; an error shows what it wrote."""
     command = [sys.executable, *arguments]

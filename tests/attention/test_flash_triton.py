@@ -13,6 +13,7 @@ import course_pkg.attention
 from course_pkg.attention.flash_triton import flash_attention_triton
 from course_pkg.attention.flash_triton_backward import key_gradients_kernel, query_gradients_kernel
 from course_pkg.attention.flash_triton_forward import forward_kernel
+from course_pkg.attention.paged import PagedBatch
 from course_pkg.attention.plain import attention
 from course_pkg.attention.triton_runtime import (
     INTERPRETED,
@@ -24,7 +25,6 @@ from course_pkg.attention.triton_runtime import (
 
 from .examples import (
     DEVICE,
-    compiled_kernels,
     needs_triton,
     python,
     relative_errors,
@@ -201,19 +201,24 @@ def test_tensors_on_the_cpu_are_refused_if_the_kernels_are_compiled(monkeypatch)
 
 
 def test_without_triton_the_modules_can_be_imported_and_calling_says_what_is_missing(monkeypatch):
-    for name in ("flash_triton", "flash_triton_forward", "flash_triton_backward", "triton_runtime"):
-        module = getattr(course_pkg.attention, name)
+    names = ("flash_triton", "flash_triton_forward", "flash_triton_backward", "triton_runtime",
+             "paged_triton", "paged_triton_kernels")  # fmt: skip
+    for name in names:
+        module = importlib.import_module(f"course_pkg.attention.{name}")
         monkeypatch.setattr(course_pkg.attention, name, module)  # restores it afterwards
         monkeypatch.delitem(sys.modules, module.__name__)
     monkeypatch.setitem(sys.modules, "triton", None)
-    module = importlib.import_module("course_pkg.attention.flash_triton")
-    runtime = importlib.import_module("course_pkg.attention.triton_runtime")
+    flash, _, _, runtime, paged, _ = (
+        importlib.import_module(f"course_pkg.attention.{name}") for name in names
+    )
     assert not runtime.INSTALLED
+    cache = QUERY, QUERY
+    assert isinstance(paged.paged_batch(cache, [[0]], [2], [0, 1]), PagedBatch)
     monkeypatch.setattr(runtime, "INTERPRETED", True)
     with pytest.raises(ImportError, match="triton is not installed: it exists for Linux"):
-        module.flash_attention_triton(QUERY, QUERY, QUERY)
+        flash.flash_attention_triton(QUERY, QUERY, QUERY)
     with pytest.raises(ImportError, match=r"course_pkg\.attention\.flash computes the same"):
-        module.forward_kernel[1,](QUERY)
+        flash.forward_kernel[1,](QUERY)
 
 
 @needs_triton
@@ -261,11 +266,13 @@ print(*value.grad.flatten().tolist())
 @needs_triton
 @pytest.mark.slow
 def test_the_kernels_compile_for_a100_and_h100_with_tensor_cores(tmp_path):
-    assert set(compiled_kernels("flash", tmp_path)) == {
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    assert set(python("-m", "tests.attention.compile_kernels", **environment)) == {
         "forward_kernel 90 wgmma", "key_gradients_kernel 90 wgmma",
         "query_gradients_kernel 90 wgmma", "row_sums_kernel 90",
         "forward_kernel 80 mma", "key_gradients_kernel 80 mma",
         "query_gradients_kernel 80 mma", "row_sums_kernel 80",
+        "paged_kernel 90 wgmma", "paged_kernel 80 mma", "merge_kernel 90", "merge_kernel 80",
     }  # fmt: skip
 
 

@@ -68,22 +68,12 @@ def test_the_loads_of_keys_and_values_follow_the_papers_law(head_dim, fast_memor
     assert fast_memory / 2 <= held <= 1.25 * fast_memory
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_the_tiled_pass_moves_less_in_both_directions(head_dim):
-    for backward in (False, True):
-        sizes = {"heads": 8, "kv_heads": 2, "backward": backward}
-        plain = plain_cost(4096, 4096, head_dim, **sizes)
-        tiled = flash_cost(4096, 4096, head_dim, block_queries=128, block_keys=128, **sizes)
-        assert tiled.moved < plain.moved and tiled.operations >= plain.operations
-        assert tiled.intensity(2) > plain.intensity(2)
-
-
 def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="heads a multiple of kv_heads"):
         plain_cost(4, 4, 8, heads=3, kv_heads=2)
     with pytest.raises(ValueError, match="numbers of tokens of at least 0"):
         flash_cost(-1, 4, 8, block_queries=1, block_keys=1)
-    with pytest.raises(ValueError, match="block_queries is 0 and block_keys 1: give at least 1"):
+    with pytest.raises(ValueError, match="block_queries must be an integer of at least 1, got 0"):
         flash_cost(4, 4, 8, block_queries=0, block_keys=1)
     with pytest.raises(ValueError, match="it must hold at least 4 rows of head_dim numbers"):
         blocks_for(100, 64)

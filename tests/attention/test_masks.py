@@ -21,13 +21,6 @@ def test_visible_follows_its_definition(queries, keys, causal, window):
             assert seen[0, 0, i, j] == expected
 
 
-def test_causal_is_aligned_with_the_last_key_as_flash_attn_documents():
-    # The two examples of flash-attn's README, "2.1: Change behavior of causal flag".
-    assert visible(2, 5, causal=True)[0, 0].int().tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
-    expected = [[0, 0], [0, 0], [0, 0], [1, 0], [1, 1]]
-    assert visible(5, 2, causal=True)[0, 0].int().tolist() == expected
-
-
 def test_a_key_mask_hides_a_key_from_all_queries_of_its_sequence():
     key_mask = torch.tensor([[True, False, True], [False, True, True]])
     seen = visible(2, 3, causal=True, key_mask=key_mask)

@@ -1,22 +1,18 @@
 """The kernels of paged attention: in the interpreter on a CPU; the same tests and more on a GPU."""
 
-import importlib
 import math
-import sys
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-import course_pkg.attention
 from course_pkg.attention import paged_triton
 from course_pkg.attention.decode import merge
-from course_pkg.attention.paged import PagedBatch, paged_attention
+from course_pkg.attention.paged import paged_attention
 from course_pkg.attention.paged_triton import (
     TritonBatch,
     paged_attention_triton,
-    paged_batch,
     runs_kernels,
 )
 from course_pkg.attention.paged_triton_kernels import merge_kernel
@@ -25,7 +21,7 @@ from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
 
-from .examples import DEVICE, compiled_kernels, needs_triton
+from .examples import DEVICE, needs_triton
 from .test_paged import assert_equals_dense, densely, parts_of_8_keys, scattered  # noqa: F401
 
 scattered32 = partial(scattered, dtype=torch.float32)
@@ -95,7 +91,6 @@ LAYOUT = ([[1]], [2], [0, 1])
 @pytest.mark.parametrize(
     ("query", "cache", "error", "says"),
     [
-        (torch.zeros(2, 4, 8), CACHE, ValueError, "for 1 tokens and a cache"),
         (torch.zeros(1, 4, 8).double(), CACHE.double(), TypeError,
          "query and cache have type torch.float64: .* or use course_pkg.attention.paged"),
         (torch.zeros(1, 4, 160), torch.zeros(4, 2, 4, 160), ValueError,
@@ -128,18 +123,6 @@ def test_without_triton_attention_says_what_is_missing(monkeypatch):
         paged_attention_triton(torch.zeros(1, 4, 8), CACHE, CACHE, *LAYOUT)
 
 
-def test_without_triton_a_step_is_computed_by_torch(monkeypatch):
-    for name in ("paged_triton", "paged_triton_kernels", "flash_triton", "flash_triton_forward",
-                 "flash_triton_backward", "triton_runtime"):  # fmt: skip
-        module = importlib.import_module(f"course_pkg.attention.{name}")
-        monkeypatch.setattr(course_pkg.attention, name, module)  # restores it afterwards
-        monkeypatch.delitem(sys.modules, module.__name__)
-    monkeypatch.setitem(sys.modules, "triton", None)
-    module = importlib.import_module("course_pkg.attention.paged_triton")
-    assert not module.INSTALLED
-    assert isinstance(module.paged_batch((CACHE, CACHE), *LAYOUT), PagedBatch)
-
-
 @pytest.mark.parametrize(
     ("most", "dtype", "expected"),
     [(4, "bfloat16", (16, 64)), (18, "float16", (32, 64)), (2048, "float16", (64, 64)),
@@ -169,13 +152,6 @@ def test_only_a_gpu_and_a_cache_that_they_take_run_kernels(changes, compiled, ta
     assert runs_kernels(SimpleNamespace(**cache)) is taken
 
 
-@pytest.mark.parametrize("kernels", [False, True])
-def test_the_batch_is_of_kernels_where_they_run(kernels, monkeypatch):
-    monkeypatch.setattr(paged_triton, "runs_kernels", lambda cache: kernels)
-    batch = paged_batch((CACHE, CACHE), *LAYOUT, window=3)
-    assert type(batch) is (TritonBatch if kernels else PagedBatch)
-
-
 # ---------------------------------------------------------------- the engine
 
 MODEL, TOKENIZER = load("tiny")
@@ -200,14 +176,6 @@ def test_an_engine_with_the_kernels_gives_the_same_greedy_tokens(monkeypatch):
     assert generated(prompts, MODEL.to(DEVICE)) == expected
     assert len(launches) > 10
     MODEL.cpu()
-
-
-@needs_triton
-@pytest.mark.slow
-def test_the_kernels_compile_for_a100_and_h100_with_tensor_cores(tmp_path):
-    assert compiled_kernels("paged", tmp_path) == [
-        "paged_kernel 90 wgmma", "paged_kernel 80 mma", "merge_kernel 90", "merge_kernel 80",
-    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- on a GPU

@@ -59,13 +59,6 @@ def test_a_window_and_a_key_mask_and_a_scale_equal_torchs(function):
 
 
 @BOTH
-def test_the_lse_is_that_of_the_scaled_scores(function):
-    query, key, value = tensors(1, 2, 2, 3, 5)
-    _, lse = function(query, key, value, return_lse=True)
-    torch.testing.assert_close(lse, (query @ key.mT / math.sqrt(8)).logsumexp(-1))
-
-
-@BOTH
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_output_keeps_its_type_and_the_lse_is_at_least_float32(function, dtype):
     output, lse = function(*(t.to(dtype) for t in tensors(1, 2, 1, 3, 5)), return_lse=True)
@@ -156,16 +149,6 @@ def test_score_mod_receives_indices_that_broadcast_and_positions_of_the_queries(
     torch.testing.assert_close(output, expected)
 
 
-@BOTH
-def test_a_score_mod_that_hides_all_keys_gives_output_0(function):
-    output, lse = function(
-        *tensors(1, 2, 2, 3, 4),
-        score_mod=lambda scores, *_: torch.full_like(scores, -torch.inf),
-        return_lse=True,
-    )
-    assert output.eq(0).all() and lse.eq(-torch.inf).all()
-
-
 def transposed(scores, head, query, key):
     """The scores of a tensor that has keys before queries: not contiguous."""
     return (scores.mT.contiguous() - 0.1 * (query - key).mT).mT
@@ -252,8 +235,8 @@ def test_tensors_that_do_not_fit_are_refused(function, query, key, value, error,
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"window": 0}, ValueError, "window is 0: give at least 1"),
-        ({"dropout": 1.0}, ValueError, "dropout is 1.0: give a probability"),
+        ({"window": 0}, ValueError, "window must be an integer of at least 1, got 0"),
+        ({"dropout": 1.0}, ValueError, "dropout must be at least 0 and below 1, got 1.0"),
         ({"key_mask": T(1, 5)}, TypeError, "give bool, True for a real key"),
         ({"key_mask": T(1, 4).bool()}, ValueError, r"\(1, 4\) on cpu: expected \(batch, keys\), h"),
         ({"key_mask": T(1, 5, device="meta").bool()}, ValueError, r"on meta: .* \(1, 5\), on cpu"),

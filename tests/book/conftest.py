@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import ROOT
+from tests.book.support import ROOT
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from .support import EXTENSIONS, HEADER, ROOT
+from tests.book.support import EXTENSIONS, HEADER, ROOT
 
 SUMS = '''"""Sums of numbers, as `sum` makes them.
 
@@ -147,25 +147,23 @@ MODULES = {
 }
 
 
-def write(folder: Path) -> None:
-    """Write the sources of the small book into an empty folder."""
+def write(folder: Path, pages: dict[str, str] = PAGES) -> None:
+    """Write the sources of the small book, with these pages, into an empty folder."""
     for name in ("_static", "_templates"):
         shutil.copytree(ROOT / "book" / name, folder / "book" / name)
-    for name in ("_config.yml", "book/matplotlibrc", "book/references.bib"):
+    for name in ("book/matplotlibrc", "book/references.bib"):
         shutil.copy(ROOT / name, folder / name)
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
     extensions = config["sphinx"]["local_extensions"]
     config["sphinx"]["local_extensions"] = {name: str(EXTENSIONS) for name in extensions}
     config["sphinx"]["config"]["execute_first"] = ["book/sample"]
-    (folder / "_config.yml").write_text(yaml.safe_dump(config))
-    chapters = [{"file": f"book/{name}"} for name in PAGES if name != "index"]
+    chapters = [{"file": f"book/{name}"} for name in pages if name != "index"]
     toc = {"format": "jb-book", "root": "book/index", "chapters": chapters}
-    (folder / "_toc.yml").write_text(yaml.safe_dump(toc))
-    (folder / "requirements.txt").write_text("torch==1\n")
-    (folder / "course_pkg" / "data").mkdir(parents=True)
-    (folder / "course_pkg/data/words.txt").write_text("first")
-    for name, text in PAGES.items():
-        (folder / "book" / f"{name}.md").write_text(text)
-    shutil.copy(ROOT / "course_pkg/slider.py", folder / "course_pkg")
-    for name, text in MODULES.items():
-        (folder / "course_pkg" / f"{name}.py").write_text(text)
+    files = {"_config.yml": yaml.safe_dump(config), "_toc.yml": yaml.safe_dump(toc)}
+    files |= {"requirements.txt": "torch==1\n", "course_pkg/data/words.txt": "first"}
+    files |= {f"book/{name}.md": text for name, text in pages.items()}
+    files |= {f"course_pkg/{name}.py": text for name, text in MODULES.items()}
+    files["course_pkg/slider.py"] = (ROOT / "course_pkg/slider.py").read_text()
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)

@@ -1,12 +1,18 @@
 """What the book's tests share: paths, a page header, and a build."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTENSIONS = ROOT / "book" / "_ext"
+EXPERIMENTS = ROOT / "book" / "experiments"
+sys.path.insert(0, str(EXPERIMENTS))  # where the scripts import each other from
+import record as recording  # noqa: E402, F401
+
+CELL = re.compile(r"^```\{code-cell\}.*?^```\s*$", re.MULTILINE | re.DOTALL)
 
 HEADER = """---
 jupytext:
@@ -28,14 +34,14 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess:
     )
 
 
-def try_to_build(folder: Path) -> subprocess.CompletedProcess:
-    """Build the book in a folder, warnings being errors."""
+def try_to_build(folder: Path, *options: str) -> subprocess.CompletedProcess:
+    """Build the book in a folder; with the option -W, warnings are errors."""
     program = "from jupyter_book.cli.main import main; main()"
-    return run(folder, "-c", program, "build", ".", "-W", "-n", "--keep-going")
+    return run(folder, "-c", program, "build", ".", "-n", "--keep-going", *options)
 
 
-def build(folder: Path) -> str:
+def build(folder: Path, *options: str) -> str:
     """Build the book in a folder; return what the build said."""
-    done = try_to_build(folder)
+    done = try_to_build(folder, *options)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout + done.stderr

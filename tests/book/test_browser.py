@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import searching
 
+from tests.book.visits import problems
 from tests.chromium import Tab
-
-from .visits import problems
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SOURCES = 3  # pages of highlighted source that are visited; all are made by one template
@@ -89,9 +88,6 @@ def test_links_have_one_color_and_a_line_below_their_underscores(browser, site, 
         )
         seen |= {tuple(link) for link in found}
     assert len({color for color, *_ in seen}) == 1
-    assert {(table, tag) for _, table, tag, _ in seen} >= {
-        (True, "A"),
-        (False, "A"),
-        (False, "CODE"),
-    }
+    kinds = {(table, tag) for _, table, tag, _ in seen}
+    assert kinds >= {(True, "A"), (False, "A"), (False, "CODE")}
     assert all(below for *_, below in seen)

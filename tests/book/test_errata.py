@@ -5,7 +5,7 @@ import re
 import errata
 import pytest
 
-from .support import ROOT
+from tests.book.support import ROOT
 
 FOLDER = ROOT / "book" / "appendix"
 PAGES = sorted(FOLDER.glob("errata-*.md"))
@@ -21,17 +21,9 @@ Text.
 """
 
 
-def test_an_entry_is_read_with_all_its_places():
-    assert errata.entries(TEXT) == [
-        errata.Entry(
-            57,
-            "A penalty",
-            ((1, "section 8.2"), (1, "section 10, question 4"), (3, "section 11.3.1, part 3")),
-        )
-    ]
-
-
-def test_label_and_heading_must_have_the_same_number():
+def test_an_entry_is_read_and_its_label_and_heading_must_have_the_same_number():
+    places = ((1, "section 8.2"), (1, "section 10, question 4"), (3, "section 11.3.1, part 3"))
+    assert errata.entries(TEXT) == [errata.Entry(57, "A penalty", places)]
     with pytest.raises(ValueError, match="erratum-57 labels number 58"):
         errata.entries(TEXT.replace("### 57", "### 58"))
 

@@ -1,17 +1,12 @@
 """Running an experiment: a stopped sweep continues, and rows of other code are never mixed."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from course_pkg.experiments import ExperimentError, load_experiment
-
-from .support import ROOT
-
-sys.path.insert(0, str(ROOT / "book" / "experiments"))  # where the scripts import each other from
-import record as recording
+from tests.book.support import recording
 
 
 class Bench:
@@ -51,28 +46,30 @@ def bench(tmp_path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_a_stopped_sweep_keeps_its_rows_and_goes_on(bench):
+def test_a_stopped_sweep_keeps_its_rows_and_a_finished_one_costs_nothing_to_run_again(bench):
     bench.stop_at = 2
     with pytest.raises(KeyboardInterrupt):
         bench.run()
     assert [row["square"] for row in bench.read()["rows"]] == [0, 1]
     bench.stop_at = None
-    assert [row["square"] for row in bench.run()["rows"]] == [0, 1, 4, 9]
-    assert bench.measured == [0, 1, 2, 3]
+    done = bench.run()
+    assert [row["square"] for row in done["rows"]] == [0, 1, 4, 9]
+    assert bench.run() == done
+    assert bench.measured == [0, 1, 2, 3] and bench.prepared == 2
 
 
-def test_a_finished_record_costs_nothing_to_run_again(bench):
-    first = bench.run()
-    assert bench.run() == first
-    assert bench.prepared == 1
-
-
-def test_rows_of_other_code_are_neither_mixed_nor_dropped_unasked(bench):
+def test_rows_of_other_code_are_neither_mixed_nor_confirmed_nor_dropped_unasked(bench):
+    with pytest.raises(SystemExit, match="no record to confirm"):
+        bench.run("--confirm")
     old = bench.run()
     bench.script.write_text("FACTOR = 2\n")
     bench.factor = 2.0
     with pytest.raises(SystemExit, match=r"squares\.py changed .* --restart .* --confirm"):
         bench.run()
+    with pytest.raises(SystemExit, match=r"not confirmed, square was 9\.0 and is 18\.0"):
+        bench.run("--confirm")
+    with pytest.raises(ExperimentError, match="stale"):
+        load_experiment("squares", folder=bench.root, root=bench.root)
     assert bench.read() == old
     assert [row["square"] for row in bench.run("--restart")["rows"]] == [0, 2, 8, 18]
 
@@ -84,22 +81,6 @@ def test_after_an_edit_that_changes_nothing_one_row_confirms_the_record(bench):
     assert new["rows"] == old["rows"] and bench.measured == [0, 1, 2, 3, 3]
     assert new["files"] != old["files"] and new["confirmed"]["versions"] == old["versions"]
     load_experiment("squares", folder=bench.root, root=bench.root)
-
-
-def test_a_row_that_differs_confirms_nothing(bench):
-    old = bench.run()
-    bench.script.write_text("FACTOR = 2\n")
-    bench.factor = 2.0
-    with pytest.raises(SystemExit, match=r"not confirmed, square was 9\.0 and is 18\.0"):
-        bench.run("--confirm")
-    assert bench.read() == old
-    with pytest.raises(ExperimentError, match="stale"):
-        load_experiment("squares", folder=bench.root, root=bench.root)
-
-
-def test_there_is_nothing_to_confirm_without_a_record(bench):
-    with pytest.raises(SystemExit, match="no record to confirm"):
-        bench.run("--confirm")
 
 
 @pytest.mark.parametrize(

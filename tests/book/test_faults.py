@@ -1,7 +1,6 @@
 """Pages that fail or write to stderr: named in the log, run again, and the others whole."""
 
 import re
-import shutil
 import time
 from pathlib import Path
 
@@ -9,11 +8,10 @@ import execution
 import faults
 import nbformat
 import pytest
-import yaml
 from jupyter_cache import get_cache
 
-from . import small
-from .support import ROOT, run
+from tests.book import small
+from tests.book.support import build, try_to_build
 
 PAGES = {
     "index": "# Start\n\nNo code here.\n",
@@ -41,12 +39,6 @@ LINES = {
 }
 
 
-def build(folder: Path, *options: str):
-    """Build as a reader does, without -W."""
-    program = "from jupyter_book.cli.main import main; main()"
-    return run(folder, "-c", program, "build", ".", "-n", "--keep-going", *options)
-
-
 def lines(log: str) -> set[str]:
     """What the log says of pages, as the Makefile reads it."""
     found = re.findall(r"PAGE (?:FAILED|WARNING) .*?(?=\s*(?:\x1b|$))", log, re.MULTILINE)
@@ -56,26 +48,14 @@ def lines(log: str) -> set[str]:
 @pytest.fixture(scope="module")
 def book(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("faults")
-    small.write(folder)
-    shutil.rmtree(folder / "book")
-    shutil.copytree(ROOT / "book/_static", folder / "book/_static")
-    shutil.copytree(ROOT / "book/_templates", folder / "book/_templates")
-    for name in ("book/matplotlibrc", "book/references.bib"):
-        shutil.copy(ROOT / name, folder / name)
-    for name, text in PAGES.items():
-        (folder / f"book/{name}.md").write_text(text)
-    chapters = [{"file": f"book/{name}"} for name in PAGES if name != "index"]
-    toc = {"format": "jb-book", "root": "book/index", "chapters": chapters}
-    (folder / "_toc.yml").write_text(yaml.safe_dump(toc))
+    small.write(folder, PAGES)
     return folder
 
 
 @pytest.fixture(scope="module")
 def first(book) -> str:
     """What the first build says."""
-    done = build(book)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout + done.stderr
+    return build(book)
 
 
 def html(book: Path, name: str) -> str:
@@ -121,16 +101,12 @@ def test_the_next_build_runs_the_pages_with_faults_again_and_only_those(book, fi
     page = book / "book/raising.md"
     page.write_text(PAGES["raising"].replace('{}["lost at sea"]', "3"))
     (book / "book/quiet").touch()
-    again = build(book, "-W")
+    again = try_to_build(book, "-W")
     log = again.stdout + again.stderr
     assert again.returncode != 0  # a page that fails is an error with -W
     assert lines(log) == {line for line in LINES if "raising" not in line}
-    assert set(re.findall(r"book/(\w+): executed in", log)) == {
-        "raising",
-        "noisy",
-        "dying",
-        "broken",
-    }
+    executed = set(re.findall(r"book/(\w+): executed in", log))
+    assert executed == {"raising", "noisy", "dying", "broken"}
     assert "page-failed" not in html(book, "raising") and "never seen" in html(book, "raising")
     assert "asked for" not in html(book, "noisy").split("<main")[1].split('class="cell_output')[1]
     assert not (book / "_build/html/reports/book/raising.err.log").exists()
@@ -162,10 +138,7 @@ def test_errors_come_before_warnings_and_expected_errors_do_not_count():
 
 @pytest.mark.slow
 def test_a_cell_that_runs_out_of_time_has_an_error_of_its_own(tmp_path):
-    cells = [
-        nbformat.v4.new_code_cell("1"),
-        nbformat.v4.new_code_cell("import time; time.sleep(9)"),
-    ]
+    cells = [nbformat.v4.new_code_cell(code) for code in ("1", "import time; time.sleep(9)")]
     notebook = nbformat.v4.new_notebook(cells=cells)
     started = time.perf_counter()
     done = execution.run_page(notebook, str(tmp_path), 1, False)

@@ -6,9 +6,8 @@ import figures
 import pytest
 from matplotlib.colors import to_hex
 
-from .support import ROOT
+from tests.book.support import CELL, ROOT
 
-CELL = re.compile(r"^```\{code-cell\}.*?^```\s*$", re.MULTILINE | re.DOTALL)
 GRAY = re.compile(
     r"#([3-9a-c])\1\1\b|#([3-9a-c][0-9a-f])\2\2\b|\b(?:dim|dark|light)?gr[ae]y\b", re.IGNORECASE
 )

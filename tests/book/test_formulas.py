@@ -7,7 +7,7 @@ import re
 import formulas
 import pytest
 
-from .support import EXTENSIONS, ROOT
+from tests.book.support import EXTENSIONS, ROOT
 
 INLINE = re.compile(r"(?<![$\\`])\$([^$\n]{3,120})\$(?!\$)")
 

@@ -9,7 +9,7 @@ import codelinks
 import pytest
 from notebooks import shown_source
 
-from .support import HEADER, ROOT
+from tests.book.support import HEADER, ROOT
 
 PACKAGE = ROOT / "course_pkg"
 SHOWN = re.compile(r"^```\{literalinclude\} (\S+)\n((?::.*\n)*)```$", re.MULTILINE)
@@ -67,29 +67,17 @@ def test_every_module_is_described_on_a_page():
     assert described == expected
 
 
-def test_imports_and_shown_sources_count_as_used():
+def test_imports_shown_sources_and_names_that_a_folder_exports_count_as_used():
     text = HEADER + (
         "```{literalinclude} ../../course_pkg/adapters/lora.py\n:pyobject: LoRALinear\n```\n"
         "```{code-cell} ipython3\nfrom course_pkg.lm import load\nimport torch, course_pkg\n"
-        "from course_pkg.adapters.accounting import lora_parameters\n```\n"
-    )
-    assert codelinks.used_modules(ROOT, text) == [
-        "course_pkg.adapters.accounting",
-        "course_pkg.adapters.lora",
-        "course_pkg.lm.load",
-    ]
-
-
-def test_a_name_that_a_folder_exports_counts_as_its_module():
-    text = HEADER + (
-        "```{code-cell} ipython3\nfrom course_pkg.metrics.bleu import corpus_bleu\n"
+        "from course_pkg.adapters.accounting import lora_parameters\n"
+        "from course_pkg.metrics.bleu import corpus_bleu\n"
         "from course_pkg.metrics.judge import JudgeTask, g_eval\n```\n"
     )
-    assert codelinks.used_modules(ROOT, text) == [
-        "course_pkg.metrics.bleu.score",
-        "course_pkg.metrics.judge.geval",
-        "course_pkg.metrics.judge.prompt",
-    ]
+    used = "adapters.accounting adapters.lora lm.load metrics.bleu.score metrics.judge.geval"
+    expected = [f"course_pkg.{name}" for name in (*used.split(), "metrics.judge.prompt")]
+    assert codelinks.used_modules(ROOT, text) == expected
 
 
 def shown_sources() -> list:

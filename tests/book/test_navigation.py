@@ -19,23 +19,16 @@ def shown(app: SimpleNamespace, page: str, made: list[str], doctree: object = No
     return context["toctree"](collapse=False, maxdepth=4)
 
 
-def test_pages_of_one_depth_share_what_sphinx_made_and_others_do_not():
+def test_pages_of_one_depth_share_what_sphinx_made_and_pages_of_the_book_do_not():
     app = SimpleNamespace(env=SimpleNamespace(all_docs={"book/a", "book/b"}, tocs={}))
     navigation.prepare(app)
     pages = ["_modules/p/x", "_modules/p/y", "_modules/p/q/z", "search", "genindex"]
     made: list[str] = []
     for page in pages:
         assert shown(app, page, made) == shown(app, page, [], doctree=object())
-    assert made == ["_modules/p/x", "_modules/p/q/z", "search"]
-
-
-def test_a_page_of_the_book_has_its_own():
-    app = SimpleNamespace(env=SimpleNamespace(all_docs={"book/a", "book/b"}, tocs={}))
-    navigation.prepare(app)
-    made: list[str] = []
     for page in ("book/a", "book/b"):
         shown(app, page, made, doctree=object())
-    assert made == ["book/a", "book/b"]
+    assert made == ["_modules/p/x", "_modules/p/q/z", "search", "book/a", "book/b"]
 
 
 def test_titles_keep_the_pages_below_and_no_heading():

@@ -2,11 +2,12 @@
 
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from .typed_numbers import pages, typed_numbers
+from tests.book.typed_numbers import pages, typed_numbers
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = tomllib.loads((Path(__file__).parent / "allowed_numbers.toml").read_text())["allow"]
@@ -20,23 +21,23 @@ def is_allowed(typed):
     )
 
 
+@cache
+def typed_on(page):
+    return typed_numbers(page.read_text(), page.relative_to(ROOT / "book").as_posix())
+
+
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_no_number_in_prose_is_typed(page):
-    name = page.relative_to(ROOT / "book").as_posix()
-    typed = [t for t in typed_numbers(page.read_text(), name) if not is_allowed(t)]
+    typed = [number for number in typed_on(page) if not is_allowed(number)]
     lines = [f"{t.page}:{t.line}: {t.number} in “…{t.context}…”" for t in typed]
     assert not typed, "glue these from a cell, or review and allow them:\n" + "\n".join(lines)
 
 
 def test_every_entry_of_the_list_is_needed():
-    found = [
-        typed
-        for page in pages(ROOT)
-        for typed in typed_numbers(page.read_text(), page.relative_to(ROOT / "book").as_posix())
-    ]
+    contexts = [typed.context for page in pages(ROOT) for typed in typed_on(page)]
     for row in ALLOWED:
         assert row["why"]
-        assert any(re.search(row["pattern"], t.context) for t in found), f"nothing needs {row}"
+        assert any(re.search(row["pattern"], text) for text in contexts), f"nothing needs {row}"
 
 
 @pytest.mark.parametrize(

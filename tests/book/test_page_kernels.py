@@ -62,9 +62,11 @@ def test_no_kernel_is_left(states):
 
 @needs_fork_server
 def test_a_kernel_may_start_processes(tmp_path):
-    cells = ("import subprocess, sys\nfrom multiprocessing import Pool",
-             "with Pool(2) as pool: print(pool.map(abs, [-1, 2]))",
-             "child = subprocess.Popen(['sleep', '1000']); print(child.pid)\n1 / 0")  # fmt: skip
+    cells = [
+        "import subprocess, sys\nfrom multiprocessing import Pool",
+        "with Pool(2) as pool: print(pool.map(abs, [-1, 2]))",
+        "child = subprocess.Popen(['sleep', '1000']); print(child.pid)\n1 / 0",
+    ]
     [(_, run)] = execution.runs({"page": (notebook(*cells), str(tmp_path), 100, False)}, 1)
     assert run.notebook.cells[1].outputs[0].text == "[1, 2]\n"
     printed, error = run.notebook.cells[2].outputs

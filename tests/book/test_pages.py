@@ -6,7 +6,7 @@ import pytest
 import rerun
 import yaml
 
-from .support import ROOT
+from tests.book.support import CELL, ROOT
 
 WIDEST = 90  # columns of code that a page of 1280 pixels shows without scrolling sideways
 PAGES = sorted((ROOT / "book").rglob("*.md"))
@@ -17,28 +17,22 @@ def name(path):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_code_of_a_page_parses_and_downloads_nothing(page):
+def test_code_of_a_page_parses_downloads_nothing_and_fits_into_the_page(page):
     code = rerun.page_code(page.read_text())
     compile(code, str(page), "exec")
     assert not re.search(r"^\s*[!%]\s*pip|https?://", code, re.MULTILINE)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_code_that_is_shown_fits_into_the_page(page):
-    cells = re.findall(r"^```\{code-cell\}.*?^```\s*$", page.read_text(), re.MULTILINE | re.DOTALL)
+    cells = CELL.findall(page.read_text())
     shown = [cell for cell in cells if not re.search(r"(hide|remove)-(input|cell)", cell)]
-    wide = [line for cell in shown for line in cell.splitlines() if len(line) > WIDEST]
-    assert wide == []
+    assert [line for cell in shown for line in cell.splitlines() if len(line) > WIDEST] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_figure_has_alt_text(page):
     text = page.read_text()
-    for figure in re.findall(r"^`{3,}\{figure\}.*?^`{3,}\s*$", text, re.MULTILINE | re.DOTALL):
-        assert re.search(r"^:alt: .{20,}", figure, re.MULTILINE), figure
-    for cell in re.findall(r"^```\{code-cell\}.*?^```\s*$", text, re.MULTILINE | re.DOTALL):
-        if "plt.show()" in cell:
-            assert re.search(r"^\s+alt: .{20,}", cell, re.MULTILINE), cell
+    figures = re.findall(r"^`{3,}\{figure\}.*?^`{3,}\s*$", text, re.MULTILINE | re.DOTALL)
+    plots = [cell for cell in CELL.findall(text) if "plt.show()" in cell]
+    for figure in (*figures, *plots):
+        assert re.search(r"^(:|\s+)alt: .{20,}", figure, re.MULTILINE), figure
 
 
 def test_every_page_is_in_the_table_of_contents_and_exists():

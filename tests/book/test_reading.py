@@ -3,7 +3,7 @@
 import pytest
 import reading
 
-from .support import ROOT
+from tests.book.support import ROOT
 
 PROSE = "word " * 180 + "\n"
 LINES = "x = 1\n" * 12

@@ -3,24 +3,13 @@
 import re
 import runpy
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from course_pkg.experiments import (
-    FOLDER,
-    ExperimentError,
-    content_hash,
-    load_experiment,
-    stale_files,
-)
-
-from .support import ROOT
-
-EXPERIMENTS = ROOT / "book" / "experiments"
-sys.path.insert(0, str(EXPERIMENTS))  # where the scripts import each other from
-import record as recording  # noqa: E402
+from course_pkg import experiments
+from course_pkg.experiments import FOLDER, ExperimentError, content_hash, load_experiment
+from tests.book.support import EXPERIMENTS, ROOT, recording
 
 NAMES = sorted(
     path.stem for path in EXPERIMENTS.glob("*.py") if "\n    main(" in path.read_text("utf-8")
@@ -47,17 +36,14 @@ def test_every_script_has_its_record_and_every_record_its_script():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_record_is_fresh(name):
-    """If this fails, its message has the command that fixes it."""
+def test_a_record_is_fresh_and_has_every_row_of_its_plan_once(name):
+    """If it is stale, the message has the command that fixes it."""
     record, script = load_experiment(name), Script(name)
     assert (record.files, record.settings) == (script.files, script.settings)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_record_has_every_row_of_its_plan_once(name):
-    rows, keys = load_experiment(name).rows, Script(name).plan
-    assert [key for key in keys if recording.find(rows, key) is None] == []
-    assert len(rows) == len(keys)
+    assert [key for key in script.plan if recording.find(record.rows, key) is None] == []
+    assert len(record.rows) == len(script.plan)
+    assert f"book/experiments/{name}.py" in record.files
+    assert {f"course_pkg/data/{path}" for path in script.data} <= record.files.keys()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,8 +53,6 @@ def test_a_record_says_how_it_came_about(name):
     assert {"cpu", "cores", "threads"} <= record.machine.keys()
     assert {"python", "torch", "transformers"} <= record.versions.keys()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", record.date) and record.minutes > 1
-    assert f"book/experiments/{name}.py" in record.files
-    assert {f"course_pkg/data/{path}" for path in Script(name).data} <= record.files.keys()
 
 
 ALWAYS = "lora_rank"  # its short row runs in every `make test`, those of the others in test-all
@@ -171,16 +155,8 @@ def edit(path: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        (
-            "book/experiments/lora_rank.py",
-            "ALPHA, USE_RSLORA = 8.0",
-            "ALPHA, USE_RSLORA = 16.0",
-        ),
-        (
-            "book/experiments/navigator_task.py",
-            "STEPS, BATCH, WARMUP = 20",
-            "STEPS, BATCH, WARMUP = 21",
-        ),
+        ("book/experiments/lora_rank.py", "USE_RSLORA = 8.0", "USE_RSLORA = 16.0"),
+        ("book/experiments/navigator_task.py", "WARMUP = 20", "WARMUP = 21"),
         ("course_pkg/adapters/lora.py", "return alpha /", "return 2 * alpha /"),
         ("course_pkg/data/navigator/train.jsonl", "LOG: ", "Log: "),
     ],
@@ -198,13 +174,10 @@ def test_an_edited_constant_or_example_makes_it_stale(copy, file, old, new):
 def test_comments_docstrings_and_other_files_do_not(copy):
     record = load_experiment("lora_rank")
     edit(copy / "book/experiments/lora_rank.py", '"""One run: ', '"""A run: ')
-    edit(
-        copy / "course_pkg/finetuning/masking.py",
-        "IGNORE_INDEX = -100",
-        "IGNORE_INDEX = -100  # none\n\n# words",
-    )
+    masking = copy / "course_pkg/finetuning/masking.py"
+    edit(masking, "IGNORE_INDEX = -100", "IGNORE_INDEX = -100  # none\n\n# words")
     (copy / "course_pkg/doctor.py").write_text("x = 1\n")
-    assert stale_files(record, copy) == []
+    assert experiments.stale_files(record, copy) == []
 
 
 def test_what_an_installed_package_lacks_is_not_asked_for(copy):
@@ -213,9 +186,8 @@ def test_what_an_installed_package_lacks_is_not_asked_for(copy):
 
 
 def test_a_missing_record_is_one_clear_error():
-    with pytest.raises(
-        ExperimentError, match=r"no record 'lora_ranks' .* the records are: .*lora_delta_w, lo"
-    ):
+    known = r"no record 'lora_ranks' .* the records are: .*lora_delta_w, lo"
+    with pytest.raises(ExperimentError, match=known):
         load_experiment("lora_ranks")
 
 

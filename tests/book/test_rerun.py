@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import rerun
 
-from . import small
-from .support import HEADER
+from tests.book import small
+from tests.book.support import HEADER
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import reading
 import rerun
 import yaml
 
-from .support import ROOT
+from tests.book.support import ROOT
 
 HOSTS = ("cdn.jsdelivr.net", "unpkg.com", "cdnjs.cloudflare.com", "mybinder.org", "googleapis")
 GFLOPS = 50  # float32 speed of one core of a laptop, which the budgets are for
@@ -28,8 +28,8 @@ LONG = {
 @pytest.fixture(scope="module")
 def html(site) -> dict[Path, str]:
     """Path → text of every page of the site; templates of the theme are left out."""
-    return {path: path.read_text("utf8") for path in site.rglob("*.html")
-            if not path.name.endswith("macros.html")}  # fmt: skip
+    pages = [path for path in site.rglob("*.html") if not path.name.endswith("macros.html")]
+    return {path: path.read_text("utf8") for path in pages}
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,8 @@ def test_scripts_and_styles_that_pages_use_are_there(html):
 
 def test_next_leads_through_every_page_and_previous_back(site, html):
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    order = [
-        site / f"{name}.html" for name in (toc["root"], *re.findall(r"'file': '([^']+)'", str(toc)))
-    ]
+    names = [toc["root"], *re.findall(r"'file': '([^']+)'", str(toc))]
+    order = [site / f"{name}.html" for name in names]
     for direction, way in (("right-next", order), ("left-prev", order[::-1])):
         leads = re.compile(rf'class="{direction}"\s+href="([^"]+)"')
         for path, following in zip(way, [*way[1:], None], strict=True):
@@ -168,18 +167,3 @@ def test_every_page_shows_what_it_takes_to_read_and_to_run(html, site, record, s
         assert not runs or costs.in_words(record[name]) in foot[1]
         taken = reading.in_words(reading.minutes(text, (ROOT / name).parent))
         assert bool(head and taken in head[1]) is reading.is_read_through(name), name
-
-
-@pytest.mark.parametrize(
-    ("cost", "words"),
-    [
-        ({"seconds": 8.4, "bytes": 318e6}, "8 s on 1 CPU core, 318 MB of memory, no GPU"),
-        ({"seconds": 160, "bytes": 2.34e9, "threads": 2},
-         "2 min 40 s on 2 CPU cores, 2.3 GB of memory, no GPU"),
-        ({"gpu": "an H200", "gpu_bytes": 3e9},
-         "1 s on 1 CPU core, 1 MB of memory, 3.0 GB of an H200"),
-    ],
-)  # fmt: skip
-def test_the_figures_in_words(cost, words):
-    whole = {"seconds": 1, "bytes": 1e6, "threads": 1, "gpu": "", "gpu_bytes": 0} | cost
-    assert costs.in_words(whole) == words

@@ -13,11 +13,10 @@ import pytest
 import searching
 from babel.messages.pofile import read_po
 
+from tests.book import small
+from tests.book.support import ROOT, build, run, try_to_build
+from tests.book.visits import WIDTHS, problems
 from tests.chromium import Tab
-
-from . import small
-from .support import ROOT, build, run, try_to_build
-from .visits import WIDTHS, problems
 
 sys.path.insert(0, str(ROOT / "tools"))
 import translatable
@@ -30,7 +29,7 @@ def folder(tmp_path_factory) -> Path:
     """The small book, built."""
     folder = tmp_path_factory.mktemp("small")
     small.write(folder)
-    assert executed(build(folder)) == {"sample", "direct", "chained", "data", "other"}
+    assert executed(build(folder, "-W")) == {"sample", "direct", "chained", "data", "other"}
     return folder
 
 
@@ -64,10 +63,8 @@ def printed(notebook: nbformat.NotebookNode) -> str:
 @pytest.mark.browser
 def test_pages_open_without_a_fault_and_a_quiz_answers(browser, folder):
     site = folder / "_build/html/book"
-    assert {page: problems(browser, site / f"{page}.html") for page in ("sample", "api")} == {
-        "sample": [],
-        "api": [],
-    }
+    for name in ("sample", "api"):
+        assert problems(browser, site / f"{name}.html") == []
     tab = Tab(browser)
     page = tab.open(site / "sample.html")
     page.wait_for_selector(".Quiz mjx-container")
@@ -108,15 +105,12 @@ def test_pictures_are_part_of_the_page_in_its_ink(folder):
     assert any("chapters.svg" in cell.get("attachments", {}) for cell in download(folder).cells)
 
 
-def test_the_page_says_how_long_it_takes_to_read_and_to_run(folder):
+def test_the_list_of_contents_links_every_page_with_its_time(folder):
     page = html(folder, "sample")
     head = re.search(r'</h1>\s*<p class="reading-time">(.*?)</p>', page)
     assert re.fullmatch(r"Reading time: about \d+ minutes?\.", head[1])
     cost = page.index('<p class="page-cost">Measured when')
     assert cost > max(found.start() for found in re.finditer("<h2", page))
-
-
-def test_the_list_of_contents_links_every_page(folder):
     listed = html(folder, "index").split('class="course-contents')[1].split("</article>")[0]
     pages = set(re.findall(r'href="(\w+)\.html"><span class="std std-doc">', listed))
     assert pages == set(small.PAGES) - {"index"}
@@ -208,15 +202,13 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
 
     template.write_text(template.read_text().replace("A sample of everything", "Another title"))
     (folder / "_build/gettext/book/api.pot").unlink()
-    assert [line.split(":")[0] for line in translatable.problems(folder)] == [
-        "book/sample",
-        "book/api",
-    ]
+    lacking = [line.split(":")[0] for line in translatable.problems(folder)]
+    assert lacking == ["book/sample", "book/api"]
 
 
 def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     """Four builds: nothing; code, data and prose; code as before, a page without code; an error."""
-    log = build(folder)
+    log = build(folder, "-W")
     assert executed(log) == read(log) == set()
     assert not re.search(r"writing output.*book/", log)
 
@@ -226,7 +218,7 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     (folder / "course_pkg/data/words.txt").write_text("second")
     other = folder / "book/other.md"
     other.write_text(small.PAGES["other"] + "\nOne more sentence.\n")
-    log = build(folder)
+    log = build(folder, "-W")
     assert executed(log) == {"direct", "chained", "data"}
     # api shows docstrings; index lists the pages and what each is for
     assert read(log) == {"direct", "chained", "data", "other", "api", "index"}
@@ -239,14 +231,14 @@ def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
 
     (folder / "course_pkg/one.py").write_text("ONE = 1\n")  # its outputs are still in the cache
     (folder / "book/data.md").write_text("# Data\n\nNothing runs here any more.\n")
-    log = build(folder)
+    log = build(folder, "-W")
     assert (executed(log), read(log)) == (set(), {"direct", "chained", "api", "data", "index"})
     assert "one is 1" in html(folder, "direct")
     assert "Measured when" not in html(folder, "data")
     assert "book/data" not in json.loads(record.read_text())
 
     other.write_text(small.page("Other", 'raise KeyError("lost at sea")'))
-    failed = try_to_build(folder)
+    failed = try_to_build(folder, "-W")
     assert failed.returncode != 0
     report = folder / "_build/html/reports/book/other.err.log"
     assert "PAGE FAILED book/other: cell 1 (line 12): KeyError" in failed.stderr

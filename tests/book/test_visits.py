@@ -2,7 +2,7 @@
 
 import pytest
 
-from .visits import problems
+from tests.book.visits import problems
 
 PAGE = """<!DOCTYPE html><html lang="en"><title>A page</title>
 <style>body {{ margin: 0 }} mjx-container, svg {{ display: block; overflow: hidden }}

@@ -20,8 +20,8 @@ PROSE_DIRECTIVES = re.compile(
     r"grid[\w-]*|card|tab-[\w-]+|prf:[\w-]+|exercise|solution|glossary|epigraph|list-table|table|"
     r"topic|hint|caution|attention|danger|error|quote|rubric|centered)\}"
 )
-SKIPPED = {"math_inline", "math_inline_double", "math_block", "math_block_label", "code_inline",
-           "code_block", "myst_role", "html_inline", "html_block", "amsmath"}  # fmt: skip
+MATH = {"math_inline", "math_inline_double", "math_block", "math_block_label", "amsmath"}
+SKIPPED = MATH | {"code_inline", "code_block", "myst_role", "html_inline", "html_block"}
 EXTENSIONS = {"dollarmath", "colon_fence", "deflist", "amsmath", "attrs_inline"}
 
 
@@ -57,10 +57,8 @@ def _in_fence(token: Token, page: str, line: int) -> list[TypedNumber]:
         alt = re.findall(r"^:alt:\s*(.*)$", options[0], re.MULTILINE)
         title = info.partition("}")[2] if "figure" not in info else ""
         body = token.content[options.end() :]
-        skipped = options[0].count("\n") + 1
-        return _numbers(" ".join([title, *alt]), page, line) + typed_numbers(
-            body, page, line + skipped
-        )
+        found = _numbers(" ".join([title, *alt]), page, line)
+        return found + typed_numbers(body, page, line + options[0].count("\n") + 1)
     return []
 
 

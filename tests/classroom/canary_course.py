@@ -216,7 +216,7 @@ class GradedCorpus:
 
 
 def grade_corpus(
-    request: pytest.FixtureRequest, folder: Path, cases: dict[str, Case], *options: str
+    request: pytest.FixtureRequest, folder: Path, cases: list[Case], *options: str
 ) -> GradedCorpus:
     """Grade the cases that pytest has selected, in one run; some after an earlier submission."""
     chosen = selected(request, cases)

@@ -3,7 +3,7 @@
 A submission of the student "killer" ends the process of its worker, as nothing that a student
 writes should be able to. A worker whose name begins with "old" has another version of the package,
 and "gpu" a GPU that is none. The grader of "full" has no space left, "junk" replies with a pickle
-that runs code, "sleepy" with one that sleeps, and "hung" never replies to a submission.
+that runs code, and "sleepy" with one that sleeps.
 """
 
 import errno
@@ -45,8 +45,6 @@ def dask_setup(worker):
             os.kill(os.getpid(), signal.SIGKILL)
         if name == "full":
             raise OSError(errno.ENOSPC, "No space left on device")
-        if name == "hung":
-            time.sleep(1_000)
         return run(self, student, key, packed)
 
     local_executor.LocalExecutor.run_submission = run_submission

@@ -10,21 +10,15 @@ import sys
 import time
 from pathlib import Path
 
-import nbformat
 import psutil
-from nbformat.v4 import new_code_cell
 
 from course_pkg.classroom.cluster.address import Scheduler, scheduler_of
-from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.results.keys import secret
-from course_pkg.classroom.runs import grade_class
-from course_pkg.classroom.runs.grade_class import Options
-from course_pkg.classroom.runs.progress import ProgressDisplay
-from course_pkg.classroom.runs.sample_class import answered, named
-from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
-
-from .test_progress import piped
+from course_pkg.classroom.results.record import State
+from tests.classroom.school import School
+from tests.exercises.assignments import ROOT
 
 ASSIGNMENT = "bleu"  # its questions need no torch, so it starts fast
 PRELOAD = Path(__file__).with_name("cluster_worker.py")
@@ -34,9 +28,6 @@ CODE = {
     "dead": "import os; os._exit(3)",
     "flood": "print('x' * 10_000_000)",
     "html": "from IPython.display import HTML\nHTML('<script>alert(1)</script><b>bold</b>')",
-    "loop": "while True: pass",
-    "deep": "print('[' * 3000)",
-    "killer-name": "STUDENT = 'killer'",
 }
 
 
@@ -50,7 +41,10 @@ class Cluster:
     def __init__(
         self, folder: Path, pem: Path | None = None, host: str = "", preload: Path | None = PRELOAD
     ) -> None:
-        self.folder, self.workers, self._added, self._preload = folder, {}, 0, preload
+        self.folder = folder
+        self.workers: dict[str, subprocess.Popen] = {}
+        self._added = 0
+        self._preload = preload
         self._tls = []
         if pem is not None:
             self._tls = ["--tls-ca-file", str(pem), "--tls-cert", str(pem), "--tls-key", str(pem)]
@@ -92,6 +86,13 @@ class Cluster:
         for name in names:
             self.workers[name].kill()
             self.workers.pop(name).wait()
+
+    def stop(self) -> None:
+        """Tell all workers to end, and wait until they have."""
+        for process in self.workers.values():
+            process.terminate()
+        for process in self.workers.values():
+            process.wait(30)
 
     def alive(self) -> list[str]:
         """The names of the workers that have not been killed."""
@@ -147,42 +148,32 @@ def certificate(folder: Path, name: str) -> Path:
 
 def prepare(root: Path, assignment: str = ASSIGNMENT) -> Path:
     """A course that has released the assignment, with its secret."""
-    for name in ("solutions", "exercises"):
-        shutil.copytree(ROOT / name / assignment, root / name / assignment)
-    shutil.copy(ROOT / "nbgrader_config.py", root)
+    School(root, assignment)
     with CourseGradebook(root) as book:
         book.ensure_assignment(assignment)
     secret(root)
     return root
 
 
-class Class:
+class Class(School):
     """A class in a copy of a prepared course: the same students have the same cases in each."""
 
     def __init__(self, prepared: Path, root: Path, assignment: str = ASSIGNMENT) -> None:
-        self.root, self.assignment = root, assignment
-        shutil.copytree(prepared, root)
-
-    def submit(self, student: str, share: float = 1.0, code: str = "") -> None:
-        nb = answered(
-            notebook(EXERCISES, self.assignment), notebook(SOLUTIONS, self.assignment), share
-        )
-        if code:
-            nb.cells.insert(0, new_code_cell(code, id="own"))
-        path = self.root / "submitted" / student / self.assignment / f"{self.assignment}.ipynb"
-        path.parent.mkdir(parents=True)
-        nbformat.write(named(nb, student), path)
+        super().__init__(root, assignment, prepared)
 
     def fill(self, *hostile: str) -> None:
         """Three honest students, an empty and a broken submission, and the hostile ones named."""
         self.submit("ada")
         self.submit("ben", 0.5)
         self.submit("zoe", 0.0)
-        self.submit("cut")
-        path = self.root / "submitted" / "cut" / self.assignment / f"{self.assignment}.ipynb"
-        path.write_text("{")
+        self.path("cut").write_text("{")
         for student in hostile:
             self.submit(student, code=CODE[student])
+
+    def fill_slowly(self, count: int, seconds: int) -> None:
+        """So many submissions that take some seconds."""
+        for number in range(count):
+            self.submit(f"slow-{number}", code=f"import time; time.sleep({seconds})")
 
     def hand_in(self) -> None:
         """Give all files the same time."""
@@ -192,48 +183,47 @@ class Class:
     def grade(self, at: Scheduler | None = None, **options):
         """Grade, on the cluster if there is one; the records by student."""
         self.hand_in()
-        options["scheduler"] = at
-        asked = Options(self.root / "submitted", **{"jobs": 2, "limits": LIMITS, **options})
-        self.console = piped()
-        with ProgressDisplay(self.console) as show:
-            records = grade_class.grade(self.root, self.assignment, asked, show)
-        return {record.student: record for record in records}
-
-    def table(self) -> dict[str, dict[str, str]]:
-        """The rows of grades.csv by student."""
-        with open(self.root / "results" / self.assignment / "grades.csv", newline="") as file:
-            return {row["student"]: row for row in csv.DictReader(file)}
-
-    def said(self) -> str:
-        """What the last run printed."""
-        return self.console.file.getvalue()
+        return super().grade(**{"jobs": 2, "limits": LIMITS, "scheduler": at, **options})
 
     def results(self, files: bool = True) -> dict[str, object]:
         """All that a run writes and that must not depend on where it ran.
 
         files: also notebooks and pages, which have the students' outputs.
         """
-        from nbgrader.api import Gradebook
-
         found: dict[str, object] = {}
         for path in sorted((self.root / ".grading" / "records").rglob("*.json")):
             fields = json.loads(path.read_text())["record"]
             found[f"record {path.stem}"] = {k: v for k, v in fields.items() if k not in CHANGES}
-        with Gradebook(f"sqlite:///{self.root}/gradebook.db", "llm-course") as book:
+        with self.gradebook() as book:
             for s in book.assignment_submissions(self.assignment):
-                (nb,) = s.notebooks
-                rows = [
-                    (g.name, g.auto_score, g.manual_score, g.needs_manual_grade) for g in nb.grades
-                ]
-                rows += [(c.name, c.auto_comment, c.manual_comment) for c in nb.comments]
-                found[f"gradebook {s.student.id}"] = (
-                    sorted(rows, key=repr), s.score, s.late_submission_penalty, s.timestamp
-                )  # fmt: skip
+                found[f"gradebook {s.student.id}"] = in_gradebook(s)
         for folder in ("autograded", "results") if files else ():
             for path in sorted((self.root / folder).rglob("*")):
                 if path.is_file():
                     found[str(path.relative_to(self.root))] = _without_seconds(path)
         return found
+
+
+def graded_in(line: str) -> list[str]:
+    """The student whom a line of the command's output reports as graded in this run, if any.
+
+    Refused and unreadable submissions are not: every run reads them.
+
+    >>> graded_in("ada  graded  24/24  2.3 s"), graded_in("ben  graded  4/24  before")
+    (['ada'], [])
+    """
+    student, *words = line.rstrip().split("  ")
+    ran = len(words) > 2 and words[0] in set(State) - {State.REFUSED, State.UNREADABLE}
+    return [student] if ran and words[2] != "before" else []
+
+
+def in_gradebook(submission) -> tuple[object, ...]:
+    """What nbgrader's gradebook has about a submission."""
+    (nb,) = submission.notebooks
+    rows = [(g.name, g.auto_score, g.manual_score, g.needs_manual_grade) for g in nb.grades]
+    rows += [(c.name, c.auto_comment, c.manual_comment) for c in nb.comments]
+    totals = (submission.score, submission.late_submission_penalty, submission.timestamp)
+    return (sorted(rows, key=repr), *totals)
 
 
 def _without_seconds(path: Path) -> object:

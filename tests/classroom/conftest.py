@@ -4,10 +4,11 @@ import shutil
 
 import pytest
 
+from course_pkg.classroom.cluster import cluster_executor
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from tests.classroom.gateways import Gateway
+from tests.classroom.recorded import ASSIGNMENT, ROOT
 from tests.exercises.assignments import Course
-
-from .recorded import ASSIGNMENT, ROOT
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,11 @@ def course(prepared, tmp_path):
 def book(course):
     with CourseGradebook(course.root) as book:
         yield book
+
+
+@pytest.fixture
+def gateway(monkeypatch):
+    """What a run on a cluster takes for its gateway."""
+    made = Gateway()
+    monkeypatch.setattr(cluster_executor, "GatewayProcess", lambda: made)
+    return made

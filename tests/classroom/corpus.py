@@ -1,8 +1,7 @@
 """Submissions described by small files: read, and written as a student would.
 
 A corpus is a folder of TOML files next to this module, one for each submission; `Case` lists the
-fields of a file. Each corpus has a few quick cases; the others are exhaustive. Only the cases that
-pytest has selected are graded. `canary_course` grades them.
+fields of a file. `canary_course` grades the cases that pytest has selected.
 """
 
 import importlib
@@ -28,20 +27,22 @@ TRIED = "TRIED IT ALL"  # printed after the code of `before` and `after`
 class Case:
     """One submission, as its file describes it.
 
-    title: in a few words. why: what it tries. kind: a quick run has a case of every kind. state:
-    the states in which it may end. score: points of its honest part, of POINTS. base: the notebook
-    it starts from. student: the student's id; by default the file's name. signed: the name in the
-    notebook; by default the id. before, after: code of a first and a last cell. answers: code by
-    question. everywhere: an expression that answers every question. build: a function of the
-    folder's `builders`. files: next to the notebook. earlier: a base that was submitted and graded
-    before. told: texts that the student's page must contain. never: texts that no output may
-    contain. tried: whether the code in `before` must run to its end.
+    title: in a few words. why: what it tries. kind: at least one case of every kind is quick.
+    quick: whether every run of the tests has it. state: the states in which it may end. score:
+    points of its honest part, of POINTS. base: the notebook it starts from. student: the student's
+    id; by default the file's name. signed: the name in the notebook; by default the id. before,
+    after: code of a first and a last cell. answers: code by question. everywhere: an expression
+    that answers every question. build: a function of the folder's `builders`. files: next to the
+    notebook. earlier: a base that was submitted and graded before. told: texts that the student's
+    page must contain. never: texts that no output may contain. tried: whether the code in `before`
+    must run to its end.
     """
 
     name: str
     title: str
     why: str
     kind: str
+    quick: bool = False
     state: tuple[str, ...] = ("graded",)
     score: float = 0
     base: str = "stub"
@@ -122,18 +123,8 @@ def load(folder: str) -> list[Case]:
     return cases
 
 
-def parameters(cases: dict[str, Case], quick: set[str]) -> list[Any]:
-    """The names of the cases, for a fixture's params; cases that are not quick are exhaustive."""
-    assert quick <= cases.keys(), quick - cases.keys()
-    return [pytest.param(n, marks=() if n in quick else pytest.mark.exhaustive) for n in cases]
-
-
-def selected(request: pytest.FixtureRequest, cases: dict[str, Case]) -> dict[str, Case]:
-    """The cases that the tests of this module will ask for, in this session."""
-    calls = [
-        i.callspec
-        for i in request.session.items
-        if i.path == request.path and hasattr(i, "callspec")
-    ]
-    names = {call.params["case"] for call in calls if "case" in call.params}
-    return {name: case for name, case in cases.items() if name in names}
+def selected(request: pytest.FixtureRequest, cases: list[Case]) -> dict[str, Case]:
+    """Those of the cases that tests will ask for in this session, by name."""
+    calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    asked = [params["case"] for params in calls if isinstance(params.get("case"), Case)]
+    return {case.name: case for case in cases if case in asked}

@@ -6,8 +6,7 @@ from course_pkg.classroom.gradebook.class_rows import Row
 from course_pkg.classroom.results.class_scores import Points
 from course_pkg.classroom.results.record import Record, State
 from course_pkg.classroom.submissions.roster import Person
-
-from .recorded import questions, record, unreadable, wrong
+from tests.classroom.recorded import questions, record, unreadable, wrong
 
 DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIRST = ("Ada", "Zoë", "Łukasz", "Mei", "Jürgen", "Nia", "İpek", "Oluwaseun", "Ana María")

@@ -76,8 +76,20 @@ def _shared_memory() -> Iterator[str]:
                 yield line[0]
 
 
-def _is_running(process: psutil.Process) -> bool:
+def is_running(process: psutil.Process) -> bool:
+    """Whether the process exists, not another one with its id, and hasn't been killed.
+
+    A killed one has no memory, so no command line. It stays as a zombie, or waiting for zombies of
+    its own, where process 1 collects none, as in many containers.
+    """
     try:
+        return process.is_running() and bool(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:  # not by its command line, which a student's program can erase
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:  # it ended between the two questions
         return False

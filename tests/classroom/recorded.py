@@ -6,7 +6,10 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.gradebook.graded_notebook import with_results
 from course_pkg.classroom.results.record import Record, State
+from course_pkg.classroom.submissions.assemble import questions_by_cell
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.question_record import (
     FailureRecord,
@@ -37,9 +40,8 @@ def questions(lost: dict[str, FailureRecord] | None = None) -> tuple[QuestionRec
 
 def wrong(reason: str = "expected 4, but 5 was given", **texts: Any) -> FailureRecord:
     """What a lost property says."""
-    return FailureRecord(
-        **{"inputs": "{n: 2}", "expected": "4", "given": "5", "reason": reason, **texts}
-    )
+    texts = {"inputs": "{n: 2}", "expected": "4", "given": "5", **texts}
+    return FailureRecord(reason, **texts)
 
 
 def record(student: str = "ada", **changes) -> Record:
@@ -63,7 +65,7 @@ def record(student: str = "ada", **changes) -> Record:
 
 
 def unreadable(student: str = "ada") -> Record:
-    """A record of a file of which nothing could be run."""
+    """The record of a file that is not a notebook."""
     return record(
         student,
         state=State.UNREADABLE,
@@ -91,10 +93,13 @@ def answered() -> NotebookNode:
     return notebook
 
 
-def checks(notebook: NotebookNode) -> dict[str, str]:
-    """The question of every test cell, by grade_id."""
-    return {
-        cell.metadata.nbgrader.grade_id: cell.source.split('"')[1].partition("/")[2]
-        for cell in notebook.cells
-        if cell.metadata.get("nbgrader", {}).get("grade")
-    }
+def notebook(rec: Record, outputs: dict[int, list] | None = None) -> NotebookNode:
+    """The graded notebook of right answers, with the results of a record."""
+    ran = answered()
+    return with_results(ran, rec, questions_by_cell(ran, ASSIGNMENT), outputs or {})
+
+
+def write(book: CourseGradebook, rec: Record, timestamp=None, files=None, person=None) -> None:
+    """Write a record to the gradebook as the grader does, without a notebook if nothing ran."""
+    ran = rec.state is not State.UNREADABLE
+    book.write(rec, notebook(rec) if ran else None, files or {}, timestamp, person)

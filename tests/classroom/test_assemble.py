@@ -3,7 +3,6 @@
 import copy
 import json
 import tracemalloc
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -19,8 +18,9 @@ from course_pkg.classroom.submissions.assemble import (
 from course_pkg.classroom.submissions.folders import Refused
 from course_pkg.classroom.submissions.read_notebook import Unreadable, read
 from course_pkg.grading.contract.registry import load
+from tests.classroom.hostile import JSON
+from tests.classroom.recorded import ROOT
 
-ROOT = Path(__file__).parents[2]
 RELEASE = (ROOT / "exercises" / "lora-math" / "lora-math.ipynb").read_bytes()
 
 
@@ -76,7 +76,7 @@ def test_reading_keeps_only_types_sources_and_grade_ids():
     assert data.count(b"script") and "script" not in nbformat.writes(book)
 
 
-@pytest.mark.parametrize("minor", [0, 4, 5, 99, -1, "x", None, 1e400])
+@pytest.mark.parametrize("minor", [0, 99, "x", None])
 def test_every_minor_version_of_format_4_is_read(minor):
     assert sources(read(file(cell(), nbformat_minor=minor))) == ["x = 1"]
 
@@ -84,16 +84,10 @@ def test_every_minor_version_of_format_4_is_read(minor):
 UNREADABLE = {
     "empty": (b"", "not JSON"),
     "cut": (RELEASE[: len(RELEASE) // 2], "not JSON"),
-    "binary": (bytes(range(256)), "not UTF-8 text"),
     "utf-16": (RELEASE.decode().encode("utf-16"), "not UTF-8 text"),
-    "nul": (b"\0" * 100, "not JSON"),
-    "list": (b"[]", "holds a list; expected a notebook"),
-    "text": (b'"x"', "holds text"),
-    "null": (b"null", "holds nothing"),
+    "text": (b'"x"', "holds text; expected a notebook"),
     "number": (b"1e999", "holds a number"),
     "no format": (b"{}", "nbformat is nothing; expected 4"),
-    "format 5": (file(nbformat=5), "nbformat is 5; expected 4"),
-    "format 0": (file(nbformat=0), "nbformat is 0"),
     "format true": (file(nbformat=True), "nbformat is true or false"),
     "format huge": (file(cell()).replace(b'"nbformat": 4', b'"nbformat": ' + b"9" * 9999), "0"),
     "format a deep list": (
@@ -101,15 +95,12 @@ UNREADABLE = {
         "nbformat is a list",
     ),
     "cells a dict": (file(cells={}), "cells: found an object; expected a list"),
-    "no cells": (b'{"nbformat": 4}', "cells: found nothing"),
     "a cell a number": (file(cell(), 7), "cell 2 is a number without a type; expected code"),
-    "a cell without type": (file({"source": "x"}), "cell 1 is an object without a type"),
     "type a list": (file(cell(["code"])), "cell 1 is an object without a type"),
     "type unknown": (file(cell("heading")), "cell 1 is of type 'heading'"),
-    "source a number": (file(cell(source=5)), "source of cell 1 is a number; expected text"),
     "source with a number": (file(cell(source=["a", 5])), "source of cell 1 is a list"),
-    "source null": (file(cell(source=None)), "source of cell 1 is nothing"),
-    "10,000 cells": (file(*[cell()] * 10_000), "10,000 cells; at most 2,000"),
+    "source null": (file(cell(source=None)), "source of cell 1 is nothing; expected text"),
+    "too many cells": (file(*[cell()] * 2_001), "2,001 cells; at most 2,000"),
     "format 3": (b'{"nbformat": 3, "worksheets": []}', "convert an older notebook with `jupyter"),
     "deep": (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
     "deep in a cell": (
@@ -140,22 +131,20 @@ def test_byte_order_mark_nan_huge_numbers_surrogates_and_nul_are_harmless():
     json.dumps(only).encode()
 
 
-@pytest.mark.parametrize("name", [5, "", "x" * 101, None, ["x"], {"a": 1}])
-def test_a_grade_id_that_is_not_a_short_text_is_ignored(name):
-    (only,) = read(file(cell(nbgrader={"grade_id": name}))).cells
+@pytest.mark.parametrize(
+    "metadata",
+    [*({"nbgrader": {"grade_id": name}} for name in (5, "", "x" * 101)), {"nbgrader": "x"}, "x"],
+)
+def test_a_grade_id_that_is_not_a_short_text_is_ignored(metadata):
+    (only,) = read(file({**cell(), "metadata": metadata})).cells
     assert only.metadata == {}
-    for odd in (None, 5, [], "x"):
-        assert read(file({**cell(), "metadata": odd})).cells[0].metadata == {}
-        assert read(file(cell(nbgrader=odd))).cells[0].metadata == {}
 
 
 LARGE = {
     "empty lists": b"[" + b"[]," * 4_000_000 + b"[]]",
     "objects": b"[" + b'{"aa":0},' * 330_000 + b"0]",
-    "one string": b'"' + b"\\n" * 8_000_000 + b'"',
     "open string": b'"' + b'\\"' * 8_000_000,
     "quotes": b'"' * 16_000_000,
-    "commas": b"," * 16_000_000,
     "backslashes": b'"' + b"\\" * 15_999_999,
 }
 
@@ -171,13 +160,6 @@ def test_a_large_hostile_file_takes_at_most_ten_times_its_size_in_memory(case):
     assert peak < max(10 * len(data), 150_000_000)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
 CELLS = st.fixed_dictionaries(
     {},
     optional={
@@ -290,10 +272,6 @@ def assert_whole(done):
             assert found[name].source == released.source
 
 
-def set_source(index, text):
-    return lambda cells: cells[index].update(source=text)
-
-
 def test_an_unchanged_submission_is_the_release_without_remarks():
     done = student(lambda cells: None)
     assert_whole(done)
@@ -319,11 +297,24 @@ def test_answers_and_extra_cells_are_kept_in_the_students_order():
     assert found["words"].source == "In my own words." and done.remarks == ()
 
 
-@pytest.mark.parametrize("index, name", [(0, "intro"), (1, "setup"), (4, "check-one")])
-def test_a_changed_locked_cell_is_restored(index, name):
-    done = student(set_source(index, 'check = lambda *a: 2\n"# forged"'))
+@pytest.mark.parametrize(
+    ("changed", "remark"),
+    [
+        ([4], "the locked cell check-one had been changed; the original was used"),
+        (
+            [0, 1, 4],
+            "3 locked cells had been changed; the originals were used: intro, setup, check-one",
+        ),
+    ],
+)
+def test_changed_locked_cells_are_restored(changed, remark):
+    def change(cells):
+        for index in changed:
+            cells[index]["source"] = 'check = lambda *a: 2\n"# forged"'
+
+    done = student(change)
     assert_whole(done)
-    assert done.remarks == (f"the locked cell {name} had been changed; the original was used",)
+    assert done.remarks == (remark,)
 
 
 def test_changed_metadata_is_ignored():
@@ -337,25 +328,20 @@ def test_changed_metadata_is_ignored():
     assert_whole(student(change))
 
 
-@pytest.mark.parametrize("index", [0, 1, 3, 4, 7])
-@pytest.mark.parametrize("kind", ["code", "markdown", "raw"])
-def test_a_changed_cell_type_is_restored(index, kind):
-    done = student(lambda cells: cells[index].update(cell_type=kind))
+def test_a_changed_cell_type_is_restored():
+    done = student(lambda cells: cells[3].update(cell_type="markdown"))
     assert_whole(done)
-    was = RELEASED.cells[index].cell_type
-    assert ["had been changed; it was restored" in r for r in done.remarks] == [True] * (
-        kind != was
-    )
+    assert done.remarks == ("the type of the cell one had been changed; it was restored",)
 
 
-@pytest.mark.parametrize("gone", range(8))
-def test_a_deleted_cell_is_restored_at_its_place(gone):
+@pytest.mark.parametrize(
+    ("gone", "name"), [(0, "intro"), (3, "one"), (4, "check-one"), (7, "words")]
+)
+def test_a_deleted_cell_is_restored_at_its_place(gone, name):
     done = student(lambda cells: cells.pop(gone) and None)
     assert_whole(done)
-    if gone != 2:  # the student's to change, and to delete
-        assert [n for n in names(done.notebook) if n in NAMES] == NAMES
-        name = RELEASED.cells[gone].metadata.nbgrader.grade_id
-        assert done.remarks == (f"the cell {name} was missing; it was restored",)
+    assert [n for n in names(done.notebook) if n in NAMES] == NAMES
+    assert done.remarks == (f"the cell {name} was missing; it was restored",)
 
 
 def test_if_all_cells_are_deleted_all_are_restored():
@@ -412,17 +398,6 @@ def test_unknown_nbgrader_cells_become_extra_cells():
     assert done.remarks == (remark,)
 
 
-def test_several_changed_locked_cells_are_one_remark():
-    def change(cells):
-        for index in (0, 1, 4):
-            cells[index]["source"] = "changed"
-
-    (remark,) = student(change).remarks
-    locked = [RELEASED.cells[index].metadata.nbgrader.grade_id for index in (0, 1, 4)]
-    expected = f"3 locked cells had been changed; the originals were used: {', '.join(locked)}"
-    assert remark == expected
-
-
 def test_the_notebook_of_another_assignment_is_refused_and_a_poor_one_is_not():
     others = [test_cell(f"other-{n}", f"other-{n}") for n in range(4)]
     with pytest.raises(Refused, match="not the notebook of lora-math: it has 0 of the"):
@@ -464,14 +439,6 @@ def test_every_released_cell_appears_once_for_any_order_copies_and_types(picks):
     assert before == RELEASED  # a pure function
 
 
-def test_the_real_release_assembled_with_itself_is_unchanged():
-    released = nbformat.reads(RELEASE, 4)
-    done = assemble(read(RELEASE), released)
-    assert done.remarks == ()
-    assert sources(done.notebook) == sources(released)
-    assert [c.metadata for c in done.notebook.cells] == [c.metadata for c in released.cells]
-
-
 # Which cell checks which question
 
 
@@ -486,11 +453,10 @@ def test_every_test_cell_of_the_release_checks_an_existing_question():
 @pytest.mark.parametrize(
     "source",
     [
-        "1 + 1",
-        'check("other/one", f)',
         "check(name, f)",
+        'check("other/one", f)',
         'check("demo/one", f); check("demo/two", f)',
-        'check("demo/one", f)',
+        'check("demo/one", f)',  # as the cell before it
     ],
 )
 def test_a_test_cell_that_does_not_check_exactly_one_question_is_an_error(source):

@@ -9,8 +9,7 @@ import pytest
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.runs.batch import Batch
 from course_pkg.classroom.runs.recorder import Graded, Recorder
-
-from .recorded import record
+from tests.classroom.recorded import record
 
 
 def test_a_submission_that_became_unreadable_is_graded_again(tmp_path):

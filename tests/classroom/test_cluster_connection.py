@@ -15,7 +15,6 @@ from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.results.record import State
 from tests.classroom import NEEDS_SANDBOX
 
-from .cluster_worker import KILLER
 from .clusters import Class, Cluster, prepare
 
 pytestmark = [
@@ -97,33 +96,6 @@ def test_what_runs_when_the_connection_breaks_is_run_again(school, tmp_path):
     states = {student: record.state for student, record in found.items()}
     assert states.pop("cut") == State.UNREADABLE
     assert set(states.values()) == {State.GRADED} and found["slow"].score == found["ada"].score
-
-
-def test_a_submission_that_kills_the_only_good_worker_waits_for_the_next_ones(school, tmp_path):
-    school.submit(KILLER)
-    with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("old")
-        cluster.add("a")
-        cluster.wait()
-        done = threading.Event()
-
-        def replace():
-            for name in ("b", "c", "d"):
-                while "a" in cluster.alive() or "b" in cluster.alive() or "c" in cluster.alive():
-                    if done.wait(0.2):
-                        return
-                time.sleep(cluster_executor.GRACE_S + 1)
-                cluster.add(name)
-
-        replacing = threading.Thread(target=replace, daemon=True)
-        replacing.start()
-        try:
-            found = school.grade(cluster.at)
-        finally:
-            done.set()
-            replacing.join()
-    assert found[KILLER].state == State.WORKERS_LOST
-    assert {found[student].state for student in ("ada", "ben", "zoe")} == {State.GRADED}
 
 
 def test_a_reply_that_makes_the_gateway_hang_ends_the_run(school, tmp_path, monkeypatch):

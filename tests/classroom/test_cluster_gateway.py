@@ -18,8 +18,7 @@ from course_pkg.classroom.cluster.messages import (
     work_of,
 )
 from course_pkg.classroom.cluster.placement import Found
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.execution.runner_output import RunLimits, RunResult
 
 LIMITS = RunLimits()
 WORK = work_of(resolve("bleu"), LIMITS)
@@ -156,9 +155,15 @@ def test_a_worker_whose_preparation_was_cut_off_is_asked_again():
 def test_a_worker_that_is_never_ready_is_refused_by_name():
     command, why = run(Workers(a=["hangs"]), ended, reply_s=0.1)
     assert "a: it was not ready within 0.1 s" in why
-    assert ["it was not ready within 0.1 s" in note for note in command.texts(frames.NOTE)] == [
-        True
-    ]
+    (note,) = command.texts(frames.NOTE)
+    assert "it was not ready within 0.1 s" in note
+
+
+def test_a_worker_that_does_not_reply_is_refused_and_what_it_had_runs_elsewhere():
+    command, _ = run(Workers(a=[FIT, "hangs"], b=GRADED), answered, reply_s=0.3)
+    assert read_reply(answered(command)[0].body, LIMITS).result.verdicts == b"[]"
+    (note,) = command.texts(frames.NOTE)
+    assert note.startswith("worker a") and "did not reply to a submission within 0.3 s" in note
 
 
 def test_a_result_without_verdicts_runs_on_another_worker():

@@ -23,8 +23,7 @@ from course_pkg.classroom.cluster.messages import (
     task_bytes,
     work_of,
 )
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.execution.runner_output import RunLimits, RunResult
 from course_pkg.classroom.results.record import MAX_RESULTS, State
 from course_pkg.grading.contract import registry
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,13 +12,13 @@ from course_pkg.classroom.assignment import resolve
 from course_pkg.classroom.cluster import messages, worker
 from course_pkg.classroom.cluster.messages import Preparation, Task, read_reply, work_of
 from course_pkg.classroom.execution.run_gpus import NoGpu
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.execution.runner_output import RunLimits, RunResult
 from course_pkg.classroom.results.record import State
 from course_pkg.grading import checks
 from course_pkg.grading.contract import registry
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import SandboxState
+from tests.classroom.gateways import wait_until
 
 LIMITS = RunLimits()
 WORK = work_of(resolve("bleu"), LIMITS)
@@ -87,6 +88,27 @@ def submission(student="ada", work=WORK):
     return Task(work, student, b"key", b"packed")
 
 
+@pytest.fixture
+def hold(monkeypatch):
+    """Submissions run until this event."""
+    made = threading.Event()
+    monkeypatch.setattr(Sandboxes, "hold", made)
+    return made
+
+
+@pytest.fixture
+def begin():
+    """A function that asks in a thread, and returns the future reply once a condition holds."""
+    with ThreadPoolExecutor(4) as threads:
+
+        def begin(work, condition):
+            future = threads.submit(ask, submission(work=work))
+            wait_until(condition)
+            return future
+
+        yield begin
+
+
 def test_a_submission_is_run_with_its_own_key_on_warm_fork_servers(warm):
     assert ask(Preparation(WORK)).room == 2
     for student in ("ada", "ben"):
@@ -112,28 +134,14 @@ def test_a_gpu_is_used_only_if_the_task_says_so(warm, monkeypatch):
     assert ask(Preparation(WORK)).kind == "fit"
 
 
-def test_two_runs_take_turns_and_none_waits_for_the_end_of_the_other(warm, monkeypatch):
-    hold, order = threading.Event(), []
-    monkeypatch.setattr(Sandboxes, "hold", hold)
-
-    def run(work):
-        ask(submission(work=work))
-        order.append(work.assignment)
-
-    works = [WORK, work_of(resolve("rouge"), LIMITS), WORK]
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    threads[0].start()
-    while not warm._users:
-        pass
-    for number, thread in enumerate(threads[1:], 1):  # the third could run now, but for the second
-        thread.start()
-        while len(warm._waiting) != number:
-            pass
+def test_two_runs_take_turns_and_none_waits_for_the_end_of_the_other(warm, hold, begin):
+    first = begin(WORK, lambda: warm._users == 1)
+    second = begin(work_of(resolve("rouge"), LIMITS), lambda: len(warm._waiting) == 1)
+    third = begin(WORK, lambda: len(warm._waiting) == 2)  # it could run now, but for the second
     assert warm._users == 1
     hold.set()
-    for thread in threads:
-        thread.join()
-    assert order == ["bleu", "rouge", "bleu"] and not warm._waiting
+    assert [one.result().kind for one in (first, second, third)] == ["result"] * 3
+    assert not warm._waiting
     assert [one.arguments[0] for one in Sandboxes.made] == ["bleu", "rouge", "bleu"]
 
 
@@ -190,57 +198,34 @@ def test_checks_that_the_package_lacks_are_received_once_and_checked(warm, monke
     assert checks.__path__[1] == os.environ[registry.RECEIVED]
 
 
-def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, monkeypatch):
-    hold = threading.Event()
-    monkeypatch.setattr(Sandboxes, "hold", hold)
-    threads = [
-        threading.Thread(target=ask, args=(submission(work=replace(WORK, run=run)),))
-        for run in ("one", "two")
-    ]
-    for number, thread in enumerate(threads):
-        thread.start()
-        while warm._users != number + 1:
-            pass
-        if number == 0:
-            warm.stop("three")
-            assert not Sandboxes.made[0].stopped
+def test_only_a_run_that_has_the_worker_for_itself_is_stopped(warm, hold, begin):
+    one = begin(replace(WORK, run="one"), lambda: warm._users == 1)
+    warm.stop("three")
+    assert not Sandboxes.made[0].stopped
+    two = begin(replace(WORK, run="two"), lambda: warm._users == 2)
     warm.stop("one")
     assert not Sandboxes.made[0].stopped
     hold.set()
-    for thread in threads:
-        thread.join()
+    assert one.result().kind == two.result().kind == "result"
     hold.clear()
-    thread = threading.Thread(target=ask, args=(submission(),))
-    thread.start()
-    while not warm._users:
-        pass
+    alone = begin(WORK, lambda: warm._users == 1)
     warm.stop(WORK.run)
     hold.set()
-    thread.join()
+    alone.result()
     assert Sandboxes.made[0].stopped
     ask(submission(work=replace(WORK, run="another run")))
     assert [one.ended for one in Sandboxes.made] == [True, False]
 
 
-def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, monkeypatch):
-    hold, replies = threading.Event(), []
-    monkeypatch.setattr(Sandboxes, "hold", hold)
-    waits = submission(work=replace(work_of(resolve("rouge"), LIMITS), run="two"))
-    first = threading.Thread(target=ask, args=(submission(),))
-    second = threading.Thread(target=lambda: replies.append(ask(waits)))
-    first.start()
-    while not warm._users:
-        pass
-    second.start()
-    while not warm._waiting:
-        pass
+def test_what_waits_on_a_worker_does_not_run_if_its_run_is_stopped(warm, hold, begin):
+    first = begin(WORK, lambda: warm._users == 1)
+    rouge = replace(work_of(resolve("rouge"), LIMITS), run="two")
+    second = begin(rouge, lambda: len(warm._waiting) == 1)
     warm.stop("two")
-    second.join(5)
-    assert [(reply.kind, reply.why) for reply in replies] == [
-        ("failed", "SandboxFailed: the run was interrupted")
-    ]
+    reply = second.result(5)
+    assert (reply.kind, reply.why) == ("failed", "SandboxFailed: the run was interrupted")
     hold.set()
-    first.join()
+    first.result()
     assert [one.arguments[0] for one in Sandboxes.made] == ["bleu"]
 
 

@@ -70,11 +70,18 @@ def source(tmp_path):
     return tmp_path / "in"
 
 
+@pytest.fixture(params=["folder", "zip"])
+def given_as(request):
+    """How an instructor gives a folder: as it is, or as a zip beside it."""
+    if request.param == "folder":
+        return lambda folder: folder
+    return lambda folder: zipped(folder, folder.with_suffix(".zip"))
+
+
 # Layouts
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_nbgraders_layout_gives_notebook_and_data_sorted_by_student(source, tmp_path, packed):
+def test_nbgraders_layout_gives_notebook_and_data_sorted_by_student(source, given_as):
     put(source, nested("bo"))
     put(source, f"bo/{A}/data/x.csv", b"1,2")
     put(source, f"bo/{A}/torch.py", b"shadow")
@@ -85,44 +92,29 @@ def test_nbgraders_layout_gives_notebook_and_data_sorted_by_student(source, tmp_
     put(source, "amy/other/other.ipynb")
     put(source, "__MACOSX/bo/._x")
     put(source, "README.txt", b"ours")
-    place = zipped(source, tmp_path / "in.zip") if packed else source
-    assert outcomes(place) == {
+    found = outcomes(given_as(source))
+    assert found == {
         "bo": Files(NOTEBOOK, {"data/x.csv": b"1,2", "torch.py": b"shadow"}),
         "zoe": GOOD,
     }
-    assert [h.student for h in collect(place, A)] == ["bo", "zoe"]
+    assert list(found) == ["bo", "zoe"]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_flat_folder_gives_notebooks(tmp_path, packed):
-    for name in ("zoe.ipynb", "bo.b.ipynb", "notes.txt", "__MACOSX/._zoe.ipynb"):
+def test_a_flat_folder_gives_notebooks_whose_suffix_may_be_in_capitals(tmp_path, given_as):
+    for name in ("zoe.ipynb", "Bo.b.IPYNB", "notes.txt", "__MACOSX/._zoe.ipynb"):
         put(tmp_path / "in", name)
-    place = zipped(tmp_path / "in", tmp_path / "in.zip") if packed else tmp_path / "in"
-    assert outcomes(place) == {"bo.b": GOOD, "zoe": GOOD}
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_suffix_ipynb_may_be_in_capitals(tmp_path, packed):
-    put(tmp_path / "in", "Ben.IPYNB")
-    put(tmp_path / "in", "ada.ipynb")
-    place = zipped(tmp_path / "in", tmp_path / "in.zip") if packed else tmp_path / "in"
-    assert outcomes(place) == {"Ben": GOOD, "ada": GOOD}
+    assert outcomes(given_as(tmp_path / "in")) == {"Bo.b": GOOD, "zoe": GOOD}
 
 
 def test_a_file_has_no_children(source):
     assert Folder(source).children(("zoe", A, f"{A}.ipynb")) == {}
 
 
-NAMES = ["Screenshot at 3.45\u202fPM.png", "図\u30001.png", "👩\u200d🔬.png", "Icon\r"]
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_file_names_that_operating_systems_choose_are_accepted(source, tmp_path, name, packed):
-    put(source, f"zoe/{A}/{name}", b"1")
-    place = zipped(source, tmp_path / "in.zip") if packed else source
-    beside = {} if name == "Icon\r" else {name: b"1"}  # macOS marks a folder with an icon by it
-    assert outcomes(place) == {"zoe": Files(NOTEBOOK, beside)}
+def test_file_names_that_operating_systems_choose_are_accepted(source, given_as):
+    names = ("Screenshot at 3.45\u202fPM.png", "図\u30001.png", "👩\u200d🔬.png")
+    for name in (*names, "Icon\r"):  # macOS marks a folder with an icon by "Icon\r"
+        put(source, f"zoe/{A}/{name}", b"1")
+    assert outcomes(given_as(source)) == {"zoe": Files(NOTEBOOK, dict.fromkeys(names, b"1"))}
 
 
 def test_a_file_name_that_is_not_utf8_refuses_only_its_submission(source):
@@ -141,27 +133,38 @@ def test_a_zip_of_the_whole_folder_is_read(source, tmp_path):
     assert outcomes(place) == {"zoe": GOOD}
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_what_does_not_fit_the_layout_is_named_and_the_others_are_read(tmp_path, packed):
-    for name in ("amy.ipynb", "zoe.ipynb", f"bo/{A}/{A}.ipynb"):
-        put(tmp_path / "flat", name)
-    for name in (nested("amy"), nested("zoe"), "bo.ipynb"):
-        put(tmp_path / "nested", name)
-    for folder, odd, says in (
-        ("flat", "[bo]", "skipped the folder bo; expected only <student>.ipynb"),
-        ("nested", "[bo.ipynb]", "skipped the file bo.ipynb; expected only <student>/"),
-    ):
-        place = tmp_path / folder
-        found = outcomes(zipped(place, tmp_path / f"{folder}.zip") if packed else place)
-        assert says in found.pop(odd) and found == {"amy": GOOD, "zoe": GOOD}
-        assert not valid_student(odd)  # nobody gets a record for it
+@pytest.mark.parametrize(
+    ("files", "odd", "says"),
+    [
+        (
+            ("amy.ipynb", "zoe.ipynb", nested("bo")),
+            "[bo]",
+            "skipped the folder bo; expected only <student>.ipynb",
+        ),
+        (
+            (nested("amy"), nested("zoe"), "bo.ipynb"),
+            "[bo.ipynb]",
+            "skipped the file bo.ipynb; expected only <student>/",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_layout_is_named_and_the_others_are_read(
+    tmp_path, given_as, files, odd, says
+):
+    for name in files:
+        put(tmp_path / "in", name)
+    found = outcomes(given_as(tmp_path / "in"))
+    assert says in found.pop(odd) and found == {"amy": GOOD, "zoe": GOOD}
+    assert not valid_student(odd)  # nobody gets a record for it
 
 
 @pytest.mark.parametrize(
-    "path, says",
+    ("path", "says"),
     [
+        ("xyz", rf"xyz does not exist; expected a folder or zip with <student>/{A}/{A}\.ipynb"),
         ("no/such", "does not exist"),
-        ("in", "found in/zoe, zoe/lora-maths|found zoe/lora-maths; expected <student>/lora-math/"),
+        ("inn", r"inn does not exist; .* has in"),
+        ("in", "found zoe/lora-maths; expected <student>/lora-math/"),
         ("bad.zip", "can't be read as a zip"),
         ("empty", "holds no submission to lora-math: found nothing"),
     ],
@@ -172,14 +175,6 @@ def test_an_unusable_source_says_what_it_contains(tmp_path, path, says):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError, match=says):
         collect(tmp_path / path, A)
-
-
-def test_a_missing_source_suggests_similar_names(source):
-    with pytest.raises(SourceError, match=r"inn does not exist; .* has in"):
-        collect(source.with_name("inn"), A)
-    expected = rf"xyz does not exist; expected a folder or zip with <student>/{A}/{A}\.ipynb"
-    with pytest.raises(SourceError, match=expected):
-        collect(source.with_name("xyz"), A)
 
 
 def test_only_the_given_students_are_collected_and_unknown_ones_get_suggestions(source):
@@ -202,14 +197,12 @@ def test_files_are_read_when_read_is_called(source):
 
 
 @pytest.mark.parametrize(
-    "files, says",
+    ("files", "says"),
     [
-        ([f"bo/{A}/Untitled.ipynb"], "found Untitled.ipynb; expected lora-math.ipynb"),
         (
             [f"bo/{A}/a.ipynb", f"bo/{A}/LoRA-Math.ipynb"],
             "found LoRA-Math.ipynb, a.ipynb; expected lora-math.ipynb",
         ),
-        ([f"bo/{A}/notes.txt"], "found no notebook; expected lora-math.ipynb"),
         ([f"bo/{A}.ipynb"], "found bo/lora-math.ipynb; expected bo/lora-math/lora-math.ipynb"),
         (["bo/LoRA_math/x.ipynb"], "found bo/LoRA_math; expected bo/lora-math/lora-math.ipynb"),
         ([f"bo/{A}/{A}.ipynb/x"], "found no notebook; expected lora-math.ipynb"),
@@ -231,52 +224,14 @@ def test_usual_student_ids_are_valid(student):
     assert valid_student(student)
 
 
+FORBIDDEN_INSIDE = '/\\*?[]\n\t\0;:,"<>$%&|{}\u202e\u200b\u3164\ufe0f\ud800'
+FORBIDDEN_FIRST = "=+-@.~' "
+MISLEADING = ("", ".", "..", "a..b", "a ", "a.", "Zoe\u0308", "a" * 65, "𝒜" * 64)
+
+
 @pytest.mark.parametrize(
     "student",
-    [
-        "",
-        ".",
-        "..",
-        "a/b",
-        "a\\b",
-        "a..b",
-        "=1",
-        "+1",
-        "-1",
-        "@a",
-        ".a",
-        "~a",
-        "'a",
-        " a",
-        "a ",
-        "a.",
-        "*",
-        "a*",
-        "a?",
-        "[a]",
-        "a\nb",
-        "a\0",
-        "a\u202eb",
-        "a\u200bb",
-        "Zoe\u0308",
-        "a\ud800",
-        "a" * 65,
-        "陈" * 64 + "a",
-        "𝒜" * 64,
-        "a\u3164b",
-        "a\ufe0f",
-        "a;b",
-        'a"b',
-        "<b>",
-        "a:b",
-        "$a",
-        "a\tb",
-        "a%b",
-        "a|b",
-        "a&b",
-        "{a}",
-        "a,b",
-    ],
+    [*(f"a{c}b" for c in FORBIDDEN_INSIDE), *(f"{c}a" for c in FORBIDDEN_FIRST), *MISLEADING],
 )
 def test_ids_that_are_paths_formulas_patterns_or_misleading_are_invalid(student):
     assert not valid_student(student)
@@ -290,7 +245,7 @@ def test_a_valid_id_is_a_plain_file_name(student):
         assert len(os.fsencode(student)) <= 200
 
 
-@pytest.mark.parametrize("name", ["=cmd|x", "a*b", "a\nb", "-rf", "..x", "a\u202eb", b"a\xff"])
+@pytest.mark.parametrize("name", ["=cmd|x", "a\nb", "a\u202eb", b"a\xff"])
 def test_an_invalid_id_is_refused_and_printed_escaped(source, name):
     raw = os.fsencode(name)
     place = os.path.join(os.fsencode(source), raw, A.encode())
@@ -421,32 +376,27 @@ def test_no_file_descriptor_stays_open(source):
 # Limits
 
 
-def test_file_size_file_count_and_total_size_are_limited(source, monkeypatch):
+def test_the_size_of_a_file_and_the_number_of_files_are_limited(source, monkeypatch):
     monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", 100)
-    monkeypatch.setattr(submission_module, "MAX_BYTES", 300)
     monkeypatch.setattr(submission_module, "MAX_FILES", 10)
     put(source, nested("long"), b"x" * 101)
     put(source, nested("many"))
     for i in range(10):
         (source / "many" / A / f"d{i}").mkdir()
-    put(source, nested("sum"))
-    put(source, f"sum/{A}/a", b"x" * 150)
-    put(source, f"sum/{A}/b", b"x" * 150)
     found = outcomes(source)
     assert found.pop("zoe") == GOOD
     assert "long/lora-math/lora-math.ipynb is too large: more than 100 bytes" in found["long"]
     assert "more than 10 files" in found["many"]
-    assert "sum/lora-math: the files are more than 300 bytes together" in found["sum"]
 
 
-def test_a_file_within_its_limit_is_never_called_too_large(source, monkeypatch):
+def test_the_size_of_all_files_is_limited_and_may_be_reached(source, monkeypatch):
     monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", len(NOTEBOOK))
     monkeypatch.setattr(submission_module, "MAX_BYTES", 300)
     put(source, f"zoe/{A}/a", b"x" * (300 - len(NOTEBOOK)))
     assert isinstance(outcomes(source)["zoe"], Files)  # each limit is reached exactly
     put(source, f"zoe/{A}/z", b"x")
     why = outcomes(source)["zoe"]
-    assert "together" in why and "too large" not in why and "lora-math.ipynb" not in why
+    assert why.startswith("zoe/lora-math: the files are more than 300 bytes together")
 
 
 def test_an_endless_file_is_read_up_to_the_limit(source):
@@ -476,34 +426,24 @@ def test_the_time_of_a_zip_entry_is_this_machines(tmp_path):
 # Zips
 
 
-def entry(name, mode=0, **fields):
+def entry(name, mode=0, compression=zipfile.ZIP_DEFLATED):
     info = zipfile.ZipInfo(name)
-    info.compress_type = zipfile.ZIP_DEFLATED
+    info.compress_type = compression
     info.external_attr = mode << 16
-    for field, value in fields.items():
-        setattr(info, field, value)
     return info
 
 
-def patched(path, *changes):
-    """The zip's bytes with some of them replaced; each must be there."""
-    data = path.read_bytes()
-    for old, new in changes:
-        assert old in data
-        data = data.replace(old, new)
-    path.write_bytes(data)
-    return path
-
-
-def flag_encrypted(path, name):
-    """Set the flag for encryption of one entry, in its header and in the table of contents."""
+def change_flags(path, change, name=""):
+    """Change the 16 flags of the entries of that name, in their headers and in the contents."""
     data = bytearray(path.read_bytes())
     for signature, flags, at in ((b"PK\3\4", 6, 30), (b"PK\1\2", 8, 46)):
         i = -1
         while (i := data.find(signature, i + 1)) >= 0:
             if data[i + at : i + at + len(name)] == name.encode():
-                data[i + flags] |= 1
+                (found,) = struct.unpack_from("<H", data, i + flags)
+                struct.pack_into("<H", data, i + flags, change(found))
     path.write_bytes(data)
+    return path
 
 
 ZIP_CASES = {
@@ -516,15 +456,10 @@ ZIP_CASES = {
     "a pipe": ([(entry(f"bo/{A}/x", stat.S_IFIFO | 0o666), b"")], "is a pipe"),
     "twice": ([(f"bo/{A}/x", b"1"), (f"bo/{A}/x", b"2")], "more than once"),
     "file and folder": ([(f"bo/{A}/x", b"1"), (f"bo/{A}/x/y", b"2")], "both a file and a folder"),
-    "bzip2": ([(entry(f"bo/{A}/x", compress_type=zipfile.ZIP_BZIP2), b"1")], "an unusual way"),
-    "lzma": ([(entry(f"bo/{A}/x", compress_type=zipfile.ZIP_LZMA), b"1")], "an unusual way"),
+    "bzip2": ([(entry(f"bo/{A}/x", 0, zipfile.ZIP_BZIP2), b"1")], "an unusual way"),
     "a bomb": ([(f"bo/{A}/x", bytes(4 * MIB))], "far more than its size"),
     "many": ([(f"bo/{A}/{i}", b"") for i in range(1001)], "more than 1,000 files and folders"),
     "deep": ([(f"bo/{A}/" + "a/" * 17 + "x", b"")], "16 folders deep"),
-    "deeper than any path": (
-        [(f"bo/{A}/" + "a/" * 500 + "x", b"")],
-        "folders deep|not a plain path",
-    ),
     "a control": ([(f"bo/{A}/a\nb", b"")], "not every system can write"),
     "link as notebook": ([(entry(nested("bo"), stat.S_IFLNK | 0o777), b"/etc/passwd")], "a link"),
 }
@@ -538,8 +473,7 @@ def test_a_bad_zip_entry_refuses_only_its_submission(tmp_path, case):
     path = make_zip(tmp_path / "in.zip", [(nested("zoe"), NOTEBOOK), *good, *entries])
     found = outcomes(path)
     assert found["zoe"] == GOOD
-    assert isinstance(found["bo"], str)
-    assert any(part in found["bo"] for part in says.split("|")), found["bo"]
+    assert says in found["bo"]
 
 
 @pytest.mark.parametrize(
@@ -556,27 +490,20 @@ def test_a_zip_entry_outside_the_zip_is_refused_without_a_student(tmp_path, name
 
 def test_an_encrypted_entry_is_refused(tmp_path):
     path = make_zip(tmp_path / "in.zip", [(nested(s), NOTEBOOK) for s in ("bo", "zoe")])
-    flag_encrypted(path, nested("bo"))
-    found = outcomes(path)
+    found = outcomes(change_flags(path, lambda flags: flags | 1, nested("bo")))
     assert "encrypted; make the zip without a password" in found["bo"] and found["zoe"] == GOOD
 
 
 def zip_with_names_in_utf8(path, flagged, replaced=b""):
     """A zip with the names Zoë and bo/…/é; the bytes of é can be replaced by invalid UTF-8."""
     entries = [(nested("Zoë"), NOTEBOOK), (nested("bo"), NOTEBOOK), (f"bo/{A}/é", b"")]
-    data = make_zip(path, entries).read_bytes()
+    make_zip(path, entries)
     if not flagged:  # some systems write UTF-8 without the flag
-        for signature, at in ((b"PK\3\4", 7), (b"PK\1\2", 9)):
-            pieces = data.split(signature)
-            data = signature.join([pieces[0], *(cleared(p, at - 4) for p in pieces[1:])])
+        change_flags(path, lambda flags: flags & ~0x800)
     if replaced:
-        data = data.replace(f"bo/{A}/é".encode(), f"bo/{A}/".encode() + replaced)
-    path.write_bytes(data)
+        folder = f"bo/{A}/".encode()
+        path.write_bytes(path.read_bytes().replace(folder + "é".encode(), folder + replaced))
     return path
-
-
-def cleared(piece, at):
-    return piece[:at] + bytes([piece[at] & ~0x08]) + piece[at + 1 :]
 
 
 @pytest.mark.parametrize("flagged", [True, False])
@@ -599,7 +526,9 @@ def test_a_zip_name_flagged_as_utf8_that_is_not_refuses_the_zip(tmp_path):
 def test_the_size_in_the_zip_is_not_trusted(tmp_path, monkeypatch):
     monkeypatch.setattr(submission_module, "MAX_NOTEBOOK", 5000)
     path = make_zip(tmp_path / "in.zip", [("bo.ipynb", b"ab" * 5000), ("zoe.ipynb", NOTEBOOK)])
-    patched(path, (struct.pack("<I", 10_000), struct.pack("<I", 10)))
+    real = struct.pack("<I", 10_000)
+    assert real in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(real, struct.pack("<I", 10)))
     found = outcomes(path)
     assert isinstance(found["bo"], str) and found["zoe"] == GOOD
 

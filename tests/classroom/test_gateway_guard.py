@@ -1,83 +1,35 @@
 """A hostile worker that has taken over the gateway: what it can print, and how long it can wait."""
 
-import json
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from course_pkg.classroom.assignment import resolve
 from course_pkg.classroom.cluster import cluster_executor, frames, gateway, gateway_guard
-from course_pkg.classroom.cluster.address import Scheduler
 from course_pkg.classroom.cluster.frames import Frame, said, to_bytes
 from course_pkg.classroom.cluster.gateway_guard import Liveness, Notes
 from course_pkg.classroom.cluster.messages import Reply, reply_bytes
 from course_pkg.classroom.cluster.placement import Found
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.execution.run_gpus import NoGpu
-from course_pkg.classroom.execution.run_limits import RunLimits
 from course_pkg.classroom.execution.runner_output import RunResult
+from tests.classroom.gateways import LIMITS, opened, run, wait_until
+from tests.classroom.test_cluster_gateway import LACKS, Workers
+from tests.classroom.test_cluster_gateway import run as run_gateway
 
-from .test_cluster_executor import Gateway
-from .test_cluster_gateway import LACKS, Workers
-from .test_cluster_gateway import run as run_gateway
-
-LIMITS = RunLimits()
 MAX_TEXT = gateway_guard.MOST * gateway_guard.LENGTH + 200
-FLOOD = 5_000  # notes
-
-
-class Hostile(Gateway):
-    """A gateway in the hands of a worker: it sends the same frames again and again."""
-
-    sent = 0
-
-    def repeat(self, *sent, pause_s=0.0, times=10**9):
-        def send():
-            for _ in range(times):
-                try:
-                    self.send(*sent)
-                except OSError:
-                    return
-                self.sent += 1
-                time.sleep(pause_s)
-
-        thread = threading.Thread(target=send, daemon=True)
-        thread.start()
-        return thread
-
-
-@pytest.fixture
-def hostile(monkeypatch):
-    made = Hostile()
-    monkeypatch.setattr(cluster_executor, "GatewayProcess", lambda: made)
-    return made
-
-
-def executor_that_shows(shown):
-    return cluster_executor.ClusterExecutor(
-        resolve("bleu"), LIMITS, Scheduler("tcp://127.0.0.1:1"), shown.append
-    )
-
-
-def wait_until(condition):
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+FLOOD = 500  # notes
 
 
 @pytest.mark.parametrize("machines", [1, FLOOD])
-def test_a_flood_of_notes_prints_a_bounded_number_of_lines(hostile, machines, monkeypatch):
+def test_a_flood_of_notes_prints_a_bounded_number_of_lines(gateway, machines, monkeypatch):
     monkeypatch.setattr(gateway_guard, "EVERY_S", 1e9)  # however slowly it is read
-    shown = []
-    with executor_that_shows(shown) as runs:
+    with opened(gateway) as runs:
         text = "\x1b[2J\x1b]0;owned\x07" + "x" * frames.MAX_NOTE
         for number in range(FLOOD):
-            hostile.send(said(frames.NOTE, text, number % machines))
-        hostile.send(Frame(frames.ROOM, 1))
+            gateway.send(said(frames.NOTE, text, number % machines))
+        gateway.send(Frame(frames.ROOM, 1))
         wait_until(lambda: runs.room() > 1)  # all notes before it were read
+    shown = runs.notes
     *lines, last = shown
     assert len(lines) == (gateway_guard.PER_MACHINE if machines == 1 else gateway_guard.AT_ONCE)
     assert sum(map(len, shown)) < MAX_TEXT
@@ -103,12 +55,11 @@ def test_notes_come_back_slowly_after_many_and_end_after_the_last():
     assert shown[-1].startswith(f"{3_000 - gateway_guard.MOST:,} more notes")
 
 
-def test_what_is_said_of_one_submission_is_as_short_as_a_note(hostile):
-    with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
-        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
-        hostile.get()  # the start
-        number = hostile.get().number
-        hostile.send(said(frames.NO_GPU, "\x1b[2J" + "z" * 4_000, number))
+def test_what_is_said_of_one_submission_is_as_short_as_a_note(gateway):
+    with opened(gateway) as runs:
+        future = run(runs)
+        number = gateway.get().number
+        gateway.send(said(frames.NO_GPU, "\x1b[2J" + "z" * 4_000, number))
         with pytest.raises(NoGpu) as error:
             future.result(10)
     assert len(str(error.value)) == gateway_guard.LENGTH and "\x1b" not in str(error.value)
@@ -122,27 +73,30 @@ def test_a_quiet_run_says_nothing_about_notes():
     assert shown == ["worker a is refused"]
 
 
-def test_notes_and_empty_promises_are_no_sign_of_life(hostile, monkeypatch):
+def test_notes_and_empty_promises_are_no_sign_of_life(gateway, monkeypatch):
     monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
-    shown = []
-    with executor_that_shows(shown) as runs, ThreadPoolExecutor(1) as pool:
-        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
-        hostile.repeat(
+    with opened(gateway) as runs:
+        future = run(runs)
+        for _ in range(8):
+            gateway.send(Frame(frames.ALIVE))
+            time.sleep(0.1)
+        assert not future.done()
+        gateway.repeat(
             said(frames.NOTE, "still here"), Frame(frames.ROOM, 2),
             Frame(frames.REPLY, 10**6, b"for nobody"), pause_s=0.02,
         )  # fmt: skip
         with pytest.raises(ExecutorLost, match=r"has said nothing for 0.5 s"):
             future.result(10)
-    assert hostile.sent > 5
+    assert gateway.sent > 5
 
 
-def test_a_note_that_arrives_byte_by_byte_is_no_sign_of_life(hostile, monkeypatch):
+def test_a_note_that_arrives_byte_by_byte_is_no_sign_of_life(gateway, monkeypatch):
     monkeypatch.setattr(cluster_executor, "SILENT_S", 0.5)
-    with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
-        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
+    with opened(gateway) as runs:
+        future = run(runs)
         for byte in to_bytes(said(frames.NOTE, "x" * 4_000))[:400]:
             try:
-                hostile.theirs.sendall(bytes([byte]))
+                gateway.theirs.sendall(bytes([byte]))
             except OSError:
                 break
             time.sleep(0.01)
@@ -152,28 +106,28 @@ def test_a_note_that_arrives_byte_by_byte_is_no_sign_of_life(hostile, monkeypatc
             future.result(0)
 
 
-def test_a_gateway_that_lives_but_delivers_nothing_ends_the_run(hostile, monkeypatch):
+def test_a_gateway_that_lives_but_delivers_nothing_ends_the_run(gateway, monkeypatch):
     monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
-    with executor_that_shows([]) as runs, ThreadPoolExecutor(1) as pool:
-        hostile.repeat(Frame(frames.ALIVE), pause_s=0.02)
+    with opened(gateway) as runs:
+        gateway.repeat(Frame(frames.ALIVE), pause_s=0.02)
         time.sleep(cluster_executor.ATTEMPTS * 0.1 + 0.2)
         runs._require_running()  # nothing waits: a worker may come late
-        future = pool.submit(runs.run_submission, "ada", b"key", b"zip")
+        future = run(runs)
         with pytest.raises(ExecutorLost, match="no submission has ended for"):
             future.result(10)
 
 
-def test_every_submission_that_ends_gives_the_next_ones_the_whole_time(hostile, monkeypatch):
+def test_every_submission_that_ends_gives_the_next_ones_the_whole_time(gateway, monkeypatch):
     monkeypatch.setattr(cluster_executor, "reply_within_s", lambda *_: 0.1)
     body = reply_bytes(Reply("result", result=RunResult(verdicts=b"[]")), LIMITS)
-    with executor_that_shows([]) as runs, ThreadPoolExecutor(3) as pool:
-        assert json.loads(hostile.get().body)["reply_s"] == 0.1
-        hostile.repeat(Frame(frames.ALIVE), pause_s=0.02)
-        futures = [pool.submit(runs.run_submission, name, b"key", b"zip") for name in "abc"]
-        numbers = [hostile.get().number for _ in futures]
+    with opened(gateway) as runs:
+        assert runs.start["reply_s"] == 0.1
+        gateway.repeat(Frame(frames.ALIVE), pause_s=0.02)
+        futures = [run(runs, name) for name in "abc"]
+        numbers = [gateway.get().number for _ in futures]
         for number in numbers:
             time.sleep(cluster_executor.ATTEMPTS * 0.1 * 0.6)
-            hostile.send(Frame(frames.REPLY, number, body))
+            gateway.send(Frame(frames.REPLY, number, body))
         assert [future.result(5).verdicts for future in futures] == [b"[]"] * 3
 
 

@@ -1,27 +1,19 @@
 """A class whose assignment needs a GPU: it waits without one, and is completed on one."""
 
-import csv
 import itertools
 import os
-import shutil
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner
 
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.execution import local_executor, run_gpus
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.gradebook.gradebook import CourseGradebook
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.results.record import State
-from course_pkg.classroom.runs import grade_class
-from course_pkg.classroom.runs.grade_class import Options
-from course_pkg.classroom.runs.progress import ProgressDisplay
 from course_pkg.classroom.runs.recorder import EARLIER, KEPT
 from course_pkg.classroom.runs.run_summary import summary
 from course_pkg.cli import app
@@ -29,16 +21,15 @@ from course_pkg.cli.grade_commands import exit_code
 from course_pkg.sandbox.gpu_memory import GpuMemory
 from course_pkg.sandbox.gpus import find_gpus
 from tests.classroom import NEEDS_SANDBOX
-from tests.exercises.assignments import EXERCISES, ROOT, notebook
+from tests.classroom.clusters import ASSIGNMENT, prepare
+from tests.classroom.school import School
+from tests.classroom.test_progress import printed
 from tests.sandbox.fake_gpus import FakeGpus
-
-from .test_progress import piped, printed
 
 pytestmark = [
     pytest.mark.slow,
     NEEDS_SANDBOX,
 ]
-ASSIGNMENT = "bleu"  # its questions need no torch, so it starts fast
 GB = 10**9
 REAL_TRIAL = run_gpus.TRIAL
 NO_DRIVER = "this machine has no NVIDIA driver"
@@ -82,17 +73,18 @@ class Meters:
         return Memory(gpu, limit, exceeded, lambda _: next(reads), pause_s=0.01)
 
 
-class Class:
-    """A course in a temporary folder, its submissions, and a machine with or without GPUs."""
+class Class(School):
+    """A class on a machine with or without GPUs."""
 
-    def __init__(self, root: Path, released: Path, monkeypatch) -> None:
-        self.root, self.patch = root / "course", monkeypatch
-        shutil.copytree(released, self.root)
+    def __init__(self, root: Path, prepared: Path, monkeypatch) -> None:
+        super().__init__(root / "course", ASSIGNMENT, prepared)
+        self.patch = monkeypatch
         self.machine = FakeGpus(root / "machine", 0, 1)
+        self.need = "required"
+        self.found = ((), (NO_DRIVER,))
         monkeypatch.setattr(ClassAssignment, "gpu", property(lambda _: self.need))
         monkeypatch.setattr(run_gpus, "find_gpus", lambda: self.found)
         monkeypatch.setattr(run_gpus, "TRIAL", TRIAL)
-        self.need, self.found = "required", ((), (NO_DRIVER,))
 
     def gpus(self, count: int) -> None:
         """Move the course to a machine with GPUs."""
@@ -100,36 +92,20 @@ class Class:
             self.machine.install(patch)
             self.found = (self.machine.find()[0][:count], ())
 
-    def path(self, student: str) -> Path:
-        path = self.root / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
     def submit(self, student: str, code: str = LOOK, when: int = SUBMITTED) -> None:
-        nb = notebook(EXERCISES, ASSIGNMENT)
-        nb.cells.insert(0, new_code_cell(code))
-        nbformat.write(nb, self.path(student))
+        super().submit(student, 0.0, code)
         os.utime(self.path(student), (when, when))
 
     def grade(self, meters: Meters | None = None, **options) -> dict:
-        self.console = piped()
         self.meters = meters or Meters()
         self.patch.setattr(run_gpus, "GpuMemory", self.meters)
-        asked = Options(self.root / "submitted", **{"jobs": 3, **options})
-        with ProgressDisplay(self.console) as show:
-            records = grade_class.grade(self.root, ASSIGNMENT, asked, show)
-        self.records = records
-        return {record.student: record for record in records}
+        return super().grade(**{"jobs": 3, **options})
 
-    def table(self) -> dict[str, dict[str, str]]:
-        with open(self.root / "results" / ASSIGNMENT / "grades.csv", newline="") as file:
-            return {row["student"]: row for row in csv.DictReader(file)}
-
-    def gradebook(self) -> dict[str, object]:
+    def submissions(self) -> dict[str, object]:
         """nbgrader's submissions by student."""
-        from nbgrader.api import Gradebook, MissingEntry
+        from nbgrader.api import MissingEntry
 
-        with Gradebook(f"sqlite:///{self.root}/gradebook.db", "llm-course") as book:
+        with self.gradebook() as book:
             try:
                 found = book.assignment_submissions(ASSIGNMENT)
                 return {s.student.id: SimpleNamespace(score=s.score, at=s.timestamp) for s in found}
@@ -138,9 +114,7 @@ class Class:
 
     def due(self, when: int) -> None:
         """Set the due date."""
-        from nbgrader.api import Gradebook
-
-        with Gradebook(f"sqlite:///{self.root}/gradebook.db", "llm-course") as book:
+        with self.gradebook() as book:
             book.update_or_create_assignment(ASSIGNMENT, duedate=datetime.fromtimestamp(when, UTC))
 
     def command(self, *arguments: str):
@@ -148,21 +122,14 @@ class Class:
         return CliRunner().invoke(app, list(arguments))
 
     def seen(self, student: str) -> str:
-        path = self.root / "autograded" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-        cells = nbformat.read(path, as_version=4).cells
+        cells = self.autograded(student).cells
         return next(c for c in cells if c.source.startswith(LOOK)).outputs[0].text
 
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
     """A course whose assignment nbgrader has released."""
-    root = tmp_path_factory.mktemp("released")
-    for name in ("solutions", "exercises"):
-        shutil.copytree(ROOT / name / ASSIGNMENT, root / name / ASSIGNMENT)
-    shutil.copy(ROOT / "nbgrader_config.py", root)
-    with CourseGradebook(root) as book:
-        book.ensure_assignment(ASSIGNMENT)
-    return root
+    return prepare(tmp_path_factory.mktemp("released"))
 
 
 @pytest.fixture
@@ -174,8 +141,7 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     school.submit("ada")
     school.submit("ben")
     school.path("cut").write_text('{"cells"')
-    monkeypatch, started = school.patch, []
-    with monkeypatch.context() as patch:
+    with school.patch.context() as patch:
         patch.setattr(
             local_executor, "ForkServers", lambda *_: pytest.fail("a sandbox was started")
         )
@@ -183,15 +149,15 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     states = {student: record.state for student, record in found.items()}
     assert states == {"ada": State.WAITING, "ben": State.WAITING, "cut": State.UNREADABLE}
     assert str(State.WAITING) == "waiting: needs a GPU" and NO_DRIVER in found["ada"].reason
-    assert set(school.gradebook()) == {"cut"}  # nobody else has a 0
+    assert set(school.submissions()) == {"cut"}  # nobody else has a 0
     assert exit_code([found["ada"]]) == 1
 
     row = school.table()["ada"]
     assert (row["state"], row["score"], row["automatic"]) == ("waiting: needs a GPU", "", "")
     assert NO_DRIVER in row["reason"]
-    lines = school.console.file.getvalue()
+    lines = school.said()
     assert "ada  waiting: needs a GPU  -" in lines
-    told = " ".join(printed(summary(school.records, 1.0), width=200).split())
+    told = " ".join(printed(summary(list(found.values()), 1.0), width=200).split())
     assert "3: 1 unreadable, 2 waiting: needs a GPU" in told
     assert "2 submissions wait for a GPU, without a score. Run the same command" in told
     results = school.root / "results" / ASSIGNMENT
@@ -205,19 +171,11 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
     os.utime(school.path("ada"))
     school.due(SUBMITTED + 3600)
     school.gpus(1)
-    run = local_executor.ForkServers.run_submission
-
-    def recording(servers, student, *rest):
-        started.append(student)
-        return run(servers, student, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(local_executor.ForkServers, "run_submission", recording)
-        found = school.grade()
-    assert sorted(started) == ["", "ada", "ben"]  # the trial, and those that waited
+    found = school.grade()
+    assert sorted(school.show.began) == ["ada", "ben"]  # those that waited
     assert {found[s].state for s in ("ada", "ben")} == {State.GRADED}
     assert (found["ada"].gpu, found["ada"].gpu_peak_bytes) == ("Fake 0", 0)
-    times = {school.gradebook()[student].at.replace(tzinfo=UTC) for student in ("ada", "ben")}
+    times = {school.submissions()[student].at.replace(tzinfo=UTC) for student in ("ada", "ben")}
     assert times == {datetime.fromtimestamp(SUBMITTED, UTC)}
     assert float(school.table()["ada"]["late_hours"]) == 0
     assert (school.table()["ada"]["score"], school.table()["ada"]["gpu"]) == ("0", "Fake 0")
@@ -228,17 +186,17 @@ def test_without_a_gpu_submissions_wait_and_on_one_exactly_those_are_completed(s
 
     # Back without a GPU: nothing is lost, whatever is asked for.
     school.found = ((), (NO_DRIVER,))
-    before = school.gradebook()["ada"].score
+    before = school.submissions()["ada"].score
     assert school.grade()["ada"] == found["ada"]
     kept = school.grade(regrade=True)["ada"]
     assert (kept.state, kept.remarks) == (State.GRADED, (*found["ada"].remarks, KEPT))
-    assert school.gradebook()["ada"].score == before == found["ada"].score
+    assert school.submissions()["ada"].score == before == found["ada"].score
     school.submit("ada", "print('a new submission')", when=1_780_000_000)
     again = school.grade()
     assert again["ada"].state == State.WAITING and EARLIER in again["ada"].remarks
     assert again["ben"] == found["ben"]
     assert school.table()["ada"]["score"] == school.table()["ada"]["submitted"] == ""
-    assert school.gradebook()["ada"].score == before
+    assert school.submissions()["ada"].score == before
     assert school.command("results", ASSIGNMENT).exit_code == 0
     assert school.table()["ada"]["score"] == ""
 
@@ -306,8 +264,8 @@ def test_an_optional_gpu_is_used_by_all_or_by_none(school):
     assert school.seen("ada") == "[]  None\n"
     school.gpus(2)
     assert school.grade() == on_cpu  # the score does not depend on it, so nothing is graded again
-    school.grade(regrade=True)
-    assert {r.gpu for r in school.records} <= {"Fake 0", "Fake 1"}
+    on_gpu = school.grade(regrade=True)
+    assert {r.gpu for r in on_gpu.values()} <= {"Fake 0", "Fake 1"}
     assert "GPU-fake" in school.seen("ada") and school.meters.uses == 3
     school.patch.setattr(run_gpus, "TRIAL", "raise RuntimeError('no kernel image')")
     fallen = school.grade(regrade=True, students=("ada",))["ada"]

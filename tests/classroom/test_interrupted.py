@@ -8,18 +8,14 @@ import time
 
 import psutil
 import pytest
-from nbformat.v4 import new_code_cell
 
 from tests.classroom import NEEDS_SANDBOX
-from tests.exercises.assignments import EXERCISES, ROOT, notebook
+from tests.classroom.host import groups, is_running
+from tests.classroom.school import School
+from tests.exercises.assignments import ROOT
 
-from .host import groups
-from .test_grader import ASSIGNMENT, Class
-
-pytestmark = [
-    pytest.mark.slow,
-    NEEDS_SANDBOX,
-]
+ASSIGNMENT = "lora-math"
+pytestmark = [pytest.mark.slow, NEEDS_SANDBOX]
 
 
 def descendants(pid: int) -> set[psutil.Process]:
@@ -37,26 +33,12 @@ def running_after(seconds: float, processes: set[psutil.Process]) -> set[psutil.
         time.sleep(0.1)
 
 
-def is_running(process: psutil.Process) -> bool:
-    """Whether the process exists, not another one with its id, and hasn't been killed.
-
-    A killed one has no memory, so no command line. It stays as a zombie, or waiting for zombies of
-    its own, where process 1 collects none, as in many containers.
-    """
-    try:
-        return process.is_running() and bool(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return False
-
-
 @pytest.fixture
 def running(tmp_path):
     """A run of `course grade` in the middle of two endless submissions, and its descendants."""
-    course = Class(tmp_path)
+    course = School(tmp_path, ASSIGNMENT)
     for student in ("ada", "ben"):
-        nb = notebook(EXERCISES, ASSIGNMENT)
-        nb.cells.insert(0, new_code_cell("import os\nos.fork()\nwhile True: pass"))
-        course.submit(student, nb)
+        course.submit(student, 0.0, "import os\nos.fork()\nwhile True: pass")
     process = subprocess.Popen(
         [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, "--jobs", "2"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},

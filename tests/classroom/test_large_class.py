@@ -1,29 +1,27 @@
 """A large class: results as by the plain definitions, with few queries and few written files."""
 
 import random
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict
+from datetime import UTC, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import event
+from sqlalchemy import event, inspect, text
 
 from course_pkg.classroom.feedback import class_report, pages
 from course_pkg.classroom.gradebook.class_rows import Row, class_points, class_rows
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.gradebook.lateness import refresh_penalties
 from course_pkg.classroom.gradebook.nbgrader_api import INDEXES
-from course_pkg.classroom.results.class_scores import score_statistics
+from course_pkg.classroom.results.class_scores import Points, score_statistics
 from course_pkg.classroom.results.keys import secret
 from course_pkg.classroom.results.record import with_words, without_words
 from course_pkg.classroom.results.store import Store
 from course_pkg.classroom.submissions.roster import Person, Roster, agreement
-
-from .crowd import crowd, crowd_record
-from .recorded import ASSIGNMENT, questions, record, wrong
-from .test_gradebook import notebook
-
-DUE = datetime(2026, 3, 1, 12)
+from tests.classroom.crowd import crowd, crowd_record
+from tests.classroom.recorded import ASSIGNMENT, questions, record, write, wrong
+from tests.classroom.test_gradebook import DUE, penalized
 
 
 def add(book, students, draw=None):
@@ -33,7 +31,7 @@ def add(book, students, draw=None):
         lost = {"merge": wrong()} if student.endswith("1") else {}
         rec = record(student, questions=questions(lost))
         late = timedelta(hours=draw.randrange(-3, 9)) if draw else timedelta(hours=-1)
-        book.write(rec, notebook(rec), {}, (DUE + late).replace(tzinfo=UTC))
+        write(book, rec, (DUE + late).replace(tzinfo=UTC))
         if draw is None:
             continue
         submission = inner.find_submission(ASSIGNMENT, student)
@@ -46,19 +44,6 @@ def add(book, students, draw=None):
         inner.db.commit()
 
 
-def penalized(course):
-    """A course in which each hour costs a point, and the due date has passed."""
-    (course.root / "penalty.py").write_text(
-        "from nbgrader.plugins import BasePlugin\n"
-        "class Hourly(BasePlugin):\n"
-        "    def late_submission_penalty(self, student_id, score, total_seconds_late):\n"
-        "        return total_seconds_late / 3600 - 2\n"
-    )
-    with open(course.root / "nbgrader_config.py", "a") as file:
-        file.write("\nc.AssignLatePenalties.plugin_class = 'penalty.Hourly'\n")
-    return CourseGradebook(course.root)
-
-
 def due(book, when=DUE):
     book.nbgrader_book.find_assignment(ASSIGNMENT).duedate = when
     book.nbgrader_book.db.commit()
@@ -66,15 +51,16 @@ def due(book, when=DUE):
 
 def plain_points(submission):
     """What `class_points` must give, from nbgrader's own objects."""
-    grades = [grade for nb in submission.notebooks for grade in nb.grades]
-    automatic = sum(grade.auto_score or 0 for grade in grades)
-    return (
+    (nb,) = submission.notebooks
+    automatic = sum(grade.auto_score or 0 for grade in nb.grades)
+    return Points(
         automatic,
-        sum(grade.score or 0 for grade in grades) - automatic,
-        sum(nb.late_submission_penalty or 0 for nb in submission.notebooks),
-        sum(grade.max_score for grade in grades),
-        sum(grade.max_score for grade in grades if grade.needs_manual_grade),
-        submission.total_seconds_late,
+        by_hand=submission.score - automatic,
+        late_penalty=submission.late_submission_penalty or 0,
+        max_score=submission.max_score,
+        to_mark=sum(grade.max_score for grade in nb.grades if grade.needs_manual_grade),
+        submitted=submission.timestamp.replace(tzinfo=UTC),
+        late_s=submission.total_seconds_late,
     )
 
 
@@ -88,16 +74,18 @@ def test_points_and_penalties_are_those_of_nbgraders_objects(course):
             refresh_penalties(book, ASSIGNMENT)
             found, charged = class_points(book, ASSIGNMENT), set()
             for submission in book.nbgrader_book.assignment_submissions(ASSIGNMENT):
-                p = found.pop(submission.student_id)
-                values = p.automatic, p.by_hand, p.late_penalty, p.max_score, p.to_mark, p.late_s
-                assert values == pytest.approx(plain_points(submission))
+                points = asdict(found.pop(submission.student_id))
+                plain = asdict(plain_points(submission))
+                assert points.pop("submitted") == plain.pop("submitted")
+                assert points == pytest.approx(plain)
                 (nb,) = submission.notebooks
                 hours = submission.total_seconds_late / 3600
-                expected = min(max(hours - 2, 0), nb.score) if hours else None
+                expected = min(max(2 * (hours - 1), 0), nb.score) if hours else None
                 assert nb.late_submission_penalty == (expected and pytest.approx(expected))
                 charged.add(bool(expected))
             book.nbgrader_book.db.rollback()
             assert found == {} and (len(charged) == 2 or when > DUE)
+        assert class_points(book, "no-such") == {}
 
 
 def queries(book, call):
@@ -130,7 +118,6 @@ def test_the_number_of_queries_does_not_grow_with_the_class(course):
 
 
 def test_the_gradebook_has_the_indexes_that_nbgrader_lacks(book):
-    from sqlalchemy import inspect
 
     found = inspect(book.nbgrader_book.engine)
     for table, column in INDEXES:
@@ -138,7 +125,6 @@ def test_the_gradebook_has_the_indexes_that_nbgrader_lacks(book):
 
 
 def test_a_gradebook_that_refuses_indexes_is_used_without(course):
-    from sqlalchemy import text
 
     with CourseGradebook(course.root) as book:
         for table, column in INDEXES:

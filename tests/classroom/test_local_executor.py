@@ -7,10 +7,8 @@ import pytest
 from nbformat.v4 import new_code_cell
 
 from course_pkg.classroom.assignment import resolve
-from course_pkg.classroom.execution.local_executor import LocalExecutor
-from course_pkg.classroom.execution.run_limits import NoSandbox, RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult
-from course_pkg.classroom.execution.submission_zip import pack
+from course_pkg.classroom.execution.local_executor import LocalExecutor, pack
+from course_pkg.classroom.execution.runner_output import NoSandbox, RunLimits, RunResult
 from course_pkg.sandbox.enter import PR_SET_CHILD_SUBREAPER, libc
 from course_pkg.sandbox.namespaces import SandboxFailed
 from tests.classroom import NEEDS_SANDBOX

@@ -1,13 +1,16 @@
 """Formulas in nbgrader's feedback pages and in formgrader, without a network."""
 
 import pytest
-from nbformat.v4 import new_markdown_cell, new_notebook
+from nbformat.v4 import new_markdown_cell
+from nbgrader.converters import GenerateFeedback
 from offline import loaded_urls
+from traitlets.config import Config
 
 from course_pkg.classroom.feedback import mathjax
 from course_pkg.classroom.feedback.mathjax import use_local_mathjax
 from course_pkg.grading.contract.display import NO_TEX
 from tests.chromium import Tab, running
+from tests.classroom.test_outputs import exported
 
 CELLS = [
     r"inline $x^2$ and \\(y_1\\), a price of \\$5",
@@ -19,23 +22,13 @@ CELLS = [
 
 def page(template: str) -> str:
     """The cells as nbgrader shows them with the course's configuration."""
-    from nbconvert.exporters import HTMLExporter
-    from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
-    from nbgrader.converters import GenerateFeedback
-    from traitlets.config import Config
-
     config = Config()
     use_local_mathjax(config)
     if template == "feedback":
         config = GenerateFeedback(config=config).config
     else:  # formgrader's own settings come before those of the course
         config.HTMLExporter.template_name = "formgrade"
-    exporter = HTMLExporter(config=config)
-    exporter.register_preprocessor(CSSHTMLHeaderPreprocessor, enabled=True)
-    book = new_notebook(cells=[new_markdown_cell(text) for text in CELLS])
-    names = {"index": 0, "total": 1, "base_url": "", "mathjax_url": "https://example.org"}
-    scores = {"notebook": "n", "score": 1, "max_score": 2, "late_penalty": 0}
-    return exporter.from_notebook_node(book, {"nbgrader": scores, **names})[0]
+    return exported(config, map(new_markdown_cell, CELLS))
 
 
 @pytest.mark.parametrize("template", ["feedback", "formgrade"])

@@ -4,21 +4,17 @@ Only root can run a process as another user. The suite itself should also be run
 user, as CI does.
 """
 
-import csv
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell
 
-from course_pkg.classroom.runs.sample_class import answered, named
 from tests.classroom import NEEDS_SANDBOX
-from tests.exercises.assignments import EXERCISES, ROOT, SOLUTIONS, notebook
+from tests.classroom.school import School
+from tests.exercises.assignments import ROOT
 
 ASSIGNMENT = "lora-math"
 NOBODY = 65534
@@ -63,28 +59,15 @@ def python(
     )
 
 
-def course(home: Path, uid: int) -> Path:
+def course(home: Path, uid: int) -> School:
     """A course with a class of two, which that user owns."""
     mine = home / str(uid)
-    for name in ("solutions", "exercises"):
-        shutil.copytree(ROOT / name, mine / name)
-    shutil.copy(ROOT / "nbgrader_config.py", mine)
-    released = notebook(EXERCISES, ASSIGNMENT)
-    full, half = (answered(released, notebook(SOLUTIONS, ASSIGNMENT), part) for part in (1, 0.5))
-    broken = nbformat.from_dict(half)
-    broken.cells.append(new_code_cell("import os; os._exit(3)"))
-    for student, nb in {"ada": full, "eve": broken}.items():
-        path = mine / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
-        path.parent.mkdir(parents=True)
-        nbformat.write(named(nb, student), path)
+    school = School(mine, ASSIGNMENT)
+    school.submit("ada")
+    school.submit("eve", 0.5, "import os; os._exit(3)", at=1000)  # the last cell
     for path in (mine, *mine.rglob("*")):
         os.chown(path, uid, uid)
-    return mine
-
-
-def grades(folder: Path) -> dict[str, tuple[str, str]]:
-    with open(folder / "results" / ASSIGNMENT / "grades.csv", newline="") as file:
-        return {row["student"]: (row["state"], row["score"]) for row in csv.DictReader(file)}
+    return school
 
 
 @pytest.fixture
@@ -111,10 +94,11 @@ def test_an_ordinary_users_sandbox_isolates_as_roots_does(home, courses):
 
 def test_an_ordinary_user_gets_the_same_scores_and_states_as_root(home, courses):
     found = {}
-    for uid, folder in courses.items():
+    for uid, school in courses.items():
         done = python(home, uid, "-c", "from course_pkg.cli import app; app()", "grade", ASSIGNMENT)
         assert done.returncode == 1, done.stdout + done.stderr  # eve's kernel died
-        found[uid] = grades(folder)
+        rows = school.table().items()
+        found[uid] = {student: (row["state"], row["score"]) for student, row in rows}
     assert found[0]["ada"] == ("graded", "24")
     assert found[0]["eve"][0] == "kernel-died"
     assert found[NOBODY] == found[0]

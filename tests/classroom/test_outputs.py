@@ -14,7 +14,12 @@ import pytest
 from bs4 import BeautifulSoup
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nbconvert.exporters import HTMLExporter
+from nbconvert.filters import markdown2html, strip_files_prefix
+from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
 from nbformat import v4
+from nbgrader.server_extensions import formgrader
+from traitlets.config import Config
 
 from course_pkg.classroom.feedback import outputs
 from course_pkg.classroom.feedback.outputs import (
@@ -24,20 +29,18 @@ from course_pkg.classroom.feedback.outputs import (
     clean_html,
     clean_markdown,
 )
+from tests.classroom.hostile import JSON
 
 
 def png(width=2, height=2, tail=b""):
     def chunk(kind, data):
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + check
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = zlib.compress(b"\0" * (min(width, 9) + 1) * min(height, 9))
-    data = (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-    )
-    return base64.b64encode(data + tail).decode()
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    rows = chunk(b"IDAT", zlib.compress(b"\0" * (min(width, 9) + 1) * min(height, 9)))
+    data = b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b"") + tail
+    return base64.b64encode(data).decode()
 
 
 def jpeg(width=2, height=2):
@@ -66,40 +69,22 @@ def only(*given):
 
 
 def test_text_results_errors_and_images_are_shown():
-    made = clean(
-        [
-            stream(["a\n", "b\n"]),
-            stream("warned", "stderr"),
-            {
-                "output_type": "execute_result",
-                "data": {"text/plain": "3"},
-                "metadata": {},
-                "execution_count": 7,
-            },
-            display(image__png=png(), text__plain="<Figure>"),
-            display(image__jpeg=jpeg()),
-            {
-                "output_type": "error",
-                "ename": "ValueError",
-                "evalue": "no",
-                "traceback": ["\x1b[0;31mValueError\x1b[0m: no"],
-            },
-        ]
-    )
-    book = v4.new_notebook(cells=[v4.new_code_cell("x", outputs=made)])
-    nbformat.validate(book)
-    assert [o.output_type for o in made] == [
-        "stream",
-        "stream",
-        "execute_result",
-        "display_data",
-        "display_data",
-        "error",
+    colored = ["\x1b[0;31mValueError\x1b[0m: no"]
+    given = [
+        stream(["a\n", "b\n"]),
+        stream("warned", "stderr"),
+        {**display(text__plain="3"), "output_type": "execute_result", "execution_count": 7},
+        display(image__png=png(), text__plain="<Figure>"),
+        display(image__jpeg=jpeg()),
+        {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": colored},
     ]
+    made = clean(given)
+    nbformat.validate(v4.new_notebook(cells=[v4.new_code_cell("x", outputs=made)]))
+    assert [o.output_type for o in made] == [o["output_type"] for o in given]
     assert made[0].text == "a\nb\n" and made[2].execution_count is None
     assert made[3].data == {"text/plain": "<Figure>", "image/png": png()}
     assert made[4].data == {"image/jpeg": jpeg()}
-    assert made[5].traceback == ["\x1b[0;31mValueError\x1b[0m: no"]
+    assert made[5].traceback == colored
 
 
 def test_a_pandas_table_keeps_its_cells_and_loses_its_style_sheet():
@@ -130,18 +115,7 @@ def test_a_progress_bar_is_reduced_to_its_last_state():
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "application/javascript",
-        "image/svg+xml",
-        "text/latex",
-        "text/markdown",
-        "application/pdf",
-        "application/vnd.jupyter.widget-view+json",
-        "text/vnd.mermaid",
-        "video/mp4",
-        "x/<script>",
-    ],
+    "kind", ["application/javascript", "image/svg+xml", "text/markdown", "x/<script>"]
 )
 def test_other_mime_types_are_dropped_with_a_note(kind):
     first, note = clean([{"output_type": "display_data", "data": {kind: "x()", "text/plain": "t"}}])
@@ -153,7 +127,6 @@ def test_other_mime_types_are_dropped_with_a_note(kind):
     "kind, data",
     [
         ("png", base64.b64encode(b"<svg onload=x()>").decode()),
-        ("png", "not base64 <script>"),
         ("png", png(width=20_000)),
         ("png", png(width=9_000, height=9_000)),
         ("png", png(width=0)),
@@ -163,7 +136,6 @@ def test_other_mime_types_are_dropped_with_a_note(kind):
         ("jpeg", jpeg(width=60_000)),
         ("jpeg", base64.b64encode(b"\xff\xd8\xff").decode()),
         ("jpeg", base64.b64encode(b"\xff\xd8" + b"\xff\xff\0\0" * 99).decode()),
-        ("png", 5),
         ("png", {"a": 1}),
         ("png", '"><script>x()</script>'),
     ],
@@ -236,23 +208,18 @@ def test_hostile_sizes_are_handled_in_linear_time():
         page(v4.new_code_cell("x", outputs=made))
     for html in (
         "<b>" * 30_000,
+        "<" + "a" * 99_000,
         "<!--" * 20_000,
-        "<a " * 30_000,
+        "<a " * 33_000,
         "<p>" + "<b style=color:red>" * 5_000,
         "<style>" * 10_000,
         "&#" * 50_000,
+        "&#" + "9" * 90_000 + ";",
         "<td style='" * 9_000,
     ):
-        clean([display(text__html=html)])
+        assert len(clean([display(text__html=html)])) == 1
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
 TEXTS = st.text(max_size=20) | st.lists(st.text(max_size=9), max_size=3) | JSON
 KINDS = ["text/plain", "text/html", "image/png", "image/jpeg", "image/svg+xml"]
 OUTPUTS = st.fixed_dictionaries(
@@ -285,26 +252,27 @@ def test_clean_takes_any_json_and_gives_valid_outputs(value):
 # Pages
 
 
-def page(*cells, template="feedback"):
-    """The cells as nbgrader's feedback page shows them; the formgrader's uses the same filters."""
-    import nbgrader.server_extensions.formgrader as formgrader
-    from nbconvert.exporters import HTMLExporter
-    from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
-    from traitlets.config import Config
+def exported(config, cells):
+    """The cells on a page of nbgrader's with that configuration."""
+    exporter = HTMLExporter(config=config)
+    exporter.register_preprocessor(CSSHTMLHeaderPreprocessor, enabled=True)
+    names = {"index": 0, "total": 1, "base_url": "", "mathjax_url": "https://example.org"}
+    scores = {"notebook": "n", "score": 1, "max_score": 2, "late_penalty": 0}
+    book = v4.new_notebook(cells=list(cells))
+    return exporter.from_notebook_node(book, {"nbgrader": scores, **names})[0]
 
+
+def page(*cells):
+    """The cells as nbgrader's feedback page shows them; the formgrader's uses the same filters."""
     here = Path(formgrader.__file__).parent
     config = Config()
-    config.HTMLExporter.template_name = template
+    config.HTMLExporter.template_name = "feedback"
     config.HTMLExporter.extra_template_basedirs = [str(here / "templates")]
     config.HTMLExporter.extra_template_paths = [
         str(here / "static/node_modules/bootstrap/dist/css"),
-        str(here / "templates" / template),
+        str(here / "templates/feedback"),
     ]
-    exporter = HTMLExporter(config=config)
-    exporter.register_preprocessor(CSSHTMLHeaderPreprocessor, enabled=True)
-    book = v4.new_notebook(cells=list(cells))
-    nbgrader = {"notebook": "n", "score": 1, "max_score": 2, "late_penalty": 0}
-    return exporter.from_notebook_node(book, {"nbgrader": nbgrader})[0]
+    return exported(config, cells)
 
 
 def shown(*cells):
@@ -501,8 +469,6 @@ def test_other_formulas_stay_unchanged():
 
 @pytest.mark.timeout(120)
 def test_markdown_that_would_hang_nbconvert_is_rendered():
-    from nbconvert.filters import markdown2html
-
     for text in (
         "\\\\[" * 6_000,
         "\\\\(" * 6_000,
@@ -539,8 +505,6 @@ def test_raw_cells_become_markdown_and_code_stays_unchanged():
     )
 )
 def test_no_mixture_of_markdown_and_html_is_active(pieces):
-    from nbconvert.filters import markdown2html, strip_files_prefix
-
     text = "".join(pieces)
     html = strip_files_prefix(markdown2html(f"{clean_markdown(text)}"))
     assert_inert(BeautifulSoup(html, "html.parser"))
@@ -575,15 +539,6 @@ def test_in_a_browser_no_script_runs_and_nothing_is_requested(browser, tmp_path)
     assert hacked["not sanitized"] == 1  # the test can fail
     assert hacked["hostile"] is None
     assert asked["hostile"] == asked["empty"]  # the template's own
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "html", ["<" + "a" * 99_000, "<a " * 33_000, "<!--" * 20_000, "&#" + "9" * 90_000 + ";"]
-)
-def test_pathological_html_is_handled_in_linear_time(html):
-    output = {"output_type": "display_data", "data": {"text/html": html}, "metadata": {}}
-    assert len(clean([output])) == 1
 
 
 @pytest.mark.timeout(60)

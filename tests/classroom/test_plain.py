@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.gradebook.graded_notebook import is_test
 from course_pkg.classroom.release import program_path
 from course_pkg.classroom.results.keys import secret

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -16,16 +17,20 @@ from sqlalchemy import text
 from course_pkg.classroom.gradebook import server_lock
 from course_pkg.classroom.gradebook.class_rows import class_points, class_rows
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
-from course_pkg.classroom.gradebook.graded_notebook import with_results
 from course_pkg.classroom.gradebook.lateness import extend
 from course_pkg.classroom.gradebook.nbgrader_api import GradebookError, save_person
 from course_pkg.classroom.gradebook.students import remove_student, save_roster, students
 from course_pkg.classroom.submissions.roster import Person, Roster
-from tests.classroom import NEEDS_SANDBOX
+from tests.classroom import NEEDS_SANDBOX, clusters, postgresql
+from tests.classroom.recorded import (
+    ASSIGNMENT,
+    questions,
+    record,
+    unreadable,
+    write,
+    wrong,
+)
 from tests.exercises.assignments import ROOT
-
-from . import clusters, postgresql
-from .recorded import ASSIGNMENT, answered, checks, questions, record, unreadable, wrong
 
 SUBMITTED = datetime(2026, 3, 1, 9, 30, 15, tzinfo=timezone(timedelta(hours=-5)))
 DUE = "2026-03-01 12:00 UTC"
@@ -65,37 +70,25 @@ def shared(course, server, tmp_path):
     return course, other, name
 
 
-def write(book: CourseGradebook, rec, timestamp=SUBMITTED) -> None:
-    ran = rec.state.has_score and rec != unreadable(rec.student)
-    nb = answered()
-    shown = with_results(nb, rec, checks(nb), {}) if ran else None
-    book.write(rec, shown, {}, timestamp, Person(rec.student, "Zoë", "d'Arc 张"))
-
-
 def write_class(book: CourseGradebook) -> None:
     book.ensure_assignment(ASSIGNMENT)
-    write(book, record("ada"))
-    write(book, record("Zoë O'Neill", questions=questions({"counts": wrong()})))
-    write(book, unreadable("dan"), None)
+    write(book, record("ada"), SUBMITTED)
+    lost = record("Zoë O'Neill", questions=questions({"counts": wrong()}))
+    write(book, lost, SUBMITTED, person=Person("Zoë O'Neill", "Zoë", "d'Arc 张"))
+    write(book, unreadable("dan"))
 
 
 def together(*doing) -> list[BaseException]:
     """Do things at the same time; the errors."""
-    start, errors = threading.Barrier(len(doing)), []
+    start = threading.Barrier(len(doing))
 
     def run(one):
         start.wait()
-        try:
-            one()
-        except BaseException as error:
-            errors.append(error)
+        one()
 
-    threads = [threading.Thread(target=run, args=[one]) for one in doing]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors
+    with ThreadPoolExecutor(len(doing)) as pool:
+        errors = [future.exception() for future in [pool.submit(run, one) for one in doing]]
+    return [error for error in errors if error]
 
 
 # -- without a server
@@ -227,21 +220,8 @@ def test_the_server_notices_soon_that_a_machine_is_gone(shared):
 
 
 @here
-def test_two_graders_may_create_the_gradebook_at_once(shared, server):
-    course, other, _ = shared
-    url = server.database("empty")
-    for root in (course.root, other):
-        postgresql.use(root, url)
-    opening = [
-        lambda root=root: CourseGradebook(root).__exit__(None, None, None)
-        for root in (course.root, other)
-    ]
-    assert together(*opening) == []
-
-
-@here
 @pytest.mark.slow
-def test_two_graders_may_release_into_a_new_gradebook_at_once(shared, server):
+def test_two_graders_may_create_the_gradebook_and_release_into_it_at_once(shared, server):
     """nbgrader's program adds the course to the gradebook: two at once would both add it."""
     course, other, _ = shared
     url = server.database("unreleased")

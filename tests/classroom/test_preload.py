@@ -12,7 +12,7 @@ from pathlib import Path
 
 from course_pkg.classroom.assignment import resolve
 from course_pkg.classroom.execution import fork_servers
-from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.execution.sandbox_views import DEBUGGER, NOTEBOOKS, QUIET_DEBUGGER
 from course_pkg.grading.contract import registry
 

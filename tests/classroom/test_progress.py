@@ -105,14 +105,6 @@ def test_the_table_is_drawn_while_other_threads_report():
     assert errors == [] and "299" in console.file.getvalue()
 
 
-def test_a_closed_display_restores_the_cursor():
-    console = terminal()
-    show = ProgressDisplay(console)
-    show.close()
-    show.close()
-    assert console.file.getvalue().count("\x1b[?25l") == console.file.getvalue().count("\x1b[?25h")
-
-
 def test_the_summary_counts_states_scores_times_and_the_rate():
     half = record("ben", questions=questions({"merge": wrong(), "inject": wrong()}), run_s=5.2)
     text = printed(summary([record("ada"), half, record("chi", run_s=4.2), unreadable()], 30.0))

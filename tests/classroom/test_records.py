@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 
 import pytest
@@ -18,15 +19,15 @@ from course_pkg.classroom.results.keys import (
     submission_key,
 )
 from course_pkg.classroom.results.record import MAX_RESULTS, State, checked_results
-from course_pkg.classroom.results.store import Store, file_stem
+from course_pkg.classroom.results.store import Store, current_code_hash, file_stem
 from course_pkg.grading.checker import as_json
 from course_pkg.grading.contract import registry
-from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.question_record import findings, nothing_earned
 from course_pkg.grading.contract.report import as_record
+from tests.classroom.recorded import ASSIGNMENT, HOSTILE, ROOT, questions, record, wrong
 
-from .recorded import ASSIGNMENT, HOSTILE, ROOT, questions, record, wrong
+IMPORTS = "import sys, pathlib; from course_pkg.classroom.results import keys"
 
 # -- the secret
 
@@ -48,17 +49,20 @@ def test_the_secret_is_created_once_and_readable_only_by_its_owner(tmp_path):
     assert secret(tmp_path / "other") != first
 
 
-def test_graders_that_start_at_the_same_time_get_the_same_secret(tmp_path):
-    program = (
-        "import sys, pathlib; from course_pkg.classroom.results.keys import secret; "
-        "sys.stdin.read(1); print(secret(pathlib.Path(sys.argv[1])).hex())"
+def another_process(program, course):
+    """A program that works on a course's folder, in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-uc", f"{IMPORTS}\n{program}", str(course)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    started = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], env=env, text=True,
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(6)
-    ]  # fmt: skip
+
+
+def test_graders_that_start_at_the_same_time_get_the_same_secret(tmp_path):
+    program = "sys.stdin.read(1); print(keys.secret(pathlib.Path(sys.argv[1])).hex())"
+    started = [another_process(program, tmp_path) for _ in range(6)]
     for process in started:
         process.stdin.write("x")
         process.stdin.flush()
@@ -71,7 +75,6 @@ def test_graders_that_start_at_the_same_time_get_the_same_secret(tmp_path):
         (lambda p: (p / "secret").chmod(0o644), r"open to other users \(mode 0644\).*chmod 0600"),
         (lambda p: p.chmod(0o755), r"open to other users \(mode 0755\).*chmod 0700"),
         (lambda p: (p / "secret").write_text("00" * 31), "holds no secret; expected 64 hex digits"),
-        (lambda p: (p / "secret").write_text(""), "holds no secret"),
         (lambda p: (p / "secret").write_text("zz" * 32 + "\n"), "holds no secret"),
         (lambda p: (p / "secret").rename(p / "x") and (p / "secret").symlink_to(p / "x"), "read"),
     ],
@@ -100,14 +103,8 @@ def test_every_submission_has_a_different_key():
 
 
 def test_a_second_grader_is_refused_while_the_first_runs(tmp_path):
-    program = (
-        "import sys, pathlib; from course_pkg.classroom.results.keys import course_lock\n"
-        "with course_lock(pathlib.Path(sys.argv[1]), 'course grade other'): print('in'), input()"
-    )
-    other = subprocess.Popen(
-        [sys.executable, "-uc", program, str(tmp_path)], text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+    doing = "keys.course_lock(pathlib.Path(sys.argv[1]), 'course grade other')"
+    other = another_process(f"with {doing}: print('in'), input()", tmp_path)
     assert other.stdout.readline() == "in\n"
     told = rf"being graded already \(course grade other, process {other.pid}\)"
     with pytest.raises(GradingFolderError, match=told), course_lock(tmp_path, "me"):
@@ -126,9 +123,6 @@ def test_the_lock_is_released_although_a_forked_child_has_the_file_open(tmp_path
     with course_lock(tmp_path, "first"):
         child = os.fork()
         if child == 0:
-            os.read(0, 0)
-            import time
-
             time.sleep(30)
             os._exit(0)
     try:
@@ -182,16 +176,18 @@ def test_a_submission_that_was_not_run_loses_every_property_as_not_answered(trus
     }
 
 
-def test_the_expected_value_of_a_by_hand_question_is_dropped(results, trusted):
-    changed = rows(results)
-    first(changed)["expected"] = "30720"
-    found = checked_results(json.dumps(changed).encode(), trusted)
-    assert found[0].properties[0].failure.expected is None
-
-
 def first(rows):
     """The failure of the first property of the first question."""
     return next(iter(rows[0]["failures"].values()))
+
+
+def test_the_expected_value_of_a_by_hand_question_and_control_characters_are_dropped(
+    results, trusted
+):
+    changed = rows(results)
+    first(changed).update(expected="30720", reason="a\x1b[2J\u202eb\nc\ud800")
+    failure = checked_results(json.dumps(changed).encode(), trusted)[0].properties[0].failure
+    assert (failure.expected, failure.reason) == (None, "a\ufffd[2J\ufffdb c\ufffd")
 
 
 @pytest.mark.parametrize(
@@ -202,13 +198,11 @@ def first(rows):
         lambda r: r.reverse(),
         lambda r: r[0].update(question="counts"),
         lambda r: r[0].update(extra=1),
-        lambda r: r[0].update(failures=[]),
         lambda r: r[0].update(failures={}),
         lambda r: r[0]["failures"].update(other=None),
         lambda r: r[0]["failures"].update(dict.fromkeys(r[0]["failures"], False)),
         lambda r: r[0]["failures"].update({key: {} for key in r[0]["failures"]}),
         lambda r: first(r).update(reason=None),
-        lambda r: first(r).update(reason=["x"]),
         lambda r: first(r).update(given="x" * 2000),
         lambda r: first(r).update(points=1),
         lambda r: first(r).update(recognized=["no such"]),
@@ -234,14 +228,6 @@ def test_results_of_another_shape_are_refused(results, trusted, change):
 def test_results_that_are_not_json_or_too_large_are_refused(text, trusted):
     with pytest.raises(ValueError):
         checked_results(text, trusted)
-
-
-def test_control_and_bidirectional_characters_are_replaced(results, trusted):
-    changed = rows(results)
-    first(changed)["reason"] = "a\x1b[2J\u202eb\nc\x00"
-    found = checked_results(json.dumps(changed).encode(), trusted)
-    assert found[0].properties[0].failure.reason == "a\ufffd[2J\ufffdb c\ufffd"
-    assert one_line("\ud800x") == "\ufffdx"
 
 
 # -- the store
@@ -336,21 +322,8 @@ def test_a_write_that_fails_leaves_the_old_record(records, monkeypatch, tmp_path
     assert [p.name for p in path_of(tmp_path).parent.iterdir()] == ["ada.json"]
 
 
-IDS = ["ada", "Ada", "ADA", "ada.", "index", "grades", "a b", "ünal", "u\u0308nal", "学生"]
-IDS += [
-    "../x",
-    "..",
-    "",
-    ".x",
-    "a" * 300,
-    "a" * 301,
-    "a/b",
-    "a_b",
-    "con\n",
-    "-x",
-    "\ud800",
-    "a@b.c",
-]
+IDS = ["ada", "Ada", "ADA", "ada.", "index", "grades", "a b", "ünal", "u\u0308nal", "学生", "../x"]
+IDS += ["..", "", ".x", "a" * 300, "a" * 301, "a/b", "a_b", "con\n", "-x", "\ud800", "a@b.c"]
 
 
 def test_file_names_are_safe_and_distinct_on_any_file_system():
@@ -365,35 +338,23 @@ def test_file_names_are_safe_and_distinct_on_any_file_system():
 
 
 def test_the_code_hash_changes_with_the_grader_and_its_libraries_only(tmp_path, monkeypatch):
-    for name in (
-        "grading/a.py",
-        "sandbox/b.py",
-        "adapters/c.py",
-        "cli/main.py",
-        "grading/checks/x/d.py",
-    ):
+    graders = ("grading/a.py", "sandbox/b.py", "adapters/c.py")
+    others = ("cli/main.py", "grading/checks/x/d.py")
+    for name in (*graders, *others):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
     monkeypatch.setattr(store, "PACKAGE", tmp_path)
-
-    def found():
-        store.code_hash.cache_clear()
-        return store.code_hash()
-
-    try:
-        before = found()
-        for name in ("cli/main.py", "grading/checks/x/d.py"):
-            (tmp_path / name).write_text("2")
-        assert found() == before
-        seen = {before}
-        for name in ("grading/a.py", "sandbox/b.py", "adapters/c.py"):
-            (tmp_path / name).write_text("2")
-            seen.add(found())
-        monkeypatch.setattr(store, "version", lambda name: "0.0")
-        seen.add(found())
-        assert len(seen) == 5
-    finally:
-        store.code_hash.cache_clear()
+    before = current_code_hash()
+    for name in others:
+        (tmp_path / name).write_text("2")
+    assert current_code_hash() == before
+    seen = {before}
+    for name in graders:
+        (tmp_path / name).write_text("2")
+        seen.add(current_code_hash())
+    monkeypatch.setattr(store, "version", lambda name: "0.0")
+    seen.add(current_code_hash())
+    assert len(seen) == 5
 
 
 def test_another_build_of_torch_grades_nothing_again_and_another_version_does(monkeypatch):
@@ -402,5 +363,5 @@ def test_another_build_of_torch_grades_nothing_again_and_another_version_does(mo
     for torch in ("2.13.0+cpu", "2.13.0", "2.13.1"):
         monkeypatch.setattr(store, "version", {"torch": torch}.get)
         monkeypatch.setattr(store, "LIBRARIES", ("torch",))
-        hashes.append(store.code_hash.__wrapped__())
+        hashes.append(current_code_hash())
     assert hashes[0] == hashes[1] != hashes[2]

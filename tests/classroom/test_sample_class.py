@@ -87,10 +87,3 @@ def test_without_a_sandbox_it_writes_no_grades_and_says_so(tmp_path, monkeypatch
     assert done.exit_code == 3
     assert "grading skipped: bubblewrap needs Linux; grade on a Linux machine" in done.output
     assert not (tmp_path / "class").exists()
-
-
-def test_outside_the_course_it_says_where_to_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("course_pkg.sandbox.probe.probe", lambda: SandboxState(True, ""))
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["sample-class"])
-    assert done.exit_code == 2 and "run this in the course's folder" in done.output

@@ -64,18 +64,6 @@ def test_certificates_replace_no_others(tls):
     assert (tls / "key.pem").read_text() == before
 
 
-@pytest.mark.parametrize("path", sorted(DEPLOY.glob("*.sh")), ids=lambda path: path.name)
-def test_a_shell_script_has_no_syntax_error(path):
-    assert run("bash", "-n", path).stderr == ""
-    assert path.stat().st_mode & 0o111
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_says_how_it_is_used(name):
-    done = run(sys.executable, DEPLOY / name, "--help")
-    assert done.returncode == 0 and "--tls" in done.stdout and "--gpus" in done.stdout
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_starts_nothing_without_certificates(name, tmp_path):
     done = run(sys.executable, DEPLOY / name, *["host"] * (name == SCRIPTS[0]) * 2, cwd=tmp_path)

@@ -62,20 +62,6 @@ def test_a_submission_that_is_given_up_is_aborted():
     assert seen[0].completions[0].finish_reason == "abort"
 
 
-def test_the_end_of_the_thread_ends_its_calls():
-    async def scenario(thread):
-        running = call()
-        await thread.submit(running)
-        await anext(running)
-        await thread.stop()
-        with pytest.raises(ApiError, match="the server stops") as stopped:
-            async for _ in running:
-                pass
-        assert stopped.value.status == 503
-
-    run(scenario)
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_if_the_thread_dies_of_a_bug_nobody_waits_for_it():
     async def scenario(thread):
@@ -103,22 +89,6 @@ def test_if_one_prompt_is_refused_none_runs():
             await asyncio.sleep(0.001)
 
     run(scenario)
-
-
-def test_a_call_whose_next_token_is_not_a_number_ends_alone():
-    async def scenario(thread):
-        other = call([[65]], SamplingParams(max_tokens=9, ignore_eos=True))
-        overflows = SamplingParams(max_tokens=9, repetition_penalty=1e-40)
-        damaged = call([[66], [66, 67]], overflows)
-        await thread.submit(other)
-        await thread.submit(damaged)
-        with pytest.raises(ApiError, match="no valid next token") as failed:
-            async for _ in damaged:
-                pass
-        assert failed.value.status == 500
-        return [chunk async for some in other for chunk in some]
-
-    assert len(run(scenario)) == 9
 
 
 def test_a_call_that_nobody_reads_is_aborted_at_the_backlog():
@@ -149,26 +119,6 @@ def test_the_deadline_holds_also_if_chunks_always_wait():
         assert error.value.status == 504
 
     asyncio.run(scenario())
-
-
-def test_chunks_of_all_samples_come_in_order():
-    async def scenario(thread):
-        params = SamplingParams(max_tokens=7, n=2, seed=1, ignore_eos=True, logprobs=1)
-        asked = call([[65], [66]], params)
-        await thread.submit(asked)
-        chunks = [chunk async for some in asked for chunk in some]
-        thread.close(asked)  # after the end, it does nothing
-        return chunks, asked
-
-    chunks, asked = run(scenario)
-    for index in range(4):
-        own = [chunk for chunk in chunks if asked.index(chunk.completion) == index]
-        completion = asked.requests[index // 2].completions[index % 2]
-        assert [chunk.completion for chunk in own] == [completion] * 7
-        assert "".join(chunk.text for chunk in own) == completion.text
-        assert [chunk.logprob for chunk in own] == completion.logprobs
-        assert [chunk.finish_reason for chunk in own] == [None] * 6 + ["length"]
-    assert asked.tokens == 28 and asked.done
 
 
 @pytest.mark.parametrize("reason", [None, "stop"])

@@ -30,17 +30,13 @@ def test_health_can_be_asked_without_a_body(live):
     [
         ("POST", "/completions", "/v1/completions"),
         ("POST", "/chat/completions/", "/v1/chat/completions"),
-        ("POST", "/v1/v1/chat/completions", "/v1/chat/completions"),
         ("POST", "/api/v1/chat/completions", "/v1/chat/completions"),
-        ("POST", "//v1/completions", "/v1/completions"),
         ("POST", "/v1/completion", "/v1/completions"),
         ("POST", "/v1/Chat/Completions", "/v1/chat/completions"),
-        ("GET", "/models", "/v1/models"),
         ("GET", "/models/tiny", "/v1/models"),
         ("GET", "/v1/health", "/health"),
         ("POST", "/nonsense", None),
         ("POST", "/v1/embeddings", None),
-        ("GET", "/", None),
     ],
 )
 def test_a_wrong_path_is_told_the_right_one_or_nothing(live, caplog, method, path, meant):

@@ -20,7 +20,7 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, save
 from course_pkg.cli import app
 from course_pkg.deployment.api_errors import ServeError
-from course_pkg.deployment.serve import load_engine, model_name, read_key, weights_dtype
+from course_pkg.deployment.serve import load_engine, read_key, weights_dtype
 from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
 
@@ -45,20 +45,16 @@ def no_key(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        *(
-            (["--host", host], "set COURSE_API_KEY or give --key-file")
-            for host in ("0.0.0.0", "::", "192.168.0.5", "example.org")
-        ),
+        (["--host", "0.0.0.0"], "set COURSE_API_KEY or give --key-file"),
+        (["--host", "example.org"], "set COURSE_API_KEY or give --key-file"),
         (["--cache-memory", 1e9], "this machine has"),
         (["--model", "tinny"], 'there is no model "tinny"'),
         (["--model", "{folder}"], "no config.json"),
         (["--allowed-origins", "*"], "without a key"),
         (["--allowed-origins", "example.org"], "expected a scheme"),
-        (["--allowed-origins", "https://a/b"], "a scheme"),
         (["--chat-template", "{folder}/missing"], "cannot be read"),
         (["--dtype", "int8"], "--dtype int8: expected auto, float32"),
         (["--adapter", "poet"], "expected name=folder"),
-        (["--adapter", "=x"], "adapter name '' is invalid"),
         (["--adapter", "a b=x"], "adapter name 'a b' is invalid"),
         (["--adapter", f"{'a' * 65}=x"], "at most 64"),
         (["--adapter", "tiny=x"], "the name tiny is taken"),
@@ -99,8 +95,6 @@ def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
 
     monkeypatch.setattr("course_pkg.deployment.serve.load", loads)
     for given, message in {
-        "v1.5=/tmp": "adapter name 'v1.5' is invalid",
-        "a=/nowhere": "there is no folder /nowhere",
         f"a={tmp_path}": "is not an adapter folder",
         f"a={tmp_path / 'ia3'}": "is IA³: the engine takes LoRA",
         f"a={tmp_path / 'head'}": "changes lm_head",
@@ -178,11 +172,6 @@ def test_keys_are_read_from_a_file_or_the_environment(tmp_path, monkeypatch):
             read_key(file)
     with pytest.raises(ServeError, match="cannot be read"):
         read_key(tmp_path / "missing")
-
-
-def test_a_models_name_has_no_path(tmp_path):
-    assert model_name(str(tmp_path / "my-model")) == "my-model"
-    assert model_name("owner/model") == "owner/model"
 
 
 @contextmanager

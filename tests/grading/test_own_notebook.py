@@ -6,8 +6,8 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.classroom.execution import run_limits
-from course_pkg.classroom.execution.run_limits import RunLimits
+from course_pkg.classroom.execution import runner_output
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.cli import app
 from course_pkg.grading import own_notebook
 from tests.classroom.recorded import ROOT, released
@@ -99,7 +99,7 @@ def test_a_dead_kernel_loses_only_what_comes_after_it(course):
 
 def test_a_cell_that_takes_too_long_is_interrupted_and_the_others_run(course, monkeypatch):
     limits = RunLimits(cell_timeout_s=3)
-    monkeypatch.setattr(run_limits, "RunLimits", lambda: limits)
+    monkeypatch.setattr(runner_output, "RunLimits", lambda: limits)
     started(course, {"penalty": RIGHT, "by-hand-counts": "while True: pass"})
     found = reports(check().stdout)
     late = "KeyboardInterrupt: it took too long and was interrupted"

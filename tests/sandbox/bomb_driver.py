@@ -105,9 +105,8 @@ def bubblewrap_line(label: str) -> list[str]:
         line += ["--perms", "1777", "--tmpfs", folder]
     if os.getuid():
         line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-    prelude = PRELUDE.format(
-        folder=FOLDER, uid=UID, memory=int(MEMORY_MIB) * MIB, processes=PROCESSES
-    )
+    memory = int(MEMORY_MIB) * MIB
+    prelude = PRELUDE.format(folder=FOLDER, uid=UID, memory=memory, processes=PROCESSES)
     return [*line, sys.executable, "-S", "-c", prelude + BOMBS[BOMB], label]
 
 

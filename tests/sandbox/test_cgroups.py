@@ -8,8 +8,7 @@ import pytest
 
 from course_pkg.sandbox import cgroup_parent, cgroups
 from course_pkg.sandbox.limits import MIB
-
-from .conftest import CONTROL_GROUPS
+from tests.sandbox.conftest import CONTROL_GROUPS
 
 
 @pytest.fixture(scope="module", params=[pytest.param("here", marks=CONTROL_GROUPS)])
@@ -52,8 +51,10 @@ def test_killing_a_group_kills_all_processes_and_none_can_start(group):
     assert group.out_of_processes()
 
 
-def test_closing_a_group_kills_and_removes_it_and_may_be_repeated(group):
+def test_closing_a_group_kills_and_removes_it_and_may_be_repeated(parent, group):
     process = started_in(group, "exec sleep 60")
+    second = cgroups.Cgroup(parent, "test", 100 * MIB, 20)  # as of a killed grader with our id
+    second.close()
     folders, descriptors = group._folders, group.join_descriptors
     assert all(folder.is_dir() for folder in folders)
     group.close()
@@ -63,12 +64,6 @@ def test_closing_a_group_kills_and_removes_it_and_may_be_repeated(group):
     for descriptor in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
-
-
-def test_a_group_left_by_a_killed_process_with_the_same_id_is_no_obstacle(parent, group):
-    second = cgroups.Cgroup(parent, "test", 100 * MIB, 20)
-    second.close()
-    assert all(folder.is_dir() for folder in group._folders)
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", "a b", "a\n"])
@@ -89,21 +84,30 @@ def test_only_the_groups_of_graders_that_were_killed_are_removed(parent, group):
 
 # Where groups can be created: other machines, as files.
 
+V2 = "31 23 0:28 {root} {{top}} rw,relatime shared:1 - cgroup2 cgroup2 rw\n"
+BOTH = "cpu memory pids\n"
+DELEGATED = {"cgroup.controllers": BOTH, "cgroup.subtree_control": BOTH}
+CLOSED = {"cgroup.controllers": BOTH, "cgroup.subtree_control": "", "cgroup.type": "domain"}
+
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Write a machine's /proc and control groups; {top} in `mountinfo` is the groups' folder."""
+    """Write a machine's /proc and control groups; {top} in `mountinfo` is the groups' folder.
+
+    groups: for each folder below the top, the files in it. parents: of processes 10 and 20.
+    """
     top = tmp_path / "cgroup"
     monkeypatch.setattr(cgroup_parent, "PROC", tmp_path / "proc")
 
-    def build(own, mountinfo, files=None, parents=None):
+    def build(own, mountinfo, groups, parents=()):
         (tmp_path / "proc/self").mkdir(parents=True)
         (tmp_path / "proc/self/cgroup").write_text(own)
         (tmp_path / "proc/self/mountinfo").write_text(mountinfo.format(top=top))
-        for name, text in (files or {}).items():
-            (top / name).parent.mkdir(parents=True, exist_ok=True)
-            (top / name).write_text(text)
-        for pid, parent in (parents or {}).items():
+        for folder, files in groups.items():
+            (top / folder).mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (top / folder / name).write_text(text)
+        for pid, parent in zip((10, 20), parents, strict=False):
             (tmp_path / f"proc/{pid}").mkdir()
             (tmp_path / f"proc/{pid}/stat").write_text(f"{pid} (a) b) S {parent} 0 0")
         return top
@@ -111,43 +115,25 @@ def machine(tmp_path, monkeypatch):
     return build
 
 
-V2 = "31 23 0:28 {root} {{top}} rw,relatime shared:1 - cgroup2 cgroup2 rw\n"
-BOTH = "cpu memory pids\n"
-
-
 def test_version_2_uses_the_ancestors_that_delegate_both_controllers(machine):
-    files = {
-        "cgroup.controllers": BOTH,
-        "cgroup.subtree_control": BOTH,
-        "user/cgroup.controllers": BOTH,
-        "user/cgroup.subtree_control": BOTH,
-        "user/session/cgroup.controllers": BOTH,
-        "user/session/cgroup.subtree_control": "",
-        "user/session/cgroup.type": "domain",
-        "user/session/cgroup.procs": "10\n20\n",
-    }
-    top = machine("0::/user/session\n", V2.format(root="/"), files, {10: 1, 20: 1})
+    session = CLOSED | {"cgroup.procs": "10\n20\n"}
+    groups = {"": DELEGATED, "user": DELEGATED, "user/session": session}
+    top = machine("0::/user/session\n", V2.format(root="/"), groups, parents=(1, 1))
     expected = [cgroups.CgroupParent("cgroup v2", folder, folder) for folder in (top / "user", top)]
     assert list(cgroup_parent._candidates()) == expected
-    assert not (
-        top / "user/session" / cgroup_parent.LEAF
-    ).exists()  # 10 and 20 are not one process tree
+    leaf = top / "user/session" / cgroup_parent.LEAF
+    assert not leaf.exists()  # 10 and 20 are not one process tree
 
 
 def test_alone_in_a_scope_the_grader_moves_to_a_group_below(machine, monkeypatch):
     undo = []
     monkeypatch.setattr(cgroup_parent.atexit, "register", lambda *call: undo.append(call))
-    files = {
-        "g.scope/cgroup.controllers": BOTH,
-        "g.scope/cgroup.subtree_control": "",
-        "g.scope/cgroup.type": "domain",
-        "g.scope/cgroup.procs": "10\n20\n",
-        f"g.scope/{cgroup_parent.LEAF}/cgroup.procs": "",
-    }
-    top = machine("0::/g.scope\n", V2.format(root="/"), files, {10: 1, 20: 10})
+    leaf = f"g.scope/{cgroup_parent.LEAF}"
+    groups = {"g.scope": CLOSED | {"cgroup.procs": "10\n20\n"}, leaf: {"cgroup.procs": ""}}
+    top = machine("0::/g.scope\n", V2.format(root="/"), groups, parents=(1, 10))
     list(cgroup_parent._candidates())
     assert (top / "g.scope/cgroup.subtree_control").read_text() == "+memory +pids"
-    moved = top / "g.scope" / cgroup_parent.LEAF / "cgroup.procs"
+    moved = top / leaf / "cgroup.procs"
     assert moved.read_text() in ("10", "20")  # the kernel's file would append
     ((function, *arguments),) = undo
     assert arguments[2] == os.getpid()
@@ -156,26 +142,28 @@ def test_alone_in_a_scope_the_grader_moves_to_a_group_below(machine, monkeypatch
     assert (top / "g.scope/cgroup.subtree_control").read_text() == "+memory +pids"
 
 
-def test_the_kind_of_a_systemd_scope_is_named(machine):
-    files = {f"a.scope/cgroup.{name}": BOTH for name in ("controllers", "subtree_control")}
-    machine("0::/a.scope\n", V2.format(root="/"), files)
-    assert [found.kind for found in cgroup_parent._candidates()] == ["systemd scope"]
-
-
-def test_in_a_container_only_a_part_of_the_tree_is_mounted(machine):
-    files = {"inner/cgroup.controllers": BOTH, "inner/cgroup.subtree_control": BOTH}
-    top = machine("0::/docker/1/inner\n", V2.format(root="/docker/1"), files)
-    assert [found.memory for found in cgroup_parent._candidates()] == [top / "inner"]
+@pytest.mark.parametrize(
+    ("own", "root", "folder", "kind"),
+    [
+        ("/a.scope", "/", "a.scope", "systemd scope"),
+        ("/docker/1/inner", "/docker/1", "inner", "cgroup v2"),  # a container's part is mounted
+        ("/", "/docker/1", "", "cgroup v2"),  # a container with a namespace of its own
+    ],
+)
+def test_a_scope_is_named_and_a_container_has_its_part_of_the_tree(
+    machine, own, root, folder, kind
+):
+    top = machine(f"0::{own}\n", V2.format(root=root), {folder: DELEGATED})
+    expected = cgroups.CgroupParent(kind, top / folder, top / folder)
+    assert list(cgroup_parent._candidates()) == [expected]
 
 
 def test_version_1_needs_both_controllers(machine):
     own = "9:name=systemd:/\n8:pids:/job\n4:memory:/job\n1:cpu,cpuacct:/\n0::/\n"
-    lines = [
-        f"3{i} 31 0:3{i} / {{top}}/{name} rw - cgroup cgroup rw,{name}\n"
-        for i, name in enumerate(("memory", "pids"))
-    ]
-    top = machine(own, "".join(lines), {"memory/job/x": "", "pids/job/x": ""})
+    line = "3 31 0:3 / {{top}}/{0} rw - cgroup cgroup rw,{0}\n"
+    both = line.format("memory") + line.format("pids")
+    top = machine(own, both, {"memory/job": {}, "pids/job": {}})
     expected = cgroups.CgroupParent("cgroup v1", top / "memory/job", top / "pids/job")
     assert list(cgroup_parent._candidates()) == [expected]
-    (cgroup_parent.PROC / "self/mountinfo").write_text(lines[0].format(top=top))
+    (cgroup_parent.PROC / "self/mountinfo").write_text(line.format("memory").format(top=top))
     assert list(cgroup_parent._candidates()) == []

@@ -1,5 +1,6 @@
 """The fork server: it reports failures, does not confuse its answers, and ends with its client."""
 
+import json
 import os
 import signal
 import socket
@@ -14,12 +15,40 @@ from course_pkg.sandbox import policy
 from course_pkg.sandbox.failures import why_not_started
 from course_pkg.sandbox.fork_server import MAX_MESSAGE, ForkServer
 from course_pkg.sandbox.namespaces import SandboxFailed
-from course_pkg.sandbox.probe import probe
+from tests.sandbox.conftest import ENVIRONMENT, LIMITS, ROOT, TARGET, needs_sandbox
 
-from .conftest import LIMITS, ROOT
-
-ENVIRONMENT = policy.environment({"PYTHONPATH": str(ROOT)})
 NO_SANDBOX = {"pidfd": None, "join": [], "uid": None, "limits": LIMITS}
+
+
+def answer(server: ForkServer, code: str) -> object:
+    """What a child without a sandbox answers."""
+    server.ready()
+    out, into = os.pipe()
+    with os.fdopen(out) as answers:
+        server.fork({"code": code}, [into], **NO_SANDBOX)
+        os.close(into)
+        return json.loads(answers.read())
+
+
+def test_a_forked_server_has_the_firsts_modules_and_its_own_and_children_of_its_own():
+    code = "import sys\nresult = [name in sys.modules for name in ('random', 'wave')]"
+    with (
+        ForkServer(TARGET, ["random"], ENVIRONMENT) as first,
+        ForkServer(TARGET, ["wave"], forked_by=first) as second,
+    ):
+        assert answer(first, code) == [True, False]
+        assert answer(second, code) == [True, True]
+        assert answer(first, code) == [True, False]
+
+
+def test_a_server_calls_what_its_preload_says_and_its_children_collect_garbage():
+    code = """
+import gc, logging
+result = ["prepared" in logging.root.manager.loggerDict, gc.isenabled()]
+result.append(gc.get_freeze_count() > 1000)
+"""
+    with ForkServer(TARGET, ["logging:getLogger:prepared"], ENVIRONMENT) as server:
+        assert answer(server, code) == [True, True, True]
 
 
 def test_a_server_that_cannot_import_its_target_says_what_is_missing():
@@ -30,55 +59,12 @@ def test_a_server_that_cannot_import_its_target_says_what_is_missing():
         server.ready()
 
 
-def test_a_forked_server_has_the_firsts_modules_and_its_own_and_children_of_its_own():
-    code = """
-import sys
-result = [name in sys.modules for name in ("random", "wave")]
-"""
-    with (
-        ForkServer("tests.sandbox.inside:run", ["random"], ENVIRONMENT) as first,
-        ForkServer("tests.sandbox.inside:run", ["wave"], forked_by=first) as second,
-    ):
-        for server, has in ((first, "[true, false]"), (second, "[true, true]"), (first, "[true")):
-            server.ready()
-            out, into = os.pipe()
-            with os.fdopen(out) as answers:
-                server.fork({"code": code}, [into], **NO_SANDBOX)
-                os.close(into)
-                assert answers.read().startswith(has)
-
-
-def test_a_server_calls_what_its_preload_says_before_it_forks():
-    code = "import logging\nresult = 'prepared' in logging.root.manager.loggerDict"
-    with ForkServer(
-        "tests.sandbox.inside:run", ["logging:getLogger:prepared"], ENVIRONMENT
-    ) as server:
-        server.ready()
-        assert answer(server, code) == "true"
-
-
-def test_children_collect_garbage_though_the_server_imported_without():
-    code = "import gc\nresult = [gc.isenabled(), gc.get_freeze_count() > 1000]"
-    with ForkServer("tests.sandbox.inside:run", ["random"], ENVIRONMENT) as server:
-        server.ready()
-        assert answer(server, code) == "[true, true]"
-
-
-def answer(server: ForkServer, code: str) -> str:
-    """What a child without a sandbox answers."""
-    out, into = os.pipe()
-    with os.fdopen(out) as answers:
-        server.fork({"code": code}, [into], **NO_SANDBOX)
-        os.close(into)
-        return answers.read().strip()
-
-
 @pytest.mark.parametrize(
     ("first", "second", "says"),
     [
-        ("tests.sandbox.inside:run", "no.such.module:run", r"No module named .no. \(the package"),
-        ("no.such.module:run", "tests.sandbox.inside:run", r"No module named .no. \(the package"),
-        ("tests.sandbox.inside:run", "tests.sandbox.kills_itself:run", "it was killed"),
+        (TARGET, "no.such.module:run", r"No module named .no. \(the package"),
+        ("no.such.module:run", TARGET, r"No module named .no. \(the package"),
+        (TARGET, "tests.sandbox.kills_itself:run", "it was killed"),
     ],
 )
 def test_a_forked_server_that_does_not_start_says_why(first, second, says):
@@ -90,14 +76,19 @@ def test_a_forked_server_that_does_not_start_says_why(first, second, says):
         server.ready()
 
 
-def test_a_forked_server_ends_with_the_first():
-    with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as first:
-        with ForkServer("tests.sandbox.inside:run", (), forked_by=first) as second:
+def test_a_forked_server_ends_with_the_first_and_both_say_whether_they_are_alive():
+    with ForkServer(TARGET, (), ENVIRONMENT) as first:
+        with ForkServer(TARGET, (), forked_by=first) as second:
             second.ready()
+            assert first.alive() and second.alive()
             first._process.kill()
             assert second._socket.recv(10) == b""
+            until = time.monotonic() + 10
+            while first.alive() or second.alive():
+                assert time.monotonic() < until
+        assert not second.alive()
         with (
-            ForkServer("tests.sandbox.inside:run", (), forked_by=first) as third,
+            ForkServer(TARGET, (), forked_by=first) as third,
             pytest.raises(SandboxFailed, match="it was killed"),
         ):
             third.ready()
@@ -122,7 +113,7 @@ def test_every_reason_not_to_start_comes_with_what_to_do(code, errors, says):
     assert says in why_not_started(code, errors, 120)
 
 
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@needs_sandbox
 def test_a_child_that_fails_writes_the_reason_to_its_first_descriptor(inside):
     assert inside("raise ValueError('wrong')") == {"failed": "ValueError: wrong"}
 
@@ -134,11 +125,7 @@ here = os.listdir("/proc/self/fd")
 found = sorted(int(fd) for fd in here if os.path.exists(f"/proc/self/fd/{fd}"))
 result = [[fd for fd in found if fd > 2] == descriptors, os.getsid(0) == os.getpid()]
 """
-    out, into = os.pipe()
-    with os.fdopen(out) as answers:
-        server.fork({"code": code}, [into], **NO_SANDBOX)
-        os.close(into)
-        assert answers.read() == "[true, true]"
+    assert answer(server, code) == [True, True]
 
 
 def test_a_late_answer_is_not_mistaken_for_the_next_one():
@@ -160,34 +147,23 @@ def test_a_job_that_is_too_large_is_refused_before_it_is_sent(server):
 
 
 def test_a_server_ends_when_its_client_closes_the_socket():
-    with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as server:
+    with ForkServer(TARGET, (), ENVIRONMENT) as server:
         server.ready()
         server._socket.close()
         assert server._process.wait(10) == 0
 
 
-def test_a_server_and_one_that_it_forked_say_whether_they_are_alive():
-    with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as server:
-        with ForkServer("tests.sandbox.inside:run", (), forked_by=server) as other:
-            other.ready()
-            assert server.alive() and other.alive()
-            server._process.kill()
-            until = time.monotonic() + 10
-            while server.alive() or other.alive():
-                assert time.monotonic() < until
-        assert not other.alive()
-
-
+VIEW = policy.View(policy.python_folders(), writable={"/tmp": 2**20})
 ORPHAN = """
-import ctypes, os, signal, sys
+import ctypes, os, signal
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.process import SandboxedProcess
-from tests.sandbox.conftest import LIMITS, UID
-from tests.sandbox.test_fork_server import ENVIRONMENT, VIEW
+from tests.sandbox.conftest import ENVIRONMENT, LIMITS, TARGET, UID
+from tests.sandbox.test_fork_server import VIEW
 
 ctypes.CDLL(None).prctl(36, 1)  # orphans become this process's children, and it collects none
 out, into = os.pipe()
-with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as server:
+with ForkServer(TARGET, (), ENVIRONMENT) as server:
     server.ready()
     with SandboxedProcess(VIEW, UID, LIMITS, "orphan") as process:
         code = "os.write(descriptors[0], b'x'); import time; time.sleep(100)"
@@ -196,10 +172,9 @@ with ForkServer("tests.sandbox.inside:run", (), ENVIRONMENT) as server:
         os.kill(process._pid, signal.SIGKILL)  # the parent, outside the namespace, of what runs
     print("gone")
 """
-VIEW = policy.View(policy.python_folders(), writable={"/tmp": 2**20})
 
 
-@pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+@needs_sandbox
 def test_a_sandbox_ends_though_nobody_collects_its_orphans():
     done = subprocess.Popen(
         [sys.executable, "-c", ORPHAN], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True

@@ -7,19 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from course_pkg.classroom.execution.run_gpus import fork_server_environment, gpu_view
+from course_pkg.classroom.execution.run_gpus import (
+    TRIAL,
+    fork_server_environment,
+    gpu_environment,
+    gpu_view,
+)
 from course_pkg.classroom.execution.sandbox_views import MODELS, NOTEBOOKS
 from course_pkg.sandbox import gpus, policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.gpus import MIB, find_gpus, library_path, used_bytes
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.policy import View
-from course_pkg.sandbox.probe import probe
-
-from .conftest import ROOT
-from .fake_gpus import FakeGpus
-
-sandbox = pytest.mark.skipif(not probe().ok, reason=f"no sandbox here: {probe().detail}")
+from tests.sandbox.conftest import LIMITS, ROOT, TARGET, needs_sandbox, run_inside
+from tests.sandbox.fake_gpus import FakeGpus
 
 
 @pytest.fixture
@@ -38,14 +39,12 @@ def test_a_gpu_has_its_own_device_file_whatever_its_index_is(machine):
     made = machine(1, 0)
     found, reasons = made.find()
     assert reasons == ()
-    assert [(g.index, g.uuid, g.name) for g in found] == [
-        (0, "GPU-fake-0", "Fake 0"), (1, "GPU-fake-1", "Fake 1"),
-    ]  # fmt: skip
-    assert [dict(g.devices) for g in found] == [
-        {f"/dev/{name}": made.dev / name for name in (own, "nvidiactl", "nvidia-uvm")}
-        for own in ("nvidia1", "nvidia0")
-    ]
-    assert found[0].total_bytes == 8192 * MIB and str(found[0]) == "GPU 0 (Fake 0)"
+    assert [str(gpu) for gpu in found] == ["GPU 0 (Fake 0)", "GPU 1 (Fake 1)"]
+    assert [gpu.uuid for gpu in found] == ["GPU-fake-0", "GPU-fake-1"]
+    assert found[0].total_bytes == 8192 * MIB
+    for gpu, own in zip(found, ("nvidia1", "nvidia0"), strict=True):
+        shown = {f"/dev/{name}": made.dev / name for name in (own, "nvidiactl", "nvidia-uvm")}
+        assert dict(gpu.devices) == shown
 
 
 def test_the_driver_sees_processors_modules_and_its_own_gpu_only(machine):
@@ -110,8 +109,6 @@ def test_memory_in_use_is_unknown_if_nvidia_smi_does_not_say(machine):
     assert used_bytes(gpu) is None
     (made.folder / "fails").write_text("no")
     assert used_bytes(gpu) is None
-    made = replace(gpu, total_bytes=None)
-    assert made.total_bytes is None
 
 
 def test_the_folder_of_the_drivers_library_is_found(tmp_path, monkeypatch):
@@ -135,17 +132,16 @@ def can_add(folder):
         return True
     except OSError:
         return False
-result = [names, all(writable + kinds), can_add("/dev"), can_add(os.environ.get("SYS", "/"))]
+result = [names, all(writable + kinds), can_add("/dev"), can_add(FOLDER)]
 """
 
 
-@sandbox
+@needs_sandbox
 def test_only_the_files_of_its_gpu_enter_a_sandbox(machine, inside):
     made = machine(0, 1)
     plain = View(policy.python_folders(), writable={"/tmp": 8 * MIB})
     names = ["nvidia-uvm", "nvidia1", "nvidiactl"]
-    look = LOOK.replace("os.environ.get('SYS', '/')", "")
-    look = look.replace('os.environ.get("SYS", "/")', repr(str(made.sys / "module/nvidia")))
+    look = f"FOLDER = {str(made.sys / 'module/nvidia')!r}\n{LOOK}"
     assert inside(look, gpu_view(plain, made.find()[0][1])) == [names, True, False, False]
     assert inside(look, gpu_view(plain, None))[0] == []
 
@@ -161,7 +157,7 @@ sys.modules["torch"].cuda.is_initialized = lambda: {started}
 def test_a_fork_server_with_a_cuda_context_does_not_start(tmp_path, started):
     (tmp_path / "starts_cuda.py").write_text(CUDA_STARTED.format(started=started))
     env = policy.environment({"PYTHONPATH": f"{ROOT}:{tmp_path}"})
-    with ForkServer("tests.sandbox.inside:run", ("starts_cuda",), env) as server:
+    with ForkServer(TARGET, ("starts_cuda",), env) as server:
         if not started:
             return server.ready()
         with pytest.raises(SandboxFailed, match="starts CUDA, which breaks CUDA in every child"):
@@ -195,10 +191,6 @@ def test_importing_what_the_fork_server_imports_never_asks_cuda_for_anything():
 @pytest.mark.gpu
 def test_a_real_gpu_is_found_and_computes_in_a_sandbox():
     """Needs a GPU: a kernel forked from a process that imported torch computes on it, confined."""
-    from course_pkg.classroom.execution.run_gpus import TRIAL, gpu_environment
-
-    from .conftest import LIMITS, UID, SandboxedProcess
-
     found, reasons = find_gpus()
     assert found, reasons
     gpu, before = found[0], used_bytes(found[0])
@@ -207,14 +199,7 @@ def test_a_real_gpu_is_found_and_computes_in_a_sandbox():
     limits = replace(LIMITS, memory_bytes=8_000 * MIB, processes=256, files=1024)
     code = f"import os\nos.environ.update({gpu_environment(gpu, None)!r})\n{TRIAL}"
     code += "result = [torch.cuda.device_count(), torch.cuda.get_device_name()]"
-    out, into = os.pipe()
-    with ForkServer("tests.sandbox.inside:run", ("torch",), env) as server:
+    with ForkServer(TARGET, ("torch",), env) as server:
         server.ready()
-        with (
-            os.fdopen(out) as answers,
-            SandboxedProcess(gpu_view(view, gpu), UID, limits, "gpu") as process,
-        ):
-            process.start(server, {"code": code}, [into])
-            os.close(into)
-            assert answers.read() == f'[1, "{gpu.name}"]'
+        assert run_inside(server, code, gpu_view(view, gpu), limits) == [1, gpu.name]
     assert used_bytes(gpu) - before < 1024 * MIB

@@ -30,21 +30,17 @@ def test_memory_is_the_same_after_the_move_and_a_child_has_its_own():
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("mapping", "ranges"),
     [
-        "400000-c00000 r--p 00000000 00:00 0",
-        "400000-c00000 rw-s 00000000 00:00 0",
-        "400000-c00000 rw-p 00000000 08:01 4711 /usr/lib/libpython3.so",
-        "400000-c00000 rw-p 00000000 00:00 0 [stack]",
-        "5ff000-7ff000 rw-p 00000000 00:00 0",
+        ("3ff000-a01000 rw-p 00000000 00:00 0", [(0x400000, 0xA00000)]),
+        ("c00000-e00000 rw-p 00000000 00:00 0 [heap]", [(0xC00000, 0xE00000)]),
+        ("5ff000-7ff000 rw-p 00000000 00:00 0", []),
+        ("400000-c00000 r--p 00000000 00:00 0", []),
+        ("400000-c00000 rw-s 00000000 00:00 0", []),
+        ("400000-c00000 rw-p 00000000 08:01 4711 /usr/lib/libpython3.so", []),
+        ("400000-c00000 rw-p 00000000 00:00 0 [stack]", []),
     ],
 )
-def test_memory_of_files_of_others_and_of_less_than_a_huge_page_stays(line):
-    assert list(huge_ranges(line)) == []
-
-
-def test_only_whole_huge_pages_inside_a_mapping_are_moved():
-    maps = "3ff000-a01000 rw-p 00000000 00:00 0\nc00000-e00000 rw-p 00000000 00:00 0 [heap]"
-    ranges = list(huge_ranges(maps))
-    assert ranges == [(0x400000, 0xA00000), (0xC00000, 0xE00000)]
+def test_only_whole_huge_pages_of_the_processs_own_memory_are_moved(mapping, ranges):
+    assert list(huge_ranges(mapping)) == ranges
     assert all(edge % HUGE_PAGE == 0 for pair in ranges for edge in pair)

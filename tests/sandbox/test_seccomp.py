@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from course_pkg.sandbox import seccomp
+from tests.sandbox.conftest import ROOT
 
 ALL_DENIED = {
-    name: (numbers, error) for _, error, calls in seccomp.DENIED for name, numbers in calls.items()
+    name: (numbers, error)
+    for error, calls in seccomp.DENIED.items()
+    for name, numbers in calls.items()
 }
 needs_kernel = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES,
@@ -137,10 +140,9 @@ def test_another_architecture_has_no_filter(monkeypatch):
 
 def child(code, *arguments):
     """Run `code` in a new Python without a terminal; returns the JSON that it prints."""
-    root = Path(seccomp.__file__).parents[2]
     prelude = f"""
 import ctypes, errno, json, os, sys, threading
-sys.path.insert(0, {str(root)!r})
+sys.path.insert(0, {str(ROOT)!r})
 from course_pkg.sandbox import seccomp
 libc = ctypes.CDLL(None, use_errno=True)
 def call(number, *arguments):
@@ -148,13 +150,8 @@ def call(number, *arguments):
     result = libc.syscall(*map(ctypes.c_long, (number, *arguments)))
     return ctypes.get_errno() if result == -1 else 0
 """
-    done = subprocess.run(
-        [sys.executable, "-c", prelude + code, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        start_new_session=True,
-    )
+    line = [sys.executable, "-c", prelude + code, *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, start_new_session=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -175,7 +172,7 @@ def test_the_kernel_denies_every_listed_call():
 
 HARMLESS = """
 column = seccomp.ARCHITECTURES.index(os.uname().machine)
-numbers = {name: n[column] for _, _, calls in seccomp.DENIED for name, n in calls.items()}
+numbers = {name: n[column] for calls in seccomp.DENIED.values() for name, n in calls.items()}
 if sys.argv[1] == "filtered": seccomp.install()
 pid, zeros = os.getpid(), ctypes.create_string_buffer(256)
 print(json.dumps([
@@ -216,10 +213,7 @@ print(json.dumps([*seen, program.returncode != 0, "NoNewPrivs:\\t1" in status]))
 """) == [errno.EPERM, errno.EPERM, True, True]
 
 
-@needs_kernel
-def test_no_input_can_be_inserted_into_a_terminal():
-    assert (
-        child("""
+TYPING = """
 import fcntl, pty
 _, terminal = pty.openpty()
 seccomp.install()
@@ -228,37 +222,25 @@ try:
     print(0)
 except OSError as error:
     print(error.errno)
-""")
-        == errno.EPERM
-    )
-
-
-def everyday(name):
-    script = Path(__file__).with_name("everyday.py")
-    done = subprocess.run(
-        [sys.executable, str(script), name],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(Path(seccomp.__file__).parents[2])},
-    )
-    assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stderr
+"""
 
 
 @needs_kernel
-@pytest.mark.parametrize("name", ["processes", "programs", "threads_and_sockets", "callbacks"])
-def test_the_standard_library_works_under_it(name):
-    everyday(name)
+def test_no_input_can_be_inserted_into_a_terminal():
+    assert child(TYPING) == errno.EPERM
+
+
+EXHAUSTIVE = [pytest.param(n, marks=pytest.mark.exhaustive) for n in ("torch_workers", "models")]
 
 
 @needs_kernel
 @pytest.mark.parametrize(
     "name",
-    [
-        "kernel",
-        pytest.param("torch_workers", marks=pytest.mark.exhaustive),
-        pytest.param("models", marks=pytest.mark.exhaustive),
-    ],
+    ["processes", "programs", "threads_and_sockets", "callbacks", "kernel", *EXHAUSTIVE],
 )
-def test_the_libraries_of_the_course_work_under_it(name):
-    everyday(name)
+def test_the_standard_library_and_the_libraries_of_the_course_work_under_it(name):
+    script = Path(__file__).with_name("everyday.py")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, str(script), name]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stderr

@@ -18,7 +18,6 @@ from course_pkg.serving.kv_cache import (
     StaticCache,
     cache_bytes,
     generate,
-    latent_cache_bytes,
     recompute,
 )
 
@@ -175,15 +174,6 @@ def test_bytes_of_the_caches():
     assert small.bytes == cache_bytes(2, 2, 16, 10, 2, bytes_per_value=1 + 4 / 16)
 
 
-def test_bytes_of_real_models():
-    # Llama-2-7B has 32 heads in 32 layers: half a MiB per token. Llama-3-8B has 8 kv heads: 1/8.
-    assert cache_bytes(32, 32, 128, tokens=1) == 2**19
-    assert cache_bytes(32, 8, 128, tokens=1) == 2**17
-    assert cache_bytes(32, 1, 128, tokens=4096, batch=8) == 2 * 32 * 128 * 4096 * 8 * 2
-    # DeepSeek-V2, table 1: MLA keeps as much as GQA with 2.25 groups: 9/2 · d_h · l numbers.
-    assert latent_cache_bytes(60, 512, 64, 1000, batch=3) == 9 * 128 * 60 * 1000 * 3
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_eight_bits_move_the_logits_by_about_one_percent(case):
     windows, make = CASES[case]
@@ -196,33 +186,20 @@ def test_eight_bits_move_the_logits_by_about_one_percent(case):
     assert 0 < (rounded - exact).norm() <= 0.05 * exact.norm()
 
 
+def masked(key_mask):
+    return ContiguousCache(decoder().config, key_mask=torch.tensor(key_mask))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        *(
-            (lambda m=mask: ContiguousCache(decoder().config, key_mask=torch.tensor(m)), message)
-            for mask, message in (
-                ([[True, True, False]], "pad prompts on the left"),  # on the right
-                ([[False, True, False, True]], "pad prompts on the left"),  # inside
-                ([[True, True], [False, False]], "pad prompts on the left"),  # no real token
-                ([True], r"key_mask must be \(batch, tokens\)"),
-            )
-        ),
-        (
-            lambda: decoder()(
-                IDS,
-                attend=ContiguousCache(
-                    decoder().config, key_mask=torch.ones(3, 7, dtype=torch.bool)
-                ).attend,
-            ),
-            "key_mask",
-        ),
-        (lambda: StaticCache(decoder().config, 0), "capacity must be at least 1 token, got 0"),
+        (lambda: masked([[False, True, False, True]]), "pad prompts on the left"),
+        (lambda: masked([[True, True], [False, False]]), "pad prompts on the left"),
+        (lambda: masked([True]), r"key_mask must be \(batch, tokens\)"),
+        (lambda: StaticCache(decoder().config, 0), "capacity must be an integer of at least 1"),
         (lambda: SlidingWindowCache(decoder().config), "no layer of this model has a sliding"),
-        *(
-            (lambda i=ids, n=new: recompute(decoder(), i, n), r"expected \(batch, tokens\) with at")
-            for ids, new in ((IDS[0], 1), (IDS[:, :0], 1), (IDS, 0))
-        ),
+        (lambda: recompute(decoder(), IDS[0], 1), r"expected \(batch, tokens\) with at"),
+        (lambda: recompute(decoder(), IDS[:, :0], 1), r"expected \(batch, tokens\) with at"),
     ],
 )
 def test_bad_arguments(call, message):
@@ -235,10 +212,7 @@ def test_bad_arguments(call, message):
     [
         (lambda model, cache: cache.truncate(-1), "holds 7 tokens, so it cannot keep -1"),
         (lambda model, cache: cache.truncate(8), "holds 7 tokens, so it cannot keep 8"),
-        (
-            lambda model, cache: generate(model, IDS[:, :1], 4, cache),
-            "the cache is full: 9 of 9 tokens",
-        ),
+        (lambda model, cache: generate(model, IDS[:, :1], 4, cache), "full: 9 of 9 tokens"),
         (lambda model, cache: generate(model, IDS, 0, cache), "at least one token, and at least 1"),
         (lambda model, cache: model(IDS[:1, :1], attend=cache.attend), "made for"),
     ],

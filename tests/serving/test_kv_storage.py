@@ -66,15 +66,6 @@ def test_a_ring_overwrites_the_oldest_token():
     assert storage.length == 6 and storage.bytes == WINDOW * BYTES
 
 
-def test_several_tokens_see_the_window_before_them_in_order():
-    storage = Ring(WINDOW)
-    assert append(storage, *range(7)) == list(range(7))  # a prompt longer than the window
-    assert append(storage, 7, 8) == [3, 4, 5, 6, 7, 8]
-    assert sorted(append(storage, 9)) == [6, 7, 8, 9]
-    assert append(storage, *range(10, 20)) == list(range(6, 20))
-    assert storage.bytes == WINDOW * BYTES
-
-
 @given(
     st.integers(1, 5),
     st.lists(st.one_of(st.integers(1, 7), st.tuples(st.integers(0, 12))), max_size=12),

@@ -80,14 +80,6 @@ def test_each_row_has_its_own_adapter(folders):
     assert [request.adapter for request in found] == names
 
 
-def test_a_step_has_one_slice_of_rows_per_adapter(folders):
-    engine = Engine(*load("tiny"), blocks=60, adapters=folders)
-    for prompt, name in (([1, 2], "one"), ([3], None), ([4, 5, 6], "one"), ([7], "all")):
-        engine.add(prompt, GREEDY, adapter=name)
-    engine.step()
-    assert engine.runner.groups == [("", slice(0, 1)), ("all", slice(1, 2)), ("one", slice(2, 7))]
-
-
 def test_an_adapter_hits_only_its_own_blocks(folders):
     engine = Engine(*load("tiny"), blocks=60, block_size=4, adapters=folders)
     prompt = list(range(10))

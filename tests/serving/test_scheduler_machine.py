@@ -15,7 +15,6 @@ from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.block_pool import block_hash
 from course_pkg.serving.scheduler import Scheduler
 from course_pkg.serving.sequence import Sequence
-from course_pkg.serving.swap_space import SwapSpace
 
 from .memory import Memory, check_cache, check_pool
 
@@ -51,9 +50,8 @@ class Serving(RuleBasedStateMachine):
         # A weak hash: equal tokens have the same one after all prefixes and under all adapters.
         module.block_hash = (lambda parent, tokens: bytes(tokens)) if weak else block_hash
         manager = BlockManager(blocks, size, prefix_cache=cached, watermark=watermark)
-        space = SwapSpace(manager, swap) if swap else None
         self.memory = Memory(manager)
-        self.queue = Scheduler(manager, most + spare, most, swap_space=space, aging=5)
+        self.queue = Scheduler(manager, most + spare, most, swap_blocks=swap, aging=5)
         self.capacity = blocks * size
         self.alive = {}
         self.expected = {}
@@ -100,7 +98,7 @@ class Serving(RuleBasedStateMachine):
         for sequence in running:
             assert self.alive.pop(sequence.id).finish_reason == "abort"
         assert set(self.queue.waiting) == (set(waiting) | set(step.preempted)) - set(running)
-        assert self.queue.block_manager.pool.cached == 0
+        assert not any(block.content for block in self.queue.block_manager.pool.blocks)
 
     def one_step(self, data=None):
         queue = self.queue
@@ -157,7 +155,7 @@ class Serving(RuleBasedStateMachine):
             assert not self.queue.has_work and not self.alive
             assert self.queue.block_manager.pool.free == len(self.queue.block_manager.pool.blocks)
             space = self.queue.swap_space
-            assert space is None or space.pool.free == len(space.pool.blocks)
+            assert space.pool.free == len(space.pool.blocks)
 
 
 TestServing = Serving.TestCase
@@ -196,18 +194,3 @@ def test_under_endless_more_urgent_load_nobody_starves(priority, aging, arrivals
 
 def test_with_strict_priorities_it_does_starve():
     assert under_load(priority=1, aging=10**9, arrivals=2, new=4, steps=300) == (None, None)
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6)), min_size=1, max_size=12))
-@settings(deadline=None, max_examples=50)
-def test_equal_priorities_begin_in_the_order_of_arrival(sizes):
-    queue = Scheduler(BlockManager(8, 2), token_budget=5, max_sequences=3)
-    sequences = [Sequence(str(i), [i] * prompt, new) for i, (prompt, new) in enumerate(sizes)]
-    for sequence in sequences:
-        queue.add(sequence)
-    began = []
-    while queue.has_work:
-        step = queue.schedule()
-        began += [sequence for sequence in step.scheduled if sequence not in began]
-        queue.update(step, {sequence.id: 1 for sequence in step.sampling})
-    assert began == sequences

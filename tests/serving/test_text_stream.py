@@ -92,12 +92,6 @@ def test_bytes_that_never_form_a_character_come_early_and_in_linear_time(data):
     assert behind <= 12 and tokenizer.decoded < 150 * len(data)
 
 
-def test_of_several_stop_strings_the_first_in_the_text_counts():
-    assert "".join(pieces("one two", ["two", "e"])) == "on"
-    assert "".join(pieces("xab", ["b", "ab"])) == "".join(pieces("xab", ["ab", "b"])) == "x"
-    assert "".join(pieces("x\n\ny", ["\n\n", "\n\ny"])) == "x"
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     st.text("ab€\n", max_size=12), st.lists(st.text("ab€\n", min_size=1, max_size=4), max_size=3)

@@ -1,8 +1,8 @@
 """Runs submissions on a cluster: the command's end. Imports no Dask.
 
-The course's secret, the gradebook and the records stay in this process; a gateway of its own
-(`gateway`) talks to the scheduler. What waits is bounded in number and in bytes, so that neither
-the command nor the scheduler ever holds a whole class.
+The course's secret, the gradebook and the records stay in this process; another process, the
+gateway, talks to the scheduler. What waits is bounded in number and in bytes, so that neither the
+command nor the scheduler ever holds a whole class.
 
 Chapter: appendix/for-instructors.
 """
@@ -20,12 +20,12 @@ from course_pkg.classroom.cluster import frames, messages
 from course_pkg.classroom.cluster.address import Scheduler
 from course_pkg.classroom.cluster.gateway_guard import LENGTH, Liveness, Notes
 from course_pkg.classroom.cluster.gateway_process import GatewayProcess
+from course_pkg.classroom.cluster.messages import Preparation
 from course_pkg.classroom.cluster.placement import MOST_LOST
 from course_pkg.classroom.execution.fork_servers import JUDGE_WITHIN_S
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.execution.run_gpus import NoGpu
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult
+from course_pkg.classroom.execution.runner_output import RunLimits, RunResult
 from course_pkg.classroom.results.record import State
 from course_pkg.grading.contract.display import one_line
 from course_pkg.sandbox.fork_server import START_WITHIN_S
@@ -57,13 +57,13 @@ class ClusterExecutor:
         scheduler: Scheduler,
         note: Callable[[str], None],
     ) -> None:
-        self._scheduler = scheduler
+        self._assignment = assignment
         self._limits = limits
+        self._scheduler = scheduler
         self._note = note
         self._notes = Notes(note)
         self._reply_s = reply_within_s(assignment, limits)
         self._liveness = Liveness(SILENT_S, ATTEMPTS * self._reply_s)
-        self._assignment = assignment
         self._work = messages.work_of(assignment, limits)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[frames.Frame]] = {}
@@ -74,22 +74,18 @@ class ClusterExecutor:
         self._reading = threading.BoundedSemaphore(READ_AT_ONCE)
 
     def __enter__(self) -> "ClusterExecutor":
-        self._gateway = GatewayProcess()
         files = {name: content.decode() for name, content in self._assignment.files.items()}
-        asked = messages.preparation_bytes(messages.Preparation(self._work))
-        with_files = messages.preparation_bytes(messages.Preparation(self._work, files))
-        tls = asdict(self._scheduler)
         start = {
-            "address": tls.pop("address"),
-            "tls": tls if tls["ca"] else None,
+            **asdict(self._scheduler),
             "run": self._work.run,
             "need": self._assignment.gpu,
             "connect_s": CONNECT_S,
             "reply_s": self._reply_s,
             "grace_s": GRACE_S,
-            "asked": asked.decode(),
-            "with_files": with_files.decode(),
+            "asked": messages.preparation_bytes(Preparation(self._work)).decode(),
+            "with_files": messages.preparation_bytes(Preparation(self._work, files)).decode(),
         }
+        self._gateway = GatewayProcess()
         self._send(frames.Frame(frames.START, 0, json.dumps(start).encode()))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -181,15 +177,7 @@ class ClusterExecutor:
 
     def _read(self) -> None:
         """In a thread of its own: take what the gateway sends, until its end."""
-        most = {
-            frames.NO_GPU: frames.MAX_NOTE,
-            frames.NOTE: frames.MAX_NOTE,
-            frames.LOST: frames.MAX_NOTE,
-            frames.GIVEN_UP: 0,
-            frames.ROOM: 0,
-            frames.ALIVE: 0,
-            frames.REPLY: messages.most_bytes(self._limits),
-        }
+        most = frames.MOST_BYTES | {frames.REPLY: messages.most_bytes(self._limits)}
         try:
             self._gateway.sock.settimeout(SILENT_S)  # to send to it: it may hang
             while not self._why_lost:

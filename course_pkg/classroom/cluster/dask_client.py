@@ -63,10 +63,7 @@ class DaskClient:
         return lost and self._client.status == "running"
 
     async def is_gone(self, address: str, instance: str) -> bool:
-        """Whether the scheduler no longer lists a worker, or can't be asked.
-
-        Another worker may have got its address: see `Found`.
-        """
+        """Whether the scheduler no longer lists this worker at its address, or can't be asked."""
         with suppress(Exception):
             _, found = await self.workers()
             return address not in found or found[address].instance != instance

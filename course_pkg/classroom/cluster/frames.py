@@ -25,6 +25,7 @@ NOTE = b"n"  # for the instructor
 LOST = b"l"  # nothing can be run any longer
 ALIVE = b"h"  # the gateway still runs
 MAX_NOTE = 4_000
+MOST_BYTES = {NO_GPU: MAX_NOTE, NOTE: MAX_NOTE, LOST: MAX_NOTE, GIVEN_UP: 0, ROOM: 0, ALIVE: 0}
 
 
 class Frame(NamedTuple):
@@ -36,11 +37,7 @@ class Frame(NamedTuple):
 
 
 def said(kind: bytes, text: str, number: int = 0) -> Frame:
-    """A frame with a text, which is cut if it is too long. number: as for `Frame`.
-
-    >>> said(NOTE, "hello").body
-    b'hello'
-    """
+    """A frame with a text, which is cut if it is too long. number: as for `Frame`."""
     return Frame(kind, number, text.encode(errors="replace")[:MAX_NOTE])
 
 
@@ -54,13 +51,12 @@ def to_bytes(frame: Frame) -> bytes:
 
 
 def receive(
-    sock: socket.socket, most: Mapping[bytes, int], seconds_left: Callable[[], float] | None = None
+    sock: socket.socket, most: Mapping[bytes, int], seconds_left: Callable[[], float]
 ) -> Frame:
     """The next frame. most: the bytes that each kind's body may have.
 
-    seconds_left: how long to wait for it, the whole of it; without end if that is None.
-    Raises EOFError at the end, ValueError for an unknown kind or a body that is too large, and
-    TimeoutError.
+    seconds_left: how long to wait for the whole frame. Raises EOFError at the end, ValueError for
+    an unknown kind or a body that is too large, and TimeoutError.
     """
     kind, number, size = HEAD.unpack(_exactly(sock, HEAD.size, seconds_left))
     if size > most.get(kind, -1):
@@ -68,14 +64,12 @@ def receive(
     return Frame(kind, number, _exactly(sock, size, seconds_left))
 
 
-def _exactly(
-    sock: socket.socket, size: int, seconds_left: Callable[[], float] | None = None
-) -> bytes:
+def _exactly(sock: socket.socket, size: int, seconds_left: Callable[[], float]) -> bytes:
     pieces = []
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     while size:
-        if seconds_left is not None and not poll.poll(1000 * max(0.0, seconds_left())):
+        if not poll.poll(1000 * max(0.0, seconds_left())):
             raise TimeoutError
         piece = sock.recv(min(size, 2**20))
         if not piece:

@@ -1,8 +1,7 @@
 """How the command guards itself against its gateway, which a worker may have taken over.
 
-`Notes` bounds what a cluster may print on the instructor's terminal, and escapes what could control
-it. `Liveness` finds out whether a run still gets anywhere, by two clocks that a note does not
-reset. Imports no Dask.
+`Notes` bounds and escapes what a cluster prints on the instructor's terminal. `Liveness` finds out
+whether a run still gets anywhere.
 
 Chapter: appendix/threat-model.
 """
@@ -31,9 +30,7 @@ def machine_of(address: str) -> int:
 
 
 class Notes:
-    """Passes notes on to `show`, within the limits, and counts the others.
-
-    show: gets a note as one line, without control characters. clock: seconds.
+    """Passes notes on to `show`, without control characters; counts those above the limits.
 
     >>> notes = Notes(print)
     >>> notes.take(7, "worker a is refused:\\x1b[2J it is too old")
@@ -51,7 +48,7 @@ class Notes:
         self.left_out = 0
 
     def take(self, machine: int, text: str) -> None:
-        """Show a note about a machine, or count it as left out. machine: its number."""
+        """Show a note about a machine, or count it as left out. machine: see `machine_of`."""
         now = self._clock()
         self._room = min(AT_ONCE, self._room + (now - self._filled) / EVERY_S)
         self._filled = now
@@ -73,10 +70,10 @@ class Notes:
 
 
 class Liveness:
-    """Two clocks: one finds a gateway that hangs, the other one that runs and delivers nothing.
+    """Two clocks that a note does not reset.
 
     silent_s: seconds without a sign that the gateway runs. stuck_s: seconds in which no submission
-    ends.
+    ends, so that the gateway runs and delivers nothing.
     """
 
     def __init__(
@@ -96,11 +93,7 @@ class Liveness:
         self._ended = self._heard = self._clock()
 
     def seconds_left(self, waiting: bool) -> float:
-        """Until the run is lost. waiting: whether any submission has no result yet.
-
-        >>> Liveness(120, 3600, clock=lambda: 0.0).seconds_left(waiting=True)
-        120.0
-        """
+        """Until the run is lost. waiting: whether any submission has no result yet."""
         return self._first(waiting)[0] - self._clock()
 
     def why(self, waiting: bool) -> str:

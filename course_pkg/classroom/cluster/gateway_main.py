@@ -1,8 +1,8 @@
 """The process that talks to the cluster: Dask's client, between the command and the workers.
 
-Dask's messages may hold pickles, which can do anything in the process that reads them. So they are
-read here, in a process of its own that has no secret and can't see the course, and the command gets
-bytes. It ends with the command: then it cancels what runs.
+Dask's messages may hold pickles, which can do anything in the process that reads them. So this
+process reads them, which has no secret and can't see the course, and gives the command bytes. It
+ends with the command: then it cancels what runs.
 
 Chapter: appendix/threat-model.
 """
@@ -36,14 +36,13 @@ async def _serve(sock: socket.socket) -> None:
     """Serve the command until it ends, or until nothing can be run any longer."""
     reader, writer = await asyncio.open_unix_connection(sock=sock)
     start = json.loads((await _frame(reader))[1])
-    tls = start["tls"]
     options = {"asynchronous": True, "set_as_default": False, "timeout": start["connect_s"]}
-    if tls:
+    if start["ca"]:
         options["security"] = Security(
             require_encryption=True,
-            tls_ca_file=tls["ca"],
-            tls_client_cert=tls["certificate"],
-            tls_client_key=tls["key"] or None,
+            tls_ca_file=start["ca"],
+            tls_client_cert=start["certificate"],
+            tls_client_key=start["key"] or None,
         )
     first = asyncio.create_task(_frame(reader))
     try:
@@ -56,7 +55,7 @@ async def _serve(sock: socket.socket) -> None:
     if not connecting.done():  # the command has ended
         return
     if error := connecting.exception():
-        how = "with certificates of the same authority" if tls else "without TLS"
+        how = "with certificates of the same authority" if start["ca"] else "without TLS"
         why = f"no scheduler answers ({type(error).__name__}: {error}); is one there, {how}?"
         await _say_lost(writer, why)
         return

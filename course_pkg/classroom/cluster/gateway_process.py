@@ -1,8 +1,7 @@
-"""Starts the gateway to a cluster: in a sandbox of its own that has the network, and little else.
+"""Starts the gateway to a cluster, which reads pickles from machines that are not trusted.
 
-It reads pickles from machines that are not trusted, so it is confined like a submission, except
-that it has the network: it can write only to one small folder in memory, and as root it becomes a
-user that owns nothing (`gateway_main`).
+It is confined like a submission, except that it has the network: it can write only to one small
+folder in memory, and as root it becomes a user that owns nothing (`gateway_main`).
 
 Chapter: appendix/threat-model.
 """
@@ -35,9 +34,6 @@ def gateway_command(descriptor: int, calls: int | None = None) -> list[str]:
 
     descriptor: the gateway's end of the socket. calls: a descriptor of `seccomp.program`, if there
     is one for this machine.
-
-    >>> "--unshare-net" in gateway_command(3)
-    False
     """
     line = [str(find_bubblewrap()), "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"]
     if os.geteuid() == 0:  # to become somebody else, who has none

@@ -18,8 +18,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from course_pkg import __version__
 from course_pkg.classroom.assignment import ClassAssignment
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult, most_values, parsed, read_cell
+from course_pkg.classroom.execution.runner_output import (
+    RunLimits,
+    RunResult,
+    most_values,
+    parsed,
+    read_cell,
+)
 from course_pkg.classroom.results.record import MAX_RESULTS, State, strict_json
 from course_pkg.classroom.results.store import code_hash
 from course_pkg.grading.contract.display import one_line
@@ -133,11 +138,7 @@ class _LastLine(BaseModel):
 
 
 def version() -> str:
-    """The versions that `store.code_hash` covers, for people; its first digits tell them apart.
-
-    >>> version().startswith("course_pkg ")
-    True
-    """
+    """The versions that `store.code_hash` covers, for people; its first digits tell them apart."""
     code = code_hash()[:12]
     return f"course_pkg {__version__} (code {code}, Python {platform.python_version()})"
 
@@ -180,7 +181,7 @@ def most_bytes(limits: RunLimits) -> int:
 
 
 def _most_outputs(limits: RunLimits) -> int:
-    """The most JSON values in the outputs: one for each byte that a sandbox may put out."""
+    """JSON values in the outputs: at most one for each byte that a sandbox may put out."""
     return 3 * limits.output_bytes + 2**20
 
 

@@ -4,19 +4,10 @@ A submission is placed on one worker. If that worker ends, it goes to another on
 workers it runs alone, so that the third tells whether it was this submission; then it is given up.
 Nobody else is, whoever ran beside it.
 
-Why Dask doesn't place the submissions (`distributed` 2026.8, `Scheduler.remove_worker`):
-
-- When a worker ends, Dask counts that against every task in its `processing`. Tasks that wait there
-  are in it, and so is every task with a resource, such as GPU, because only tasks without
-  restrictions wait at the scheduler. So one-thread workers don't help: honest submissions that wait
-  behind one that kills workers would be given up with it. And each of them would have fork servers
-  of its own, which take a gigabyte once torch is imported.
-- How many lost workers Dask allows is a setting of the scheduler, for all users of the cluster.
-- Dask sends tasks to any worker: to one with other code, without a sandbox, without encryption, or
-  whose grader fails or doesn't reply. Keeping them away takes `workers=`, which is placement again.
-
-It would replace `Placement.update`, `place` and what they need, about 120 lines; refusals, retries,
-GPUs and time limits in `gateway` would stay.
+Dask doesn't place the submissions (`distributed` 2026.8, `Scheduler.remove_worker`): it counts a
+lost worker against every task that waits there, so honest submissions behind one that kills workers
+would be given up with it. And it sends tasks to any worker: one with other code, without a sandbox
+or encryption, or whose grader fails. Keeping them away takes `workers=`, which is placement again.
 
 Chapter: appendix/threat-model.
 """
@@ -108,7 +99,7 @@ class Placement:
         return new, lost
 
     def refuse(self, address: str, why: str) -> None:
-        """A worker gets no more submissions."""
+        """Give a worker no more submissions."""
         self.workers[address].refused = why
         self.workers[address].room = 0
         self.left = False  # if all are refused, waiting for another one does not help

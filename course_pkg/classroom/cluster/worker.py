@@ -33,13 +33,15 @@ from course_pkg.classroom.cluster.messages import (
 from course_pkg.classroom.execution.fork_servers import SLOTS
 from course_pkg.classroom.execution.local_executor import LocalExecutor
 from course_pkg.classroom.execution.run_gpus import NoGpu
-from course_pkg.classroom.execution.run_limits import NoSandbox
+from course_pkg.classroom.execution.runner_output import NoSandbox
 from course_pkg.classroom.results.store import code_hash, current_code_hash
 from course_pkg.grading import checks
 from course_pkg.grading.contract import registry
 from course_pkg.grading.contract.display import one_line
 from course_pkg.sandbox.namespaces import SandboxFailed
 from course_pkg.sandbox.probe import probe
+
+CHANGED = "its package has changed since it was started: start the worker again"
 
 
 class Unfit(RuntimeError):
@@ -49,9 +51,8 @@ class Unfit(RuntimeError):
 class WarmExecutor:
     """The executor of this process: made for the first task, kept for the next ones.
 
-    A task that needs another one, of another assignment or with other limits, waits until the
-    running submissions have ended, and replaces it. Those that came after it wait behind it, so
-    that of two runs on one cluster none waits for the end of the other.
+    A task of another assignment or with other limits waits until the running submissions have
+    ended, and replaces it. Later tasks wait behind it, so that two runs take turns.
     """
 
     def __init__(self) -> None:
@@ -74,12 +75,12 @@ class WarmExecutor:
             self._wait_for_turn(wanted, work.run)
             if self._made_for != wanted:
                 self.close()
-                _require_unchanged(work)
+                if current_code_hash() != work.code:  # new fork servers would import other code
+                    raise Unfit(CHANGED)
                 self._show_checks(work)
-                made = self._owner.submit(
-                    _ready, resolve(work.assignment), hidden, work.limits, jobs, None if gpu else 0
-                )
-                self._executor = made.result()
+                gpu_jobs = None if gpu else 0
+                arguments = (resolve(work.assignment), hidden, work.limits, jobs, gpu_jobs)
+                self._executor = self._owner.submit(_ready, *arguments).result()
                 self._made_for = wanted
             self._users += 1
             self._runs[work.run] = self._runs.get(work.run, 0) + 1
@@ -172,7 +173,6 @@ class WarmExecutor:
 
 
 def _ready(*args: object) -> LocalExecutor:
-    """A new executor that is ready."""
     with ExitStack() as stack:
         executor = stack.enter_context(LocalExecutor(*args))
         executor.ready()
@@ -241,9 +241,3 @@ def _require_same(work: Work) -> None:
         )
     if not (state := probe()).ok:
         raise NoSandbox(state)
-
-
-def _require_unchanged(work: Work) -> None:
-    """Raise Unfit if fork servers that start now would import other code than this process has."""
-    if current_code_hash() != work.code:
-        raise Unfit("its package has changed since it was started: start the worker again")

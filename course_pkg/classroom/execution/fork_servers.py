@@ -1,9 +1,8 @@
 """Run one submission: the kernel in one sandbox, the checker in another.
 
-`ForkServers` holds the two fork servers that fork both. Its `run_submission` runs one submission
-from start to end and never raises for what a student did. Verdicts come from the checker alone.
-The lines from the student's sandbox are untrusted: they say what to show, never what to score.
-A plain nbgrader assignment has no checker, and its score comes from those lines.
+Verdicts come from the checker alone. The lines from the student's sandbox are untrusted: they say
+what to show, never what to score. A plain nbgrader assignment has no checker, and its score comes
+from those lines.
 
 Chapter: appendix/threat-model.
 """
@@ -25,8 +24,13 @@ from course_pkg.classroom.execution.run_gpus import (
     gpu_environment,
     gpu_view,
 )
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult, read_all, read_runner_output
+from course_pkg.classroom.execution.runner_output import (
+    RunLimits,
+    RunResult,
+    explain,
+    read_all,
+    read_runner_output,
+)
 from course_pkg.classroom.execution.sandbox_views import (
     DEBUGGER,
     QUIET_DEBUGGER,
@@ -36,12 +40,12 @@ from course_pkg.classroom.execution.sandbox_views import (
     student_view,
 )
 from course_pkg.classroom.results.record import MAX_RESULTS, State
-from course_pkg.files import readable_size
 from course_pkg.lm import smollm2
 from course_pkg.sandbox import policy
 from course_pkg.sandbox.fork_server import ForkServer
 from course_pkg.sandbox.gpus import Gpu
 from course_pkg.sandbox.namespaces import SandboxFailed, memory_file
+from course_pkg.sandbox.policy import View
 from course_pkg.sandbox.process import SandboxedProcess
 
 BASE_UID = 0x7000_0000  # no account, container or service has ids as high as these
@@ -71,8 +75,10 @@ class ForkServers:
         self._gpus = gpus
         self._course = course
         self._uid = None if os.geteuid() else BASE_UID + (os.getpid() % 2**22) * 2 * SLOTS
-        self._student_view = self._checker_view = None
-        self._kernels = self._checkers = None
+        self._student_view: View | None = None
+        self._checker_view: View | None = None
+        self._kernels: ForkServer | None = None
+        self._checkers: ForkServer | None = None
         self._running: set[SandboxedProcess] = set()
         self._stopped = False
         self._stack = ExitStack()
@@ -107,20 +113,17 @@ class ForkServers:
     def run_submission(self, student: str, key: bytes, packed: bytes, slot: int) -> RunResult:
         """Run one submission. slot: a number that no other running submission has, 0 to 31.
 
-        key, packed: from `submission_key` and `submission_zip.pack`. Waits for a GPU if it uses
+        key, packed: from `submission_key` and `local_executor.pack`. Waits for a GPU if it uses
         one. Raises SandboxFailed if the grader fails, NoGpu if one is required and there is none.
         """
         if not 0 <= slot < SLOTS:
             raise ValueError(f"slot {slot}; expected 0 to {SLOTS - 1}")
-        kernel_uid = None if self._uid is None else self._uid + slot
-        checker_uid = None if self._uid is None else self._uid + SLOTS + slot
-        name = f"{os.getpid()}-{slot}"
         result = RunResult()
         with ExitStack() as stack:
             lease = stack.enter_context(ExitStack())
             gpu = None if self._gpus is None else lease.enter_context(self._gpus.lease())
             began = time.monotonic()
-            place = stack.enter_context(_place(self._limits.sandboxed))
+            place = "" if self._limits.sandboxed else _unsafe_folder(stack)
             kernel_end, checker_end = (stack.enter_context(s) for s in socket.socketpair())
             with suppress(OSError):  # from Linux 6.16 on: no descriptors through this socket
                 checker_end.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
@@ -129,22 +132,16 @@ class ForkServers:
             secret = stack.enter_context(memory_file(key.hex().encode()))
             content = stack.enter_context(memory_file(packed))
 
-            processes = []
             checker = None
             if self._checkers is not None:
-                checker = SandboxedProcess(
-                    self._checker_view, checker_uid, self._limits.checker(), f"{name}-checker"
-                )
-                processes.append(stack.enter_context(checker))
-            view = gpu_view(self._student_view, gpu)
-            kernel = SandboxedProcess(view, kernel_uid, self._limits.student(), f"{name}-student")
-            processes.append(stack.enter_context(kernel))
+                checker = stack.enter_context(self._checker_process(slot))
+            kernel = stack.enter_context(self._kernel_process(slot, gpu))
             on_gpu = gpu and GpuRun(gpu, self._gpus, self._limits.gpu_bytes, kernel)
             if checker is not None:
                 ends = [end.fileno() for end in (verdicts_in, checker_end, secret)]
-                checker.start(
-                    self._checkers, {"assignment": self.assignment.name, "student": student}, ends
-                )
+                job = {"assignment": self.assignment.name, "student": student}
+                checker.start(self._checkers, job, ends)
+            processes = [process for process in (checker, kernel) if process is not None]
             stack.enter_context(self._can_be_stopped(processes))
             ends = [end.fileno() for end in (lines_in, kernel_end, content)]
             kernel.start(self._kernels, self._job(place, gpu), ends)
@@ -154,7 +151,7 @@ class ForkServers:
                 mine.close()
 
             read_runner_output(result, lines.fileno(), self._limits, began)
-            self._explain(result, kernel)
+            explain(result, kernel, self._limits)
             kernel.kill()
             if on_gpu is not None:
                 on_gpu.ended(result)
@@ -181,6 +178,16 @@ class ForkServers:
         for process in list(self._running):
             process.kill()
 
+    def _kernel_process(self, slot: int, gpu: Gpu | None) -> SandboxedProcess:
+        uid = None if self._uid is None else self._uid + slot
+        view = gpu_view(self._student_view, gpu)
+        return SandboxedProcess(view, uid, self._limits.student(), f"{os.getpid()}-{slot}-student")
+
+    def _checker_process(self, slot: int) -> SandboxedProcess:
+        uid = None if self._uid is None else self._uid + SLOTS + slot
+        name = f"{os.getpid()}-{slot}-checker"
+        return SandboxedProcess(self._checker_view, uid, self._limits.checker(), name)
+
     def _require_servers(self) -> None:
         """Raise SandboxFailed if a fork server has ended, and with it all that it forked."""
         for server in filter(None, (self._kernels, self._checkers)):
@@ -197,21 +204,6 @@ class ForkServers:
         finally:
             self._running.difference_update(processes)
 
-    def _explain(self, result: RunResult, kernel: SandboxedProcess) -> None:
-        """Say what the enforcer of the kernel's limits knows about how the run ended."""
-        enforcer = kernel.enforcer
-        if result.state in (State.KERNEL_DIED, State.GRADING_ERROR):
-            if enforcer.out_of_memory():
-                limit = readable_size(self._limits.memory_bytes)
-                result.end(State.OUT_OF_MEMORY, f"it used more than its {limit} of memory")
-            elif enforcer.killed_within_limits():
-                result.end(State.GRADING_ERROR, "the machine ran short of memory")
-        if enforcer.out_of_processes():
-            most = self._limits.processes
-            result.remarks = (f"it tried to run more than {most} processes at once",)
-        result.limits = kernel.enforced_by
-        result.peak_bytes = enforcer.peak_bytes()
-
     def _job(self, place: str, gpu: Gpu | None) -> dict[str, Any]:
         extra = known_places() | DEBUGGER | gpu_environment(gpu, self._limits.gpu_bytes)
         return {
@@ -223,14 +215,10 @@ class ForkServers:
         }
 
 
-@contextmanager
-def _place(sandboxed: bool) -> Iterator[str]:
-    """The root of the student's folders: the sandbox's root, or a temporary folder."""
-    if sandboxed:
-        yield ""
-        return
-    with tempfile.TemporaryDirectory(prefix="course-unsafe-", ignore_cleanup_errors=True) as root:
-        yield root
+def _unsafe_folder(stack: ExitStack) -> str:
+    """A temporary folder for a student's files, without a sandbox."""
+    made = tempfile.TemporaryDirectory(prefix="course-unsafe-", ignore_cleanup_errors=True)
+    return stack.enter_context(made)
 
 
 def _pipe(stack: ExitStack) -> tuple[Any, Any]:

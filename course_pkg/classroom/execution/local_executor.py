@@ -1,21 +1,23 @@
 """Run the submissions of a run on this machine, several at a time.
 
-`cluster.cluster_executor.ClusterExecutor` has the same methods (ready, room, run_submission, stop),
-for a cluster. Each of its workers has a `LocalExecutor`, so a submission is run in the same way
-everywhere.
+`cluster.cluster_executor.ClusterExecutor` has the same methods for a cluster, each of whose workers
+has a `LocalExecutor`.
 
 Chapter: appendix/for-instructors.
 """
 
+import io
 import queue
+import zipfile
 from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
 
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.execution.fork_servers import ForkServers
 from course_pkg.classroom.execution.run_gpus import NoGpu, gpu_pool, trial_failure, trial_notebook
-from course_pkg.classroom.execution.run_limits import NoSandbox, RunLimits
-from course_pkg.classroom.execution.runner_output import RunResult
-from course_pkg.classroom.execution.submission_zip import pack
+from course_pkg.classroom.execution.runner_output import NoSandbox, RunLimits, RunResult
 from course_pkg.classroom.results.record import State
 from course_pkg.sandbox.probe import SandboxState
 
@@ -89,11 +91,7 @@ class LocalExecutor:
         return self._gpus.why or "none" if self._gpus is not None and not self._gpus else ""
 
     def run_submission(self, student: str, key: bytes, packed: bytes) -> RunResult:
-        """Run one submission, and never raise for what it did.
-
-        key: from `submission_key`. packed: from `submission_zip.pack`. Raises SandboxFailed if the
-        grader fails, and NoGpu if it needs a GPU and there is none.
-        """
+        """Run one submission: see `ForkServers.run_submission`."""
         if self._servers is None:
             raise NoGpu(self._gpus.why)
         slot = self._slots.get()
@@ -119,3 +117,17 @@ class LocalExecutor:
 
     def _trial(self, on_gpu: bool) -> RunResult:
         return self._servers.run_submission("", b"trial", pack(trial_notebook(on_gpu), {}), 0)
+
+
+def pack(notebook: NotebookNode, files: dict[str, bytes]) -> bytes:
+    """A zip with the notebook first, then the files.
+
+    >>> len(pack(nbformat.v4.new_notebook(), {"notes.txt": b"a"})) > 100
+    True
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("/notebook"), nbformat.writes(notebook))
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+import zipfile
 from contextlib import suppress
 from typing import Any
 
@@ -24,9 +25,9 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import KernelProvisionerBase
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
 
-from course_pkg.classroom.execution.submission_zip import unpack
 from course_pkg.grading.check import CHECKER_FD
 
 GRACE_S = 5.0  # for a cell to stop after an interrupt, on a machine with much else to do
@@ -101,10 +102,9 @@ class _Runner(NotebookClient):
 
 
 def _fork_kernel(environment: dict[str, str], work: str, out: int) -> tuple[int, int]:
-    """Fork a kernel that waits for the name of its connection file.
+    """Fork a kernel; its process id, and the pipe on which it waits for its connection file.
 
-    Returns its process id and the pipe for the name. out: the runner's output, which the kernel
-    closes: a kernel that outlives the runner must not keep it open.
+    out: the runner's output, which a kernel that outlives the runner must not keep open.
     """
     wait, go = os.pipe()
     pid = os.fork()
@@ -141,12 +141,21 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(job["environment"])
     for folder in (job["work"], job["runtime"]):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-    notebook = unpack(submission, job["work"])
+    notebook = _unpack(submission, job["work"])
     environment = {**job["environment"], CHECKER_FD: str(checker)}
     waiting = _fork_kernel(environment, job["work"], out)
     os.close(checker)  # only the kernel keeps it
     with os.fdopen(out, "w", buffering=1, closefd=False) as lines:
         asyncio.run(_execute(notebook, waiting, job, lines))
+
+
+def _unpack(submission: int, folder: str) -> NotebookNode:
+    """The notebook that `local_executor.pack` has packed; the files go into the folder."""
+    with os.fdopen(submission, "rb") as source, zipfile.ZipFile(source) as archive:
+        first, *others = archive.infolist()
+        for member in others:
+            archive.extract(member, folder)
+        return nbformat.reads(archive.read(first).decode(), as_version=4)
 
 
 async def _execute(

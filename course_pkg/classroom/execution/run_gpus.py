@@ -1,10 +1,8 @@
 """The GPUs of a run: one submission at a time on each, also among several runs on one machine.
 
 A submission leases a GPU for as long as its sandbox exists. A GPU whose memory a submission kept,
-or that can't be used in a sandbox, is retired: it takes no other submission in this run. CPU
-assignments have no pool, so they never wait for one. A submission without a GPU gets no device
-file, and an environment that names no GPU. A trial runs before the first submission: a GPU that
-can't be used in a sandbox is not a student's fault.
+or on which the trial before the first submission failed, is retired: this run uses it no more. A
+submission without a GPU gets no device file, and an environment that names no GPU.
 
 Chapter: appendix/gpu.
 """
@@ -104,7 +102,6 @@ class GpuPool:
             self._changed.notify_all()
 
     def _take(self) -> tuple[Gpu | None, int]:
-        """A free GPU and the descriptor of its lock."""
         with self._changed:
             while True:
                 if self._closed:
@@ -125,9 +122,6 @@ def gpu_pool(need: str, jobs: int | None) -> GpuPool | None:
     """The GPUs for an assignment; None if it uses none.
 
     need: "none", "optional" or "required". jobs: GPUs to use at most; None for all.
-
-    >>> gpu_pool("none", None) is None
-    True
     """
     if need == "none":
         return None

@@ -1,4 +1,4 @@
-"""Read what comes out of a student's sandbox: bounded in time and bytes, parsed, never trusted.
+"""The limits of a run, and what comes out of its sandbox: bounded, parsed, never trusted.
 
 The lines come from the notebook runner inside the sandbox, or from a student's code that has taken
 it over. They say which cells ran and what they put out; they can't change a score.
@@ -10,15 +10,52 @@ import json
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.results.record import State
+from course_pkg.classroom.results.record import MAX_RESULTS, State
 from course_pkg.files import readable_size
+from course_pkg.sandbox.limits import ResourceLimits
+from course_pkg.sandbox.probe import SandboxState
 from course_pkg.sandbox.waiting import readable
+
+if TYPE_CHECKING:
+    from course_pkg.sandbox.process import SandboxedProcess
 
 MAX_CELLS = 2**20  # larger indices are ignored; the notebook has fewer cells anyway
 MAX_VALUES = 200_000  # JSON values in one line
+
+
+class NoSandbox(RuntimeError):
+    """This machine can't confine a submission; `state` says why, and what to install."""
+
+    def __init__(self, state: SandboxState) -> None:
+        super().__init__(f"{state.detail}; {state.fix}")
+        self.state = state
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """The limits of every submission of a run. sandboxed: whether a sandbox enforces them.
+
+    gpu_bytes: of the GPU's memory, for a submission that has one; None for all of it.
+    """
+
+    time_limit_s: float = 600.0
+    cell_timeout_s: float = 120.0
+    memory_bytes: int = 4_000_000_000
+    processes: int = 256
+    output_bytes: int = 8_000_000
+    disk_bytes: int = 512_000_000
+    sandboxed: bool = True
+    gpu_bytes: int | None = None
+
+    def student(self) -> ResourceLimits:
+        """The limits of the sandbox that runs the student's code."""
+        return ResourceLimits(self.memory_bytes, self.processes, 1024, self.disk_bytes)
+
+    def checker(self) -> ResourceLimits:
+        """The limits of the sandbox that judges the answers."""
+        return ResourceLimits(4_000_000_000, 64, 256, MAX_RESULTS)
 
 
 @dataclass
@@ -45,7 +82,7 @@ class RunResult:
     gpu_peak_bytes: int | None = None
 
     def end(self, state: State, reason: str) -> None:
-        """Say how the run ended."""
+        """Set how the run ended."""
         self.state = state
         self.reason = reason
 
@@ -112,11 +149,7 @@ def _is_last(
 
 
 def read_cell(result: RunResult, line: dict[str, Any]) -> bool:
-    """Take the outputs of one cell from a line; whether it has the form of such a line.
-
-    >>> read_cell(RunResult(), {"cell": -1, "outputs": []})
-    False
-    """
+    """Take the outputs of one cell from a line; whether it has the form of such a line."""
     match line:
         case {"cell": int(index), "outputs": list(outputs)} if 0 <= index < MAX_CELLS:
             result.outputs[index] = outputs
@@ -146,11 +179,23 @@ def most_values(line: bytes) -> int:
     return sum(map(line.count, (b",", b"[", b"{")))
 
 
-def read_all(descriptor: int, most: int, seconds: float) -> tuple[bytes, str]:
-    """Everything up to the end of a pipe, and "".
+def explain(result: RunResult, kernel: "SandboxedProcess", limits: RunLimits) -> None:
+    """Add what the enforcer of the kernel's limits knows about how the run ended."""
+    enforcer = kernel.enforcer
+    if result.state in (State.KERNEL_DIED, State.GRADING_ERROR):
+        if enforcer.out_of_memory():
+            limit = readable_size(limits.memory_bytes)
+            result.end(State.OUT_OF_MEMORY, f"it used more than its {limit} of memory")
+        elif enforcer.killed_within_limits():
+            result.end(State.GRADING_ERROR, "the machine ran short of memory")
+    if enforcer.out_of_processes():
+        result.remarks = (f"it tried to run more than {limits.processes} processes at once",)
+    result.limits = kernel.enforced_by
+    result.peak_bytes = enforcer.peak_bytes()
 
-    Or b"" and why, if it takes longer, or is more than `most` bytes.
-    """
+
+def read_all(descriptor: int, most: int, seconds: float) -> tuple[bytes, str]:
+    """All bytes of a pipe, and ""; or b"" and why, if they are too late or more than `most`."""
     until = time.monotonic() + seconds
     data = b""
     while len(data) <= most:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from course_pkg.classroom.feedback import pages
 from course_pkg.classroom.gradebook.class_rows import Row
-from course_pkg.classroom.results.class_scores import Statistics, score_statistics
-from course_pkg.classroom.results.record import State, without_words
+from course_pkg.classroom.results.class_scores import score_statistics
+from course_pkg.classroom.results.record import without_words
 from course_pkg.classroom.results.store import file_stem
 from course_pkg.classroom.submissions.names import inert
 from course_pkg.files import write_atomically
@@ -46,11 +46,7 @@ class Group:
 
 
 def folder(assignment: str) -> Path:
-    """The folder of an assignment's results, in the course's.
-
-    >>> folder("lora-math").as_posix()
-    'results/lora-math'
-    """
+    """The folder of an assignment's results, in the course's."""
     return Path("results") / assignment
 
 
@@ -125,12 +121,7 @@ def index(assignment: str, rows: Sequence[Row]) -> str:
 
     records = [row.record for row in rows if row.record is not None]
     points = {row.student: row.points for row in rows if row.points is not None}
-    stats: Statistics | None = score_statistics(records, points)
-    scores = [
-        row.score
-        for row in rows
-        if row.record and row.record.state != State.REFUSED and row.score is not None
-    ]  # as in the statistics
+    stats = score_statistics(records, points)
     to_mark = Counter(row.points.to_mark for row in rows if row.points and not row.waits)
     to_mark.pop(0, None)
     found = groups(rows)
@@ -150,20 +141,15 @@ def index(assignment: str, rows: Sequence[Row]) -> str:
         to_mark=to_mark.most_common(),
         waiting=len([row for row in rows if row.waits]),
         stats=stats,
-        bins=pages.histogram(scores, stats.most) if stats else [],
-        unsafe=len([record for record in records if pages.is_unsafe(record)]),
+        bins=pages.histogram(stats.scores, stats.most) if stats else [],
+        unsafe=len([record for record in records if record.is_unsafe]),
         unprotected="; ".join(sorted({r.unprotected for r in records} - {""})),
         script=Markup((pages.TEMPLATES / "class.js").read_text("utf-8")),
     )
 
 
 def flags(row: Row) -> tuple[str, ...]:
-    """What to know about a submission besides its state.
-
-    >>> from course_pkg.classroom.submissions.roster import Person
-    >>> flags(Row(Person("ada"), None, None))
-    ()
-    """
+    """What to know about a submission besides its state: late, to mark, …"""
     points = None if row.waits else row.points
     record = row.record
     found = {
@@ -171,7 +157,7 @@ def flags(row: Row) -> tuple[str, ...]:
         "to mark": points and points.to_mark,
         "remarks": record and record.remarks,
         "another name": record and notes(record.questions),
-        "no sandbox": record and pages.is_unsafe(record),
+        "no sandbox": record and record.is_unsafe,
     }
     return tuple(name for name, is_so in found.items() if is_so)
 

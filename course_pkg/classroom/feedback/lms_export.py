@@ -54,7 +54,7 @@ def moodle(rows: Sequence[Row], worksheet: Path | None) -> Exported:
     worksheet: as downloaded from the assignment in Moodle; grades are scaled to its maximum.
     """
     if worksheet is None:
-        table = [dict.fromkeys(MOODLE, "") | _moodle_row(row) for row in rows if number(row.person)]
+        table = [_moodle_row(row) for row in rows if number(row.person)]
         notes = (
             'when you upload it, tick "Allow updating records that have been modified more '
             'recently in Moodle than in the spreadsheet"',
@@ -80,7 +80,7 @@ def canvas(
     if gradebook is None:
         name = column or assignment
         most = max((row.points.max_score for row in rows if row.points), default=0)
-        first = dict.fromkeys((*CANVAS, name), "") | {"Student": f"    {POINTS}", name: f"{most:g}"}
+        first = {"Student": f"    {POINTS}", name: f"{most:g}"}
         table = [first, *(_canvas_row(row) for row in rows)]
         notes = (f"Canvas will ask which of its assignments {name} is",)
         return _filled([*CANVAS, name], table, rows, name, POINTS, notes)

@@ -16,16 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course_pkg.classroom.results.record import Record
 from course_pkg.classroom.results.store import code_hash, file_stem
 from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import program_points_text
-from course_pkg.grading.contract.report import (
-    TEMPLATES,
-    environment,
-    report_html,
-    report_style,
-)
+from course_pkg.grading.contract.report import TEMPLATES, environment, report_html, report_style
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -59,7 +53,7 @@ class Bin:
         return self.x + self.width / 2
 
 
-def student(row: "Row", mark: str = "") -> str:
+def student(row: "Row", mark: str) -> str:
     """The page of a student who has a record: the score, and the reason for every lost point.
 
     mark: from `fingerprint`; it is written at the end, so that an incomplete page has none.
@@ -67,25 +61,12 @@ def student(row: "Row", mark: str = "") -> str:
     record = row.record
     title = f"{record.assignment}: {one_line(record.student)}"
     questions = () if row.waits else record.questions  # nothing was judged, so nothing is lost
-    page = render(
-        "student",
-        title=title,
-        row=row,
-        record=record,
-        questions=questions,
-        unsafe=is_unsafe(record),
-    )
-    return f"{page}\n<!-- {mark} -->\n" if mark else page
+    page = render("student", title=title, row=row, record=record, questions=questions)
+    return f"{page}\n<!-- {mark} -->\n"
 
 
 def fingerprint(row: "Row") -> str:
-    """SHA-256 of all that a student's page depends on, the package included.
-
-    >>> from course_pkg.classroom.gradebook.class_rows import Row
-    >>> from course_pkg.classroom.submissions.roster import Person
-    >>> fingerprint(Row(Person("ada"), None, None)) == fingerprint(Row(Person("b"), None, None))
-    False
-    """
+    """SHA-256 of all that a student's page depends on, the package included."""
     return hashlib.sha256(f"{_templates_hash()} {row!r}".encode("utf-8", "replace")).hexdigest()
 
 
@@ -122,11 +103,6 @@ def histogram(scores: Sequence[float], most: float) -> list[Bin]:
         width = round(room - 4, 1)
         bars.append(Bin(label, count, x, round(FLOOR - height, 1), width, height))
     return bars
-
-
-def is_unsafe(record: Record) -> bool:
-    """Whether a submission was graded without a sandbox."""
-    return record.sandbox.startswith("NONE")
 
 
 def _policy_hash(text: str) -> str:

@@ -17,6 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_pkg.classroom.gradebook.graded_notebook import has_grade_id
+from course_pkg.classroom.release import folder_files
 from course_pkg.files import sync_folder
 
 
@@ -93,13 +94,8 @@ def replace_folder(target: Path, files: Mapping[str, bytes], mode: int) -> None:
 
 def course_files(folder: Path) -> dict[str, bytes]:
     """The files that are released beside the notebook, by relative path."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and path.suffix not in (".ipynb", ".pyc")
-        and not {".ipynb_checkpoints", "__pycache__"} & set(path.parts)
-    }
+    files = folder_files(folder).items()
+    return {name: data for name, data in files if not name.endswith((".ipynb", ".pyc"))}
 
 
 def one_name(text: str, what: str) -> str:

@@ -11,7 +11,6 @@ Chapter: appendix/for-instructors.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING
 
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.gradebook.lateness import refresh_penalties
@@ -23,11 +22,6 @@ from course_pkg.classroom.results.record import Record, State, with_words
 from course_pkg.classroom.results.store import Store
 from course_pkg.classroom.submissions.roster import Person
 from course_pkg.grading.contract.question_record import notes
-
-if TYPE_CHECKING:
-    from nbgrader.api import Gradebook
-
-NO_GRADES = (0.0, 0.0, 0.0, 0.0)  # automatic, total, possible, to mark
 
 
 @dataclass(frozen=True)
@@ -100,65 +94,46 @@ def class_rows(
 
 def class_points(book: CourseGradebook, assignment: str) -> dict[str, Points]:
     """The points of every submission to an assignment, by student; {} for an unknown one."""
-    from nbgrader.api import Assignment, SubmittedAssignment, SubmittedNotebook
-    from sqlalchemy import func, select
+    from nbgrader.api import Assignment, Grade, MissingEntry, SubmittedAssignment, SubmittedNotebook
+    from sqlalchemy import case, func, literal, select
 
-    when = (
-        SubmittedAssignment.id,
-        SubmittedAssignment.student_id,
-        SubmittedAssignment.timestamp,
-        SubmittedAssignment.extension,
-        Assignment.duedate,
-    )
-    penalty = func.coalesce(func.sum(SubmittedNotebook.late_submission_penalty), 0.0)
     with book.reading():
-        grades = _grades(book.nbgrader_book, assignment)
+        try:
+            notebooks = book.nbgrader_book.find_assignment(assignment).notebooks
+        except MissingEntry:
+            return {}
+        cells = [cell for nb in notebooks for cell in (*nb.grade_cells, *nb.task_cells)]
+        points = {cell.id: float(cell.max_score) for cell in cells}
+        worth = case(points, value=Grade.cell_id, else_=0.0) if points else literal(0.0)
+        to_mark = case((Grade.needs_manual_grade, worth), else_=0.0)
+        when = (SubmittedAssignment.timestamp, Assignment.duedate, SubmittedAssignment.extension)
+        penalty = (
+            select(func.coalesce(func.sum(SubmittedNotebook.late_submission_penalty), 0.0))
+            .where(SubmittedNotebook.assignment_id == SubmittedAssignment.id)
+            .correlate(SubmittedAssignment)
+            .scalar_subquery()
+        )
+        sums = [
+            func.coalesce(func.sum(each), 0.0)
+            for each in (Grade.auto_score, Grade.score, worth, to_mark)
+        ]
         found = book.nbgrader_book.db.execute(
-            select(*when, penalty)
+            select(SubmittedAssignment.student_id, *when, penalty, *sums)
             .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
             .outerjoin(SubmittedNotebook, SubmittedNotebook.assignment_id == SubmittedAssignment.id)
+            .outerjoin(Grade, Grade.notebook_id == SubmittedNotebook.id)
             .where(Assignment.name == assignment)
-            .group_by(*when)
+            .group_by(SubmittedAssignment.id, SubmittedAssignment.student_id, *when)
         )
-        points = {}
-        for submission, student, submitted, extension, due, late_penalty in found:
-            automatic, total, possible, to_mark = grades.get(submission, NO_GRADES)
-            points[student] = Points(
+        return {
+            student: Points(
                 automatic=float(automatic),
                 by_hand=round(total - automatic, 6),
-                late_penalty=float(late_penalty),
+                late_penalty=float(charged),
                 max_score=float(possible),
-                to_mark=float(to_mark),
-                submitted=submitted and submitted.replace(tzinfo=UTC),
-                late_s=seconds_late(submitted, due, extension),
+                to_mark=float(left),
+                submitted=at and at.replace(tzinfo=UTC),
+                late_s=seconds_late(at, due, extension),
             )
-        return points
-
-
-def _grades(inner: "Gradebook", assignment: str) -> dict[str, tuple[float, ...]]:
-    """The sums over a submission's grades, by the submission: see NO_GRADES."""
-    from nbgrader.api import Assignment, Grade, MissingEntry, SubmittedAssignment, SubmittedNotebook
-    from sqlalchemy import case, func, select
-
-    try:
-        notebooks = inner.find_assignment(assignment).notebooks
-    except MissingEntry:
-        return {}
-    cells = [cell for nb in notebooks for cell in (*nb.grade_cells, *nb.task_cells)]
-    if not cells:
-        return {}
-    worth = case({cell.id: float(cell.max_score) for cell in cells}, value=Grade.cell_id, else_=0.0)
-    to_mark = case((Grade.needs_manual_grade, worth), else_=0.0)
-    sums = [
-        func.coalesce(func.sum(each), 0.0)
-        for each in (Grade.auto_score, Grade.score, worth, to_mark)
-    ]
-    found = inner.db.execute(
-        select(SubmittedNotebook.assignment_id, *sums)
-        .join(Grade, Grade.notebook_id == SubmittedNotebook.id)
-        .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
-        .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
-        .where(Assignment.name == assignment)
-        .group_by(SubmittedNotebook.assignment_id)
-    )
-    return {submission: tuple(rest) for submission, *rest in found}
+            for student, at, due, extension, charged, automatic, total, possible, left in found
+        }

@@ -46,7 +46,7 @@ class CourseGradebook:
     """The gradebook of a course; a context manager that closes it.
 
     course: the folder with nbgrader_config.py, exercises/ and solutions/. nbgrader_book: nbgrader's
-    own object, for `points`, `lateness` and `students`. penalty_plugin: as the course configured.
+    own object. penalty_plugin: as the course configured.
     """
 
     def __init__(self, course: Path) -> None:
@@ -233,7 +233,7 @@ class CourseGradebook:
                 empty = compute_checksum(cell) == cell.metadata.nbgrader.checksum
                 silent = empty and not is_task(cell)
                 comments[name].auto_comment = "No response." if silent else None
-        assign_penalties(self.nbgrader_book, submission, self.penalty_plugin)
+        assign_penalties(self.nbgrader_book, self.penalty_plugin, assignment, student)
 
 
 def _another_notebook(name: str) -> bool:

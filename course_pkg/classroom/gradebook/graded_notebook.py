@@ -73,7 +73,7 @@ def with_note(notebook: NotebookNode, record: Record) -> NotebookNode:
     copy = nbformat.from_dict(notebook)
     lines = [] if record.state == State.GRADED else [f"{record.state.means}. {record.reason}"]
     lines += record.remarks
-    if record.sandbox.startswith("NONE"):
+    if record.is_unsafe:
         lines.append(f"graded WITHOUT a sandbox ({record.sandbox})")
     if record.unprotected:
         lines.append(record.unprotected)

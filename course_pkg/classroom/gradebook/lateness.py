@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
-from course_pkg.classroom.gradebook.penalties import late_penalty, notebook_scores, seconds_late
+from course_pkg.classroom.gradebook.penalties import assign_penalties
 
 if TYPE_CHECKING:
     from course_pkg.classroom.gradebook.gradebook import CourseGradebook
@@ -20,40 +20,9 @@ LATE_WITHOUT_TIME = timedelta(minutes=1)
 
 
 def refresh_penalties(book: "CourseGradebook", assignment: str) -> None:
-    """Compute the late penalty of every submission to an assignment again, if it is known.
-
-    The number of queries grows only with the penalties that change, not with the class.
-    """
-    from nbgrader.api import Assignment, SubmittedAssignment, SubmittedNotebook
-    from sqlalchemy import select, update
-
-    db = book.nbgrader_book.db
+    """Compute the late penalty of every submission to an assignment again."""
     with book.transaction():
-        found = db.execute(
-            select(
-                SubmittedNotebook.id,
-                SubmittedAssignment.student_id,
-                SubmittedNotebook.late_submission_penalty,
-                SubmittedAssignment.timestamp,
-                Assignment.duedate,
-                SubmittedAssignment.extension,
-            )
-            .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
-            .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
-            .where(Assignment.name == assignment)
-            .order_by(SubmittedAssignment.student_id, SubmittedNotebook.id)
-        ).all()
-        late = {notebook: seconds_late(*when) for notebook, _, _, *when in found}
-        scores = notebook_scores(book.nbgrader_book, assignment) if any(late.values()) else {}
-        for notebook, student, before, *_ in found:
-            score = scores.get(notebook, 0.0)
-            penalty = late_penalty(book.penalty_plugin, student, score, late[notebook])
-            if penalty != before:
-                db.execute(
-                    update(SubmittedNotebook)
-                    .where(SubmittedNotebook.id == notebook)
-                    .values(late_submission_penalty=penalty)
-                )
+        assign_penalties(book.nbgrader_book, book.penalty_plugin, assignment)
 
 
 def late_without_time(book: "CourseGradebook", assignment: str) -> datetime | None:

@@ -7,7 +7,7 @@ Chapter: appendix/for-instructors.
 """
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook
@@ -28,36 +28,46 @@ def seconds_late(
     return max(0.0, (submitted - due - (extension or timedelta())).total_seconds())
 
 
-def late_penalty(plugin: "BasePlugin", student: str, score: float, late_s: float) -> float | None:
-    """What the course's plugin takes for one notebook: 0 to its score; None if it is not late."""
-    penalty = plugin.late_submission_penalty(student, score, late_s) if late_s > 0 else None
-    return None if penalty is None else min(max(penalty, 0), score)
+def assign_penalties(
+    book: "Gradebook", plugin: "BasePlugin", assignment: str, student: str | None = None
+) -> None:
+    """Set the late penalties of an assignment, or of one student, without a commit.
 
-
-def assign_penalties(book: "Gradebook", submission: Any, plugin: "BasePlugin") -> None:
-    """Set the penalty for a late submission, from the plugin that the course configured."""
-    due = submission.assignment.duedate
-    late_s = seconds_late(submission.timestamp, due, submission.extension)
-    for notebook in submission.notebooks:
-        if late_s > 0:
-            book.db.flush()
-            book.db.refresh(notebook, ["score"])
-        score = notebook.score if late_s > 0 else 0.0
-        student = submission.student_id
-        notebook.late_submission_penalty = late_penalty(plugin, student, score, late_s)
-
-
-def notebook_scores(book: "Gradebook", assignment: str) -> dict[str, float]:
-    """The score of each submitted notebook of an assignment, by its id."""
+    plugin: what the course configured; a penalty is at least 0 and at most the score. The number of
+    queries grows only with the penalties that change, not with the class.
+    """
     from nbgrader.api import Assignment, Grade, SubmittedAssignment, SubmittedNotebook
-    from sqlalchemy import func, select
+    from sqlalchemy import func, select, update
 
-    found = book.db.execute(
-        select(SubmittedNotebook.id, func.coalesce(func.sum(Grade.score), 0.0))
-        .join(Grade, Grade.notebook_id == SubmittedNotebook.id)
+    columns = (
+        SubmittedNotebook.id,
+        SubmittedAssignment.student_id,
+        SubmittedNotebook.late_submission_penalty,
+        SubmittedAssignment.timestamp,
+        Assignment.duedate,
+        SubmittedAssignment.extension,
+    )
+    submissions = (
+        select(*columns, func.coalesce(func.sum(Grade.score), 0.0))
         .join(SubmittedAssignment, SubmittedAssignment.id == SubmittedNotebook.assignment_id)
         .join(Assignment, Assignment.id == SubmittedAssignment.assignment_id)
+        .outerjoin(Grade, Grade.notebook_id == SubmittedNotebook.id)
         .where(Assignment.name == assignment)
-        .group_by(SubmittedNotebook.id)
+        .group_by(*columns)
+        .order_by(SubmittedAssignment.student_id)
     )
-    return {notebook: float(score) for notebook, score in found}
+    if student is not None:
+        submissions = submissions.where(SubmittedAssignment.student_id == student)
+    for notebook, name, before, *when, score in book.db.execute(submissions).all():
+        late_s = seconds_late(*when)
+        penalty = None
+        if late_s > 0:
+            penalty = plugin.late_submission_penalty(name, float(score), late_s)
+        if penalty is not None:
+            penalty = min(max(penalty, 0), float(score))
+        if penalty != before:
+            book.db.execute(
+                update(SubmittedNotebook)
+                .where(SubmittedNotebook.id == notebook)
+                .values(late_submission_penalty=penalty)
+            )

@@ -51,7 +51,7 @@ class Share:
 class Statistics:
     """Scores of a class, in points. lower, upper: quartiles. most: points possible."""
 
-    count: int
+    scores: tuple[float, ...]
     mean: float
     median: float
     lower: float
@@ -63,11 +63,10 @@ class Statistics:
 def score_statistics(
     records: Iterable[Record], points: Mapping[str, Points] | None = None
 ) -> Statistics | None:
-    """The statistics of a class; None without records. Left out are records without a score, and
-    refused submissions.
+    """The statistics of a class, without refused submissions and records without a score.
 
     points: of the gradebook, by student: scores are then totals, and students who are not in it are
-    left out. Without them, scores are automatic.
+    left out. Without them, scores are automatic. None if nobody is left.
 
     >>> score_statistics([]) is None
     True
@@ -89,7 +88,7 @@ def score_statistics(
             earned.setdefault(q.question, []).append(q.earned / q.points if q.points else 0.0)
     shares = tuple(Share(name, worth[name], statistics.fmean(e)) for name, e in earned.items())
     return Statistics(
-        len(scores),
+        tuple(scores),
         statistics.fmean(scores),
         statistics.median(scores),
         quartiles[0],

@@ -130,6 +130,11 @@ class Record:
         return int(total) if total.is_integer() else total
 
     @property
+    def is_unsafe(self) -> bool:
+        """Whether the submission was graded without a sandbox."""
+        return self.sandbox.startswith("NONE")
+
+    @property
     def max_score(self) -> float:
         """All automatic points of the assignment."""
         return math.fsum(question.points for question in self.questions)

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course_pkg.classroom.assignment import ClassAssignment
-from course_pkg.classroom.execution.local_executor import ExecutorLost, LocalExecutor
+from course_pkg.classroom.execution.local_executor import ExecutorLost, LocalExecutor, pack
 from course_pkg.classroom.execution.run_gpus import NoGpu
-from course_pkg.classroom.execution.run_limits import RunLimits
-from course_pkg.classroom.execution.submission_zip import pack
+from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.feedback import outputs
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.gradebook.graded_notebook import with_results

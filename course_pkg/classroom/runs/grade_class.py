@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.cluster.address import Scheduler
 from course_pkg.classroom.execution.local_executor import LocalExecutor
-from course_pkg.classroom.execution.run_limits import NoSandbox, RunLimits
+from course_pkg.classroom.execution.runner_output import NoSandbox, RunLimits
 from course_pkg.classroom.feedback import class_report
 from course_pkg.classroom.gradebook.class_rows import class_rows
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
@@ -116,11 +116,7 @@ def executor(
 
 
 def with_cells(limits: RunLimits, assignment: ClassAssignment) -> RunLimits:
-    """The limits, with the longer time for a cell that the assignment may ask for.
-
-    >>> with_cells(RunLimits(), ClassAssignment("ps1")).cell_timeout_s
-    120.0
-    """
+    """The limits, with the longer time for a cell that the assignment may ask for."""
     seconds = min(max(limits.cell_timeout_s, assignment.cell_s), limits.time_limit_s)
     return replace(limits, cell_timeout_s=seconds)
 

@@ -34,8 +34,8 @@ class TimeLeft:
     """Estimates the time left of a run of several submissions at a time.
 
     The mean time of a submission, times those that have not started, divided by how many run at a
-    time (Little's law), plus the rest of those that run. The time of a submission includes waiting
-    for its results to be written, so the estimate holds whatever the bottleneck is.
+    time (Little's law), plus the rest of those that run. The time includes waiting for the results
+    to be written.
 
     >>> left = TimeLeft()
     >>> left.finished(10.0, at_once=2)

@@ -15,7 +15,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from course_pkg.classroom.feedback.pages import is_unsafe
 from course_pkg.classroom.results.class_scores import score_statistics
 from course_pkg.classroom.results.record import Record, State
 from course_pkg.grading.contract.display import one_line
@@ -67,7 +66,7 @@ def summary(
     if waiting := states[State.WAITING]:
         subject = "submission waits" if waiting == 1 else "submissions wait"
         parts.append(Text(f"\n{waiting} {subject} for a GPU, without a score. {CONTINUE}", "bold"))
-    if unsafe := len([record for record in records if is_unsafe(record)]):
+    if unsafe := len([record for record in records if record.is_unsafe]):
         parts.append(Text(f"\n{unsafe} graded WITHOUT a sandbox", "bold red"))
     for said in sorted({record.unprotected for record in records} - {""}):
         parts.append(Text(f"\nnot protected: {said}", "bold yellow"))

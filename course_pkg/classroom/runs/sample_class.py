@@ -1,8 +1,7 @@
 """A sample class of four submissions, to try the grader on.
 
 ada submits the answers, ben half of them, chi the notebook as released, and dan a truncated file.
-`build` writes the submissions into a course folder of their own. `grade` grades them as
-`course grade` does, then makes feedback and a CSV with nbgrader's own commands.
+They are graded as `course grade` does; feedback and a CSV come from nbgrader's own commands.
 
 Chapter: appendix/for-instructors.
 """
@@ -65,7 +64,7 @@ def build(course: Path, root: Path, *, every: bool = True) -> list[str]:
 
 
 def answered(released: NotebookNode, solution: NotebookNode, share: float = 1.0) -> NotebookNode:
-    """The released notebook with the first answers filled in: that share, rounded down."""
+    """The released notebook with that share of the answers, the first ones, rounded down."""
     places = [
         index
         for index, cell in enumerate(solution.cells)

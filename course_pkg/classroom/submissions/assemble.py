@@ -8,7 +8,6 @@ Chapter: appendix/for-instructors.
 
 import ast
 import copy
-from collections import Counter
 from dataclasses import dataclass
 
 from nbformat import NotebookNode
@@ -157,12 +156,10 @@ def _remarks(
         "the cell {} was missing; it was restored",
         "{} cells were missing; they were restored",
     )
-    unknown = Counter(map(_grade_id, submitted.cells)) - Counter(
-        {n: len(submitted.cells) for n in known}
-    )
-    del unknown[""]
+    found = dict.fromkeys(map(_grade_id, submitted.cells))
+    unknown = [repr(name) for name in found if name and name not in known]
     if unknown:
-        names = one_line(", ".join(map(repr, unknown)), 200)
+        names = one_line(", ".join(unknown), 200)
         said.append(f"the assignment has no cell {names}; kept as the student's own")
     return said
 

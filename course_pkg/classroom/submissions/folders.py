@@ -8,7 +8,8 @@ Chapter: appendix/for-instructors.
 
 import os
 import stat
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -33,79 +34,64 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        os.close(self._open(()))
+        with self._opened(()):
+            pass
 
     def children(self, folder: Parts) -> dict[str, bool]:
         """The names in a folder, and whether each is a folder; {} if there is no such folder.
 
         Stops after MAX_LISTED + 1 names, so the caller can see that there are too many.
         """
-        try:
-            fd = self._open(folder)
-        except (OSError, Refused):
-            return {}
-        try:
-            with os.scandir(fd) as entries:
-                some = islice(entries, MAX_LISTED + 1)
-                return {entry.name: entry.is_dir(follow_symlinks=False) for entry in some}
-        except OSError:
-            return {}
-        finally:
-            os.close(fd)
+        with suppress(OSError, Refused), self._opened(folder) as fd, os.scandir(fd) as entries:
+            some = islice(entries, MAX_LISTED + 1)
+            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in some}
+        return {}
 
     def problem(self, path: Parts) -> str | None:
         """Why the file or folder can't be read, as far as opening it shows it."""
         try:
-            os.close(self._open(path))
+            with self._opened(path):
+                return None
         except Refused as error:
             return str(error)
         except OSError as error:
             return f"{shown('/'.join(path))} can't be read ({error.strerror})"
-        return None
 
     def read(self, path: Parts, limit: int) -> bytes:
         """The bytes of a regular file, at most `limit`. Raises Refused."""
         try:
-            fd = self._open(path)
+            with self._opened(path) as fd:
+                found = os.fstat(fd)
+                if not stat.S_ISREG(found.st_mode):
+                    raise Refused(f"{shown('/'.join(path))} is a folder; expected a file")
+                if found.st_nlink > 1:
+                    raise Refused(f"{shown('/'.join(path))} is a hard link; submit the file itself")
+                with open(fd, "rb", closefd=False) as file:
+                    return read_bounded(file, limit, path)
         except OSError as error:
             raise Refused(f"{shown('/'.join(path))} can't be read ({error.strerror})") from None
-        with open(fd, "rb") as file:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise Refused(f"{shown('/'.join(path))} is a folder; expected a file")
-            if found.st_nlink > 1:
-                raise Refused(f"{shown('/'.join(path))} is a hard link; submit the file itself")
-            try:
-                return read_bounded(file, limit, path)
-            except OSError as error:
-                raise Refused(f"{shown('/'.join(path))} can't be read ({error})") from None
 
     def modified(self, path: Parts) -> datetime | None:
         """When the file was last modified, in UTC; None if that can't be found out."""
-        with suppress(OSError, Refused, OverflowError, ValueError):
-            fd = self._open(path)
-            try:
-                return datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
-            finally:
-                os.close(fd)
+        with suppress(OSError, Refused, OverflowError, ValueError), self._opened(path) as fd:
+            return datetime.fromtimestamp(os.fstat(fd).st_mtime, UTC)
         return None
 
-    def _open(self, path: Parts) -> int:
+    @contextmanager
+    def _opened(self, path: Parts) -> Iterator[int]:
         """A descriptor of a file or folder, opened name by name without following links."""
-        with ExitStack() as stack:
-            fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
             for i, name in enumerate(path):
-                stack.callback(os.close, fd)
                 mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
                 _require_plain(mode, path[: i + 1])
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-                fd = os.open(name, flags, dir_fd=fd)
-            try:
-                _require_plain(os.fstat(fd).st_mode, path)  # it may have been replaced since
-            except Refused:
+                inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
                 os.close(fd)
-                raise
-            return fd
+                fd = inner
+            _require_plain(os.fstat(fd).st_mode, path)  # it may have been replaced since
+            yield fd
+        finally:
+            os.close(fd)
 
 
 def _require_plain(mode: int, path: Parts) -> None:

@@ -98,7 +98,10 @@ def find(
         others = [n for n in (*flat, *nested) if n not in canvas]
         expected = "names as Canvas gives them"
     elif layout == "flat":
-        found = [_flat((*base, n), assignment) for n in flat]
+        found = [
+            Found(stem(n), (*base, n), ((f"{assignment}.ipynb", (*base, n)),), is_id=True)
+            for n in flat
+        ]
         others = nested
         expected = "only <student>.ipynb"
     else:
@@ -127,25 +130,19 @@ def choose(names: Collection[str], assignment: str, exact: bool) -> str | None:
 
     Systems add "-1" or " (1)" to the name of a file that was uploaded again: the last one counts.
 
-    >>> choose(["a.ipynb", "lora-math-1.ipynb", "lora-math.ipynb"], "lora-math", exact=False)
-    'lora-math.ipynb'
     >>> choose(["a.ipynb", "lora-math-1.ipynb", "lora-math-2.ipynb"], "lora-math", exact=False)
     'lora-math-2.ipynb'
-    >>> choose(["mine.ipynb", "data.csv"], "lora-math", exact=False)
-    'mine.ipynb'
-    >>> choose(["work/mine.ipynb", "data.csv"], "lora-math", exact=False)
-    'work/mine.ipynb'
     """
     if f"{assignment}.ipynb" in names:
         return f"{assignment}.ipynb"
+    if exact:
+        return None
     notebooks = [name for name in names if "/" not in name and stem(name) != name]
     again = {}
     for name in notebooks:
         match = re.fullmatch(r"(.+?)(?:-(\d+)| ?\((\d+)\))?", stem(name))
         if match and _bare(match[1]) == _bare(assignment):
             again[name] = int((match[2] or match[3] or "0")[:9])
-    if exact:
-        return None
     if again:
         return max(again, key=lambda name: (again[name], name))
     if not notebooks:
@@ -177,11 +174,6 @@ def _nested(tree: Folder | Zip, at: Parts, assignment: str) -> Found:
         wrong = f"found {found}; expected {shown(at[-1])}/{assignment}/{assignment}.ipynb"
     place = (*at, assignment)
     return Found(at[-1], place, (("", place),), exact=True, wrong=wrong, is_id=True)
-
-
-def _flat(at: Parts, assignment: str) -> Found:
-    """A student's notebook in a flat folder."""
-    return Found(stem(at[-1]), at, ((f"{assignment}.ipynb", at),), is_id=True)
 
 
 def _moodle(tree: Folder | Zip, base: Parts, names: list[str]) -> Iterator[Found]:

@@ -33,11 +33,7 @@ class Person:
 
     @property
     def full_name(self) -> str:
-        """First and last name.
-
-        >>> Person("ada", "Ada", "Lovelace").full_name
-        'Ada Lovelace'
-        """
+        """First and last name."""
         return f"{self.first_name} {self.last_name}".strip()
 
 
@@ -48,10 +44,7 @@ def agreement(described: Person, student: Person) -> int:
     decides nothing, since each system has its own; the id of a description may also be the
     student's e-mail address. A name is never compared with an id.
 
-    >>> ada = Person("al1", "Ada", "Lovelace", "ada@uni.edu", "101")
-    >>> agreement(Person("", "Ada", "Lovelace", "ada@home"), ada)
-    0
-    >>> agreement(Person("", "ada", "LOVELACE"), ada)
+    >>> agreement(Person("", "ada", "LOVELACE"), Person("al1", "Ada", "Lovelace"))
     1
     """
     email = _same(folded(described.email), folded(student.email))
@@ -142,11 +135,7 @@ def _names(person: Person) -> set[str]:
 
 
 def _words(name: str) -> str:
-    """The words of a name; Moodle and Canvas leave out some signs.
-
-    >>> _words("O'Neill-Li,  X_Y")
-    'o neill li x y'
-    """
+    """The words of a name; Moodle and Canvas leave out some signs."""
     return " ".join(re.sub(r"[\W_]+", " ", folded(name)).split())
 
 

@@ -28,7 +28,6 @@ from course_pkg.serving.simulator.policies import (
     StaticBatching,
 )
 from course_pkg.serving.simulator.statistics import (
-    batch_means,
     bootstrap,
     goodput,
     jain,

@@ -1,10 +1,8 @@
 """How long an iteration takes: a linear model, fitted to measured iterations.
 
-An iteration reads the weights once, whatever is in the batch (`base`); computes each token of a
-prompt and that token's attention; and for each sequence that decodes, one token and its attention
-to all earlier ones. So time = base + a · prompt tokens + b · prompt pairs + c · sequences +
-d · context, where a pair is a token and a key that it sees. Fitted to SmolLM2 on a processor; a
-processor or GPU with other limits (a kink where it becomes compute-bound) needs another model.
+Time = base + a · prompt tokens + b · prompt pairs + c · sequences + d · context. The base is the
+reading of the weights; a pair is a token and a key that it sees. Fitted to SmolLM2 on a processor;
+a GPU that becomes compute-bound needs another model.
 
 Source: Orca (Yu et al. 2022), for iterations as the unit of scheduling.
 Chapter: serving/scheduling.
@@ -84,8 +82,6 @@ class CostModel:
     def alone(self, prompt: int | np.ndarray, output: int | np.ndarray) -> float | np.ndarray:
         """The time of a whole request with the server for itself.
 
-        Token k of the output (k = 2 … output) is computed from a token that sees prompt + k − 1.
-
         >>> CostModel(base=1.0, context=0.5).alone(prompt=10, output=3)  # 3 + 0.5 · (11 + 12)
         14.5
         """
@@ -111,10 +107,9 @@ class Fit:
 def profile(points: Sequence[tuple[Work, float]]) -> Fit:
     """The cost model with rates of at least 0 that fits measured iterations best.
 
-    points: work and its seconds, at least 5. The sum of squared relative errors is least, so that
-    short iterations count as much as long ones. Of the 31 sets of rates that may be positive, the
-    best is taken whose least-squares solution has no negative rate; this is exact. Raises
-    ValueError for points that are too few or too similar, or times that are not positive.
+    points: work and its seconds, at least 5. The sum of squared relative errors is least, over all
+    31 sets of rates that may be positive. Raises ValueError for points that are too few or too
+    similar, or times that are not positive.
 
     >>> truth = CostModel(base=0.05, prompt=0.01, sequences=0.002, context=1e-5)
     >>> works = [Work.of([p], [c] * n) for p in (1, 9, 40) for c in (8, 64) for n in (1, 5)]
@@ -152,11 +147,7 @@ def profile(points: Sequence[tuple[Work, float]]) -> Fit:
 
 @cache
 def recorded() -> Fit:
-    """The model fitted to the record `iteration_times`: SmolLM2-135M, packed, on one thread.
-
-    >>> recorded().error < 0.1
-    True
-    """
+    """The model fitted to the record `iteration_times`: SmolLM2-135M, packed, on one thread."""
     return profile(recorded_points())
 
 

@@ -3,11 +3,13 @@
 A preempted job keeps its keys and values; if the GPU cannot hold them all, some move to the host's
 memory, and back before the job runs. Reactive swapping moves when a batch needs it, and the GPU
 waits. Proactive swapping moves during iterations: jobs that will run late go out early, and jobs
-that will run soon come back early. A job moves as a whole, over a link with a bandwidth in each
-direction. Not here: recomputing instead of moving, and blocks. Source: FastServe (Wu et al. 2023,
-arXiv 2305.05920), on proactive management of key-value caches. Chapter: serving/scheduling.
+that will run soon come back early. A job moves as a whole. Not here: recomputing, and blocks.
+Source: FastServe (Wu et al. 2023, arXiv 2305.05920). Chapter: serving/scheduling.
 """
 
+import math
+
+from course_pkg.arguments import require_between, require_integer
 from course_pkg.serving.simulator.policies import Chunk, Job, Preemptive
 
 
@@ -23,11 +25,8 @@ class KVMemory:
     def __init__(
         self, capacity: int, bandwidth: float, *, proactive: bool = False, reserve: int = 0
     ):
-        if capacity < 1 or not bandwidth > 0:
-            raise ValueError(
-                f"capacity is {capacity}, bandwidth {bandwidth}: give tokens and tokens per "
-                "second, both positive"
-            )
+        require_integer(capacity, "capacity")
+        require_between(bandwidth, "bandwidth", 0, math.inf)
         if not 0 <= reserve < capacity or (reserve and not proactive):
             raise ValueError(
                 f"reserve is {reserve}: give tokens, at least 0 and less than the capacity of "

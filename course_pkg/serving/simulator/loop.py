@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from course_pkg.serving.simulator.iteration_cost import CostModel
+from course_pkg.serving.simulator.iteration_cost import CostModel, Work
 from course_pkg.serving.simulator.kv_memory import KVMemory
 from course_pkg.serving.simulator.policies import Chunk, Job, Policy, Preemptive
 from course_pkg.serving.simulator.workload import Request
@@ -127,7 +127,6 @@ def simulate(
 
 
 def _seconds(batch: list[Chunk], cost: CostModel) -> float:
-    """As `CostModel.seconds`, without a `Work` in between."""
     prompt = pairs = sequences = context = 0
     for job, tokens, before in batch:
         if job.produced:
@@ -136,13 +135,7 @@ def _seconds(batch: list[Chunk], cost: CostModel) -> float:
         else:
             prompt += tokens
             pairs += tokens * before + tokens * (tokens + 1) // 2
-    return (
-        cost.base
-        + cost.prompt * prompt
-        + cost.pairs * pairs
-        + cost.sequences * sequences
-        + cost.context * context
-    )
+    return cost.seconds(Work(prompt, pairs, sequences, context))
 
 
 def _check(jobs: list[Job], policy: Policy, memory: KVMemory | None) -> None:

@@ -1,16 +1,12 @@
 """Multi-level feedback queues, and FastServe's skip-join variant.
 
-Nobody knows how long an answer will be. With feedback queues a job's past stands for its future: it
-may use a quantum of time in its queue, and is then demoted to the next, whose quantum is twice as
-long. A batch takes jobs from the highest queue down. So short jobs finish before long ones.
+A job may use a quantum of time in its queue, and is then demoted to the next, whose quantum is
+twice as long. A batch takes jobs from the highest queue down, so that short jobs finish before long
+ones. In plain MLFQ every job joins the highest queue, where a long prompt that is read at once runs
+far beyond the quantum. In skip-join MLFQ a job joins the highest queue whose quantum is long enough
+for its prompt. With a token budget, prompts are read in chunks, between which others may run.
 
-Without chunks, the first iteration reads the whole prompt and can't be interrupted. In plain MLFQ
-every job joins the highest queue, where a long prompt runs far beyond the quantum while short jobs
-wait. But the prompt is known, so in skip-join MLFQ a job joins the highest queue whose quantum is
-long enough. With a token budget, prompts are read in chunks, between which they can be interrupted.
-
-Source: FastServe (Wu et al. 2023, arXiv 2305.05920), algorithm 1. There the first quantum is the
-shortest iteration, and the ratio 2; choices that it leaves open are named below.
+Source: FastServe (Wu et al. 2023, arXiv 2305.05920), algorithm 1.
 Chapter: serving/scheduling.
 """
 

@@ -1,11 +1,8 @@
 """Policies: what a server runs next. Here are those without feedback.
 
-A job is a request in the server, with its state. Before each iteration, a policy's `next_batch`
-gives chunks: jobs, each with the tokens to compute for it. After it, `ran` gives the jobs that
-leave. `RunToCompletion`, `StaticBatching` and `ContinuousBatching` serve in order of arrival.
-`ShortestFirst` lets the request join that a key calls the shortest: the prompt's length, which a
-server knows, or a predicted answer's. `SRPT` uses what nobody knows, the answer's length: an oracle
-to compare with. Queues with feedback are in `mlfq`, turns for clients in `fair_clients`.
+Before each iteration, a policy's `next_batch` gives chunks: jobs, each with the tokens to compute
+for it. After it, `ran` gives the jobs that leave. Queues with feedback are in `mlfq`,
+turns for clients in `fair_clients`.
 
 Sources: Orca (Yu et al. 2022) for iteration-level (continuous) batching; Sarathi-Serve (Agrawal et
 al. 2024) for chunked prefill; Schrage 1968 for SRPT. Chapter: serving/continuous-batching.
@@ -18,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from course_pkg.arguments import require_integer
+from course_pkg.arguments import require_between, require_integer
 from course_pkg.serving.simulator.iteration_cost import CostModel
 
 
@@ -81,13 +78,10 @@ def chunks(jobs: Sequence[Job], token_budget: int | None) -> list[Chunk]:
 
 
 def require_budget(token_budget: int | None, max_batch: int) -> None:
-    """Raise ValueError unless max_batch is at least 1 and the budget has a token for each job."""
+    """Raise unless max_batch is at least 1 and the budget has a token for each job."""
     require_integer(max_batch, "max_batch")
-    if token_budget is not None and token_budget < max_batch:
-        raise ValueError(
-            f"token_budget is {token_budget}, and max_batch {max_batch}: give at least one "
-            "token per request"
-        )
+    if token_budget is not None:
+        require_integer(token_budget, "token_budget", max_batch)
 
 
 class Policy(ABC):
@@ -134,8 +128,7 @@ class StaticBatching(Policy):
 
     def __init__(self, size: int, max_wait: float = 0.0):
         require_integer(size, "size")
-        if not 0 <= max_wait < math.inf:
-            raise ValueError(f"max_wait is {max_wait}: give finite seconds, at least 0")
+        require_between(max_wait, "max_wait", 0, math.inf, closed=True)
         self.size = size
         self.max_wait = max_wait
         self.queue: deque[Job] = deque()

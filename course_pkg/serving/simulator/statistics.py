@@ -1,7 +1,6 @@
 """What users feel and what operators pay: latencies, tails, goodput, fairness, and intervals.
 
-One simulation is one draw of a random workload: use several seeds, and give an interval; compare
-policies on the same seeds, by their differences.
+One simulation is one draw of a random workload: compare policies on several seeds, by differences.
 Sources: vLLM (Kwon et al. 2023) for normalized latency; DistServe (Zhong et al. 2024) for goodput;
 Jain, Chiu and Hawe 1984 for fairness. Chapter: serving/scheduling.
 """
@@ -144,22 +143,6 @@ def bootstrap(
     tail = (1 - level) / 2
     low, high = np.quantile(values[picks].mean(axis=1), [tail, 1 - tail]).tolist()
     return Interval(float(values.mean()), low, high)
-
-
-def batch_means(series: Sequence[float], batches: int = 20) -> np.ndarray:
-    """Means of consecutive parts of one long run, (batches,): nearly independent, for `bootstrap`.
-
-    Successive requests share a queue: their times are correlated, and an interval that ignores this
-    is too short. Leave out the start, when the server is still empty. Values beyond the last whole
-    part don't count. Raises ValueError if a part would be empty.
-
-    >>> batch_means([1, 3, 5, 7, 9], batches=2).tolist()
-    [2.0, 6.0]
-    """
-    size = len(series) // batches
-    if size < 1:
-        raise ValueError(f"{len(series)} values don't make {batches} batches: give more values")
-    return np.asarray(series[: size * batches], float).reshape(batches, size).mean(axis=1)
 
 
 def _span(result: Simulation) -> float:

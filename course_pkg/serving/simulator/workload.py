@@ -1,9 +1,6 @@
 """Requests for a simulated server: when they arrive, and how long prompts and answers are.
 
-Real traffic has bursts, and lengths with a long tail. Arrivals: Poisson (independent requests),
-Gamma (gaps with a chosen coefficient of variation), on-off (bursts and silence). Lengths:
-lognormal, Zipf (bounded power law), bimodal. Each takes a generator, so a seed fixes everything.
-
+Each distribution takes a generator, so that a seed fixes everything.
 Sources: FastServe (Wu et al. 2023) for Gamma arrivals in experiments. Chapter: serving/scheduling.
 """
 
@@ -14,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from course_pkg.arguments import require_integer
+from course_pkg.arguments import require_between, require_integer
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,7 @@ class Request:
     output: int
 
     def __post_init__(self):
-        if not (math.isfinite(self.arrival) and self.arrival >= 0):
-            raise ValueError(f"arrival is {self.arrival}: give seconds, finite and at least 0")
+        require_between(self.arrival, "arrival", 0, math.inf, closed=True)
         require_integer(self.prompt, "prompt")
         require_integer(self.output, "output")
 
@@ -85,8 +81,7 @@ def on_off(rate: float, number: int, on: float, off: float, generator: Generator
     True
     """
     _positive(rate=rate, on=on)
-    if not off >= 0:
-        raise ValueError(f"off is {off}: give seconds, at least 0")
+    require_between(off, "off", 0, math.inf, closed=True)
     busy = poisson(rate * (on + off) / on, number, generator)  # on a clock that stops while off
     return busy + off * np.floor(busy / on)
 
@@ -134,5 +129,4 @@ def bimodal(short: int, long: int, share: float, number: int, generator: Generat
 
 def _positive(**values: float) -> None:
     for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} is {value}: give a positive number")
+        require_between(value, name, 0, math.inf)

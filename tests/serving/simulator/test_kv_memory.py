@@ -17,71 +17,61 @@ from course_pkg.serving.simulator import (
 )
 
 SECOND = CostModel(base=1.0)
-FOUR = [Request(0.0, 4, 2), Request(0.0, 4, 2), Request(1.5, 4, 1)]  # 4 to 6 tokens each
 
 
-def test_reactive_swapping_makes_the_gpu_wait():
-    """Room for 7 tokens, 8 of which move per second: A's 4 go out and come back, 0.5 s each."""
-    two = [Request(0.0, 4, 2), Request(0.0, 4, 1)]
-    result = simulate(two, MLFQ(1, 1.0), SECOND, memory=KVMemory(7, 8.0), trace=True)
-    assert [(it.start, it.end) for it in result.trace] == [(0, 1), (1.5, 2.5), (3, 4)]
-    assert (result.stalled, result.swapped, result.busy) == (1.0, 8, 3.0)
+def proactive(capacity, bandwidth, reserve):
+    return KVMemory(capacity, bandwidth, proactive=True, reserve=reserve)
 
 
-def test_with_proactive_swapping_a_new_job_finds_room():
-    reactive = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=KVMemory(11, 8.0))
-    # At 2, A and B hold 8 of 11 tokens: B goes out until 2.5, when C runs. A runs at 3.5, needs
-    # one more token, and there is room. B comes back from 4.5 to 5.
-    assert reactive.finished.tolist() == [4.5, 6.0, 3.5]
-    memory = KVMemory(11, 8.0, proactive=True, reserve=4)
-    proactive = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=memory)
-    # While B runs, 3 tokens are free, one less than the reserve: A goes out, so C runs at 2. While
-    # C runs, B goes out. At 3, A comes back in 0.5 s, and B from 4.5 to 5.
-    assert proactive.finished.tolist() == [4.5, 6.0, 3.0]
+def served(*rows):
+    return [Request(float(arrival), prompt, output) for arrival, prompt, output in rows]
 
 
-def test_with_proactive_swapping_a_job_comes_back_in_time():
-    """Room for 12: C's 4 tokens fill it; the reserve of 3 sends B out while C runs.
-
-    While A runs, B comes back: A needs 5, B 4, and 3 stay free. So nothing waits at all.
-    """
-    memory = KVMemory(12, 8.0, proactive=True, reserve=3)
-    result = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=memory)
-    assert result.finished.tolist() == [4, 5, 3]
-    assert (result.stalled, result.swapped) == (0.0, 8)
+THREE = served((0, 4, 2), (0, 4, 2), (1.5, 4, 1))  # 4 to 6 tokens each
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "finished", "stalled", "swapped"),
+    ("given", "policy", "memory", "finished", "stalled", "swapped"),
     [
-        (2.0, [4, 7, 3], 2.0, 8),  # B goes out from 2 to 4, and then comes back until 6
-        (1.6, [4, 5, 3], 0.0, 4),  # it would be out at 4.5: at 4 it is still there, and stays
+        # Room for 7 tokens, 8 of which move per second: A's 4 go out and come back, 0.5 s each.
+        (served((0, 4, 2), (0, 4, 1)), MLFQ(1, 1.0), KVMemory(7, 8.0), [4, 2.5], 1.0, 8),
+        # At 2, A and B hold 8 of 11 tokens: B goes out until 2.5, when C runs. A runs at 3.5, needs
+        # one more token, and there is room. B comes back from 4.5 to 5.
+        (THREE, MLFQ(1, 1.0), KVMemory(11, 8.0), [4.5, 6, 3.5], 1.0, 8),
+        # While B runs, 3 tokens are free, one less than the reserve: A goes out, so C runs at 2.
+        # While C runs, B goes out. At 3, A comes back in 0.5 s, and B from 4.5 to 5.
+        (THREE, MLFQ(1, 1.0), proactive(11, 8.0, 4), [4.5, 6, 3], 1.0, 16),
+        # C's 4 tokens fill the memory; the reserve sends B out while C runs, and while A runs, B
+        # comes back: A needs 5, B 4, and 3 stay free. So nothing waits at all.
+        (THREE, MLFQ(1, 1.0), proactive(12, 8.0, 3), [4, 5, 3], 0.0, 8),
+        # A slow link: B goes out from 2 to 4, and then comes back until 6.
+        (THREE, MLFQ(1, 1.0), proactive(12, 2.0, 3), [4, 7, 3], 2.0, 8),
+        # B would be out at 4.5: at 4 it is still there, and stays.
+        (THREE, MLFQ(1, 1.0), proactive(12, 1.6, 3), [4, 5, 3], 0.0, 4),
+        # C's prompt of 9 needs the room of A and B, which leave one after the other.
+        (
+            served((0, 4, 2), (0, 4, 2), (0, 9, 1)),
+            MLFQ(1, 1.0), KVMemory(12, 8.0), [5.5, 7, 4], 2.0, 16,
+        ),
+        # 4 tokens take 1.25 s. While D runs, C leaves until 4.25: enough, so nobody else does. A
+        # ends at 5 and B at 6. C has been on its way since 5, and arrives at 6.25.
+        (
+            served((0, 4, 2), (0, 4, 2), (0, 4, 2), (0, 1, 2)),
+            MLFQ(1, 1.0), proactive(16, 3.2, 4), [5, 6, 7.25, 8.25], 0.25, 8,
+        ),
+        # In 10 tokens, A and B need 4 + 4, 5 + 5, then 6 + 6: B is put aside for two iterations.
+        (served((0, 4, 4), (0, 4, 4)), ContinuousBatching(2), KVMemory(10, 10.0), [4.5, 7], 1, 10),
+        # B does not fit beside A; C would, but came later.
+        (
+            served((0, 6, 3), (0, 5, 1), (0, 1, 1)),
+            ContinuousBatching(3), KVMemory(10, 1.0), [3, 4, 4], 0.0, 0,
+        ),
     ],
-)
-def test_a_slow_link_is_too_late_or_not_needed(bandwidth, finished, stalled, swapped):
-    memory = KVMemory(12, bandwidth, proactive=True, reserve=3)
-    result = simulate(FOUR, MLFQ(1, 1.0), SECOND, memory=memory)
+)  # fmt: skip
+def test_transfers_by_hand(given, policy, memory, finished, stalled, swapped):
+    result = simulate(given, policy, SECOND, memory=memory)
     assert result.finished.tolist() == finished
     assert (result.stalled, result.swapped) == (stalled, swapped)
-
-
-def test_several_jobs_leave_one_after_another():
-    """C's prompt of 9 needs the room of A and B: 8 tokens, at 8 per second."""
-    three = [Request(0.0, 4, 2), Request(0.0, 4, 2), Request(0.0, 9, 1)]
-    result = simulate(three, MLFQ(1, 1.0), SECOND, memory=KVMemory(12, 8.0), trace=True)
-    assert [it.start for it in result.trace] == [0, 1, 3, 4.5, 6]
-
-
-def test_a_job_that_is_on_its_way_is_waited_for():
-    """4 tokens take 1.25 s. While D runs, C leaves until 4.25: enough, so nobody else does.
-
-    A ends at 5 and B at 6. C has been on its way since 5, and arrives at 6.25.
-    """
-    four = [Request(0.0, 4, 2), Request(0.0, 4, 2), Request(0.0, 4, 2), Request(0.0, 1, 2)]
-    memory = KVMemory(16, 3.2, proactive=True, reserve=4)
-    result = simulate(four, MLFQ(1, 1.0), SECOND, memory=memory)
-    assert result.finished.tolist() == [5, 6, 7.25, 8.25]
-    assert (result.stalled, result.swapped) == (0.25, 8)
 
 
 class Waiting:
@@ -106,6 +96,17 @@ def test_a_transfer_starts_when_the_link_is_free():
     assert memory.leaving == {c: 2.0, b: 4.0}
 
 
+def test_the_first_to_run_comes_back_first():
+    a, b = (Job(i, 0.0, 4, 9) for i in range(2))
+    memory = KVMemory(16, 2.0, proactive=True, reserve=1)
+    policy = Waiting([b, a])
+    memory.host = {a: 4, b: 4}
+    memory.overlap(policy, 0.0, 1.0)
+    assert memory.coming == {b: 2.0}
+    memory.overlap(policy, 1.0, 3.0)
+    assert memory.coming == {b: 2.0, a: 4.0}
+
+
 @pytest.mark.parametrize(
     ("way", "start"),
     [("leaving", 3.0), ("coming", 2.0)],  # until it has left; at once, as it is whole on the host
@@ -118,17 +119,6 @@ def test_room_that_a_transfer_holds_is_taken_without_another(way, start):
     getattr(memory, way)[b] = 3.0
     assert memory.admit([(c, 4, 0)], policy, now=2.0) == ([(c, 4, 0)], start)
     assert (memory.gpu, memory.host, memory.moved) == ({a: 4, c: 4}, {b: 4}, 0)
-
-
-def test_the_first_to_run_comes_back_first():
-    a, b = (Job(i, 0.0, 4, 9) for i in range(2))
-    memory = KVMemory(16, 2.0, proactive=True, reserve=1)
-    policy = Waiting([b, a])
-    memory.host = {a: 4, b: 4}
-    memory.overlap(policy, 0.0, 1.0)
-    assert memory.coming == {b: 2.0}
-    memory.overlap(policy, 1.0, 3.0)
-    assert memory.coming == {b: 2.0, a: 4.0}
 
 
 def test_the_last_of_a_batch_is_put_aside_if_it_outgrows_the_memory():
@@ -207,8 +197,8 @@ def test_enough_memory_changes_nothing(served, proactive):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: KVMemory(0, 1.0), "capacity is 0, bandwidth 1.0: give tokens"),
-        (lambda: KVMemory(5, 0.0), r"capacity is 5, bandwidth 0\.0"),
+        (lambda: KVMemory(0, 1.0), "capacity must be an integer of at least 1"),
+        (lambda: KVMemory(5, 0.0), "bandwidth must be above 0 and finite"),
         (lambda: KVMemory(5, 1.0, reserve=2), "only proactive swapping keeps a reserve"),
         (lambda: KVMemory(5, 1.0, proactive=True, reserve=5), "reserve is 5: give tokens"),
     ],

@@ -10,7 +10,6 @@ from course_pkg.serving.simulator import (
     CostModel,
     Request,
     RunToCompletion,
-    batch_means,
     bootstrap,
     goodput,
     jain,
@@ -18,7 +17,6 @@ from course_pkg.serving.simulator import (
     simulate,
     summarize,
 )
-from course_pkg.serving.simulator.statistics import Spread
 
 # One after the other: 1–5 s, 5–6 s and 10–12 s.
 RESULT = simulate(
@@ -45,13 +43,6 @@ def test_an_answer_of_one_token_has_no_time_per_token():
     assert per_token(RESULT)[0] == 1.0 and math.isnan(per_token(RESULT)[1])
     alone = simulate([Request(0.0, 1, 1)], ContinuousBatching(1), CostModel(base=1.0))
     assert math.isnan(summarize(alone).per_token.p99)
-
-
-def test_percentiles_are_numpys_without_missing_values():
-    values = np.random.default_rng(0).exponential(size=100)
-    spread = Spread.of(np.append(values, np.nan))
-    assert spread.mean == pytest.approx(values.mean())
-    assert [spread.p50, spread.p95, spread.p99] == np.percentile(values, [50, 95, 99]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -108,18 +99,6 @@ def test_the_interval_repeats_and_widens_with_its_level():
     assert wide.low < narrow.low < narrow.mean < narrow.high < wide.high
 
 
-def test_batch_means_make_up_for_correlation():
-    """Means of 200 correlated values vary more than if these were independent."""
-    noise = np.random.default_rng(0).normal(size=20000)
-    series = np.convolve(noise, np.ones(50), mode="valid")[:19800]
-    means = batch_means(series, batches=99)
-    assert means.mean() == pytest.approx(series.mean())
-    independent = series.std() / math.sqrt(200)
-    assert means.std() > 4 * independent  # in theory sqrt(50) times for long batches
-
-
 def test_too_few_values_are_refused():
     with pytest.raises(ValueError, match="got 4 values: give at least 5"):
         bootstrap([1.0] * 4)
-    with pytest.raises(ValueError, match="3 values don't make 5 batches: give more values"):
-        batch_means([1, 2, 3], batches=5)

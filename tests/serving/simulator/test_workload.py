@@ -21,13 +21,6 @@ def generator() -> np.random.Generator:
     return np.random.default_rng(1)
 
 
-def test_poisson_gaps_are_exponential():
-    gaps = np.diff(poisson(4.0, N, generator()), prepend=0)
-    assert gaps.mean() == pytest.approx(1 / 4, rel=0.02)
-    for t in (0.1, 0.5):
-        assert np.mean(gaps > t) == pytest.approx(np.exp(-4 * t), abs=0.01)
-
-
 @pytest.mark.parametrize("variation", [0.5, 1.0, 3.0])
 def test_gamma_gaps_have_the_rate_and_the_variation(variation):
     gaps = np.diff(gamma(4.0, N, variation, generator()), prepend=0)
@@ -70,16 +63,6 @@ def test_bimodal_has_two_values():
     assert np.mean(lengths == 900) == pytest.approx(0.2, abs=0.01)
 
 
-def test_a_seed_fixes_everything():
-    for draw in (
-        lambda g: on_off(2.0, 30, 1.0, 2.0, g),
-        lambda g: lognormal(50, 1.0, 30, g, most=99),
-        lambda g: zipf(1.1, 30, g, most=99),
-    ):
-        np.testing.assert_array_equal(draw(generator()), draw(generator()))
-        assert np.any(draw(generator()) != draw(np.random.default_rng(2)))
-
-
 def test_requests_are_plain_numbers():
     (request,) = requests(np.array([0.5]), np.array([3]), np.array([4]))
     assert request == Request(0.5, 3, 4)
@@ -89,18 +72,18 @@ def test_requests_are_plain_numbers():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Request(-1.0, 1, 1), r"arrival is -1\.0: give seconds, finite and at least 0"),
-        (lambda: Request(float("nan"), 1, 1), r"arrival is nan"),
+        (lambda: Request(-1.0, 1, 1), "arrival must be at least 0 and finite, got -1.0"),
+        (lambda: Request(float("nan"), 1, 1), "arrival must be at least 0 and finite, got nan"),
         (lambda: Request(0.0, 0, 1), "prompt must be an integer of at least 1, got 0"),
         (lambda: Request(0.0, 1, 2.5), r"output must be an integer of at least 1, got 2\.5"),
         (lambda: Request(0.0, True, 1), "prompt must be an integer of at least 1, got True"),
         (lambda: requests([0], [1, 2], [1]), "1 arrivals, 2 prompts and 1 outputs"),
-        (lambda: poisson(0, 5, generator()), "rate is 0: give a positive number"),
-        (lambda: gamma(1, 5, -1, generator()), "variation is -1: give a positive number"),
-        (lambda: on_off(1, 5, 1, -2, generator()), "off is -2: give seconds, at least 0"),
+        (lambda: poisson(0, 5, generator()), "rate must be above 0 and finite, got 0"),
+        (lambda: gamma(1, 5, -1, generator()), "variation must be above 0"),
+        (lambda: on_off(1, 5, 1, -2, generator()), "off must be at least 0 and finite, got -2"),
         (lambda: bimodal(1, 2, 1.5, 5, generator()), r"share is 1\.5: give the share"),
-        (lambda: lognormal(5, 0, 5, generator(), most=9), "sigma is 0: give a positive number"),
-        (lambda: zipf(float("inf"), 5, generator(), most=9), "exponent is inf: give a positive"),
+        (lambda: lognormal(5, 0, 5, generator(), most=9), "sigma must be above 0"),
+        (lambda: zipf(float("inf"), 5, generator(), most=9), "exponent must be above 0 and finite"),
     ],
 )
 def test_bad_arguments_are_refused(call, message):

@@ -1,0 +1,88 @@
+"""A gateway to a cluster that does what a test tells it, and a run that uses it."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from course_pkg.classroom.assignment import resolve
+from course_pkg.classroom.cluster import frames
+from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.cluster.cluster_executor import ClusterExecutor
+from course_pkg.classroom.cluster.frames import Frame, receive, to_bytes
+from course_pkg.classroom.execution.runner_output import RunLimits
+
+LIMITS = RunLimits()
+ANY = {frames.START: 2**30, frames.SUBMIT: 2**30}
+
+
+class Gateway:
+    """What replaces the gateway's process. sent: how often `repeat` has sent its frames.
+
+    patience_s: for how long `get` waits.
+    """
+
+    def __init__(self) -> None:
+        self.sock, self.theirs = socket.socketpair()
+        self.sent = 0
+        self.patience_s = 20.0
+
+    def last_words(self) -> str:
+        return "Traceback: it was\nkilled"
+
+    def end(self) -> None:
+        self.theirs.close()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def send(self, *sent: Frame) -> None:
+        for frame in sent:
+            self.theirs.sendall(to_bytes(frame))
+
+    def get(self) -> Frame:
+        return receive(self.theirs, ANY, lambda: self.patience_s)
+
+    def repeat(self, *sent: Frame, pause_s: float) -> None:
+        """Send the same frames again and again, in a thread of its own."""
+
+        def send() -> None:
+            while True:
+                try:
+                    self.send(*sent)
+                except OSError:
+                    return
+                self.sent += 1
+                time.sleep(pause_s)
+
+        threading.Thread(target=send, daemon=True).start()
+
+
+@contextmanager
+def opened(gateway: Gateway):
+    """A run on that gateway. start: what it sent first. notes: what it has said."""
+    notes: list[str] = []
+    at = Scheduler("tcp://127.0.0.1:1")
+    with ClusterExecutor(resolve("bleu"), LIMITS, at, notes.append) as made:
+        made.notes = notes
+        made.start = json.loads(gateway.get().body)
+        with ThreadPoolExecutor(8) as made.threads:
+            yield made
+            made.stop()
+            gateway.theirs.close()
+
+
+def run(runs: ClusterExecutor, student: str = "ada", packed: bytes = b"zip") -> Future:
+    """Run a submission, in a thread."""
+    return runs.threads.submit(runs.run_submission, student, b"key", packed)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, for 20 seconds at most."""
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)

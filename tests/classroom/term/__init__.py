@@ -1,1 +1,0 @@
-"""A whole term with a class that is made up, by the commands that instructors use."""

@@ -1,0 +1,222 @@
+"""The corpora: no attack forges a score, no stall ends the run, no honest submission loses marks.
+
+The selected submissions of a corpus are graded in one run; most tests read one row of its results.
+The quick cases have every kind, except those with an earlier submission, which `test_grader`
+covers; the others are exhaustive.
+"""
+
+import csv
+import html
+import json
+import socket
+import stat
+import time
+import zipfile
+from dataclasses import replace
+
+import pytest
+
+from tests.classroom.canary_course import (
+    CLASSMATE,
+    CORPUS_MARKS,
+    CanaryCourse,
+    GradedCorpus,
+    classmate,
+    grade,
+    grade_corpus,
+)
+from tests.classroom.corpus import ASSIGNMENT, POINTS, TRIED, load
+from tests.classroom.host import ABSTRACT, MARK, PORT, Services, Watch
+
+TWINS = ("Ada-Twin",)  # submitted by a builder, in addition to an attack
+pytestmark = CORPUS_MARKS
+
+
+def pytest_generate_tests(metafunc):
+    """A test of a case is run for every case of its class's corpus."""
+    if "case" in metafunc.fixturenames:
+        cases = load(metafunc.cls.folder)
+        exhaustive = pytest.mark.exhaustive
+        params = [pytest.param(c, id=c.name, marks=() if c.quick else exhaustive) for c in cases]
+        metafunc.parametrize("case", params)
+
+
+class Corpus:
+    """What holds for every corpus. options: of `course grade`. ends: whether all code ends."""
+
+    folder = ""
+    options = ()
+    ends = True
+
+    @pytest.fixture(scope="class")
+    def corpus(self, request, tmp_path_factory) -> GradedCorpus:
+        """The selected cases, graded."""
+        cls = request.cls
+        place = tmp_path_factory.mktemp(cls.folder)
+        return grade_corpus(request, place, load(cls.folder), *cls.options)
+
+    def test_ids_differ_and_the_quick_cases_have_every_kind(self):
+        cases = load(self.folder)
+        assert len({case.id for case in cases}) == len(cases)
+        quick = {case.kind for case in cases if case.quick}
+        assert quick == {case.kind for case in cases if not case.earlier}
+
+    def test_it_ends_in_its_state_with_the_points_that_its_honest_part_earns(self, corpus, case):
+        row = corpus.graded.row(case.id)
+        assert row is not None, "no row in grades.csv"
+        assert row["state"] in case.state, row["reason"]
+        assert float(row["score"]) == case.score, html.unescape(corpus.graded.page(case.id))[-3000:]
+        assert row["state"] == "graded" or row["reason"]
+
+    def test_its_code_ran_to_the_end(self, corpus, case):
+        if (case.before or case.after) and case.tried and self.ends:
+            assert TRIED in corpus.graded.shown(case.id)
+
+    def test_the_classmate_gets_full_marks(self, corpus):
+        row = corpus.graded.rows[CLASSMATE]
+        assert (row["state"], float(row["score"])) == ("graded", POINTS)
+
+    def test_nothing_is_left_on_the_machine(self, corpus):
+        assert corpus.left == {}
+
+
+class TestAttacks(Corpus):
+    """None forges a score or leaks a secret."""
+
+    folder = "attacks"
+    options = ("--jobs=2", "--time-limit=40", "--cell-timeout=20", "--memory=2")
+
+    @pytest.fixture(scope="class")
+    def corpus(self, request, tmp_path_factory) -> GradedCorpus:
+        """The selected attacks, graded beside services that they may try to reach."""
+        with Services() as services:
+            place = tmp_path_factory.mktemp("attacks")
+            made = grade_corpus(request, place, load("attacks"), *self.options)
+        return replace(made, met=services.met)
+
+    def test_nothing_leaks(self, corpus, case):
+        assert corpus.graded.leaked(case.id) == []
+
+    def test_pages_and_outputs_of_it_are_inert(self, corpus, case):
+        opened = corpus.graded.opened(case.id)
+        assert [text for text in case.never if text in opened] == []
+
+    def test_the_gradebook_agrees_with_the_csv(self, corpus):
+        from nbgrader.api import Gradebook
+
+        where = f"sqlite:///{corpus.graded.course.root}/gradebook.db"
+        with Gradebook(where, "llm-course") as book:
+            scores = {s.student.id: s.score for s in book.assignment_submissions(ASSIGNMENT)}
+        expected = {case.id: case.score for case in corpus.cases.values()} | {CLASSMATE: POINTS}
+        expected |= dict.fromkeys(TWINS, 0.0)
+        assert scores.keys() <= expected.keys()
+        assert scores == {student: expected[student] for student in scores}
+        ran = {name for name, row in corpus.graded.rows.items() if row["state"] != "refused"}
+        assert scores.keys() == ran  # a refused submission adds nobody
+
+    def test_no_service_on_the_machine_was_reached(self, corpus):
+        assert corpus.met == []
+
+    def test_the_services_can_be_reached_from_outside_the_sandbox(self):
+        with Services() as services, socket.socket(socket.AF_UNIX) as abstract:
+            socket.create_connection(("127.0.0.1", PORT)).close()
+            abstract.connect(ABSTRACT)
+            end = time.monotonic() + 5
+            while len(services.met) < 2 and time.monotonic() < end:
+                time.sleep(0.01)
+        assert len(services.met) == 2
+
+    def test_no_cell_of_the_csv_is_a_formula(self, corpus):
+        path = corpus.graded.course.root / "results" / ASSIGNMENT / "grades.csv"
+        with open(path, newline="") as file:
+            for row in csv.reader(file):
+                assert not {"=", "+", "-", "@", "\t"} & {text[:1] for text in row}, row
+                assert not [text for text in row if "\n" in text or "\r" in text or "\x1b" in text]
+
+    def test_no_escape_sequence_of_a_student_reached_the_terminal(self, corpus):
+        printed = corpus.graded.printed
+        assert CLASSMATE in printed
+        assert not [text for text in ("\x1b]", "\x1b[2J", "\x9b", "\x07") if text in printed]
+
+    @pytest.mark.exhaustive
+    def test_scores_of_earlier_submissions_are_replaced(self, corpus):
+        earlier = [case for case in corpus.cases.values() if case.earlier]
+        assert {float(corpus.graded.rows[case.id]["score"]) for case in earlier} == {0.0}
+
+    def test_a_leaked_canary_would_be_found(self, corpus):
+        course = corpus.graded.course
+        for place, canary in course.canaries.items():
+            for text in (canary, canary[::-1], canary.encode().hex()):
+                assert course.found_in(f"xx{text}xx") == [place]
+        key = (course.root / ".grading" / "secret").read_bytes().strip()
+        assert "secret" in course.found_in(key.decode("latin-1"))
+        assert course.found_in("GOT a thing") == ["a thing"]
+
+
+class TestStalls(Corpus):
+    """Each ends in a named state, under small limits."""
+
+    folder = "stalls"
+    options = ("--jobs=4", "--time-limit=24", "--cell-timeout=8", "--memory=0.8")
+    ends = False
+
+    def test_every_state_of_a_stall_occurs_and_the_classmate_is_graded_after_them(self, corpus):
+        assert list(corpus.graded.rows)[-1] == CLASSMATE
+        states = {corpus.graded.row(case.id)["state"] for case in corpus.cases.values()}
+        assert states >= {
+            "graded", "cell-timed-out", "kernel-died", "out-of-memory", "too-much-output",
+            "unreadable", "refused",
+        }  # fmt: skip
+
+    def test_a_fork_bomb_is_told_about_the_process_limit(self, corpus):
+        """Forks of the kernel, and threads with their stacks, reach the memory limit first."""
+        assert "processes at once" in corpus.graded.page("fork-bomb-shell")
+
+
+class TestHonest(Corpus):
+    """Noisy, slow and odd: all get full marks under the default limits, or are told why not."""
+
+    folder = "honest"
+    options = ("--jobs=2",)
+
+    def test_every_case_expects_full_marks_or_an_explanation(self):
+        cases = load("honest")
+        assert {case.score for case in cases if not case.told} == {POINTS}
+        assert all(case.state == ("graded",) for case in cases)
+
+    def test_its_page_names_what_was_wrong(self, corpus, case):
+        page = html.unescape(corpus.graded.page(case.id)).lower()  # a diagnosis has a capital
+        assert page
+        assert [text for text in case.told if text.lower() not in page] == []
+
+
+def test_a_hostile_zip_writes_nothing_outside_and_affects_nobody_else(tmp_path):
+    course = CanaryCourse(tmp_path / "course")
+    good = json.dumps(classmate())
+    path = tmp_path / "class.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr(f"{CLASSMATE}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", good)
+        for name in (f"../../{MARK}-up.ipynb", f"/tmp/{MARK}-absolute.ipynb",
+                     f"ada/../../../{MARK}-inside/{ASSIGNMENT}.ipynb", f"..\\..\\{MARK}-back.ipynb",
+                     f"{MARK}\0x.ipynb", f"C:/{MARK}.ipynb"):  # fmt: skip
+            archive.writestr(zipfile.ZipInfo(name), good)
+        link = zipfile.ZipInfo(f"linker/{ASSIGNMENT}/{ASSIGNMENT}.ipynb")
+        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, str(course.root / "gradebook.db"))
+        folder = zipfile.ZipInfo("folder-linker")
+        folder.create_system, folder.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(folder, str(course.root))
+        archive.writestr(f"folder-linker/{MARK}.txt", "x")
+        for student in ("bob", "eve"):  # zip bombs: 100 MB each
+            with archive.open(f"{student}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", "w") as member:
+                for _ in range(100):
+                    member.write(bytes(1_000_000))
+    watch = Watch(course.home, course.root, tmp_path)
+    graded = grade(course, "--submitted", str(path), *TestAttacks.options)
+    assert watch.left(graded.pid) == {}
+    assert float(graded.rows[CLASSMATE]["score"]) == POINTS
+    others = [row for student, row in graded.rows.items() if student != CLASSMATE]
+    assert {row["state"] for row in others} <= {"refused", "unreadable"}
+    assert {float(row["score"]) for row in others} == {0.0}
+    assert {graded.rows[student]["state"] for student in ("bob", "eve")} == {"refused"}
+    assert list(graded.course.root.rglob(f"{MARK}*")) == []
