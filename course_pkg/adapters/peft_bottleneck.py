@@ -5,7 +5,7 @@ weights), a model (a BaseTuner, which puts the layer into a module's place), a c
 `register_peft_method`, and an entry in its enum PeftType, which `_add_peft_type` adds.
 
 Needs PEFT, which the package's `parity` extra installs. Source: PEFT 0.21, register_peft_method
-and tuners/tuners_utils.py. Chapter: adapters/peft.
+and tuners/tuners_utils.py. Chapter: adapters/own-method.
 """
 
 from dataclasses import dataclass

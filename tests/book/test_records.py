@@ -119,7 +119,7 @@ def by_adapter(rows) -> dict[tuple, dict[float, float]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["lora_rank", "lora_delta_w", "adalora_ranks"])
+@pytest.mark.parametrize("name", ["lora_rank", "lora_delta_w"])
 def test_a_learning_rate_is_the_best_on_validation_and_not_the_last_one_tried(name):
     """Results are reported at this rate, on the held-out split, with other seeds."""
     rows = [row for row in load_experiment(name).rows if row.get("seed") is not None]
