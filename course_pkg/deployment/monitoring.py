@@ -7,12 +7,14 @@ a time series that is kept for ever. Chapter: deployment/server.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
 
 from course_pkg.deployment.engine_thread import Call, EngineThread
 from course_pkg.serving.engine import Engine
+from course_pkg.serving.scheduler import Scheduler
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -47,6 +49,7 @@ class Metrics:
         self._gauge("requests_open", "Requests in the server.", open_requests)
         self._gauge("sequences_running", "In a step.", lambda: len(scheduler.running))
         self._gauge("sequences_waiting", "For a step.", lambda: len(scheduler.waiting))
+        self.registry.register(_Preemptions(scheduler))
         self._gauge("kv_blocks", "Blocks of the KV cache.", lambda: len(pool.blocks))
         self._gauge("kv_blocks_free", "Those without a user.", lambda: pool.free)
 
@@ -72,6 +75,17 @@ class Metrics:
 
     def _gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
         Gauge(f"course_{name}", about, registry=self.registry).set_function(value)
+
+
+class _Preemptions:
+    """A counter that the scheduler has already counted; it is asked when the metrics are read."""
+
+    def __init__(self, scheduler: Scheduler):
+        self.scheduler = scheduler
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        about = "Sequences that gave up their blocks."
+        yield CounterMetricFamily("course_preemptions", about, value=self.scheduler.preemptions)
 
 
 class Throughput:

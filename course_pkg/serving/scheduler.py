@@ -91,6 +91,7 @@ class Scheduler:
         self.waiting: list[Sequence] = []  # both in order
         self.running: list[Sequence] = []
         self.steps = 0
+        self.preemptions = 0  # in all steps so far
         self._added = 0
         self._alive: dict[int | str, Sequence] = {}  # by id
         self._open: Step | None = None
@@ -222,6 +223,7 @@ class Scheduler:
             else:
                 self.block_manager.free(last)
             last.preemptions += 1
+            self.preemptions += 1
             step.preempted.append(last)
             insort(self.waiting, last, key=_ORDER)
             if last is sequence:

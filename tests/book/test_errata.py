@@ -29,12 +29,12 @@ def test_an_entry_is_read_and_its_label_and_heading_must_have_the_same_number():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_every_entry_says_where_and_shows_it(page):
+def test_every_entry_says_where_and_shows_or_cites_it(page):
     text = page.read_text("utf8")
     entries = errata.entries(text)
     assert [entry.number for entry in entries] == list(map(int, LABEL.findall(text)))
     for part in re.split(r"^\(erratum-\d+\)=$", text, flags=re.MULTILINE)[1:]:
-        assert "```{code-cell}" in part, part[:60]
+        assert re.search(r"```\{code-cell\}|\{cite:[pt]\}|\]\(https://", part), part[:60]
     document = int(page.stem.split("-")[1])
     assert {entry.places[0][0] for entry in entries} == {document}
 

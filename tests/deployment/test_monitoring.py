@@ -7,9 +7,10 @@ import httpx
 import openai
 import pytest
 
-from course_pkg.deployment.monitoring import Throughput
+from course_pkg.deployment.monitoring import Metrics, Throughput
+from course_pkg.serving.sampling import SamplingParams
 
-from .live import complete, serving, wait_until
+from .live import complete, serving, tiny_engine, wait_until
 
 KEY = "a-key-of-at-least-16-characters"
 
@@ -125,7 +126,19 @@ def test_the_log_and_the_metrics_have_counts_and_no_texts(caplog):
             'course_time_per_output_token_seconds_count{model="tiny"} 1.0',
             "course_requests_open 0.0",
             "course_sequences_running 0.0",
+            "course_preemptions_total 0.0",
             "course_kv_blocks 512.0",
             "course_kv_blocks_free 512.0",
         ):
             assert f"\n{line}\n" in text, line
+
+
+def test_preemptions_are_counted_when_requests_outgrow_the_cache():
+    engine = tiny_engine(blocks=4)
+    metrics = Metrics(engine, lambda: 0)
+    assert b"\ncourse_preemptions_total 0.0\n" in metrics.text()
+    # Each ends with 20 stored tokens, in three blocks of 8, so the second has to wait.
+    params = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
+    requests = engine.generate(["a", "b"], params)
+    assert [len(request.completions[0].tokens) for request in requests] == [20, 20]
+    assert b"\ncourse_preemptions_total 1.0\n" in metrics.text()
