@@ -21,7 +21,7 @@ GFLOPS = 50  # float32 speed of one core of a laptop, which the budgets are for
 PAGE, BOOK = 60, 25 * 60  # processor seconds
 LONG = {
     "book/adapters/lora-training": 4 * 60,  # trains, and writes 48 answers
-    "book/adapters/qlora": 2 * 60,  # measures four codes on a real model, and trains twice
+    "book/adapters/qlora": 2 * 60,  # quantizes a real model twice, and trains both
 }
 
 
