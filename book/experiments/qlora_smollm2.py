@@ -6,7 +6,7 @@
 The weights are rotated first, which takes them off the 4-bit grid of SmolLM2's file. Rows of codes
 have the loss of every passage in each 4-bit code. Rows of runs have the loss of every held-out
 answer after training an adapter, with the adapter apart and merged, and the share of the 4-bit
-codes that merging changes. The learning rates are those that `peft_methods` chose.
+codes that merging changes. The learning rate is the one that `peft_methods` chose.
 """
 
 import copy
@@ -32,7 +32,7 @@ from course_pkg.quantization.rotation import rotate_residual_stream
 
 STEPS, RANK, SEEDS = 48, 8, (1, 2)
 COUNTED = (6, 12, 24, 48)  # the steps after which changed codes are counted; losses, at the end
-RATES = {"QLoRA": 1e-3, "LoRA": 3e-3}
+RATE = 1e-3
 CODES = {
     "unquantized": None,
     "INT4": ("int4", False),
@@ -73,9 +73,8 @@ def measure(task: Rotated, key: dict) -> dict:
     if "code" in key:
         return measure_code(task, key)
     model = copy.deepcopy(task.model)
-    if key["run"] in ("QLoRA", "rounded"):
-        quantize_model(model)
-    if key["run"] in ("rounded", "unrounded"):
+    quantize_model(model)
+    if key["run"] == "rounded":
         return {"apart": answer_losses(model, task)}
     generator = torch.Generator().manual_seed(key["seed"])
     config = LoRAConfig(rank=RANK, target_modules="all-linear")
@@ -89,14 +88,15 @@ def measure(task: Rotated, key: dict) -> dict:
         seed=key["seed"],
         progress=False,
     )
-    counter = CodeCounter() if key["run"] == "QLoRA" else None
+    counter = CodeCounter()
     history = train(model, data, train_config, callback=counter)
-    result = {"losses": [step.loss for step in history.steps], "apart": answer_losses(model, task)}
-    if counter is not None:
-        result["changed"] = counter.changed
-        result["merged_16_bits"] = answer_losses(merged_in_16_bits(model), task)
-        result["merged_4_bits"] = answer_losses(merged_in_4_bits(model), task)
-    return result
+    return {
+        "losses": [step.loss for step in history.steps],
+        "apart": answer_losses(model, task),
+        "changed": counter.changed,
+        "merged_16_bits": answer_losses(merged_in_16_bits(model), task),
+        "merged_4_bits": answer_losses(merged_in_4_bits(model), task),
+    }
 
 
 def measure_code(task: Rotated, key: dict) -> dict:
@@ -171,20 +171,15 @@ def merged_in_16_bits(model: nn.Module) -> nn.Module:
 
 
 def plan() -> list[dict]:
-    """The rows: the codes, then both models before training, and the runs by seed."""
+    """The rows: the codes, the quantized model before training, and a run for each seed."""
     count = len(load_texts("passages"))
     codes = [{"code": code, "texts": count} for code in CODES]
-    before = [{"run": run, "steps": 0} for run in ("rounded", "unrounded")]
-    runs = [
-        {"run": run, "steps": STEPS, "rate": rate, "seed": seed}
-        for seed in SEEDS
-        for run, rate in RATES.items()
-    ]
-    return [PROBE, *runs[:1], *before, *runs[1:2], *codes, *runs[2:]]
+    runs = [{"run": "QLoRA", "steps": STEPS, "rate": RATE, "seed": seed} for seed in SEEDS]
+    return [PROBE, {"run": "rounded", "steps": 0}, *codes, *runs]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    settings = {**SETTINGS, "steps": STEPS, "rank": RANK, "seeds": list(SEEDS), "rates": RATES}
+    settings = {**SETTINGS, "steps": STEPS, "rank": RANK, "seeds": list(SEEDS), "rate": RATE}
     data = (*DATA, "passages/test.jsonl")
     main(__file__, plan(), Rotated, measure, probe=PROBE, settings=settings, data=data)
