@@ -13,20 +13,15 @@ as the best is at an edge, another is added. The seed draws new pairs and the ad
 """
 
 import copy
-import json
-import os
-import sys
 import time
-from pathlib import Path
 
 import torch
-from record import find, main
+from record import main
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.experiments import FOLDER
 
 SYMBOLS, KEY_LENGTH = 64, 3
 WIDTH, BLOCKS = 64, 2
@@ -175,12 +170,6 @@ def plan(rows: list[dict]) -> list[dict]:
     return [PROBE, *tuning, *reported]
 
 
-def measured() -> list[dict]:
-    """The rows that are in the record, if there is one."""
-    path = FOLDER / f"{Path(__file__).stem}.json"
-    return json.loads(path.read_text("utf-8"))["rows"] if path.is_file() else []
-
-
 if __name__ == "__main__":
     settings = {
         "symbols": SYMBOLS,
@@ -194,9 +183,4 @@ if __name__ == "__main__":
         "batch": BATCH,
         "seeds": list(SEEDS),
     }
-    rows = measured()
-    keys = plan([] if "--restart" in sys.argv else rows)
-    assert find(keys, PROBE) is not None
-    main(__file__, keys, Base, measure, probe=PROBE, settings=settings)
-    if measured() != rows and "--confirm" not in sys.argv:  # the new rows may ask for others
-        os.execv(sys.executable, [sys.executable, __file__])
+    main(__file__, plan, Base, measure, probe=PROBE, settings=settings)

@@ -9,13 +9,9 @@ best one is at an edge. Then each method is trained with three other seeds, and 
 and the costs are measured. Every run has a process of its own, so that its memory can be measured.
 """
 
-import json
 import multiprocessing
-import os
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 from navigator_task import DATA, SETTINGS, STEPS, TUNING_SEED
 from peft_run import (
@@ -28,8 +24,6 @@ from peft_run import (
     in_this_process,
 )
 from record import find, main
-
-from course_pkg.experiments import FOLDER
 
 SEEDS = (1, 2, 3)
 LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0)
@@ -81,12 +75,6 @@ def measure(_: None, key: dict) -> dict:
         return pool.submit(in_this_process, key).result()
 
 
-def measured() -> list[dict]:
-    """The rows that are in the record, if there is one."""
-    path = FOLDER / f"{Path(__file__).stem}.json"
-    return json.loads(path.read_text("utf-8"))["rows"] if path.is_file() else []
-
-
 if __name__ == "__main__":
     settings = {
         **SETTINGS,
@@ -96,8 +84,4 @@ if __name__ == "__main__":
         "forward_tokens": FORWARD_TOKENS,
         "adapters": {name: repr(method.config) for name, method in METHODS.items()},
     }
-    rows = measured()
-    keys = plan([] if "--restart" in sys.argv else rows)
-    main(__file__, keys, lambda: None, measure, probe=PROBE, settings=settings, data=DATA)
-    if measured() != rows and "--confirm" not in sys.argv:  # the new rows may ask for others
-        os.execv(sys.executable, [sys.executable, __file__])
+    main(__file__, plan, lambda: None, measure, probe=PROBE, settings=settings, data=DATA)

@@ -1,8 +1,9 @@
 """Write a recorded experiment: run the rows that are missing, and save each one when it is done.
 
 A script passes its plan, a list of keys (dicts that say what to run), and a function that measures
-one of them. A run that is interrupted loses at most one row; run the script again to continue. If
-the code or the data have changed since, choose: `--restart` drops the old rows; `--confirm` keeps
+one of them. A plan may also be a function of the rows so far, which is asked again after each
+round. A run that is interrupted loses at most one row; run the script again to continue. If the
+code or the data have changed since, choose: `--restart` drops the old rows; `--confirm` keeps
 them if one of them, the probe, still gives the same result. Editing this file makes no record
 stale, because it measures nothing.
 """
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -31,11 +33,12 @@ TOLERANCE = 1e-3  # relative, for a probe's results: CPUs add floats in differen
 ELSEWHERE = 0.05  # on another model of CPU: what is rounded to 8 bits can then round the other way
 TIMES = ("seconds", "finished")  # endings of the names of results that depend on the machine
 PACKAGES = ("torch", "transformers", "numpy")
+Plan = Sequence[dict] | Callable[[Sequence[dict]], Sequence[dict]]
 
 
 def main(
     script: str,
-    plan: Sequence[dict],
+    plan: Plan,
     prepare: Callable[[], object],
     measure: Callable[[object, dict], dict],
     *,
@@ -85,13 +88,19 @@ def main(
                 "--restart to measure all rows again, or --confirm to check that one is unchanged"
             )
         fresh = old
-    todo = [key for key in plan if find(fresh["rows"], key) is None]
-    task = prepare() if todo else None
-    for number, key in enumerate(todo, start=1):
-        row = timed(task, key, measure)
-        fresh["rows"].append(row)
-        write(path, fresh)
-        print(f"{number} of {len(todo)}  {row['seconds']:6.1f} s  {key}", flush=True)
+    task = cache(prepare)
+    rows = fresh["rows"]
+    while todo := [key for key in keys(plan, rows) if find(rows, key) is None]:
+        for number, key in enumerate(todo, start=1):
+            row = timed(task(), key, measure)
+            rows.append(row)
+            write(path, fresh)
+            print(f"{number} of {len(todo)}  {row['seconds']:6.1f} s  {key}", flush=True)
+
+
+def keys(plan: Plan, rows: Sequence[dict]) -> Sequence[dict]:
+    """The keys of a plan, as far as the measured rows tell."""
+    return plan(rows) if callable(plan) else plan
 
 
 def files(script: Path, data: Sequence[str] = (), root: Path = ROOT) -> dict[str, str]:

@@ -33,7 +33,6 @@ from course_pkg.serving.simulator import (
     summarize,
 )
 from course_pkg.serving.simulator import workload as draw
-from course_pkg.serving.simulator.mlfq import ROUNDING
 
 RUNS, WARM_UP, BATCHES, BATCH = 3, 4000, 5, 5000
 REQUESTS = WARM_UP + BATCHES * BATCH
@@ -77,26 +76,12 @@ ARRIVALS = {
 class OwnPart(SkipJoinMLFQ):
     """Skip-join MLFQ that charges a job what its part of the iteration would take alone."""
 
-    def ran(self, batch, seconds, now):
-        """As in `MLFQ`, with another charge."""
-        kept = []
-        for job, tokens, before in batch:
-            if job.done:
-                continue
-            if job.produced > 1:
-                work = Work.of(contexts=[before + 1])
-            else:
-                work = Work(prompt=tokens, pairs=tokens * before + tokens * (tokens + 1) // 2)
-            job.used += COST.seconds(work)
-            job.waits_since = now
-            if job.used < self.quanta[job.level] * ROUNDING:
-                kept.append(job)
-                continue
-            job.level = min(job.level + 1, len(self.queues) - 1)
-            job.used = 0.0
-            self.queues[job.level][job.index] = job
-        self.put_back(kept)
-        return [job for job, _, _ in batch if job.done]
+    def charge(self, chunk, seconds):
+        """As in `MLFQ`, but the chunk's own time."""
+        job, tokens, before = chunk
+        if job.produced > 1:
+            return COST.seconds(Work.of(contexts=[before + 1]))
+        return COST.seconds(Work(tokens, tokens * before + tokens * (tokens + 1) // 2))
 
 
 POLICIES = {

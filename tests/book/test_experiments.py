@@ -58,6 +58,16 @@ def test_a_stopped_sweep_keeps_its_rows_and_a_finished_one_costs_nothing_to_run_
     assert bench.measured == [0, 1, 2, 3] and bench.prepared == 2
 
 
+def test_a_plan_that_depends_on_the_rows_is_asked_until_it_is_complete(bench):
+    def until_ten(rows):
+        """Keys until a square exceeds 10."""
+        return [{"x": x} for x in range(1 + sum(row["square"] <= 10 for row in rows))]
+
+    bench.plan = until_ten
+    assert [row["square"] for row in bench.run()["rows"]] == [0, 1, 4, 9, 16]
+    assert bench.prepared == 1
+
+
 def test_rows_of_other_code_are_neither_mixed_nor_confirmed_nor_dropped_unasked(bench):
     with pytest.raises(SystemExit, match="no record to confirm"):
         bench.run("--confirm")

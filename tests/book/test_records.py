@@ -20,6 +20,7 @@ class Script:
     """What an experiment's script passes to `main` when it runs."""
 
     def __init__(self, name: str) -> None:
+        self.name = name
         path = EXPERIMENTS / f"{name}.py"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(recording, "main", self._keep)
@@ -27,7 +28,8 @@ class Script:
         self.files = recording.files(path, self.data)
 
     def _keep(self, script, plan, prepare, measure, *, probe, settings, data=()) -> None:
-        self.plan, self.prepare, self.measure = list(plan), prepare, measure
+        self.plan = list(recording.keys(plan, load_experiment(self.name).rows))
+        self.prepare, self.measure = prepare, measure
         self.probe, self.settings, self.data = probe, settings, data
 
 

@@ -168,3 +168,22 @@ def test_every_page_shows_what_it_takes_to_read_and_to_run(html, site, record, s
         assert not runs or costs.in_words(record[name]) in foot[1]
         taken = reading.in_words(reading.minutes(text, (ROOT / name).parent))
         assert bool(head and taken in head[1]) is reading.is_read_through(name), name
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        ({"seconds": 8.4, "bytes": 318e6}, "8 s on 1 CPU core, 318 MB of memory, no GPU"),
+        (
+            {"seconds": 160, "bytes": 2.34e9, "threads": 2},
+            "2 min 40 s on 2 CPU cores, 2.3 GB of memory, no GPU",
+        ),
+        (
+            {"gpu": "an H200", "gpu_bytes": 3e9},
+            "1 s on 1 CPU core, 1 MB of memory, 3.0 GB of an H200",
+        ),
+    ],
+)
+def test_the_figures_in_words(cost, words):
+    whole = {"seconds": 1, "bytes": 1e6, "threads": 1, "gpu": "", "gpu_bytes": 0} | cost
+    assert costs.in_words(whole) == words

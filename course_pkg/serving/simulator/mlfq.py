@@ -82,10 +82,11 @@ class MLFQ(Preemptive):
 
     def ran(self, batch: list[Chunk], seconds: float, now: float) -> list[Job]:
         kept = []
-        for job, _, _ in batch:
+        for chunk in batch:
+            job = chunk[0]
             if job.done:
                 continue
-            job.used += seconds
+            job.used += self.charge(chunk, seconds)
             job.waits_since = now
             if job.used < self.quanta[job.level] * ROUNDING:
                 kept.append(job)
@@ -95,6 +96,10 @@ class MLFQ(Preemptive):
             self.queues[job.level][job.index] = job
         self.put_back(kept)
         return super().ran(batch, seconds, now)
+
+    def charge(self, chunk: Chunk, seconds: float) -> float:
+        """The seconds that a job pays for an iteration of `seconds` that computed its chunk."""
+        return seconds
 
     def put_back(self, jobs: list[Job]) -> None:
         for job in reversed(jobs):
