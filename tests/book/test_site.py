@@ -22,7 +22,6 @@ PAGE, BOOK = 60, 25 * 60  # processor seconds
 LONG = {
     "book/adapters/lora-training": 4 * 60,  # trains, and writes 48 answers
     "book/adapters/qlora": 2 * 60,  # quantizes a real model twice, and trains both
-    "book/finetuning/sft": 90,  # trains, and repeats a run with two libraries
 }
 
 
