@@ -173,7 +173,7 @@ def test_a_score_mod_that_ignores_the_scores_gives_gradient_0_to_query_and_key()
 
 @pytest.mark.parametrize("sizes", [{"block_queries": 0}, {"block_keys": -1}])
 def test_a_block_without_rows_is_refused(sizes):
-    with pytest.raises(ValueError, match="give at least 1"):
+    with pytest.raises(ValueError, match="must be an integer of at least 1, got"):
         flash_attention(*tensors(1, 2, 2, 3, 4), **sizes)
 
 
