@@ -18,10 +18,25 @@ from course_pkg.cli import app
 ROOT = Path(__file__).parents[1]
 INSTRUCTORS = {".ci", ".github", "deploy", "runner", "solutions", "tests"}
 SHARED = ["Makefile", "course_pkg/checks.py", "exercises/a/a.ipynb", "nbgrader_config.py"]
-PRIVATE = ["solutions/a/a.ipynb", "tests/t.py", "submitted/ada/a/a.ipynb", "autograded/x",
-           "feedback/x", "results/a/index.html", ".grading/secret", "gradebook.db", "grades.csv",
-           "roster.csv", "class.zip", ".env", ".venv/pip.conf", "_build/html/x", "work/a/a.ipynb",
-           "course_pkg/__pycache__/x.pyc", "exercises/.ipynb_checkpoints/a.ipynb"]  # fmt: skip
+PRIVATE = [
+    "solutions/a/a.ipynb",
+    "tests/t.py",
+    "submitted/ada/a/a.ipynb",
+    "autograded/x",
+    "feedback/x",
+    "results/a/index.html",
+    ".grading/secret",
+    "gradebook.db",
+    "grades.csv",
+    "roster.csv",
+    "class.zip",
+    ".env",
+    ".venv/pip.conf",
+    "_build/html/x",
+    "work/a/a.ipynb",
+    "course_pkg/__pycache__/x.pyc",
+    "exercises/.ipynb_checkpoints/a.ipynb",
+]
 
 
 @pytest.fixture
@@ -148,14 +163,32 @@ def test_a_configuration_that_fails_stops_it_and_says_why(course, tmp_path, code
         bundle(course, tmp_path / "x.zip")
 
 
-MISTYPED = ["###  BEGIN SOLUTION", "## BEGIN SOLUTION", "### begin solution", "###BEGIN SOLUTION",
-            "### BEGIN-SOLUTION", "### BEGIN SOLUTON", "### END  SOLUTION", "### START SOLUTION: x",
-            "### BEGIN HIDDEN TEST", "### Begin hidden_tests", "== BEGIN MARK SCHEME ==",
-            "###\u00a0BEGIN SOLUTION", "\uff03## BEGIN SOLUTION", "### SOLUTION BEGIN",
-            "# --- solution begins ---", "### HIDDEN TESTS START", "### BEGIN THE SOLUTION",
-            "### Beginning of solution", "return x  ### BEGIN  SOLUTION", "### BEGIN ANSWER",
-            "### BEGIN SOLN", "### BGEIN SOLUTOIN", "### BEGIN S\u041eLUTI\u041eN",
-            "### BEGIN HIDDEN SOLUTION"]  # fmt: skip
+MISTYPED = [
+    "###  BEGIN SOLUTION",
+    "## BEGIN SOLUTION",
+    "### begin solution",
+    "###BEGIN SOLUTION",
+    "### BEGIN-SOLUTION",
+    "### BEGIN SOLUTON",
+    "### END  SOLUTION",
+    "### START SOLUTION: x",
+    "### BEGIN HIDDEN TEST",
+    "### Begin hidden_tests",
+    "== BEGIN MARK SCHEME ==",
+    "###\u00a0BEGIN SOLUTION",
+    "\uff03## BEGIN SOLUTION",
+    "### SOLUTION BEGIN",
+    "# --- solution begins ---",
+    "### HIDDEN TESTS START",
+    "### BEGIN THE SOLUTION",
+    "### Beginning of solution",
+    "return x  ### BEGIN  SOLUTION",
+    "### BEGIN ANSWER",
+    "### BEGIN SOLN",
+    "### BGEIN SOLUTOIN",
+    "### BEGIN S\u041eLUTI\u041eN",
+    "### BEGIN HIDDEN SOLUTION",
+]
 
 
 @pytest.mark.parametrize("mark", MISTYPED)
@@ -175,10 +208,19 @@ def test_a_mistyped_mark_stops_bundle_and_release_at_its_cell_and_line(course, t
 
 @pytest.mark.parametrize(
     "line",
-    ["### BEGIN SOLUTION", "# the solution begins here", "end = 1", "# hidden tests",
-     "Begin with the solution of (1).", "### Solution", "### The solution",
-     "* End answers with a full stop.", "# start answering", "[see](#end-of-solution)"],
-)  # fmt: skip
+    [
+        "### BEGIN SOLUTION",
+        "# the solution begins here",
+        "end = 1",
+        "# hidden tests",
+        "Begin with the solution of (1).",
+        "### Solution",
+        "### The solution",
+        "* End answers with a full stop.",
+        "# start answering",
+        "[see](#end-of-solution)",
+    ],
+)
 def test_other_lines_are_no_mistyped_marks(line):
     assert not mistyped(line)
 

@@ -17,12 +17,29 @@ from course_pkg.classroom.config_passwords import passwords
 from course_pkg.classroom.release import ReleaseError, problems, require_course
 from course_pkg.files import atomic_file
 
-SHOWN = frozenset({
-    ".gitattributes", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "LICENSE-prose",
-    "Makefile", "README.md", "_config.yml", "_toc.yml", "benchmarks", "book", "course_pkg",
-    "exercises", "nbgrader_config.py", "pyproject.toml", "requirements-gpu.txt", "requirements.txt",
-    "tools",
-})  # fmt: skip
+SHOWN = frozenset(
+    {
+        ".gitattributes",
+        ".gitignore",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "LICENSE-prose",
+        "Makefile",
+        "README.md",
+        "_config.yml",
+        "_toc.yml",
+        "benchmarks",
+        "book",
+        "course_pkg",
+        "exercises",
+        "nbgrader_config.py",
+        "pyproject.toml",
+        "requirements-gpu.txt",
+        "requirements.txt",
+        "tools",
+    }
+)
 BUILT = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 SUFFIXES = (".tar.gz", ".tgz", ".zip")
 

@@ -23,9 +23,13 @@ from pathlib import Path
 RELEASED = Path("_build") / "release"
 IGNORED = {".ipynb_checkpoints"}
 EXACT = (
-    "### BEGIN SOLUTION", "### END SOLUTION", "### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS",
-    "=== BEGIN MARK SCHEME ===", "=== END MARK SCHEME ===",
-)  # fmt: skip
+    "### BEGIN SOLUTION",
+    "### END SOLUTION",
+    "### BEGIN HIDDEN TESTS",
+    "### END HIDDEN TESTS",
+    "=== BEGIN MARK SCHEME ===",
+    "=== END MARK SCHEME ===",
+)
 _PHRASES = tuple(re.sub(r"\W", "", mark).casefold() for mark in EXACT)
 _BEGIN = r"(?:begin(?:ning|s)?|start(?:s|ing)?|end(?:s|ing)?|stop)"
 _FILLER = r"(?:(?:of|the|my|your|model|sample|hidden|test)[\W_]+)*"

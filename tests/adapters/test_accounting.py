@@ -138,9 +138,16 @@ def test_qlora_quantizes_the_linear_layers_only():
 def test_the_activation_formula_is_close_to_what_autograd_saves(length):
     """For a GPT-2 in bf16 with dropout, the architecture that the formula describes."""
     config = GPT2Config(
-        n_embd=256, n_head=4, n_layer=2, vocab_size=64, n_positions=256, bos_token_id=1,
-        eos_token_id=2, attn_implementation="eager", activation_function="gelu",
-    )  # fmt: skip
+        n_embd=256,
+        n_head=4,
+        n_layer=2,
+        vocab_size=64,
+        n_positions=256,
+        bos_token_id=1,
+        eos_token_id=2,
+        attn_implementation="eager",
+        activation_function="gelu",
+    )
     model = GPT2LMHeadModel(config).to(torch.bfloat16).train()
     tokens = torch.randint(64, (2, length), generator=torch.Generator().manual_seed(0))
     measured = measure_step(model, {"input_ids": tokens, "labels": tokens}).saved

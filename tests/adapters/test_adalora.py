@@ -145,16 +145,22 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, first):
 
     broken = adapted(**settings)
     with pytest.raises(KeyboardInterrupt):
-        train(broken, [BATCH], steps(9, checkpoint_every=1), checkpoint=path,
-              callback=Stops(broken))  # fmt: skip
+        train(
+            broken, [BATCH], steps(9, checkpoint_every=1), checkpoint=path, callback=Stops(broken)
+        )
     resumed = adapted(**settings)
     again = RankAllocator(resumed)
     assert train(resumed, [BATCH], steps(9), resume_from=path, callback=again).losses == losses
     assert again.allocations == allocator.allocations and again.final
     for name, layer in adapter_layers(whole).items():
         other = adapter_layers(resumed)[name]
-        assert all(map(torch.equal, layer.weights_of("default").values(),
-                       other.weights_of("default").values()))  # fmt: skip
+        assert all(
+            map(
+                torch.equal,
+                layer.weights_of("default").values(),
+                other.weights_of("default").values(),
+            )
+        )
     fresh = adapted(**settings)
     with pytest.raises(ValueError, match="is from a run with a callback; resume it in the same"):
         train(fresh, [BATCH], steps(9), resume_from=path)
@@ -256,8 +262,13 @@ def test_the_schedule_runs_and_resumes_on_a_gpu(tmp_path):
     settings = {"total_step": 8, "tinit": 2, "tfinal": 2}
     model = adapted(**settings).cuda()
     allocator = RankAllocator(model)
-    train(model, [BATCH], steps(8, checkpoint_every=4), checkpoint=tmp_path / "run.pt",
-          callback=allocator)  # fmt: skip
+    train(
+        model,
+        [BATCH],
+        steps(8, checkpoint_every=4),
+        checkpoint=tmp_path / "run.pt",
+        callback=allocator,
+    )
     assert allocator.final and sum(allocator.ranks().values()) == 4
     allocator.prune()
     assert all(p.is_cuda for p in model.parameters())

@@ -46,9 +46,13 @@ def adapted(model):
     """Two adapters that have an effect, on different but overlapping modules."""
     inject(model, LoRAConfig(rank=2, target_modules=["q_proj", "v_proj"]), "law")
     poetry = LoRAConfig(
-        rank=3, alpha=6, use_rslora=True, target_modules=["v_proj", "up_proj"],
-        rank_pattern={"v_proj": 1}, alpha_pattern={"up_proj": 40},
-    )  # fmt: skip
+        rank=3,
+        alpha=6,
+        use_rslora=True,
+        target_modules=["v_proj", "up_proj"],
+        rank_pattern={"v_proj": 1},
+        alpha_pattern={"up_proj": 40},
+    )
     inject(model, poetry, "poetry")
     give_effect(model)
     return model

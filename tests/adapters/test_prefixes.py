@@ -20,8 +20,9 @@ MLP = PrefixTuningConfig(4, reparametrize=True, hidden_size=9)
 
 def test_a_layers_output_is_attention_over_the_prefix_and_the_text():
     torch.manual_seed(0)
-    config = LlamaConfig(hidden_size=4, intermediate_size=8, num_hidden_layers=1, vocab_size=8,
-                         num_attention_heads=1)  # fmt: skip
+    config = LlamaConfig(
+        hidden_size=4, intermediate_size=8, num_hidden_layers=1, vocab_size=8, num_attention_heads=1
+    )
     model = adapt(LlamaForCausalLM(config).eval(), PrefixTuningConfig(2))
     prefix = model.encoders["default"]()  # a row: the key, then the value
     K, V = prefix[:, :4], prefix[:, 4:]

@@ -266,8 +266,15 @@ def test_damaged_files_are_refused(tmp_path):
 def test_other_models_are_refused(wrapper):
     sizes = {"d_model": 8, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 16, "d_kv": 4}
     t5 = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
-    bert = BertForMaskedLM(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-                                      intermediate_size=8, vocab_size=16))  # fmt: skip
+    bert = BertForMaskedLM(
+        BertConfig(
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+            vocab_size=16,
+        )
+    )
     for model in (t5, bert, torch.nn.Linear(2, 2)):
         with pytest.raises(TypeError, match=f"wraps a decoder-only .*got {type(model).__name__}"):
             wrapper(model, wrapper.config_type(2))

@@ -164,20 +164,28 @@ def test_print_shows_the_bits():
     ("make", "error", "says"),
     [
         (lambda: Linear4bit(linear(), "nf3"), ValueError, "code_book must be one of nf4, fp4"),
-        (lambda: Linear4bit(linear(), block_size=48), ValueError,
-         "block_size 48 does not divide in_features 128; these divide it: 16, 32, 64, 128"),
+        (
+            lambda: Linear4bit(linear(), block_size=48),
+            ValueError,
+            "block_size 48 does not divide in_features 128; these divide it: 16, 32, 64, 128",
+        ),
         (lambda: Linear4bit(linear(13)), ValueError, "does not divide in_features 13; skip it"),
         (lambda: Linear4bit(linear(), block_size=3), ValueError, "block_size must be even"),
         (lambda: Linear4bit(linear(), compute_dtype=torch.int8), TypeError, "compute_dtype must"),
         (lambda: Linear4bit(nn.Embedding(4, 64)), TypeError, "an nn.Linear, got Embedding"),
         (lambda: Linear4bit(Linear4bit(linear())), ValueError, "quantized already .Linear4bit"),
         (lambda: Linear4bit(linear(dtype=torch.float64)), ValueError, "got torch.float64"),
-        (lambda: Linear4bit(linear().requires_grad_(False).apply(
-            lambda m: m.weight.fill_(float("nan")))), ValueError, "NaN or infinite entries"),
+        (
+            lambda: Linear4bit(
+                linear().requires_grad_(False).apply(lambda m: m.weight.fill_(float("nan")))
+            ),
+            ValueError,
+            "NaN or infinite entries",
+        ),
         (lambda: Linear4bit(nn.Linear(64, 4, device="meta")), ValueError, "has no numbers; load"),
         (lambda: Linear4bit(linear())(torch.ones(1, 128).long()), TypeError, "got torch.int64"),
     ],
-)  # fmt: skip
+)
 def test_a_layer_that_cannot_be_quantized_says_why(make, error, says):
     with pytest.raises(error, match=says):
         make()
@@ -245,8 +253,12 @@ def one_bad_layer(model):
 @pytest.mark.parametrize(
     ("change", "options", "error", "says"),
     [
-        (lambda m: quantize_model(m) and m, {}, ValueError,
-         "'model.layers.0.self_attn.q_proj': the layer is quantized already"),
+        (
+            lambda m: quantize_model(m) and m,
+            {},
+            ValueError,
+            "'model.layers.0.self_attn.q_proj': the layer is quantized already",
+        ),
         (injected, {}, ValueError, "q_proj' has adapters; quantize the model before"),
         (one_bad_layer, {}, ValueError, "'model.layers.1.mlp.down_proj': .* infinite"),
         (lambda m: m, {"block_size": 128}, ValueError, "q_proj': block_size 128 does not divide"),
@@ -256,7 +268,7 @@ def one_bad_layer(model):
         (lambda m: m.model.norm, {}, ValueError, "LlamaRMSNorm has no nn.Linear to quantize"),
         (lambda m: (m, 1), {}, TypeError, "model must be an nn.Module, got tuple"),
     ],
-)  # fmt: skip
+)
 def test_a_model_that_cannot_be_quantized_stays_as_it_is(tiny, change, options, error, says):
     model = change(tiny.model)
     modules = list(tiny.model.modules())

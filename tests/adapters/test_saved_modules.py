@@ -75,8 +75,11 @@ def test_an_entry_matches_every_name_that_ends_with_it():
     model = build()
     targets = inject(model, LoRAConfig(2, target_modules=["q_proj"], modules_to_save=["norm"]))
     assert len(targets) == 2
-    blocks = [f"model.layers.{i}.{n}" for i in range(2)
-              for n in ("input_layernorm", "post_attention_layernorm")]  # fmt: skip
+    blocks = [
+        f"model.layers.{i}.{n}"
+        for i in range(2)
+        for n in ("input_layernorm", "post_attention_layernorm")
+    ]
     assert saved_names(model) == [*blocks, "model.norm"]
 
 

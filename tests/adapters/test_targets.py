@@ -132,8 +132,9 @@ def test_a_failed_injection_does_not_change_the_model(model):
 
 def test_targets_may_come_from_a_generator():
     assert LoRAConfig(target_modules=(f"{one}_proj" for one in "vq")).target_modules == (
-        "q_proj", "v_proj"
-    )  # fmt: skip
+        "q_proj",
+        "v_proj",
+    )
 
 
 @pytest.mark.parametrize("seed", range(30))

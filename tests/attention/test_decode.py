@@ -14,9 +14,12 @@ from .examples import tensors
 
 
 @given(
-    st.integers(0, 40), st.integers(1, 50), st.none() | st.integers(1, 45), st.booleans(),
+    st.integers(0, 40),
+    st.integers(1, 50),
+    st.none() | st.integers(1, 45),
+    st.booleans(),
     st.sampled_from([(1, 1), (4, 2), (6, 1)]),
-)  # fmt: skip
+)
 def test_any_number_of_parts_equals_the_whole(keys, splits, window, padded, heads):
     inputs = tensors(2, *heads, 1, keys)
     key_mask = None
@@ -29,8 +32,9 @@ def test_any_number_of_parts_equals_the_whole(keys, splits, window, padded, head
 
 def test_a_window_reads_only_its_keys():
     query, key, value = tensors(1, 2, 2, 1, 10)
-    spoiled = [torch.cat([torch.full_like(x[:, :, :6], torch.nan), x[:, :, 6:]], 2)
-               for x in (key, value)]  # fmt: skip
+    spoiled = [
+        torch.cat([torch.full_like(x[:, :, :6], torch.nan), x[:, :, 6:]], 2) for x in (key, value)
+    ]
     expected = attention(query, key[:, :, 6:], value[:, :, 6:])
     torch.testing.assert_close(decode_attention(query, *spoiled, splits=3, window=4), expected)
 

@@ -32,10 +32,15 @@ def test_tiled_attention_of_two_queries_and_three_keys_by_hand():
 
 
 @given(
-    st.integers(1, 2), st.sampled_from([(1, 1), (4, 2), (3, 1)]), st.integers(0, 30),
-    st.integers(0, 30), st.booleans(), st.none() | st.integers(1, 35), st.integers(1, 35),
+    st.integers(1, 2),
+    st.sampled_from([(1, 1), (4, 2), (3, 1)]),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.booleans(),
+    st.none() | st.integers(1, 35),
     st.integers(1, 35),
-)  # fmt: skip
+    st.integers(1, 35),
+)
 @settings(max_examples=60)
 def test_the_formula_gives_what_the_tiled_code_reports(
     batch, heads, queries, keys, causal, window, block_queries, block_keys

@@ -42,9 +42,13 @@ def test_seeds_heads_queries_and_keys_all_change_the_mask():
     other = keep_mask(1, *grid(2, 64, 64), 0.5)
     high = keep_mask(2**32, *grid(2, 64, 64), 0.5)
     pairs = [
-        (keep[0], keep[1]), (keep[0, 0], keep[0, 1]), (keep[0, :, 0], keep[0, :, 1]),
-        (keep[0], keep[0].T), (keep, other), (keep, high),
-    ]  # fmt: skip
+        (keep[0], keep[1]),
+        (keep[0, 0], keep[0, 1]),
+        (keep[0, :, 0], keep[0, :, 1]),
+        (keep[0], keep[0].T),
+        (keep, other),
+        (keep, high),
+    ]
     # Of 64 to 8,192 independent fair bits, about half are equal.
     assert all(0.2 < (a == b).double().mean() < 0.8 for a, b in pairs)
 

@@ -33,7 +33,7 @@ LESSONS = sorted(
         ("(label)=\n<!-- a comment\n of two lines -->\n$$\nx = y^2 + 1\n$$\n", 3 / 180),
         ("{cite:t}`key` [two words](a.md#anchor) {glue:text}`x:.2f`", 4 / 180),
     ],
-)  # fmt: skip
+)
 def test_what_counts(text, minutes):
     assert reading.minutes(text) == pytest.approx(minutes)
 

@@ -143,9 +143,13 @@ def reference_lines() -> list[str]:
     shared += "".join(cell.source for cell in notebook(SOLUTIONS, ASSIGNMENT).cells)
     lines = {line.strip() for path in paths for line in path.read_text().splitlines()}
     return [
-        line for line in lines if len(line) > 40 and not set("\"'<>&") & set(line)
-        and line not in shared and "import" not in line
-    ]  # fmt: skip
+        line
+        for line in lines
+        if len(line) > 40
+        and not set("\"'<>&") & set(line)
+        and line not in shared
+        and "import" not in line
+    ]
 
 
 @dataclass(frozen=True)
@@ -245,9 +249,13 @@ def grade(course: CanaryCourse, *options: str, timeout: float = 3000) -> Graded:
     command = [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, *options]
     with (course.home / "log").open("w+", errors="replace") as log:
         process = subprocess.Popen(
-            command, cwd=course.root, env=course.environment(), stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log,
-        )  # fmt: skip
+            command,
+            cwd=course.root,
+            env=course.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
         code = process.wait(timeout)
         log.seek(0)
         return Graded(course, process.pid, code, log.read())

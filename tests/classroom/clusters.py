@@ -52,9 +52,13 @@ class Cluster:
         self._file = folder / "scheduler.json"
         protocol = "tcp" if pem is None else "tls"
         self.scheduler = self._start(
-            "scheduler", "--host", host or f"{protocol}://127.0.0.1", "--port", "0",
+            "scheduler",
+            "--host",
+            host or f"{protocol}://127.0.0.1",
+            "--port",
+            "0",
             "--no-dashboard",
-        )  # fmt: skip
+        )
         until = time.monotonic() + 60
         while not self._file.exists() or not self._file.read_text().endswith("}"):
             assert self.scheduler.poll() is None and time.monotonic() < until, self.log()
@@ -69,10 +73,18 @@ class Cluster:
         self._added += len(names)
         for name in names:
             self.workers[name] = self._start(
-                "worker", "--name", name, "--nthreads", str(threads), "--no-dashboard",
-                "--no-nanny", "--local-directory", str(self.folder),
-                *more, package=package,
-            )  # fmt: skip
+                "worker",
+                "--name",
+                name,
+                "--nthreads",
+                str(threads),
+                "--no-dashboard",
+                "--no-nanny",
+                "--local-directory",
+                str(self.folder),
+                *more,
+                package=package,
+            )
 
     def wait(self) -> None:
         """Until all workers have found the scheduler."""
@@ -119,10 +131,19 @@ class Cluster:
     def _start(self, program: str, *arguments: str, package: Path = ROOT) -> subprocess.Popen:
         with (self.folder / "log").open("a") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", f"distributed.cli.dask_{program}", "--scheduler-file",
-                 str(self._file), *arguments, *self._tls],
-                env={**os.environ, "PYTHONPATH": f"{package}:{ROOT}"}, stdout=log, stderr=log,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    f"distributed.cli.dask_{program}",
+                    "--scheduler-file",
+                    str(self._file),
+                    *arguments,
+                    *self._tls,
+                ],
+                env={**os.environ, "PYTHONPATH": f"{package}:{ROOT}"},
+                stdout=log,
+                stderr=log,
+            )
 
 
 def package_without(assignment: str, folder: Path) -> Path:
@@ -139,9 +160,25 @@ def certificate(folder: Path, name: str) -> Path:
     made = folder / f"{name}.pem"
     key, cert = folder / f"{name}.key", folder / f"{name}.crt"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-         f"/CN={name}", "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            str(key),
+            "-out",
+            str(cert),
+        ],
+        check=True,
+        capture_output=True,
+    )
     made.write_text(key.read_text() + cert.read_text())
     return made
 

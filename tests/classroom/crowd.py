@@ -40,13 +40,19 @@ def crowd(count: int) -> list[Row]:
             continue
         found = crowd_record(number)
         late = (number % 11 == 4) * 3600.0 * (number % 7 + 1)
-        rows.append(Row(person, found, Points(
-            automatic=found.score,
-            by_hand=0 if number % 4 else 2.5,
-            late_penalty=late / 3600,
-            max_score=28,
-            to_mark=0 if number % 4 else 4,
-            submitted=DUE + timedelta(seconds=late or -60 * number),
-            late_s=late,
-        )))  # fmt: skip
+        rows.append(
+            Row(
+                person,
+                found,
+                Points(
+                    automatic=found.score,
+                    by_hand=0 if number % 4 else 2.5,
+                    late_penalty=late / 3600,
+                    max_score=28,
+                    to_mark=0 if number % 4 else 4,
+                    submitted=DUE + timedelta(seconds=late or -60 * number),
+                    late_s=late,
+                ),
+            )
+        )
     return rows

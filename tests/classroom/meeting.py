@@ -19,8 +19,17 @@ from collections.abc import Callable, Iterator
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 FOLDERS = (
-    "/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run", "/run/lock", "/home", "/", ".", "~",
-)  # fmt: skip
+    "/tmp",
+    "/var/tmp",
+    "/dev/shm",
+    "/dev/mqueue",
+    "/run",
+    "/run/lock",
+    "/home",
+    "/",
+    ".",
+    "~",
+)
 PORTS = {"a": 47011, "b": 47012}
 KEYS = {"a": 0x600DCA7A, "b": 0x600DCA7B}
 RINGS = {"thread": -1, "process": -2, "session": -3, "user": -4, "user session": -5}

@@ -68,10 +68,14 @@ class Server:
 
     def _run(self, *command: object) -> None:
         done = subprocess.run(
-            [*map(str, command), "-D", str(self.folder / "data")], user=self.user, cwd="/",
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [*map(str, command), "-D", str(self.folder / "data")],
+            user=self.user,
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             extra_groups=[] if self.user else None,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stdout
 
 

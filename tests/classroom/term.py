@@ -50,10 +50,19 @@ STATES = {"broken": State.UNREADABLE, "missing": "no-submission"}
 KINDS = ("right", "partly", "untouched", "late", "broken", "missing")
 # Whatever takes long is at the end of their notebooks, so that a busy machine changes no points.
 HOSTILE = (
-    "forged-record", "memory-memfd", "interrupt-swallowed", "fork-bomb", "id-html",
-    "names-and-routes", "daemon-double-fork", "ipc-left-behind", "html-script",
-    "many-files-beside", "write-gradebook", "links-beside",
-)  # fmt: skip
+    "forged-record",
+    "memory-memfd",
+    "interrupt-swallowed",
+    "fork-bomb",
+    "id-html",
+    "names-and-routes",
+    "daemon-double-fork",
+    "ipc-left-behind",
+    "html-script",
+    "many-files-beside",
+    "write-gradebook",
+    "links-beside",
+)
 LIMITS = ("--cell-timeout", "15", "--time-limit", "60", "--memory", "2")
 BUSY = "the machine or its disk is too slow or busy: try again"  # what the grader then says
 TRIES = 4

@@ -93,9 +93,10 @@ def test_room_that_a_run_gets_is_used_before_a_submission_ends():
     together, began = threading.Barrier(3), time.monotonic()
     batch = Batch.__new__(Batch)
     batch._executor = SimpleNamespace(
-        ready=lambda: None, stop=lambda: None,
+        ready=lambda: None,
+        stop=lambda: None,
         room=lambda: 3 if time.monotonic() - began > 0.2 else 1,
-    )  # fmt: skip
+    )
     batch.recorder = SimpleNamespace(write=lambda submission, _: submission.student)
     batch._grade = lambda _: together.wait(20)
     show = SimpleNamespace(started=lambda _: None, finished=lambda _: None)

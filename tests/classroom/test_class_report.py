@@ -41,8 +41,18 @@ def page(folder, student):
 
 def points(record, **changes):
     """The gradebook's points for a record, of 28 with the written answer."""
-    return Points(**{**{"automatic": record.score, "by_hand": 0, "late_penalty": 0,
-                        "max_score": 28, "to_mark": 4}, **changes})  # fmt: skip
+    return Points(
+        **{
+            **{
+                "automatic": record.score,
+                "by_hand": 0,
+                "late_penalty": 0,
+                "max_score": 28,
+                "to_mark": 4,
+            },
+            **changes,
+        }
+    )
 
 
 def row(record, person=None, **changes):
@@ -53,14 +63,21 @@ def test_the_csv_has_one_row_per_student_and_its_points_add_up(tmp_path):
     lost = record("ada", questions=questions({"counts": wrong()}))
     when = datetime(2026, 3, 1, 15, tzinfo=UTC)
     rows = [
-        row(lost, Person("ada", "Ada", "Lovelace"), by_hand=3, late_penalty=2.5, to_mark=0,
-            submitted=when, late_s=5400),
+        row(
+            lost,
+            Person("ada", "Ada", "Lovelace"),
+            by_hand=3,
+            late_penalty=2.5,
+            to_mark=0,
+            submitted=when,
+            late_s=5400,
+        ),
         row(unreadable("ben"), to_mark=0),
         Row(Person("cleo", "Cleo"), None, None),
         Row(Person("dan"), None, points(lost)),
         row(record("eve", state=State.RECORD_CHANGED, reason="changed")),
         Row(Person("fay"), record("fay", state=State.REFUSED, reason="no notebook"), None),
-    ]  # fmt: skip
+    ]
     folder = write(tmp_path, ASSIGNMENT, rows)
     found = table(folder)
     assert tuple(found[0]) == CSV_COLUMNS and folder == tmp_path / "results" / ASSIGNMENT
@@ -112,17 +129,29 @@ def test_pages_of_students_who_are_gone_are_removed_and_no_other_file(tmp_path):
     (folder / "folder.html").mkdir()
     write(tmp_path, ASSIGNMENT, [row(record(student)) for student in ("ada", "ben")])
     assert sorted(p.name for p in folder.iterdir()) == [
-        "ada.html", "ben.html", "folder.html", "grades.csv", "index.html", "mine.html",
-    ]  # fmt: skip
+        "ada.html",
+        "ben.html",
+        "folder.html",
+        "grades.csv",
+        "index.html",
+        "mine.html",
+    ]
 
 
 def test_a_page_names_the_property_behind_every_lost_point(tmp_path):
     lost = {"forward": wrong("the scale is wrong", explanations=("you divided twice",))}
     text = page(write(tmp_path, ASSIGNMENT, [row(record(questions=questions(lost)))]), "ada")
-    for part in ("the update is B(Ax): A first, then B", "smallest failing input", "{n: 2}",
-                 "the scale is wrong", "It looks as if you divided twice.",
-                 "19 of 24 points by program; 4 more wait for a person.", "19 <small>of 28 points",
-                 "0.40 s to start", "cgroup v1"):  # fmt: skip
+    for part in (
+        "the update is B(Ax): A first, then B",
+        "smallest failing input",
+        "{n: 2}",
+        "the scale is wrong",
+        "It looks as if you divided twice.",
+        "19 of 24 points by program; 4 more wait for a person.",
+        "19 <small>of 28 points",
+        "0.40 s to start",
+        "cgroup v1",
+    ):
         assert part in text
     assert "r is the number of rows of A" not in text  # a hint, where there is a diagnosis
     assert text.count(">lost: <") == 4 and "WITHOUT" not in text
@@ -141,8 +170,12 @@ def test_a_page_warns_about_a_missing_sandbox_and_lists_remarks(tmp_path):
     died = {"state": State.KERNEL_DIED, "reason": "signal 11", "sandbox": UNSAFE}
     folder = write(tmp_path, ASSIGNMENT, [row(record(remarks=("a cell was changed",), **died))])
     text = page(folder, "ada")
-    for part in ("Graded WITHOUT a sandbox", "The kernel died; later cells were not run.",
-                 "signal 11", "a cell was changed"):  # fmt: skip
+    for part in (
+        "Graded WITHOUT a sandbox",
+        "The kernel died; later cells were not run.",
+        "signal 11",
+        "a cell was changed",
+    ):
         assert part in text
     assert "1 of these was graded WITHOUT a sandbox" in (folder / "index.html").read_text()
 

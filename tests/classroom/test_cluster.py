@@ -79,13 +79,27 @@ def command(school, cluster, pem):
     """`course grade`, started."""
     school.hand_in()
     return subprocess.Popen(
-        [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, "--cell-timeout", "4",
-         "--time-limit", "60", "--scheduler", cluster.at.address,
-         *(["--tls-ca", pem, "--tls-cert", pem] if pem else [])],
-        cwd=school.root, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [
+            sys.executable,
+            "-m",
+            "course_pkg",
+            "grade",
+            ASSIGNMENT,
+            "--cell-timeout",
+            "4",
+            "--time-limit",
+            "60",
+            "--scheduler",
+            cluster.at.address,
+            *(["--tls-ca", pem, "--tls-cert", pem] if pem else []),
+        ],
+        cwd=school.root,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
 
 
 def assert_the_same(school, alone):
@@ -99,9 +113,14 @@ def test_one_worker_gives_the_same_as_no_cluster(alone, school, cluster):
     found = school.grade(cluster.at)
     states = {student: record.state for student, record in found.items()}
     assert states == {
-        "ada": State.GRADED, "ben": State.GRADED, "cut": State.UNREADABLE, "zoe": State.GRADED,
-        "dead": State.KERNEL_DIED, "flood": State.TOO_MUCH_OUTPUT, "html": State.GRADED,
-    }  # fmt: skip
+        "ada": State.GRADED,
+        "ben": State.GRADED,
+        "cut": State.UNREADABLE,
+        "zoe": State.GRADED,
+        "dead": State.KERNEL_DIED,
+        "flood": State.TOO_MUCH_OUTPUT,
+        "html": State.GRADED,
+    }
     assert school.results() == alone.results()
     again = school.grade(cluster.at)
     assert {s for s in found if again[s] != found[s]} <= {"cut"}  # which is only read

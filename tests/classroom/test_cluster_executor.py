@@ -86,11 +86,15 @@ def test_other_answers_have_their_own_ends(runs, gateway):
     killer, waits, failed = (run(runs, student) for student in ("killer", "waits", "failed"))
     for _ in range(3):
         frame = gateway.get()
-        gateway.send({
-            "killer": Frame(frames.GIVEN_UP, frame.number),
-            "waits": said(frames.NO_GPU, "no worker has one", frame.number),
-            "failed": Frame(frames.REPLY, frame.number, reply_bytes(Reply("failed", "a"), LIMITS)),
-        }[read_request(frame.body).student])  # fmt: skip
+        gateway.send(
+            {
+                "killer": Frame(frames.GIVEN_UP, frame.number),
+                "waits": said(frames.NO_GPU, "no worker has one", frame.number),
+                "failed": Frame(
+                    frames.REPLY, frame.number, reply_bytes(Reply("failed", "a"), LIMITS)
+                ),
+            }[read_request(frame.body).student]
+        )
     assert killer.result(5).state == State.WORKERS_LOST
     assert "--regrade --student" in killer.result().reason
     with pytest.raises(NoGpu, match="no worker has one"):
@@ -230,9 +234,12 @@ def test_code_in_the_gateway_can_change_nothing_on_this_machine():
         line = gateway_command(7, calls.fileno())
         line = [*line[: line.index("--")], "--", sys.executable, "-c", CODE]
         done = subprocess.run(
-            line, pass_fds=[calls.fileno()], env={"PYTHONPATH": str(PACKAGE.parent)},
-            capture_output=True, text=True,
-        )  # fmt: skip
+            line,
+            pass_fds=[calls.fileno()],
+            env={"PYTHONPATH": str(PACKAGE.parent)},
+            capture_output=True,
+            text=True,
+        )
     assert (done.stdout, done.stderr) == ("0 1 2", "")
 
 

@@ -100,8 +100,13 @@ def run(workers, *steps, need="none", grace_s=0.05, reply_s=5.0, command=None):
     Returns what the command got, and why the run ended, if it did.
     """
     command = command or Command()
-    start = {"asked": ASKED.decode(), "with_files": "files", "need": need, "grace_s": grace_s,
-             "reply_s": reply_s}  # fmt: skip
+    start = {
+        "asked": ASKED.decode(),
+        "with_files": "files",
+        "need": need,
+        "grace_s": grace_s,
+        "reply_s": reply_s,
+    }
 
     async def main():
         made = gateway.Gateway(workers, command, start)

@@ -68,9 +68,20 @@ def test_checks_travel_by_hash_and_with_their_content_only_if_asked():
 @given(st.dictionaries(st.integers(0, 9_000), st.lists(JSON)), st.binary(max_size=500))
 def test_a_result_arrives_as_it_was(outputs, verdicts):
     result = RunResult(
-        State.KERNEL_DIED, "the kernel died", verdicts, "", outputs, set(list(outputs)[:1]),
-        0.5, 1.5, 2**33, "cgroup v2", ("a remark",), "Fake 0", 5,
-    )  # fmt: skip
+        State.KERNEL_DIED,
+        "the kernel died",
+        verdicts,
+        "",
+        outputs,
+        set(list(outputs)[:1]),
+        0.5,
+        1.5,
+        2**33,
+        "cgroup v2",
+        ("a remark",),
+        "Fake 0",
+        5,
+    )
     assert through(result) == result
 
 
@@ -88,12 +99,24 @@ def test_deep_or_large_outputs_are_left_out_and_the_verdicts_stay():
 @pytest.mark.parametrize(
     "facts",
     [
-        {"state": "refused"}, {"state": ["graded"]}, {"state": "workers-lost"}, {"reason": 3},
-        {"reason": "x" * 2000}, {"start_s": float("inf")}, {"run_s": True}, {"peak_bytes": -1},
-        {"peak_bytes": 1.5}, {"remarks": "text"}, {"remarks": ["x"] * 11}, {"verdicts": "*"},
-        {"verdicts": None}, {"verdicts": "A" * (2 * MAX_RESULTS)}, {"more": 1}, {"gpu": None},
+        {"state": "refused"},
+        {"state": ["graded"]},
+        {"state": "workers-lost"},
+        {"reason": 3},
+        {"reason": "x" * 2000},
+        {"start_s": float("inf")},
+        {"run_s": True},
+        {"peak_bytes": -1},
+        {"peak_bytes": 1.5},
+        {"remarks": "text"},
+        {"remarks": ["x"] * 11},
+        {"verdicts": "*"},
+        {"verdicts": None},
+        {"verdicts": "A" * (2 * MAX_RESULTS)},
+        {"more": 1},
+        {"gpu": None},
     ],
-)  # fmt: skip
+)
 def test_a_reply_that_no_run_can_give_is_refused(facts):
     with pytest.raises(ValueError):
         read_reply(changed(**facts), LIMITS)
@@ -102,15 +125,21 @@ def test_a_reply_that_no_run_can_give_is_refused(facts):
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"[]", b"{}", b'{"kind": "fit", "why": "", "room": 33}',
+        b"",
+        b"[]",
+        b"{}",
+        b'{"kind": "fit", "why": "", "room": 33}',
         b'{"kind": "fit", "why": "", "room": 1, "room": 2}',
         b'{"kind": "root", "why": "", "room": 1}',
-        b'{"kind": "result", "why": "", "room": 1}', b'{"kind": "fit", "why": [], "room": 1}',
-        b" " * (most_bytes(LIMITS) + 1), b"\n" * MAX_LINES + changed(),
-        b"[" * 2 * MAX_RESULTS, b'{"a":[' + b"{}," * 100 + b"{}]}",
+        b'{"kind": "result", "why": "", "room": 1}',
+        b'{"kind": "fit", "why": [], "room": 1}',
+        b" " * (most_bytes(LIMITS) + 1),
+        b"\n" * MAX_LINES + changed(),
+        b"[" * 2 * MAX_RESULTS,
+        b'{"a":[' + b"{}," * 100 + b"{}]}",
         (b'{"cell":0,"outputs":[' + b"[]," * 66_000 + b"[]]}\n") * 9 + changed(),
     ],
-)  # fmt: skip
+)
 def test_other_bytes_are_refused(data):
     with pytest.raises(ValueError):
         read_reply(data, LIMITS)

@@ -164,9 +164,14 @@ class TestStalls(Corpus):
         assert list(corpus.graded.rows)[-1] == CLASSMATE
         states = {corpus.graded.row(case.id)["state"] for case in corpus.cases.values()}
         assert states >= {
-            "graded", "cell-timed-out", "kernel-died", "out-of-memory", "too-much-output",
-            "unreadable", "refused",
-        }  # fmt: skip
+            "graded",
+            "cell-timed-out",
+            "kernel-died",
+            "out-of-memory",
+            "too-much-output",
+            "unreadable",
+            "refused",
+        }
 
     def test_a_fork_bomb_is_told_about_the_process_limit(self, corpus):
         """Forks of the kernel, and threads with their stacks, reach the memory limit first."""
@@ -196,9 +201,14 @@ def test_a_hostile_zip_writes_nothing_outside_and_affects_nobody_else(tmp_path):
     path = tmp_path / "class.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         archive.writestr(f"{CLASSMATE}/{ASSIGNMENT}/{ASSIGNMENT}.ipynb", good)
-        for name in (f"../../{MARK}-up.ipynb", f"/tmp/{MARK}-absolute.ipynb",
-                     f"ada/../../../{MARK}-inside/{ASSIGNMENT}.ipynb", f"..\\..\\{MARK}-back.ipynb",
-                     f"{MARK}\0x.ipynb", f"C:/{MARK}.ipynb"):  # fmt: skip
+        for name in (
+            f"../../{MARK}-up.ipynb",
+            f"/tmp/{MARK}-absolute.ipynb",
+            f"ada/../../../{MARK}-inside/{ASSIGNMENT}.ipynb",
+            f"..\\..\\{MARK}-back.ipynb",
+            f"{MARK}\0x.ipynb",
+            f"C:/{MARK}.ipynb",
+        ):
             archive.writestr(zipfile.ZipInfo(name), good)
         link = zipfile.ZipInfo(f"linker/{ASSIGNMENT}/{ASSIGNMENT}.ipynb")
         link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16

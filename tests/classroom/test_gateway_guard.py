@@ -82,9 +82,11 @@ def test_notes_and_empty_promises_are_no_sign_of_life(gateway, monkeypatch):
             time.sleep(0.1)
         assert not future.done()
         gateway.repeat(
-            said(frames.NOTE, "still here"), Frame(frames.ROOM, 2),
-            Frame(frames.REPLY, 10**6, b"for nobody"), pause_s=0.02,
-        )  # fmt: skip
+            said(frames.NOTE, "still here"),
+            Frame(frames.ROOM, 2),
+            Frame(frames.REPLY, 10**6, b"for nobody"),
+            pause_s=0.02,
+        )
         with pytest.raises(ExecutorLost, match=r"has said nothing for 0.5 s"):
             future.result(10)
     assert gateway.sent > 5

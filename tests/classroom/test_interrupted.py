@@ -41,11 +41,14 @@ def running(tmp_path):
         course.submit(student, 0.0, "import os\nos.fork()\nwhile True: pass")
     process = subprocess.Popen(
         [sys.executable, "-m", "course_pkg", "grade", ASSIGNMENT, "--jobs", "2"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         # Tests that run in the background inherit an ignored SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
     try:
         until, before, found = time.monotonic() + 120, set(), descendants(process.pid)
         while len(found) < 2 + 2 * 8 or found != before:  # all are there, and none is starting

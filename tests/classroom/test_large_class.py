@@ -154,8 +154,11 @@ def test_the_pages_of_students_are_written_only_when_they_change(tmp_path):
     assert written_again(tmp_path / "b", crowd(62)) == {"s00060.html", "s00061.html"}
     rows = crowd(60)
     rows[1] = Row(Person("s00001", "Another", "Name"), rows[1].record, rows[1].points)
-    rows[2] = Row(rows[2].person, record("s00002", questions=questions({"merge": wrong("other")})),
-                  rows[2].points)  # fmt: skip
+    rows[2] = Row(
+        rows[2].person,
+        record("s00002", questions=questions({"merge": wrong("other")})),
+        rows[2].points,
+    )
     rows[4] = Row(rows[4].person, rows[4].record, rows[5].points)
     changed = {"s00001.html", "s00002.html", "s00004.html"}
     assert written_again(tmp_path / "c", rows) == changed

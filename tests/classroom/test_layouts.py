@@ -13,19 +13,19 @@ from tests.classroom import test_collect
 from tests.classroom.test_collect import NOTEBOOK, A, make_zip
 
 WORKSHEET = (
-    "\ufeffIdentifier,\"Full name\",\"Email address\",Status,Grade,\"Maximum Grade\","
-    "\"Grade can be changed\",\"Last modified (submission)\",\"Last modified (grade)\","
-    "\"Feedback comments\"\n"
-    "\"Participant 101\",\"Ada Lovelace\",ada@uni.edu,\"Submitted for grading\",,100.00,Yes,"
-    "\"Sunday, 1 March 2026, 3:40 PM\",-,\n"
-    "\"Participant 102\",\"Zoë Müller\",zoe@uni.edu,\"No submission\",,100.00,Yes,-,-,\n"
-)  # fmt: skip
+    '\ufeffIdentifier,"Full name","Email address",Status,Grade,"Maximum Grade",'
+    '"Grade can be changed","Last modified (submission)","Last modified (grade)",'
+    '"Feedback comments"\n'
+    '"Participant 101","Ada Lovelace",ada@uni.edu,"Submitted for grading",,100.00,Yes,'
+    '"Sunday, 1 March 2026, 3:40 PM",-,\n'
+    '"Participant 102","Zoë Müller",zoe@uni.edu,"No submission",,100.00,Yes,-,-,\n'
+)
 CANVAS = (
     "Student,ID,SIS User ID,SIS Login ID,Section,LoRA math (4711)\n"
     "    Points Possible,,,,,28\n"
-    "\"Lovelace, Ada\",12345,s1,ada,Main,\n"
-    "\"Müller, Zoë\",67890,s2,zoe,Main,\n"
-)  # fmt: skip
+    '"Lovelace, Ada",12345,s1,ada,Main,\n'
+    '"Müller, Zoë",67890,s2,zoe,Main,\n'
+)
 
 
 def written(path, text):

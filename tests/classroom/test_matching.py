@@ -205,8 +205,10 @@ def test_of_two_people_with_one_id_both_are_refused(tmp_path):
 @pytest.mark.parametrize("bad", ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59Z", "gestern"])
 def test_a_time_that_cannot_be_read_refuses_that_person_alone(tmp_path, bad):
     own = f"id,submitted_at\nada,2026-01-01\nbo,{bad}\n"
-    sheet = (f"Identifier,Full name,Email address,Last modified (submission)\n"
-             f"Participant 1,Ada L,ada,-\nParticipant 2,Bo Li,bo,{bad}\n")  # fmt: skip
+    sheet = (
+        f"Identifier,Full name,Email address,Last modified (submission)\n"
+        f"Participant 1,Ada L,ada,-\nParticipant 2,Bo Li,bo,{bad}\n"
+    )
     for text, who in ((own, "bo"), (sheet, "Bo Li")):
         roster = read_roster(written(tmp_path / "roster.csv", text))
         assert [person.id for person in roster.people] == ["ada"]
@@ -214,21 +216,42 @@ def test_a_time_that_cannot_be_read_refuses_that_person_alone(tmp_path, bad):
         assert person.id == "bo" and f"roster.csv: {who}: the time '{bad}' is not clear" in why
 
 
-HEADERS = st.sampled_from([
-    "id,email,submitted_at", "Identifier,Full name,Email address,Last modified (submission)",
-    "Student,ID,SIS Login ID,Section", "id;first_name", "", "ID,LastName,FirstName",
-])  # fmt: skip
+HEADERS = st.sampled_from(
+    [
+        "id,email,submitted_at",
+        "Identifier,Full name,Email address,Last modified (submission)",
+        "Student,ID,SIS Login ID,Section",
+        "id;first_name",
+        "",
+        "ID,LastName,FirstName",
+    ]
+)
 CELL = st.one_of(
     st.text(max_size=8),
-    st.sampled_from(["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00", "0001-01-01",
-                     '"', "a\0b", "\ufeff", "x" * 140_000, "Participant ٣", "=1+1", "ada"]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "9999-12-31T23:59:59-12:00",
+            "0001-01-01T00:00:00+14:00",
+            "0001-01-01",
+            '"',
+            "a\0b",
+            "\ufeff",
+            "x" * 140_000,
+            "Participant ٣",
+            "=1+1",
+            "ada",
+        ]
+    ),
+)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(HEADERS, st.lists(st.lists(CELL, max_size=6), max_size=5),
-       st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1"]),
-       st.binary(max_size=3))  # fmt: skip
+@given(
+    HEADERS,
+    st.lists(st.lists(CELL, max_size=6), max_size=5),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1"]),
+    st.binary(max_size=3),
+)
 def test_any_bytes_are_a_roster_or_a_roster_error(tmp_path, header, table, encoding, tail):
     text = "\n".join([header, *(",".join(row) for row in table)])
     path = Path(tmp_path / "roster.csv")

@@ -340,9 +340,26 @@ MARKDOWN = [
     "a" * 25_000 + "<img src=x onerror=window.hacked=1>",
 ]
 FORBIDDEN = {
-    "script", "style", "img", "a", "svg", "math", "iframe", "form", "input", "button", "link",
-    "meta", "base", "object", "embed", "video", "textarea", "template", "noscript",
-}  # fmt: skip
+    "script",
+    "style",
+    "img",
+    "a",
+    "svg",
+    "math",
+    "iframe",
+    "form",
+    "input",
+    "button",
+    "link",
+    "meta",
+    "base",
+    "object",
+    "embed",
+    "video",
+    "textarea",
+    "template",
+    "noscript",
+}
 
 
 def assert_inert(container):
@@ -364,9 +381,13 @@ def all_shown(graded):
         cells = [v4.new_markdown_cell(text) for text in texts]
         for cell in cells if graded else []:
             cell.metadata.nbgrader = {
-                "grade": True, "solution": True, "grade_id": "w", "points": 4, "score": 1,
+                "grade": True,
+                "solution": True,
+                "grade_id": "w",
+                "points": 4,
+                "score": 1,
                 "comment": None,
-            }  # fmt: skip
+            }
         pages.append(shown(*cells))
     places = pages[0].select(".text_cell_render")
     inside = sum(len(place.find_all(True)) for place in places)

@@ -30,12 +30,15 @@ NAMES = {"solution": "s", "grade": "g", "locked": "l"}
 DOUBLE = "def double(x):\n    ### BEGIN SOLUTION\n    return 2 * x\n    ### END SOLUTION"
 TESTS = {  # name: points, source
     "visible": (2, "assert double(2) == 4"),
-    "hidden": (3, "assert double(2) == 4\n### BEGIN HIDDEN TESTS\nassert double(-1.5) == -3\n"
-               "### END HIDDEN TESTS"),
+    "hidden": (
+        3,
+        "assert double(2) == 4\n### BEGIN HIDDEN TESTS\nassert double(-1.5) == -3\n"
+        "### END HIDDEN TESTS",
+    ),
     "partial": (2.5, "0.5 * sum(double(n) == 2 * n for n in (1, 2, 3, -1, -2))"),
     "warns": (1, "import warnings\nif double(7) != 14:\n    warnings.warn('odd')"),
     "says": (0.1, "'any text earns all'"),
-}  # fmt: skip
+}
 ANSWERS = {
     "ada": "def double(x):\n    return x + x",
     "ben": "def double(x):\n    return 2 * abs(x)",  # fails a hidden test, and a part
@@ -46,8 +49,13 @@ SCORES = {"ada": 8.6, "ben": 2 + 1.5 + 1 + 0.1, "chi": 0.1, "dan": 1.1}  # as nb
 
 
 def cell(make, name, source, **kind):
-    meta = {"grade_id": name, "schema_version": 3, "task": False,
-            **{k: kind.get(k, False) for k in NAMES}, **kind}  # fmt: skip
+    meta = {
+        "grade_id": name,
+        "schema_version": 3,
+        "task": False,
+        **{k: kind.get(k, False) for k in NAMES},
+        **kind,
+    }
     return make(source, metadata={"nbgrader": meta})
 
 
@@ -121,8 +129,10 @@ def test_a_plain_assignment_gets_nbgraders_scores_inside_the_sandbox(course):
     assert lost == [UNFINISHED] + 4 * [NOT_RUN]
     assert {r.sandbox for r in records.values()} == {"bubblewrap"}
 
-    reasons = {q.question: [p.failure.reason for p in q.properties if p.failure]
-               for q in records["ben"].questions}  # fmt: skip
+    reasons = {
+        q.question: [p.failure.reason for p in q.properties if p.failure]
+        for q in records["ben"].questions
+    }
     assert reasons["hidden"] == ["the test failed: AssertionError"]
     assert reasons["partial"] == ["the test gave a part"] and not reasons["visible"]
 
@@ -161,7 +171,12 @@ def test_nbgrader_gives_the_same_scores(course, tmp_path):
         (tmp_path / "submitted").mkdir(exist_ok=True)
         (tmp_path / "submitted" / student).symlink_to(course / "submitted" / student)
     nbgrader(tmp_path, "db", "assignment", "add", ASSIGNMENT)
-    nbgrader(tmp_path, "generate_assignment", ASSIGNMENT, "--force",
-             "--CourseDirectory.release_directory=fresh")  # fmt: skip
+    nbgrader(
+        tmp_path,
+        "generate_assignment",
+        ASSIGNMENT,
+        "--force",
+        "--CourseDirectory.release_directory=fresh",
+    )
     nbgrader(tmp_path, "autograde", ASSIGNMENT)
     assert scores(tmp_path) == pytest.approx(SCORES)

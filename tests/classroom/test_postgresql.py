@@ -338,8 +338,12 @@ def test_two_assignments_are_graded_at_once_with_the_results_of_one_after_the_ot
     def grade(where: str, name: str) -> subprocess.Popen:
         line = [sys.executable, "-m", "course_pkg", "grade", name, "--jobs", "1"]
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        return subprocess.Popen(line, cwd=tmp_path / where / name, stdout=subprocess.DEVNULL,
-                                env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+        return subprocess.Popen(
+            line,
+            cwd=tmp_path / where / name,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+        )
 
     assert [grade("sqlite", name).wait() for name in names] == [1, 1]
     assert [process.wait() for process in [grade("server", name) for name in names]] == [1, 1]

@@ -220,11 +220,18 @@ def test_results_of_another_shape_are_refused(results, trusted, change):
 @pytest.mark.parametrize(
     "text",
     [
-        b"", b"[", b"null", b"\xff", b"[NaN]", b"[" * 100_000, b'[{"a":1,"a":2}]',
-        b"[" + b"9" * 5000 + b"]", b" " * (MAX_RESULTS + 1),
+        b"",
+        b"[",
+        b"null",
+        b"\xff",
+        b"[NaN]",
+        b"[" * 100_000,
+        b'[{"a":1,"a":2}]',
+        b"[" + b"9" * 5000 + b"]",
+        b" " * (MAX_RESULTS + 1),
     ],
     ids=range(9),
-)  # fmt: skip
+)
 def test_results_that_are_not_json_or_too_large_are_refused(text, trusted):
     with pytest.raises(ValueError):
         checked_results(text, trusted)

@@ -54,10 +54,16 @@ STARTED = {"started": 0.5}
     ("rows", "state", "said"),
     [
         ([STARTED, {"end": "ran"}], State.GRADED, ""),
-        ([STARTED, {"cell": 4, "outputs": [], "late": True}, {"end": "ran"}],
-         State.CELL_TIMED_OUT, "cell 5 took longer than 3 s"),
-        ([STARTED, {"cell": 4, "outputs": [], "late": True}, {"end": "stuck"}],
-         State.CELL_TIMED_OUT, "it did not stop"),
+        (
+            [STARTED, {"cell": 4, "outputs": [], "late": True}, {"end": "ran"}],
+            State.CELL_TIMED_OUT,
+            "cell 5 took longer than 3 s",
+        ),
+        (
+            [STARTED, {"cell": 4, "outputs": [], "late": True}, {"end": "stuck"}],
+            State.CELL_TIMED_OUT,
+            "it did not stop",
+        ),
         ([STARTED, {"end": "died", "cell": 2, "code": -11}], State.KERNEL_DIED, "signal 11"),
         ([STARTED, {"end": "died", "cell": 2, "code": 3}], State.KERNEL_DIED, "exit code 3"),
         ([STARTED, {"end": "overflow"}], State.TOO_MUCH_OUTPUT, "put out more than"),
@@ -65,7 +71,7 @@ STARTED = {"started": 0.5}
         ([], State.GRADING_ERROR, "did not start"),
         ([{"failed": "no such file"}], State.GRADING_ERROR, "no such file"),
     ],
-)  # fmt: skip
+)
 def test_each_end_has_its_state(rows, state, said):
     result = read_result(lines(*rows))
     assert result.state == state and said in result.reason

@@ -123,8 +123,10 @@ def test_in_one_sandbox_they_interact_in_every_way(tmp_path):
     both = f"{meet} a b {PATIENCE_S} & {meet} b a {PATIENCE_S}; wait"
     done = subprocess.run(
         [str(find_bubblewrap()), *options, "--", "sh", "-c", both],
-        capture_output=True, text=True, timeout=4 * PATIENCE_S,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE_S,
+    )
     assert set(meeting.ways()) - meeting.FORK_ONLY - set(done.stdout.split()) == set(), done.stderr
 
 

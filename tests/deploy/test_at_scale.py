@@ -71,9 +71,14 @@ def test_a_command_of_the_page_exists_with_its_options(line, in_a_course):
 
 @pytest.mark.parametrize(
     "line",
-    ["course grade a --shceduler x:1", "dask worker --cores 3", "nbgrader collect a --new",
-     "python deploy/ssh_cluster.py --hosts 3", "make released"],
-)  # fmt: skip
+    [
+        "course grade a --shceduler x:1",
+        "dask worker --cores 3",
+        "nbgrader collect a --new",
+        "python deploy/ssh_cluster.py --hosts 3",
+        "make released",
+    ],
+)
 def test_a_mistake_would_be_found(line, in_a_course):
     with pytest.raises((Exception, SystemExit)):
         parsed(line)

@@ -210,7 +210,9 @@ def test_a_submission_in_somebody_elses_name_and_a_link_are_left_out_and_named(i
     link.symlink_to(inbound / "notes")
     made = run(sys.executable, DEPLOY / "exchange_roster.py", inbound, "bleu")
     assert made.returncode == 0 and [line.partition(",")[0] for line in made.stdout.split()] == [
-        "id", ME]  # fmt: skip
+        "id",
+        ME,
+    ]
     assert f"belongs to {ME}, not to ada" in made.stderr and "five: not a folder" in made.stderr
 
 

@@ -271,7 +271,7 @@ WRONG = [
     ({"model": "tiny", "prompt": [65] * 2048}, "prompt", "at most 2047 tokens"),
     ({"model": "tiny", "prompt": [65] * 2040, "max_tokens": 9}, "prompt", "2048 tokens of"),
     ({"model": "tiny", "prompt": ["a"] * 17}, "n", "17 prompts"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("body", "param", "message"), WRONG)
@@ -291,16 +291,22 @@ WRONG_CHATS = [
     ({"messages": [{"role": "user", "content": " "}]}, "messages", "blank text"),
     ({"messages": [{"role": "user", "content": "\udfff"}]}, "messages", "surrogate"),
     ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages", "unknown role"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]},
-     "messages.0.content.0.type", "'text'"),
-    ({"messages": [{"role": "user", "content": "Hi", "tool_calls": [1]}]},
-     "messages.0.tool_calls", "has no field"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]},
+        "messages.0.content.0.type",
+        "'text'",
+    ),
+    (
+        {"messages": [{"role": "user", "content": "Hi", "tool_calls": [1]}]},
+        "messages.0.tool_calls",
+        "has no field",
+    ),
     ({"top_logprobs": 2}, None, "logprobs is false"),
     ({"logprobs": True, "top_logprobs": 21}, None, "from 0 to 20"),
     ({"max_tokens": 5, "max_completion_tokens": 6}, None, "differ"),
     ({"max_completion_tokens": 0}, "max_tokens", "at least 1"),
     ({"response_format": {"type": "json_object"}}, "response_format", "does not support"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("fields", "param", "message"), WRONG_CHATS)

@@ -29,10 +29,19 @@ def test_sampling_fields_are_the_engines():
     assert {name: schema[name].default for name in same} == {name: ours[name] for name in same}
     assert CompletionRequest(**TEXT).params(16) == SamplingParams()
     given = {
-        "temperature": 0.5, "top_p": 0.9, "n": 2, "stop": ["x"], "seed": 3, "top_k": 4,
-        "min_p": 0.1, "repetition_penalty": 1.1, "ignore_eos": True, "frequency_penalty": 0.5,
-        "presence_penalty": -1.0, "cache_salt": "mine",
-    }  # fmt: skip
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "n": 2,
+        "stop": ["x"],
+        "seed": 3,
+        "top_k": 4,
+        "min_p": 0.1,
+        "repetition_penalty": 1.1,
+        "ignore_eos": True,
+        "frequency_penalty": 0.5,
+        "presence_penalty": -1.0,
+        "cache_salt": "mine",
+    }
     assert given.keys() == SAMPLING - {"logit_bias"}  # whose keys are strings in JSON
     biased = CompletionRequest(**TEXT, logit_bias={"5": 1.5, "7": -100}).params(9)
     assert biased.logit_bias == ((5, 1.5), (7, -100.0))

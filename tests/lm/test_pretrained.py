@@ -157,12 +157,15 @@ def require_same_logits(model, expected):
         (LoRAConfig(rank=2, target_modules=["q_proj"]), Q_PROJ, True),
         (LoRAConfig(rank=2, target_modules=["lm_head"]), "lm_head", False),
         (LoRAConfig(rank=2, target_modules=["embed_tokens"]), "model.embed_tokens", False),
-        (LoRAConfig(2, target_modules=r".*0\.self_attn\.q_proj", modules_to_save=["model.norm"]),
-         Q_PROJ, False),
+        (
+            LoRAConfig(2, target_modules=r".*0\.self_attn\.q_proj", modules_to_save=["model.norm"]),
+            Q_PROJ,
+            False,
+        ),
         (DoRAConfig(rank=2, target_modules=["q_proj"]), Q_PROJ, False),
         (IA3Config(target_modules=["q_proj"], feedforward_modules=[]), Q_PROJ, False),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("tied", [True, False])
 def test_an_adapter_of_the_course_is_refused_until_it_is_merged_and_removed(
     config, where, engine, tied
@@ -186,12 +189,15 @@ def test_an_adapter_of_the_course_is_refused_until_it_is_merged_and_removed(
     [
         (peft.LoraConfig(r=2, target_modules=["q_proj"]), Q_PROJ, True),
         (peft.LoraConfig(r=2, target_modules=["lm_head"]), "lm_head", False),
-        (peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"]),
-         "model.layers.0.self_attn.q_proj and 2 more modules", False),
+        (
+            peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"]),
+            "model.layers.0.self_attn.q_proj and 2 more modules",
+            False,
+        ),
         (peft.LoraConfig(r=2, target_modules=["q_proj"], use_dora=True), Q_PROJ, False),
         (peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]), Q_PROJ, False),
     ],
-)  # fmt: skip
+)
 def test_a_peft_model_is_refused_until_it_is_merged(config, where, engine):
     model = peft_model(config, tied=False)
     with torch.no_grad():

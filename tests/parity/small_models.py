@@ -22,8 +22,14 @@ from course_pkg.adapters.injection import inject, trainable_parameters
 TOKENS = torch.arange(24).reshape(2, 12)
 BATCH = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "labels": TOKENS}
 TEXT = TOKENS + 1  # without token 0, which pads
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 32,
-         "num_attention_heads": 2, "num_key_value_heads": 1}  # fmt: skip
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "vocab_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
 FOUR_HEADS = SIZES | {"num_attention_heads": 4, "num_key_value_heads": 2}
 
 _ENDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}

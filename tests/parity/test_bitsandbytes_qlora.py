@@ -28,9 +28,13 @@ def quantized_by_bitsandbytes(model, book="nf4", double=True, dtype=torch.float3
     for name, module in list(model.named_modules()):
         if type(module) is nn.Linear and module is not model.get_output_embeddings():
             layer = bnb.nn.Linear4bit(
-                module.in_features, module.out_features, module.bias is not None,
-                compute_dtype=dtype, compress_statistics=double, quant_type=book,
-            )  # fmt: skip
+                module.in_features,
+                module.out_features,
+                module.bias is not None,
+                compute_dtype=dtype,
+                compress_statistics=double,
+                quant_type=book,
+            )
             layer.weight = bnb.nn.Params4bit(
                 module.weight.data, quant_type=book, compress_statistics=double, module=layer
             ).to("cpu")

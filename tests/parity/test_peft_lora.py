@@ -128,8 +128,13 @@ def test_pissa_starts_as_in_peft_but_for_the_signs_of_the_vectors(use_rslora):
     ours = build()
     inject(ours, LoRAConfig(rank=2, alpha=6, use_rslora=use_rslora))
     start_from_principal(ours)
-    config = LoraConfig(r=2, lora_alpha=6, target_modules=["0", "1"], use_rslora=use_rslora,
-                        init_lora_weights="pissa")  # fmt: skip
+    config = LoraConfig(
+        r=2,
+        lora_alpha=6,
+        target_modules=["0", "1"],
+        use_rslora=use_rslora,
+        init_lora_weights="pissa",
+    )
     theirs = get_peft_model(build(), config).base_model.model
     for name, layer in adapter_layers(ours).items():
         peft = theirs.get_submodule(name)

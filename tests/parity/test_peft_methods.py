@@ -56,8 +56,10 @@ CASES = {
     "lora-saved-norms": ("bias", lora(target_modules=["q_proj"], modules_to_save=["norm"])),
     "lora-saved-mlp": ("bias", lora(target_modules=QV, bias="all", modules_to_save=["mlp"])),
     "lora-everything": ("bias", lora(bias="all", modules_to_save=["norm"], **PATTERNS)),
-    "lora-everything-conv1d": ("gpt2", lora(target_modules=GPT2, bias="all",
-                                            rank_pattern={"c_attn": 3}, modules_to_save=["ln_f"])),
+    "lora-everything-conv1d": (
+        "gpt2",
+        lora(target_modules=GPT2, bias="all", rank_pattern={"c_attn": 3}, modules_to_save=["ln_f"]),
+    ),
     "dora": ("llama", dora()),
     "dora-patterns": ("bias", dora(**PATTERNS)),
     "dora-rslora": ("llama", dora(target_modules=["q_proj", "up_proj"], use_rslora=True)),
@@ -80,7 +82,7 @@ CASES = {
     "ia3-saved": ("llama", IA3Config(modules_to_save=["lm_head"])),
     "bottleneck": ("llama", BottleneckConfig(3, target_modules=["o_proj", "down_proj"])),
     "bottleneck-conv1d": ("gpt2", BottleneckConfig(3, target_modules=GPT2)),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(params=CASES)

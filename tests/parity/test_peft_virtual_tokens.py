@@ -22,12 +22,14 @@ CASES = {
     "p-tuning-v2": ("llama", PrefixTuningConfig, {}),
     "mlp": ("llama", PrefixTuningConfig, {"prefix_projection": True}),
     "wide-mlp": (
-        "llama", PrefixTuningConfig, {"prefix_projection": True, "encoder_hidden_size": 40}
+        "llama",
+        PrefixTuningConfig,
+        {"prefix_projection": True, "encoder_hidden_size": 40},
     ),
     "head-dim": ("llama-head-dim", PrefixTuningConfig, {}),
     "mlp-gpt2": ("gpt2", PrefixTuningConfig, {"prefix_projection": True}),
     "sliding-window": ("gemma2", PrefixTuningConfig, {}),
-}  # fmt: skip
+}
 GREEDY = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 pytestmark = pytest.mark.filterwarnings("ignore:Position ids are not supported")
 
@@ -59,9 +61,13 @@ def pair(request, tmp_path):
     config = prefixes.PrefixTuningConfig(N, True, settings.get("encoder_hidden_size"))
     ours = adapt(build(kind), config)
     encoder = theirs.prompt_encoder["default"].state_dict()
-    names = {"embedding.weight": "embedding",
-             "transform.0.weight": "down", "transform.0.bias": "down_bias",
-             "transform.2.weight": "up", "transform.2.bias": "up_bias"}  # fmt: skip
+    names = {
+        "embedding.weight": "embedding",
+        "transform.0.weight": "down",
+        "transform.0.bias": "down_bias",
+        "transform.2.weight": "up",
+        "transform.2.bias": "up_bias",
+    }
     ours.encoders["default"].load_state_dict({names[k]: v for k, v in encoder.items()})
     return kind, ours, theirs
 
@@ -168,9 +174,12 @@ def test_a_text_initializes_the_same_prompt(n, tmp_path):
     model, tokenizer = load_model("tiny")
     tokenizer.save_pretrained(tmp_path)
     config = PromptTuningConfig(
-        num_virtual_tokens=n, prompt_tuning_init="TEXT", prompt_tuning_init_text="abc",
-        tokenizer_name_or_path=str(tmp_path), task_type="CAUSAL_LM",
-    )  # fmt: skip
+        num_virtual_tokens=n,
+        prompt_tuning_init="TEXT",
+        prompt_tuning_init_text="abc",
+        tokenizer_name_or_path=str(tmp_path),
+        task_type="CAUSAL_LM",
+    )
     theirs = get_peft_model(load_model("tiny").model, config)
     ours = adapt(model, prompts.PromptTuningConfig.from_text("abc", tokenizer, n))
     (prompt,) = trainable_parameters(ours).values()

@@ -10,8 +10,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from course_pkg.quantization.blockwise import quantize
 from course_pkg.quantization.rotation import random_orthogonal, rotate_residual_stream
 
-SIZES = {"hidden_size": 48, "intermediate_size": 80, "vocab_size": 61, "num_hidden_layers": 3,
-         "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
+SIZES = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "vocab_size": 61,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 TOKENS = torch.arange(40).reshape(2, 20)
 
 
@@ -31,9 +37,14 @@ def logits(model, tokens=TOKENS):
         return model(input_ids=tokens).logits
 
 
-@pytest.mark.parametrize("settings", [
-    {}, {"tie_word_embeddings": True}, {"attention_bias": True, "mlp_bias": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"attention_bias": True, "mlp_bias": True},
+    ],
+)
 def test_the_outputs_stay_the_same_and_the_weights_do_not(settings):
     model = random_llama(**settings)
     before = copy.deepcopy(model.state_dict())

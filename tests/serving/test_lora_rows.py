@@ -124,14 +124,16 @@ def test_the_given_model_stays_as_it_was(folders):
         (BottleneckConfig(size=2), "a bottleneck adapter"),
         (LoRAConfig(rank=2, target_modules=["embed_tokens"]), "LoRA on embed_tokens, which is not"),
         *(
-            (LoRAConfig(2, target_modules=["q_proj"], modules_to_save=[saved]),
-             rf"LoRA with modules_to_save \['{saved}'\]")
+            (
+                LoRAConfig(2, target_modules=["q_proj"], modules_to_save=[saved]),
+                rf"LoRA with modules_to_save \['{saved}'\]",
+            )
             for saved in ("norm", "embed_tokens", "lm_head")
         ),
         (PromptTuningConfig(2), r"a trained prompt or prefix \(PROMPT_TUNING\)"),
         (PrefixTuningConfig(2), r"a trained prompt or prefix \(PREFIX_TUNING\)"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_lora_on_linear_layers_is_refused(config, found, tmp_path):
     model = adapt(load("tiny").model, config)
     save(model, tmp_path)

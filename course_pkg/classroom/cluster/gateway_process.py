@@ -22,8 +22,18 @@ from course_pkg.sandbox.probe import find_bubblewrap
 
 PACKAGE = Path(__file__).resolve().parents[2]
 MODULE = "course_pkg.classroom.cluster.gateway_main"
-ETC = ("hosts", "nsswitch.conf", "host.conf", "gai.conf", "passwd", "group", "dask", "ld.so.cache",
-       "localtime", "ssl/openssl.cnf")  # fmt: skip
+ETC = (
+    "hosts",
+    "nsswitch.conf",
+    "host.conf",
+    "gai.conf",
+    "passwd",
+    "group",
+    "dask",
+    "ld.so.cache",
+    "localtime",
+    "ssl/openssl.cnf",
+)
 DISK = 64 * 2**20  # bytes that it may write
 LAST_WORDS = 600  # bytes of what it wrote before it died
 END_WITHIN_S = 10.0

@@ -18,17 +18,34 @@ from course_pkg.sandbox.policy import View
 PACKAGE = Path(__file__).resolve().parents[2]
 MASKED = "raise ImportError('{name} is not available during grading: use your own code')\n"
 MODELS = (
-    "torch", "transformers.generation.utils", "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto", "transformers.models.llama.modeling_llama",
-    "course_pkg.lm.load", "course_pkg.lm.tiny",
-)  # fmt: skip
+    "torch",
+    "transformers.generation.utils",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",
+    "course_pkg.lm.load",
+    "course_pkg.lm.tiny",
+)
 NOTEBOOKS = (
-    "IPython", "ipykernel.kernelapp", "nbclient", "matplotlib_inline.backend_inline",
-    "ipykernel.debugger", "IPython.core.debugger", "IPython.core.completerlib",
-    "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
-    "tornado.platform.asyncio", "psutil", "faulthandler", "encodings.cp437",
-    "encodings.unicode_escape", "encodings.latin_1", "encodings.idna", "course_pkg.grading.check",
-)  # fmt: skip
+    "IPython",
+    "ipykernel.kernelapp",
+    "nbclient",
+    "matplotlib_inline.backend_inline",
+    "ipykernel.debugger",
+    "IPython.core.debugger",
+    "IPython.core.completerlib",
+    "IPython.core.logger",
+    "IPython.core.oinspect",
+    "IPython.extensions.storemagic",
+    "tornado.platform.asyncio",
+    "psutil",
+    "faulthandler",
+    "encodings.cp437",
+    "encodings.unicode_escape",
+    "encodings.latin_1",
+    "encodings.idna",
+    "course_pkg.grading.check",
+)
 DEBUGGER = {"PYDEVD_USE_FRAME_EVAL": "NO"}  # what importing the debugger adds to the environment
 QUIET_DEBUGGER = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}  # or its import warns on stderr
 

@@ -25,14 +25,37 @@ from course_pkg.grading.contract.display import one_line
 from course_pkg.grading.contract.question_record import notes
 
 CSV_COLUMNS = (
-    "student", "first_name", "last_name", "assignment", "state", "automatic", "by_hand",
-    "late_penalty", "score", "max_score", "to_mark", "submitted", "late_hours", "reason",
-    "start_s", "run_s", "write_s", "limits", "sandbox", "gpu",
-)  # fmt: skip
+    "student",
+    "first_name",
+    "last_name",
+    "assignment",
+    "state",
+    "automatic",
+    "by_hand",
+    "late_penalty",
+    "score",
+    "max_score",
+    "to_mark",
+    "submitted",
+    "late_hours",
+    "reason",
+    "start_s",
+    "run_s",
+    "write_s",
+    "limits",
+    "sandbox",
+    "gpu",
+)
 TABLE_COLUMNS = {  # of index.html, and whether each holds numbers ("n")
-    "student": "", "score": "n", "state": "", "automatic": "n", "by hand": "n",
-    "late penalty": "n", "to mark": "n", "why": "",
-}  # fmt: skip
+    "student": "",
+    "score": "n",
+    "state": "",
+    "automatic": "n",
+    "by hand": "n",
+    "late penalty": "n",
+    "to mark": "n",
+    "why": "",
+}
 PAGE = 50  # students on a page of the table; class.js counts those that are shown
 MODE = 0o644
 

@@ -24,9 +24,18 @@ from course_pkg.classroom.submissions.roster_files import POINTS, read_table
 from course_pkg.files import atomic_file
 from course_pkg.grading.contract.display import one_line
 
-MOODLE = ("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade",
-          "Grade can be changed", "Last modified (submission)", "Last modified (grade)",
-          "Feedback comments")  # fmt: skip
+MOODLE = (
+    "Identifier",
+    "Full name",
+    "Email address",
+    "Status",
+    "Grade",
+    "Maximum Grade",
+    "Grade can be changed",
+    "Last modified (submission)",
+    "Last modified (grade)",
+    "Feedback comments",
+)
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 COMMENTS = "Feedback comments"  # the teacher's own, which go back to Moodle as they are
 NAMES = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}

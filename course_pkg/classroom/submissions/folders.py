@@ -19,8 +19,13 @@ from course_pkg.classroom.submissions.names import shown
 
 MAX_LISTED = 20_000  # names to list in one folder
 _CHUNK = 64 * 1024
-KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
-          stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}  # fmt: skip
+KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 Parts = tuple[str, ...]
 

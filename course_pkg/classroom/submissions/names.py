@@ -8,8 +8,9 @@ import unicodedata
 
 MAX_ID = 64
 # Letters and marks that are invisible, or change how another letter looks.
-INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f"
-                     "\U000e0100-\U000e01ef]")  # fmt: skip
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
 _INSIDE = " ._-@+'"
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
 # Some spreadsheets split at ";" or tabs what others split at ",", and end rows at "\r" as well.

@@ -141,11 +141,15 @@ class StaticBatching(Policy):
     def wake(self) -> float:
         return self.queue[0].arrival + self.max_wait if self.queue else math.inf
 
+    def take(self) -> list[Job]:
+        """The next group, removed from the queue: the oldest requests."""
+        return [self.queue.popleft() for _ in range(min(self.size, len(self.queue)))]
+
     def next_batch(self, now: float) -> list[Chunk]:
         if not self.group:
             if len(self.queue) < self.size and now < self.wake():
                 return []
-            self.group = [self.queue.popleft() for _ in range(min(self.size, len(self.queue)))]
+            self.group = self.take()
             self.steps = 0
         width = max(job.prompt for job in self.group)
         if self.steps == 0:

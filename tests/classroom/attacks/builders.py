@@ -51,9 +51,16 @@ def points_of_a_thousand(nb: NotebookNode, folder: Path) -> NotebookNode:
 def invented_cells(nb: NotebookNode, folder: Path) -> NotebookNode:
     """Grade cells that the student added."""
     for number in range(4):
-        meta = {"grade": True, "solution": number % 2 == 1, "locked": number % 2 == 0,
-                "task": False, "points": 100, "schema_version": 3, "cell_type": "code",
-                "grade_id": f"bonus-{number}"}  # fmt: skip
+        meta = {
+            "grade": True,
+            "solution": number % 2 == 1,
+            "locked": number % 2 == 0,
+            "task": False,
+            "points": 100,
+            "schema_version": 3,
+            "cell_type": "code",
+            "grade_id": f"bonus-{number}",
+        }
         cell = nbformat.v4.new_code_cell("100.0", metadata={"nbgrader": meta})
         nb.cells.append(cell)
     return nb
@@ -158,9 +165,12 @@ def other_kernelspec(nb: NotebookNode, folder: Path) -> NotebookNode:
     """A kernelspec and a file extension that are paths."""
     nb["metadata"]["kernelspec"] = {"name": "../../x; touch /tmp/course-attack", "language": "bash"}
     nb["metadata"]["language_info"] = {
-        "name": "bash", "file_extension": "/../../course-attack", "pygments_lexer": SCRIPT,
-        "nbconvert_exporter": "os.system", "codemirror_mode": {"name": SCRIPT},
-    }  # fmt: skip
+        "name": "bash",
+        "file_extension": "/../../course-attack",
+        "pygments_lexer": SCRIPT,
+        "nbconvert_exporter": "os.system",
+        "codemirror_mode": {"name": SCRIPT},
+    }
     return nb
 
 
@@ -168,16 +178,26 @@ def execution_metadata(nb: NotebookNode, folder: Path) -> NotebookNode:
     """Tags and settings that notebook runners and exporters use."""
     for cell in nb.cells:
         cell["metadata"]["tags"] = [
-            "skip-execution", "raises-exception", "remove-cell", "remove_input", "parameters",
-            "injected-parameters", "hide-output", "nbval-skip",
-        ]  # fmt: skip
+            "skip-execution",
+            "raises-exception",
+            "remove-cell",
+            "remove_input",
+            "parameters",
+            "injected-parameters",
+            "hide-output",
+            "nbval-skip",
+        ]
         cell["metadata"]["editable"] = cell["metadata"]["deletable"] = True
         cell["metadata"]["execution"] = {"timeout": -1, "shell.execute_reply": "2000-01-01"}
     nb["metadata"].update(
-        execution={"timeout": 10**9, "allow_errors": True}, papermill={"exception": True},
-        widgets={"application/vnd.jupyter.widget-state+json": {"state": SCRIPT}}, title=SCRIPT,
-        nbgrader={"points": 24}, authors=[{"name": SCRIPT}], celltoolbar=SCRIPT,
-    )  # fmt: skip
+        execution={"timeout": 10**9, "allow_errors": True},
+        papermill={"exception": True},
+        widgets={"application/vnd.jupyter.widget-state+json": {"state": SCRIPT}},
+        title=SCRIPT,
+        nbgrader={"points": 24},
+        authors=[{"name": SCRIPT}],
+        celltoolbar=SCRIPT,
+    )
     return nb
 
 

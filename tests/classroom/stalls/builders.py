@@ -152,9 +152,13 @@ def kernelspec_r(nb: NotebookNode, folder: Path) -> NotebookNode:
     """The metadata that R's kernel writes."""
     nb["metadata"]["kernelspec"] = {"display_name": "R", "language": "R", "name": "ir"}
     nb["metadata"]["language_info"] = {
-        "name": "R", "file_extension": ".r", "mimetype": "text/x-r-source", "version": "4.3.1",
-        "pygments_lexer": "r", "codemirror_mode": "r",
-    }  # fmt: skip
+        "name": "R",
+        "file_extension": ".r",
+        "mimetype": "text/x-r-source",
+        "version": "4.3.1",
+        "pygments_lexer": "r",
+        "codemirror_mode": "r",
+    }
     return nb
 
 

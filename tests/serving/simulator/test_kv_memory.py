@@ -51,23 +51,35 @@ THREE = served((0, 4, 2), (0, 4, 2), (1.5, 4, 1))  # 4 to 6 tokens each
         # C's prompt of 9 needs the room of A and B, which leave one after the other.
         (
             served((0, 4, 2), (0, 4, 2), (0, 9, 1)),
-            MLFQ(1, 1.0), KVMemory(12, 8.0), [5.5, 7, 4], 2.0, 16,
+            MLFQ(1, 1.0),
+            KVMemory(12, 8.0),
+            [5.5, 7, 4],
+            2.0,
+            16,
         ),
         # 4 tokens take 1.25 s. While D runs, C leaves until 4.25: enough, so nobody else does. A
         # ends at 5 and B at 6. C has been on its way since 5, and arrives at 6.25.
         (
             served((0, 4, 2), (0, 4, 2), (0, 4, 2), (0, 1, 2)),
-            MLFQ(1, 1.0), proactive(16, 3.2, 4), [5, 6, 7.25, 8.25], 0.25, 8,
+            MLFQ(1, 1.0),
+            proactive(16, 3.2, 4),
+            [5, 6, 7.25, 8.25],
+            0.25,
+            8,
         ),
         # In 10 tokens, A and B need 4 + 4, 5 + 5, then 6 + 6: B is put aside for two iterations.
         (served((0, 4, 4), (0, 4, 4)), ContinuousBatching(2), KVMemory(10, 10.0), [4.5, 7], 1, 10),
         # B does not fit beside A; C would, but came later.
         (
             served((0, 6, 3), (0, 5, 1), (0, 1, 1)),
-            ContinuousBatching(3), KVMemory(10, 1.0), [3, 4, 4], 0.0, 0,
+            ContinuousBatching(3),
+            KVMemory(10, 1.0),
+            [3, 4, 4],
+            0.0,
+            0,
         ),
     ],
-)  # fmt: skip
+)
 def test_transfers_by_hand(given, policy, memory, finished, stalled, swapped):
     result = simulate(given, policy, SECOND, memory=memory)
     assert result.finished.tolist() == finished
