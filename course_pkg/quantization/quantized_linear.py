@@ -1,0 +1,143 @@
+"""A frozen linear layer over a quantized weight, on which the adapters of any method work.
+
+    y = x Ŵᵀ + b
+
+How the weight is stored, and how it is multiplied, is the weight's own matter: integers with scales
+of rows or groups, 8-bit products, llama.cpp's blocks. Each storage is a `QuantizedWeight`. The
+layer keeps its tensors as `weight` (the codes) and buffers, so that they are saved, moved and
+loaded with the model. The gradient goes to x only, through the dequantized weight.
+
+Chapter: acceleration/quantized-inference.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class QuantizedWeight(ABC):
+    """A quantized matrix; a frozen dataclass whose tensors are what is stored.
+
+    The field `codes` has the integers; `dtype` is that of the original.
+    """
+
+    codes: Tensor
+    dtype: torch.dtype
+
+    @property
+    @abstractmethod
+    def shape(self) -> torch.Size:
+        """The original's shape, (out_features, in_features)."""
+
+    @abstractmethod
+    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        """The numbers that the codes stand for, in dtype or the original's."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The format in words; two layers can exchange weights if they agree in it."""
+
+    def matmul(self, x: Tensor) -> Tensor:
+        """x Ŵᵀ, (..., out_features); a storage with a faster or another product overrides this."""
+        return F.linear(x, self.dequantize(x.dtype))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is stored, by field."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all that is stored."""
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+    @property
+    def effective_bits(self) -> float:
+        """The bits that are stored per weight, scales included."""
+        return 8 * self.nbytes / self.shape.numel()
+
+
+class QuantizedLinear(nn.Linear):
+    """A linear layer whose weight is quantized and never trained.
+
+    weight: a `QuantizedWeight`. bias: (out_features,), shared, or None. `weight` holds the codes;
+    the other tensors are buffers, which keep their dtype when the model's is changed. Raises
+    TypeError for another weight.
+    """
+
+    def __init__(self, weight: QuantizedWeight, bias: nn.Parameter | None = None) -> None:
+        if not isinstance(weight, QuantizedWeight):
+            raise TypeError(f"expected a QuantizedWeight, got {type(weight).__name__}")
+        super().__init__(weight.shape[1], weight.shape[0], bias=False, device="meta")
+        self.bias = bias
+        self._stored = weight
+        for name, tensor in weight.tensors().items():
+            if name == "codes":
+                self.weight = nn.Parameter(tensor, requires_grad=False)
+            else:
+                self.register_buffer(name, tensor)
+        format_name = torch.tensor(list(weight.describe().encode()), dtype=torch.uint8)
+        self.register_buffer("format_name", format_name)
+
+    @property
+    def quantized(self) -> QuantizedWeight:
+        """The weight, whose tensors are those of the layer."""
+        tensors = {name: self._buffers[name] for name in self._stored.tensors() if name != "codes"}
+        return replace(self._stored, codes=self.weight.detach(), **tensors)
+
+    def dequantized_weight(self) -> Tensor:
+        """The weight as (out_features, in_features), in the dtype that it had."""
+        return self.quantized.dequantize()
+
+    def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
+        """x Ŵᵀ + b, (..., out_features). Raises TypeError for an x of integers."""
+        if not x.is_floating_point():
+            raise TypeError(
+                f"{type(self).__name__} needs x in floating point, got {x.dtype}; convert it"
+            )
+        result = _Product.apply(x, self.quantized)
+        return result if self.bias is None else result + self.bias.to(result.dtype)
+
+    def extra_repr(self) -> str:
+        """What print(model) shows of this layer."""
+        stored = self.quantized
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, {stored.describe()}, {stored.effective_bits:.3f} bits per weight"
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "QuantizedLinear":
+        """Move the buffers with the model but keep their dtype; `model.to(bfloat16)` calls this."""
+        before = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        super()._apply(fn, recurse)
+        for name, buffer in before.items():
+            if self._buffers[name].dtype != buffer.dtype:
+                self._buffers[name] = buffer.to(self._buffers[name].device)
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: Any) -> None:
+        errors = args[-1]  # load_state_dict raises what this list contains
+        stored = state_dict.get(f"{prefix}weight")
+        given = state_dict.get(f"{prefix}format_name", self.format_name)
+        if stored is not None and stored.is_floating_point():
+            errors.append(f"{prefix}weight is not quantized: load it before you quantize the model")
+        elif not torch.equal(given.cpu(), self.format_name.cpu()):
+            names = (bytes(each.tolist()).decode() for each in (given, self.format_name))
+            errors.append("{}weight has the format {}, but the layer has {}".format(prefix, *names))
+        else:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class _Product(torch.autograd.Function):
+    """x Ŵᵀ; the weight is dequantized again for the gradient of x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: QuantizedWeight) -> Tensor:
+        ctx.weight = weight
+        return weight.matmul(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient @ ctx.weight.dequantize(gradient.dtype), None
