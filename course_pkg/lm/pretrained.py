@@ -35,6 +35,16 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
     Raises ModelError if the decoder cannot run the checkpoint, CorruptModelError if
     a file cannot be read or one that the index names is missing.
     """
+    given, tensors = read_files(folder)
+    return DecoderConfig.from_dict(given), tensors
+
+
+def read_files(folder: str | Path) -> tuple[dict, dict[str, Tensor]]:
+    """What config.json and the .safetensors files of a checkpoint contain, whatever its model.
+
+    Raises ModelError if the folder is not a checkpoint, CorruptModelError if a file cannot be read
+    or one that the index names is missing.
+    """
     path = Path(folder).expanduser()
     files = {file.name: file for file in sorted(path.glob("*.safetensors"))}
     if not (path / "config.json").is_file() or not files:
@@ -58,7 +68,7 @@ def read_folder(folder: str | Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
         tensors = {name: t for file in files.values() for name, t in load_file(file).items()}
     except (ValueError, KeyError, SafetensorError) as error:
         raise CorruptModelError(f"{path} cannot be read ({error}): copy it again") from error
-    return DecoderConfig.from_dict(given), tensors
+    return given, tensors
 
 
 def fitted(

@@ -1,0 +1,274 @@
+"""Checkpoints in GPTQ's format, which vLLM, transformers and others load: read and written.
+
+A linear layer is stored without its weight, as four tensors under its name:
+
+    qweight   int32, (in · bits / 32, out)       the codes, packed along the inputs
+    qzeros    int32, (groups, out · bits / 32)   the zero points, packed along the outputs
+    scales    fp16,  (groups, out)
+    g_idx     int32, (in,)                       the group of each input
+
+Packed numbers form one stream of bits, from the lowest bit of the first word on. 32 numbers of 3
+bits take 3 words, and two of the numbers lie in two words each.
+
+There are two conventions for zero points. "gptq", the older and usual one, stores the zero point
+minus 1, modulo 2^bits; "gptq_v2" stores it as it is. A zero point of 0 becomes the largest code in
+the older format, and not all programs turn that into 0 again, so it is not written. config.json
+says which format it is, under `quantization_config`. Any method that makes a `GroupedWeight` can be
+stored so, since nothing in the files is specific to GPTQ.
+
+Sources: AutoGPTQ 0.7.1 and GPTQModel 7.7.0, their layers' `pack` and configurations.
+Chapter: acceleration/quantized-inference.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_pkg.arguments import require_choice
+from course_pkg.files import atomic_file
+from course_pkg.lm.load import check_dtype
+from course_pkg.lm.model_errors import CorruptModelError, ModelError
+from course_pkg.lm.pretrained import read_files
+from course_pkg.quantization.grouped import SCALE_DTYPE, Grid, GroupedWeight, store
+from course_pkg.quantization.packing import pack, unpack
+from course_pkg.quantization.quantized_linear import QuantizedLinear
+
+FORMATS = ("gptq", "gptq_v2")
+BITS = (2, 3, 4, 8)
+WORD = 32  # bits; inputs and outputs must be multiples of it, so that 3 bits fill whole words
+PARTS = ("qweight", "qzeros", "scales", "g_idx")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint's contents. config: that of the model, without `quantization_config`.
+
+    weights: the quantized ones, by the layer's name. tensors: all others, by their names.
+    """
+
+    config: dict[str, Any]
+    weights: dict[str, GroupedWeight]
+    tensors: dict[str, Tensor]
+
+
+def to_gptq(weight: GroupedWeight, checkpoint_format: str = "gptq") -> dict[str, Tensor]:
+    """The four tensors of a layer, by PARTS.
+
+    Raises ValueError for other bits than 2, 3, 4 and 8, rows or columns that are no multiples of
+    32, an unknown format, or a zero point of 0 in the format "gptq".
+
+    >>> from course_pkg.quantization.grouped import round_to_nearest
+    >>> tensors = to_gptq(round_to_nearest(torch.eye(32) - 0.5, Grid(4, 16)))
+    >>> [(name, tuple(tensor.shape)) for name, tensor in tensors.items()]
+    [('qweight', (4, 32)), ('qzeros', (2, 4)), ('scales', (2, 32)), ('g_idx', (32,))]
+    """
+    require_choice(checkpoint_format, "checkpoint_format", FORMATS)
+    grid = weight.grid
+    _require_fitting(grid, *weight.shape)
+    zero = weight.zero.long()
+    if checkpoint_format == "gptq":
+        if (zero == 0).any():
+            raise ValueError(
+                'the format "gptq" stores zero points minus 1, and one here is 0, because a group '
+                'has no negative weight: use checkpoint_format="gptq_v2"'
+            )
+        zero = zero - 1
+    columns = weight.columns
+    groups = weight.order
+    if groups is None:
+        groups = torch.arange(columns, device=zero.device) // grid.width(columns)
+    codes = unpack(weight.codes, grid.bits, columns)
+    return {
+        "qweight": _words(codes, grid.bits).T.contiguous(),
+        "qzeros": _words(zero.T, grid.bits),
+        "scales": weight.scale.T.contiguous(),
+        "g_idx": groups.to(torch.int32),
+    }
+
+
+def from_gptq(
+    tensors: Mapping[str, Tensor],
+    grid: Grid,
+    checkpoint_format: str = "gptq",
+    dtype: torch.dtype = torch.float32,
+) -> GroupedWeight:
+    """The weight that a layer's four tensors stand for.
+
+    grid: as the checkpoint's configuration describes it. dtype: of the weight that was quantized.
+    Raises ValueError if the tensors do not fit together or the grid.
+    """
+    require_choice(checkpoint_format, "checkpoint_format", FORMATS)
+    if missing := [name for name in PARTS if name not in tensors]:
+        raise ValueError(f"a layer has {', '.join(PARTS)}; {', '.join(missing)} is missing")
+    columns = tensors["g_idx"].numel()
+    rows = tensors["scales"].shape[-1:].numel()
+    _require_fitting(grid, rows, columns)
+    width = grid.width(columns)
+    bits = grid.bits
+    expected = {
+        "qweight": (columns * bits // WORD, rows),
+        "qzeros": (columns // width, rows * bits // WORD),
+        "scales": (columns // width, rows),
+        "g_idx": (columns,),
+    }
+    for name, shape in expected.items():
+        dtype_fits = name == "scales" or tensors[name].dtype == torch.int32
+        if tensors[name].shape != shape or not dtype_fits:
+            raise ValueError(
+                f"{name} is {tuple(tensors[name].shape)} of {tensors[name].dtype}, but {rows} "
+                f"outputs, {columns} inputs and {grid.describe()} need {shape} of int32, or of "
+                "float16 for scales"
+            )
+    groups = tensors["g_idx"]
+    if int(groups.min()) < 0 or int(groups.max()) >= columns // width:
+        raise ValueError(f"g_idx must be in 0 … {columns // width - 1}, got {int(groups.max())}")
+    codes = _numbers(tensors["qweight"].T, bits, columns)
+    zero = _numbers(tensors["qzeros"], bits, rows).long()
+    if checkpoint_format == "gptq":
+        zero = (zero + 1) & grid.largest
+    neighbors = torch.arange(columns, device=groups.device) // width
+    order = None if torch.equal(groups.long(), neighbors) else groups
+    scale = tensors["scales"].to(SCALE_DTYPE)
+    return store(codes, scale.T, zero.T, grid, dtype, order)
+
+
+def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: str = "gptq") -> None:
+    """Write a quantized model as config.json and model.safetensors; the tokenizer is not written.
+
+    model: its quantized layers, of `quantize_layers`, must have one grid. Raises TypeError for
+    another model, ValueError if no layer is quantized, their grids differ, or a weight does not
+    fit the format.
+    """
+    if not isinstance(model, LlamaForCausalLM):
+        raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
+    layers = {n: m.quantized for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
+    grids = {getattr(weight, "grid", weight.describe()) for weight in layers.values()}
+    if len(grids) != 1 or not isinstance(grid := grids.pop(), Grid):
+        raise ValueError(
+            "GPTQ's format needs layers that are quantized to one grid; quantize the model with "
+            f"quantize_layers, to one Grid; its {len(layers)} quantized layers have other formats"
+        )
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    config["quantization_config"] = {
+        "quant_method": "gptq",
+        "bits": grid.bits,
+        "group_size": grid.group_size or -1,
+        "desc_act": any(weight.order is not None for weight in layers.values()),
+        "sym": grid.symmetric,
+        "checkpoint_format": checkpoint_format,
+        "pack_dtype": "int32",
+        "lm_head": False,
+    }
+    quantized = {f"{name}.": to_gptq(weight, checkpoint_format) for name, weight in layers.items()}
+    tensors = {
+        name: tensor.contiguous()
+        for name, tensor in model.state_dict().items()
+        if not name.startswith(tuple(quantized)) or name.endswith(".bias")
+    }
+    if model.config.tie_word_embeddings:
+        tensors.pop("lm_head.weight", None)
+    for prefix, parts in quantized.items():
+        tensors |= {f"{prefix}{name}": tensor for name, tensor in parts.items()}
+    path = Path(folder).expanduser()
+    path.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path / "model.safetensors") as file:
+        file.write(save(tensors, metadata={"format": "pt"}))
+    with atomic_file(path / "config.json") as file:
+        file.write(json.dumps(config, indent=2).encode())
+
+
+def read_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> Checkpoint:
+    """What is in a folder with config.json and .safetensors files, with the layers as weights.
+
+    dtype: of dequantized weights. Raises ModelError if the folder is not a checkpoint or not one of
+    GPTQ, CorruptModelError if its files do not fit together.
+    """
+    config, tensors = read_files(folder)
+    settings = config.pop("quantization_config", None)
+    if not isinstance(settings, dict) or settings.get("quant_method") != "gptq":
+        raise ModelError(
+            f"{folder} is not a GPTQ checkpoint: its config.json has no quantization_config with "
+            'quant_method "gptq"'
+        )
+    weights: dict[str, GroupedWeight] = {}
+    try:
+        size = settings["group_size"]
+        grid = Grid(settings["bits"], None if size == -1 else size, bool(settings.get("sym", True)))
+        checkpoint_format = settings.get("checkpoint_format", "gptq")
+        for name in [key.removesuffix(".qweight") for key in tensors if key.endswith(".qweight")]:
+            parts = {part: f"{name}.{part}" for part in PARTS}
+            found = {part: tensors.pop(key) for part, key in parts.items() if key in tensors}
+            weights[name] = from_gptq(found, grid, checkpoint_format, dtype)
+    except (KeyError, ValueError) as error:
+        where = "its quantization_config" if not weights else "a layer"
+        raise CorruptModelError(f"{folder}, {where}: {error}") from error
+    return Checkpoint(config, weights, tensors)
+
+
+def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaForCausalLM:
+    """The Llama in a GPTQ checkpoint, with QuantizedLinear layers, in evaluation mode.
+
+    dtype: of everything that is not quantized. Raises ModelError for another model, and as
+    `read_gptq` does.
+    """
+    check_dtype(dtype)
+    checkpoint = read_gptq(folder, dtype)
+    if checkpoint.config.get("model_type") != "llama":
+        raise ModelError(
+            f'{folder} has a model of type "{checkpoint.config.get("model_type")}"; this loads '
+            "llama"
+        )
+    model = LlamaForCausalLM(LlamaConfig.from_dict(checkpoint.config)).to(dtype).eval()
+    expected = {name for name, _ in model.named_parameters()}  # a tied head counts once
+    tensors = {
+        name: tensor
+        for name, tensor in checkpoint.tensors.items()
+        if name in expected or not (name.endswith(".bias") and not tensor.any())  # AutoGPTQ's
+    }
+    expected -= {f"{name}.weight" for name in checkpoint.weights}
+    if differing := sorted(expected ^ tensors.keys()):
+        raise CorruptModelError(
+            f"{folder} and its config.json do not fit together: {differing[0]} is only in one of "
+            "them; copy both again"
+        )
+    try:
+        for name, weight in checkpoint.weights.items():
+            layer = model.get_submodule(name)
+            if layer.weight.shape != weight.shape:
+                raise ValueError(
+                    f"{name} is {tuple(weight.shape)}, not {tuple(layer.weight.shape)}"
+                )
+            model.set_submodule(name, QuantizedLinear(weight, layer.bias))
+        model.load_state_dict(tensors, strict=False)
+    except (AttributeError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise CorruptModelError(
+            f"{folder} has other layers than its config.json: {reason}"
+        ) from None
+    return model
+
+
+def _words(numbers: Tensor, bits: int) -> Tensor:
+    """Numbers packed along the last dimension into int32."""
+    return pack(numbers, bits).contiguous().view(torch.int32)
+
+
+def _numbers(words: Tensor, bits: int, count: int) -> Tensor:
+    """The numbers in int32 words, uint8."""
+    return unpack(words.contiguous().view(torch.uint8), bits, count)
+
+
+def _require_fitting(grid: Grid, rows: int, columns: int) -> None:
+    if grid.bits not in BITS:
+        raise ValueError(f"GPTQ's format has 2, 3, 4 or 8 bits, not {grid.bits}")
+    if rows % WORD or columns % WORD or not rows * columns:
+        raise ValueError(
+            f"GPTQ's format needs multiples of {WORD} outputs and inputs, got {rows} and {columns}"
+        )
