@@ -1,0 +1,320 @@
+"""GPTQ's files: packing bit by bit, both conventions of zero points, whole checkpoints."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from course_pkg.lm.model_errors import CorruptModelError, ModelError
+from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
+from course_pkg.quantization.gptq import GPTQ
+from course_pkg.quantization.gptq_files import (
+    FORMATS,
+    PARTS,
+    from_gptq,
+    load_gptq,
+    read_gptq,
+    save_gptq,
+    to_gptq,
+)
+from course_pkg.quantization.grouped import Grid, round_to_nearest, store
+
+BITS = [2, 3, 4, 8]
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+}
+
+
+def weight_of(bits, width=32, rows=64, columns=96, shuffled=False, seed=0):
+    """A quantized weight with every code, and zero points from 1 on."""
+    generator = torch.Generator().manual_seed(seed)
+    grid = Grid(bits, width)
+    groups = columns // width
+    codes = torch.randint(2**bits, (rows, columns), generator=generator)
+    zero = torch.randint(1, 2**bits, (rows, groups), generator=generator)
+    scale = torch.rand(rows, groups, generator=generator) + 0.1
+    order = None
+    if shuffled:
+        order = torch.arange(columns)[torch.randperm(columns, generator=generator)] // width
+    return store(codes, scale, zero, grid, torch.float32, order)
+
+
+def independent(tensors, bits, checkpoint_format):
+    """The weight, (out, in), by a reader that looks at single bits, from the last to the first.
+
+    gptqmodel and AutoGPTQ can't be installed here without CUDA or a compiler, so this is written
+    from their layout and shares no code with ours: each column of words becomes one large Python
+    integer, from which numbers are taken by division.
+    """
+
+    def numbers(words):
+        total = 0
+        for word in reversed([int(word) % 2**32 for word in words]):
+            total = total * 2**32 + word
+        found = []
+        while len(found) < len(words) * 32 // bits:
+            total, number = divmod(total, 2**bits)
+            found.append(number)
+        return found
+
+    qweight, qzeros, scales, g_idx = (tensors[name].numpy() for name in PARTS)
+    codes = np.array([numbers(qweight[:, column]) for column in range(qweight.shape[1])])
+    zeros = np.array([numbers(qzeros[group]) for group in range(len(qzeros))])
+    if checkpoint_format == "gptq":
+        zeros = (zeros + 1) % 2**bits
+    weight = np.zeros(codes.shape, dtype=np.float32)
+    for (row, column), code in np.ndenumerate(codes):
+        group = g_idx[column]
+        weight[row, column] = np.float32(scales[group, row]) * (code - zeros[group, row])
+    return torch.from_numpy(weight)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("checkpoint_format", FORMATS)
+@pytest.mark.parametrize("bits", BITS)
+def test_an_independent_reader_finds_the_same_weight(bits, checkpoint_format, shuffled):
+    weight = weight_of(bits, shuffled=shuffled)
+    tensors = to_gptq(weight, checkpoint_format)
+    assert [(name, tensors[name].dtype) for name in PARTS] == [
+        ("qweight", torch.int32),
+        ("qzeros", torch.int32),
+        ("scales", torch.float16),
+        ("g_idx", torch.int32),
+    ]
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    assert shapes["qweight"] == (96 * bits // 32, 64)
+    assert shapes["qzeros"] == (3, 64 * bits // 32)
+    assert shapes["scales"] == (3, 64)
+    assert torch.equal(independent(tensors, bits, checkpoint_format), weight.dequantize())
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("checkpoint_format", FORMATS)
+@pytest.mark.parametrize("bits", BITS)
+def test_what_is_written_is_read_again(bits, checkpoint_format, shuffled):
+    weight = weight_of(bits, shuffled=shuffled)
+    found = from_gptq(to_gptq(weight, checkpoint_format), weight.grid, checkpoint_format)
+    assert found.tensors().keys() == weight.tensors().keys()
+    assert all(
+        torch.equal(value, weight.tensors()[name]) for name, value in found.tensors().items()
+    )
+
+
+def test_words_by_hand():
+    """4 bits: input 0 is in the lowest bits. 3 bits: inputs 10 and 21 are in two words each."""
+    four = torch.zeros(32, 32)
+    four[:, :8] = torch.arange(1, 9)
+    words = to_gptq(store(four, torch.ones(32, 1), torch.ones(32, 1), Grid(4, 32), torch.float32))
+    assert words["qweight"][0, 0].item() == 0x87654321 - 2**32
+    assert words["qzeros"].tolist() == [[0] * 4]  # 1 − 1
+    three = torch.zeros(32, 32)
+    three[:, 10] = 0b110
+    three[:, 21] = 0b011
+    tensors = to_gptq(
+        store(three, torch.ones(32, 1), torch.full((32, 1), 5), Grid(3, 32), torch.float32),
+        "gptq_v2",
+    )
+    # input 10 begins at bit 30: its low bits 10 end word 0, its high bit 1 begins word 1.
+    # input 21 begins at bit 63: its low bit 1 ends word 1, its high bits 01 begin word 2.
+    assert [word % 2**32 for word in tensors["qweight"][:, 0].tolist()] == [2 << 30, 2**31 + 1, 1]
+    stream = sum(5 << 3 * j for j in range(32))
+    assert [word % 2**32 for word in tensors["qzeros"][0].tolist()] == [
+        stream >> shift & 0xFFFFFFFF for shift in (0, 32, 64)
+    ]
+
+
+def test_the_conventions_differ_by_one():
+    weight = weight_of(4)
+    old, new = (to_gptq(weight, name) for name in FORMATS)
+    assert torch.equal(old["qweight"], new["qweight"])
+    assert torch.equal(old["qzeros"] + 0x11111111, new["qzeros"])
+    misread = from_gptq(old, weight.grid, "gptq_v2")
+    assert torch.equal(misread.zero + 1, weight.zero)
+
+
+def test_a_zero_point_of_0_is_only_written_in_the_new_format():
+    weight = round_to_nearest(torch.rand(32, 32) + 1, Grid(4, 32))
+    assert not weight.zero.any()
+    with pytest.raises(ValueError, match='use checkpoint_format="gptq_v2"'):
+        to_gptq(weight, "gptq")
+    assert torch.equal(
+        from_gptq(to_gptq(weight, "gptq_v2"), weight.grid, "gptq_v2").zero, weight.zero
+    )
+    # AutoGPTQ stores it as −1 modulo 16, which is read as 0
+    stored = to_gptq(weight, "gptq_v2") | {"qzeros": torch.full((1, 4), -1, dtype=torch.int32)}
+    assert torch.equal(from_gptq(stored, weight.grid, "gptq").zero, weight.zero)
+
+
+@pytest.mark.parametrize(
+    ("bits", "rows", "columns", "words"),
+    [
+        (5, 32, 32, "2, 3, 4 or 8 bits, not 5"),
+        (4, 48, 32, "multiples of 32 outputs and inputs, got 48 and 32"),
+        (4, 32, 40, "multiples of 32 outputs and inputs, got 32 and 40"),
+    ],
+)
+def test_what_does_not_fit_the_format_is_refused(bits, rows, columns, words):
+    weight = round_to_nearest(torch.randn(rows, columns), Grid(bits, None))
+    with pytest.raises(ValueError, match=words):
+        to_gptq(weight)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"qweight": None}, "qweight is missing"),
+        ({"g_idx": None, "scales": None}, "scales, g_idx is missing"),
+        ({"qweight": torch.zeros(12, 32, dtype=torch.int32)}, r"qweight is \(12, 32\)"),
+        ({"qweight": torch.zeros(12, 64)}, "torch.float32"),
+        ({"qzeros": torch.zeros(3, 7, dtype=torch.int32)}, r"need \(3, 8\)"),
+        ({"scales": torch.ones(2, 64)}, r"scales is \(2, 64\)"),
+        ({"scales": torch.ones(3, 60)}, "multiples of 32"),
+        ({"g_idx": torch.full((96,), 3, dtype=torch.int32)}, "g_idx must be in 0 … 2, got 3"),
+        ({"g_idx": torch.full((96,), -1, dtype=torch.int32)}, "g_idx must be in"),
+        ({"g_idx": torch.zeros(64, dtype=torch.int32)}, "qweight is"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_one_clear_error(change, words):
+    tensors = to_gptq(weight_of(4)) | change
+    tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    with pytest.raises(ValueError, match=words):
+        from_gptq(tensors, Grid(4, 32))
+
+
+def test_formats_are_checked():
+    weight = weight_of(4)
+    for run in (
+        lambda: to_gptq(weight, "v1"),
+        lambda: from_gptq(to_gptq(weight), weight.grid, "v1"),
+    ):
+        with pytest.raises(ValueError, match="checkpoint_format must be one of gptq, gptq_v2"):
+            run()
+
+
+def quantized(method=None, **settings):
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, **settings)).eval()
+    ids = torch.arange(60).reshape(2, 30)
+    quantize_layers(model, method or RoundToNearest(Grid(4, 32)), [ids])
+    return model
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=torch.arange(22).reshape(2, 11)).logits
+
+
+@pytest.mark.parametrize("checkpoint_format", FORMATS)
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        (RoundToNearest(Grid(4, 32)), {}),
+        (RoundToNearest(Grid(3, None, symmetric=True)), {"tie_word_embeddings": True}),
+        (GPTQ(Grid(4, 32), act_order=True), {"attention_bias": True}),
+        (GPTQ(Grid(8, 16, symmetric=True), act_order=True), {}),
+    ],
+)
+def test_a_saved_model_is_loaded_with_the_same_outputs(
+    tmp_path, method, settings, checkpoint_format
+):
+    model = quantized(method, **settings)
+    save_gptq(model, tmp_path / "new", checkpoint_format)
+    loaded = load_gptq(tmp_path / "new")
+    assert torch.equal(logits(loaded), logits(model))
+    assert not loaded.training
+    stored = json.loads((tmp_path / "new" / "config.json").read_bytes())["quantization_config"]
+    assert stored == {
+        "quant_method": "gptq",
+        "bits": method.grid.bits,
+        "group_size": method.grid.group_size or -1,
+        "desc_act": getattr(method, "act_order", False),
+        "sym": method.grid.symmetric,
+        "checkpoint_format": checkpoint_format,
+        "pack_dtype": "int32",
+        "lm_head": False,
+    }
+    names = load_file(tmp_path / "new" / "model.safetensors").keys()
+    assert "model.layers.1.mlp.up_proj.qweight" in names
+    assert "model.layers.1.mlp.up_proj.weight" not in names
+    assert ("lm_head.weight" in names) != settings.get("tie_word_embeddings", False)
+
+
+def test_a_checkpoint_is_read_without_a_model(tmp_path):
+    model = quantized()
+    save_gptq(model, tmp_path)
+    found = read_gptq(tmp_path, torch.bfloat16)
+    assert len(found.weights) == 14
+    name = "model.layers.0.self_attn.q_proj"
+    assert torch.equal(found.weights[name].codes, model.get_submodule(name).quantized.codes)
+    assert found.weights[name].dtype == torch.bfloat16
+    assert "model.norm.weight" in found.tensors
+    assert "quantization_config" not in found.config
+
+
+def test_old_files_have_zero_biases_and_no_format(tmp_path):
+    """AutoGPTQ wrote a bias of zeros for layers without one, and had one format."""
+    model = quantized()
+    save_gptq(model, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.layers.0.mlp.up_proj.bias"] = torch.zeros(64)
+    save_file(tensors, tmp_path / "model.safetensors")
+    edit(tmp_path, lambda config: config["quantization_config"].pop("checkpoint_format"))
+    assert torch.equal(logits(load_gptq(tmp_path)), logits(model))
+
+
+def edit(folder, change):
+    config = json.loads((folder / "config.json").read_bytes())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda c: c.pop("quantization_config"), ModelError, "not a GPTQ checkpoint"),
+        (lambda c: c["quantization_config"].update(quant_method="awq"), ModelError, "not a GPTQ"),
+        (lambda c: c["quantization_config"].pop("bits"), CorruptModelError, "bits"),
+        (lambda c: c["quantization_config"].update(bits=3), CorruptModelError, "qweight is"),
+        (lambda c: c["quantization_config"].update(group_size=16), CorruptModelError, "qzeros is"),
+        (
+            lambda c: c["quantization_config"].update(checkpoint_format="marlin"),
+            CorruptModelError,
+            "checkpoint_format must be one of",
+        ),
+        (lambda c: c.update(model_type="qwen2"), ModelError, 'type "qwen2"'),
+        (lambda c: c.update(num_hidden_layers=3), CorruptModelError, "layers.2.* is only in one"),
+        (lambda c: c.update(num_hidden_layers=1), CorruptModelError, "layers.1"),
+        (lambda c: c.update(intermediate_size=96), CorruptModelError, r"not \(32, 96\)"),
+        (lambda c: c.update(vocab_size=60), CorruptModelError, "size mismatch"),
+        (lambda c: c.update(attention_bias=True), CorruptModelError, "bias is only in one"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_one_clear_error(tmp_path, change, error, words):
+    save_gptq(quantized(), tmp_path)
+    edit(tmp_path, change)
+    with pytest.raises(error, match=words):
+        load_gptq(tmp_path)
+
+
+def test_only_a_model_on_one_grid_is_written(tmp_path):
+    model = quantized()
+    other = copy.deepcopy(model)
+    weight = round_to_nearest(torch.randn(64, 32), Grid(8, 32))
+    other.model.layers[0].mlp.up_proj._stored = weight
+    with pytest.raises(ValueError, match="to one Grid"):
+        save_gptq(other, tmp_path)
+    plain = LlamaForCausalLM(LlamaConfig(**SIZES))
+    with pytest.raises(ValueError, match="its 0 quantized layers"):
+        save_gptq(plain, tmp_path)
+    with pytest.raises(TypeError, match="expected a LlamaForCausalLM"):
+        save_gptq(model.model, tmp_path)
+    assert not list(tmp_path.iterdir())
