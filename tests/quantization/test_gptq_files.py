@@ -12,15 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
 from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.quantization.gptq import GPTQ
-from course_pkg.quantization.gptq_files import (
-    FORMATS,
-    PARTS,
-    from_gptq,
-    load_gptq,
-    read_gptq,
-    save_gptq,
-    to_gptq,
-)
+from course_pkg.quantization.gptq_files import load_gptq, read_gptq, save_gptq
+from course_pkg.quantization.gptq_tensors import FORMATS, PARTS, from_gptq, to_gptq
 from course_pkg.quantization.grouped import Grid, round_to_nearest, store
 
 BITS = [2, 3, 4, 8]
@@ -51,9 +44,10 @@ def weight_of(bits, width=32, rows=64, columns=96, shuffled=False, seed=0):
 def independent(tensors, bits, checkpoint_format):
     """The weight, (out, in), by a reader that looks at single bits, from the last to the first.
 
-    gptqmodel and AutoGPTQ can't be installed here without CUDA or a compiler, so this is written
-    from their layout and shares no code with ours: each column of words becomes one large Python
-    integer, from which numbers are taken by division.
+    It shares no code with ours: each column of words becomes one large Python integer, from which
+    numbers are taken by division. AutoGPTQ 0.7.1, which needs another transformers and so is not
+    installed here, was run once from its source: its `pack` made the same words as `to_gptq`, for
+    all four numbers of bits.
     """
 
     def numbers(words):
