@@ -99,16 +99,18 @@ def read_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> Checkpo
             'quant_method "gptq"'
         )
     weights: dict[str, GroupedWeight] = {}
+    where = "quantization_config"
     try:
         size = settings["group_size"]
         grid = Grid(settings["bits"], None if size == -1 else size, bool(settings.get("sym", True)))
         checkpoint_format = settings.get("checkpoint_format", "gptq")
-        for name in [key.removesuffix(".qweight") for key in tensors if key.endswith(".qweight")]:
-            parts = {part: f"{name}.{part}" for part in PARTS}
-            found = {part: tensors.pop(key) for part, key in parts.items() if key in tensors}
-            weights[name] = from_gptq(found, grid, checkpoint_format, dtype)
-    except (KeyError, ValueError) as error:
-        where = "its quantization_config" if not weights else "a layer"
+        for where in [key.removesuffix(".qweight") for key in tensors if key.endswith(".qweight")]:
+            keys = {part: f"{where}.{part}" for part in PARTS}
+            parts = {part: tensors.pop(key) for part, key in keys.items() if key in tensors}
+            weights[where] = from_gptq(parts, grid, checkpoint_format, dtype)
+    except KeyError as error:
+        raise CorruptModelError(f"{folder}: {where} lacks {error}") from error
+    except ValueError as error:
         raise CorruptModelError(f"{folder}, {where}: {error}") from error
     return Checkpoint(config, weights, tensors)
 
@@ -131,7 +133,7 @@ def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaFo
     tensors = {
         name: tensor
         for name, tensor in checkpoint.tensors.items()
-        if name in expected or not (name.endswith(".bias") and not tensor.any())  # AutoGPTQ's
+        if name in expected or not _superfluous(name, tensor, model)
     }
     expected -= {f"{name}.weight" for name in checkpoint.weights}
     if differing := sorted(expected ^ tensors.keys()):
@@ -154,3 +156,10 @@ def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaFo
             f"{folder} has other layers than its config.json: {reason}"
         ) from None
     return model
+
+
+def _superfluous(name: str, tensor: Tensor, model: LlamaForCausalLM) -> bool:
+    """Whether a tensor that the model lacks says nothing: older programs wrote some of them."""
+    if name == "lm_head.weight":
+        return model.config.tie_word_embeddings
+    return name.endswith("rotary_emb.inv_freq") or (name.endswith(".bias") and not tensor.any())

@@ -254,15 +254,26 @@ def test_a_checkpoint_is_read_without_a_model(tmp_path):
     assert "quantization_config" not in found.config
 
 
-def test_old_files_have_zero_biases_and_no_format(tmp_path):
+def test_what_older_programs_wrote_is_understood(tmp_path):
     """AutoGPTQ wrote a bias of zeros for layers without one, and had one format."""
-    model = quantized()
+    model = quantized(tie_word_embeddings=True)
     save_gptq(model, tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["model.layers.0.mlp.up_proj.bias"] = torch.zeros(64)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
     save_file(tensors, tmp_path / "model.safetensors")
     edit(tmp_path, lambda config: config["quantization_config"].pop("checkpoint_format"))
     assert torch.equal(logits(load_gptq(tmp_path)), logits(model))
+
+
+def test_other_tensors_are_not_ignored(tmp_path):
+    save_gptq(quantized(), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.layers.0.mlp.up_proj.bias"] = torch.ones(64)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(CorruptModelError, match=r"up_proj\.bias is only in one"):
+        load_gptq(tmp_path)
 
 
 def edit(folder, change):
@@ -276,8 +287,8 @@ def edit(folder, change):
     [
         (lambda c: c.pop("quantization_config"), ModelError, "not a GPTQ checkpoint"),
         (lambda c: c["quantization_config"].update(quant_method="awq"), ModelError, "not a GPTQ"),
-        (lambda c: c["quantization_config"].pop("bits"), CorruptModelError, "bits"),
-        (lambda c: c["quantization_config"].update(bits=3), CorruptModelError, "qweight is"),
+        (lambda c: c["quantization_config"].pop("bits"), CorruptModelError, "lacks 'bits'"),
+        (lambda c: c["quantization_config"].update(bits=3), CorruptModelError, "proj: qweight is"),
         (lambda c: c["quantization_config"].update(group_size=16), CorruptModelError, "qzeros is"),
         (
             lambda c: c["quantization_config"].update(checkpoint_format="marlin"),
