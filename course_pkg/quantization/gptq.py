@@ -10,8 +10,11 @@ triangular) gives for all rows at once:
 
     E_j = (W_j − Q_j) / U_jj           W_{:,j:} ← W_{:,j:} − E_j U_{j,j:}
 
-So W − Q = E U, and the objective is ½ Σ E². That is what a row of greedy steps reaches, not the
-minimum: a single row can end up worse than by rounding, although few do. H may have any factor.
+So W − Q = E U, and the objective is ½ Σ E², if H is damped as it was for U. H may have any factor.
+Greedy steps do not find the minimum. On the same grid, a row of two columns is never worse than by
+rounding to the nearest, and a longer one seldom is. Without clamping, |E_j| ≤ scale / (2 U_jj), and
+the steps are those of Babai's nearest plane algorithm from the last basis vector to the first, with
+the columns in reverse order (Chen et al. 2025, arXiv 2507.18553).
 
 The scale of a group is taken from the updated weights when its first column is reached, for groups
 of any size. (AutoGPTQ's are out of date for groups smaller than its blocks: its issue 188.)
@@ -192,14 +195,14 @@ def quantize_columns(
     for start, end in column_blocks(columns, width, block_size):
         for j in range(start, end):
             group = int(groups[j])
-            mine = slice(group, group + 1)
             if fitted is None and j % width == 0:
-                scale[:, mine], zero[:, mine] = grid.fit(W[:, j : j + width])
-            column = slice(j, j + 1)
-            codes[:, column] = grid.codes(W[:, column], scale[:, mine], zero[:, mine])
-            Q[:, column] = scale[:, mine] * (codes[:, column] - zero[:, mine])
-            E[:, column] = (W[:, column] - Q[:, column]) / U[j, j]
-            W[:, j:end] -= E[:, column] * U[j, j:end]
+                scale[:, group, None], zero[:, group, None] = grid.fit(W[:, j : j + width])
+            s = scale[:, group]
+            z = zero[:, group]
+            codes[:, j] = grid.codes(W[:, j], s, z)
+            Q[:, j] = s * (codes[:, j] - z)
+            E[:, j] = (W[:, j] - Q[:, j]) / U[j, j]
+            W[:, j:end] -= E[:, j, None] * U[j, j:end]
         W[:, end:] -= E[:, start:end] @ U[start:end, end:]
     identity = torch.arange(columns, device=W.device)
     return Solution(identity, Q, E, U, codes, scale, zero, groups)
