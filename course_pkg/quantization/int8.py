@@ -41,16 +41,17 @@ FEW_TOKENS = 4  # up to this many, that kernel is the fastest
 def symmetric_scale(x: Tensor, per: str = "row", bits: int = 8) -> Tensor:
     """The scale with which the largest magnitude gets the largest code, 2^(bits−1) − 1.
 
-    x: (..., columns). per: "row", for (..., 1), or "tensor", for one number, (1,). Zeros, or
-    numbers so small that their scale has no reciprocal, get 1.
-    Raises ValueError for another choice or other bits. Source: Nagel et al. 2021, section 2.2.1.
+    x: (..., columns). per: "row", for (..., 1), or "tensor", for one number, (1,). A scale is at
+    least 1.2 · 10⁻³⁸, so that it has a reciprocal. Raises ValueError for another choice or bits.
+    Source: Nagel et al. 2021, section 2.2.1.
 
-    >>> symmetric_scale(torch.tensor([[-254.0, 3.0], [0.0, 0.0]]))
+    >>> symmetric_scale(torch.tensor([[-254.0, 3.0], [127.0, 0.0]]))
     tensor([[2.],
             [1.]])
     """
-    low, high = _range(x, per)
-    return _scale(torch.maximum(high, -low), 2 ** (require_bits(bits, least=2) - 1) - 1)
+    rows = x if require_choice(per, "per", PER) == "row" else x.flatten()
+    largest = rows.abs().amax(-1, keepdim=True)
+    return _scale(largest, 2 ** (require_bits(bits, least=2) - 1) - 1)
 
 
 def affine_scale(x: Tensor, per: str = "row", bits: int = 8) -> tuple[Tensor, Tensor]:
@@ -216,7 +217,7 @@ class W8A8(QuantizedWeight):
         product = self.kernel(codes, self.codes, self.activations.bits)
         if zero is not None:
             product -= zero * self.row_sums
-        return (product * scale * self.scale.flatten()).to(x.dtype)
+        return product.mul_(scale).mul_(self.scale.flatten()).to(x.dtype)
 
     def _scale_of(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """The activations' scale and, if they are affine, their zero point."""
@@ -263,10 +264,10 @@ def int8_weight(
 def _codes(x: Tensor, scale: Tensor, zero: Tensor | None, bits: int) -> Tensor:
     """The codes as floats."""
     largest = 2 ** (bits - 1) - 1
-    codes = (x * scale.reciprocal()).round()
+    codes = (x * scale.reciprocal()).round_()
     if zero is None:
-        return codes.clamp(-largest, largest)
-    return (codes + zero).clamp(-largest - 1, largest)
+        return codes.clamp_(-largest, largest)
+    return (codes + zero).clamp_(-largest - 1, largest)
 
 
 def _range(x: Tensor, per: str) -> tuple[Tensor, Tensor]:
@@ -283,8 +284,7 @@ def _affine(low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 def _scale(extent: Tensor, steps: int) -> Tensor:
-    scale = extent / steps
-    return torch.where(scale < SMALLEST, 1.0, scale)
+    return (extent / steps).clamp_(min=SMALLEST)
 
 
 def _require_finite(x: Tensor) -> Tensor:

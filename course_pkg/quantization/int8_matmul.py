@@ -8,7 +8,7 @@ its own and is used.
 
 FBGEMM, which torch includes, multiplies in int8 with AVX2 too, and is faster than fp32. But its
 instruction adds two products in 16 bits, where 2 · 255 · 127 overflows: with 8-bit activations
-results are wrong. Activations of 7 bits fit (2 · 127 · 127 < 2^15), and the result is then exact.
+results are wrong. Activations of 7 bits fit (2 · 127 · 128 < 2^15), and the result is then exact.
 `Int8Kernel` uses it for them. It keeps a second copy of the weight in FBGEMM's order.
 
 Zero points. With x = s_a (a − z_a) and w = s_b (b − z_b), a product of rows of length k is

@@ -71,7 +71,9 @@ def test_scales_worked_by_hand():
     scale, zero = affine_scale(x, "tensor")
     assert torch.allclose(scale, torch.tensor([13.75 / 255]))
     assert zero.tolist() == [round(255 / 13.75) - 128]
-    assert affine_scale(torch.tensor([[5.0, 10.0]]))[0].item() == pytest.approx(10 / 255)
+    for x, expected in (([5.0, 10.0], -128), ([-10.0, -5.0], 127)):  # 0 is in the range
+        scale, zero = affine_scale(torch.tensor([x]))
+        assert scale.item() == pytest.approx(10 / 255) and zero.item() == expected
 
 
 def test_codes_worked_by_hand():
@@ -83,11 +85,13 @@ def test_codes_worked_by_hand():
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-40, 1e-45, -1e-37])
-def test_numbers_too_small_for_a_scale_become_zero(value):
+def test_numbers_almost_too_small_for_a_scale_have_one(value):
     x = torch.full((2, 3), value)
-    scale, zero = affine_scale(x)
-    for codes in (quantize(x, symmetric_scale(x)), quantize(x, scale, zero) - zero):
-        assert (codes == 0).all()
+    affine = affine_scale(x)
+    for scale, zero in ((symmetric_scale(x), None), affine):
+        assert scale.reciprocal().isfinite().all()
+        error = dequantize(quantize(x, scale, zero), scale, zero) - x
+        assert (error.abs() <= scale).all() and (value or (error == 0).all())
 
 
 def test_calibration_takes_the_range_of_all_inputs():
@@ -198,7 +202,7 @@ def test_weight_rows_have_their_own_scales():
     weight = torch.tensor([[127.0, 1.0], [1270.0, 0.4], [0.0, 0.0]])
     storage = int8_weight(weight)
     assert storage.codes.tolist() == [[127, 1], [127, 0], [0, 0]]
-    assert storage.scale.flatten().tolist() == [1, 10, 1]
+    assert storage.scale.flatten().tolist() == [1, 10, torch.finfo(torch.float32).tiny]
     assert torch.equal(storage.dequantize(), torch.tensor([[127.0, 1], [1270, 0], [0, 0]]))
     assert storage.dequantize(torch.float16).dtype == torch.float16
     assert int8_weight(weight.bfloat16()).dequantize().dtype == torch.bfloat16
