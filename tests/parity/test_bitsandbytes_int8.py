@@ -1,0 +1,114 @@
+"""LLM.int8() equals bitsandbytes' implementation for CPUs, bit for bit, but for one constant.
+
+bitsandbytes multiplies by 6.200124e-05 in place of 1/127². With its constant, results are equal.
+"""
+
+import logging
+
+import bitsandbytes
+import pytest
+import torch
+from bitsandbytes import functional as bnb
+
+from course_pkg.quantization import llm_int8
+from course_pkg.quantization.int8_matmul import int8_matmul
+from course_pkg.quantization.llm_int8 import llm_int8_weight, quantize_rows
+from course_pkg.quantization.quantized_linear import QuantizedLinear
+
+THEIR_STEP_SQUARED = 6.200124e-05
+
+
+@pytest.fixture(autouse=True)
+def without_compiling():
+    """bitsandbytes compiles its fallback for each shape, which takes minutes."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # "inputs will be cast"
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_outliers(rows, columns, *values):
+    """Normal numbers, some of which are replaced by the values."""
+    x = normal(rows, columns, seed=rows).clamp(-4, 4)
+    for number, value in enumerate(values):
+        x[number % rows, (7 * number + 3) % columns] = value
+    return x
+
+
+INPUTS = {
+    "no outliers": with_outliers(6, 40),
+    "outliers": with_outliers(6, 40, 8.0, -20.0, 6.0, -6.0, 5.99),
+    "one token": with_outliers(1, 40, 8.0, -9.0),
+    "one token without outliers": with_outliers(1, 40),
+    "all outliers": torch.full((3, 8), 7.0),
+    "rounded up to 6": with_outliers(4, 33, 5.9999),
+    "odd sizes": with_outliers(5, 97, 30.0),
+    "long rows": with_outliers(3, 1025, -7.0, 11.0),
+    "tiny": with_outliers(3, 16) * 1e-6,
+}
+
+
+@pytest.mark.parametrize("threshold", [6.0, 0.5, None])
+@pytest.mark.parametrize("name", INPUTS)
+def test_codes_magnitudes_and_outlier_columns_are_equal(name, threshold):
+    x = INPUTS[name]
+    theirs = bnb.int8_vectorwise_quant(x.half(), threshold or 0.0)
+    ours = quantize_rows(x, threshold)
+    assert torch.equal(ours.codes, theirs[0]) and torch.equal(ours.absmax, theirs[1])
+    assert ours.outliers.tolist() == ([] if theirs[2] is None else theirs[2].tolist())
+
+
+def pair(columns, threshold, dtype):
+    """Their layer and ours, of one weight, with 24 outputs."""
+    linear = torch.nn.Linear(columns, 24, bias=False)
+    torch.nn.init.normal_(linear.weight, generator=torch.Generator().manual_seed(1))
+    options = {"has_fp16_weights": False, "threshold": threshold or 0.0}
+    theirs = bitsandbytes.nn.Linear8bitLt(columns, 24, bias=False, **options)
+    theirs.load_state_dict(linear.state_dict())
+    ours = QuantizedLinear(llm_int8_weight(linear.weight.to(dtype), threshold))
+    return theirs.to("cpu").requires_grad_(False).eval(), ours
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("threshold", [6.0, None])
+@pytest.mark.parametrize("name", INPUTS)
+def test_the_layer_is_equal_with_their_constant(name, threshold, dtype, monkeypatch):
+    x = INPUTS[name].to(dtype)
+    theirs, ours = pair(x.shape[1], threshold, torch.float32)
+    expected = theirs(x)
+    assert expected.dtype == dtype
+    # 1.8e-5 of the int8 part, which may be larger than the sum, and the rounding to dtype
+    close = {"rtol": 2e-5 + 2 * torch.finfo(dtype).eps, "atol": 5e-5 * expected.abs().max()}
+    close["atol"] += torch.finfo(dtype).tiny
+    assert torch.allclose(ours(x).double(), expected.double(), **close)
+    monkeypatch.setattr(llm_int8, "STEP_SQUARED", THEIR_STEP_SQUARED)
+    assert torch.equal(ours(x), expected)
+
+
+def test_the_constant_is_the_only_difference_in_fp32():
+    x = INPUTS["no outliers"]
+    theirs, ours = pair(40, 6.0, torch.float32)
+    ratio = theirs(x).double() / ours(x).double()
+    assert torch.allclose(ratio, torch.full_like(ratio, THEIR_STEP_SQUARED * 127**2), atol=3e-7)
+
+
+def test_weights_and_integer_products_are_equal():
+    weight, x = normal(24, 97), normal(5, 97)
+    ours = llm_int8_weight(weight)
+    codes, absmax, _ = bnb.int8_vectorwise_quant(weight.half())
+    assert torch.equal(ours.codes, codes) and torch.equal(ours.absmax, absmax)
+    dequantized = bnb.int8_vectorwise_dequant(codes, absmax)
+    assert torch.equal(ours.dequantize(torch.float32), dequantized)
+    rows = quantize_rows(x).codes
+    assert torch.equal(int8_matmul(rows, codes), bnb.int8_linear_matmul(rows, codes))
+
+
+def test_their_products_of_long_rows_lose_the_last_bits_and_ours_do_not():
+    """On a CPU without AVX-512 bitsandbytes multiplies in fp32, which has integers up to 2^24."""
+    a = torch.full((1, 4099), 127, dtype=torch.int8)
+    exact = a.long() @ a.long().T
+    assert torch.equal(int8_matmul(a, a), exact.int())
+    assert (bnb.int8_linear_matmul(a, a) - exact).abs().item() <= 8

@@ -1,0 +1,153 @@
+"""GGUF's blocks as storages of a layer, their sizes, and what is refused."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from course_pkg.quantization.gguf_blocks import (
+    FORMATS,
+    fitting,
+    read_gguf,
+    require_columns,
+    write_gguf,
+)
+from course_pkg.quantization.quantized_linear import QuantizedLinear
+
+WRITABLE = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_bits_per_weight():
+    bits = {name: each.bits for name, each in FORMATS.items()}
+    assert bits == {
+        "Q4_0": 4.5,
+        "Q4_1": 5.0,
+        "Q5_0": 5.5,
+        "Q5_1": 6.0,
+        "Q8_0": 8.5,
+        "Q4_K": 4.5,
+        "Q5_K": 5.5,
+        "Q6_K": 6.5625,
+    }
+    for name in WRITABLE:
+        assert write_gguf(normal(4, 64), name).effective_bits == bits[name]
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_a_weight_read_is_within_a_step_of_that_written(name):
+    weight = normal(8, 96)
+    error = (write_gguf(weight, name).dequantize() - weight).abs().view(-1, 32).amax(1)
+    blocks = weight.view(-1, 32)
+    extreme = blocks.abs().amax(1)
+    extent = blocks.amax(1) - blocks.amin(1)
+    step = {"Q4_0": extreme / 8, "Q5_0": extreme / 16, "Q8_0": extreme / 127}
+    step |= {"Q4_1": extent / 15, "Q5_1": extent / 31}
+    symmetric = name in ("Q4_0", "Q5_0")  # −extreme is a step off
+    assert (error <= (1.02 if symmetric else 0.52) * step[name]).all()
+
+
+def test_the_extreme_of_q4_0_is_exact_and_its_negative_is_seven_eighths():
+    for sign in (1, -1):
+        weight = torch.zeros(1, 32)
+        weight[0, 3] = sign * 2.0
+        weight[0, 20] = -sign * 2.0
+        result = write_gguf(weight, "Q4_0").dequantize()[0]
+        assert result[3] == 2 * sign and result[20] == -1.75 * sign
+        assert result.abs().sum() == 3.75
+
+
+def test_the_halves_of_a_byte_worked_by_hand():
+    """d = 1 in fp16 is 0x3C00; code 3 in the low half of the first byte, 15 in its high half."""
+    data = torch.zeros(1, 18, dtype=torch.uint8)
+    data[0, 1] = 0x3C
+    data[0, 2] = 0xF3
+    numbers = read_gguf(data, "Q4_0").dequantize()[0]
+    assert numbers[0] == 3 - 8 and numbers[16] == 15 - 8 and numbers[1] == -8
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_layer_computes_saves_and_loads(name):
+    if name in WRITABLE:
+        weight = write_gguf(normal(6, 256), name)
+    else:
+        data = torch.randint(0, 60, (6, FORMATS[name].nbytes), dtype=torch.uint8)
+        weight = read_gguf(data, name)
+    assert weight.shape == (6, 256) and weight.describe() == f"GGUF {name}"
+    layer = QuantizedLinear(weight)
+    x = normal(2, 3, 256, seed=1).requires_grad_()
+    assert torch.equal(layer(x), F.linear(x, weight.dequantize()))
+    layer(x).sum().backward()
+    assert torch.allclose(x.grad, weight.dequantize().sum(0).expand(2, 3, -1), rtol=1e-4, atol=1e-4)
+    other = copy.deepcopy(layer)
+    other.weight.data.zero_()
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+    assert weight.dequantize(torch.bfloat16).dtype == torch.bfloat16
+    assert (
+        sum(each.nbytes for each in weight.tensors().values()) == 6 * 256 * FORMATS[name].bits / 8
+    )
+
+
+def test_k_blocks_fall_back_where_256_does_not_divide_a_row():
+    """SmolLM2 has rows of 576 columns, but for down_proj's 1536."""
+    assert [fitting(name, 1536) for name in FORMATS] == list(FORMATS)
+    assert [fitting(name, 576) for name in ("Q4_K", "Q5_K", "Q6_K")] == ["Q5_0", "Q5_1", "Q8_0"]
+    assert {fitting(name, 100) for name in FORMATS} == {"F16"}
+    for name in FORMATS:
+        assert require_columns(name, 512) == 512
+    message = "blocks of Q6_K, 256 weights, do not divide 576 columns; llama.cpp uses Q8_0 here"
+    for call in (lambda: require_columns("Q6_K", 576), lambda: write_gguf(normal(1, 576), "Q6_K")):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: write_gguf(normal(2, 40), "Q4_0"),
+            ValueError,
+            "do not divide 40 columns; llama.c",
+        ),
+        (
+            lambda: write_gguf(normal(2, 256), "Q4_K"),
+            ValueError,
+            "Q4_K can be read only; these .*8_0",
+        ),
+        (lambda: write_gguf(normal(2, 32), "Q9_0"), ValueError, "name must be one of Q4_0, Q4_1"),
+        (lambda: write_gguf(normal(32), "Q4_0"), ValueError, "expected a matrix of floats"),
+        (lambda: write_gguf(normal(2, 32) / 0, "Q4_0"), ValueError, "NaN or infinite"),
+        (lambda: write_gguf(normal(2, 32) * 1e9, "Q8_0"), ValueError, "fp16 has up to 65,504"),
+        (
+            lambda: write_gguf(normal(2, 32) - 1e5, "Q4_1"),
+            ValueError,
+            "a block needs the number 100",
+        ),
+        (
+            lambda: read_gguf(normal(2, 18), "Q4_0"),
+            TypeError,
+            "expected bytes, uint8 .* got torch.float32",
+        ),
+        (
+            lambda: read_gguf(torch.zeros(18).byte(), "Q4_0"),
+            TypeError,
+            r"expected bytes, .*\(18,\)",
+        ),
+        (
+            lambda: read_gguf(torch.zeros(1, 20).byte(), "Q4_0"),
+            ValueError,
+            "a row of 20 bytes is n",
+        ),
+        (lambda: read_gguf(torch.zeros(1, 0).byte(), "Q4_0"), ValueError, "a row of 0 bytes"),
+        (lambda: read_gguf(torch.zeros(1, 18).byte(), "q4_0"), ValueError, "name must be one of"),
+        (lambda: require_columns("Q2_K", 256), ValueError, "name must be one of"),
+    ],
+)
+def test_bad_arguments_are_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,165 @@
+"""Products of int8 codes are exact integers, whichever kernel computes them."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_pkg.quantization import int8_matmul as module
+from course_pkg.quantization.int8_matmul import (
+    EXACT_COLUMNS,
+    Int8Kernel,
+    affine_matmul,
+    float_rows_matmul,
+    int8_matmul,
+)
+
+
+def codes(*shape, low=-128, high=127, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(low, high + 1, shape, generator=generator, dtype=torch.int8)
+
+
+def in_64_bits(a, b):
+    return (a.long() @ b.long().T).int()
+
+
+SHAPES = [(1, 1, 1), (3, 7, 5), (2, 1023, 3), (2, 1025, 3), (5, 2048, 9), (1, 4099, 2), (0, 4, 2)]
+
+
+@pytest.mark.parametrize(("rows", "k", "n"), SHAPES)
+def test_the_product_equals_that_in_64_bit_integers(rows, k, n):
+    a, b = codes(rows, k), codes(n, k, seed=1)
+    result = int8_matmul(a, b)
+    assert result.dtype == torch.int32 and torch.equal(result, in_64_bits(a, b))
+
+
+@pytest.mark.parametrize("k", [EXACT_COLUMNS, EXACT_COLUMNS + 1, 5000])
+def test_the_largest_sums_are_exact(k):
+    """−128 · −128 everywhere is 2^14 · k; one product of 1 makes the last bit count."""
+    a = torch.full((2, k), -128, dtype=torch.int8)
+    b = a.clone()
+    a[1, 0] = b[1, 0] = 1
+    assert torch.equal(int8_matmul(a, b), in_64_bits(a, b))
+    assert int8_matmul(a, b)[0, 0] == 2**14 * k
+    a[0, -1] = 127  # an odd number of 127 · −128 is no multiple of 2^8
+    b[0, -1] = -127
+    assert torch.equal(int8_matmul(a, b), in_64_bits(a, b))
+
+
+def test_where_torch_has_an_integer_kernel_it_gives_the_same(monkeypatch):
+    a, b = codes(2, 3, 64), codes(8, 64, seed=1)
+    expected = int8_matmul(a, b)
+    used = []
+
+    def recorded(*arguments, original=torch._int_mm):
+        used.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(torch, "_int_mm", recorded)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    assert torch.equal(int8_matmul(a, b), expected) and len(used) == 1
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    assert torch.equal(int8_matmul(a, b), expected) and len(used) == 1
+
+
+@settings(max_examples=40)
+@given(st.integers(-128, 127), st.integers(-128, 127), st.integers(1, 40), st.integers(0, 9))
+def test_zero_points_are_corrected(zero_a, zero_b, k, seed):
+    a, b = codes(3, k, seed=seed), codes(4, k, seed=seed + 1)
+    expected = (a.long() - zero_a) @ (b.long() - zero_b).T
+    assert torch.equal(affine_matmul(a, zero_a, b, zero_b), expected.int())
+
+
+def test_zero_points_may_differ_by_row():
+    a, b = codes(2, 3, 9), codes(4, 9, seed=1)
+    zero_a, zero_b = codes(2, 3, 1, seed=2), codes(4, 1, seed=3)
+    expected = (a.long() - zero_a) @ (b.long() - zero_b).T
+    assert torch.equal(affine_matmul(a, zero_a, b, zero_b), expected.int())
+
+
+def test_conversion_in_pieces_changes_nothing(monkeypatch):
+    x, b = torch.randn(2, 3, 10, dtype=torch.float64), codes(7, 10)
+    monkeypatch.setattr(module, "CONVERTED", 25)  # two rows at a time; the last by itself
+    assert torch.allclose(float_rows_matmul(x, b), x @ b.double().T, rtol=0, atol=1e-10)
+    monkeypatch.setattr(module, "CONVERTED", 3)  # less than a row
+    assert torch.allclose(float_rows_matmul(x, b), x @ b.double().T, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("rows", "k", "n"), [*SHAPES, (33, 576, 64)])
+def test_seven_bits_are_exact_in_the_kernel_and_eight_as_well(rows, k, n):
+    b = codes(n, k, seed=1)
+    for bits in (7, 8):
+        a = codes(rows, k, low=-(2 ** (bits - 1)), high=2 ** (bits - 1) - 1)
+        expected = in_64_bits(a, b).float()
+        assert torch.equal(Int8Kernel()(a.float(), b, bits), expected)
+
+
+def test_the_largest_codes_of_seven_bits_do_not_overflow_in_the_kernel():
+    for low in (-64, 63):
+        a = torch.full((2, 64), low, dtype=torch.int8)
+        for weight in (-128, 127):
+            b = torch.full((32, 64), weight, dtype=torch.int8)
+            assert (Int8Kernel()(a.float(), b, 7) == 64 * low * weight).all()
+
+
+def test_without_the_kernel_the_numbers_are_the_same(monkeypatch):
+    a, b = codes(4, 40, low=-64, high=63).float(), codes(6, 40)
+    expected = Int8Kernel()(a, b, 7)
+    monkeypatch.setattr(module, "_pack_for_fbgemm", None)  # would fail if it were called
+    monkeypatch.setattr(module, "_has_fbgemm", lambda x: False)
+    assert torch.equal(Int8Kernel()(a, b, 7), expected)
+
+
+@pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines, reason="no FBGEMM")
+def test_the_kernel_packs_once_and_again_when_the_weight_changes(monkeypatch):
+    packed = []
+
+    def recorded(weight, original=module._pack_for_fbgemm):
+        packed.append(weight)
+        return original(weight)
+
+    monkeypatch.setattr(module, "_pack_for_fbgemm", recorded)
+    engines = torch.backends.quantized.supported_engines
+    engine = next(each for each in engines if each not in ("none", "fbgemm"))
+    monkeypatch.setattr(torch.backends.quantized, "engine", engine)
+    kernel = Int8Kernel()
+    a, b = codes(2, 16, low=-64, high=63), codes(3, 16)
+    for _ in range(2):
+        assert torch.equal(kernel(a.float(), b.detach(), 7), in_64_bits(a, b).float())
+    assert len(packed) == 1 and torch.backends.quantized.engine == engine
+    other = codes(3, 16, seed=6)
+    assert torch.equal(kernel(a.float(), other, 7), in_64_bits(a, other).float())
+    other.copy_(codes(3, 16, seed=5))  # in place, as load_state_dict does
+    assert torch.equal(kernel(a.float(), other.detach(), 7), in_64_bits(a, other).float())
+    assert len(packed) == 3
+    for copied in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        assert copied._packed is None
+    with torch.inference_mode():
+        assert torch.equal(kernel(a.float(), codes(3, 16), 7), in_64_bits(a, codes(3, 16)).float())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error", "message"),
+    [
+        (torch.ones(2, 3), codes(2, 3), TypeError, "a must be an int8 tensor, got torch.float32"),
+        (codes(2, 3), [1], TypeError, "b must be an int8 tensor, got list; quantize it first"),
+        (codes(2, 3), codes(2, 4), ValueError, r"got \(2, 3\) and \(2, 4\)"),
+        (codes(3), codes(1, 1, 3), ValueError, r"got \(3,\) and \(1, 1, 3\)"),
+        (codes(1, 131_072), codes(1, 131_072), ValueError, "pieces of at most 131071"),
+    ],
+)
+def test_what_cannot_be_multiplied_is_refused(a, b, error, message):
+    with pytest.raises(error, match=message):
+        int8_matmul(a, b)
+
+
+def test_a_zero_point_makes_sums_longer():
+    a = torch.full((1, 33_025), 127, dtype=torch.int8)
+    assert affine_matmul(a, -128, a, -128).item() == 33_025 * 255**2
+    a = codes(1, 33_026)
+    with pytest.raises(ValueError, match=r"a sum of 33026 .* at most 33025"):
+        affine_matmul(a, 0, a)

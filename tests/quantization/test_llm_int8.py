@@ -1,0 +1,98 @@
+"""LLM.int8(): outlier columns keep the input's precision, and the rest is int8."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from course_pkg.quantization.int8 import Activations, int8_weight
+from course_pkg.quantization.llm_int8 import llm_int8_weight, quantize_rows
+from course_pkg.quantization.quantized_linear import QuantizedLinear
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_rows_worked_by_hand():
+    x = torch.tensor([[1.0, -6.0, 2.0, 0.0], [5.0, 1.0, 6.1, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    rows = quantize_rows(x, 6.0)
+    assert rows.outliers.tolist() == [1, 2]
+    assert rows.absmax.tolist() == [2, 5, 0]  # the 2 in an outlier column counts: it is below 6
+    assert rows.codes.tolist() == [[64, 0, 0, 0], [127, 0, 0, 0], [0, 0, 0, 0]]
+    rows = quantize_rows(x)
+    assert rows.outliers.tolist() == [] and rows.codes[0].tolist() == [21, -127, 42, 0]
+    assert torch.equal(x, torch.tensor([[1.0, -6, 2, 0], [5, 1, 6.1, 0], [0, 0, 0, 0]]))
+
+
+def test_outlier_columns_are_exact_in_the_inputs_precision():
+    """Where all columns are outliers, the product is that with the dequantized weight."""
+    weight = llm_int8_weight(normal(8, 16))
+    x = normal(3, 5, 16, seed=1).sign() * (6 + normal(3, 5, 16, seed=2).abs())
+    for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2)):
+        inputs = x.to(dtype)
+        expected = F.linear(inputs.double(), weight.dequantize().to(dtype).double())
+        result = weight.matmul(inputs)
+        assert result.dtype == dtype and result.shape == (3, 5, 8)
+        assert (result - expected).norm() <= tolerance * expected.norm()
+
+
+def test_a_few_outlier_features_cost_int8_its_precision_and_llm_int8_nothing():
+    """Table 2 of the paper: features of magnitude 60 in some of the columns of all tokens."""
+    weight, x = normal(32, 256), normal(16, 256, seed=1).clamp(-4, 4)
+    exact_before = F.linear(x, weight)
+    x[:, [3, 100]] = 60.0
+    exact = F.linear(x, weight)
+    error = {
+        "vectorwise": (int8_weight(weight, Activations()).matmul(x) - exact).norm().item(),
+        "decomposed": (llm_int8_weight(weight).matmul(x) - exact).norm().item(),
+        "threshold above": (llm_int8_weight(weight, 61.0).matmul(x) - exact).norm().item(),
+    }
+    assert error["decomposed"] < 0.35 * error["vectorwise"]
+    assert error["threshold above"] == pytest.approx(error["vectorwise"], rel=0.2)
+    # what remains is the int8 weight times 60, and the rounding of the rest
+    columns = llm_int8_weight(weight).dequantize()[:, [3, 100]] - weight[:, [3, 100]]
+    rest = error["decomposed"] - (60 * columns.sum(1)).norm().item() * 16**0.5
+    assert rest < 0.02 * exact_before.norm()
+
+
+def test_the_layer_tells_its_threshold_and_gives_x_a_gradient():
+    weight = normal(8, 16)
+    layer = QuantizedLinear(llm_int8_weight(weight))
+    assert layer.quantized.describe() == "LLM.int8, outliers from 6"
+    assert llm_int8_weight(weight, None).describe() == "LLM.int8, no outliers"
+    assert layer.quantized.effective_bits == 8 + 32 / 16
+    x = (10 * normal(2, 16)).requires_grad_()
+    layer(x).sum().backward()
+    expected = torch.ones(2, 8) @ layer.dequantized_weight()
+    assert torch.allclose(x.grad, expected, atol=1e-6)
+    assert layer.dequantized_weight().dtype == torch.float32
+    assert llm_int8_weight(weight.bfloat16()).dequantize().dtype == torch.bfloat16
+
+
+def test_a_token_with_nan_becomes_nan_and_one_beyond_fp16_stays_finite():
+    weight = llm_int8_weight(normal(8, 16))
+    x = normal(3, 16, seed=1)
+    expected = weight.matmul(x)
+    x[1, 2] = math.nan
+    result = weight.matmul(x)
+    assert result[1].isnan().all() and torch.equal(result[[0, 2]], expected[[0, 2]])
+    x[1, 2] = 1e6
+    result = weight.matmul(x)
+    assert torch.allclose(result[1], 1e6 * weight.dequantize()[:, 2], rtol=1e-3, atol=100)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((normal(4),), ValueError, "expected a matrix"),
+        ((torch.full((2, 2), 1e5),), ValueError, "entries up to 100000; .* below 65,520"),
+        ((torch.full((2, 2), math.nan),), ValueError, "NaN"),
+        ((normal(2, 2), 0), ValueError, "threshold must be above 0 and finite, got 0"),
+        ((normal(2, 2), "6"), TypeError, "threshold must be a number"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        llm_int8_weight(*arguments)
