@@ -1,7 +1,7 @@
 """The state of a training run between two steps, and the checkpoints that hold all of it.
 
 The position in the data and the learning rate follow from the step number, so they are not saved.
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import os

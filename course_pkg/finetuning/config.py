@@ -1,6 +1,6 @@
 """What a training run is given: its settings, its learning rate at each step, and a callback.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import math
