@@ -132,7 +132,7 @@ def waste(engine: Engine, prompts: list[list[int]]) -> Comparison:
     while engine.requests:
         engine.step()
         empty += manager.empty_slots()
-        slots += (len(manager.pool.blocks) - manager.pool.free) * manager.block_size
+        slots += (len(manager.pool.blocks) - manager.pool.num_free) * manager.block_size
         reserved += len(engine.scheduler.running) * longest
     ours, theirs = 100 * empty / slots, 100 * (1 - (slots - empty) / reserved)
     what = f"empty slots: blocks of {BLOCK_SIZE}, and room for {longest} tokens per sequence"

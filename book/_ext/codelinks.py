@@ -1,7 +1,8 @@
 """Every page ends with the modules of the package that it uses, each a link to its description.
 
-Used is what the page's code cells import, and what the page shows by `literalinclude`; for a name
-that a folder exports, the module that defines it. A module that no page under book/api describes
+Used is what the page shows by `literalinclude`, and what its code cells import; for a name that a
+folder exports, the module that defines it. The modules that are shown come first, in the page's
+order, then the others by name. A module that no page under book/api describes
 fails the build (as a missing reference does, with -n).
 """
 
@@ -22,16 +23,16 @@ SHOWN = re.compile(rf"^`{{3,}}\{{literalinclude\}}\s+\S*?({PACKAGE}/[\w/]+)\.py\
 
 
 def used_modules(root: Path, text: str) -> list[str]:
-    """Dotted names of the package's modules that a page imports by name, or shows."""
-    names = [shown.replace("/", ".") for shown in SHOWN.findall(text)]
-    names += imported_names(syntax_tree(page_code(text)), "", False)
-    inner = {name for name in names if name.startswith(f"{PACKAGE}.")}
+    """Dotted names of the package's modules that a page shows, in its order, or imports by name."""
+    shown = [path.replace("/", ".") for path in SHOWN.findall(text)]
+    imported = imported_names(syntax_tree(page_code(text)), "", False)
+    inner = {name for name in imported if name.startswith(f"{PACKAGE}.")}
     inner |= {module for name in inner if (module := defining_module(root, name))}
-    return sorted(
+    return [
         name
-        for name in inner
+        for name in dict.fromkeys([*shown, *sorted(inner)])
         if (path := module_file(root, name)) is not None and path.name != "__init__.py"
-    )
+    ]
 
 
 def defining_module(root: Path, name: str) -> str | None:

@@ -206,6 +206,11 @@ def fill_in(app: Sphinx, doctree: nodes.document) -> None:
         tell(app, docname, faults, doctree)
 
 
+def write_side_by_side(app: Sphinx, env: BuildEnvironment) -> None:
+    """Write the pages on every core; one process has read them, beside their kernels."""
+    app.parallel = available_cores()
+
+
 def setup(app: Sphinx) -> dict:
     # A reader who downloads a page gets matplotlib's own style, the book's figures look alike.
     os.environ["MATPLOTLIBRC"] = str(Path(app.srcdir, SETTINGS))
@@ -214,4 +219,5 @@ def setup(app: Sphinx) -> dict:
     app.connect("env-before-read-docs", run_pages)
     app.connect("env-purge-doc", forget)
     app.connect("doctree-read", fill_in, priority=100)
+    app.connect("env-check-consistency", write_side_by_side)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

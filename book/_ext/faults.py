@@ -104,7 +104,7 @@ def tell(app: Sphinx, docname: str, faults: list[Fault], doctree: nodes.document
     worst = faults[0]
     others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     logger.warning(f"{worst.kind} {docname}: {worst}{others}")
-    app.env.course_faulty.add(docname)
+    mark(app, docname)
     if worst.kind != FAILED:
         return
     report = report_path(app, docname)
@@ -128,30 +128,36 @@ def guarded(listener: Callable) -> Callable:
             page = app.env.temp_data.get("docname") or named
             what = first_line(f"{type(error).__name__}: {error}")
             logger.warning(f"{WARNING} {page}: {listener.__module__}: {what}")
-            app.env.course_faulty.add(page)
+            mark(app, page)
             return None
 
     return call
 
 
+def marker(app: Sphinx, docname: str) -> Path:
+    """The file that says that a page had a fault; pages are written by several processes."""
+    return Path(app.doctreedir, "faulty", docname)
+
+
+def mark(app: Sphinx, docname: str) -> None:
+    """Have the next build read a page again."""
+    file = marker(app, docname)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+
+
 def outdated(app: Sphinx, env: BuildEnvironment, added: set, changed: set, removed: set) -> list:
     """Pages that had a fault in the last build."""
-    return sorted(env.course_faulty & env.found_docs)
+    return sorted(docname for docname in env.found_docs if marker(app, docname).is_file())
 
 
 def forget(app: Sphinx, env: BuildEnvironment, docname: str) -> None:
     """A page that is read again begins without faults."""
-    env.course_faulty.discard(docname)
+    marker(app, docname).unlink(missing_ok=True)
     report_path(app, docname).unlink(missing_ok=True)
 
 
-def prepare(app: Sphinx) -> None:
-    if not hasattr(app.env, "course_faulty"):
-        app.env.course_faulty = set()
-
-
 def setup(app: Sphinx) -> dict:
-    app.connect("builder-inited", prepare)
     app.connect("env-get-outdated", outdated)
     app.connect("env-purge-doc", forget)
-    return {"version": "1", "env_version": 1, "parallel_read_safe": True}
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -181,4 +181,4 @@ def offer_notebook(app: Sphinx, pagename: str, _template: str, context: dict, do
 
 def setup(app: Sphinx) -> dict:
     app.connect("html-page-context", offer_notebook, priority=400)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

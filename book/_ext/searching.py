@@ -91,30 +91,28 @@ def page_of(docname: str, doctree: nodes.document) -> dict[str, Any] | None:
     return {"url": f"{docname}.html", "title": parts[0][1], "rank": rank(docname), "parts": parts}
 
 
-def prepare(app: Sphinx) -> None:
-    """Begin with the pages of the last build: this one may write only some of them."""
-    file = Path(app.outdir, SCRIPT)
-    text = file.read_text("utf8") if file.is_file() else f"{START}[]{END}"
-    pages = json.loads(text.removeprefix(START).removesuffix(END))
-    app.course_pages = {page["url"].removesuffix(".html"): page for page in pages}
+def kept(app: Sphinx, docname: str) -> Path:
+    """The file with a page's entry. Several processes write pages, and a build writes only some."""
+    return Path(app.doctreedir, "search", f"{docname}.json")
 
 
 @guarded
 def keep(app: Sphinx, pagename: str, _template: str, context: dict, doctree: Any) -> None:
     if doctree is not None and (page := page_of(pagename, doctree)):
-        app.course_pages[pagename] = page
+        file = kept(app, pagename)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(page, ensure_ascii=False, separators=(",", ":")), "utf8")
 
 
 def write_script(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
-    pages = [page for name, page in sorted(app.course_pages.items()) if name in app.env.all_docs]
-    text = json.dumps(pages, ensure_ascii=False, separators=(",", ":"))
-    Path(app.outdir, SCRIPT).write_text(START + text + END, "utf8")
+    files = [kept(app, docname) for docname in sorted(app.env.all_docs)]
+    pages = [file.read_text("utf8") for file in files if file.is_file()]
+    Path(app.outdir, SCRIPT).write_text(f"{START}[{','.join(pages)}]{END}", "utf8")
 
 
 def setup(app: Sphinx) -> dict:
-    app.connect("builder-inited", prepare)
     app.connect("html-page-context", keep)
     app.connect("build-finished", write_script)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -40,6 +40,7 @@ LONG, RUNNING, BEFORE, AFTER = 768, 8, 6, 30  # prompt; sequences, and their ste
 BUDGETS = (16, 32, 64, 128, 256, 1024)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 RATES, WAIT = (0.5, 1.0, 2.0), 0.5  # requests per second; a dynamic batch's longest wait
+DRAWS, SERVED_DRAWS = range(5), range(3)  # of prompts, order of the answers, and arrivals
 PROBE = {"what": "decoding", "sequences": 2}
 PLAN = [
     PROBE,
@@ -47,12 +48,14 @@ PLAN = [
     *({"what": "timeline", "way": way} for way in ("static", "dynamic", "continuous")),
     *({"what": "chunks", "budget": budget} for budget in BUDGETS),
     *(
-        {"what": "throughput", "lengths": lengths, "way": way}
+        {"what": "throughput", "lengths": lengths, "way": way, "draw": draw}
+        for draw in DRAWS
         for lengths in ("equal", "mixed")
         for way in ("engine", "generate_batch", "static batch", "one by one")
     ),
     *(
-        {"what": "serving", "rate": rate, "way": way}
+        {"what": "serving", "rate": rate, "way": way, "draw": draw}
+        for draw in SERVED_DRAWS
         for rate in RATES
         for way in ("continuous", "dynamic")
     ),
@@ -80,9 +83,12 @@ class Task:
         """Prompts of these lengths; no two begin alike."""
         return [self.ids[100 * i : 100 * i + length] for i, length in enumerate(lengths)]
 
-    def jobs(self, lengths: str, rate: float = math.inf) -> list[Job]:
-        """REQUESTS jobs with MEAN new tokens on average: equal, or spread exponentially."""
-        drawn = random.Random(0)
+    def jobs(self, lengths: str, draw: int, rate: float = math.inf) -> list[Job]:
+        """REQUESTS jobs with MEAN new tokens on average: equal, or spread exponentially.
+
+        A draw decides the lengths of the prompts, the order of the answers, and the arrivals.
+        """
+        drawn = random.Random(draw)
         quantiles = [-math.log(1 - (i + 0.5) / REQUESTS) for i in range(REQUESTS)]
         new = [MEAN if lengths == "equal" else max(1, round(MEAN * q)) for q in quantiles]
         drawn.shuffle(new)
@@ -223,9 +229,9 @@ def chunks(task: Task, budget: int) -> dict:
     }
 
 
-def throughput(task: Task, lengths: str, way: str) -> dict:
+def throughput(task: Task, lengths: str, way: str, draw: int) -> dict:
     """All jobs at once; the tokens that were asked for, and the time they take."""
-    jobs = task.jobs(lengths)
+    jobs = task.jobs(lengths, draw)
     if way == "one by one":
         jobs = jobs[:ALONE]
     run = {
@@ -275,9 +281,9 @@ def with_generate_batch(task: Task, jobs: list[Job]) -> None:
         raise RuntimeError(f"generate_batch generated {sum(done.values())} tokens")
 
 
-def serving(task: Task, rate: float, way: str) -> dict:
+def serving(task: Task, rate: float, way: str, draw: int) -> dict:
     """Poisson arrivals: of each job, its arrival, first token and end."""
-    jobs = task.jobs("mixed", rate)
+    jobs = task.jobs("mixed", draw, rate)
     if way == "continuous":
         steps = continuous(task.engine(), jobs)
     else:

@@ -30,7 +30,7 @@ from course_pkg.lm.load import load
 from course_pkg.metrics.perplexity import token_log_probs
 from course_pkg.quantization.rotation import rotate_residual_stream
 
-STEPS, RANK, SEEDS = 48, 8, (1,)
+STEPS, RANK, SEEDS = 48, 8, (1, 2, 3)
 COUNTED = (6, 12, 24, 48)  # the steps after which changed codes are counted; losses, at the end
 RATE = 1e-3
 CODES = {

@@ -3,7 +3,7 @@
 `adapt`, `save` and `load` work for every method.
 
 >>> from course_pkg.adapters import LoRAConfig
->>> LoRAConfig(rank=8, alpha=16).scaling
+>>> LoRAConfig(rank=8, alpha=16).scaling_of()
 2.0
 """
 

@@ -4,7 +4,7 @@ A method's layer names its weights in `parts`, draws them in `new_weights`, and 
 `forward` and, where merging exists, `delta_weight` or `merged_weight`. Everything else is here, so
 that one set of functions (`injection`, `adapter_io`) serves every method.
 
-Chapter: adapters/peft.
+The page adapters/lora-training shows merging. Chapter: adapters/peft.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,9 @@ class AdapterLayer(nn.Module):
         self.configs: dict[str, Any] = {}
         self.active: list[str] = []
         self.disabled = False
-        self.register_parameter("unmerged_weight", None)  # W while base holds the merged weight
+        self.register_parameter(
+            "unmerged_weight", None
+        )  # the original W, while base.weight is merged
         self.register_state_dict_post_hook(_save_unmerged)
         if config is not None:
             self.add_adapter(adapter_name, config, generator=generator)

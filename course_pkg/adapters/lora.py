@@ -42,7 +42,7 @@ class LoRAConfig(AdapterConfig):
     Raises ValueError for a value outside these ranges, TypeError for one of another type.
     Source: Hu et al. 2021, section 4.1; rsLoRA.
 
-    >>> LoRAConfig(rank=8, alpha=16).scaling, LoRAConfig(16, 16, use_rslora=True).scaling
+    >>> LoRAConfig(rank=8, alpha=16).scaling_of(), LoRAConfig(16, 16, use_rslora=True).scaling_of()
     (2.0, 4.0)
     """
 
@@ -68,19 +68,15 @@ class LoRAConfig(AdapterConfig):
         for key, alpha in self.alpha_pattern.items():
             require_between(alpha, f"alpha_pattern[{key!r}]", 0, math.inf)
 
-    @property
-    def scaling(self) -> float:
-        """The factor on B(A(x)) in a module that no pattern names; see `scaling_of`."""
-        return self._scaling(self.rank, self.alpha)
-
     def rank_of(self, module_name: str) -> int:
         """The rank of the named module."""
         return first_match(self.rank_pattern, module_name, self.rank)
 
-    def scaling_of(self, module_name: str) -> float:
-        """The factor on B(A(x)) of the named module, by its own rank and alpha."""
+    def scaling_of(self, module_name: str = "") -> float:
+        """The factor on B(A(x)) of the named module; by default, of one that no pattern names."""
+        rank = self.rank_of(module_name)
         alpha = first_match(self.alpha_pattern, module_name, self.alpha)
-        return self._scaling(self.rank_of(module_name), alpha)
+        return alpha / (math.sqrt(rank) if self.use_rslora else rank)
 
     def check_new(self, names: Sequence[str]) -> None:
         """Raise ValueError if a key of a pattern fits none of the targets; PEFT ignores it."""
@@ -88,9 +84,6 @@ class LoRAConfig(AdapterConfig):
             for key, value in getattr(self, setting).items():
                 if not any(first_match({key: value}, name, None) for name in names):
                     raise ValueError(f"{setting} has {key!r}, which fits none of the targets")
-
-    def _scaling(self, rank: int, alpha: float) -> float:
-        return alpha / (math.sqrt(rank) if self.use_rslora else rank)
 
 
 def first_match(pattern: Mapping[str, Any], module_name: str, default: Any) -> Any:
@@ -137,7 +130,8 @@ class LoRALinear(AdapterLayer):
             return result
         dtype = result.dtype
         for name in self.active:
-            A, B = self.weights_of(name).values()
+            A = self.lora_A[name]
+            B = self.lora_B[name]
             z = x.to(A.dtype)
             if dropout := self.configs[name].dropout:
                 z = F.dropout(z, dropout, self.training)
@@ -204,13 +198,15 @@ class LoRAEmbedding(LoRALinear):
             return result
         dtype = result.dtype
         for name in self.active:
-            A, B = self.weights_of(name).values()
+            A = self.lora_embedding_A[name]
+            B = self.lora_embedding_B[name]
             low = F.embedding(ids, A.T, self.base.padding_idx)  # (..., rank)
             result = result + self.scaling(name) * F.linear(low, B)
         return result.to(dtype)
 
     def delta_weight(self, name: str) -> Tensor:
         """scaling * (B A) transposed, (num_embeddings, embedding_dim), in fp32 or fp64."""
-        A, B = self.weights_of(name).values()
+        A = self.lora_embedding_A[name].detach()
+        B = self.lora_embedding_B[name].detach()
         wide = torch.promote_types(A.dtype, torch.float32)
-        return self.scaling(name) * (B.detach().to(wide) @ A.detach().to(wide)).T
+        return self.scaling(name) * (B.to(wide) @ A.to(wide)).T

@@ -51,7 +51,7 @@ class Metrics:
         self._gauge("sequences_waiting", "For a step.", lambda: len(scheduler.waiting))
         self.registry.register(_Preemptions(scheduler))
         self._gauge("kv_blocks", "Blocks of the KV cache.", lambda: len(pool.blocks))
-        self._gauge("kv_blocks_free", "Those without a user.", lambda: pool.free)
+        self._gauge("kv_blocks_free", "Those without a user.", lambda: pool.num_free)
 
     def finished(self, model: str, call: Call) -> None:
         """Count a call that is over, whether it ended well or not."""
@@ -121,7 +121,7 @@ class Throughput:
         if not (prompt or new or running or waiting):
             return ""
         pool = scheduler.block_manager.pool
-        used = 1 - pool.free / len(pool.blocks)
+        used = 1 - pool.num_free / len(pool.blocks)
         return (
             f"prompt {prompt / passed:.1f} tokens/s, generation {new / passed:.1f} tokens/s, "
             f"running {running}, waiting {waiting}, KV cache {used:.1%}"

@@ -1,4 +1,4 @@
 """Supervised fine-tuning: prompts, masks, batches and the training loop.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """

@@ -3,7 +3,7 @@
 Padding has 0 in the attention mask and IGNORE_INDEX in the labels, so a batch has the same loss as
 its examples computed one by one.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """The state of a training run between two steps, and the checkpoints that hold all of it.
 
 The position in the data and the learning rate follow from the step number, so they are not saved.
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import os
@@ -19,7 +19,7 @@ from course_pkg.finetuning.config import Callback, TrainConfig, autocast_dtype
 from course_pkg.finetuning.history import History
 
 FORMAT = 1
-FREE = ("progress", "checkpoint_every", "patience")  # settings that a resumed run may change
+CHANGEABLE = ("progress", "checkpoint_every", "patience")  # settings that a resumed run may change
 
 
 class TrainingState:
@@ -112,10 +112,10 @@ class TrainingState:
         self._restore_weights(self._read(path))
 
     def check_best(self, path: str | os.PathLike) -> None:
-        """Raise an error unless the checkpoint of the best evaluation, if there is one, is here.
+        """Check that the file holds this run's best step, or a later one.
 
-        After a kill, it may be of a later step than the last checkpoint. Raises as `load` does,
-        and ValueError if it is of an earlier step.
+        A later one is left by a run that was killed before its next checkpoint; a run without
+        evaluations passes. Raises as `load` does, and ValueError for an earlier step.
         """
         best = self.history.best
         if best is None:
@@ -160,7 +160,7 @@ class TrainingState:
     def _settings(self) -> dict[str, Any]:
         """The settings that a resumed run must share."""
         settings = asdict(self.config)
-        return {name: value for name, value in settings.items() if name not in FREE}
+        return {name: value for name, value in settings.items() if name not in CHANGEABLE}
 
 
 def _read_file(path: Path) -> dict[str, Any]:

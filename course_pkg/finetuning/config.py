@@ -1,6 +1,6 @@
 """What a training run is given: its settings, its learning rate at each step, and a callback.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import math
@@ -28,14 +28,15 @@ COUNTS = {  # the least value of each
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The settings of a run. A resumed run may change only those marked with *.
+    """The settings of a run. A resumed run may change only the last three.
 
     steps: optimizer steps; accumulation: batches per step. warmup_steps, schedule: see
     `learning_rate_at`. weight_decay: not on biases and norms. max_grad_norm: inf for no clipping.
     precision: "auto" means bf16 (or fp16) on a GPU, fp32 on a CPU. seed: for order and dropout.
-    evaluate_every, checkpoint_every*: in steps; 0 means only after the last step.
-    patience*: stop after this many evaluations without a new best; 0 means never.
-    progress*: show a bar.
+    evaluate_every: in steps; 0 means only after the last step.
+    checkpoint_every: in steps; 0 means only after the last step.
+    patience: stop after this many evaluations without a new best; 0 means never.
+    progress: show a bar.
     Raises ValueError for a setting out of range, TypeError for one that is not a number.
 
     >>> TrainConfig(steps=100, learning_rate=1e-3, warmup_steps=10).schedule

@@ -1,6 +1,6 @@
 """The record of a training run, step by step, with a plot and a JSON format.
 
-Chapter: adapters/lora-training.
+Chapter: finetuning/sft.
 """
 
 import json

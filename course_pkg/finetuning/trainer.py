@@ -48,8 +48,8 @@ def train(
     checkpoint: a file to write; resume_from: a checkpoint to resume, bit for bit on one machine.
     best_checkpoint: another file, written after each evaluation that is the best so far;
     restore_best: end with its weights instead of the last ones.
-    callback: adds a penalty to the loss (not to the record), and works after each step; AdaLoRA's
-    is a RankAllocator.
+    callback: `extra_loss()` is added to what is minimized (not to the history), and `after_step()`
+    runs after each update; AdaLoRA's is a RankAllocator.
     The loss of a step is the mean over all target tokens of its batches. The caller's random state
     does not change.
     Raises ValueError for no data, no targets or nothing to train, TypeError for arguments of other
@@ -123,18 +123,18 @@ def training_loop(
                 continue
             with state.autocast():
                 part = model(**_on_device(batch, state.device)).loss * (count / targets)
-            loss += _finite(part, f"loss at step {step} (batch {number} of {len(batches)})")
+            loss += _finite_number(part, f"loss at step {step} (batch {number} of {len(batches)})")
             state.scaler.scale(part).backward()
         penalty = None if state.callback is None else state.callback.extra_loss()
         if penalty is not None:
-            _finite(penalty, f"callback's loss at step {step}")
+            _finite_number(penalty, f"callback's loss at step {step}")
             state.scaler.scale(penalty).backward()
 
         # Clip the gradients, and take AdamW's step at the learning rate of the schedule.
         state.scaler.unscale_(state.optimizer)
         norm = nn.utils.clip_grad_norm_(state.parameters.values(), config.max_grad_norm)
         if not state.scaler.is_enabled():  # the scaler of fp16 skips the step instead
-            _finite(norm, f"gradient's norm at step {step}")
+            _finite_number(norm, f"gradient's norm at step {step}")
         rate = learning_rate_at(step, config)
         for group in state.optimizer.param_groups:
             group["lr"] = rate
@@ -161,7 +161,7 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _finite(value: Tensor, name: str) -> float:
+def _finite_number(value: Tensor, name: str) -> float:
     """A scalar as a number. Raises FloatingPointError if it is infinite or NaN."""
     number = value.item()
     if not math.isfinite(number):

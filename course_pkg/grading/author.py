@@ -46,25 +46,25 @@ def matrix(assignment: str, students: int = STUDENTS) -> list[MatrixRow]:
 
     students: how many students' cases are drawn; the first is the reader without a name.
     """
-    key = answer_key(assignment)
+    answers = answer_key(assignment)
     names = ["", *(f"student-{i}" for i in range(1, students))]
     sessions = [GradingSession(assignment, name) for name in names]
     return [
-        _row(key, question, wrong, [session.cases(question.name) for session in sessions])
-        for question in key.assignment.questions.values()
+        _row(answers, question, wrong, [session.cases(question.name) for session in sessions])
+        for question in answers.assignment.questions.values()
         if not question.artifact  # to make one takes minutes; its own tests do
         for wrong in (None, *question.wrong)
     ]
 
 
 def _row(
-    key: AnswerKey, question: Question, wrong: WrongAnswer | None, drawn: list[list[Case]]
+    answers: AnswerKey, question: Question, wrong: WrongAnswer | None, drawn: list[list[Case]]
 ) -> MatrixRow:
     lost = dict.fromkeys((p.name for p in question.properties), 0)
     recognized = 0
     for cases in drawn:
-        outcomes = [key.outcome(question, c.inputs, wrong, c.unchanged) for c in cases]
-        failures = judge(key, question, cases, outcomes).failures
+        outcomes = [answers.outcome(question, c.inputs, wrong, c.unchanged) for c in cases]
+        failures = judge(answers, question, cases, outcomes).failures
         found = set()
         for name, failure in failures.items():
             if failure is not None:
@@ -157,10 +157,10 @@ def _nearest(question: Question, cells: list[dict]) -> str:
 
 def _constants(assignment: str) -> list[str]:
     """The properties whose right answers are the same for everybody, against what they say."""
-    key = answer_key(assignment)
-    sessions = [GradingSession(assignment, "", bytes([i]), answers=key) for i in range(8)]
+    answers = answer_key(assignment)
+    sessions = [GradingSession(assignment, "", bytes([i]), answers=answers) for i in range(8)]
     found = []
-    for question in key.assignment.questions.values():
+    for question in answers.assignment.questions.values():
         drawn = [session.cases(question.name) for session in sessions if question.call]
         for prop in question.properties if drawn else ():
             values = {str([c.expected for c in cs if c.property == prop.name]) for cs in drawn}

@@ -88,7 +88,7 @@ def check(question_id: str, answer: Any) -> "Score | Recorded":
     student = _students.get(assignment, "")
     earlier = _by_hand.setdefault((assignment, student), {}) if question.variant else None
     session = GradingSession(assignment, student, recorded=earlier)
-    calls = _Calls(question.call, answer, session.answers.student)
+    calls = _Calls(question.call, answer, session.answers.callers)
     outcomes = calls.outcomes(session.inputs(name), session.unchanged(name))
     session.record(name, as_plain(outcomes))
     return Score(question_id, session.verdict(name), calls.printed.getvalue(), note)
@@ -98,8 +98,8 @@ def _recorded(question_id: str, name: str, answer: Any) -> Recorded:
     """Answer a question of the checker; an unanswered one is not asked for."""
     if not is_stub(answer):
         reply = _request({"op": "inputs", "question": name})
-        student = importlib.import_module(reply["student"]) if reply["student"] else None
-        calls = _Calls(reply["call"], answer, student)
+        callers = importlib.import_module(reply["callers"]) if reply["callers"] else None
+        calls = _Calls(reply["call"], answer, callers)
         outcomes = calls.outcomes(reply["inputs"], reply["unchanged"])
         _request({"op": "record", "question": name, "outcomes": outcomes})
     return Recorded(question_id)
@@ -113,20 +113,19 @@ class _Calls:
     """
 
     def __init__(
-        self, call: tuple[str, ...] | str, answer: Any, student: ModuleType | None
+        self, call: tuple[str, ...] | str, answer: Any, callers: ModuleType | None
     ) -> None:
         self.call = call
         self.answer = answer
-        self.student = student
+        self.callers = callers
         self.printed = _Printed()
+        self.late = False  # whether an input took too long
 
     def outcomes(self, inputs: list[Any], unchanged: list[bool]) -> list[dict[str, Any]]:
         """What the answer gives for each case. After one that takes too long, none is run."""
         found: list[dict[str, Any]] = []
-        late = False
         for case, same in zip(inputs, unchanged, strict=True):
-            found.append({"error": NOT_RUN} if late else self._outcome(case, same))
-            late = late or found[-1].get("error") in (TOO_LONG, INTERRUPTED)
+            found.append({"error": NOT_RUN} if self.late else self._outcome(case, same))
         if text := first_lines(self.printed.getvalue()):
             print(text)
         return found
@@ -136,12 +135,14 @@ class _Calls:
         with contextlib.redirect_stdout(to), contextlib.redirect_stderr(to):
             try:
                 with warnings.catch_warnings(), time_limit(CASE_S):
-                    return outcome(self.call, self.answer, inputs, unchanged, self.student)
+                    return outcome(self.call, self.answer, inputs, unchanged, self.callers)
             except OutOfTime:
+                self.late = True
                 return {"error": TOO_LONG}
             except KeyboardInterrupt:
                 if CHECKER_FD not in os.environ:  # the reader's own
                     raise
+                self.late = True
                 return {"error": INTERRUPTED}  # so that the other inputs' values are recorded
 
 

@@ -1,4 +1,4 @@
-"""The checker: a process of its own that holds one submission's key and the answer key.
+"""The checker: a process of its own that holds one submission's secret key and the answer key.
 
 It inherits one end of a socket pair; the student's kernel has the other. It answers the requests
 "variant", "inputs" and "record", and says nothing about correctness. When the student's end is
@@ -51,7 +51,7 @@ def _reply(request: Any, session: GradingSession) -> dict[str, Any]:
                     "inputs": session.inputs(name),
                     "unchanged": session.unchanged(name),
                     "call": session.answers[name].call,
-                    "student": registry.module_name(session.answers.assignment.name, "student"),
+                    "callers": registry.module_name(session.answers.assignment.name, "student"),
                 }
             case {"op": "record", "question": str(name), "outcomes": outcomes}:
                 session.record(name, outcomes)
@@ -90,10 +90,10 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
     """Serve one student, then write the verdicts: what a child of the fork server does.
 
     job: assignment and student. descriptors: where the verdicts go, the end of the socket, and
-    where the key comes from: its hex digits, in a file, so that no argument or variable shows it.
+    where the secret key comes from: its hex digits, in a file, so that no argument shows it.
     """
-    out, end, key = descriptors
-    with os.fdopen(key) as file:
+    out, end, secret_file = descriptors
+    with os.fdopen(secret_file) as file:
         secret = bytes.fromhex(file.read().strip())
     session = GradingSession(job["assignment"], job["student"], secret)
     with socket.socket(fileno=end) as sock:

@@ -25,7 +25,7 @@ from course_pkg.arguments import require_between, require_integer
 from course_pkg.serving.block_pool import Block, BlockPool, Content, OutOfBlocksError, block_hash
 from course_pkg.serving.sequence import Sequence
 
-Pairs = list[tuple[int, int]]  # (source, target) block numbers
+Copy = tuple[int, int]  # (source, target) block numbers
 
 
 @dataclass(eq=False, slots=True)
@@ -83,10 +83,10 @@ class BlockManager:
         last = {t.blocks[-1]: len(t.blocks) * self.block_size - t.stored for t in tables}
         return sum(last.values())
 
-    def can_allocate(self, sequence: Sequence, *, reserve: bool = True) -> bool:
-        """Whether all of the sequence's tokens fit, and the watermark's reserve stays free."""
-        hits = self._hits(sequence)
-        return self._left(hits, len(sequence.tokens)) >= (self.reserve if reserve else 0)
+    def can_allocate(self, sequence: Sequence, *, keep_reserve: bool = True) -> bool:
+        """Whether all of the sequence's tokens fit; by default, the reserve must stay free."""
+        free_after = self._free_after(self._hits(sequence), len(sequence.tokens))
+        return free_after >= (self.reserve if keep_reserve else 0)
 
     def allocate(self, sequence: Sequence, upto: int | None = None) -> int:
         """Start a table with what the prefix cache has, then make room for the other tokens.
@@ -101,7 +101,7 @@ class BlockManager:
         hits = self._hits(sequence)
         hit_tokens = len(hits) * self.block_size
         upto = max(hit_tokens, len(sequence.tokens) if upto is None else upto)
-        lacking = -self._left(hits, upto)
+        lacking = -self._free_after(hits, upto)
         if lacking > 0:
             raise OutOfBlocksError(
                 f"{lacking} blocks are lacking for {upto} tokens of sequence {sequence.id!r}: "
@@ -115,14 +115,15 @@ class BlockManager:
 
     def can_append(self, sequence: Sequence, count: int) -> bool:
         """Whether there are blocks for the sequence's next `count` tokens."""
-        return self._new_blocks(self._get(sequence), count) <= self.pool.free
+        table = self._get(sequence)
+        return self._new_blocks(table, count) + self._must_copy(table, count) <= self.pool.num_free
 
-    def append(self, sequence: Sequence, count: int) -> Pairs:
+    def append(self, sequence: Sequence, count: int) -> Copy | None:
         """Make room for the next `count` of sequence.tokens; hash the blocks that become full.
 
-        Returns the copies, (source, target), to make before the tokens are written: one if the last
-        block is partly empty and shared. Raises ValueError if the sequence has no table or fewer
-        tokens, OutOfBlocksError if blocks are lacking; then nothing changes.
+        Returns the copy to make before the tokens are written, if the last block is partly empty
+        and shared. Raises ValueError if the sequence has no table or fewer tokens,
+        OutOfBlocksError if blocks are lacking; then nothing changes.
         """
         table = self._get(sequence)
         if not 0 <= count <= len(sequence.tokens) - table.stored:
@@ -130,27 +131,21 @@ class BlockManager:
                 f"sequence {sequence.id!r} has {len(sequence.tokens)} tokens and room for "
                 f"{table.stored}, so it cannot append {count}: add tokens to it first"
             )
-        needed = self._new_blocks(table, count)
-        if needed > self.pool.free:
+        new = self._new_blocks(table, count)
+        must_copy = self._must_copy(table, count)
+        if new + must_copy > self.pool.num_free:
             raise OutOfBlocksError(
-                f"sequence {sequence.id!r} needs {needed} more blocks, and {self.pool.free} of "
-                f"{len(self.pool.blocks)} are free: preempt another sequence, or wait"
+                f"sequence {sequence.id!r} needs {new + must_copy} more blocks, and "
+                f"{self.pool.num_free} of {len(self.pool.blocks)} are free: preempt another "
+                "sequence, or wait"
             )
-        copies = []
-        if count and self._shares_its_tail(table):
-            source = table.blocks[-1]
-            table.blocks[-1] = self.pool.take()
-            self.pool.release(source)
-            copies.append((source.number, table.blocks[-1].number))
-        new = self.blocks_for(table.stored + count) - len(table.blocks)
+        copy = self._replace_last_block(table) if must_copy else None
         table.blocks += [self.pool.take() for _ in range(new)]
         full_before = table.stored // self.block_size
         table.stored += count
-        if self.prefix_cache:
-            for index in range(full_before, table.stored // self.block_size):
-                if self._find(sequence, index) is None:
-                    self.pool.remember(table.blocks[index], self._content(sequence, index))
-        return copies
+        for index in range(full_before, table.stored // self.block_size):
+            self._remember(sequence, index)
+        return copy
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Give the child the parent's table; both use its blocks.
@@ -186,18 +181,27 @@ class BlockManager:
             )
         return self._tables[sequence.id]
 
-    def _left(self, hits: list[Block], tokens: int) -> int:
+    def _free_after(self, hits: list[Block], tokens: int) -> int:
         """How many blocks are free, less those that `tokens` tokens with these hits would take."""
-        free = self.pool.free - sum(block.users == 0 for block in hits)
+        free = self.pool.num_free - sum(block.users == 0 for block in hits)
         return free - (self.blocks_for(tokens) - len(hits))
 
     def _new_blocks(self, table: _Table, count: int) -> int:
-        """How many blocks the next `count` tokens take, with the copy of a shared one."""
-        new = self.blocks_for(table.stored + count) - len(table.blocks)
-        return new + 1 if count and self._shares_its_tail(table) else new
+        """How many blocks the next `count` tokens add to the table."""
+        return self.blocks_for(table.stored + count) - len(table.blocks)
 
-    def _shares_its_tail(self, table: _Table) -> bool:
-        return table.stored % self.block_size > 0 and table.blocks[-1].users > 1
+    def _must_copy(self, table: _Table, count: int) -> bool:
+        """Whether the next `count` tokens write into a last block that others use."""
+        partly_empty = table.stored % self.block_size > 0
+        return count > 0 and partly_empty and table.blocks[-1].users > 1
+
+    def _replace_last_block(self, table: _Table) -> Copy:
+        """Copy-on-write: a block of its own in place of the shared one. Returns the copy."""
+        source = table.blocks[-1]
+        target = self.pool.take()
+        table.blocks[-1] = target
+        self.pool.release(source)
+        return source.number, target.number
 
     def _content(self, sequence: Sequence, index: int) -> Content:
         """What a full block of the sequence holds; each is hashed once."""
@@ -211,11 +215,20 @@ class BlockManager:
         return contents[index]
 
     def _find(self, sequence: Sequence, index: int) -> Block | None:
-        """The cached block for a full block of the sequence."""
+        """The cached block for a full block of the sequence.
+
+        The sequence then has the block's own content, so that later comparisons end there.
+        """
         block = self.pool.find(self._content(sequence, index))
         if block is not None:
-            sequence.contents[index] = block.content  # comparisons of later blocks end here
+            sequence.contents[index] = block.content
         return block
+
+    def _remember(self, sequence: Sequence, index: int) -> None:
+        """Make a block that has become full findable, unless another one has its content."""
+        if self.prefix_cache and self._find(sequence, index) is None:
+            block = self._tables[sequence.id].blocks[index]
+            self.pool.remember(block, self._content(sequence, index))
 
     def _hits(self, sequence: Sequence) -> list[Block]:
         """The longest cached prefix, without the last token."""

@@ -19,8 +19,8 @@ class OutOfBlocksError(RuntimeError):
 class Content:
     """What a full block holds: its tokens, after the content of the block before it.
 
-    hash: of the tokens and of the parent's hash. The parent of a first block is a root. It has no
-    parent, and in place of tokens it holds what else must agree.
+    hash: of the tokens and of the parent's hash. A root stands before the first block. It has no
+    parent, and its `tokens` are the cache key and salt, so blocks match only under the same ones.
     """
 
     hash: bytes
@@ -44,7 +44,10 @@ class Content:
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """users: how many sequences have it in their table. content: None unless it can be found."""
+    """One block: its number, how many tables use it, and what it holds.
+
+    content: None unless the prefix cache can find the block by it.
+    """
 
     number: int
     users: int = 0
@@ -70,7 +73,7 @@ class BlockPool:
     >>> pool = BlockPool(3)
     >>> first, second = pool.take(), pool.take()
     >>> pool.release(first)
-    >>> first.number, second.number, pool.free
+    >>> first.number, second.number, pool.num_free
     (1, 2, 2)
     """
 
@@ -80,7 +83,7 @@ class BlockPool:
         self._cached: dict[bytes, Block] = {}
 
     @property
-    def free(self) -> int:
+    def num_free(self) -> int:
         """How many blocks have no user; some of them may be cached."""
         return len(self._free)
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from course_pkg.arguments import require_integer
-from course_pkg.serving.block_manager import BlockManager, Pairs
+from course_pkg.serving.block_manager import BlockManager, Copy
 from course_pkg.serving.sequence import Sequence
 from course_pkg.serving.swap_space import SwapSpace
 
@@ -45,9 +45,9 @@ class Step:
 
     scheduled: dict[Sequence, range] = field(default_factory=dict)
     sampling: list[Sequence] = field(default_factory=list)
-    swap_out: Pairs = field(default_factory=list)  # (block, host block)
-    swap_in: Pairs = field(default_factory=list)  # (host block, block)
-    copies: Pairs = field(default_factory=list)  # (block, block)
+    swap_out: list[Copy] = field(default_factory=list)  # (block, host block)
+    swap_in: list[Copy] = field(default_factory=list)  # (host block, block)
+    copies: list[Copy] = field(default_factory=list)  # (block, block)
     preempted: list[Sequence] = field(default_factory=list)
 
     @property
@@ -232,7 +232,9 @@ class Scheduler:
 
     def _schedule(self, sequence: Sequence, count: int, step: Step) -> None:
         start = self.block_manager.stored(sequence)
-        step.copies += self.block_manager.append(sequence, count)
+        copy = self.block_manager.append(sequence, count)
+        if copy is not None:
+            step.copies.append(copy)
         step.scheduled[sequence] = range(start, start + count)
         if start + count == len(sequence.tokens):
             step.sampling.append(sequence)
@@ -242,7 +244,7 @@ class Scheduler:
         if not self.waiting or len(self.running) == self.max_sequences:
             return None
         # The reserve is for those that run; without them, it would only keep this one waiting.
-        if not self.block_manager.can_allocate(self.waiting[0], reserve=bool(self.running)):
+        if not self.block_manager.can_allocate(self.waiting[0], keep_reserve=bool(self.running)):
             return None
         sequence = self.waiting.pop(0)
         if sequence in self.swap_space:

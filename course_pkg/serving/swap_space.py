@@ -5,7 +5,7 @@ Chapter: acceleration/paged-attention.
 """
 
 from course_pkg.arguments import require_integer
-from course_pkg.serving.block_manager import BlockManager, Pairs
+from course_pkg.serving.block_manager import BlockManager, Copy
 from course_pkg.serving.block_pool import Block, BlockPool, OutOfBlocksError
 from course_pkg.serving.sequence import Sequence
 
@@ -33,9 +33,9 @@ class SwapSpace:
 
     def has_room(self, sequence: Sequence) -> bool:
         """Whether the sequence's blocks fit."""
-        return len(self.manager.table(sequence)) <= self.pool.free
+        return len(self.manager.table(sequence)) <= self.pool.num_free
 
-    def swap_out(self, sequence: Sequence) -> Pairs:
+    def swap_out(self, sequence: Sequence) -> list[Copy]:
         """Free the sequence's blocks; returns (block, host block), to be copied before all else.
 
         Raises ValueError if the sequence has no blocks, OutOfBlocksError if they don't fit.
@@ -43,7 +43,7 @@ class SwapSpace:
         table = self.manager.table(sequence)
         if not self.has_room(sequence):
             raise OutOfBlocksError(
-                f"sequence {sequence.id!r} has {len(table)} blocks, and {self.pool.free} of "
+                f"sequence {sequence.id!r} has {len(table)} blocks, and {self.pool.num_free} of "
                 f"{len(self.pool.blocks)} on the host are free: free it and compute it again"
             )
         held = [self.pool.take() for _ in table]
@@ -51,7 +51,7 @@ class SwapSpace:
         self.manager.free(sequence)
         return [(number, block.number) for number, block in zip(table, held, strict=True)]
 
-    def swap_in(self, sequence: Sequence) -> Pairs:
+    def swap_in(self, sequence: Sequence) -> list[Copy]:
         """Allocate the sequence again; returns (host block, block), copied before they are read.
 
         What the prefix cache still has is not copied. Raises ValueError if the sequence is not

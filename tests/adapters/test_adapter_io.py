@@ -48,7 +48,7 @@ def test_a_saved_adapter_loads_bit_for_bit_under_any_name(config, tmp_path):
     other = build()
     read = load_adapter(other, str(tmp_path / "new" / "folder"), "second")
     assert torch.equal(logits(other), logits(model))
-    assert read.scaling == config.scaling and read.dropout == config.dropout
+    assert read.scaling_of() == config.scaling_of() and read.dropout == config.dropout
     if config.target_modules != "all-linear":
         assert read == config
 

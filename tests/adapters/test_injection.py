@@ -159,7 +159,7 @@ def test_a_weighted_adapter_is_exactly_the_weighted_sum(adapted, weights):
     add_weighted_adapter(adapted, ["law", "poetry"], weights, "mix")
     assert active_adapters(adapted) == ["law"]
     for layer in adapter_layers(adapted).values():
-        assert layer.configs["mix"].rank == 5 and layer.configs["mix"].scaling == 1
+        assert layer.configs["mix"].rank == 5 and layer.configs["mix"].scaling_of() == 1
         parts = [
             weight * layer.delta_weight(name).double()
             for name, weight in zip(["law", "poetry"], weights, strict=True)

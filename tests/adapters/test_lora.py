@@ -43,7 +43,7 @@ def by_definition(layer, x, names=None):
         y = y + layer.base.bias.double()
     for name in layer.active if names is None else names:
         A, B = layer.lora_A[name].double(), layer.lora_B[name].double()
-        y = y + layer.configs[name].scaling * (x.double() @ A.T @ B.T)
+        y = y + layer.configs[name].scaling_of() * (x.double() @ A.T @ B.T)
     return y
 
 

@@ -67,7 +67,7 @@ def test_every_module_is_described_on_a_page():
     assert described == expected
 
 
-def test_imports_shown_sources_and_names_that_a_folder_exports_count_as_used():
+def test_shown_sources_come_first_then_imports_by_name_of_the_module_that_defines_them():
     text = HEADER + (
         "```{literalinclude} ../../course_pkg/adapters/lora.py\n:pyobject: LoRALinear\n```\n"
         "```{code-cell} ipython3\nfrom course_pkg.lm import load\nimport torch, course_pkg\n"
@@ -75,7 +75,7 @@ def test_imports_shown_sources_and_names_that_a_folder_exports_count_as_used():
         "from course_pkg.metrics.bleu import corpus_bleu\n"
         "from course_pkg.metrics.judge import JudgeTask, g_eval\n```\n"
     )
-    used = "adapters.accounting adapters.lora lm.load metrics.bleu.score metrics.judge.geval"
+    used = "adapters.lora adapters.accounting lm.load metrics.bleu.score metrics.judge.geval"
     expected = [f"course_pkg.{name}" for name in (*used.split(), "metrics.judge.prompt")]
     assert codelinks.used_modules(ROOT, text) == expected
 

@@ -69,7 +69,7 @@ class Live:
 
     @property
     def free(self):
-        return self.engine.scheduler.block_manager.pool.free
+        return self.engine.scheduler.block_manager.pool.num_free
 
     @property
     def is_empty(self):

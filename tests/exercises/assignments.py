@@ -105,7 +105,7 @@ def points_lost(assignment: str, name: str, answer: object) -> int:
     key = session.answers
     question = key[name]
     cases = session.cases(name)
-    outcomes = [outcome(question.call, answer, c.inputs, c.unchanged, key.student) for c in cases]
+    outcomes = [outcome(question.call, answer, c.inputs, c.unchanged, key.callers) for c in cases]
     return question.points - judge(key, question, cases, outcomes).earned
 
 

@@ -37,7 +37,7 @@ def passes(key, question, sessions, code) -> bool:
             answer = names[defined_name(question.answer)]
             for session in sessions:
                 for case in session.cases(question.name):
-                    given = case.inputs, case.unchanged, key.student
+                    given = case.inputs, case.unchanged, key.callers
                     found = outcome(question.call, answer, *given)
                     if "value" not in found or key.difference(
                         question, case.property, case.expected, found["value"]

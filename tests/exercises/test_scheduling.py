@@ -46,7 +46,7 @@ def test_the_step_is_that_of_the_scheduler_in_every_step_of_whole_runs():
         while scheduler.has_work:
             running = [(s.id, len(s.tokens), blocks.stored(s)) for s in scheduler.running]
             waiting = [(s.id, len(s.tokens)) for s in scheduler.waiting]
-            state = running, waiting, blocks.pool.free, 4, scheduler.token_budget, places
+            state = running, waiting, blocks.pool.num_free, 4, scheduler.token_budget, places
             step = scheduler.schedule()
             expected = {s.id: len(tokens) for s, tokens in step.scheduled.items()}
             assert MODEL["schedule"](*state) == (expected, [s.id for s in step.preempted])

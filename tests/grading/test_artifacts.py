@@ -101,7 +101,7 @@ def test_files_are_read_by_name_and_hidden_ones_are_left_out(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff")
     (tmp_path / ".ipynb_checkpoints").mkdir()
     assert read_folder(tmp_path, 10) == read_folder(str(tmp_path), 1) == {"a.txt": b"\xff"}
-    assert outcome("read", str(tmp_path), {}, student=KEY.student) == {"value": {"a.txt": b"\xff"}}
+    assert outcome("read", str(tmp_path), {}, callers=KEY.callers) == {"value": {"a.txt": b"\xff"}}
 
 
 def too_many(folder):

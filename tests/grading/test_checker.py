@@ -11,7 +11,7 @@ import pytest
 from course_pkg.classroom.results.record import checked_results
 from course_pkg.grading import check
 from course_pkg.grading.checker import _reply, as_json, safe_verdict, serve
-from course_pkg.grading.contract.draws import PUBLIC_KEY
+from course_pkg.grading.contract.draws import PUBLIC_SECRET
 from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.grading.contract.plain_values import send
 from course_pkg.grading.contract.question_record import notes
@@ -34,7 +34,7 @@ def test_the_own_case_is_that_of_the_submissions_student(ask):
 
 def test_draws_are_not_those_of_the_public_key(ask):
     secret, public = (
-        GradingSession(ASSIGNMENT, "ada", key).inputs("counts") for key in (KEY, PUBLIC_KEY)
+        GradingSession(ASSIGNMENT, "ada", key).inputs("counts") for key in (KEY, PUBLIC_SECRET)
     )
     assert secret != public
     assert ask({"op": "inputs", "question": "counts"})["inputs"] == secret

@@ -54,7 +54,7 @@ def check_pool(manager, sequences):
     tables = [manager.table(sequence) for sequence in sequences]
     used = [number for table in tables for number in table]
     assert [used.count(block.number) for block in pool.blocks] == [b.users for b in pool.blocks]
-    assert pool.free == len(pool.blocks) - len(set(used))
+    assert pool.num_free == len(pool.blocks) - len(set(used))
     assert len(pool._cached) == sum(block.content is not None for block in pool.blocks)
     for sequence, table in zip(sequences, tables, strict=True):
         assert len(table) == manager.blocks_for(manager.stored(sequence)) == len(set(table))

@@ -31,11 +31,11 @@ def test_a_shared_prefix_is_hit_while_its_sequence_lives_and_after():
     assert manager.allocate(second) == 48
     assert manager.table(second) == [1, 2, 3, 5]
     assert users(manager, 1, 2, 3, 4, 5) == [2, 2, 2, 1, 1]
-    assert manager.pool.free == 5
+    assert manager.pool.num_free == 5
     manager.free(first)
     assert users(manager, 1, 2, 3, 4, 5) == [1, 1, 1, 0, 1]
     manager.free(second)
-    assert manager.pool.free == 10
+    assert manager.pool.num_free == 10
     third = Sequence("third", [*range(48), 200])
     assert manager.allocate(third) == 48
     assert manager.table(third)[:3] == [1, 2, 3]
@@ -43,16 +43,16 @@ def test_a_shared_prefix_is_hit_while_its_sequence_lives_and_after():
     fresh = Sequence("fresh", list(range(1000, 1160)))
     assert manager.allocate(fresh) == 0
     assert sorted(manager.table(fresh)) == list(range(1, 11))
-    assert manager.pool.free == 0
+    assert manager.pool.num_free == 0
 
 
 def test_tokens_that_fit_take_no_block_and_a_block_that_fills_gets_a_hash():
     manager = BlockManager(10, 16)
     sequence = Sequence("a", list(range(55)))
     manager.allocate(sequence)
-    assert grow(manager, sequence, *range(4)) == []  # 59 of 64
+    assert grow(manager, sequence, *range(4)) is None  # 59 of 64
     assert manager.table(sequence) == [1, 2, 3, 4] and hashed(manager, 4) == [False]
-    assert grow(manager, sequence, *range(19)) == []  # 78 = 4 · 16 + 14
+    assert grow(manager, sequence, *range(19)) is None  # 78 = 4 · 16 + 14
     assert manager.table(sequence) == [1, 2, 3, 4, 5] and hashed(manager, 4, 5) == [True, False]
     # The block's hash covers generated tokens too: a prompt that repeats them hits it.
     again = Sequence("b", sequence.tokens[:65])
@@ -79,10 +79,10 @@ def test_a_fork_that_is_appended_to_copies_one_block():
     child = parent.copy("child")
     manager.fork(parent, child)
     assert manager.table(child) == manager.table(parent) == [1] and users(manager, 1) == [2]
-    assert grow(manager, child, 4) == [(1, 2)]
+    assert grow(manager, child, 4) == (1, 2)
     assert manager.table(child) == [2] and manager.table(parent) == [1]
     assert users(manager, 1, 2) == [1, 1]
-    assert grow(manager, parent, 5) == []  # the parent is alone now: no copy
+    assert grow(manager, parent, 5) is None  # the parent is alone now: no copy
     assert manager.table(parent) == [1]
     # The two blocks are full, of different tokens: both are found.
     assert manager.allocate(Sequence("c", [1, 2, 3, 4, 0])) == 4
@@ -97,7 +97,7 @@ def test_a_fork_shares_full_blocks_for_good():
     for child in children:
         manager.fork(parent, child)
     for token, sequence in enumerate([parent, *children]):
-        assert grow(manager, sequence, token) == []  # the tail is full: nothing to copy
+        assert grow(manager, sequence, token) is None  # the tail is full: nothing to copy
     assert [manager.table(s) for s in (parent, *children)] == [[1, 2, 3], [1, 2, 4], [1, 2, 5]]
     for sequence in (parent, children[1]):
         manager.free(sequence)
@@ -213,7 +213,7 @@ def test_a_hit_on_a_free_block_uses_up_a_free_block():
     assert not manager.can_allocate(long)
     with pytest.raises(OutOfBlocksError, match="1 blocks are lacking for 9 tokens of sequence 'c'"):
         manager.allocate(long)
-    assert manager.pool.free == 2 and manager.stored(long) == 0
+    assert manager.pool.num_free == 2 and manager.stored(long) == 0
     assert manager.can_allocate(Sequence("d", list(range(8))))  # one hit, and the last block
 
 
@@ -221,7 +221,7 @@ def test_the_watermark_keeps_blocks_free_when_a_sequence_is_admitted():
     manager = BlockManager(10, 4, watermark=0.2)
     sequence = Sequence("a", [1] * 33)  # 9 blocks
     assert not manager.can_allocate(sequence)
-    assert manager.can_allocate(sequence, reserve=False)
+    assert manager.can_allocate(sequence, keep_reserve=False)
     assert manager.can_allocate(Sequence("b", [1] * 32))  # 8 blocks
     manager.allocate(sequence)
     assert manager.can_append(sequence, 3)  # those that run may use the reserve
@@ -267,7 +267,7 @@ def test_what_was_freed_or_never_allocated():
     for action in (manager.free, manager.table, lambda s: manager.append(s, 0)):
         with pytest.raises(ValueError, match="it was freed, or never allocated"):
             action(sequence)
-    assert manager.pool.free == 4
+    assert manager.pool.num_free == 4
 
 
 def test_appending_beyond_the_tokens_or_the_blocks():

@@ -68,7 +68,7 @@ def watch(engine):
 def check_empty(engine):
     assert engine.step() == []
     pool = engine.scheduler.block_manager.pool
-    assert pool.free == len(pool.blocks) and not engine.scheduler.has_work
+    assert pool.num_free == len(pool.blocks) and not engine.scheduler.has_work
     assert not engine.requests and not engine._completions
 
 

@@ -56,7 +56,7 @@ def test_the_second_of_two_waits_when_the_first_needs_its_block():
     assert second.new_tokens == [8, 1] and second.preemptions == queue.preemptions == 1
     assert run(queue, memory=memory) == [("second", 5, 1)]
     assert second.finish_reason == "length" and not queue.has_work
-    assert queue.block_manager.pool.free == 2
+    assert queue.block_manager.pool.num_free == 2
 
 
 def test_with_swap_space_the_second_keeps_what_it_computed():
@@ -160,7 +160,7 @@ def test_samples_of_a_prompt_share_it_and_copy_its_last_block():
     queue.update(step, {id: 1 for id in "abc"})
     run(queue, memory=memory)
     assert [s.new_tokens for s in (parent, *children)] == [[7, 1, 1], [8, 1, 1], [9, 1, 1]]
-    assert not queue.has_work and queue.block_manager.pool.free == 20
+    assert not queue.has_work and queue.block_manager.pool.num_free == 20
 
 
 def test_a_sample_has_its_parents_place_in_the_order_and_follows_it():
@@ -194,7 +194,7 @@ def test_a_step_that_could_not_be_computed_ends_what_ran_and_nothing_else():
     step = queue.schedule()
     assert step.preempted == [second] and second in queue.swap_space
     assert queue.fail() == [first] and first.finish_reason == "abort"
-    assert queue.block_manager.pool.free == 4
+    assert queue.block_manager.pool.num_free == 4
     assert second not in queue.swap_space  # the copy to the host may not have been made
     assert run(queue, memory=memory) == [("b", 0, 9), ("c", 0, 4)]
     assert third.new_tokens == [1]

@@ -153,9 +153,11 @@ class Serving(RuleBasedStateMachine):
                     break
                 assert self.one_step().scheduled
             assert not self.queue.has_work and not self.alive
-            assert self.queue.block_manager.pool.free == len(self.queue.block_manager.pool.blocks)
+            assert self.queue.block_manager.pool.num_free == len(
+                self.queue.block_manager.pool.blocks
+            )
             space = self.queue.swap_space
-            assert space.pool.free == len(space.pool.blocks)
+            assert space.pool.num_free == len(space.pool.blocks)
 
 
 TestServing = Serving.TestCase

@@ -29,18 +29,19 @@ AnswerName = tuple[str, str]  # of a question and a wrong answer to it; "" is th
 class AnswerKey:
     """What is needed to judge the answers to an assignment.
 
-    cases: the object that has the functions for draws and right values; student: the one that has
-    those for calling answers. Raises ChecksError for a missing function.
+    cases: the object that has the functions for draws and right values; callers: the one that has
+    those for calling answers, `student.py`. Raises ChecksError for a missing function.
 
-    >>> key = answer_key("bleu")
-    >>> key.expected(key["closest-length"], {"hypothesis_length": 5, "reference_lengths": [4, 6]})
+    >>> answers = answer_key("bleu")
+    >>> inputs = {"hypothesis_length": 5, "reference_lengths": [4, 6]}
+    >>> answers.expected(answers["closest-length"], inputs)
     4
     """
 
-    def __init__(self, assignment: Assignment, cases: Any, student: ModuleType | None = None):
+    def __init__(self, assignment: Assignment, cases: Any, callers: ModuleType | None = None):
         self.assignment = assignment
         self.cases = cases
-        self.student = student
+        self.callers = callers
         self._comparators: dict[tuple[str, str], Comparator] = {}
         self._code: dict[AnswerName, CodeType] = {}
         self._answers: dict[AnswerName, Any] = {}
@@ -88,18 +89,20 @@ class AnswerKey:
         earlier = [self[name] for name in question.follows]
         return {defined_name(q.answer): self.expected(q, inputs) for q in earlier}
 
-    def difference(self, question: Question, name: str, expected: Any, given: Any) -> str | None:
+    def difference(
+        self, question: Question, property_name: str, expected: Any, given: Any
+    ) -> str | None:
         """How a value differs from the expected one, by that property's comparator; or None."""
-        at = question.name, name
-        if at not in self._comparators:
-            spec = question.by_name(name).compare or question.compare
+        cache_key = question.name, property_name
+        if cache_key not in self._comparators:
+            spec = question.by_name(property_name).compare or question.compare
             try:
-                self._comparators[at] = comparator(spec, self.cases)
+                self._comparators[cache_key] = comparator(spec, self.cases)
             except (ValueError, TypeError, AttributeError, KeyError) as error:
-                place = f"question {question.name}, property {name}"
+                place = f"question {question.name}, property {property_name}"
                 raise ChecksError(f"{place}: the comparator: {error}") from None
         try:
-            return self._comparators[at](expected, given)
+            return self._comparators[cache_key](expected, given)
         except Exception as error:  # a value of parts that can't even be compared is not equal
             return f"the value can't be compared with the expected one ({type(error).__name__})"
 
@@ -115,12 +118,15 @@ class AnswerKey:
 
         followed: as in `expected`.
         """
-        at = _name(question, wrong), id(inputs), unchanged, encode(followed)
-        if at not in self._outcomes:
+        cache_key = _name(question, wrong), id(inputs), unchanged, encode(followed)
+        if cache_key not in self._outcomes:
             answer = self.answer(question, inputs, wrong, followed)
-            found = outcome(question.call, answer, inputs, unchanged, self.student)
-            self._outcomes[at] = inputs, found  # `inputs` is kept, so that its id stays its own
-        return self._outcomes[at][1]
+            found = outcome(question.call, answer, inputs, unchanged, self.callers)
+            self._outcomes[cache_key] = (
+                inputs,
+                found,
+            )  # `inputs` is kept, so that its id stays its own
+        return self._outcomes[cache_key][1]
 
     def answer(
         self,
@@ -130,21 +136,21 @@ class AnswerKey:
         followed: dict[str, Any] | None = None,
     ) -> Any:
         """The model answer or a wrong one: a function or class, or a number worked by hand."""
-        at = _name(question, wrong)
+        cache_key = _name(question, wrong)
         if question.variant:
             if followed is None:
                 followed = self._right_values(question, inputs)
             names = {question.given: inputs, **followed}
-            value = self._run(question, at, names)
+            value = self._run(question, cache_key, names)
             if wrong and wrong.wrap:
                 return self._evaluate(wrong.wrap, {**names, "answer": value})
             return value
-        if at not in self._answers:
-            answer = self._run(question, at, {})
+        if cache_key not in self._answers:
+            answer = self._run(question, cache_key, {})
             if wrong and wrong.wrap:
                 answer = self._wrapped(wrong, question, answer)
-            self._answers[at] = answer
-        return self._answers[at]
+            self._answers[cache_key] = answer
+        return self._answers[cache_key]
 
     def source(self, question: Question, wrong: WrongAnswer | None = None) -> str:
         """The code of the model answer, or of a wrong one without its wrapping expression."""
@@ -177,11 +183,11 @@ class AnswerKey:
             what = f"{name} raised {type(error).__name__}: {error}"
             raise ChecksError(f"question {question.name}: {what}") from error
 
-    def _run(self, question: Question, at: AnswerName, names: dict[str, Any]) -> Any:
+    def _run(self, question: Question, name: AnswerName, names: dict[str, Any]) -> Any:
         """Run the code of an answer; its value is the last name that it defines."""
         names = {"__name__": "answer", **names}
         exec(self.assignment.setup, names)
-        exec(self._code[at], names)
+        exec(self._code[name], names)
         return names[defined_name(question.answer)]
 
     def _wrapped(self, wrong: WrongAnswer, question: Question, answer: Any) -> Any:

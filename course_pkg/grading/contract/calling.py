@@ -42,11 +42,11 @@ def outcome(
     answer: Any,
     inputs: Any,
     unchanged: bool = False,
-    student: ModuleType | None = None,
+    callers: ModuleType | None = None,
 ) -> dict[str, Any]:
     """What an answer gives for one case: {"value": …}, {"error": "…"} or {"unanswered": True}.
 
-    call: names of the inputs to pass, or a function of `student` to call with the answer and the
+    call: names of the inputs to pass, or a function of `callers` to call with the answer and the
     inputs, or () if the answer is the value itself. unchanged: whether a changed argument is an
     error. The value is a copy, as the judge gets it.
 
@@ -56,7 +56,7 @@ def outcome(
     if is_stub(answer):
         return {"unanswered": True}
     try:
-        value = _call(call, answer, inputs, unchanged, student) if call else answer
+        value = _call(call, answer, inputs, unchanged, callers) if call else answer
         return {"value": as_plain(value)}
     except NotImplementedError:
         return {"unanswered": True}
@@ -112,11 +112,11 @@ def _call(
     answer: Callable[..., Any],
     inputs: dict[str, Any],
     unchanged: bool,
-    student: ModuleType | None,
+    callers: ModuleType | None,
 ) -> Any:
     given = with_tensors(inputs)
     if isinstance(call, str):
-        value = getattr(student, call)(answer, given)
+        value = getattr(callers, call)(answer, given)
     else:
         value = answer(*(given[name] for name in call))
     for name in given:

@@ -2,9 +2,9 @@
 
 One rule: each wrong answer is told apart by at least one case of every property that it loses.
 
-The draws depend on a key, the student, the question, and the code that draws: they are the same at
-every regrade and resubmission, and nobody without the key can predict them. Readers and stock
-nbgrader use the public key, so that everybody can reproduce what they see.
+The draws depend on a secret, the student, the question, and the code that draws: they are the same
+at every regrade and resubmission, and nobody without the secret can predict them. Readers and stock
+nbgrader use PUBLIC_SECRET, so that everybody can reproduce what they see.
 
 Chapter: appendix/for-instructors.
 """
@@ -26,7 +26,7 @@ from course_pkg.grading.contract.questions import (
 )
 
 MAX_DRAWS = 200
-PUBLIC_KEY = b"public"
+PUBLIC_SECRET = b"public"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ class Case:
     followed: dict[str, Any] | None = None
 
 
-def draw_cases(key: AnswerKey, question: Question, rng: Random, variant: Any = None) -> list[Case]:
+def draw_cases(
+    answers: AnswerKey, question: Question, rng: Random, variant: Any = None
+) -> list[Case]:
     """The cases of a question, in the order of its properties, small ones first.
 
     variant: the student's own case, for a number worked by hand. Raises ChecksError if the draws
@@ -54,8 +56,8 @@ def draw_cases(key: AnswerKey, question: Question, rng: Random, variant: Any = N
     for prop in question.properties:
         attempts = MAX_DRAWS if prop.draw else 1  # the student's own case is always the same
         for _ in range(attempts):
-            drawn = [_draw(key, question, prop, rng, i, variant) for i in range(prop.cases)]
-            if not (missed := undetected(key, question, prop, drawn)):
+            drawn = [_draw(answers, question, prop, rng, i, variant) for i in range(prop.cases)]
+            if not (missed := undetected(answers, question, prop, drawn)):
                 break
         else:
             raise ChecksError(
@@ -66,38 +68,40 @@ def draw_cases(key: AnswerKey, question: Question, rng: Random, variant: Any = N
     return cases
 
 
-def draw_variant(key: AnswerKey, variant: str, student: str) -> Any:
+def draw_variant(answers: AnswerKey, variant: str, student: str) -> Any:
     """A student's own small case, which is shown to them; the example case for ""."""
     student = same_name(student)
-    rng = question_rng(PUBLIC_KEY, "variant", student, key.assignment.name, variant)
-    question = next(q for q in key.assignment.questions.values() if q.variant == variant)
-    return key.draw(question, function_name(variant), rng if student else None)
+    rng = question_rng(PUBLIC_SECRET, "variant", student, answers.assignment.name, variant)
+    question = next(q for q in answers.assignment.questions.values() if q.variant == variant)
+    return answers.draw(question, function_name(variant), rng if student else None)
 
 
-def undetected(key: AnswerKey, question: Question, prop: Property, cases: list[Case]) -> list[str]:
+def undetected(
+    answers: AnswerKey, question: Question, prop: Property, cases: list[Case]
+) -> list[str]:
     """The wrong answers that lose the property, but pass all of these cases of it."""
     return [
         wrong.name
         for wrong in question.losing(prop.name)
-        if not any(_fails(key, question, case, wrong) for case in cases)
+        if not any(_fails(answers, question, case, wrong) for case in cases)
     ]
 
 
-def _fails(key: AnswerKey, question: Question, case: Case, wrong: WrongAnswer) -> bool:
-    result = key.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
+def _fails(answers: AnswerKey, question: Question, case: Case, wrong: WrongAnswer) -> bool:
+    result = answers.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
     if "value" not in result:
         return True
-    return key.difference(question, case.property, case.expected, result["value"]) is not None
+    return answers.difference(question, case.property, case.expected, result["value"]) is not None
 
 
 def _draw(
-    key: AnswerKey, question: Question, prop: Property, rng: Random, size: int, variant: Any
+    answers: AnswerKey, question: Question, prop: Property, rng: Random, size: int, variant: Any
 ) -> Case:
-    inputs = key.draw(question, prop.draw, rng, size) if prop.draw else variant
-    expected = key.expected(question, inputs)
+    inputs = answers.draw(question, prop.draw, rng, size) if prop.draw else variant
+    expected = answers.expected(question, inputs)
     if question.artifact:  # what is expected of files is not a file itself
         return Case(prop.name, inputs, expected)
-    if (reason := key.difference(question, prop.name, expected, expected)) is not None:
+    if (reason := answers.difference(question, prop.name, expected, expected)) is not None:
         raise ChecksError(f"{question.name}/{prop.name}: expected is not equal to itself: {reason}")
     return Case(prop.name, inputs, expected, prop.unchanged)
 
@@ -111,11 +115,11 @@ def same_name(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().casefold())
 
 
-def question_rng(key: bytes, *parts: str) -> Random:
-    """A generator that depends on `key` and every one of `parts`, and on nothing else."""
+def question_rng(secret: bytes, *parts: str) -> Random:
+    """A generator that depends on `secret` and every one of `parts`, and on nothing else."""
     encoded = [part.encode("utf-8") for part in parts]
     message = b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
-    return Random(int.from_bytes(hmac.new(key, message, hashlib.sha256).digest(), "big"))
+    return Random(int.from_bytes(hmac.new(secret, message, hashlib.sha256).digest(), "big"))
 
 
 def numpy_rng(rng: Random) -> Any:

@@ -29,7 +29,7 @@ from course_pkg.grading.contract.answer_key import AnswerKey, answer_key, define
 from course_pkg.grading.contract.comparators import ROOM, within_size
 from course_pkg.grading.contract.display import shorten
 from course_pkg.grading.contract.draws import (
-    PUBLIC_KEY,
+    PUBLIC_SECRET,
     Case,
     draw_cases,
     draw_variant,
@@ -46,10 +46,11 @@ LARGEST = 1e12  # magnitude of a number that is followed
 
 
 class GradingSession:
-    """key: secret of the submission (PUBLIC_KEY for readers). student: "" for the documents' case.
+    """A student's session on one assignment, from the first look at the inputs to the verdicts.
 
-    answers: the answer key, by default the assignment's own. recorded: outcomes by question from
-    earlier sessions of the same student; this one adds its own.
+    student: "" for the example case. secret: the submission's key (PUBLIC_SECRET for readers).
+    clock: seconds. answers: the answer key, by default the assignment's own. recorded: outcomes by
+    question from earlier sessions of the same student; this one adds its own.
 
     >>> session = GradingSession("bleu", student="ada")
     >>> session.verdict("corpus").earned
@@ -60,13 +61,13 @@ class GradingSession:
         self,
         assignment: str,
         student: str = "",
-        key: bytes = PUBLIC_KEY,
+        secret: bytes = PUBLIC_SECRET,
         clock: Callable[[], float] = time.monotonic,
         answers: AnswerKey | None = None,
         recorded: dict[str, Any] | None = None,
     ) -> None:
         self.student = student
-        self.key = key
+        self.secret = secret
         self.clock = clock
         self.answers = answers or answer_key(assignment)
         self.questions = self.answers.assignment.questions
@@ -172,7 +173,7 @@ class GradingSession:
         """The cases of a question, with the right values. Raises UnknownQuestion, ChecksError."""
         if name not in self._cases:
             question = self.answers[name]
-            rng = question_rng(self.key, *self._seed, name)
+            rng = question_rng(self.secret, *self._seed, name)
             variant = self.variant(question.variant) if question.variant else None
             self._cases[name] = draw_cases(self.answers, question, rng, variant)
         return self._cases[name]
@@ -198,25 +199,27 @@ def other_name(typed: str, student: str) -> str:
 
 
 def _own_case(
-    key: AnswerKey, question: Question, case: Case, outcomes: Mapping[str, Any]
+    answers: AnswerKey, question: Question, case: Case, outcomes: Mapping[str, Any]
 ) -> Case | None:
     """A case with the student's own values of what it follows; None if one can't count."""
     followed: dict[str, Any] = {}
     for name in question.follows:
-        earlier = key[name]
-        right = key.expected(earlier, case.inputs)
+        earlier = answers[name]
+        right = answers.expected(earlier, case.inputs)
         try:
             value = same_form(right, outcomes[name][0]["value"])
         except (KeyError, ValueError):  # not answered, an error, or another form
             return None
-        if not (_half_right(key, earlier, right, value) or _known(key, earlier, case, value)):
+        if not (
+            _half_right(answers, earlier, right, value) or _known(answers, earlier, case, value)
+        ):
             return None
         followed[defined_name(earlier.answer)] = value
     try:
-        expected = key.expected(question, case.inputs, followed)
+        expected = answers.expected(question, case.inputs, followed)
         own = replace(case, expected=expected, followed=followed)
-        itself = key.difference(question, case.property, expected, expected)
-        missed = undetected(key, question, question.by_name(case.property), [own])
+        itself = answers.difference(question, case.property, expected, expected)
+        missed = undetected(answers, question, question.by_name(case.property), [own])
     except Exception:  # no value comes from these: a division by zero, or a code above 15
         return None
     return own if itself is None and not missed else None
@@ -246,22 +249,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _half_right(key: AnswerKey, question: Question, right: Any, value: Any) -> bool:
+def _half_right(answers: AnswerKey, question: Question, right: Any, value: Any) -> bool:
     """Whether at least half of the items of a list are right."""
     if not isinstance(right, list | tuple):
-        return _agree(key, question, right, value)
+        return _agree(answers, question, right, value)
     mixed = ([*right[:i], item, *right[i + 1 :]] for i, item in enumerate(value))
-    return 2 * sum(_agree(key, question, right, one) for one in mixed) >= len(right)
+    return 2 * sum(_agree(answers, question, right, one) for one in mixed) >= len(right)
 
 
-def _known(key: AnswerKey, question: Question, case: Case, value: Any) -> bool:
+def _known(answers: AnswerKey, question: Question, case: Case, value: Any) -> bool:
     """Whether one of the question's wrong answers gives the value in this case."""
-    outcomes = (key.outcome(question, case.inputs, wrong) for wrong in question.wrong)
-    return any("value" in o and _agree(key, question, o["value"], value) for o in outcomes)
+    outcomes = (answers.outcome(question, case.inputs, wrong) for wrong in question.wrong)
+    return any("value" in o and _agree(answers, question, o["value"], value) for o in outcomes)
 
 
-def _agree(key: AnswerKey, question: Question, expected: Any, value: Any) -> bool:
+def _agree(answers: AnswerKey, question: Question, expected: Any, value: Any) -> bool:
     """Whether a value earns every property of a question whose right value is `expected`."""
     return all(
-        key.difference(question, p.name, expected, value) is None for p in question.properties
+        answers.difference(question, p.name, expected, value) is None for p in question.properties
     )

@@ -42,7 +42,8 @@ class Failure:
 
     expected: None for a number worked by hand. If one field of a structure differs, expected and
     given are those of that field. recognized: the names of the mistakes that give the same values,
-    the best first. note: what the student should know about the name in the notebook, or "".
+    the best first. note: a sentence, if the given number fits the case of another name that the
+    notebook contains; or "".
     """
 
     reason: str
@@ -95,19 +96,19 @@ class _Row:
 
 
 def judge(
-    key: AnswerKey, question: Question, cases: list[Case], outcomes: Any, explain: bool = True
+    answers: AnswerKey, question: Question, cases: list[Case], outcomes: Any, explain: bool = True
 ) -> Verdict:
     """The verdict on a question. explain: recognize mistakes, for which wrong answers are run."""
     if not isinstance(outcomes, list) or len(outcomes) != len(cases):
         return lost(question, INCOMPLETE)
     rows = [
-        _Row(case, outcome, _reason(key, question, case, outcome))
+        _Row(case, outcome, _reason(answers, question, case, outcome))
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
 
     @functools.cache  # properties share wrong answers, and running one may take a model
     def agrees(wrong: WrongAnswer, row: _Row) -> bool:
-        return _agrees(key, question, wrong, row)
+        return _agrees(answers, question, wrong, row)
 
     failures: dict[str, Failure | None] = {}
     for prop in question.properties:
@@ -144,14 +145,14 @@ def is_unanswered(outcome: Any) -> bool:
     return isinstance(outcome, dict) and outcome.get("unanswered") is True
 
 
-def _reason(key: AnswerKey, question: Question, case: Case, outcome: Any) -> str | None:
+def _reason(answers: AnswerKey, question: Question, case: Case, outcome: Any) -> str | None:
     match outcome:
         case {"unanswered": True}:
             return UNANSWERED
         case {"error": str(message)}:
             return message
         case {"value": given}:
-            return key.difference(question, case.property, case.expected, given)
+            return answers.difference(question, case.property, case.expected, given)
     return INCOMPLETE
 
 
@@ -167,20 +168,20 @@ def _failure(question: Question, failed: list[_Row]) -> Failure:
     return Failure(str(row.reason), row.case.inputs, shown, given)
 
 
-def _agrees(key: AnswerKey, question: Question, wrong: WrongAnswer, row: _Row) -> bool:
+def _agrees(answers: AnswerKey, question: Question, wrong: WrongAnswer, row: _Row) -> bool:
     """Whether a wrong answer gives the outcome of a case: the same value, or the same error."""
     outcome = row.outcome
     if not isinstance(outcome, dict) or outcome.get("value", outcome.get("error")) is None:
         return False
     case = row.case
-    ran = key.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
+    ran = answers.outcome(question, case.inputs, wrong, case.unchanged, case.followed)
     if row.is_error:
         return _error(ran) == _error(outcome)
     value = ran.get("value")
     if value is None:
         return False
     pair = finite(value), finite(outcome["value"])
-    return key.difference(question, case.property, *pair) is None
+    return answers.difference(question, case.property, *pair) is None
 
 
 def _error(outcome: dict[str, Any]) -> str | None:

@@ -67,10 +67,10 @@ def bleu_from_counts(
     """Compute BLEU from counts that are already summed over a corpus.
 
     matches, totals: one count per order, from order 1 up. Lengths are in tokens.
-    smoothing: how many matches an order without matches counts. "exp": 1/2 in the first
-    such order, 1/4 in the second, and so on; "floor": smooth_value (0.1); "none": 0.
-    "add-k" adds smooth_value (1) to matches and totals of all orders above 1. The score
-    is always 0 if nothing matches at all.
+    smoothing: what replaces a match count of 0. "exp": 1/2 for the first such order, 1/4 for
+    the second, and so on; "floor": smooth_value (0.1); "none": it stays 0. "add-k" adds
+    smooth_value (1) to matches and totals of all orders above 1. The score is always 0 if
+    nothing matches at all.
     effective_order: leave out orders for which the hypotheses are too short.
     Raises ValueError for impossible counts, for an unknown smoothing, for a smooth_value that is
     negative or a floor above 1, and for a smooth_value with a smoothing that has none.
@@ -83,8 +83,8 @@ def bleu_from_counts(
     """
     _check_counts(matches, totals, hypothesis_length, reference_length)
     k = _checked_smooth_value(smoothing, smooth_value)
-    precisions, found = _smoothed_precisions(matches, totals, smoothing, k)
-    order = found if effective_order else len(matches)
+    precisions, orders_present = _smoothed_precisions(matches, totals, smoothing, k)
+    order = orders_present if effective_order else len(matches)
     c = hypothesis_length
     r = reference_length
     bp = 1.0 if c >= r else math.exp(1 - r / c) if c else 0.0
@@ -100,7 +100,7 @@ def _smoothed_precisions(
 ) -> tuple[list[float], int]:
     """Return the precision of each order, and how many orders the hypotheses have n-grams of."""
     precisions = [0.0] * len(matches)
-    found = 0
+    orders_present = 0
     halvings = 0
     counts = list(zip(matches, totals, strict=True)) if any(matches) else []
     for index, (match, total) in enumerate(counts):
@@ -109,14 +109,14 @@ def _smoothed_precisions(
             total += k
         if not total:
             break  # the hypotheses have no n-grams of this order or of higher orders
-        found = index + 1
+        orders_present = index + 1
         if not match and smoothing == "floor":
             match = k
         elif not match and smoothing == "exp":
             halvings += 1
             match = 0.5**halvings
         precisions[index] = match / total
-    return precisions, found
+    return precisions, orders_present
 
 
 class PreparedReferences:
@@ -194,7 +194,7 @@ class PreparedReferences:
         numbers = {len(lengths) for lengths in self._lengths}
         value = SMOOTH_VALUES[smoothing] if smooth_value is None else smooth_value
         fields = {
-            "nrefs": str(*numbers) if len(numbers) == 1 else "var",
+            "nrefs": str(numbers.pop()) if len(numbers) == 1 else "var",
             "case": "lc" if self.lowercase else "mixed",
             "eff": "yes" if effective_order else "no",
             "tok": self.tokenize,

@@ -57,7 +57,7 @@ def by_hand_expected(case: Inputs) -> Inputs:
     c = prompt[: case["common"]] + [-1] * (case["c"] - case["common"])
     return {
         "tables": [manager.table(a), manager.table(b)],
-        "free": [manager.pool.free, manager.empty_slots()],
+        "free": [manager.pool.num_free, manager.empty_slots()],
         "slot": manager.slots(b, case["position"], 1)[0],
         "computed": len(c) - cached.allocate(Sequence("c", c)),
     }
