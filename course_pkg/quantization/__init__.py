@@ -1,1 +1,1 @@
-"""Weights in 4 bits: code books, blockwise scales, double quantization, and what they cost."""
+"""Weights in 2 to 8 bits, and 8-bit activations: how they are chosen, stored and multiplied."""
