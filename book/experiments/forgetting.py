@@ -1,18 +1,21 @@
-"""Which learning rate suits which batch size, and how much does the model forget? SmolLM2.
+"""How much does a model forget when it is fine-tuned? SmolLM2, by method and learning rate.
 
-    python book/experiments/sft_rates.py            run what is missing of the record
-    python book/experiments/sft_rates.py --confirm  after an edit: run one short row again
+    python book/experiments/forgetting.py            run what is missing of the record
+    python book/experiments/forgetting.py --confirm  after an edit: run one short row again
 
 Data, model and adapter are those of `sft_settings`, with the base in fp32. A run sees 64
 instructions once; its seed decides which, in what order, and how the adapter starts. Then it is
-measured twice: on the validation answers, and on plain sentences, which no run trains on.
+measured three times: on the validation answers, on plain sentences of the course, and on beginnings
+that most people can complete. No run trains on any of them.
 """
 
 import random
 
 import torch
+import torch.nn.functional as F
 from record import main
-from sft_settings import ALPHA, DATA, ITEMS, LONGEST, MICRO_BATCH, RANK, Task
+from sft_settings import ALPHA, DATA, ITEMS, LONGEST, RANK, Task
+from torch import Tensor
 
 from course_pkg.adapters.injection import inject, remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
@@ -21,22 +24,52 @@ from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import mean_loss, train
 
+COMPLETIONS = {
+    "The capital of France is": " Paris",
+    "The capital of Italy is": " Rome",
+    "The capital of Japan is": " Tokyo",
+    "The capital of Germany is": " Berlin",
+    "The capital of Spain is": " Madrid",
+    "The capital of England is": " London",
+    "The capital of Egypt is": " Cairo",
+    "The capital of Russia is": " Moscow",
+    "The capital of China is": " Beijing",
+    "The capital of Greece is": " Athens",
+    "Monday, Tuesday, Wednesday,": " Thursday",
+    "January, February, March,": " April",
+    "One, two, three, four,": " five",
+    "First, second, third,": " fourth",
+    "The opposite of hot is": " cold",
+    "The opposite of up is": " down",
+    "To be or not to be, that is the": " question",
+    "Once upon a": " time",
+    "Actions speak louder than": " words",
+    "An apple a day keeps the doctor": " away",
+    "Better late than": " never",
+    "A picture is worth a thousand": " words",
+    "Two wrongs don't make a": " right",
+    "The early bird catches the": " worm",
+    "Water consists of hydrogen and": " oxygen",
+    "The Earth revolves around the": " Sun",
+    "The chemical symbol for water is H": "2",
+    "Romeo and": " Juliet",
+    "The United States of": " America",
+    "World War": " II",
+    "for i in range": "(",
+    "import numpy as": " np",
+}
 START = "<|endoftext|>"  # what stands between texts in the pre-training of SmolLM2
-SEEDS = range(2)
-RATES = {4: (3e-4, 1e-3, 3e-3), 16: (1e-3, 3e-3, 1e-2), 1: (1e-4, 3e-4, 1e-3)}  # by batch size
-FULL_RATES = (3e-5, 1e-4, 3e-4)  # for batches of 4
-PROBE = {"method": "lora", "items": 8, "batch": 4, "rate": 1e-3, "seed": 0}
+SEEDS, BATCH = range(2), 4
+RATES = {"lora": (3e-4, 1e-3, 3e-3), "full": (3e-5, 1e-4, 3e-4)}
+PROBE = {"method": "lora", "items": 8, "rate": 1e-3, "seed": 0}
 PLAN = [
     PROBE,
-    {"method": "none", "items": 0, "batch": 0, "rate": 0.0, "seed": 0},
+    {"method": "none", "items": 0, "rate": 0.0, "seed": 0},
     *(
-        {"method": method, "items": ITEMS, "batch": batch, "rate": rate, "seed": seed}
+        {"method": method, "items": ITEMS, "rate": rate, "seed": seed}
         for seed in SEEDS
-        for method, batch, rates in (
-            *(("lora", batch, RATES[batch]) for batch in RATES),
-            ("full", 4, FULL_RATES),
-        )
-        for rate in rates
+        for method in RATES
+        for rate in RATES[method]
     ),
 ]
 
@@ -48,20 +81,31 @@ class Forgetting(Task):
         super().__init__()
         self.model.float()
         self.weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-        sentences = load_texts("passages", "test")
-        self.sentences = [
-            self.tokenizer(START + text, return_tensors="pt", add_special_tokens=False).input_ids
-            for text in sentences
-        ]
+        self.sentences = [self.ids(START + text) for text in load_texts("passages", "test")]
+        self.beginnings = [(self.ids(START + a), self.ids(b)) for a, b in COMPLETIONS.items()]
+
+    def ids(self, text: str) -> Tensor:
+        """The tokens of a text, (1, tokens)."""
+        return self.tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
 
     @torch.no_grad()
     def measured(self) -> dict:
-        """The loss of the validation answers, and for each sentence its loss and its tokens."""
+        """The loss of the validation answers, each sentence's loss and tokens, each completion's
+        loss, and whether greedy decoding finds it.
+        """
         plain = []
         for ids in self.sentences:
             count = ids.shape[1] - 1  # the first token is not predicted
             plain.append([self.model(input_ids=ids, labels=ids).loss.item() * count, count])
-        return {"nll": mean_loss(self.model, self.validation), "plain": plain}
+        completions = []
+        for beginning, completion in self.beginnings:
+            logits = self.model(input_ids=torch.cat([beginning, completion], 1)).logits[0]
+            logits = logits[beginning.shape[1] - 1 : -1]  # of each token of the completion
+            loss = F.cross_entropy(logits, completion[0], reduction="sum").item()
+            found = torch.equal(logits.argmax(-1), completion[0])
+            completions.append([loss, int(found)])
+        nll = mean_loss(self.model, self.validation)
+        return {"nll": nll, "plain": plain, "completions": completions}
 
     def restore(self, method: str) -> None:
         """Undo a training."""
@@ -80,16 +124,14 @@ def measure(task: Forgetting, key: dict) -> dict:
         inject(task.model, lora, generator=torch.Generator().manual_seed(key["seed"]))
     else:
         task.model.requires_grad_(True)
-    micro = min(key["batch"], MICRO_BATCH)
-    steps = key["items"] // key["batch"]
+    steps = key["items"] // BATCH
     examples = random.Random(key["seed"]).sample(task.train_examples, key["items"])
     history = train(
         task.model,
-        batches(examples, micro, task.tokenizer.pad_token_id),
+        batches(examples, BATCH, task.tokenizer.pad_token_id),
         TrainConfig(
             steps=steps,
             learning_rate=key["rate"],
-            accumulation=key["batch"] // micro,
             warmup_steps=max(1, steps // 8),
             progress=False,
         ),
@@ -104,7 +146,7 @@ if __name__ == "__main__":
         "model": "smollm2-135m",
         "rank": RANK,
         "alpha": ALPHA,
-        "micro_batch": MICRO_BATCH,
+        "batch": BATCH,
         "schedule": "linear, warm-up an eighth of the steps",
         "longest": LONGEST,
         "validation_items": 20,
