@@ -20,7 +20,7 @@ The scale of a group is taken from the updated weights when its first column is 
 of any size. (AutoGPTQ's are out of date for groups smaller than its blocks: its issue 188.)
 
 Source: Frantar et al. 2023, sections 3.1 to 3.3, algorithm 1.
-Chapter: acceleration/quantized-inference.
+Chapter: adapters/qlora.
 """
 
 from collections.abc import Iterator
