@@ -115,8 +115,7 @@ class BlockManager:
 
     def can_append(self, sequence: Sequence, count: int) -> bool:
         """Whether there are blocks for the sequence's next `count` tokens."""
-        table = self._get(sequence)
-        return self._new_blocks(table, count) + self._must_copy(table, count) <= self.pool.num_free
+        return self._needed(self._get(sequence), count) <= self.pool.num_free
 
     def append(self, sequence: Sequence, count: int) -> Copy | None:
         """Make room for the next `count` of sequence.tokens; hash the blocks that become full.
@@ -131,16 +130,14 @@ class BlockManager:
                 f"sequence {sequence.id!r} has {len(sequence.tokens)} tokens and room for "
                 f"{table.stored}, so it cannot append {count}: add tokens to it first"
             )
-        new = self._new_blocks(table, count)
-        must_copy = self._must_copy(table, count)
-        if new + must_copy > self.pool.num_free:
+        needed = self._needed(table, count)
+        if needed > self.pool.num_free:
             raise OutOfBlocksError(
-                f"sequence {sequence.id!r} needs {new + must_copy} more blocks, and "
-                f"{self.pool.num_free} of {len(self.pool.blocks)} are free: preempt another "
-                "sequence, or wait"
+                f"sequence {sequence.id!r} needs {needed} more blocks, and {self.pool.num_free} of "
+                f"{len(self.pool.blocks)} are free: preempt another sequence, or wait"
             )
-        copy = self._replace_last_block(table) if must_copy else None
-        table.blocks += [self.pool.take() for _ in range(new)]
+        copy = self._replace_last_block(table) if self._must_copy(table, count) else None
+        table.blocks += [self.pool.take() for _ in range(self._new_blocks(table, count))]
         full_before = table.stored // self.block_size
         table.stored += count
         for index in range(full_before, table.stored // self.block_size):
@@ -189,6 +186,11 @@ class BlockManager:
     def _new_blocks(self, table: _Table, count: int) -> int:
         """How many blocks the next `count` tokens add to the table."""
         return self.blocks_for(table.stored + count) - len(table.blocks)
+
+    def _needed(self, table: _Table, count: int) -> int:
+        """How many blocks the next `count` tokens take, with the copy of a shared one."""
+        new = self._new_blocks(table, count)
+        return new + 1 if self._must_copy(table, count) else new
 
     def _must_copy(self, table: _Table, count: int) -> bool:
         """Whether the next `count` tokens write into a last block that others use."""
