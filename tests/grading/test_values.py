@@ -159,6 +159,12 @@ def test_too_many_values_are_refused_before_they_are_built():
         decode(struct.pack(">I", len(raw)) + raw)
 
 
+def test_too_many_values_are_refused_before_they_are_sent():
+    assert len(decode(encode([0] * (MAX_NODES - 1)))) == MAX_NODES - 1
+    with pytest.raises(NotPlain, match="more than"):
+        encode([[0, 1]] * (MAX_NODES // 2))
+
+
 @given(st.binary(max_size=200))
 def test_junk_is_a_value_or_refused_and_never_anything_else(data):
     with contextlib.suppress(NotPlain):

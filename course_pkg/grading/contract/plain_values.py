@@ -76,18 +76,19 @@ class Array:
 def encode(value: Any) -> bytes:
     """The bytes of a plain value. Tensors and numpy values become arrays and numbers.
 
-    Raises NotPlain for any other type, and for values nested deeper than MAX_DEPTH.
+    Raises NotPlain for any other type, for values nested deeper than MAX_DEPTH, and for more than
+    MAX_NODES values.
 
     >>> decode(encode({"loss": 0.5, "steps": [1, 2]}))
     {'loss': 0.5, 'steps': [1, 2]}
     """
-    blobs: list[bytes] = []
-    tree = _tree(value, blobs, MAX_DEPTH)
+    writer = _Writer()
+    tree = writer.node(value, MAX_DEPTH)
     plain = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
     text = plain.encode("utf-8", "surrogatepass")  # `decode` refuses lone surrogates
     if len(text) > MAX_JSON_BYTES:
         raise NotPlain(f"{len(text):,} bytes of text and numbers; at most {MAX_JSON_BYTES:,} fit")
-    data = b"".join([struct.pack(">I", len(text)), text, *blobs])
+    data = b"".join([struct.pack(">I", len(text)), text, *writer.blobs])
     if len(data) > MAX_BYTES:
         raise NotPlain(f"a value of {len(data):,} bytes; at most {MAX_BYTES:,} can be submitted")
     return data
@@ -149,45 +150,57 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
     return b"".join(chunks)
 
 
-def _tree(value: Any, blobs: list[bytes], depth: int) -> Any:
-    """The value as JSON; the bytes of its arrays are appended to `blobs`."""
-    if depth == 0:
-        raise NotPlain(f"nested deeper than {MAX_DEPTH} levels")
-    numpy = sys.modules.get("numpy")
-    torch = sys.modules.get("torch")
-    if numpy is not None and isinstance(value, numpy.generic):
-        value = value.item()
-    arrays = [m for m in (numpy and numpy.ndarray, torch and torch.Tensor) if m]
-    if isinstance(value, tuple(arrays)):
-        value = Array.of(value)
-    match value:
-        case None | bool():
-            return value
-        case int():
-            return int(value)
-        case float():
-            return ["f", float.hex(float(value))]
-        case str():
-            return str(value)
-        case bytes():
-            blobs.append(bytes(value))
-            return ["b", len(value)]
-        case Array():
-            blobs.append(value.data)
-            return ["a", value.dtype, list(value.shape)]
-        case list() | tuple():
-            kind = "l" if isinstance(value, list) else "t"
-            return [kind, [_tree(item, blobs, depth - 1) for item in value]]
-        case dict():
-            pairs = []
-            for key, item in value.items():
-                if isinstance(key, bool) or not isinstance(key, str | int):
-                    raise NotPlain(f"a key of type {type(key).__name__}; expected text or integers")
-                pairs.append([key, _tree(item, blobs, depth - 1)])
-            return ["d", pairs]
-    raise NotPlain(
-        f"a value of type {type(value).__name__}; expected a number, text, list, dict or array"
-    )
+class _Writer:
+    """Turns a value into JSON; collects the bytes of its arrays."""
+
+    def __init__(self) -> None:
+        self.blobs: list[bytes] = []
+        self.count = 0
+
+    def node(self, value: Any, depth: int) -> Any:
+        """The value as JSON."""
+        if depth == 0:
+            raise NotPlain(f"nested deeper than {MAX_DEPTH} levels")
+        self.count += 1
+        if self.count > MAX_NODES:  # before the rest is converted, which could take seconds
+            raise NotPlain(f"more than {MAX_NODES:,} values")
+        numpy = sys.modules.get("numpy")
+        torch = sys.modules.get("torch")
+        if numpy is not None and isinstance(value, numpy.generic):
+            value = value.item()
+        arrays = [m for m in (numpy and numpy.ndarray, torch and torch.Tensor) if m]
+        if isinstance(value, tuple(arrays)):
+            value = Array.of(value)
+        match value:
+            case None | bool():
+                return value
+            case int():
+                return int(value)
+            case float():
+                return ["f", float.hex(float(value))]
+            case str():
+                return str(value)
+            case bytes():
+                self.blobs.append(bytes(value))
+                return ["b", len(value)]
+            case Array():
+                self.blobs.append(value.data)
+                return ["a", value.dtype, list(value.shape)]
+            case list() | tuple():
+                kind = "l" if isinstance(value, list) else "t"
+                return [kind, [self.node(item, depth - 1) for item in value]]
+            case dict():
+                pairs = []
+                for key, item in value.items():
+                    if isinstance(key, bool) or not isinstance(key, str | int):
+                        raise NotPlain(
+                            f"a key of type {type(key).__name__}; expected text or integers"
+                        )
+                    pairs.append([key, self.node(item, depth - 1)])
+                return ["d", pairs]
+        raise NotPlain(
+            f"a value of type {type(value).__name__}; expected a number, text, list, dict or array"
+        )
 
 
 class _Reader:
