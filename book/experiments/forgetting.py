@@ -13,6 +13,7 @@ import random
 
 import torch
 import torch.nn.functional as F
+from completions import COMPLETIONS
 from record import main
 from sft_settings import ALPHA, DATA, ITEMS, LONGEST, RANK, Task
 from torch import Tensor
@@ -24,40 +25,6 @@ from course_pkg.finetuning.batches import batches
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import mean_loss, train
 
-COMPLETIONS = {
-    "The capital of France is": " Paris",
-    "The capital of Italy is": " Rome",
-    "The capital of Japan is": " Tokyo",
-    "The capital of Germany is": " Berlin",
-    "The capital of Spain is": " Madrid",
-    "The capital of England is": " London",
-    "The capital of Egypt is": " Cairo",
-    "The capital of Russia is": " Moscow",
-    "The capital of China is": " Beijing",
-    "The capital of Greece is": " Athens",
-    "Monday, Tuesday, Wednesday,": " Thursday",
-    "January, February, March,": " April",
-    "One, two, three, four,": " five",
-    "First, second, third,": " fourth",
-    "The opposite of hot is": " cold",
-    "The opposite of up is": " down",
-    "To be or not to be, that is the": " question",
-    "Once upon a": " time",
-    "Actions speak louder than": " words",
-    "An apple a day keeps the doctor": " away",
-    "Better late than": " never",
-    "A picture is worth a thousand": " words",
-    "Two wrongs don't make a": " right",
-    "The early bird catches the": " worm",
-    "Water consists of hydrogen and": " oxygen",
-    "The Earth revolves around the": " Sun",
-    "The chemical symbol for water is H": "2",
-    "Romeo and": " Juliet",
-    "The United States of": " America",
-    "World War": " II",
-    "for i in range": "(",
-    "import numpy as": " np",
-}
 START = "<|endoftext|>"  # what stands between texts in the pre-training of SmolLM2
 SEEDS, BATCH = range(2), 4
 RATES = {"lora": (3e-4, 1e-3, 3e-3), "full": (3e-5, 1e-4, 3e-4)}

@@ -35,17 +35,33 @@ def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
     >>> cache[0].flatten().tolist()  # slot 5 is in block 2
     [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     """
-    block_size = cache[0].shape[2]
     expected = (len(slots), cache[0].shape[1], cache[0].shape[3])
     if keys.shape != expected or values.shape != expected:
         raise ValueError(
             f"keys {tuple(keys.shape)} and values {tuple(values.shape)} for {len(slots)} slots of "
             f"a cache {tuple(cache[0].shape)}: expected (tokens, kv_heads, head_dim), {expected}"
         )
-    block = slots // block_size
-    offset = slots % block_size
-    cache[0][block, :, offset] = keys
-    cache[1][block, :, offset] = values
+    write_rows(cache, keys, values, cache_rows(cache, slots))
+
+
+def cache_rows(cache: Cache, slots: Tensor) -> Tensor:
+    """The rows of all heads' vectors in a cache seen as (rows, head_dim), (tokens * kv_heads,).
+
+    >>> cache = torch.zeros(3, 2, 4, 1), torch.zeros(3, 2, 4, 1)
+    >>> cache_rows(cache, torch.tensor([5])).tolist()  # block 1, offset 1, heads 0 and 1
+    [9, 13]
+    """
+    _, kv_heads, block_size, _ = cache[0].shape
+    first = slots // block_size * (kv_heads * block_size) + slots % block_size
+    heads = torch.arange(0, kv_heads * block_size, block_size, device=slots.device)
+    return (first[:, None] + heads).flatten()
+
+
+def write_rows(cache: Cache, keys: Tensor, values: Tensor, rows: Tensor) -> None:
+    """`write`, with what `cache_rows` returns, which is the same in all layers."""
+    for tensor, new in zip(cache, (keys, values), strict=True):
+        flat = tensor.view(-1, tensor.shape[3])
+        flat.index_copy_(0, rows, new.reshape(-1, tensor.shape[3]))
 
 
 def copy_blocks(source: Cache, target: Cache, pairs: Sequence[tuple[int, int]]) -> None:
@@ -154,28 +170,35 @@ class PagedBatch:
         check_paged_query(query, self.tokens, self.shape)
         kv_heads = self.shape[1]
         output = torch.empty_like(query)
-        dtype = torch.promote_types(query.dtype, torch.float32)
-        lse = query.new_empty(query.shape[:2], dtype=dtype)
+        lse = None
+        if return_lse:
+            dtype = torch.promote_types(query.dtype, torch.float32)
+            lse = query.new_empty(query.shape[:2], dtype=dtype)
         for group in self.groups:
-            sequences, _, _, keys = group.seen.shape
             for tensor, gathered in zip(cache, group.gathered, strict=True):
                 flat = tensor.view(-1, gathered.shape[1])
                 torch.index_select(flat, 0, group.blocks, out=gathered)
-                # Masked scores are not enough: 0 times an old inf or NaN would be NaN.
-                gathered.view(-1, self.shape[3]).index_fill_(0, group.hidden, 0)
-            key, value = (each.view(sequences, kv_heads, keys, -1) for each in group.gathered)
-            q = query[group.queries].transpose(1, 2)  # (sequences, heads, queries, head_dim)
+                if len(group.hidden):
+                    # Masked scores are not enough: 0 times an old inf or NaN would be NaN.
+                    gathered.view(-1, self.shape[3]).index_fill_(0, group.hidden, 0)
+            shape = (group.sequences, kv_heads, -1, self.shape[3])
+            key, value = (each.view(shape)[:, :, group.visible] for each in group.gathered)
+            q = query[group.queries].unflatten(0, (group.sequences, -1))
+            q = q.transpose(1, 2)  # (sequences, heads, queries, head_dim)
+            # A single query's heads can be the rows of their shared head, which is faster.
+            single = q.shape[2] == 1
             attended = F.scaled_dot_product_attention(
-                q,
+                q.reshape(shape) if single else q,
                 key,  # (sequences, kv_heads, keys, head_dim)
                 value,
                 attn_mask=group.seen,
                 scale=scale,
-                enable_gqa=True,
-            )
-            output[group.queries] = attended.transpose(1, 2)
+                enable_gqa=not single,
+            ).view(q.shape)
+            output[group.queries] = attended.transpose(1, 2).flatten(0, 1)
             if return_lse:
-                lse[group.queries] = _log_sum_exp(q, key, group.seen, scale).mT
+                found = _log_sum_exp(q, key, group.seen, scale)  # (sequences, heads, queries)
+                lse[group.queries] = found.mT.flatten(0, 1)
         return (output, lse) if return_lse else output
 
 
@@ -192,10 +215,12 @@ class _VisibleBlocks(NamedTuple):
 class _PaddedGroup:
     """Sequences that are computed together, padded to equally many blocks."""
 
-    queries: Tensor  # (sequences, queries), indices of packed tokens
+    sequences: int
+    queries: Tensor | slice  # of the packed tokens, (sequences * queries)
     blocks: Tensor  # (sequences * kv_heads * blocks,), indices into (blocks * kv_heads) of a cache
     hidden: Tensor  # indices into (sequences * kv_heads * keys), of keys beyond a sequence's length
-    seen: Tensor  # (sequences, 1, queries, keys)
+    visible: slice  # the keys that are read
+    seen: Tensor | None  # (sequences, 1, queries, keys that are read); None: all
     gathered: Cache  # (sequences * kv_heads * blocks, block_size * head_dim), used in each layer
 
 
@@ -221,21 +246,38 @@ def _padded(group: list[_VisibleBlocks], cache: Cache, window: int | None) -> _P
     seen = keys <= positions  # (sequences, queries, keys)
     if window is not None:
         seen &= keys > positions - window
+    common = {
+        "sequences": len(group),
+        "blocks": blocks.flatten(),
+        "gathered": tuple(t.new_empty(blocks.numel(), size * head_dim) for t in cache),
+    }
+    if len(group) == 1:  # no padding: only what is visible is read
+        length = group[0].length
+        first = max(0, length - queries - window + 1) if window else 0
+        return _PaddedGroup(
+            **common,
+            queries=slice(group[0].first, group[0].first + queries),
+            hidden=keys[:0],
+            visible=slice(first, length),
+            seen=None if queries == 1 else seen[:, None, :, first:length],
+        )
     beyond = (keys >= lengths)[:, None].expand(-1, kv_heads, -1)  # (sequences, kv_heads, keys)
     return _PaddedGroup(
-        queries=firsts + steps,
-        blocks=blocks.flatten(),
+        **common,
+        queries=(firsts + steps).flatten(),
         hidden=beyond.flatten().nonzero()[:, 0],
+        visible=slice(None),
         seen=seen[:, None],
-        gathered=tuple(t.new_empty(blocks.numel(), size * head_dim) for t in cache),
     )
 
 
-def _log_sum_exp(query: Tensor, key: Tensor, seen: Tensor, scale: float | None) -> Tensor:
+def _log_sum_exp(query: Tensor, key: Tensor, seen: Tensor | None, scale: float | None) -> Tensor:
     """What torch's attention does not return: (sequences, heads, queries)."""
     dtype = torch.promote_types(query.dtype, torch.float32)
     sequences, heads, queries, head_dim = query.shape
     scaled = query.to(dtype) * (head_dim**-0.5 if scale is None else scale)
     grouped = scaled.reshape(sequences, key.shape[1], -1, head_dim)
     scores = (grouped @ key.to(dtype).mT).view(sequences, heads, queries, -1)
-    return scores.masked_fill(~seen, -torch.inf).logsumexp(-1)
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -torch.inf)
+    return scores.logsumexp(-1)

@@ -25,6 +25,10 @@ def serve(
     dtype: Annotated[
         str, typer.Option(help="float32, bfloat16, float16, or auto: the model's own on a GPU.")
     ] = "auto",
+    quantize: Annotated[
+        str | None,
+        typer.Option(help="int8 or int4 weights: smaller, and faster on a CPU; less exact."),
+    ] = None,
     served_model_name: Annotated[
         str | None, typer.Option(help="The model's name for clients [default: as --model]")
     ] = None,
@@ -71,6 +75,7 @@ def serve(
         running=max_running,
         limits=limits,
         dtype=dtype,
+        quantize=quantize,
         name=served_model_name,
         chat_template=chat_template,
         origins=allowed_origins or (),

@@ -20,7 +20,9 @@ from course_pkg.deployment.app import create_app
 from course_pkg.deployment.guard import is_loopback
 from course_pkg.deployment.server import Server, bind
 from course_pkg.lm import smollm2
-from course_pkg.lm.load import load, pick_device
+from course_pkg.lm.load import load, load_tokenizer, pick_device
+from course_pkg.quantization.gptq_files import is_gptq, load_gptq
+from course_pkg.quantization.quantized_decoder import FORMATS
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.lora_rows import check_adapter
 
@@ -43,14 +45,15 @@ def serve(
     running: int,
     limits: Limits,
     dtype: str = "auto",
+    quantize: str | None = None,
     name: str | None = None,
     chat_template: Path | None = None,
     origins: Sequence[str] = (),
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises ServeError or ModelError if it cannot start.
 
-    dtype: see `weights_dtype`. name: of the model, for clients. chat_template: a file with a Jinja
-    template, instead of the model's. origins: see `create_app`.
+    dtype: see `weights_dtype`. quantize: None, "int8" or "int4". name: of the model, for clients.
+    chat_template: a file with a Jinja template, instead of the model's. origins: see `create_app`.
     """
     key = read_key(key_file)
     check_origins(origins, key)
@@ -63,7 +66,7 @@ def serve(
     template = read_template(chat_template)
     folders = adapter_folders(adapters, name)
     with bind(host, port) as bound:  # before the model is loaded, which takes longer
-        engine = load_engine(model, folders, device, cache_gb, running, dtype)
+        engine = load_engine(model, folders, device, cache_gb, running, dtype, quantize)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         engine.tokenizer.chat_template = template or engine.tokenizer.chat_template
         if engine.tokenizer.chat_template is None:
@@ -201,8 +204,14 @@ def load_engine(
     cache_gb: float,
     running: int,
     dtype: str = "auto",
+    quantize: str | None = None,
 ) -> Engine:
-    """The engine with its model and adapters. Raises ModelError and ServeError."""
+    """The engine with its model, which may be a GPTQ checkpoint, and adapters.
+
+    quantize: as the Engine's. Raises ModelError and ServeError.
+    """
+    if quantize not in (None, *FORMATS):
+        raise ServeError(f"--quantize {quantize}: expected {' or '.join(FORMATS)}")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     if device in (None, "cpu") and cache_gb > memory:
         raise ServeError(f"--cache-memory {cache_gb:g}: this machine has {memory:.0f} GB of memory")
@@ -213,7 +222,15 @@ def load_engine(
             check_adapter(folder, name)  # before the model is loaded, which takes longer
         except (ValueError, TypeError, OSError) as error:
             raise ServeError(f"--adapter {name}={folder}: {error}") from None
-    loaded = load(model, device=device, dtype=weights_dtype(dtype, model, device))
+    kind = weights_dtype(dtype, model, device)
+    if is_gptq(model):
+        if quantize:
+            raise ServeError(f"--quantize {quantize}: the weights of {model} are quantized already")
+        # torch's kernels for a few tokens on a CPU are for bf16.
+        kind = torch.bfloat16 if dtype == "auto" else kind
+        loaded = load_gptq(model, kind).to(pick_device(device)), load_tokenizer(model)
+    else:
+        loaded = load(model, device=device, dtype=kind)
     try:
         return Engine(
             *loaded,
@@ -221,6 +238,7 @@ def load_engine(
             token_budget=max(512, running),
             max_sequences=running,
             adapters=adapters,
+            quantize=quantize,
         )
     except (ValueError, TypeError, OSError, RuntimeError) as error:  # such as no memory
         raise ServeError(f"{model} cannot be served with this: {error}") from None

@@ -17,8 +17,9 @@ Sources: Llama 2 (Touvron et al. 2023), RMSNorm (Zhang and Sennrich 2019), RoPE 
 SwiGLU (Shazeer 2020), grouped queries (Ainslie et al. 2023). Chapter: serving/kv-cache.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.lm.load import pick_device
-from course_pkg.lm.pretrained import fitted, read_folder
+from course_pkg.lm.pretrained import fitted, read_folder, refuse_adapters
 from course_pkg.lm.rope import rotate, rotation
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -74,8 +75,10 @@ class Decoder(nn.Module):
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
         x = x[:, slice(-1, None) if last_only else rows]  # (batch, rows, hidden)
-        output = self.embed_tokens if self.config.tied else self.lm_head
-        return F.linear(self.norm(x), output.weight)  # (batch, rows, vocab)
+        x = self.norm(x)
+        if hasattr(self, "lm_head"):
+            return self.lm_head(x)  # (batch, rows, vocab)
+        return F.linear(x, self.embed_tokens.weight)  # tied
 
     @classmethod
     def from_folder(
@@ -97,19 +100,44 @@ class Decoder(nn.Module):
     def from_transformers(cls, model: nn.Module) -> "Decoder":
         """The decoder for a transformers model; it shares the model's tensors.
 
+        Linear layers with a quantized weight are shared as they are.
         Raises ModelError unless it is a LlamaForCausalLM, MistralForCausalLM or Qwen2ForCausalLM,
         TypeError if it is not of transformers.
         """
         if not hasattr(model, "config"):
             raise TypeError(f"expected a transformers model, got {type(model).__name__}")
-        return cls._of(DecoderConfig.from_dict(model.config.to_dict()), model.state_dict())
+        config = DecoderConfig.from_dict(model.config.to_dict())
+        tensors = model.state_dict()
+        refuse_adapters(tensors, tied=config.tied)
+        quantized = {
+            name.removeprefix("model."): module
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and not module.weight.is_floating_point()
+        }
+        prefixes = tuple(f"{path}." for path in quantized)
+        tensors = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if not name.removeprefix("model.").startswith(prefixes)
+        }
+        return cls._of(config, tensors, quantized)
 
     @classmethod
-    def _of(cls, config: DecoderConfig, tensors: dict[str, Tensor]) -> "Decoder":
+    def _of(
+        cls,
+        config: DecoderConfig,
+        tensors: dict[str, Tensor],
+        quantized: Mapping[str, nn.Linear] = MappingProxyType({}),
+    ) -> "Decoder":
+        """quantized: layers by path, which take the place of this decoder's own."""
         with torch.device("meta"):  # parameters without memory, replaced below
             decoder = cls(config)
+        for path in quantized:
+            decoder.set_submodule(path, nn.Identity())
         shapes = {name: parameter.shape for name, parameter in decoder.named_parameters()}
         decoder.load_state_dict(fitted(tensors, shapes, config.tied), assign=True)
+        for path, layer in quantized.items():
+            decoder.set_submodule(path, layer)
         return decoder.eval()
 
 
@@ -149,7 +177,9 @@ class Attention(nn.Module):
         query = self._split(self.q_proj(x))  # (batch, heads, tokens, head_dim)
         key = self._split(self.k_proj(x))  # (batch, kv_heads, tokens, head_dim)
         value = self._split(self.v_proj(x))  # (batch, kv_heads, tokens, head_dim)
-        read = attend(self.layer, rotate(query, cos, sin), rotate(key, cos, sin), value)
+        both = rotate(torch.cat([query, key], 1), cos, sin)  # in one pass
+        query, key = both.split([query.shape[1], key.shape[1]], 1)
+        read = attend(self.layer, query, key, value)
         read = read.transpose(1, 2).flatten(2)  # (batch, tokens, heads * head_dim)
         return self.o_proj(read)  # (batch, tokens, hidden)
 
@@ -183,9 +213,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x and the result: (…, size)."""
-        precise = x.to(torch.promote_types(x.dtype, torch.float32))
-        mean_square = precise.square().mean(-1, keepdim=True)  # (…, 1)
-        return self.weight * (precise * torch.rsqrt(mean_square + self.eps)).to(x.dtype)
+        # torch computes x / sqrt(mean(x²) + eps) in fp32 and rounds it, then comes the weight.
+        return self.weight * F.rms_norm(x, x.shape[-1:], eps=self.eps)
 
 
 def causal_attend(config: DecoderConfig, key_mask: Tensor | None = None) -> Attend:

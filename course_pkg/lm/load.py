@@ -71,6 +71,26 @@ def load(
     return LoadedModel(model.to(target).eval(), tokenizer)
 
 
+def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
+    """The tokenizer in a folder that `save_pretrained` wrote. Raises ModelError if there is none.
+
+    >>> load_tokenizer("/nowhere")
+    Traceback (most recent call last):
+    ...
+    course_pkg.lm.model_errors.ModelError: /nowhere has no tokenizer.json: save the tokenizer there
+    """
+    folder = Path(folder).expanduser()
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelError(f"{folder} has no tokenizer.json: save the tokenizer there")
+    try:
+        with smollm2.quiet():
+            return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:
+        raise ModelError(
+            f"the tokenizer in {folder} cannot be read ({first_line(error)}): save it again"
+        ) from error
+
+
 def prepare(name: str | os.PathLike = smollm2.NAME) -> Path | None:
     """Make a model ready for use without a network; return its folder, None for "tiny".
 

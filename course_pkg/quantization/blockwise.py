@@ -12,7 +12,7 @@ Source: Dettmers et al. 2023 (QLoRA), sections 2 and 3. Chapter: adapters/qlora.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from course_pkg.arguments import require_integer
 from course_pkg.quantization.code_books import CodeBook, byte_levels, code_book, dynamic_levels
+from course_pkg.quantization.quantized_linear import QuantizedWeight
 
 BLOCK_SIZE = 64  # QLoRA's, for weights and for their scales
 CONSTANT_BLOCK_SIZE = 256
@@ -43,18 +44,14 @@ class DoubleQuantized:
         scales = self.absmax.repeat_interleave(CONSTANT_BLOCK_SIZE)[: len(levels)]
         return levels * scales + self.offset
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the codes, the absmax and the offset."""
-        return self.codes.nbytes + self.absmax.nbytes + self.offset.nbytes
-
 
 @dataclass(frozen=True, eq=False)
-class QuantizedTensor:
+class QuantizedTensor(QuantizedWeight):
     """A tensor in 4 bits: everything that is stored, and how to get the numbers back.
 
     codes: uint8, (ceil(n / 2),), two codes per byte. absmax: one fp32 scale per block, or these
-    scales in 8 bits. shape and dtype: those of the original.
+    scales in 8 bits. shape and dtype: those of the original. A matrix can be the weight of a
+    `QuantizedLinear`.
     """
 
     codes: Tensor
@@ -88,15 +85,28 @@ class QuantizedTensor:
         doubly = isinstance(self.absmax, DoubleQuantized)
         return self.absmax.dequantize() if doubly else self.absmax
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the codes and the scales."""
-        return self.codes.nbytes + self.absmax.nbytes
+    def describe(self) -> str:
+        """The format in words: the code book, the block size, and the original's type."""
+        doubly = ", scales in 8 bits" if isinstance(self.absmax, DoubleQuantized) else ""
+        return f"{self.code_book.name}, blocks of {self.block_size}{doubly}, {self.dtype}"
 
-    @property
-    def effective_bits(self) -> float:
-        """Bits that are stored per number, scales included."""
-        return 8 * self.nbytes / math.prod(self.shape)
+    def tensors(self) -> dict[str, Tensor]:
+        """The codes and the scales; if these are quantized, also their own scales and mean."""
+        if not isinstance(self.absmax, DoubleQuantized):
+            return {"codes": self.codes, "absmax": self.absmax}
+        return {
+            "codes": self.codes,
+            "absmax": self.absmax.codes,
+            "nested_absmax": self.absmax.absmax,
+            "nested_offset": self.absmax.offset,
+        }
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "QuantizedTensor":
+        """The same weight with other tensors, which `tensors` returns then."""
+        absmax = tensors["absmax"]
+        if isinstance(self.absmax, DoubleQuantized):
+            absmax = DoubleQuantized(absmax, tensors["nested_absmax"], tensors["nested_offset"])
+        return replace(self, codes=tensors["codes"], absmax=absmax)
 
 
 def quantize(

@@ -13,6 +13,7 @@ Source: Frantar et al. 2023 (GPTQ), section 4, "Setup". Chapter: adapters/qlora.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -79,6 +80,25 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
+class EachWeight:
+    """Each weight of a block by itself, as a function says; no calibration is needed.
+
+    make: such as `int8.int8_weight`.
+    """
+
+    make: Callable[[Tensor], QuantizedWeight]
+    calibrated = False
+
+    def quantize_block(
+        self, block: nn.Module, statistics: Statistics
+    ) -> dict[str, QuantizedWeight]:
+        """The new weights of the layers in READERS, by name."""
+        return {
+            name: self.make(block.get_submodule(name).weight) for names in READERS for name in names
+        }
+
+
+@dataclass(frozen=True)
 class RoundToNearest:
     """Rounding each weight of a block by itself; no calibration is needed."""
 
@@ -89,11 +109,8 @@ class RoundToNearest:
         self, block: nn.Module, statistics: Statistics
     ) -> dict[str, QuantizedWeight]:
         """The new weights of the layers in READERS, by name."""
-        return {
-            name: round_to_nearest(block.get_submodule(name).weight, self.grid)
-            for names in READERS
-            for name in names
-        }
+        method = EachWeight(partial(round_to_nearest, grid=self.grid))
+        return method.quantize_block(block, statistics)
 
 
 @torch.no_grad()

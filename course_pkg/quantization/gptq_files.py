@@ -85,6 +85,19 @@ def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: st
         file.write(json.dumps(config, indent=2).encode())
 
 
+def is_gptq(folder: str | Path) -> bool:
+    """Whether a folder has a config.json that says that its weights are in GPTQ's format.
+
+    >>> is_gptq("/nowhere")
+    False
+    """
+    try:
+        config = json.loads((Path(folder).expanduser() / "config.json").read_bytes())
+        return config["quantization_config"]["quant_method"] == "gptq"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def read_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> Checkpoint:
     """What is in a folder with config.json and .safetensors files, with the layers as weights.
 

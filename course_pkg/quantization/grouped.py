@@ -13,11 +13,13 @@ Chapter: adapters/qlora.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from course_pkg.arguments import require_integer
+from course_pkg.quantization import few_tokens
 from course_pkg.quantization.packing import pack, require_bits, unpack
 from course_pkg.quantization.quantized_linear import QuantizedWeight
 
@@ -128,6 +130,24 @@ class GroupedWeight(QuantizedWeight):
             scale = scale[:, self.order]
             zero = zero[:, self.order]
         return numbers.sub_(zero).mul_(scale).view(self.shape).to(dtype or self.dtype)
+
+    def matmul(self, x: Tensor) -> Tensor:
+        """x Ŵᵀ, (..., rows); a few tokens in bf16 go through torch's kernel if it takes the groups.
+
+        Otherwise the weight is dequantized first, in the type of x.
+        """
+        if few_tokens.takes(x) and self._fits:
+            return self._kernel_weight.product(x)
+        return super().matmul(x)
+
+    @cached_property
+    def _fits(self) -> bool:
+        plain = self.grid.bits == 4 and self.order is None
+        return plain and few_tokens.fits(self.shape, self.columns // self.scale.shape[1])
+
+    @cached_property
+    def _kernel_weight(self) -> few_tokens.Int4Weight:
+        return few_tokens.Int4Weight(self.codes, self.scale, self.zero)
 
 
 def store(

@@ -22,11 +22,13 @@ Quantization", sections 2 and 3. Chapter: adapters/qlora.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from course_pkg.arguments import require_bool, require_choice
+from course_pkg.quantization import few_tokens
 from course_pkg.quantization.grouped import require_matrix
 from course_pkg.quantization.int8_matmul import Int8Kernel, float_rows_matmul
 from course_pkg.quantization.packing import require_bits
@@ -34,8 +36,6 @@ from course_pkg.quantization.quantized_linear import QuantizedWeight
 
 PER = ("row", "tensor")
 SMALLEST = torch.finfo(torch.float32).tiny  # a scale below it has no finite reciprocal
-KERNEL_MULTIPLE = 32  # torch's bf16 × int8 kernel crashes for some other shapes
-FEW_TOKENS = 4  # up to this many, that kernel is the fastest
 
 
 def symmetric_scale(x: Tensor, per: str = "row", bits: int = 8) -> Tensor:
@@ -141,19 +141,19 @@ class W8A16(QuantizedWeight):
         A few tokens in bf16 go through torch's kernel for them, with scales rounded to bf16. The
         others are computed in fp32 on a CPU, on a GPU in x's dtype.
         """
-        if self._has_kernel(x):
-            rows = x.reshape(-1, x.shape[-1])
-            scale = self.scale.flatten().to(x.dtype)
-            return torch._weight_int8pack_mm(rows, self.codes, scale).view(*x.shape[:-1], -1)
+        if self._fits and few_tokens.takes(x):
+            return few_tokens.int8_product(x, self.codes, self._bf16_scale)
         numbers = x.float() if x.device.type == "cpu" else x
         product = float_rows_matmul(numbers, self.codes)
         return (product * self.scale.flatten()).to(x.dtype)
 
-    def _has_kernel(self, x: Tensor) -> bool:
-        """Whether torch's kernel is fast and safe here; in other shapes it reads other memory."""
-        fitting = all(size % KERNEL_MULTIPLE == 0 for size in self.shape)
-        few = 0 < x.numel() <= FEW_TOKENS * x.shape[-1]
-        return fitting and few and x.dtype == torch.bfloat16 and x.device.type == "cpu"
+    @cached_property
+    def _fits(self) -> bool:
+        return few_tokens.fits(self.shape)
+
+    @cached_property
+    def _bf16_scale(self) -> Tensor:
+        return self.scale.flatten().to(torch.bfloat16)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ loaded with the model. The gradient goes to x only, through the dequantized weig
 Chapter: adapters/qlora.
 """
 
+import operator
 from abc import ABC, abstractmethod
 from dataclasses import fields, replace
 from typing import Any
@@ -22,16 +23,13 @@ from torch import Tensor, nn
 class QuantizedWeight(ABC):
     """A quantized matrix; a frozen dataclass whose tensors are what is stored.
 
-    The field `codes` has the integers; `dtype` is that of the original.
+    The field `codes` has the integers; `shape`, (out_features, in_features), and `dtype` are those
+    of the original.
     """
 
     codes: Tensor
+    shape: torch.Size
     dtype: torch.dtype
-
-    @property
-    @abstractmethod
-    def shape(self) -> torch.Size:
-        """The original's shape, (out_features, in_features)."""
 
     @abstractmethod
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
@@ -49,6 +47,10 @@ class QuantizedWeight(ABC):
         """Everything that is stored, by field."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> "QuantizedWeight":
+        """The same weight with other tensors, which `tensors` returns then."""
+        return replace(self, **tensors)
 
     @property
     def nbytes(self) -> int:
@@ -74,20 +76,27 @@ class QuantizedLinear(nn.Linear):
             raise TypeError(f"expected a QuantizedWeight, got {type(weight).__name__}")
         super().__init__(weight.shape[1], weight.shape[0], bias=False, device="meta")
         self.bias = bias
-        self._stored = weight
         for name, tensor in weight.tensors().items():
             if name == "codes":
                 self.weight = nn.Parameter(tensor, requires_grad=False)
             else:
                 self.register_buffer(name, tensor)
+        without = {name: tensor.to("meta") for name, tensor in weight.tensors().items()}
+        self._form = weight.with_tensors(without)  # everything but the numbers
+        self._current: tuple[list[Tensor], QuantizedWeight] | None = None
         format_name = torch.tensor(list(weight.describe().encode()), dtype=torch.uint8)
         self.register_buffer("format_name", format_name)
 
     @property
     def quantized(self) -> QuantizedWeight:
         """The weight, whose tensors are those of the layer."""
-        tensors = {name: self._buffers[name] for name in self._stored.tensors() if name != "codes"}
-        return replace(self._stored, codes=self.weight.detach(), **tensors)
+        own = [self.weight, *self._buffers.values()]
+        if self._current is None or any(map(operator.is_not, own, self._current[0])):
+            names = [name for name in self._form.tensors() if name != "codes"]
+            tensors = {name: self._buffers[name] for name in names}
+            weight = self._form.with_tensors({"codes": self.weight.detach(), **tensors})
+            self._current = (own, weight)
+        return self._current[1]
 
     def dequantized_weight(self) -> Tensor:
         """The weight as (out_features, in_features), in the dtype that it had."""
@@ -99,7 +108,10 @@ class QuantizedLinear(nn.Linear):
             raise TypeError(
                 f"{type(self).__name__} needs x in floating point, got {x.dtype}; convert it"
             )
-        result = _Product.apply(x, self.quantized)
+        if x.requires_grad and torch.is_grad_enabled():
+            result = _Product.apply(x, self.quantized)
+        else:
+            result = self.quantized.matmul(x)
         return result if self.bias is None else result + self.bias.to(result.dtype)
 
     def extra_repr(self) -> str:
@@ -107,6 +119,10 @@ class QuantizedLinear(nn.Linear):
         stored = self.quantized
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{sizes}, {stored.describe()}, {stored.effective_bits:.3f} bits per weight"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a file gets: the tensors once."""
+        return {**self.__dict__, "_current": None}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "QuantizedLinear":
         """Move the buffers with the model but keep their dtype; `model.to(bfloat16)` calls this."""
@@ -119,6 +135,7 @@ class QuantizedLinear(nn.Linear):
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args: Any) -> None:
         errors = args[-1]  # load_state_dict raises what this list contains
+        self._current = None  # it may have computed something from its tensors
         stored = state_dict.get(f"{prefix}weight")
         given = state_dict.get(f"{prefix}format_name", self.format_name)
         if stored is not None and stored.is_floating_point():

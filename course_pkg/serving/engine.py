@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.lm.decoder import Decoder
+from course_pkg.quantization.quantized_decoder import quantize_decoder
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.model_runner import ModelRunner, block_bytes
 from course_pkg.serving.request import Chunk, Completion, Request, prompt_ids
@@ -34,6 +35,8 @@ class Engine:
     tokens, or the memory_bytes for them. token_budget, max_sequences: as the Scheduler's. adapters:
     by name, the folder of a LoRA adapter, or a model that has it active. swap_blocks: blocks on the
     host for preempted sequences. max_model_len: tokens of a prompt and its completion together.
+    quantize: "int8" or "int4", the format of the weights (`quantized_decoder`); everything else is
+    in bf16 then, or in the model's 16-bit type. A model whose layers are quantized needs nothing.
     Raises ValueError for sizes that make no sense, and what `ModelRunner` raises.
 
     >>> from course_pkg.lm.load import load
@@ -56,8 +59,11 @@ class Engine:
         adapters: Mapping[str, str | os.PathLike | nn.Module] | None = None,
         swap_blocks: int = 0,
         prefix_cache: bool = True,
+        quantize: str | None = None,
     ):
         decoder = model if isinstance(model, Decoder) else Decoder.from_transformers(model)
+        if quantize is not None:
+            decoder = quantize_decoder(decoder, quantize)
         self.config = decoder.config
         self.tokenizer = tokenizer
         if (blocks is None) == (memory_bytes is None):

@@ -8,10 +8,10 @@ Chapter: serving/continuous-batching.
 
 import os
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -64,20 +64,19 @@ def with_adapters(
     adapter, of course_pkg.adapters, is meant. Raises what `load_adapter` raises, and ValueError for
     one that is not LoRA on linear layers, or that changes lm_head.
     """
-    with torch.device("meta"):
-        copy = Decoder(decoder.config)
-    copy.load_state_dict(decoder.state_dict(), assign=True)
+    shared = {id(tensor): tensor for tensor in (*decoder.parameters(), *decoder.buffers())}
+    decoder = deepcopy(decoder, shared)  # new modules, the same tensors
     groups: Groups = []
     for name, source in adapters.items():
         if isinstance(source, nn.Module):
             with TemporaryDirectory() as folder:
                 _save(source, folder, name)
-                _load(copy, Path(folder), name)
+                _load(decoder, Path(folder), name)
         else:
-            _load(copy, Path(source), name)
-    for path, layer in adapter_layers(copy).items():
-        copy.set_submodule(path, LoRARows(layer, groups))
-    return copy.eval(), groups
+            _load(decoder, Path(source), name)
+    for path, layer in adapter_layers(decoder).items():
+        decoder.set_submodule(path, LoRARows(layer, groups))
+    return decoder.eval(), groups
 
 
 def _save(model: nn.Module, folder: str, name: str) -> None:

@@ -15,6 +15,7 @@ from course_pkg.quantization.gptq import GPTQ
 from course_pkg.quantization.gptq_files import load_gptq, read_gptq, save_gptq
 from course_pkg.quantization.gptq_tensors import FORMATS, PARTS, from_gptq, to_gptq
 from course_pkg.quantization.grouped import Grid, round_to_nearest, store
+from course_pkg.quantization.quantized_linear import QuantizedLinear
 
 BITS = [2, 3, 4, 8]
 SIZES = {
@@ -314,7 +315,7 @@ def test_only_a_model_on_one_grid_is_written(tmp_path):
     model = quantized()
     other = copy.deepcopy(model)
     weight = round_to_nearest(torch.randn(64, 32), Grid(8, 32))
-    other.model.layers[0].mlp.up_proj._stored = weight
+    other.model.layers[0].mlp.up_proj = QuantizedLinear(weight)
     with pytest.raises(ValueError, match="to one Grid"):
         save_gptq(other, tmp_path)
     plain = LlamaForCausalLM(LlamaConfig(**SIZES))

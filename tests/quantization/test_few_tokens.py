@@ -1,0 +1,92 @@
+"""torch's kernels for a few tokens: equal to the dequantized product, up to bf16's rounding."""
+
+import pytest
+import torch
+
+from course_pkg.quantization import few_tokens
+from course_pkg.quantization.grouped import Grid, round_to_nearest
+from course_pkg.quantization.int8 import int8_weight
+
+SHAPES = [(32, 32), (96, 64), (160, 256), (64, 288), (4128, 96)]
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def far(product, weight, x):
+    """The largest error of a product, in units of |x| |Ŵ|ᵀ, which bounds its terms."""
+    exact = x.double() @ weight.dequantize(torch.float64).T
+    bound = x.double().abs() @ weight.dequantize(torch.float64).abs().T
+    return ((product.double() - exact).abs() / bound).max().item()
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_8_bit_product_is_that_of_the_dequantized_weight(shape, tokens, monkeypatch):
+    weight = int8_weight(normal(*shape))
+    monkeypatch.setattr("course_pkg.quantization.int8.float_rows_matmul", None)
+    x = normal(tokens, shape[1], seed=1).bfloat16()
+    assert far(weight.matmul(x), weight, x) < 0.01
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4])
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "group"), [*((s, 32) for s in SHAPES), ((64, 192), 64), ((64, 256), 128)]
+)
+def test_a_4_bit_product_is_that_of_the_dequantized_weight(
+    shape, group, symmetric, tokens, monkeypatch
+):
+    shift = 0 if symmetric else 0.5  # zero points that differ from the middle
+    weight = round_to_nearest(normal(*shape) + shift, Grid(4, group, symmetric))
+    monkeypatch.setattr(type(weight), "dequantize", monkeypatch_guard(type(weight).dequantize))
+    x = normal(tokens, shape[1], seed=1).bfloat16()
+    assert far(weight.matmul(x), weight, x) < 0.01
+
+
+def monkeypatch_guard(dequantize):
+    """Dequantizing to fp64, as the test does, is allowed; to x's type, as the slow path, is not."""
+
+    def guarded(self, dtype=None):
+        assert dtype == torch.float64, "the kernel was not used"
+        return dequantize(self, dtype)
+
+    return guarded
+
+
+@pytest.mark.parametrize(
+    ("x", "why"),
+    [
+        (torch.zeros(5, 64).bfloat16(), "more than four tokens"),
+        (torch.zeros(1, 64), "fp32"),
+        (torch.zeros(1, 64).half(), "fp16"),
+        (torch.zeros(0, 64).bfloat16(), "no token"),
+        (torch.zeros(1, 64).bfloat16().requires_grad_(), "a gradient is needed"),
+        (torch.zeros(1, 64, device="meta").bfloat16(), "another device"),
+    ],
+)
+def test_other_inputs_are_not_taken(x, why):
+    assert not few_tokens.takes(x), why
+    assert few_tokens.takes(torch.zeros(1, 2, 2, 64).bfloat16())
+
+
+@pytest.mark.parametrize("shape", [(33, 64), (64, 48), (16, 64), (0, 64)])
+def test_shapes_in_which_a_kernel_reads_other_memory_are_refused(shape):
+    assert not few_tokens.fits(torch.Size(shape))
+
+
+@pytest.mark.parametrize(
+    "grid", [Grid(3, 32), Grid(8, 32), Grid(4, 16), Grid(4, 96), Grid(4, None)]
+)
+def test_other_grids_are_dequantized(grid):
+    weight = round_to_nearest(normal(64, 192), grid)
+    x = normal(2, 192, seed=1).bfloat16()
+    assert torch.equal(weight.matmul(x), x @ weight.dequantize(torch.bfloat16).T)
+
+
+def test_leading_dimensions_stay():
+    x = normal(2, 1, 2, 64, seed=1).bfloat16()
+    for weight in (int8_weight(normal(96, 64)), round_to_nearest(normal(96, 64), Grid(4, 32))):
+        assert weight.matmul(x).shape == (2, 1, 2, 96)
+        assert torch.equal(weight.matmul(x)[1, 0], weight.matmul(x[1, 0]))

@@ -1,0 +1,88 @@
+"""A whole decoder in 8 or 4 bits: which layers, what it loses, and what stays."""
+
+import copy
+
+import pytest
+import torch
+
+from course_pkg.adapters.injection import inject
+from course_pkg.adapters.lora import LoRAConfig
+from course_pkg.lm.decoder import Decoder
+from course_pkg.lm.load import load
+from course_pkg.quantization.quantized_decoder import FORMATS, quantize_decoder
+from course_pkg.quantization.quantized_linear import QuantizedLinear
+
+IDS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    return Decoder.from_transformers(load("tiny").model)
+
+
+@pytest.mark.parametrize(
+    ("weights", "block", "head"),
+    [
+        ("int8", "int8 weight", "int8 weight"),
+        ("int4", "4 bits, groups of 32", "int8 weight"),
+    ],
+)
+def test_every_linear_layer_is_quantized_and_the_given_decoder_stays(decoder, weights, block, head):
+    before = {name: tensor.clone() for name, tensor in decoder.state_dict().items()}
+    quantized = quantize_decoder(decoder, weights)
+    kinds = {
+        name: module.quantized.describe()
+        for name, module in quantized.named_modules()
+        if isinstance(module, QuantizedLinear)
+    }
+    assert kinds.pop("lm_head") == head
+    assert len(kinds) == 7 * decoder.config.layers and set(kinds.values()) == {block}
+    assert not any(isinstance(module, QuantizedLinear) for module in decoder.modules())
+    assert not hasattr(decoder, "lm_head")
+    for name, tensor in decoder.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+@pytest.mark.parametrize(("weights", "most"), [("int8", 0.02), ("int4", 0.2)])
+def test_logits_change_as_little_as_the_bits_allow(decoder, weights, most):
+    exact = decoder(IDS)
+    changed = quantize_decoder(decoder, weights, torch.float32)(IDS)
+    error = ((changed - exact).norm() / exact.norm()).item()
+    assert most / 20 < error < most
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+def test_fewer_bytes(decoder, weights):
+    def size(model):
+        return sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
+
+    blocks = size(quantize_decoder(decoder, weights).layers)
+    assert blocks < size(decoder.layers) * {"int8": 0.3, "int4": 0.2}[weights]
+
+
+def test_everything_else_has_the_16_bit_type(decoder):
+    quantized = quantize_decoder(decoder)
+    assert quantized.embed_tokens.weight.dtype == quantized.norm.weight.dtype == torch.bfloat16
+    assert quantize_decoder(copy.deepcopy(decoder).half()).norm.weight.dtype == torch.float16
+    assert quantize_decoder(decoder, dtype=torch.float32).norm.weight.dtype == torch.float32
+    assert quantized(IDS).dtype == torch.bfloat16
+
+
+def test_it_takes_an_adapter(decoder):
+    quantized = quantize_decoder(decoder)
+    before = quantized(IDS)
+    inject(quantized, LoRAConfig(rank=2, target_modules=("q_proj", "down_proj")))
+    assert torch.equal(quantized(IDS), before)  # B starts at zero
+    quantized(IDS).float().sum().backward()
+    trained = [p for p in quantized.parameters() if p.requires_grad]
+    assert len(trained) == 2 * 2 * decoder.config.layers
+    assert any(p.grad.abs().sum() > 0 for p in trained)
+
+
+def test_what_cannot_be_quantized_is_one_clear_error(decoder):
+    with pytest.raises(ValueError, match="weights must be one of int8, int4"):
+        quantize_decoder(decoder, "int2")
+    with pytest.raises(TypeError, match="expected a Decoder, got LlamaForCausalLM; Decoder"):
+        quantize_decoder(load("tiny").model)
+    with pytest.raises(ValueError, match="is quantized already"):
+        quantize_decoder(quantize_decoder(decoder))
