@@ -134,10 +134,13 @@ class GroupedWeight(QuantizedWeight):
     def matmul(self, x: Tensor) -> Tensor:
         """x Ŵᵀ, (..., rows); a few tokens in bf16 go through torch's kernel if it takes the groups.
 
-        Otherwise the weight is dequantized first, in the type of x.
+        Otherwise the weight is dequantized first: to fp32 on a CPU, where few have fast products
+        in 16 bits, and to the type of x on a GPU.
         """
         if few_tokens.takes(x) and self._fits:
             return self._kernel_weight.product(x)
+        if x.device.type == "cpu" and x.dtype.itemsize == 2:
+            return super().matmul(x.float()).to(x.dtype)
         return super().matmul(x)
 
     @cached_property

@@ -23,6 +23,10 @@ from course_pkg.deployment.api_errors import ServeError
 from course_pkg.deployment.serve import load_engine, read_key, weights_dtype
 from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
+from course_pkg.lm.model_errors import ModelError
+from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
+from course_pkg.quantization.gptq_files import save_gptq
+from course_pkg.quantization.grouped import Grid
 
 from .live import complete, serving
 
@@ -60,6 +64,7 @@ def no_key(monkeypatch):
         (["--adapter", "tiny=x"], "the name tiny is taken"),
         (["--adapter", "a=x", "--adapter", "a=y"], "the name a is taken"),
         (["--adapter", "a=/nowhere"], "there is no folder /nowhere"),
+        (["--quantize", "int2"], "--quantize int2: expected int8 or int4"),
     ],
 )
 def test_why_it_does_not_start(given, message, tmp_path):
@@ -114,6 +119,27 @@ def test_the_models_own_type_is_used_on_a_gpu(tmp_path, monkeypatch):
     assert weights_dtype("float16", str(tmp_path), "cuda") == torch.float16
     engine = load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2, dtype="bfloat16")
     assert engine.runner.caches[0][0].dtype == torch.bfloat16
+
+
+def test_a_gptq_checkpoint_is_served_as_it_is(tmp_path):
+    model, tokenizer = load("tiny")
+    quantize_layers(model, RoundToNearest(Grid(4, 32)))
+    save_gptq(model, tmp_path)
+    with pytest.raises(ModelError, match=r"has no tokenizer.json: save the tokenizer there"):
+        load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2)
+    tokenizer.save_pretrained(tmp_path)
+    engine = load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2)
+    layer = engine.runner.decoder.layers[1].mlp.up_proj
+    assert layer.quantized.describe() == "4 bits, groups of 32"
+    assert engine.runner.caches[0][0].dtype == torch.bfloat16
+    with pytest.raises(ServeError, match="are quantized already"):
+        load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2, quantize="int8")
+
+
+@pytest.mark.parametrize("quantize", ["int8", "int4"])
+def test_weights_are_quantized_if_asked(quantize):
+    engine = load_engine("tiny", {}, None, cache_gb=0.001, running=2, quantize=quantize)
+    assert not engine.runner.decoder.layers[0].mlp.up_proj.weight.is_floating_point()
 
 
 def test_a_chat_template_that_cannot_be_used_is_named(tmp_path):
