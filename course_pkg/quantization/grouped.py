@@ -9,7 +9,7 @@ weight at +m is rounded to half a step less. GPTQ, AWQ and plain rounding choose
 same grids.
 
 Sources: Jacob et al. 2018, section 2.1; Frantar et al. 2023 (GPTQ), section 3.
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-inference.
 """
 
 from dataclasses import dataclass

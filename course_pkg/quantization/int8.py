@@ -17,7 +17,7 @@ Activations may have 7 bits, with 63 in place of 127: then a CPU without AVX-512
 
 Sources: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", section 2; Nagel et al. 2021, "A White Paper on Neural Network
-Quantization", sections 2 and 3. Chapter: adapters/qlora.
+Quantization", sections 2 and 3. Chapter: acceleration/quantized-inference.
 """
 
 from collections.abc import Iterable

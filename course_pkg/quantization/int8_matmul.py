@@ -18,7 +18,7 @@ Zero points. With x = s_a (a − z_a) and w = s_b (b − z_b), a product of rows
 The first sum is the int8 product; Σ b is known once the weight is, and Σ a costs one pass over a.
 
 Sources: Jacob et al. 2018, section 2.3; Khudia et al. 2021 (FBGEMM), section 5.
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-inference.
 """
 
 import warnings

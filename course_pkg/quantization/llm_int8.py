@@ -13,7 +13,7 @@ bitsandbytes multiplies by 6.200124e-05 in place of 1/127² = 6.200012e-05, 1.8 
 module does not.
 
 Source: Dettmers et al. 2022, "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale",
-sections 3.1 and 3.2. Chapter: adapters/qlora.
+sections 3.1 and 3.2. Chapter: acceleration/quantized-inference.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 The first code has the lowest bits of the first byte; a code may cross into the next byte.
 
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-inference.
 """
 
 import torch

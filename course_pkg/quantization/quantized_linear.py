@@ -7,7 +7,7 @@ of rows or groups, 8-bit products, llama.cpp's blocks. Each storage is a `Quanti
 layer keeps its tensors as `weight` (the codes) and buffers, so that they are saved, moved and
 loaded with the model. The gradient goes to x only, through the dequantized weight.
 
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-inference.
 """
 
 import operator

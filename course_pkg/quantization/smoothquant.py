@@ -12,7 +12,7 @@ for q, k, v and for gate, up; v for o (a row of v is read by all heads that shar
 max|X_j| is taken over calibration inputs, and layers that read the same input share one s.
 
 Source: Xiao et al. 2023, "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
-Language Models", section 4, equations 3 and 4. Chapter: adapters/qlora.
+Language Models", section 4, equations 3 and 4. Chapter: acceleration/quantized-inference.
 """
 
 import copy
