@@ -18,7 +18,7 @@ computed from H = 2 X Xᵀ. (AutoAWQ runs the attention and the SwiGLU instead.)
 include 0, as `Grid` does.
 
 Source: Lin et al. 2024, "AWQ: Activation-aware Weight Quantization for On-Device LLM Compression
-and Acceleration", section 3.2. Chapter: adapters/qlora.
+and Acceleration", section 3.2. Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Sequence

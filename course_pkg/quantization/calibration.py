@@ -7,7 +7,7 @@ compensate for earlier errors. The embedding and the output head are left as the
 A method is an object with `quantize_block(block, statistics)`, such as `RoundToNearest`,
 `gptq.GPTQ` or `awq.AWQ`. Models are transformers' LlamaForCausalLM and `course_pkg.lm.decoder`.
 
-Source: Frantar et al. 2023 (GPTQ), section 4, "Setup". Chapter: adapters/qlora.
+Source: Frantar et al. 2023 (GPTQ), section 4, "Setup". Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -16,7 +16,7 @@ gguf's in every bit. In files of Llama models, the rows of q_proj and k_proj are
 than in transformers; this module doesn't change it.
 
 Source: ggml-common.h and ggml-quants.c of llama.cpp, and gguf 0.19.
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Callable

@@ -17,10 +17,10 @@ the steps are those of Babai's nearest plane algorithm from the last basis vecto
 the columns in reverse order (Chen et al. 2025, arXiv 2507.18553).
 
 The scale of a group is taken from the updated weights when its first column is reached, for groups
-of any size. (AutoGPTQ's are out of date for groups smaller than its blocks: its issue 188.)
+of any size. (In the authors' program it is out of date for groups smaller than its blocks.)
 
 Source: Frantar et al. 2023, sections 3.1 to 3.3, algorithm 1.
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Iterator

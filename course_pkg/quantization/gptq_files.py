@@ -6,7 +6,7 @@ Any method that makes a `GroupedWeight` can be stored so, since nothing in the f
 GPTQ.
 
 Sources: the configurations of AutoGPTQ 0.7.1 and GPTQModel 7.7.0.
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-weights.
 """
 
 import json

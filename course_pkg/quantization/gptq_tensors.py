@@ -15,7 +15,7 @@ the older format, and not all programs turn that into 0 again, so it is not writ
 `gptq_files` reads and writes whole checkpoints.
 
 Sources: the layers of AutoGPTQ 0.7.1 and GPTQModel 7.7.0.
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-weights.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ a search of its own (llama.cpp's `make_qkx3_quants`), so this module reads only.
 the formats' sizes and the simpler blocks.
 
 Source: ggml-common.h and ggml-quants.c of llama.cpp, and gguf 0.19.
-Chapter: adapters/qlora.
+Chapter: acceleration/quantized-weights.
 """
 
 import torch

@@ -120,7 +120,7 @@ def test_blocks_cover_all_columns_once_and_split_no_two_groups(columns, groups, 
 @pytest.mark.parametrize("act_order", [False, True])
 @pytest.mark.parametrize("width", [4, 12])
 def test_scales_are_those_of_the_updated_weights(width, act_order):
-    """Not those of the weights before the errors of the same block (AutoGPTQ, issue 188)."""
+    """Not those of the weights before the errors of the same block, as in the authors' program."""
     W, H, _ = layer()
     grid = Grid(3, width)
     solution = GPTQ(grid, block_size=128, act_order=act_order).solve(W, H)
