@@ -35,33 +35,17 @@ def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
     >>> cache[0].flatten().tolist()  # slot 5 is in block 2
     [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     """
+    block_size = cache[0].shape[2]
     expected = (len(slots), cache[0].shape[1], cache[0].shape[3])
     if keys.shape != expected or values.shape != expected:
         raise ValueError(
             f"keys {tuple(keys.shape)} and values {tuple(values.shape)} for {len(slots)} slots of "
             f"a cache {tuple(cache[0].shape)}: expected (tokens, kv_heads, head_dim), {expected}"
         )
-    write_rows(cache, keys, values, cache_rows(cache, slots))
-
-
-def cache_rows(cache: Cache, slots: Tensor) -> Tensor:
-    """The rows of all heads' vectors in a cache seen as (rows, head_dim), (tokens * kv_heads,).
-
-    >>> cache = torch.zeros(3, 2, 4, 1), torch.zeros(3, 2, 4, 1)
-    >>> cache_rows(cache, torch.tensor([5])).tolist()  # block 1, offset 1, heads 0 and 1
-    [9, 13]
-    """
-    _, kv_heads, block_size, _ = cache[0].shape
-    first = slots // block_size * (kv_heads * block_size) + slots % block_size
-    heads = torch.arange(0, kv_heads * block_size, block_size, device=slots.device)
-    return (first[:, None] + heads).flatten()
-
-
-def write_rows(cache: Cache, keys: Tensor, values: Tensor, rows: Tensor) -> None:
-    """`write`, with what `cache_rows` returns, which is the same in all layers."""
-    for tensor, new in zip(cache, (keys, values), strict=True):
-        flat = tensor.view(-1, tensor.shape[3])
-        flat.index_copy_(0, rows, new.reshape(-1, tensor.shape[3]))
+    block = slots // block_size
+    offset = slots % block_size
+    cache[0][block, :, offset] = keys
+    cache[1][block, :, offset] = values
 
 
 def copy_blocks(source: Cache, target: Cache, pairs: Sequence[tuple[int, int]]) -> None:

@@ -12,7 +12,7 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from course_pkg.attention.paged import cache_rows, copy_blocks, write_rows
+from course_pkg.attention.paged import copy_blocks, write
 from course_pkg.attention.paged_triton import paged_batch
 from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.block_manager import BlockManager
@@ -89,12 +89,10 @@ class ModelRunner:
             for window in set(self.decoder.config.windows)
         }
 
-        new_rows = cache_rows(self.caches[0], slots)
-
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             # (1, heads, tokens, head_dim) to (tokens, heads, head_dim) and back
             cache = self.caches[layer]
-            write_rows(cache, key[0].transpose(0, 1), value[0].transpose(0, 1), new_rows)
+            write(cache, key[0].transpose(0, 1), value[0].transpose(0, 1), slots)
             batch = windows[self.decoder.config.window(layer)]
             return batch.attend(query[0].transpose(0, 1), cache).transpose(0, 1)[None]
 
