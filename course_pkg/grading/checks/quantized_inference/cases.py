@@ -7,18 +7,18 @@ Chapter: exercises.
 
 import math
 from functools import partial
-from itertools import combinations
 from random import Random
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from course_pkg.grading.checks.quantized_inference.layers import SymmetricGrid, layer, solve
 from course_pkg.grading.contract.comparators import array, row
 from course_pkg.grading.contract.draws import normal_arrays
 from course_pkg.grading.contract.plain_values import Array
 from course_pkg.quantization import int8
-from course_pkg.quantization.gptq import Solution, quantize_columns
+from course_pkg.quantization.gptq import quantize_columns
 from course_pkg.quantization.grouped import Grid, round_to_nearest
 from course_pkg.quantization.int8_matmul import affine_matmul
 from course_pkg.quantization.llm_int8 import LLMInt8
@@ -26,8 +26,6 @@ from course_pkg.quantization.smoothquant import smoothing_scales
 
 Inputs = dict[str, Any]
 CLOSE = array(rtol=1e-4)
-MARGIN = 0.03  # of a step, that GPTQ's weights keep from a midpoint
-MAX_DRAWS = 500
 
 
 def by_hand(rng: Random | None) -> Inputs:
@@ -35,7 +33,7 @@ def by_hand(rng: Random | None) -> Inputs:
     if rng is None:
         case = {"low": -0.94, "high": 2.06, "inputs": [0.33, -1.6, 1.46, 2.85, -0.75, 1.03]}
         case |= {"weights": [0.47, -0.2, 0.35], "step": 0.2}
-        case |= {"U": [[1.25, -0.5, 0.3], [0.0, 1.1, 0.4], [0.0, 0.0, 0.9]]}
+        case["U"] = [[1.25, -0.5, 0.3], [0.0, 1.1, 0.4], [0.0, 0.0, 0.9]]
         return case | {"rows": 4096, "columns": 11_008, "bits": 4, "group": 128}
     scale = rng.randint(10, 40) / 100
     zero = rng.choice([-5, -4, -3, -2, 2, 3, 4])
@@ -49,8 +47,8 @@ def by_hand(rng: Random | None) -> Inputs:
     rest = [rng.choice([-1, 1]) * rng.randint(3, 9) / 10 for _ in range(3)]
     case = {"low": round(low, 3), "high": round(low + 15 * scale, 3)}
     case["inputs"] = [round(number, 3) for number in numbers]
-    case["weights"] = [round(weight, 3), *(rng.randint(-90, 90) / 100 for _ in range(2))]
-    case["step"] = step
+    others = [rng.randint(-90, 90) / 100 for _ in range(2)]
+    case |= {"weights": [round(weight, 3), *others], "step": step}
     case["U"] = [[diagonal[0], *rest[:2]], [0.0, diagonal[1], rest[2]], [0.0, 0.0, diagonal[2]]]
     case |= {"rows": 512 * rng.randint(2, 20), "columns": 512 * rng.randint(2, 20)}
     return case | {"bits": rng.choice([3, 4]), "group": rng.choice([32, 64, 128])}
@@ -69,10 +67,8 @@ def by_hand_codes_expected(case: Inputs, affine: tuple[float, int]) -> list[int]
 
 def by_hand_step_expected(case: Inputs) -> tuple[float, float]:
     """The first weight on the grid, and its error over the first diagonal entry."""
-    weight, factor, step = (
-        torch.tensor([[number]], dtype=torch.float64)
-        for number in (case["weights"][0], case["U"][0][0], case["step"])
-    )
+    numbers = case["weights"][0], case["U"][0][0], case["step"]
+    weight, factor, step = (torch.tensor([[n]], dtype=torch.float64) for n in numbers)
     groups = torch.zeros(1, dtype=torch.long)
     fitted = step, torch.zeros_like(step)
     solution = quantize_columns(weight, factor, SymmetricGrid(8, None), 1, groups, fitted)
@@ -92,19 +88,6 @@ def by_hand_storage_expected(case: Inputs) -> tuple[int, float]:
     return case["rows"] * stored.nbytes, stored.effective_bits
 
 
-class SymmetricGrid(Grid):
-    """Codes from -(2^(bits-1) - 1) up, the scale from the largest magnitude, no zero point."""
-
-    def fit(self, weight: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-        """The scale of each row, unrounded, and zeros."""
-        scale = int8.symmetric_scale(weight, bits=self.bits)
-        return scale, torch.zeros_like(scale)
-
-    def codes(self, weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-        """The nearest codes, as floats."""
-        return int8.quantize(weight, scale, bits=self.bits).to(weight.dtype)
-
-
 def affine_expected(inputs: Inputs) -> tuple[float, int]:
     """Scale and zero point, as the course calibrates a static affine scale."""
     ends = torch.tensor([inputs["low"], inputs["high"]])
@@ -122,10 +105,8 @@ def _range(rng: Random, size: int) -> Inputs:
 
 def affine_one_sided(rng: Random, size: int) -> Inputs:
     """A range above 0 or below it, which has to be extended to 0."""
-    low = rng.uniform(0.2, 0.4)
-    high = rng.uniform(1, 3)
-    if size % 2:
-        low, high = -high, -low
+    sign = -1 if size % 2 else 1
+    low, high = sorted([sign * rng.uniform(0.2, 0.4), sign * rng.uniform(1, 3)])
     return {"low": low, "high": high, "bits": 4 + 2 * size}
 
 
@@ -283,51 +264,11 @@ smooth_shared = partial(_features, weights=3)
 
 def gptq_expected(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """The codes and the scales, (rows, groups)."""
-    solution = _solution(inputs)
+    solution = solve(**inputs)
     return solution.codes, solution.scale
 
 
-def _solution(inputs: Inputs) -> Solution:
-    W, U, group_size, bits = inputs.values()
-    groups = torch.arange(W.shape[1]) // group_size
-    grid = SymmetricGrid(bits, group_size)
-    return quantize_columns(W.double(), U.double(), grid, W.shape[1], groups)
-
-
-def _layer(
-    rng: Random,
-    size: int,
-    *,
-    rows: int = 1,
-    groups: int = 1,
-    unit: bool = False,
-    clamp: bool = False,
-) -> Inputs:
-    """Rows and an upper factor. unit: with a diagonal of 1, so that no error is divided.
-
-    Drawn until codes are clamped as `clamp` says, and no weight is near a midpoint.
-    """
-    group_size = (5 if clamp else 3) + size
-    columns = groups * group_size
-    bits = 3 if clamp else 3 + rng.randrange(2)
-    for _ in range(MAX_DRAWS):
-        diagonal = [1.0 if unit else rng.choice([0.6, 0.75, 1.5, 2.0]) for _ in range(columns)]
-        U = torch.diag(torch.tensor(diagonal))
-        for i, j in combinations(range(columns), 2):
-            U[i, j] = rng.choice([-1, 1]) * rng.randint(30, 90) / 100
-        W = torch.from_numpy(normal_arrays(rng, W=(rows, columns))["W"])
-        if clamp:  # magnitudes near the largest are the ones that an update pushes out of the range
-            W = W.sign() * (1 + W.abs().clamp(max=1) / 4)
-        inputs = {"W": W, "U": U, "group_size": group_size, "bits": bits}
-        solution = _solution(inputs)
-        steps = solution.E * U.diagonal() / solution.scale[:, solution.groups]  # W - Q, in steps
-        clear = bool(((steps.abs() - 0.5).abs() > MARGIN).all())
-        if clear and bool((steps.abs() > 0.5).any()) == clamp:
-            return inputs
-    raise ValueError(f"{MAX_DRAWS} draws gave no case with clamp = {clamp}")
-
-
-gptq_update = _layer
-gptq_rows = partial(_layer, rows=3)
-gptq_groups = partial(_layer, groups=2, unit=True)
-gptq_clamp = partial(_layer, clamp=True, unit=True)
+gptq_update = layer
+gptq_rows = partial(layer, rows=3)
+gptq_groups = partial(layer, groups=2)
+gptq_clamp = partial(layer, clamp=True)
