@@ -155,6 +155,71 @@ class Reentrant(Checkpointed):
     reentrant = True
 
 
+@right("quantized-inference", "affine")
+def affine_in_torch(low, high, bits):
+    """Tensors of one number, in double precision; steps counted down from the largest code."""
+    ends = torch.tensor([low, high, 0.0]).double()
+    scale = (ends.max() - ends.min()) / (2**bits - 1)
+    return scale, (2 ** (bits - 1) - 1 - ends.max() / scale).round()
+
+
+@right("quantized-inference", "quantize")
+def quantize_by_minimum(x, scale, zero, bits):
+    """Codes in int64, token by token, with minima and maxima."""
+    half = torch.tensor(2.0 ** (bits - 1))
+    tokens = zip(x.double(), scale.tolist(), zero.tolist(), strict=True)
+    codes = [(token / s[0] + z[0]).round() for token, s, z in tokens]
+    return torch.stack(codes).minimum(half - 1).maximum(-half).long()
+
+
+@right("quantized-inference", "product")
+def product_of_differences(a, a_scale, a_zero, w, w_scale):
+    """The zero points first, and everything in double precision."""
+    total = (a.double() - a_zero) @ w.double().T
+    return total, torch.einsum("ij,i,j->ij", total, a_scale.flatten(), w_scale.flatten())
+
+
+@right("quantized-inference", "outliers")
+def outliers_by_masking(x, w, w_scale, threshold):
+    """Zeros in place of the other part, outliers in 16 bits, scales without outliers."""
+    is_outlier = x.abs() >= threshold
+    columns = is_outlier.sum(0).bool()
+    inner = x.masked_fill(is_outlier, 0)
+    absmax = inner.abs().amax(1, keepdim=True)
+    codes = torch.where(absmax > 0, 127 * inner / absmax, 0).round().masked_fill(columns, 0)
+    outer = (x * columns).half() @ (w * w_scale).half().T
+    return columns.int(), codes @ w.float().T * (absmax / 127 @ w_scale.T) + outer
+
+
+@right("quantized-inference", "smooth")
+def smooth_in_double(x, weights, alpha):
+    """Logarithms in double precision; maxima weight by weight."""
+    w_max = torch.stack([weight.abs().max(0).values for weight in weights]).max(0).values.double()
+    x_max = x.abs().max(0).values.double()
+    exponent = alpha * x_max.log() - (1 - alpha) * w_max.log()
+    f = torch.where(torch.isfinite(exponent), exponent.exp(), 1.0)
+    return [f, x @ torch.diag(1 / f).float(), tuple(weight * f for weight in weights)]
+
+
+@right("quantized-inference", "gptq")
+def gptq_by_solving(W, U, group_size, bits):
+    """Row by row in double precision; the other columns' best values from the Hessian itself."""
+    hessian = torch.linalg.inv(U.double().T @ U.double())
+    largest = 2 ** (bits - 1) - 1
+    codes = torch.zeros_like(W)
+    scales = torch.zeros(len(W), W.shape[1] // group_size)
+    for i, row in enumerate(W.double()):
+        for j in range(len(row)):
+            if j % group_size == 0:
+                scale = row[j : j + group_size].abs().max() / largest
+                scales[i, j // group_size] = scale
+            codes[i, j] = min(max(torch.round(row[j] / scale), -largest), largest)
+            moved = codes[i, j] * scale - row[j]
+            rest = hessian[j + 1 :, j + 1 :]
+            row[j + 1 :] -= torch.linalg.solve(rest, hessian[j + 1 :, j]) * moved
+    return codes.to(torch.int8), scales.half()
+
+
 @right("flash-attention", "merge")
 def merge_by_maximum(output_a, lse_a, output_b, lse_b):
     """The larger log-sum-exp is subtracted, and empty rows are set at the end."""
