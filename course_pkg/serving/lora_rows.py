@@ -64,8 +64,10 @@ def with_adapters(
     adapter, of course_pkg.adapters, is meant. Raises what `load_adapter` raises, and ValueError for
     one that is not LoRA on linear layers, or that changes lm_head.
     """
-    shared = {id(tensor): tensor for tensor in (*decoder.parameters(), *decoder.buffers())}
-    decoder = deepcopy(decoder, shared)  # new modules, the same tensors
+    shared: dict[int, Tensor] = {id(buffer): buffer for buffer in decoder.buffers()}
+    for parameter in decoder.parameters():
+        shared[id(parameter)] = nn.Parameter(parameter.detach(), parameter.requires_grad)
+    decoder = deepcopy(decoder, shared)  # new modules and parameters, the same memory
     groups: Groups = []
     for name, source in adapters.items():
         if isinstance(source, nn.Module):
