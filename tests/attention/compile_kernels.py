@@ -15,8 +15,8 @@ from course_pkg.attention.flash_triton_backward import (
     row_sums_kernel,
 )
 from course_pkg.attention.flash_triton_forward import forward_kernel
+from course_pkg.attention.kernel_arguments import Rows
 from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
-from course_pkg.attention.triton_runtime import Rows
 
 FLASH_KERNELS = (forward_kernel, row_sums_kernel, key_gradients_kernel, query_gradients_kernel)
 INSTRUCTIONS = {"wgmma.mma_async": "wgmma", "mma.sync": "mma"}
