@@ -129,6 +129,19 @@ class GroupedWeight(QuantizedWeight):
             zero = zero[:, self.order]
         return numbers.sub_(zero).mul_(scale).view(self.shape).to(dtype or self.dtype)
 
+    def matmul(self, x: Tensor) -> Tensor:
+        """x Ŵᵀ, (..., rows): on a GPU by `w4a16_triton` where its kernel takes weight and x.
+
+        It takes 4 bits, groups of a multiple of 16 neighboring columns, and x in 16 bits without a
+        gradient. Otherwise the weight is dequantized first, in the type of x.
+        """
+        if x.is_cuda and self.grid.bits == 4 and self.order is None:
+            from course_pkg.quantization import w4a16_triton  # only here: it imports triton
+
+            if w4a16_triton.runs_kernel(x, self.columns // self.scale.shape[1]):
+                return w4a16_triton.w4a16_matmul(x, self.codes, self.scale, self.zero)
+        return super().matmul(x)
+
 
 def store(
     codes: Tensor,
