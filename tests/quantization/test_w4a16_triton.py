@@ -175,6 +175,26 @@ def test_the_kernel_writes_only_its_result(parts):
     torch.testing.assert_close(output.view(parts, 19, 21).sum(0), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.fixture
+def launches(monkeypatch):
+    """The grid and the arguments of each launch; nothing is computed."""
+    found = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *given, **sizes: found.append((grid, given, sizes))
+
+    monkeypatch.setattr(w4a16_triton, "w4a16_kernel", Kernel())
+    return found
+
+
+@needs_triton
+def test_without_tokens_nothing_is_launched(launches):
+    """A GPU refuses an empty grid."""
+    assert product(inputs(2, 0, 64), rounded(7, 64)).shape == (2, 0, 7)
+    assert launches == []
+
+
 @pytest.mark.parametrize(
     ("tokens", "rows", "tile", "grid", "part"),
     [
@@ -186,15 +206,8 @@ def test_the_kernel_writes_only_its_result(parts):
 )
 @needs_triton
 def test_on_a_gpu_few_tokens_are_split_into_parts_and_many_into_tiles(
-    tokens, rows, tile, grid, part, monkeypatch
+    tokens, rows, tile, grid, part, launches, monkeypatch
 ):
-    launches = []
-
-    class Kernel:
-        def __getitem__(self, grid):
-            return lambda *given, **sizes: launches.append((grid, given, sizes))
-
-    monkeypatch.setattr(w4a16_triton, "w4a16_kernel", Kernel())
     monkeypatch.setattr(w4a16_triton, "INTERPRETED", False)
     product(inputs(tokens, 2176, dtype=torch.float16), rounded(rows, 2176, 128))
     [(found, given, sizes)] = launches
