@@ -158,6 +158,16 @@ def test_a_token_does_not_depend_on_the_others_of_a_small_or_of_a_large_batch(to
 
 
 @needs_triton
+@pytest.mark.parametrize("tile", [(16, 64), (64, 16)])
+def test_the_shape_of_tiles_changes_nothing(tile, monkeypatch):
+    sizes = dict(zip(("ROWS", "TOKENS"), tile, strict=True))
+    monkeypatch.setattr(w4a16_triton, "_tile", lambda tokens: sizes)
+    weight = rounded(67, 128)
+    x = inputs(70, 128, dtype=torch.float16)
+    assert_exact(product(x, weight), x, weight)
+
+
+@needs_triton
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_kernel_writes_only_its_result(parts):
     weight = rounded(21, 128)
