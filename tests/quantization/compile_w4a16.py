@@ -2,7 +2,8 @@
 
 python -m tests.quantization.compile_w4a16
 
-Prints a line for each: kernel, compute capability, and the tensor-core instruction that it uses.
+Prints a line for each: kernel, tokens, compute capability, and the tensor-core instruction that
+it uses.
 """
 
 from course_pkg.quantization.w4a16_triton import _tile, w4a16_kernel
@@ -19,4 +20,5 @@ if __name__ == "__main__":
         types = TYPES | {"x": f"*{dtype}", "output": "*fp32" if tokens <= 16 else f"*{dtype}"}
         ptx = lower(w4a16_kernel, capability, {"STEP": step, **sizes}, types, dtype, **tile)
         used = (short for text, short in INSTRUCTIONS.items() if text in ptx)
-        print("w4a16_kernel", capability, *used)
+        plural = "" if tokens == 1 else "s"
+        print(f"w4a16_kernel, {tokens} token{plural}, {capability}:", *used)
