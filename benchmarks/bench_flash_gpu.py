@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.compare import Comparison, NotMeasured, compare_times
 from course_pkg.attention.flash_triton import flash_attention_triton
-from course_pkg.attention.triton_runtime import INSTALLED, INTERPRETED
+from course_pkg.triton_runtime import INSTALLED, INTERPRETED
 
 FORWARD, BACKWARD = 1 / 0.9, 1 / 0.8  # at least 0.9 and 0.8 of the speed of torch's backend
 TOKENS = (1024, 2048, 4096, 8192, 16384)

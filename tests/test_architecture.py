@@ -34,6 +34,7 @@ LAYERS = {
     "peak_memory": -1,
     "pins": -1,
     "slider": -1,
+    "triton_runtime": -1,
     "lm": 0,
     "sandbox": 0,
     "metrics.ngrams": 0,

@@ -1,8 +1,8 @@
 """FlashAttention-2 on a GPU: Triton kernels behind a function that autograd can differentiate.
 
-`flash_triton_forward` and `flash_triton_backward` hold the kernels, `triton_runtime` how they run
-on a machine without a GPU (in Triton's interpreter, for learning and testing). Causal attention and
-grouped queries; no window, padding, dropout or score_mod: see `flash`.
+`flash_triton_forward` and `flash_triton_backward` hold the kernels, `course_pkg.triton_runtime` how
+they run on a machine without a GPU (in Triton's interpreter, for learning and testing). Causal
+attention and grouped queries; no window, padding, dropout or score_mod: see `flash`.
 Chapter: acceleration/flash-attention.
 """
 
@@ -17,16 +17,9 @@ from course_pkg.attention.flash_triton_backward import (
     row_sums_kernel,
 )
 from course_pkg.attention.flash_triton_forward import forward_kernel
-from course_pkg.attention.triton_runtime import (
-    check_kernel_input,
-    computed,
-    head_dims,
-    rows,
-    triton,
-    tuning_key,
-    with_adjacent_numbers,
-)
+from course_pkg.attention.kernel_arguments import check_kernel_input, head_dims, rows, tuning_key
 from course_pkg.attention.validation import check_attention
+from course_pkg.triton_runtime import computed, triton, with_adjacent_numbers
 
 
 def flash_attention_triton(

@@ -10,7 +10,8 @@ Source: Dao (2023), FlashAttention-2, algorithm 2. Chapter: acceleration/flash-a
 """
 
 from course_pkg.attention.flash_triton_forward import tile, visible_keys
-from course_pkg.attention.triton_runtime import LOG2_E, plus, tile_shapes, tl, triton, worth_trying
+from course_pkg.attention.kernel_arguments import LOG2_E, tile_shapes, worth_trying
+from course_pkg.triton_runtime import plus, tl, triton
 
 
 @triton.jit

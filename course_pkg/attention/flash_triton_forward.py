@@ -8,16 +8,8 @@ diagonal, and masks only those on the diagonal or at the end. exp(s) is computed
 Source: Dao (2023), FlashAttention-2, algorithm 1. Chapter: acceleration/flash-attention.
 """
 
-from course_pkg.attention.triton_runtime import (
-    LN_2,
-    LOG2_E,
-    larger,
-    plus,
-    tile_shapes,
-    tl,
-    triton,
-    worth_trying,
-)
+from course_pkg.attention.kernel_arguments import LN_2, LOG2_E, tile_shapes, worth_trying
+from course_pkg.triton_runtime import larger, plus, tl, triton
 
 
 @triton.jit

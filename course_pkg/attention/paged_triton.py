@@ -13,22 +13,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from course_pkg.attention.paged import Cache, Numbers, PagedBatch
-from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
-from course_pkg.attention.triton_runtime import (
-    INSTALLED,
-    INTERPRETED,
+from course_pkg.attention.kernel_arguments import (
     LARGEST_HEAD_DIM,
     TYPES,
     check_kernel_input,
-    computed,
     head_dims,
     rows,
     token_rows,
+)
+from course_pkg.attention.paged import Cache, Numbers, PagedBatch
+from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
+from course_pkg.attention.validation import check_paged_query
+from course_pkg.triton_runtime import (
+    INSTALLED,
+    INTERPRETED,
+    computed,
     triton,
     with_adjacent_numbers,
 )
-from course_pkg.attention.validation import check_paged_query
 
 PART_KEYS = 512  # keys that a program reads of a sequence that generates
 

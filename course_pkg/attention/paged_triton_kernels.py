@@ -9,7 +9,8 @@ Sources: Kwon et al. (2023), "PagedAttention", section 4.3; Dao et al. (2023), "
 Chapter: acceleration/paged-attention.
 """
 
-from course_pkg.attention.triton_runtime import LN_2, LOG2_E, larger, plus, tl, triton
+from course_pkg.attention.kernel_arguments import LN_2, LOG2_E
+from course_pkg.triton_runtime import larger, plus, tl, triton
 
 MERGED = tl.constexpr(16)  # parts that the merging kernel reads at once
 

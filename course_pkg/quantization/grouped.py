@@ -132,24 +132,35 @@ class GroupedWeight(QuantizedWeight):
         return numbers.sub_(zero).mul_(scale).view(self.shape).to(dtype or self.dtype)
 
     def matmul(self, x: Tensor) -> Tensor:
-        """x Ŵᵀ, (..., rows); a few tokens in bf16 go through torch's kernel if it takes the groups.
+        """x Ŵᵀ, (..., rows), with packed codes where a kernel takes weight and x.
 
-        Otherwise the weight is dequantized first: to fp32 on a CPU, where few have fast products
-        in 16 bits, and to the type of x on a GPU.
+        Kernels take 4 bits and groups of neighboring columns. On a CPU, torch's takes a few tokens
+        in bf16 (`few_tokens`); on a GPU, `w4a16_triton` takes x in 16 bits without a gradient.
+        Otherwise the weight is dequantized first, on a CPU to fp32, as few CPUs have fast products
+        in 16 bits.
         """
-        if few_tokens.takes(x) and self._fits:
-            return self._kernel_weight.product(x)
+        if self.grid.bits == 4 and self.order is None:
+            if few_tokens.takes(x) and self._fits:
+                return self._few_tokens_weight.product(x)
+            if x.is_cuda:
+                from course_pkg.quantization import w4a16_triton  # only here: it imports triton
+
+                if w4a16_triton.runs_kernel(x, self._group_width):
+                    return w4a16_triton.w4a16_matmul(x, self.codes, self.scale, self.zero)
         if x.device.type == "cpu" and x.dtype.itemsize == 2:
             return super().matmul(x.float()).to(x.dtype)
         return super().matmul(x)
 
-    @cached_property
-    def _fits(self) -> bool:
-        plain = self.grid.bits == 4 and self.order is None
-        return plain and few_tokens.fits(self.shape, self.columns // self.scale.shape[1])
+    @property
+    def _group_width(self) -> int:
+        return self.columns // self.scale.shape[1]
 
     @cached_property
-    def _kernel_weight(self) -> few_tokens.Int4Weight:
+    def _fits(self) -> bool:
+        return few_tokens.fits(self.shape, self._group_width)
+
+    @cached_property
+    def _few_tokens_weight(self) -> few_tokens.Int4Weight:
         return few_tokens.Int4Weight(self.codes, self.scale, self.zero)
 
 

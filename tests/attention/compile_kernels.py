@@ -15,8 +15,8 @@ from course_pkg.attention.flash_triton_backward import (
     row_sums_kernel,
 )
 from course_pkg.attention.flash_triton_forward import forward_kernel
+from course_pkg.attention.kernel_arguments import Rows
 from course_pkg.attention.paged_triton_kernels import merge_kernel, paged_kernel
-from course_pkg.attention.triton_runtime import Rows
 
 FLASH_KERNELS = (forward_kernel, row_sums_kernel, key_gradients_kernel, query_gradients_kernel)
 INSTRUCTIONS = {"wgmma.mma_async": "wgmma", "mma.sync": "mma"}
@@ -43,7 +43,16 @@ CASES = [  # kernel, compute capability, constants, types of other arguments and
 ]
 
 
-def lower(function, capability: int, constants: dict, types: dict, dtype: str) -> str:
+def lower(
+    function,
+    capability: int,
+    constants: dict,
+    types: dict,
+    dtype: str,
+    *,
+    num_warps=4,
+    num_stages=3,
+) -> str:
     """PTX of a kernel, whose arguments have constants, types, or are Rows of `dtype`."""
     signature = {}
     divisible = {}
@@ -60,7 +69,8 @@ def lower(function, capability: int, constants: dict, types: dict, dtype: str) -
             fixed[(i, 3)] = 1
     source = ASTSource(function, signature, fixed, divisible)
     target = GPUTarget("cuda", capability, 32)
-    return triton.compile(source, target=target, options={"num_warps": 4}).asm["ptx"]
+    options = {"num_warps": num_warps, "num_stages": num_stages}
+    return triton.compile(source, target=target, options=options).asm["ptx"]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from course_pkg.attention.triton_runtime import INSTALLED, INTERPRETED, MISSING
+from course_pkg.triton_runtime import INSTALLED, INTERPRETED, MISSING
 
 needs_triton = pytest.mark.skipif(not INSTALLED, reason=MISSING)
 DEVICE = "cpu" if INTERPRETED or not torch.cuda.is_available() else "cuda"

@@ -9,19 +9,13 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-import course_pkg.attention
 from course_pkg.attention.flash_triton import flash_attention_triton
 from course_pkg.attention.flash_triton_backward import key_gradients_kernel, query_gradients_kernel
 from course_pkg.attention.flash_triton_forward import forward_kernel
+from course_pkg.attention.kernel_arguments import tile_shapes, tuning_key, worth_trying
 from course_pkg.attention.paged import PagedBatch
 from course_pkg.attention.plain import attention
-from course_pkg.attention.triton_runtime import (
-    INTERPRETED,
-    tile_shapes,
-    triton,
-    tuning_key,
-    worth_trying,
-)
+from course_pkg.triton_runtime import INTERPRETED, triton
 
 from .examples import (
     DEVICE,
@@ -195,40 +189,40 @@ def test_arguments_that_the_kernels_do_not_take_are_refused(query, value, scale,
 
 
 def test_tensors_on_the_cpu_are_refused_if_the_kernels_are_compiled(monkeypatch):
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", False)
+    monkeypatch.setattr("course_pkg.triton_runtime.INTERPRETED", False)
     with pytest.raises(ValueError, match=r"query is on cpu.*start Python with TRITON_INTERPRET=1"):
         flash_attention_triton(QUERY, QUERY, QUERY)
 
 
 def test_without_triton_the_modules_can_be_imported_and_calling_says_what_is_missing(monkeypatch):
-    names = ("flash_triton", "flash_triton_forward", "flash_triton_backward", "triton_runtime",
+    names = ("flash_triton", "flash_triton_forward", "flash_triton_backward", "kernel_arguments",
              "paged_triton", "paged_triton_kernels")  # fmt: skip
-    for name in names:
-        module = importlib.import_module(f"course_pkg.attention.{name}")
-        monkeypatch.setattr(course_pkg.attention, name, module)  # restores it afterwards
-        monkeypatch.delitem(sys.modules, module.__name__)
+    full = ["course_pkg.triton_runtime", *(f"course_pkg.attention.{name}" for name in names)]
+    modules = [importlib.import_module(name) for name in full]
+    for name, module in zip(full, modules, strict=True):
+        package, _, last = name.rpartition(".")
+        monkeypatch.setattr(sys.modules[package], last, module)  # restores it afterwards
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "triton", None)
-    flash, _, _, runtime, paged, _ = (
-        importlib.import_module(f"course_pkg.attention.{name}") for name in names
-    )
+    runtime, flash, _, _, _, paged, _ = map(importlib.import_module, full)
     assert not runtime.INSTALLED
     cache = QUERY, QUERY
     assert isinstance(paged.paged_batch(cache, [[0]], [2], [0, 1]), PagedBatch)
     monkeypatch.setattr(runtime, "INTERPRETED", True)
     with pytest.raises(ImportError, match="triton is not installed: it exists for Linux"):
         flash.flash_attention_triton(QUERY, QUERY, QUERY)
-    with pytest.raises(ImportError, match=r"course_pkg\.attention\.flash computes the same"):
+    with pytest.raises(ImportError, match="the modules without kernels compute the same"):
         flash.forward_kernel[1,](QUERY)
 
 
 @needs_triton
 def test_the_autotuner_has_several_tiles_on_a_gpu_and_one_in_the_interpreter(monkeypatch):
     shapes = (64, 32, 4, 2), (128, 64, 8, 3)
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", False)
+    monkeypatch.setattr("course_pkg.attention.kernel_arguments.INTERPRETED", False)
     small, large = tile_shapes(*shapes)
     assert small.kwargs == {"BLOCK_QUERIES": 64, "BLOCK_KEYS": 32}
     assert (large.num_warps, large.num_stages) == (8, 3)
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", True)
+    monkeypatch.setattr("course_pkg.attention.kernel_arguments.INTERPRETED", True)
     [only] = tile_shapes(*shapes)
     assert only.kwargs == {"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16}
 

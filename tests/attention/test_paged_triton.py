@@ -9,6 +9,7 @@ import torch
 
 from course_pkg.attention import paged_triton
 from course_pkg.attention.decode import merge
+from course_pkg.attention.kernel_arguments import rows, token_rows
 from course_pkg.attention.paged import paged_attention
 from course_pkg.attention.paged_triton import (
     TritonBatch,
@@ -16,7 +17,6 @@ from course_pkg.attention.paged_triton import (
     runs_kernels,
 )
 from course_pkg.attention.paged_triton_kernels import merge_kernel
-from course_pkg.attention.triton_runtime import rows, token_rows
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
@@ -102,23 +102,23 @@ LAYOUT = ([[1]], [2], [0, 1])
     ],
 )  # fmt: skip
 def test_tensors_that_the_kernels_do_not_take(query, cache, error, says, monkeypatch):
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INSTALLED", True)
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", True)
+    monkeypatch.setattr("course_pkg.triton_runtime.INSTALLED", True)
+    monkeypatch.setattr("course_pkg.triton_runtime.INTERPRETED", True)
     with pytest.raises(error, match=says):
         TritonBatch((cache, cache), *LAYOUT).attend(query, (cache, cache))
 
 
 def test_a_layer_of_another_shape_is_refused(monkeypatch):
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INSTALLED", True)
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", True)
+    monkeypatch.setattr("course_pkg.triton_runtime.INSTALLED", True)
+    monkeypatch.setattr("course_pkg.triton_runtime.INTERPRETED", True)
     batch = TritonBatch((CACHE, CACHE), *LAYOUT)
     with pytest.raises(ValueError, match=r"a cache \(3, 2, 4, 8\) .* for a batch of \(4, 2, 4, 8"):
         batch.attend(torch.zeros(1, 4, 8), (CACHE, CACHE[:3]))
 
 
 def test_without_triton_attention_says_what_is_missing(monkeypatch):
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INSTALLED", False)
-    monkeypatch.setattr("course_pkg.attention.triton_runtime.INTERPRETED", True)
+    monkeypatch.setattr("course_pkg.triton_runtime.INSTALLED", False)
+    monkeypatch.setattr("course_pkg.triton_runtime.INTERPRETED", True)
     with pytest.raises(ImportError, match="triton is not installed: it exists for Linux"):
         paged_attention_triton(torch.zeros(1, 4, 8), CACHE, CACHE, *LAYOUT)
 

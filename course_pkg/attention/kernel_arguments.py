@@ -1,64 +1,17 @@
-"""Triton, the language of the GPU kernels: compiled for a GPU, or interpreted on a CPU.
+"""What attention's kernels are called with: addresses, padded sizes, tiles, and the checks.
 
-Triton reads TRITON_INTERPRET when a kernel is defined. Without a CUDA device, importing this module
-therefore sets TRITON_INTERPRET=1 for the process, unless you have set it. The interpreter runs a
-kernel's programs one after another in NumPy, thousands of times slower.
-
-Where triton is not installed (macOS, Windows), stand-ins let the kernels be defined, and running
-one raises an error that says so. Chapter: acceleration/flash-attention.
+Chapter: acceleration/flash-attention.
 """
 
-import os
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+from course_pkg.triton_runtime import INTERPRETED, require_runnable, tl, triton
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on")
-MISSING = (
-    "triton is not installed: it exists for Linux, and requirements.txt pins the version for it; "
-    "course_pkg.attention.flash computes the same on every system"
-)
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 LARGEST_HEAD_DIM = 128
-
-
-class MissingTriton:
-    """Stands for triton where it is not installed: definitions pass, running a kernel raises.
-
-    >>> MissingTriton().jit(len)[(1,)]
-    Traceback (most recent call last):
-      ...
-    ImportError: triton is not installed: ...
-    """
-
-    def __getattr__(self, name: str) -> "MissingTriton":
-        if name.startswith("__"):  # Python's own questions, such as whether there is a docstring
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *args: object, **kwargs: object) -> "MissingTriton":
-        return self
-
-    def __getitem__(self, grid: object) -> None:
-        raise ImportError(MISSING)
-
-
-try:
-    import triton
-    import triton.language as tl
-
-    # The operators inside tl.max and tl.sum. Those two are kernels themselves, so the interpreter
-    # can't run them if triton was imported before TRITON_INTERPRET was set; tl.reduce always works.
-    from triton.language.standard import _elementwise_max as larger
-    from triton.language.standard import _sum_combine as plus
-except ImportError:
-    triton = tl = larger = plus = MissingTriton()
-
-INSTALLED = not isinstance(triton, MissingTriton)
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -89,19 +42,6 @@ def token_rows(tensor: Tensor) -> Rows:
     return Rows(tensor, 0, tensor.stride(1), tensor.stride(0))
 
 
-def with_adjacent_numbers(tensor: Tensor) -> Tensor:
-    """The tensor, copied if the numbers of a row are not next to each other in memory."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
-
-
-def computed(tensor: Tensor) -> Tensor:
-    """The tensor in the type that the kernels compute with.
-
-    The interpreter of triton 3.7 multiplies bfloat16 as if its bits were integers.
-    """
-    return tensor.float() if INTERPRETED and tensor.dtype == torch.bfloat16 else tensor
-
-
 def head_dims(head_dim: int) -> dict[str, int]:
     """The kernels' arguments for a head_dim: tiles have a power of two of columns, at least 16."""
     return {"HEAD_DIM": head_dim, "PADDED_DIM": max(16, triton.next_power_of_2(head_dim))}
@@ -123,13 +63,7 @@ def check_kernel_input(query: Tensor, names: str, instead: str) -> None:
             f"head_dim is {query.shape[-1]}: the kernels take at most {LARGEST_HEAD_DIM}, because "
             f"larger tiles don't fit into registers; use {instead}"
         )
-    if not INTERPRETED and not query.is_cuda:
-        raise ValueError(
-            f"query is on {query.device}, and the kernels were compiled for the GPU: move the "
-            "tensors there, or start Python with TRITON_INTERPRET=1"
-        )
-    if not INSTALLED:
-        raise ImportError(MISSING)
+    require_runnable(query, "query")
 
 
 def tile_shapes(*shapes: tuple[int, int, int, int]) -> list:
