@@ -10,26 +10,17 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from transformers import AutoConfig
-
 from course_pkg.adapters.argument_checks import require_adapter_name
 from course_pkg.deployment.admission import Limits
 from course_pkg.deployment.api_errors import ServeError
 from course_pkg.deployment.app import create_app
 from course_pkg.deployment.guard import is_loopback
+from course_pkg.deployment.load_engine import load_engine, quantization_note
 from course_pkg.deployment.server import Server, bind
-from course_pkg.lm import smollm2
-from course_pkg.lm.load import load, load_tokenizer, pick_device
-from course_pkg.quantization.gptq_files import is_gptq, load_gptq
-from course_pkg.quantization.quantized_decoder import FORMATS
-from course_pkg.serving.engine import Engine
-from course_pkg.serving.lora_rows import check_adapter
 
 KEY_VARIABLE = "COURSE_API_KEY"
 SHORTEST_KEY = 16
 LONGEST_NAME = 64
-DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16")}
 log = logging.getLogger(__name__)
 
 
@@ -68,6 +59,8 @@ def serve(
     with bind(host, port) as bound:  # before the model is loaded, which takes longer
         engine = load_engine(model, folders, device, cache_gb, running, dtype, quantize)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        if quantize:
+            log.info(quantization_note(model, quantize))
         engine.tokenizer.chat_template = template or engine.tokenizer.chat_template
         if engine.tokenizer.chat_template is None:
             log.warning(
@@ -173,72 +166,3 @@ def read_template(file: Path | None) -> str | None:
     if not text.strip():
         raise ServeError(f"--chat-template {file} is empty: give a Jinja template")
     return text
-
-
-def weights_dtype(dtype: str, model: str, device: str | None) -> torch.dtype:
-    """The type of the weights. "auto": float32 on a CPU, otherwise the one of the model's files.
-
-    Raises ServeError for an unknown one, ModelError for an unknown device.
-
-    >>> weights_dtype("auto", "tiny", "cpu"), weights_dtype("bfloat16", "tiny", None)
-    (torch.float32, torch.bfloat16)
-    """
-    if dtype in DTYPES:
-        return DTYPES[dtype]
-    if dtype != "auto":
-        raise ServeError(f"--dtype {dtype}: expected auto, {', '.join(DTYPES)}")
-    if model == "tiny" or pick_device(device).type == "cpu":
-        return torch.float32
-    source = smollm2.prepare() if model == smollm2.NAME else Path(model).expanduser()
-    try:
-        own = AutoConfig.from_pretrained(source if Path(source).is_dir() else model).dtype
-    except (OSError, ValueError):  # which `load` explains
-        own = None
-    return own if isinstance(own, torch.dtype) else torch.float32
-
-
-def load_engine(
-    model: str,
-    adapters: dict[str, Path],
-    device: str | None,
-    cache_gb: float,
-    running: int,
-    dtype: str = "auto",
-    quantize: str | None = None,
-) -> Engine:
-    """The engine with its model, which may be a GPTQ checkpoint, and adapters.
-
-    quantize: as the Engine's. Raises ModelError and ServeError.
-    """
-    if quantize not in (None, *FORMATS):
-        raise ServeError(f"--quantize {quantize}: expected {' or '.join(FORMATS)}")
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    if device in (None, "cpu") and cache_gb > memory:
-        raise ServeError(f"--cache-memory {cache_gb:g}: this machine has {memory:.0f} GB of memory")
-    for name, folder in adapters.items():
-        if not folder.is_dir():
-            raise ServeError(f"adapter {name}: there is no folder {folder}")
-        try:
-            check_adapter(folder, name)  # before the model is loaded, which takes longer
-        except (ValueError, TypeError, OSError) as error:
-            raise ServeError(f"--adapter {name}={folder}: {error}") from None
-    kind = weights_dtype(dtype, model, device)
-    if is_gptq(model):
-        if quantize:
-            raise ServeError(f"--quantize {quantize}: the weights of {model} are quantized already")
-        # torch's kernels for a few tokens on a CPU are for bf16.
-        kind = torch.bfloat16 if dtype == "auto" else kind
-        loaded = load_gptq(model, kind).to(pick_device(device)), load_tokenizer(model)
-    else:
-        loaded = load(model, device=device, dtype=kind)
-    try:
-        return Engine(
-            *loaded,
-            memory_bytes=int(cache_gb * 1e9),
-            token_budget=max(512, running),
-            max_sequences=running,
-            adapters=adapters,
-            quantize=quantize,
-        )
-    except (ValueError, TypeError, OSError, RuntimeError) as error:  # such as no memory
-        raise ServeError(f"{model} cannot be served with this: {error}") from None

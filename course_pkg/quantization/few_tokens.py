@@ -4,9 +4,8 @@ One token reads each weight once, so the time is that of reading and converting 
 kernels convert codes in registers. From some tokens on a product in fp32 is faster, because the
 conversion is then a small part; see `FEW_TOKENS`.
 
-The 8-bit kernel takes the codes as they are. The 4-bit kernel has an order of its own, and
-stands for  scale · (code − 8) + offset, so that our  scale · (code − zero)  has the offset
-scale · (8 − zero). Both take their scales in bf16.
+The 8-bit kernel takes the codes as they are. The 4-bit kernel has an order of its own, and its
+weights are  scale · (code − 8) + offset. Both take their scales in bf16.
 
 Not here: the reason why a product in 8 bits on both sides is not used (`int8_matmul`), and GPUs
 (`w4a16_triton`). Chapter: acceleration/quantized-weights.
@@ -14,8 +13,6 @@ Not here: the reason why a product in 8 bits on both sides is not used (`int8_ma
 
 import torch
 from torch import Tensor
-
-from course_pkg.quantization.packing import unpack
 
 FEW_TOKENS = 4  # up to this many, these kernels are the fastest
 MULTIPLE = 32  # in shapes that it does not divide, the kernels read other memory
@@ -58,25 +55,23 @@ def int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
 
 
 class Int4Weight:
-    """A weight in groups of 4 bits, in the kernel's order.
+    """A weight in groups of 4 bits, w = scale · code + offset, in the kernel's order.
 
-    codes: packed, uint8, (n, k / 2). scale and zero: (n, groups). They are copied: 4 bits per
-    weight, and two bf16 numbers per group.
+    codes: integers from 0 to 15, (n, k). scale and offset: (n, groups), of a group size in GROUPS.
+    They are copied: 4 bits per weight, and two bf16 numbers per group.
 
-    >>> codes = torch.full((32, 16), 0x99, dtype=torch.uint8)  # all codes are 9
-    >>> weight = Int4Weight(codes, torch.full((32, 1), 0.5), torch.full((32, 1), 7))
-    >>> weight.product(torch.ones(1, 32, dtype=torch.bfloat16))[0, 0].item()  # 32 · 0.5 · (9 − 7)
+    >>> codes = torch.full((32, 32), 9)
+    >>> weight = Int4Weight(codes, torch.full((32, 1), 0.5), torch.full((32, 1), -3.5))
+    >>> weight.product(torch.ones(1, 32, dtype=torch.bfloat16))[0, 0].item()  # 32 · (4.5 − 3.5)
     32.0
     """
 
-    def __init__(self, codes: Tensor, scale: Tensor, zero: Tensor):
-        columns = 2 * codes.shape[1]
+    def __init__(self, codes: Tensor, scale: Tensor, offset: Tensor):
+        self.rows, columns = codes.shape
         self.group_size = columns // scale.shape[1]
-        self.rows = len(codes)
-        numbers = unpack(codes, 4, columns).int()
-        self.codes = torch._convert_weight_to_int4pack_for_cpu(numbers, 1)
-        offset = scale.float() * (MIDDLE - zero.float())
-        pairs = torch.stack([scale.float(), offset], -1)  # (n, groups, 2)
+        self.codes = torch._convert_weight_to_int4pack_for_cpu(codes.int(), 1)
+        scale = scale.float()
+        pairs = torch.stack([scale, offset.float() + MIDDLE * scale], -1)  # (n, groups, 2)
         self.scales = pairs.transpose(0, 1).to(torch.bfloat16).contiguous()
 
     def product(self, x: Tensor) -> Tensor:

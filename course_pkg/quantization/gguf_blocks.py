@@ -21,14 +21,16 @@ Chapter: acceleration/quantized-weights.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from course_pkg.arguments import require_choice
+from course_pkg.quantization import few_tokens
 from course_pkg.quantization.grouped import require_matrix
 from course_pkg.quantization.k_quants import half, read_q4_k, read_q5_k, read_q6_k
-from course_pkg.quantization.quantized_linear import QuantizedWeight
+from course_pkg.quantization.quantized_linear import QuantizedWeight, dense_product
 
 LARGEST_HALF = 65504.0
 
@@ -80,6 +82,25 @@ class GGUFWeight(QuantizedWeight):
         """The numbers, computed in fp32 and rounded to dtype."""
         blocks = self.codes.view(-1, self.format.nbytes)
         return self.format.read(blocks).view(self.shape).to(dtype or self.dtype)
+
+    def matmul(self, x: Tensor) -> Tensor:
+        """x Ŵᵀ, (..., rows); a few tokens in bf16 go through torch's kernel for Q4_0 and Q4_1."""
+        if few_tokens.takes(x) and self._few_tokens_weight is not None:
+            return self._few_tokens_weight.product(x)
+        return dense_product(x, self)
+
+    @cached_property
+    def _few_tokens_weight(self) -> few_tokens.Int4Weight | None:
+        if self.format.name not in ("Q4_0", "Q4_1") or not few_tokens.fits(self.shape):
+            return None
+        blocks = self.codes.view(-1, self.format.nbytes)
+        codes, _ = _codes(blocks[:, -16:])
+        scale = half(blocks[:, :2])
+        offset = -8 * scale if self.format.name == "Q4_0" else half(blocks[:, 2:4])
+        groups = (self.shape[0], -1)
+        return few_tokens.Int4Weight(
+            codes.view(self.shape), scale.view(groups), offset.view(groups)
+        )
 
 
 def read_gguf(data: object, name: str, dtype: torch.dtype = torch.float32) -> GGUFWeight:

@@ -21,7 +21,7 @@ from torch import Tensor
 from course_pkg.arguments import require_integer
 from course_pkg.quantization import few_tokens
 from course_pkg.quantization.packing import pack, require_bits, unpack
-from course_pkg.quantization.quantized_linear import QuantizedWeight
+from course_pkg.quantization.quantized_linear import QuantizedWeight, dense_product
 
 SCALE_DTYPE = torch.float16
 
@@ -147,9 +147,7 @@ class GroupedWeight(QuantizedWeight):
 
                 if w4a16_triton.runs_kernel(x, self._group_width):
                     return w4a16_triton.w4a16_matmul(x, self.codes, self.scale, self.zero)
-        if x.device.type == "cpu" and x.dtype.itemsize == 2:
-            return super().matmul(x.float()).to(x.dtype)
-        return super().matmul(x)
+        return dense_product(x, self)
 
     @property
     def _group_width(self) -> int:
@@ -161,7 +159,8 @@ class GroupedWeight(QuantizedWeight):
 
     @cached_property
     def _few_tokens_weight(self) -> few_tokens.Int4Weight:
-        return few_tokens.Int4Weight(self.codes, self.scale, self.zero)
+        codes = unpack(self.codes, self.grid.bits, self.columns)
+        return few_tokens.Int4Weight(codes, self.scale, -self.scale.float() * self.zero)
 
 
 def store(

@@ -1,7 +1,7 @@
 """A whole decoder with weights in 8 or 4 bits, for inference: what the engine serves faster.
 
     int8: every linear layer in int8, one scale per row
-    int4: the layers of the blocks in 4 bits, rounded in groups of 32; the output head in int8
+    int4: the layers of the blocks in 4 bits, in llama.cpp's Q4_1; the output head in int8
 
 The head is a copy of the embeddings where the two are tied, so that only the copy is quantized. The
 embeddings, the norms and the activations are in bf16, for which torch has fast kernels
@@ -16,12 +16,12 @@ from torch import nn
 
 from course_pkg.arguments import require_choice
 from course_pkg.lm.decoder import Decoder
-from course_pkg.quantization.grouped import Grid, round_to_nearest
+from course_pkg.quantization.gguf_blocks import write_gguf
 from course_pkg.quantization.int8 import int8_weight
 from course_pkg.quantization.quantized_linear import QuantizedLinear, QuantizedWeight
 
 FORMATS = ("int8", "int4")
-INT4 = Grid(4, 32)
+INT4 = "Q4_1"  # blocks of 32 with a scale and a minimum, 5 bits per weight
 
 
 @torch.no_grad()
@@ -32,7 +32,7 @@ def quantize_decoder(
 
     weights: "int8" or "int4". dtype: of everything else; None for the decoder's, if it has 16 bits,
     and bf16 otherwise. Raises TypeError for another model,
-    ValueError for another format, a decoder that is quantized already, or rows that groups of 32 do
+    ValueError for another format, a decoder that is quantized already, or rows that blocks of 32 do
     not divide.
 
     >>> from course_pkg.lm.load import load
@@ -66,4 +66,4 @@ def quantize_decoder(
 def _stored(weight: torch.Tensor, weights: str, is_head: bool) -> QuantizedWeight:
     if weights == "int8" or is_head:
         return int8_weight(weight)
-    return round_to_nearest(weight, INT4)
+    return write_gguf(weight, INT4)

@@ -147,6 +147,16 @@ class QuantizedLinear(nn.Linear):
             super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+def dense_product(x: Tensor, weight: QuantizedWeight) -> Tensor:
+    """x Ŵᵀ with the weight dequantized first, in x's dtype.
+
+    On a CPU the product is computed in fp32, because few have fast products in 16 bits.
+    """
+    if x.device.type == "cpu" and x.dtype.itemsize == 2:
+        return F.linear(x.float(), weight.dequantize(torch.float32)).to(x.dtype)
+    return F.linear(x, weight.dequantize(x.dtype))
+
+
 class _Product(torch.autograd.Function):
     """x Ŵᵀ; the weight is dequantized again for the gradient of x."""
 

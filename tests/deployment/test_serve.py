@@ -20,7 +20,8 @@ from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.adapters.methods import adapt, save
 from course_pkg.cli import app
 from course_pkg.deployment.api_errors import ServeError
-from course_pkg.deployment.serve import load_engine, read_key, weights_dtype
+from course_pkg.deployment.load_engine import load_engine, weights_dtype
+from course_pkg.deployment.serve import read_key
 from course_pkg.deployment.server import bind
 from course_pkg.lm.load import load
 from course_pkg.lm.model_errors import ModelError
@@ -76,7 +77,7 @@ def test_a_cache_that_cannot_be_allocated_is_named(monkeypatch):
     def engine(*_, **__):
         raise RuntimeError("can't allocate memory")
 
-    monkeypatch.setattr("course_pkg.deployment.serve.Engine", engine)
+    monkeypatch.setattr("course_pkg.deployment.load_engine.Engine", engine)
     assert "can't allocate memory" in refusal("--port", 0)
 
 
@@ -98,7 +99,7 @@ def test_adapters_are_checked_before_the_model_is_loaded(monkeypatch, tmp_path):
     def loads(*_, **__):
         raise AssertionError("the model is loaded")
 
-    monkeypatch.setattr("course_pkg.deployment.serve.load", loads)
+    monkeypatch.setattr("course_pkg.deployment.load_engine.load", loads)
     for given, message in {
         f"a={tmp_path}": "is not an adapter folder",
         f"a={tmp_path / 'ia3'}": "is IA³: the engine takes LoRA",
@@ -114,7 +115,7 @@ def test_the_models_own_type_is_used_on_a_gpu(tmp_path, monkeypatch):
     tokenizer.save_pretrained(tmp_path)
     assert weights_dtype("auto", str(tmp_path), None) == torch.float32
     gpu = torch.device("cuda")
-    monkeypatch.setattr("course_pkg.deployment.serve.pick_device", lambda device: gpu)
+    monkeypatch.setattr("course_pkg.deployment.load_engine.pick_device", lambda device: gpu)
     assert weights_dtype("auto", str(tmp_path), "cuda") == torch.bfloat16
     assert weights_dtype("float16", str(tmp_path), "cuda") == torch.float16
     engine = load_engine(str(tmp_path), {}, None, cache_gb=0.001, running=2, dtype="bfloat16")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from course_pkg.quantization import few_tokens
+from course_pkg.quantization.gguf_blocks import write_gguf
 from course_pkg.quantization.grouped import Grid, round_to_nearest
 from course_pkg.quantization.int8 import int8_weight
 
@@ -43,6 +44,26 @@ def test_a_4_bit_product_is_that_of_the_dequantized_weight(
     monkeypatch.setattr(type(weight), "dequantize", monkeypatch_guard(type(weight).dequantize))
     x = normal(tokens, shape[1], seed=1).bfloat16()
     assert far(weight.matmul(x), weight, x) < 0.01
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1"])
+def test_a_product_with_ggufs_blocks_is_that_of_the_dequantized_weight(
+    name, shape, tokens, monkeypatch
+):
+    weight = write_gguf(normal(*shape) + 0.5, name)
+    monkeypatch.setattr(type(weight), "dequantize", monkeypatch_guard(type(weight).dequantize))
+    x = normal(tokens, shape[1], seed=1).bfloat16()
+    assert far(weight.matmul(x), weight, x) < 0.01
+
+
+@pytest.mark.parametrize("name", ["Q5_0", "Q5_1", "Q8_0"])
+def test_other_blocks_are_dequantized(name):
+    weight = write_gguf(normal(64, 96), name)
+    x = normal(2, 96, seed=1).bfloat16()
+    exact = x.float() @ weight.dequantize(torch.float32).T
+    assert torch.equal(weight.matmul(x), exact.bfloat16())
 
 
 def monkeypatch_guard(dequantize):

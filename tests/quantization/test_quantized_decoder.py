@@ -24,7 +24,7 @@ def decoder():
     ("weights", "block", "head"),
     [
         ("int8", "int8 weight", "int8 weight"),
-        ("int4", "4 bits, groups of 32", "int8 weight"),
+        ("int4", "GGUF Q4_1", "int8 weight"),
     ],
 )
 def test_every_linear_layer_is_quantized_and_the_given_decoder_stays(decoder, weights, block, head):

@@ -1,0 +1,116 @@
+"""The engine of `course serve`: the model, its weights' type or format, its adapters.
+
+Chapter: deployment/server.
+"""
+
+import os
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig
+
+from course_pkg.deployment.api_errors import ServeError
+from course_pkg.experiments import ExperimentError, load_experiment
+from course_pkg.lm import smollm2
+from course_pkg.lm.load import load, load_tokenizer, pick_device
+from course_pkg.metrics.paired_loss import loss_change
+from course_pkg.quantization.gptq_files import is_gptq, load_gptq
+from course_pkg.quantization.quantized_decoder import FORMATS
+from course_pkg.serving.engine import Engine
+from course_pkg.serving.lora_rows import check_adapter
+
+DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16")}
+
+
+def weights_dtype(dtype: str, model: str, device: str | None) -> torch.dtype:
+    """The type of the weights. "auto": float32 on a CPU, otherwise the one of the model's files.
+
+    Raises ServeError for an unknown one, ModelError for an unknown device.
+
+    >>> weights_dtype("auto", "tiny", "cpu"), weights_dtype("bfloat16", "tiny", None)
+    (torch.float32, torch.bfloat16)
+    """
+    if dtype in DTYPES:
+        return DTYPES[dtype]
+    if dtype != "auto":
+        raise ServeError(f"--dtype {dtype}: expected auto, {', '.join(DTYPES)}")
+    if model == "tiny" or pick_device(device).type == "cpu":
+        return torch.float32
+    source = smollm2.prepare() if model == smollm2.NAME else Path(model).expanduser()
+    try:
+        own = AutoConfig.from_pretrained(source if Path(source).is_dir() else model).dtype
+    except (OSError, ValueError):  # which `load` explains
+        own = None
+    return own if isinstance(own, torch.dtype) else torch.float32
+
+
+def load_engine(
+    model: str,
+    adapters: dict[str, Path],
+    device: str | None,
+    cache_gb: float,
+    running: int,
+    dtype: str = "auto",
+    quantize: str | None = None,
+) -> Engine:
+    """The engine with its model, which may be a GPTQ checkpoint, and adapters.
+
+    quantize: as the Engine's. Raises ModelError and ServeError.
+    """
+    if quantize not in (None, *FORMATS):
+        raise ServeError(f"--quantize {quantize}: expected {' or '.join(FORMATS)}")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    if device in (None, "cpu") and cache_gb > memory:
+        raise ServeError(f"--cache-memory {cache_gb:g}: this machine has {memory:.0f} GB of memory")
+    for name, folder in adapters.items():
+        if not folder.is_dir():
+            raise ServeError(f"adapter {name}: there is no folder {folder}")
+        try:
+            check_adapter(folder, name)  # before the model is loaded, which takes longer
+        except (ValueError, TypeError, OSError) as error:
+            raise ServeError(f"--adapter {name}={folder}: {error}") from None
+    kind = weights_dtype(dtype, model, device)
+    if is_gptq(model):
+        if quantize:
+            raise ServeError(f"--quantize {quantize}: the weights of {model} are quantized already")
+        # torch's kernels for a few tokens on a CPU are for bf16.
+        kind = torch.bfloat16 if dtype == "auto" else kind
+        loaded = load_gptq(model, kind).to(pick_device(device)), load_tokenizer(model)
+    else:
+        loaded = load(model, device=device, dtype=kind)
+    try:
+        return Engine(
+            *loaded,
+            memory_bytes=int(cache_gb * 1e9),
+            token_budget=max(512, running),
+            max_sequences=running,
+            adapters=adapters,
+            quantize=quantize,
+        )
+    except (ValueError, TypeError, OSError, RuntimeError) as error:  # such as no memory
+        raise ServeError(f"{model} cannot be served with this: {error}") from None
+
+
+def quantization_note(model: str, quantize: str) -> str:
+    """What the weights' format costs, if it was measured: for SmolLM2, on the course's sentences.
+
+    >>> quantization_note("tiny", "int4")
+    'weights in int4: measure what your texts lose; pages/acceleration/quantized-weights says how'
+    """
+    try:
+        record = load_experiment("quantized_smollm2") if model == smollm2.NAME else None
+    except ExperimentError:
+        record = None
+    if record is None:
+        return (
+            f"weights in {quantize}: measure what your texts lose; "
+            "pages/acceleration/quantized-weights says how"
+        )
+    [row] = record.select(method="served", format=quantize)
+    [exact] = record.select(method="none")
+    losses, tokens, others = zip(*row["plain"], strict=True)
+    change = loss_change(losses, [text[0] for text in exact["plain"]], tokens)
+    return (
+        f"weights in {quantize}: on the course's sentences the loss changes by {change} nats per "
+        f"token, and {sum(others) / sum(tokens):.1%} of the most probable tokens are others"
+    )

@@ -1,0 +1,64 @@
+"""The change of a loss, and its interval."""
+
+import math
+import random
+
+import pytest
+
+from course_pkg.metrics.paired_loss import LossChange, loss_change
+
+
+def test_equal_losses_have_no_change_and_no_margin():
+    assert loss_change([3.0, 5.0], [3.0, 5.0], [2, 4]) == LossChange(0.0, 0.0, 2)
+
+
+def test_a_change_that_is_the_same_at_each_token_is_certain():
+    change = loss_change([1.0 + 2 * 0.25, 9.0 + 6 * 0.25], [1.0, 9.0], [2, 6])
+    assert change.nats == 0.25 and change.margin == pytest.approx(0, abs=1e-12)
+
+
+def test_with_texts_of_one_length_it_is_the_usual_paired_interval():
+    draws = random.Random(0)
+    baseline = [draws.gauss(40, 9) for _ in range(12)]
+    losses = [loss + draws.gauss(1, 2) for loss in baseline]
+    change = loss_change(losses, baseline, [10] * 12)
+    means = [(a - b) / 10 for a, b in zip(losses, baseline, strict=True)]
+    mean = sum(means) / 12
+    deviation = math.sqrt(sum((m - mean) ** 2 for m in means) / 11)
+    assert change.nats == pytest.approx(mean)
+    assert change.margin == pytest.approx(1.96 * deviation / math.sqrt(12))
+
+
+def test_the_interval_covers_the_truth_in_about_95_of_100_samples():
+    draws = random.Random(1)
+    covered = 0
+    for _ in range(400):
+        tokens = [draws.randint(5, 60) for _ in range(40)]
+        baseline = [n * draws.uniform(2, 6) for n in tokens]
+        losses = [b + n * draws.gauss(0.1, 0.2) for b, n in zip(baseline, tokens, strict=True)]
+        change = loss_change(losses, baseline, tokens)
+        covered += change.low <= 0.1 <= change.high
+    assert 0.91 < covered / 400 < 0.975
+
+
+def test_the_order_of_texts_does_not_matter_and_the_sign_turns_around():
+    losses, baseline, tokens = [5.0, 7.0, 2.0], [4.0, 8.0, 1.0], [3, 4, 1]
+    forward = loss_change(losses, baseline, tokens)
+    shuffled = loss_change(losses[::-1], baseline[::-1], tokens[::-1])
+    assert shuffled.margin == pytest.approx(forward.margin)
+    assert loss_change(baseline, losses, tokens).nats == pytest.approx(-forward.nats)
+    assert str(forward) == f"{forward.nats:+.3f} ± {forward.margin:.3f}"
+
+
+@pytest.mark.parametrize(
+    ("losses", "baseline", "tokens", "words"),
+    [
+        ([1.0], [1.0, 2.0], [1, 1], "1 losses, 2 of the baseline"),
+        ([1.0], [1.0], [3], "1 texts: an interval needs two"),
+        ([1.0, 1.0], [1.0, 2.0], [3, 0], "a text has no token"),
+        ([1.0, math.nan], [1.0, 2.0], [3, 1], "a loss is NaN"),
+    ],
+)
+def test_bad_input_is_one_clear_error(losses, baseline, tokens, words):
+    with pytest.raises(ValueError, match=words):
+        loss_change(losses, baseline, tokens)
