@@ -40,7 +40,7 @@ from course_pkg.quantization.llm_int8 import llm_int8_weight
 from course_pkg.quantization.quantized_decoder import quantize_decoder
 from course_pkg.quantization.quantized_linear import QuantizedLinear
 from course_pkg.quantization.rotation import rotate_residual_stream
-from course_pkg.quantization.smoothquant import input_maxima, smooth
+from course_pkg.quantization.smoothquant import FOLDED, input_maxima, smooth
 from course_pkg.serving.kv_cache import ContiguousCache
 
 DATA = ROOT / "course_pkg/data"
@@ -70,6 +70,8 @@ PLAN = [
     {"method": "gptq", "bits": 2, "group": 64},
     {"method": "gptq", "bits": 4, "group": 32},
     {"method": "gptq", "bits": 3, "group": 64, "act_order": True},
+    {"method": "w8a8", "per": "row", "smooth": 0.5, "folded": "all"},
+    {"method": "w8a8", "per": "tensor", "smooth": 0.5, "folded": "all"},
     {"method": "served", "format": "int8"},
     {"method": "served", "format": "int4"},
 ]
@@ -105,7 +107,8 @@ class Models:
         batches = self.calibration[key.get("calibration", "instructions")]
         model = copy.deepcopy(self.model)
         if "smooth" in key:
-            model = smooth(model, input_maxima(model, batches), key["smooth"])
+            folded = FOLDED if key.get("folded") == "all" else ("norms",)
+            model = smooth(model, input_maxima(model, batches), key["smooth"], folded)
         if key["method"] == "bf16":
             return model.to(torch.bfloat16).float()  # products in bf16 are slow on most CPUs
         if key["method"] not in ("none", "kv8"):
