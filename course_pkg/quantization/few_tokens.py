@@ -1,8 +1,9 @@
 """torch's CPU kernels for a few tokens: bf16 activations times weights in 8 or 4 bits.
 
 One token reads each weight once, so the time is that of reading and converting weights. These
-kernels convert codes in registers. From some tokens on a product in fp32 is faster, because the
-conversion is then a small part; see `FEW_TOKENS`.
+kernels convert codes in registers. From some tokens on, converting the weight to fp32 first is
+faster, because the conversion is then a small part, and products in fp32 are fast; in 4 bits this
+comes later, because unpacking takes longer.
 
 The 8-bit kernel takes the codes as they are. The 4-bit kernel has an order of its own, and its
 weights are  scale · (code − 8) + offset. Both take their scales in bf16.
@@ -14,19 +15,22 @@ Not here: the reason why a product in 8 bits on both sides is not used (`int8_ma
 import torch
 from torch import Tensor
 
-FEW_TOKENS = 4  # up to this many, these kernels are the fastest
+FEW = {8: 12, 4: 64}  # by bits, up to how many tokens these kernels are the fastest way
 MULTIPLE = 32  # in shapes that it does not divide, the kernels read other memory
 GROUPS = (32, 64, 128, 256)  # group sizes of the 4-bit kernel
 MIDDLE = 8  # the 4-bit kernel's zero point
 
 
-def takes(x: Tensor) -> bool:
+def takes(x: Tensor, bits: int) -> bool:
     """Whether x, (..., k), is a few tokens in bf16 on a CPU, and needs no gradient.
 
-    >>> takes(torch.zeros(4, 64, dtype=torch.bfloat16)), takes(torch.zeros(4, 64))
-    (True, False)
+    bits: 8 or 4, those of the weight.
+
+    >>> x = torch.zeros(20, 64, dtype=torch.bfloat16)
+    >>> takes(x, bits=8), takes(x, bits=4), takes(x.float(), bits=4)
+    (False, True, False)
     """
-    few = x.dtype == torch.bfloat16 and 0 < x.numel() <= FEW_TOKENS * x.shape[-1]
+    few = x.dtype == torch.bfloat16 and 0 < x.numel() <= FEW[bits] * x.shape[-1]
     return few and x.device.type == "cpu" and not x.requires_grad
 
 

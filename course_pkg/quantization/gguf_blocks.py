@@ -85,7 +85,7 @@ class GGUFWeight(QuantizedWeight):
 
     def matmul(self, x: Tensor) -> Tensor:
         """x Ŵᵀ, (..., rows); a few tokens in bf16 go through torch's kernel for Q4_0 and Q4_1."""
-        if few_tokens.takes(x) and self._few_tokens_weight is not None:
+        if few_tokens.takes(x, 4) and self._few_tokens_weight is not None:
             return self._few_tokens_weight.product(x)
         return dense_product(x, self)
 

@@ -140,7 +140,7 @@ class GroupedWeight(QuantizedWeight):
         in 16 bits.
         """
         if self.grid.bits == 4 and self.order is None:
-            if few_tokens.takes(x) and self._fits:
+            if few_tokens.takes(x, 4) and self._fits:
                 return self._few_tokens_weight.product(x)
             if x.is_cuda:
                 from course_pkg.quantization import w4a16_triton  # only here: it imports triton

@@ -141,7 +141,7 @@ class W8A16(QuantizedWeight):
         A few tokens in bf16 go through torch's kernel for them, with scales rounded to bf16. The
         others are computed in fp32 on a CPU, on a GPU in x's dtype.
         """
-        if self._fits and few_tokens.takes(x):
+        if self._fits and few_tokens.takes(x, 8):
             return few_tokens.int8_product(x, self.codes, self._bf16_scale)
         numbers = x.float() if x.device.type == "cpu" else x
         product = float_rows_matmul(numbers, self.codes)
