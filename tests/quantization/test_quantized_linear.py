@@ -1,0 +1,58 @@
+"""The layer over any quantized weight: its numbers are those of its tensors, whoever changed them."""
+
+import pytest
+import torch
+
+from course_pkg.quantization.blockwise import quantize
+from course_pkg.quantization.gguf_blocks import write_gguf
+from course_pkg.quantization.grouped import Grid, round_to_nearest
+from course_pkg.quantization.int8 import Activations, int8_weight
+from course_pkg.quantization.llm_int8 import llm_int8_weight
+from course_pkg.quantization.quantized_linear import QuantizedLinear
+
+STORAGES = {
+    "int8": int8_weight,
+    "int8 activations": lambda weight: int8_weight(weight, Activations(bits=7)),
+    "int8 activations per tensor": lambda weight: int8_weight(weight, Activations("tensor")),
+    "LLM.int8": llm_int8_weight,
+    "Q4_1": lambda weight: write_gguf(weight, "Q4_1"),
+    "4 bits": lambda weight: round_to_nearest(weight, Grid(4, 32)),
+    "NF4": quantize,
+}
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def in_place(layer, other):
+    for name, tensor in layer.state_dict().items():
+        tensor.copy_(other.state_dict()[name])
+
+
+def by_data(layer, other):
+    tensors = dict([*layer.named_parameters(), *layer.named_buffers()])
+    for name, tensor in tensors.items():
+        tensor.data = other.state_dict()[name].clone()
+
+
+CHANGES = {
+    "in place": in_place,
+    "other memory": by_data,
+    "loaded": lambda layer, other: layer.load_state_dict(other.state_dict()),
+    "assigned": lambda layer, other: layer.load_state_dict(other.state_dict(), assign=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_product_is_that_of_the_tensors_at_that_time(name, change, dtype):
+    make = STORAGES[name]
+    layer, other = (QuantizedLinear(make(normal(32, 64, seed=seed))) for seed in (0, 1))
+    x = normal(2, 64, seed=2).to(dtype)
+    before = layer(x)  # what is computed from the tensors for it is kept
+    assert layer.quantized is layer.quantized
+    CHANGES[change](layer, other)
+    assert torch.equal(layer(x), other(x)) and not torch.equal(layer(x), before)
