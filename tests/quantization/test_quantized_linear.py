@@ -1,4 +1,7 @@
-"""The layer over any quantized weight: its numbers are those of its tensors, whoever changed them."""
+"""The layer over any quantized weight: what it computes follows its tensors, and it is copied."""
+
+import copy
+import pickle
 
 import pytest
 import torch
@@ -56,3 +59,15 @@ def test_a_product_is_that_of_the_tensors_at_that_time(name, change, dtype):
     assert layer.quantized is layer.quantized
     CHANGES[change](layer, other)
     assert torch.equal(layer(x), other(x)) and not torch.equal(layer(x), before)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_copy_computes_the_same_and_shares_nothing(name, copied):
+    layer = QuantizedLinear(STORAGES[name](normal(32, 64)))
+    x = normal(2, 64, seed=2).bfloat16()
+    expected = layer(x)
+    other = copied(layer)
+    assert torch.equal(other(x), expected)
+    other.weight.zero_()
+    assert torch.equal(layer(x), expected)
