@@ -211,6 +211,8 @@ class W8A8(QuantizedWeight):
 
     def matmul(self, x: Tensor) -> Tensor:
         """x̂ Ŵᵀ, where x̂ is the quantized x: the exact sum of integers, rescaled in fp32."""
+        if not x.numel():  # there is no largest number
+            return x.new_zeros(*x.shape[:-1], len(self.codes))
         numbers = x.float()
         scale, zero = self._scale_of(numbers)
         codes = _codes(numbers, scale, zero, self.activations.bits)

@@ -71,3 +71,12 @@ def test_a_copy_computes_the_same_and_shares_nothing(name, copied):
     assert torch.equal(other(x), expected)
     other.weight.zero_()
     assert torch.equal(layer(x), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(0, 64), (2, 0, 64)])
+@pytest.mark.parametrize("name", STORAGES)
+def test_without_tokens_the_result_is_empty(name, shape, dtype):
+    layer = QuantizedLinear(STORAGES[name](normal(32, 64)))
+    result = layer(torch.zeros(shape, dtype=dtype))
+    assert result.shape == (*shape[:-1], 32) and result.dtype == dtype
