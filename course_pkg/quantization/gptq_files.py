@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from course_pkg.files import atomic_file
 from course_pkg.lm.load import check_dtype
@@ -41,11 +41,11 @@ class Checkpoint:
 
 
 def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: str = "gptq") -> None:
-    """Write a quantized model as config.json and model.safetensors; the tokenizer is not written.
+    """Write a quantized model as config.json, generation_config.json and model.safetensors.
 
-    model: its quantized layers, of `quantize_layers`, must have one grid. Raises TypeError for
-    another model, ValueError if no layer is quantized, their grids differ, or a weight does not
-    fit the format.
+    The tokenizer is not written. model: its quantized layers, of `quantize_layers`, must have one
+    grid. Raises TypeError for another model, ValueError if no layer is quantized, their grids
+    differ, or a weight does not fit the format.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
@@ -83,6 +83,8 @@ def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: st
         file.write(save(tensors, metadata={"format": "pt"}))
     with atomic_file(path / "config.json") as file:
         file.write(json.dumps(config, indent=2).encode())
+    with atomic_file(path / "generation_config.json") as file:  # it has the end tokens
+        file.write(model.generation_config.to_json_string().encode())
 
 
 def is_gptq(folder: str | Path) -> bool:
@@ -168,6 +170,12 @@ def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaFo
         raise CorruptModelError(
             f"{folder} has other layers than its config.json: {reason}"
         ) from None
+    path = Path(folder).expanduser()
+    if (path / "generation_config.json").is_file():
+        try:
+            model.generation_config = GenerationConfig.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            raise CorruptModelError(f"{path}/generation_config.json cannot be read") from error
     return model
 
 

@@ -243,6 +243,18 @@ def test_a_saved_model_is_loaded_with_the_same_outputs(
     assert ("lm_head.weight" in names) != settings.get("tie_word_embeddings", False)
 
 
+def test_the_tokens_that_end_a_text_are_saved_with_the_model(tmp_path):
+    model = quantized()
+    model.generation_config.eos_token_id = [5, 7]
+    save_gptq(model, tmp_path)
+    assert load_gptq(tmp_path).generation_config.eos_token_id == [5, 7]
+    (tmp_path / "generation_config.json").unlink()
+    assert load_gptq(tmp_path).generation_config.eos_token_id == model.config.eos_token_id
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(CorruptModelError, match="cannot be read"):
+        load_gptq(tmp_path)
+
+
 def test_a_checkpoint_is_read_without_a_model(tmp_path):
     model = quantized()
     save_gptq(model, tmp_path)
