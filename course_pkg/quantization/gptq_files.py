@@ -18,9 +18,10 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from course_pkg.files import atomic_file
-from course_pkg.lm.load import check_dtype
+from course_pkg.lm.load import check_dtype, first_line
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
 from course_pkg.lm.pretrained import read_files
 from course_pkg.quantization.gptq_tensors import PARTS, from_gptq, to_gptq
@@ -143,10 +144,18 @@ def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaFo
             f'{folder} has a model of type "{checkpoint.config.get("model_type")}"; this loads '
             "llama"
         )
-    model = LlamaForCausalLM(LlamaConfig.from_dict(checkpoint.config)).to(dtype).eval()
+    try:
+        settings = LlamaConfig.from_dict(checkpoint.config)
+        with torch.device("meta"):  # parameters without memory, replaced below
+            model = LlamaForCausalLM(settings).eval()
+        model.model.rotary_emb = LlamaRotaryEmbedding(settings)  # in fp32, whatever the dtype
+    except Exception as error:  # transformers raises any
+        raise CorruptModelError(
+            f"{folder}/config.json does not describe a Llama ({first_line(error)}): copy it again"
+        ) from error
     expected = {name for name, _ in model.named_parameters()}  # a tied head counts once
     tensors = {
-        name: tensor
+        name: tensor.to(dtype)
         for name, tensor in checkpoint.tensors.items()
         if name in expected or not _superfluous(name, tensor, model)
     }
@@ -164,7 +173,8 @@ def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaFo
                     f"{name} is {tuple(weight.shape)}, not {tuple(layer.weight.shape)}"
                 )
             model.set_submodule(name, QuantizedLinear(weight, layer.bias))
-        model.load_state_dict(tensors, strict=False)
+        model.load_state_dict(tensors, strict=False, assign=True)
+        model.tie_weights()
     except (AttributeError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
         raise CorruptModelError(
