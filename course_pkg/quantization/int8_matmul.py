@@ -73,6 +73,9 @@ def float_rows_matmul(x: Tensor, codes: Tensor, scale: Tensor | None = None) -> 
     x: floating point, (..., k). codes: int8, (n, k), converted some rows at a time. scale: None, or
     (n, 1), with which the codes are multiplied first: in fp16, sums without it may be too large.
     """
+    if torch.amp.is_autocast_available(kind := x.device.type) and torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):  # it would round sums to 16 bits
+            return float_rows_matmul(x, codes, scale)
     result = x.new_empty(*x.shape[:-1], len(codes))
     step = max(1, CONVERTED // codes.shape[1])
     for start in range(0, len(codes), step):

@@ -92,6 +92,17 @@ def test_with_its_scales_a_product_of_codes_fits_into_fp16(monkeypatch):
     assert torch.allclose(product.double(), expected, rtol=2**-9, atol=0)  # rounded twice
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_does_not_round_sums(dtype):
+    a, b = codes(3, 900), codes(5, 900, seed=1)
+    x = torch.full((3, 900), 30.0)
+    with torch.autocast("cpu", dtype=dtype):
+        product = int8_matmul(a, b)
+        of_floats = float_rows_matmul(x, b.abs())
+    assert torch.equal(product, in_64_bits(a, b).int())
+    assert torch.equal(of_floats, float_rows_matmul(x, b.abs()))
+
+
 def test_conversion_in_pieces_changes_nothing(monkeypatch):
     x, b = torch.randn(2, 3, 10, dtype=torch.float64), codes(7, 10)
     monkeypatch.setattr(module, "CONVERTED", 25)  # two rows at a time; the last by itself
