@@ -23,7 +23,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from course_pkg.files import atomic_file
 from course_pkg.lm.load import check_dtype, first_line
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
-from course_pkg.lm.pretrained import read_files
+from course_pkg.lm.pretrained import read_files, refuse_adapters
 from course_pkg.quantization.gptq_tensors import PARTS, from_gptq, to_gptq
 from course_pkg.quantization.grouped import Grid, GroupedWeight
 from course_pkg.quantization.quantized_linear import QuantizedLinear
@@ -45,11 +45,12 @@ def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: st
     """Write a quantized model as config.json, generation_config.json and model.safetensors.
 
     The tokenizer is not written. model: its quantized layers, of `quantize_layers`, must have one
-    grid. Raises TypeError for another model, ValueError if no layer is quantized, their grids
-    differ, or a weight does not fit the format.
+    grid. Raises TypeError for another model, ModelError for one with an adapter, ValueError if no
+    layer is quantized, their grids differ, or a weight does not fit the format.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
+    refuse_adapters(model.state_dict(), tied=model.config.tie_word_embeddings)
     layers = {n: m.quantized for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
     grids = {getattr(weight, "grid", weight.describe()) for weight in layers.values()}
     if len(grids) != 1 or not isinstance(grid := grids.pop(), Grid):

@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from course_pkg.adapters.injection import inject
+from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
 from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.quantization.gptq import GPTQ
@@ -337,6 +339,14 @@ def test_a_checkpoint_that_does_not_fit_is_one_clear_error(tmp_path, change, err
     edit(tmp_path, change)
     with pytest.raises(error, match=words):
         load_gptq(tmp_path)
+
+
+def test_a_model_with_an_adapter_is_not_written(tmp_path):
+    model = quantized()
+    inject(model, LoRAConfig(rank=2, target_modules=("q_proj",)))
+    with pytest.raises(ModelError, match=r"unmerged adapter in model.layers.0.self_attn.q_proj"):
+        save_gptq(model, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_only_a_model_on_one_grid_is_written(tmp_path):
