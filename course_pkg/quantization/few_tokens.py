@@ -51,7 +51,9 @@ def int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     16.0
     """
     rows = x.reshape(-1, x.shape[-1]).contiguous()
-    return torch._weight_int8pack_mm(rows, codes, scale).view(*x.shape[:-1], len(codes))
+    return torch._weight_int8pack_mm(rows, codes.contiguous(), scale).view(
+        *x.shape[:-1], len(codes)
+    )
 
 
 class Int4Weight:

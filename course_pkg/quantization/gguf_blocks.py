@@ -80,7 +80,7 @@ class GGUFWeight(QuantizedWeight):
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The numbers, computed in fp32 and rounded to dtype."""
-        blocks = self.codes.view(-1, self.format.nbytes)
+        blocks = self.codes.reshape(-1, self.format.nbytes)
         return self.format.read(blocks).view(self.shape).to(dtype or self.dtype)
 
     def matmul(self, x: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class GGUFWeight(QuantizedWeight):
     def _few_tokens_weight(self) -> few_tokens.Int4Weight | None:
         if self.format.name not in ("Q4_0", "Q4_1") or not few_tokens.fits(self.shape):
             return None
-        blocks = self.codes.view(-1, self.format.nbytes)
+        blocks = self.codes.reshape(-1, self.format.nbytes)
         codes, _ = _codes(blocks[:, -16:])
         scale = half(blocks[:, :2])
         offset = -8 * scale if self.format.name == "Q4_0" else half(blocks[:, 2:4])

@@ -40,10 +40,20 @@ def by_data(layer, other):
         tensor.data = other.state_dict()[name].clone()
 
 
+def by_transposed(layer, other):
+    """What is assigned may have another order in memory."""
+    transposed = {
+        name: tensor.T.contiguous().T if tensor.dim() == 2 else tensor
+        for name, tensor in other.state_dict().items()
+    }
+    layer.load_state_dict(transposed, assign=True)
+
+
 CHANGES = {
     "in place": in_place,
     "other memory": by_data,
     "loaded": lambda layer, other: layer.load_state_dict(other.state_dict()),
+    "assigned, transposed": by_transposed,
     "assigned": lambda layer, other: layer.load_state_dict(other.state_dict(), assign=True),
 }
 
@@ -58,7 +68,9 @@ def test_a_product_is_that_of_the_tensors_at_that_time(name, change, dtype):
     before = layer(x)  # what is computed from the tensors for it is kept
     assert layer.quantized is layer.quantized
     CHANGES[change](layer, other)
-    assert torch.equal(layer(x), other(x)) and not torch.equal(layer(x), before)
+    # another order in memory may change the last bit of a sum
+    assert torch.allclose(layer(x), other(x), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(layer(x), before, rtol=0.1, atol=0.1)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
