@@ -158,7 +158,8 @@ def quantize_layers(
     for index, block in enumerate(blocks):
         statistics = _run(block, streams, replace=False)
         for name, weight in method.quantize_block(block, statistics).items():
-            block.set_submodule(name, QuantizedLinear(weight, block.get_submodule(name).bias))
+            layer = block.get_submodule(name)
+            block.set_submodule(name, QuantizedLinear(weight, layer.bias).train(layer.training))
         _run(block, streams, collect=False)
         if progress is not None:
             progress(index + 1, len(blocks))
@@ -237,13 +238,14 @@ def _run(
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Without dropout, and then in the mode that it was in."""
-    training = module.training
+    """Without dropout, and then each part in the mode that it was in."""
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        module.train(training)
+        for part, training in modes:
+            part.training = training
 
 
 def _require_unquantized(block: nn.Module) -> None:

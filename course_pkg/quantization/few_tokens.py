@@ -54,8 +54,10 @@ def int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     >>> int8_product(x, codes, torch.full((32,), 0.5, dtype=torch.bfloat16))[0, 0].item()
     16.0
     """
-    rows = x.reshape(-1, x.shape[-1])
-    return torch._weight_int8pack_mm(rows, codes, scale).view(*x.shape[:-1], len(codes))
+    rows = x.reshape(-1, x.shape[-1]).contiguous()
+    return torch._weight_int8pack_mm(rows, codes.contiguous(), scale).view(
+        *x.shape[:-1], len(codes)
+    )
 
 
 class Int4Weight:
@@ -80,6 +82,6 @@ class Int4Weight:
 
     def product(self, x: Tensor) -> Tensor:
         """x Ŵᵀ, (..., n), in bf16; x: bf16, (..., k)."""
-        rows = x.reshape(-1, x.shape[-1])
+        rows = x.reshape(-1, x.shape[-1]).contiguous()
         result = torch._weight_int4pack_mm_for_cpu(rows, self.codes, self.group_size, self.scales)
         return result.view(*x.shape[:-1], self.rows)

@@ -21,7 +21,7 @@ Chapter: acceleration/quantized-weights.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -80,7 +80,7 @@ class GGUFWeight(QuantizedWeight):
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The numbers, computed in fp32 and rounded to dtype."""
-        blocks = self.codes.view(-1, self.format.nbytes)
+        blocks = self.codes.reshape(-1, self.format.nbytes)
         return self.format.read(blocks).view(self.shape).to(dtype or self.dtype)
 
     def matmul(self, x: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class GGUFWeight(QuantizedWeight):
     def _few_tokens_weight(self) -> few_tokens.Int4Weight | None:
         if self.format.name not in ("Q4_0", "Q4_1") or not few_tokens.fits(self.shape):
             return None
-        blocks = self.codes.view(-1, self.format.nbytes)
+        blocks = self.codes.reshape(-1, self.format.nbytes)
         codes, _ = _codes(blocks[:, -16:])
         scale = half(blocks[:, :2])
         offset = -8 * scale if self.format.name == "Q4_0" else half(blocks[:, 2:4])
@@ -199,28 +199,20 @@ def _read_q8_0(blocks: Tensor) -> Tensor:
     return half(blocks[:, :2]) * blocks[:, 2:].contiguous().view(torch.int8).float()
 
 
-def _write_symmetric(bits: int) -> Callable[[Tensor], Tensor]:
+def _write_symmetric(bits: int, weights: Tensor) -> Tensor:
     middle = 2 ** (bits - 1)
-
-    def write(weights: Tensor) -> Tensor:
-        extreme = weights.gather(1, weights.abs().argmax(1, keepdim=True))  # the first, if several
-        d = extreme / -middle
-        codes = (weights * _reciprocal(d) + (middle + 0.5)).trunc().clamp(0, 2 * middle - 1)
-        return torch.cat([_half_bytes(d), _code_bytes(codes, bits)], 1)
-
-    return write
+    extreme = weights.gather(1, weights.abs().argmax(1, keepdim=True))  # the first, if several
+    d = extreme / -middle
+    codes = (weights * _reciprocal(d) + (middle + 0.5)).trunc().clamp(0, 2 * middle - 1)
+    return torch.cat([_half_bytes(d), _code_bytes(codes, bits)], 1)
 
 
-def _write_affine(bits: int) -> Callable[[Tensor], Tensor]:
+def _write_affine(bits: int, weights: Tensor) -> Tensor:
     largest = 2**bits - 1
-
-    def write(weights: Tensor) -> Tensor:
-        low = weights.amin(1, keepdim=True)
-        d = (weights.amax(1, keepdim=True) - low) / largest
-        codes = ((weights - low) * _reciprocal(d) + 0.5).trunc().clamp(0, largest)
-        return torch.cat([_half_bytes(d), _half_bytes(low), _code_bytes(codes, bits)], 1)
-
-    return write
+    low = weights.amin(1, keepdim=True)
+    d = (weights.amax(1, keepdim=True) - low) / largest
+    codes = ((weights - low) * _reciprocal(d) + 0.5).trunc().clamp(0, largest)
+    return torch.cat([_half_bytes(d), _half_bytes(low), _code_bytes(codes, bits)], 1)
 
 
 def _write_q8_0(weights: Tensor) -> Tensor:
@@ -271,10 +263,10 @@ def _reciprocal(d: Tensor) -> Tensor:
 FORMATS = {
     each.name: each
     for each in (
-        BlockFormat("Q4_0", 32, 18, _read_symmetric, _write_symmetric(4)),
-        BlockFormat("Q4_1", 32, 20, _read_affine, _write_affine(4)),
-        BlockFormat("Q5_0", 32, 22, _read_symmetric, _write_symmetric(5)),
-        BlockFormat("Q5_1", 32, 24, _read_affine, _write_affine(5)),
+        BlockFormat("Q4_0", 32, 18, _read_symmetric, partial(_write_symmetric, 4)),
+        BlockFormat("Q4_1", 32, 20, _read_affine, partial(_write_affine, 4)),
+        BlockFormat("Q5_0", 32, 22, _read_symmetric, partial(_write_symmetric, 5)),
+        BlockFormat("Q5_1", 32, 24, _read_affine, partial(_write_affine, 5)),
         BlockFormat("Q8_0", 32, 34, _read_q8_0, _write_q8_0),
         BlockFormat("Q4_K", 256, 144, read_q4_k, fallback="Q5_0"),
         BlockFormat("Q5_K", 256, 176, read_q5_k, fallback="Q5_1"),

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from safetensors.torch import save
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from course_pkg.files import atomic_file
-from course_pkg.lm.load import check_dtype
+from course_pkg.lm.load import check_dtype, first_line
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
-from course_pkg.lm.pretrained import read_files
+from course_pkg.lm.pretrained import read_files, refuse_adapters
 from course_pkg.quantization.gptq_tensors import PARTS, from_gptq, to_gptq
 from course_pkg.quantization.grouped import Grid, GroupedWeight
 from course_pkg.quantization.quantized_linear import QuantizedLinear
@@ -41,14 +42,15 @@ class Checkpoint:
 
 
 def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: str = "gptq") -> None:
-    """Write a quantized model as config.json and model.safetensors; the tokenizer is not written.
+    """Write a quantized model as config.json, generation_config.json and model.safetensors.
 
-    model: its quantized layers, of `quantize_layers`, must have one grid. Raises TypeError for
-    another model, ValueError if no layer is quantized, their grids differ, or a weight does not
-    fit the format.
+    The tokenizer is not written. model: its quantized layers, of `quantize_layers`, must have one
+    grid. Raises TypeError for another model, ModelError for one with an adapter, ValueError if no
+    layer is quantized, their grids differ, or a weight does not fit the format.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
+    refuse_adapters(model.state_dict(), tied=model.config.tie_word_embeddings)
     layers = {n: m.quantized for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
     grids = {getattr(weight, "grid", weight.describe()) for weight in layers.values()}
     if len(grids) != 1 or not isinstance(grid := grids.pop(), Grid):
@@ -83,6 +85,8 @@ def save_gptq(model: LlamaForCausalLM, folder: str | Path, checkpoint_format: st
         file.write(save(tensors, metadata={"format": "pt"}))
     with atomic_file(path / "config.json") as file:
         file.write(json.dumps(config, indent=2).encode())
+    with atomic_file(path / "generation_config.json") as file:  # it has the end tokens
+        file.write(model.generation_config.to_json_string().encode())
 
 
 def is_gptq(folder: str | Path) -> bool:
@@ -141,10 +145,18 @@ def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaFo
             f'{folder} has a model of type "{checkpoint.config.get("model_type")}"; this loads '
             "llama"
         )
-    model = LlamaForCausalLM(LlamaConfig.from_dict(checkpoint.config)).to(dtype).eval()
+    try:
+        settings = LlamaConfig.from_dict(checkpoint.config)
+        with torch.device("meta"):  # parameters without memory, replaced below
+            model = LlamaForCausalLM(settings).eval()
+        model.model.rotary_emb = LlamaRotaryEmbedding(settings)  # in fp32, whatever the dtype
+    except Exception as error:  # transformers raises any
+        raise CorruptModelError(
+            f"{folder}/config.json does not describe a Llama ({first_line(error)}): copy it again"
+        ) from error
     expected = {name for name, _ in model.named_parameters()}  # a tied head counts once
     tensors = {
-        name: tensor
+        name: tensor.to(dtype)
         for name, tensor in checkpoint.tensors.items()
         if name in expected or not _superfluous(name, tensor, model)
     }
@@ -162,12 +174,19 @@ def load_gptq(folder: str | Path, dtype: torch.dtype = torch.float32) -> LlamaFo
                     f"{name} is {tuple(weight.shape)}, not {tuple(layer.weight.shape)}"
                 )
             model.set_submodule(name, QuantizedLinear(weight, layer.bias))
-        model.load_state_dict(tensors, strict=False)
+        model.load_state_dict(tensors, strict=False, assign=True)
+        model.tie_weights()
     except (AttributeError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
         raise CorruptModelError(
             f"{folder} has other layers than its config.json: {reason}"
         ) from None
+    path = Path(folder).expanduser()
+    if (path / "generation_config.json").is_file():
+        try:
+            model.generation_config = GenerationConfig.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            raise CorruptModelError(f"{path}/generation_config.json cannot be read") from error
     return model
 
 

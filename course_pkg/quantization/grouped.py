@@ -69,7 +69,8 @@ class Grid:
         """The scale and the zero point of each row of one group.
 
         weight: (rows, columns). dtype: to which the scale is rounded; None, not at all. Returns two
-        tensors, (rows, 1), in the weight's dtype. A row of zeros has scale 1.
+        tensors, (rows, 1), in the weight's dtype. A row of zeros has scale 1. Raises ValueError for
+        a scale that is too large for dtype.
 
         >>> scale, zero = Grid(2, None).fit(torch.tensor([[-1.0, 0.5, 2.0]]), None)
         >>> scale.item(), zero.item()
@@ -82,6 +83,11 @@ class Grid:
             low = -high
         scale = (high - low) / self.largest
         if dtype is not None:
+            if scale.numel() and (largest := float(scale.max())) > torch.finfo(dtype).max:
+                raise ValueError(
+                    f"a group needs the scale {largest:g}, which is too large for {dtype}; are "
+                    "these weights?"
+                )
             scale = scale.to(dtype).to(weight.dtype)
         scale = torch.where(scale == 0, 1.0, scale)
         if self.symmetric:
@@ -186,7 +192,7 @@ def round_to_nearest(weight: Tensor, grid: Grid) -> GroupedWeight:
     """Round each weight to the nearest point of its group's grid.
 
     weight: (rows, columns), of finite numbers. Raises ValueError if groups do not divide the
-    columns or a number is not finite.
+    columns, or a number is not finite or too large.
 
     >>> rounded = round_to_nearest(torch.tensor([[-1.0, 0.0, 0.6, 2.0]]), Grid(2, 4))
     >>> rounded.dequantize()

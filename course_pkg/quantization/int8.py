@@ -139,11 +139,14 @@ class W8A16(QuantizedWeight):
         """x Ŵᵀ: the product with the codes, then the scales.
 
         A few tokens in bf16 go through torch's kernel for them, with scales rounded to bf16. The
-        others are computed in fp32 on a CPU, on a GPU in x's dtype.
+        others are computed in fp32 on a CPU, on a GPU in x's dtype. In fp16, sums of codes may be
+        too large, so the scales come first.
         """
         if self._fits and few_tokens.takes(x, 8):
             return few_tokens.int8_product(x, self.codes, self._bf16_scale)
         numbers = x.float() if x.device.type == "cpu" else x
+        if numbers.dtype == torch.float16:
+            return float_rows_matmul(numbers, self.codes, self.scale)
         product = float_rows_matmul(numbers, self.codes)
         return (product * self.scale.flatten()).to(x.dtype)
 
@@ -211,6 +214,8 @@ class W8A8(QuantizedWeight):
 
     def matmul(self, x: Tensor) -> Tensor:
         """x̂ Ŵᵀ, where x̂ is the quantized x: the exact sum of integers, rescaled in fp32."""
+        if not x.numel():  # there is no largest number
+            return x.new_zeros(*x.shape[:-1], len(self.codes))
         numbers = x.float()
         scale, zero = self._scale_of(numbers)
         codes = _codes(numbers, scale, zero, self.activations.bits)

@@ -67,16 +67,22 @@ def affine_matmul(a: Tensor, zero_a: Tensor | int, b: Tensor, zero_b: Tensor | i
     return int8_matmul(a, b) - zero_a * sums_b - zero_b * sums_a + a.shape[-1] * zero_a * zero_b
 
 
-def float_rows_matmul(x: Tensor, codes: Tensor) -> Tensor:
+def float_rows_matmul(x: Tensor, codes: Tensor, scale: Tensor | None = None) -> Tensor:
     """x codesᵀ in x's dtype, (..., n), without a copy of all codes in it.
 
-    x: floating point, (..., k). codes: int8, (n, k), converted some rows at a time.
+    x: floating point, (..., k). codes: int8, (n, k), converted some rows at a time. scale: None, or
+    (n, 1), with which the codes are multiplied first: in fp16, sums without it may be too large.
     """
+    if torch.amp.is_autocast_available(kind := x.device.type) and torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):  # it would round sums to 16 bits
+            return float_rows_matmul(x, codes, scale)
     result = x.new_empty(*x.shape[:-1], len(codes))
     step = max(1, CONVERTED // codes.shape[1])
     for start in range(0, len(codes), step):
-        part = codes[start : start + step].to(x.dtype)
-        result[..., start : start + step] = F.linear(x, part)
+        part = codes[start : start + step]
+        if scale is not None:
+            part = part * scale[start : start + step]
+        result[..., start : start + step] = F.linear(x, part.to(x.dtype))
     return result
 
 

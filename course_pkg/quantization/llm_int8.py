@@ -102,7 +102,7 @@ class LLMInt8(QuantizedWeight):
         if len(outliers):
             weight = self.codes[:, outliers] * self.absmax[:, None] * STEP  # (out_features, |O|)
             result = torch.addmm(result, rows[:, outliers], weight.to(x.dtype).T)
-        return result.view(*x.shape[:-1], -1)
+        return result.view(*x.shape[:-1], len(self.codes))
 
 
 def llm_int8_weight(weight: Tensor, threshold: float | None = THRESHOLD) -> LLMInt8:

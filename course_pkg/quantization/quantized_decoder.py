@@ -16,12 +16,14 @@ from torch import nn
 
 from course_pkg.arguments import require_choice
 from course_pkg.lm.decoder import Decoder
+from course_pkg.quantization.gguf_blocks import FORMATS as GGUF_FORMATS
 from course_pkg.quantization.gguf_blocks import write_gguf
 from course_pkg.quantization.int8 import int8_weight
 from course_pkg.quantization.quantized_linear import QuantizedLinear, QuantizedWeight
 
 FORMATS = ("int8", "int4")
 INT4 = "Q4_1"  # blocks of 32 with a scale and a minimum, 5 bits per weight
+BLOCK = GGUF_FORMATS[INT4].size
 
 
 @torch.no_grad()
@@ -49,6 +51,7 @@ def quantize_decoder(
     dtype = dtype or (own if own.itemsize == 2 else torch.bfloat16)
     layers = [module for module in decoder.modules() if isinstance(module, nn.Linear)]
     unchanged = {id(layer.weight): layer.weight for layer in layers}  # they are replaced below
+    unchanged.pop(id(decoder.embed_tokens.weight), None)  # a head may share it, but it stays
     quantized = copy.deepcopy(decoder, unchanged)
     if not hasattr(quantized, "lm_head"):
         vocab, hidden = quantized.embed_tokens.weight.shape
@@ -58,6 +61,11 @@ def quantize_decoder(
     for name, layer in linear.items():
         if not layer.weight.is_floating_point():
             raise ValueError(f"{name} is quantized already; give the decoder with its own weights")
+        if weights == "int4" and name != "lm_head" and layer.in_features % BLOCK:
+            raise ValueError(
+                f"{name} has rows of {layer.in_features} weights, which blocks of {BLOCK} do not "
+                'divide: use "int8"'
+            )
         stored = _stored(layer.weight.to(torch.float32), weights, name == "lm_head")
         quantized.set_submodule(name, QuantizedLinear(stored, layer.bias))
     return quantized.to(dtype).eval()

@@ -10,7 +10,6 @@ loaded with the model. The gradient goes to x only, through the dequantized weig
 Chapter: acceleration/quantized-inference.
 """
 
-import operator
 from abc import ABC, abstractmethod
 from dataclasses import fields, replace
 from typing import Any
@@ -83,19 +82,22 @@ class QuantizedLinear(nn.Linear):
                 self.register_buffer(name, tensor)
         without = {name: tensor.to("meta") for name, tensor in weight.tensors().items()}
         self._form = weight.with_tensors(without)  # everything but the numbers
-        self._current: tuple[list[Tensor], QuantizedWeight] | None = None
+        self._current: tuple[list, QuantizedWeight] | None = None
         format_name = torch.tensor(list(weight.describe().encode()), dtype=torch.uint8)
         self.register_buffer("format_name", format_name)
 
     @property
     def quantized(self) -> QuantizedWeight:
-        """The weight, whose tensors are those of the layer."""
-        own = [self.weight, *self._buffers.values()]
-        if self._current is None or any(map(operator.is_not, own, self._current[0])):
+        """The weight, whose tensors are those of the layer.
+
+        It may have computed something from them, so it is a new one once they have changed.
+        """
+        states = [_state(tensor) for tensor in (self.weight, *self._buffers.values())]
+        if self._current is None or states != self._current[0]:
             names = [name for name in self._form.tensors() if name != "codes"]
-            tensors = {name: self._buffers[name] for name in names}
+            tensors = {name: self._buffers[name].detach() for name in names}
             weight = self._form.with_tensors({"codes": self.weight.detach(), **tensors})
-            self._current = (own, weight)
+            self._current = (states, weight)
         return self._current[1]
 
     def dequantized_weight(self) -> Tensor:
@@ -155,6 +157,11 @@ def dense_product(x: Tensor, weight: QuantizedWeight) -> Tensor:
     if x.device.type == "cpu" and x.dtype.itemsize == 2:
         return F.linear(x.float(), weight.dequantize(torch.float32)).to(x.dtype)
     return F.linear(x, weight.dequantize(x.dtype))
+
+
+def _state(tensor: Tensor) -> tuple[int, int | None]:
+    """Where the tensor's numbers are, and how often they were changed in place, if torch counts."""
+    return tensor.data_ptr(), None if tensor.is_inference() else tensor._version
 
 
 class _Product(torch.autograd.Function):

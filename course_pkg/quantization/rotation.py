@@ -40,10 +40,17 @@ def rotate_residual_stream(model: LlamaForCausalLM, seed: int = 0) -> LlamaForCa
     """A copy of the model with a rotated residual stream and no norm scales; same outputs.
 
     The embedding and the output head become different matrices, so the copy does not tie them.
-    Computed in fp64 and rounded to the weights' dtype once. Raises TypeError for another model.
+    Computed in fp64 and rounded to the weights' dtype once. Raises TypeError for another model, or
+    one that is quantized or has adapters.
     """
     if not isinstance(model, LlamaForCausalLM):
         raise TypeError(f"expected a LlamaForCausalLM, got {type(model).__name__}")
+    for name, module in model.named_modules():
+        if name.endswith(("_proj", "lm_head")) and type(module) is not nn.Linear:
+            raise TypeError(
+                f"{name} is a {type(module).__name__}, not a plain Linear: rotate the model before "
+                "anything else is done to it"
+            )
     require_integer(seed, "seed", least=0)
     model = copy.deepcopy(model)
     embedding = model.get_input_embeddings()

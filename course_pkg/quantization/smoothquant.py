@@ -100,7 +100,8 @@ def smooth(
     model: as in `input_maxima`, which gives the maxima. alpha: as in `smoothing_scales`. folded:
     which layers take the divisions: "norms" (for q, k, v, gate and up), "v_proj" (for o), "up_proj"
     (for down). Computed in fp64 and rounded to the weights' dtype once. Raises TypeError for
-    another or a quantized model, ValueError for another alpha or folded, or another model's maxima.
+    another or a quantized model or one with adapters, ValueError for another alpha or folded, or
+    another model's maxima.
     """
     for name in [folded] if isinstance(folded, str) else folded:
         require_choice(name, "folded", FOLDED)
@@ -158,6 +159,9 @@ def _places(blocks: nn.Module, folded: Collection[str]) -> list[_Place]:
         attention = layer.self_attn
         mlp = layer.mlp
         for name, module in layer.named_modules():
+            if name.endswith("_proj") and not isinstance(module, nn.Linear):
+                kind = type(module).__name__
+                raise TypeError(f"{prefix}.{name} is a {kind}; smooth the model without adapters")
             if name.endswith("_proj") and not module.weight.is_floating_point():
                 raise TypeError(f"{prefix}.{name} is quantized; smooth the model before it is")
         if "norms" in folded:

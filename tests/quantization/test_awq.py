@@ -253,6 +253,7 @@ def test_a_model_with_outliers_loses_less_than_by_rounding():
         (lambda W, s: setattr(s, "mean_abs", torch.zeros(32)), "all its inputs are 0"),
         (lambda W, s: setattr(s, "mean_abs", torch.ones(31)), "weights have 32 columns"),
         (lambda W, s: W.fill_(float("nan")), "NaN or infinite"),
+        (lambda W, s: W.mul_(1e7), "needs the scale"),
     ],
 )
 def test_bad_input_is_one_clear_error(change, words):

@@ -176,10 +176,10 @@ def test_the_mode_stays_and_calibration_has_no_dropout(training):
     first, second = (calibrate(model, BATCHES) for _ in range(2))
     assert all(torch.equal(first[name].hessian, second[name].hessian) for name in first)
     assert model.training == training
+    model.model.layers[1].self_attn.train(not training)
+    modes = {name: module.training for name, module in model.named_modules()}
     quantize_layers(model, GPTQ(GRID), BATCHES)
-    assert all(
-        module.training == training for module in model.modules() if len(list(module.children()))
-    )
+    assert {name: module.training for name, module in model.named_modules()} == modes
 
 
 @pytest.mark.parametrize(

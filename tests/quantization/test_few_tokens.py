@@ -112,6 +112,25 @@ def test_other_grids_are_dequantized(grid):
     assert torch.equal(weight.matmul(x), exact.bfloat16())
 
 
+@pytest.mark.parametrize("layout", ["every second number", "a part of the rows", "columns"])
+def test_x_may_have_any_layout_in_memory(layout):
+    wide = normal(3, 128, seed=1).bfloat16()
+    views = {
+        "every second number": wide[:, ::2],
+        "a part of the rows": wide[:, :64],
+        "columns": wide[:, :64].T.contiguous().T,
+    }
+    x = views[layout]
+    assert few_tokens.takes(x) and not x.is_contiguous()
+    weights = (
+        int8_weight(normal(96, 64)),
+        round_to_nearest(normal(96, 64), Grid(4, 32)),
+        write_gguf(normal(96, 64), "Q4_1"),
+    )
+    for weight in weights:
+        assert torch.equal(weight.matmul(x), weight.matmul(x.contiguous()))
+
+
 def test_leading_dimensions_stay():
     x = normal(2, 1, 2, 64, seed=1).bfloat16()
     for weight in (int8_weight(normal(96, 64)), round_to_nearest(normal(96, 64), Grid(4, 32))):

@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from course_pkg.adapters.injection import inject
+from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.model_errors import CorruptModelError, ModelError
 from course_pkg.quantization.calibration import RoundToNearest, quantize_layers
 from course_pkg.quantization.gptq import GPTQ
@@ -243,6 +245,33 @@ def test_a_saved_model_is_loaded_with_the_same_outputs(
     assert ("lm_head.weight" in names) != settings.get("tie_word_embeddings", False)
 
 
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_everything_but_the_codes_and_the_angles_of_positions_has_the_dtype(tmp_path, dtype, tied):
+    model = quantized(tie_word_embeddings=tied, attention_bias=True)
+    save_gptq(model, tmp_path)
+    loaded = load_gptq(tmp_path, dtype)
+    frequencies = loaded.model.rotary_emb.inv_freq
+    assert torch.equal(frequencies, model.model.rotary_emb.inv_freq)  # as transformers loads them
+    kinds = {p.dtype for p in loaded.parameters() if p.is_floating_point()}
+    assert kinds == {dtype} and frequencies.dtype == torch.float32
+    assert (loaded.lm_head.weight is loaded.model.embed_tokens.weight) == tied
+    assert torch.allclose(logits(loaded).float(), logits(model), atol=0.05)
+    assert not any(tensor.is_meta for tensor in (*loaded.parameters(), *loaded.buffers()))
+
+
+def test_the_tokens_that_end_a_text_are_saved_with_the_model(tmp_path):
+    model = quantized()
+    model.generation_config.eos_token_id = [5, 7]
+    save_gptq(model, tmp_path)
+    assert load_gptq(tmp_path).generation_config.eos_token_id == [5, 7]
+    (tmp_path / "generation_config.json").unlink()
+    assert load_gptq(tmp_path).generation_config.eos_token_id == model.config.eos_token_id
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(CorruptModelError, match="cannot be read"):
+        load_gptq(tmp_path)
+
+
 def test_a_checkpoint_is_read_without_a_model(tmp_path):
     model = quantized()
     save_gptq(model, tmp_path)
@@ -302,6 +331,7 @@ def edit(folder, change):
         (lambda c: c.update(intermediate_size=96), CorruptModelError, r"not \(32, 96\)"),
         (lambda c: c.update(vocab_size=60), CorruptModelError, "size mismatch"),
         (lambda c: c.update(attention_bias=True), CorruptModelError, "bias is only in one"),
+        (lambda c: c.update(hidden_size="x"), CorruptModelError, "does not describe a Llama"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_one_clear_error(tmp_path, change, error, words):
@@ -309,6 +339,14 @@ def test_a_checkpoint_that_does_not_fit_is_one_clear_error(tmp_path, change, err
     edit(tmp_path, change)
     with pytest.raises(error, match=words):
         load_gptq(tmp_path)
+
+
+def test_a_model_with_an_adapter_is_not_written(tmp_path):
+    model = quantized()
+    inject(model, LoRAConfig(rank=2, target_modules=("q_proj",)))
+    with pytest.raises(ModelError, match=r"unmerged adapter in model.layers.0.self_attn.q_proj"):
+        save_gptq(model, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_only_a_model_on_one_grid_is_written(tmp_path):

@@ -229,6 +229,15 @@ def test_a_few_tokens_in_bf16_go_through_torchs_kernel(rows, monkeypatch):
         assert storage.matmul(x[:, :0]).shape == (1, 0, size)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_on_a_gpu_large_activations_keep_finite_products(dtype):
+    weight = int8_weight(normal(40, 4096).abs().cuda() / 64)
+    x = torch.full((3, 4096), 100.0, dtype=dtype, device="cuda")  # sums of codes are about 10^7
+    expected = F.linear(x.double(), weight.dequantize(torch.float64))
+    assert torch.allclose(weight.matmul(x).double(), expected, rtol=2**-7, atol=0)
+
+
 @pytest.mark.parametrize("name", STORAGES)
 def test_a_layer_saves_loads_copies_and_takes_gradients(name):
     weight, x = normal(32, 64), normal(3, 64, seed=1)

@@ -81,6 +81,28 @@ def test_zero_points_may_differ_by_row():
     assert torch.equal(affine_matmul(a, zero_a, b, zero_b), expected.int())
 
 
+def test_with_its_scales_a_product_of_codes_fits_into_fp16(monkeypatch):
+    monkeypatch.setattr(module, "CONVERTED", 128)  # two rows at a time; the last by itself
+    x = torch.full((2, 64), 300.0, dtype=torch.float16)  # as some features of activations are
+    b = torch.full((5, 64), 127, dtype=torch.int8)
+    scale = torch.arange(1.0, 6.0)[:, None] / 1000
+    expected = x.double() @ (b * scale).double().T  # up to 12,192
+    assert torch.isinf(float_rows_matmul(x, b)).all()
+    product = float_rows_matmul(x, b, scale)
+    assert torch.allclose(product.double(), expected, rtol=2**-9, atol=0)  # rounded twice
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_does_not_round_sums(dtype):
+    a, b = codes(3, 900), codes(5, 900, seed=1)
+    x = torch.full((3, 900), 30.0)
+    with torch.autocast("cpu", dtype=dtype):
+        product = int8_matmul(a, b)
+        of_floats = float_rows_matmul(x, b.abs())
+    assert torch.equal(product, in_64_bits(a, b).int())
+    assert torch.equal(of_floats, float_rows_matmul(x, b.abs()))
+
+
 def test_conversion_in_pieces_changes_nothing(monkeypatch):
     x, b = torch.randn(2, 3, 10, dtype=torch.float64), codes(7, 10)
     monkeypatch.setattr(module, "CONVERTED", 25)  # two rows at a time; the last by itself

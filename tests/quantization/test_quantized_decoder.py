@@ -43,6 +43,17 @@ def test_every_linear_layer_is_quantized_and_the_given_decoder_stays(decoder, we
         assert torch.equal(tensor, before[name])
 
 
+def test_a_head_that_is_tied_by_hand_leaves_the_given_decoder_as_it_is(decoder):
+    given = copy.deepcopy(decoder)
+    vocab, hidden = given.embed_tokens.weight.shape
+    given.lm_head = torch.nn.Linear(hidden, vocab, bias=False, device="meta")
+    given.lm_head.weight = given.embed_tokens.weight
+    quantized = quantize_decoder(given)
+    assert torch.equal(quantized(IDS), quantize_decoder(decoder)(IDS))
+    assert given.lm_head.weight is given.embed_tokens.weight
+    assert torch.equal(given(IDS), decoder(IDS))
+
+
 @pytest.mark.parametrize(("weights", "most"), [("int8", 0.02), ("int4", 0.2)])
 def test_logits_change_as_little_as_the_bits_allow(decoder, weights, most):
     exact = decoder(IDS)
@@ -86,3 +97,7 @@ def test_what_cannot_be_quantized_is_one_clear_error(decoder):
         quantize_decoder(load("tiny").model)
     with pytest.raises(ValueError, match="is quantized already"):
         quantize_decoder(quantize_decoder(decoder))
+    odd = copy.deepcopy(decoder)
+    odd.layers[1].mlp.up_proj = torch.nn.Linear(40, 64)
+    with pytest.raises(ValueError, match=r'mlp.up_proj has rows of 40 weights, .* use "int8"'):
+        quantize_decoder(odd, "int4")

@@ -7,7 +7,11 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from course_pkg.adapters.injection import inject
+from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.quantization.blockwise import quantize
+from course_pkg.quantization.calibration import EachWeight, quantize_layers
+from course_pkg.quantization.int8 import int8_weight
 from course_pkg.quantization.rotation import random_orthogonal, rotate_residual_stream
 
 SIZES = {
@@ -83,6 +87,14 @@ def test_another_model_is_refused():
         rotate_residual_stream(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="seed must be an integer of at least 0, got -1"):
         rotate_residual_stream(random_llama(), seed=-1)
+    quantized = random_llama()
+    quantize_layers(quantized, EachWeight(int8_weight))
+    with pytest.raises(TypeError, match=r"q_proj is a QuantizedLinear, not a plain Linear: rotate"):
+        rotate_residual_stream(quantized)
+    adapted = random_llama()
+    inject(adapted, LoRAConfig(rank=2, target_modules=("down_proj",)))
+    with pytest.raises(TypeError, match=r"down_proj is a LoRALinear, not a plain Linear: rotate"):
+        rotate_residual_stream(adapted)
 
 
 def error_of_asymmetric_int4(weight):

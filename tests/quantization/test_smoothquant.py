@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from course_pkg.adapters.injection import inject
+from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.decoder import Decoder
 from course_pkg.quantization.int8 import Activations, int8_weight
 from course_pkg.quantization.quantized_linear import QuantizedLinear
@@ -235,3 +237,11 @@ def test_a_quantized_model_is_refused():
         TypeError, match=r"layers.0.self_attn.q_proj is quantized; smooth the model"
     ):
         smooth(quantized(model, maxima), maxima)
+
+
+def test_a_model_with_adapters_is_refused():
+    model = decoder().float()
+    maxima = input_maxima(model, INPUTS)
+    inject(model, LoRAConfig(rank=2, target_modules=("up_proj",)))
+    with pytest.raises(TypeError, match=r"mlp.up_proj is a LoRALinear; smooth the model without"):
+        smooth(model, maxima)

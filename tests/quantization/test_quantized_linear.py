@@ -1,0 +1,94 @@
+"""The layer over any quantized weight: what it computes follows its tensors, and it is copied."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from course_pkg.quantization.blockwise import quantize
+from course_pkg.quantization.gguf_blocks import write_gguf
+from course_pkg.quantization.grouped import Grid, round_to_nearest
+from course_pkg.quantization.int8 import Activations, int8_weight
+from course_pkg.quantization.llm_int8 import llm_int8_weight
+from course_pkg.quantization.quantized_linear import QuantizedLinear
+
+STORAGES = {
+    "int8": int8_weight,
+    "int8 activations": lambda weight: int8_weight(weight, Activations(bits=7)),
+    "int8 activations per tensor": lambda weight: int8_weight(weight, Activations("tensor")),
+    "LLM.int8": llm_int8_weight,
+    "Q4_1": lambda weight: write_gguf(weight, "Q4_1"),
+    "4 bits": lambda weight: round_to_nearest(weight, Grid(4, 32)),
+    "NF4": quantize,
+}
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def in_place(layer, other):
+    for name, tensor in layer.state_dict().items():
+        tensor.copy_(other.state_dict()[name])
+
+
+def by_data(layer, other):
+    tensors = dict([*layer.named_parameters(), *layer.named_buffers()])
+    for name, tensor in tensors.items():
+        tensor.data = other.state_dict()[name].clone()
+
+
+def by_transposed(layer, other):
+    """What is assigned may have another order in memory."""
+    transposed = {
+        name: tensor.T.contiguous().T if tensor.dim() == 2 else tensor
+        for name, tensor in other.state_dict().items()
+    }
+    layer.load_state_dict(transposed, assign=True)
+
+
+CHANGES = {
+    "in place": in_place,
+    "other memory": by_data,
+    "loaded": lambda layer, other: layer.load_state_dict(other.state_dict()),
+    "assigned, transposed": by_transposed,
+    "assigned": lambda layer, other: layer.load_state_dict(other.state_dict(), assign=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_product_is_that_of_the_tensors_at_that_time(name, change, dtype):
+    make = STORAGES[name]
+    layer, other = (QuantizedLinear(make(normal(32, 64, seed=seed))) for seed in (0, 1))
+    x = normal(2, 64, seed=2).to(dtype)
+    before = layer(x)  # what is computed from the tensors for it is kept
+    assert layer.quantized is layer.quantized
+    CHANGES[change](layer, other)
+    # another order in memory may change the last bit of a sum
+    assert torch.allclose(layer(x), other(x), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(layer(x), before, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_copy_computes_the_same_and_shares_nothing(name, copied):
+    layer = QuantizedLinear(STORAGES[name](normal(32, 64)))
+    x = normal(2, 64, seed=2).bfloat16()
+    expected = layer(x)
+    other = copied(layer)
+    assert torch.equal(other(x), expected)
+    other.weight.zero_()
+    assert torch.equal(layer(x), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(0, 64), (2, 0, 64)])
+@pytest.mark.parametrize("name", STORAGES)
+def test_without_tokens_the_result_is_empty(name, shape, dtype):
+    layer = QuantizedLinear(STORAGES[name](normal(32, 64)))
+    result = layer(torch.zeros(shape, dtype=dtype))
+    assert result.shape == (*shape[:-1], 32) and result.dtype == dtype
