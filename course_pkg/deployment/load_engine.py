@@ -59,6 +59,8 @@ def load_engine(
     """
     if quantize not in (None, *FORMATS):
         raise ServeError(f"--quantize {quantize}: expected {' or '.join(FORMATS)}")
+    if quantize and dtype == "float32":
+        raise ServeError("--dtype float32: with --quantize, activations have 16 bits; leave it out")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     if device in (None, "cpu") and cache_gb > memory:
         raise ServeError(f"--cache-memory {cache_gb:g}: this machine has {memory:.0f} GB of memory")

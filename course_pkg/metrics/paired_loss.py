@@ -58,7 +58,7 @@ def loss_change(
         )
     if len(losses) < 2:
         raise ValueError(f"{len(losses)} texts: an interval needs two or more")
-    if any(count < 1 for count in tokens):
+    if not all(count >= 1 for count in tokens):
         raise ValueError("a text has no token, so it has no loss: leave it out")
     changes = [a - b for a, b in zip(losses, baseline, strict=True)]
     if not all(math.isfinite(change) for change in changes):

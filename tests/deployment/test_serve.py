@@ -66,6 +66,7 @@ def no_key(monkeypatch):
         (["--adapter", "a=x", "--adapter", "a=y"], "the name a is taken"),
         (["--adapter", "a=/nowhere"], "there is no folder /nowhere"),
         (["--quantize", "int2"], "--quantize int2: expected int8 or int4"),
+        (["--quantize", "int4", "--dtype", "float32"], "activations have 16 bits; leave it out"),
     ],
 )
 def test_why_it_does_not_start(given, message, tmp_path):

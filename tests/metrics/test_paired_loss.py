@@ -56,6 +56,7 @@ def test_the_order_of_texts_does_not_matter_and_the_sign_turns_around():
         ([1.0], [1.0, 2.0], [1, 1], "1 losses, 2 of the baseline"),
         ([1.0], [1.0], [3], "1 texts: an interval needs two"),
         ([1.0, 1.0], [1.0, 2.0], [3, 0], "a text has no token"),
+        ([1.0, 1.0], [1.0, 2.0], [3, math.nan], "a text has no token"),
         ([1.0, math.nan], [1.0, 2.0], [3, 1], "a loss is NaN"),
     ],
 )

@@ -121,7 +121,7 @@ def test_x_may_have_any_layout_in_memory(layout):
         "columns": wide[:, :64].T.contiguous().T,
     }
     x = views[layout]
-    assert few_tokens.takes(x) and not x.is_contiguous()
+    assert few_tokens.takes(x, bits=8) and not x.is_contiguous()
     weights = (
         int8_weight(normal(96, 64)),
         round_to_nearest(normal(96, 64), Grid(4, 32)),
