@@ -73,7 +73,6 @@ PLAN = [
     *({"method": "w8a8", "per": per, "smooth": 0.5, "folded": "all"} for per in ("row", "tensor")),
     {"method": "gptq", "bits": 3, "group": 64, "calibration": "random"},
     *({**key, "rotation": seed} for seed in (1, 2) for key in (PROBE, Q4_1)),
-    {"method": "gptq", "bits": 4, "group": 64, "rotation": 1},
 ]
 
 
