@@ -7,9 +7,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.compare import Comparison, NotMeasured, compare_times
+from benchmarks.compare import Comparison, NotMeasured, compare_times, kernels_lack
 from course_pkg.attention.flash_triton import flash_attention_triton
-from course_pkg.triton_runtime import INSTALLED, INTERPRETED
 
 FORWARD, BACKWARD = 1 / 0.9, 1 / 0.8  # at least 0.9 and 0.8 of the speed of torch's backend
 TOKENS = (1024, 2048, 4096, 8192, 16384)
@@ -23,11 +22,7 @@ def measure(seconds: float = 0.5) -> Iterator[Comparison | NotMeasured]:
     The times are those of ten calls. Without a GPU it says so.
     """
     what = "FlashAttention in Triton and torch's flash backend"
-    if not torch.cuda.is_available():
-        yield NotMeasured(what, "needs a GPU")
-        return
-    if not INSTALLED or INTERPRETED:
-        reason = "triton is set to interpret (TRITON_INTERPRET)" if INSTALLED else "needs triton"
+    if reason := kernels_lack():
         yield NotMeasured(what, reason)
         return
     for head_dim, causal, tokens in product((64, 128), (False, True), TOKENS):

@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.compare import Comparison, NotMeasured, compare_memory, compare_times
+from benchmarks.compare import Comparison, NotMeasured, compare_memory, compare_times, kernels_lack
 from course_pkg.quantization.grouped import Grid, GroupedWeight, round_to_nearest
 from course_pkg.quantization.w4a16_triton import w4a16_matmul
-from course_pkg.triton_runtime import INSTALLED, INTERPRETED
 
 DEVICE = "cuda"
 ROWS, COLUMNS, GROUP_SIZE = 14336, 4096, 128  # the widest layer of Llama 3 8B: 29 MB in 4 bits
@@ -28,11 +27,7 @@ LARGEST_ERROR = 1e-3  # of the result's norm
 def measure(seconds: float = 0.5) -> Iterator[Comparison | NotMeasured]:
     """Products with 1, 16 and 256 tokens: time, and memory. Without a GPU it says so."""
     what = "W4A16 in Triton and torch's product in float16"
-    if not torch.cuda.is_available():
-        yield NotMeasured(what, "needs a GPU")
-        return
-    if not INSTALLED or INTERPRETED:
-        reason = "triton is set to interpret (TRITON_INTERPRET)" if INSTALLED else "needs triton"
+    if reason := kernels_lack():
         yield NotMeasured(what, reason)
         return
     yield from _compare(seconds)

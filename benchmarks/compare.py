@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from course_pkg.triton_runtime import INSTALLED, INTERPRETED
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -36,6 +38,15 @@ class NotMeasured:
     what: str
     reason: str
     holds: None = None
+
+
+def kernels_lack() -> str | None:
+    """What Triton's kernels lack to be compiled and measured here; None if they lack nothing."""
+    if not torch.cuda.is_available():
+        return "needs a GPU"
+    if not INSTALLED:
+        return "needs triton"
+    return "triton is set to interpret (TRITON_INTERPRET)" if INTERPRETED else None
 
 
 def compare_times(

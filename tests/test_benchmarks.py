@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as program
-from benchmarks import bench_w4a16_gpu
+from benchmarks import bench_w4a16_gpu, compare
 from benchmarks.compare import Comparison, NotMeasured
 from course_pkg.triton_runtime import INTERPRETED
 from tests.attention.examples import needs_triton
@@ -39,8 +39,8 @@ def test_a_benchmark_of_kernels_says_what_it_lacks(
 ):
     module = importlib.import_module(f"benchmarks.{name}")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(module, "INSTALLED", installed)
-    monkeypatch.setattr(module, "INTERPRETED", interpreted)
+    monkeypatch.setattr(compare, "INSTALLED", installed)
+    monkeypatch.setattr(compare, "INTERPRETED", interpreted)
     [figure] = module.measure()
     assert isinstance(figure, NotMeasured) and figure.reason.startswith(reason)
 
