@@ -97,7 +97,7 @@ def quantization_note(model: str, quantize: str) -> str:
     """What the weights' format costs, if it was measured: for SmolLM2, on the course's sentences.
 
     >>> quantization_note("tiny", "int4")
-    'weights in int4: measure what your texts lose; pages/acceleration/quantized-weights says how'
+    'weights in int4: measure what your texts lose; book/acceleration/quantized-weights.md says how'
     """
     try:
         record = load_experiment("quantized_smollm2") if model == smollm2.NAME else None
@@ -106,7 +106,7 @@ def quantization_note(model: str, quantize: str) -> str:
     if record is None:
         return (
             f"weights in {quantize}: measure what your texts lose; "
-            "pages/acceleration/quantized-weights says how"
+            "book/acceleration/quantized-weights.md says how"
         )
     [row] = record.select(method="served", format=quantize)
     [exact] = record.select(method="none")
