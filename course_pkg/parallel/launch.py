@@ -1,0 +1,263 @@
+"""Run a function in N processes that can communicate, and return what each returned.
+
+`torchrun` starts such processes from a shell and lets them print. A page or a test wants the
+results back, one clear error, and nothing left behind. So `launch` watches its processes: if one
+fails, or the time is up, it ends all of them and says which rank it was, and why.
+
+Every process gets one rank and a `Group` of all ranks. Processes are forked from a server that has
+imported torch once, so starting four takes a fraction of a second. They meet at a file and talk
+over this machine's loopback interface: no port to choose, no network needed.
+
+Chapter: acceleration/parallelism.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import faulthandler
+import math
+import multiprocessing
+import os
+import pickle
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+
+from course_pkg.arguments import require_between, require_integer
+from course_pkg.parallel.collectives import Group
+
+GRACE = 0.3  # seconds in which the other ranks may report their own failure
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+FRAME = re.compile(r'  File "(.+)", line (\d+) in (\S+)')
+MOST = 64  # processes
+PRELOAD = ["torch", "torch.distributed", "course_pkg.parallel.launch", "course_pkg.lm.decoder"]
+
+
+class RankError(RuntimeError):
+    """A rank failed or did not finish. `rank` is its number."""
+
+    def __init__(self, message: str, rank: int):
+        super().__init__(message)
+        self.rank = rank
+
+    def __reduce__(self):
+        return type(self), (str(self), self.rank)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Report:
+    """What a process sends at its end. when: of the clock that all processes share."""
+
+    when: float
+    result: Any = None
+    error: str | None = None
+    trace: str = ""
+
+
+def launch(
+    function: Callable[..., Any],
+    processes: int,
+    *arguments: Any,
+    timeout: float = 60.0,
+    backend: str = "gloo",
+) -> list:
+    """Call `function(group, *arguments)` in each of N processes; return the results by rank.
+
+    function, arguments, results: anything that cloudpickle can copy, so also a function from a
+    notebook's cell. Tensors should be on the CPU; with "nccl", rank r has GPU r as its device.
+    timeout: seconds for all together. Each process computes with its share of this process's
+    threads. A script needs `if __name__ == "__main__":` around the call.
+
+    Raises RankError if a rank fails (the first one, with its traceback as a note) or if the time is
+    up; all processes have ended then. Raises TypeError or ValueError for other arguments.
+
+    >>> launch(lambda group, x: (group.rank, group.size, x), 2, "ready")
+    [(0, 2, 'ready'), (1, 2, 'ready')]
+    """
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {function!r:.80}")
+    require_integer(processes, "processes")
+    if processes > MOST:
+        raise ValueError(f"processes must be at most {MOST}, got {processes}")
+    require_between(timeout, "timeout", 0, math.inf)
+    task = cloudpickle.dumps((function, arguments))
+    threads = max(1, torch.get_num_threads() // processes)
+    # Where fork doesn't exist, each process imports torch itself.
+    forks = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if forks else "spawn")
+    if forks:
+        context.set_forkserver_preload(PRELOAD)
+    started: list[tuple[BaseProcess, Connection]] = []
+    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+        try:
+            for rank in range(processes):
+                ours, theirs = context.Pipe()
+                setup = _Setup(rank, processes, threads, timeout, backend, folder)
+                process = context.Process(target=_work, args=(setup, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                started.append((process, ours))
+                ours.send_bytes(task)
+            return _results(started, Path(folder), timeout)
+        finally:
+            _end(started)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setup:
+    rank: int
+    processes: int
+    threads: int
+    timeout: float
+    backend: str
+    folder: str
+
+
+def _work(setup: _Setup, pipe: Connection) -> None:
+    """One process: meet the others, compute, report."""
+    stacks = open(_stacks_file(Path(setup.folder), setup.rank), "w")  # noqa: SIM115
+    faulthandler.dump_traceback_later(0.9 * setup.timeout, file=stacks)
+    if hasattr(signal, "alarm"):  # ends the process even if nobody else does
+        signal.alarm(math.ceil(setup.timeout) + 10)
+    try:
+        function, arguments = pickle.loads(pipe.recv_bytes())
+        _end_with_parent(pipe)
+        torch.set_num_threads(setup.threads)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+        # torch's own launcher sets these too; libraries read them
+        os.environ |= {"RANK": str(setup.rank), "WORLD_SIZE": str(setup.processes)}
+        os.environ["LOCAL_RANK"] = str(setup.rank)
+        if setup.backend == "nccl":
+            torch.cuda.set_device(setup.rank)
+        dist.init_process_group(
+            setup.backend,
+            init_method=f"file://{setup.folder}/store",
+            rank=setup.rank,
+            world_size=setup.processes,
+            timeout=datetime.timedelta(seconds=setup.timeout),
+        )
+        result = function(Group(), *arguments)
+        report = cloudpickle.dumps(_Report(time.monotonic(), result))
+    except BaseException as error:
+        what = f"{type(error).__name__}: {error}"
+        report = cloudpickle.dumps(_Report(time.monotonic(), None, what, traceback.format_exc()))
+    pipe.send_bytes(report)
+    faulthandler.cancel_dump_traceback_later()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The other end decides when this process ends: a rank that closed its connections now would
+    # make those that still read from it fail.
+    threading.Event().wait()
+
+
+def _end_with_parent(pipe: Connection) -> None:
+    """End this process when the other end of its pipe is closed, also by a crash."""
+
+    def watch() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            pipe.recv_bytes()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _results(started: list[tuple[BaseProcess, Connection]], folder: Path, timeout: float) -> list:
+    """The results by rank, or the error that names the rank which failed first."""
+    until = time.monotonic() + timeout
+    reports: dict[int, _Report] = {}
+    died: dict[int, int | None] = {}
+    ranks = {pipe: rank for rank, (_, pipe) in enumerate(started)}
+    while len(reports) + len(died) < len(started):
+        left = until - time.monotonic()
+        waiting = [pipe for pipe, rank in ranks.items() if rank not in reports | died]
+        ready = wait(waiting, timeout=max(0.0, left))
+        for pipe in ready:
+            rank = ranks[pipe]
+            try:
+                reports[rank] = pickle.loads(pipe.recv_bytes())
+            except (EOFError, OSError):
+                process = started[rank][0]
+                process.join(1)
+                died[rank] = process.exitcode
+        failed = died or [report for report in reports.values() if report.error]
+        if failed:
+            until = min(until, time.monotonic() + GRACE)
+        if not ready and left <= 0:
+            break
+    _raise_first_failure(reports, died, len(started))
+    if len(reports) < len(started):
+        _raise_unfinished(sorted(set(ranks.values()) - set(reports)), folder, len(started), timeout)
+    return [reports[rank].result for rank in range(len(started))]
+
+
+def _raise_first_failure(
+    reports: dict[int, _Report], died: dict[int, int | None], processes: int
+) -> None:
+    """A process that died silently comes first: the errors of the others follow from it."""
+    if died:
+        rank, code = min(died.items())
+        how = (
+            f"was ended by signal {-code}"
+            if code is not None and code < 0
+            else (f"ended with exit code {code}")
+        )
+        raise RankError(f"rank {rank} of {processes} {how} before it had a result", rank)
+    failed = {rank: report for rank, report in reports.items() if report.error}
+    if failed:
+        rank, report = min(failed.items(), key=lambda item: item[1].when)
+        error = RankError(f"rank {rank} of {processes} failed: {report.error}", rank)
+        error.add_note(f"On rank {rank}:\n{report.trace}")
+        raise error
+
+
+def _raise_unfinished(ranks: list[int], folder: Path, processes: int, timeout: float) -> None:
+    where = [f"rank {rank}{_place(folder, rank)}" for rank in ranks]
+    raise RankError(
+        f"{len(ranks)} of {processes} ranks had not finished after {timeout:g} s: "
+        f"{'; '.join(where)}. Does every rank call the same collectives in the same order?",
+        ranks[0],
+    )
+
+
+def _place(folder: Path, rank: int) -> str:
+    """Where a rank was when most of its time was over: the innermost line outside libraries."""
+    stacks = _stacks_file(folder, rank)
+    lines = stacks.read_text("utf8", "replace").splitlines() if stacks.exists() else []
+    for found in filter(None, map(FRAME.match, lines)):
+        file, line, function = found.groups()
+        library = any(
+            part in file for part in ("site-packages", "/multiprocessing/", "threading.py")
+        )
+        if not library and file != __file__:
+            return f" in {function} ({Path(file).name}, line {line})"
+    return ""
+
+
+def _stacks_file(folder: Path, rank: int) -> Path:
+    return folder / f"stacks-{rank}"
+
+
+def _end(started: list[tuple[BaseProcess, Connection]]) -> None:
+    """End all processes that are still there."""
+    for _, pipe in started:
+        pipe.close()
+    for process, _ in started:
+        process.join(0.5)
+    for process, _ in started:
+        if process.is_alive():
+            process.kill()
+        process.join()
+        process.close()

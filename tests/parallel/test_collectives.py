@@ -1,0 +1,114 @@
+"""Rings: equal to torch's collectives, with the bytes that the formulas state."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_pkg.parallel.collectives import Group, all_equal, ring_bytes, ring_seconds
+from course_pkg.parallel.launch import RankError, launch
+
+
+def _both(group, shape, dtype):
+    """Each collective by a ring and by torch, on random numbers that differ between ranks."""
+    torchs = Group(algorithm="torch")
+    generator = torch.Generator().manual_seed(group.rank)
+    x = torch.randint(-99, 99, shape, generator=generator).to(dtype)
+    rows = x.repeat(group.size, *[1] * (x.dim() - 1))
+    strided = x.T.contiguous().T  # not contiguous in memory
+    pairs = {
+        "all_reduce": [g.all_reduce(strided.clone()) for g in (group, torchs)],
+        "reduce_scatter": [g.reduce_scatter(rows) for g in (group, torchs)],
+        "all_gather": [g.all_gather(strided) for g in (group, torchs)],
+    }
+    for source in range(group.size):
+        both = [g.broadcast(strided.clone(), source) for g in (group, torchs)]
+        pairs[f"broadcast from {source}"] = both
+    return pairs
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((4, 3), torch.float32), ((2, 5), torch.int64), ((1, 1), torch.bfloat16)],
+    ids=str,
+)
+def test_rings_equal_torchs_collectives(ranks, shape, dtype):
+    for pairs in launch(_both, ranks, shape, dtype):
+        for name, (ours, torchs) in pairs.items():
+            assert ours.shape == torchs.shape, name
+            torch.testing.assert_close(ours, torchs, rtol=0, atol=0, msg=name)
+
+
+def _counted(group, numbers):
+    counts = {}
+    whole = torch.ones(numbers)
+    for name, call in {
+        "all_reduce": lambda: group.all_reduce(whole.clone()),
+        "reduce_scatter": lambda: group.reduce_scatter(whole),
+        "all_gather": lambda: group.all_gather(whole[: numbers // group.size]),
+        "broadcast": lambda: group.broadcast(whole),
+    }.items():
+        group.sent_bytes = 0
+        group.messages = 0
+        call()
+        counts[name] = (group.sent_bytes, group.messages)
+    return counts
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_the_bytes_that_are_sent_are_those_of_the_formulas(ranks):
+    results = launch(_counted, ranks, 240)
+    for name in ("all_reduce", "reduce_scatter", "all_gather"):
+        for counts in results:
+            assert counts[name][0] == ring_bytes(name, ranks, 960)
+    assert [counts["all_reduce"][1] for counts in results] == [2 * (ranks - 1)] * ranks
+    sent = [counts["broadcast"][0] for counts in results]
+    assert sent == [ring_bytes("broadcast", ranks, 960)] * (ranks - 1) + [0]
+
+
+def _float_sums(group):
+    generator = torch.Generator().manual_seed(group.rank)
+    x = torch.randn(1000, generator=generator)
+    total = group.all_reduce(x.clone())
+    return all_equal(total, group), all_equal(x, group), total, group.all_gather(x[None])
+
+
+def test_every_rank_ends_with_the_same_bits():
+    for same, different, total, parts in launch(_float_sums, 3):
+        assert same and not different
+        torch.testing.assert_close(total, parts.sum(0))
+
+
+def _subgroup(group):
+    pairs = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
+    pair = Group(pairs[0])
+    return pair.rank, pair.all_reduce(torch.tensor([float(group.rank)])).item()
+
+
+def test_a_group_of_some_ranks_numbers_them_anew():
+    assert launch(_subgroup, 4) == [(0, 2.0), (0, 4.0), (1, 2.0), (1, 4.0)]
+
+
+def test_rows_that_do_not_divide_are_refused():
+    with pytest.raises(RankError, match=r"shape \(3, 2\) can't be divided among 2 ranks"):
+        launch(lambda group: group.reduce_scatter(torch.ones(3, 2)), 2)
+
+
+def test_an_unknown_algorithm_is_refused():
+    with pytest.raises(RankError, match="algorithm must be one of ring, torch, got 'tree'"):
+        launch(lambda group: Group(algorithm="tree"), 1)
+
+
+def test_latency_grows_with_the_ranks_and_bytes_hardly():
+    def seconds(ranks, latency):
+        return ring_seconds("all_reduce", ranks, 10**9, latency=latency, bandwidth=10**9)
+
+    assert seconds(2, 0) == 1.0
+    assert seconds(1000, 0) == pytest.approx(1.998)
+    assert seconds(1000, 1) - seconds(1000, 0) == pytest.approx(1998)
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1, float("inf")])
+def test_a_bandwidth_must_be_positive_and_finite(bandwidth):
+    with pytest.raises(ValueError, match="bandwidth must be above 0 and finite"):
+        ring_seconds("broadcast", 2, 1, latency=0, bandwidth=bandwidth)
