@@ -1,8 +1,8 @@
 """Quantized SmolLM2 on a CPU: the engine in int4 and int8, and llama.cpp with the same file.
 
 llama.cpp is what a user would pick. `pip install xllamacpp` brings it; the course doesn't need it
-otherwise. Both generate 100 greedy tokens for one prompt on one thread, in turns; and for 32
-prompts at once.
+otherwise. All generate 50 greedy tokens for one prompt, in turns, and for 32 prompts at once. They
+have torch's number of threads.
 """
 
 import statistics
@@ -18,33 +18,34 @@ from course_pkg.lm.smollm2 import find_gguf
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams
 
-PROMPT, NEW, MANY, ROUNDS = "Tell me about the sea.", 100, 32, 3
+PROMPT = "Tell me about the sea."
+NEW = 50  # tokens
+MANY = 32  # streams
+ROUNDS = 3  # after one to warm up
 LIMITS = {"int8": 2.5, "int4": 2.0}  # times llama.cpp's time for one stream
 LIMIT_MANY = 1.2
 
 
 def measure() -> Iterator[Comparison | NotMeasured]:
-    """Time per token for one stream and for 32."""
+    """Time per token for one stream and for 32; the three programs take turns."""
     what = f"{NEW} tokens of SmolLM2 for one prompt, and for {MANY}"
     if find_spec("xllamacpp") is None:
         yield NotMeasured(what, "xllamacpp is not installed: pip install xllamacpp")
         return
     model, tokenizer = load("smollm2-135m")
-    theirs = llama_cpp(torch.get_num_threads())
-    for quantize in ("int8", "int4"):
-        engine = Engine(model, tokenizer, blocks=512, quantize=quantize)
-        yield from _compare(quantize, ours(engine), theirs)
-
-
-def _compare(
-    quantize: str, ours: Callable[[int], float], theirs: Callable[[int], float]
-) -> Iterator[Comparison]:
-    for streams, limit in ((1, LIMITS[quantize]), (MANY, LIMIT_MANY)):
-        times = [(ours(streams), theirs(streams)) for _ in range(ROUNDS + 1)][1:]
-        mine, other = (1000 * statistics.median(each) for each in zip(*times, strict=True))
-        ratio = statistics.median(a / b for a, b in times)
-        text = f"{streams} streams, {NEW} tokens each: the engine in {quantize}, llama.cpp in Q4_1"
-        yield Comparison(text, "ms/token", mine, other, ratio, limit)
+    engines = {each: Engine(model, tokenizer, blocks=512, quantize=each) for each in LIMITS}
+    programs = {name: ours(engine) for name, engine in engines.items()}
+    programs["llama.cpp"] = llama_cpp(torch.get_num_threads())
+    for streams in (1, MANY):
+        rounds = [{n: run(streams) for n, run in programs.items()} for _ in range(ROUNDS + 1)]
+        times = {name: [each[name] for each in rounds[1:]] for name in programs}
+        theirs = times.pop("llama.cpp")
+        for name, mine in times.items():
+            ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+            limit = LIMITS[name] if streams == 1 else LIMIT_MANY
+            text = f"{streams} streams, {NEW} tokens each: the engine in {name}, llama.cpp in Q4_1"
+            medians = (1000 * statistics.median(each) for each in (mine, theirs))
+            yield Comparison(text, "ms/token", *medians, ratio, limit)
 
 
 def ours(engine: Engine) -> Callable[[int], float]:

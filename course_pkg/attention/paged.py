@@ -25,27 +25,37 @@ Cache = tuple[Tensor, Tensor]  # keys and values of one layer
 Numbers = Sequence[int]
 
 
-def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+def write(
+    cache: Cache, keys: Tensor, values: Tensor, slots: Tensor | tuple[Tensor, Tensor]
+) -> None:
     """Put keys and values of new tokens, (tokens, kv_heads, head_dim), into their slots, (tokens,).
 
-    Raises ValueError if the shapes do not fit.
+    slots: the numbers, or what `divided` makes of them once for all layers. Raises ValueError if
+    the shapes do not fit.
 
     >>> cache = torch.zeros(3, 1, 2, 1), torch.zeros(3, 1, 2, 1)
     >>> write(cache, torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.tensor([5]))
     >>> cache[0].flatten().tolist()  # slot 5 is in block 2
     [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     """
-    block_size = cache[0].shape[2]
-    expected = (len(slots), cache[0].shape[1], cache[0].shape[3])
+    block, offset = slots if isinstance(slots, tuple) else divided(slots, cache[0].shape[2])
+    expected = (len(block), cache[0].shape[1], cache[0].shape[3])
     if keys.shape != expected or values.shape != expected:
         raise ValueError(
-            f"keys {tuple(keys.shape)} and values {tuple(values.shape)} for {len(slots)} slots of "
+            f"keys {tuple(keys.shape)} and values {tuple(values.shape)} for {len(block)} slots of "
             f"a cache {tuple(cache[0].shape)}: expected (tokens, kv_heads, head_dim), {expected}"
         )
-    block = slots // block_size
-    offset = slots % block_size
     cache[0][block, :, offset] = keys
     cache[1][block, :, offset] = values
+
+
+def divided(slots: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
+    """The block of each slot, and its place in the block.
+
+    >>> divided(torch.tensor([5]), block_size=2)
+    (tensor([2]), tensor([1]))
+    """
+    return slots // block_size, slots % block_size
 
 
 def copy_blocks(source: Cache, target: Cache, pairs: Sequence[tuple[int, int]]) -> None:
@@ -118,6 +128,7 @@ class PagedBatch:
     ):
         check_paged_batch(cache, tables, lengths, query_starts, window)
         self.tokens = query_starts[-1]
+        self.sequences = len(lengths)
         self.shape = cache[0].shape
         self.window = window
         self.groups = self._grouped(cache, tables, lengths, query_starts)
@@ -179,7 +190,11 @@ class PagedBatch:
                 scale=scale,
                 enable_gqa=not single,
             ).view(q.shape)
-            output[group.queries] = attended.transpose(1, 2).flatten(0, 1)
+            attended = attended.transpose(1, 2).flatten(0, 1)  # (queries of the group, heads, …)
+            if group.sequences == self.sequences == 1:  # they are all queries, in their order
+                output = attended
+            else:
+                output[group.queries] = attended
             if return_lse:
                 found = _log_sum_exp(q, key, group.seen, scale)  # (sequences, heads, queries)
                 lse[group.queries] = found.mT.flatten(0, 1)

@@ -16,6 +16,7 @@ from torch import nn
 
 from course_pkg.arguments import require_choice
 from course_pkg.lm.decoder import Decoder
+from course_pkg.quantization.fused_layers import fuse
 from course_pkg.quantization.gguf_blocks import FORMATS as GGUF_FORMATS
 from course_pkg.quantization.gguf_blocks import write_gguf
 from course_pkg.quantization.int8 import int8_weight
@@ -28,14 +29,18 @@ BLOCK = GGUF_FORMATS[INT4].size
 
 @torch.no_grad()
 def quantize_decoder(
-    decoder: Decoder, weights: str = "int8", dtype: torch.dtype | None = None
+    decoder: Decoder,
+    weights: str = "int8",
+    dtype: torch.dtype | None = None,
+    *,
+    fused: bool = False,
 ) -> Decoder:
     """A decoder with quantized weights; the given one stays as it is.
 
     weights: "int8" or "int4". dtype: of everything else; None for the decoder's, if it has 16 bits,
-    and bf16 otherwise. Raises TypeError for another model,
-    ValueError for another format, a decoder that is quantized already, or rows that blocks of 32 do
-    not divide.
+    and bf16 otherwise. fused: one product for q, k and v, and one for gate and up (`fused_layers`),
+    which is faster and takes no adapters. Raises TypeError for another model, ValueError for
+    another format, a decoder that is quantized already, or rows that blocks of 32 do not divide.
 
     >>> from course_pkg.lm.load import load
     >>> decoder = quantize_decoder(Decoder.from_transformers(load("tiny").model))
@@ -57,10 +62,12 @@ def quantize_decoder(
         vocab, hidden = quantized.embed_tokens.weight.shape
         quantized.lm_head = nn.Linear(hidden, vocab, bias=False, device="meta")
         quantized.lm_head.weight = nn.Parameter(decoder.embed_tokens.weight, requires_grad=False)
-    linear = {n: m for n, m in quantized.named_modules() if isinstance(m, nn.Linear)}
-    for name, layer in linear.items():
+    for name, layer in _linear_layers(quantized).items():
         if not layer.weight.is_floating_point():
             raise ValueError(f"{name} is quantized already; give the decoder with its own weights")
+    if fused:
+        fuse(quantized)
+    for name, layer in _linear_layers(quantized).items():
         if weights == "int4" and name != "lm_head" and layer.in_features % BLOCK:
             raise ValueError(
                 f"{name} has rows of {layer.in_features} weights, which blocks of {BLOCK} do not "
@@ -69,6 +76,10 @@ def quantize_decoder(
         stored = _stored(layer.weight.to(torch.float32), weights, name == "lm_head")
         quantized.set_submodule(name, QuantizedLinear(stored, layer.bias))
     return quantized.to(dtype).eval()
+
+
+def _linear_layers(decoder: Decoder) -> dict[str, nn.Linear]:
+    return {name: m for name, m in decoder.named_modules() if isinstance(m, nn.Linear)}
 
 
 def _stored(weight: torch.Tensor, weights: str, is_head: bool) -> QuantizedWeight:

@@ -63,7 +63,7 @@ class Engine:
     ):
         decoder = model if isinstance(model, Decoder) else Decoder.from_transformers(model)
         if quantize is not None:
-            decoder = quantize_decoder(decoder, quantize)
+            decoder = quantize_decoder(decoder, quantize, fused=not adapters)
         self.config = decoder.config
         self.tokenizer = tokenizer
         if (blocks is None) == (memory_bytes is None):
