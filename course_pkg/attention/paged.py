@@ -25,20 +25,25 @@ Cache = tuple[Tensor, Tensor]  # keys and values of one layer
 Numbers = Sequence[int]
 
 
-def write(
-    cache: Cache, keys: Tensor, values: Tensor, slots: Tensor | tuple[Tensor, Tensor]
-) -> None:
+class Places(NamedTuple):
+    """Where slots are: their blocks, and their offsets in them; (tokens,) each."""
+
+    block: Tensor
+    offset: Tensor
+
+
+def write(cache: Cache, keys: Tensor, values: Tensor, slots: Tensor | Places) -> None:
     """Put keys and values of new tokens, (tokens, kv_heads, head_dim), into their slots, (tokens,).
 
-    slots: the numbers, or what `divided` makes of them once for all layers. Raises ValueError if
-    the shapes do not fit.
+    slots: the numbers, or `places` of them, computed once for all layers. Raises ValueError if the
+    shapes do not fit.
 
     >>> cache = torch.zeros(3, 1, 2, 1), torch.zeros(3, 1, 2, 1)
     >>> write(cache, torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.tensor([5]))
     >>> cache[0].flatten().tolist()  # slot 5 is in block 2
     [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     """
-    block, offset = slots if isinstance(slots, tuple) else divided(slots, cache[0].shape[2])
+    block, offset = slots if isinstance(slots, tuple) else places(slots, cache[0].shape[2])
     expected = (len(block), cache[0].shape[1], cache[0].shape[3])
     if keys.shape != expected or values.shape != expected:
         raise ValueError(
@@ -49,13 +54,13 @@ def write(
     cache[1][block, :, offset] = values
 
 
-def divided(slots: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
-    """The block of each slot, and its place in the block.
+def places(slots: Tensor, block_size: int) -> Places:
+    """The blocks and offsets of slots, (tokens,).
 
-    >>> divided(torch.tensor([5]), block_size=2)
-    (tensor([2]), tensor([1]))
+    >>> places(torch.tensor([5]), block_size=2)
+    Places(block=tensor([2]), offset=tensor([1]))
     """
-    return slots // block_size, slots % block_size
+    return Places(block=slots // block_size, offset=slots % block_size)
 
 
 def copy_blocks(source: Cache, target: Cache, pairs: Sequence[tuple[int, int]]) -> None:

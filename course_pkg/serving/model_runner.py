@@ -12,7 +12,7 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from course_pkg.attention.paged import copy_blocks, divided, write
+from course_pkg.attention.paged import copy_blocks, places, write
 from course_pkg.attention.paged_triton import paged_batch
 from course_pkg.lm.decoder import Decoder
 from course_pkg.serving.block_manager import BlockManager
@@ -82,7 +82,7 @@ class ModelRunner:
             torch.tensor(each, dtype=torch.long, device=self.device)
             for each in (ids, positions, slots, wanted)
         )
-        places = divided(slots, self.caches[0][0].shape[2])
+        where = places(slots, self.caches[0][0].shape[2])
         tables = [manager.table(sequence) for sequence, _ in scheduled]
         lengths = [tokens.stop for _, tokens in scheduled]
         windows = {
@@ -93,7 +93,7 @@ class ModelRunner:
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             # (1, heads, tokens, head_dim) to (tokens, heads, head_dim) and back
             cache = self.caches[layer]
-            write(cache, key[0].transpose(0, 1), value[0].transpose(0, 1), places)
+            write(cache, key[0].transpose(0, 1), value[0].transpose(0, 1), where)
             batch = windows[self.decoder.config.window(layer)]
             return batch.attend(query[0].transpose(0, 1), cache).transpose(0, 1)[None]
 
