@@ -21,6 +21,7 @@ from torch import Tensor
 from course_pkg.arguments import require_between, require_choice, require_integer
 
 ALGORITHMS = ("ring", "torch")
+OPERATIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 PIECES = 8  # into which a broadcast cuts its tensor
 
 
@@ -41,6 +42,10 @@ class Group:
         self.size = dist.get_world_size(self.process_group)
         self.sent_bytes = 0
         self.messages = 0
+
+    def __deepcopy__(self, memo: dict) -> "Group":
+        """Itself: two copies of a model on this rank talk to the same ranks."""
+        return self
 
     def send(self, tensor: Tensor, rank: int) -> None:
         """Send a tensor to a rank of this group, which must `receive` it."""
@@ -67,17 +72,18 @@ class Group:
         return into
 
     @torch.no_grad()
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """Replace a tensor by the sum over all ranks, in place; return it.
+    def all_reduce(self, tensor: Tensor, operation: str = "sum") -> Tensor:
+        """Replace a tensor by the sum over all ranks, or by the largest, in place; return it.
 
-        A rank sends 2(N − 1)/N of its bytes, if N divides its numbers.
+        operation: "sum" or "max". A rank sends 2(N − 1)/N of its bytes, if N divides its numbers.
         """
+        require_choice(operation, "operation", tuple(OPERATIONS))
         if self.algorithm == "torch":
-            dist.all_reduce(tensor, group=self.process_group)
+            dist.all_reduce(tensor, OPERATIONS[operation], group=self.process_group)
             return tensor
         flat = tensor.contiguous().view(-1)
         chunks = list(flat.tensor_split(self.size))
-        self._reduce_scatter_steps(chunks)
+        self._reduce_scatter_steps(chunks, operation)
         self._all_gather_steps(chunks)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view_as(tensor))
@@ -138,14 +144,15 @@ class Group:
             tensor.copy_(flat.view_as(tensor))
         return tensor
 
-    def _reduce_scatter_steps(self, chunks: list[Tensor]) -> None:
+    def _reduce_scatter_steps(self, chunks: list[Tensor], operation: str = "sum") -> None:
         """Afterwards chunks[rank] is the sum; the other chunks are partial sums."""
+        combine = torch.maximum if operation == "max" else torch.add
         received = torch.empty_like(chunks[0])  # the first chunk is never the smaller one
         for step in range(self.size - 1):
             mine = chunks[(self.rank - step - 1) % self.size]
             next_one = chunks[(self.rank - step - 2) % self.size]
             room = received[: len(next_one)]
-            next_one += self._pass_on(mine, room)
+            combine(next_one, self._pass_on(mine, room), out=next_one)
 
     def _all_gather_steps(self, chunks: list[Tensor]) -> None:
         """Before, chunks[rank] is right; afterwards, all chunks are."""

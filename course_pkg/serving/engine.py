@@ -10,12 +10,14 @@ Chapter: serving/continuous-batching.
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.lm.decoder import Decoder
+from course_pkg.parallel.parallel_decoder import TensorParallelDecoder
 from course_pkg.quantization.quantized_decoder import quantize_decoder
 from course_pkg.serving.block_manager import BlockManager
 from course_pkg.serving.model_runner import ModelRunner, block_bytes
@@ -37,6 +39,8 @@ class Engine:
     host for preempted sequences. max_model_len: tokens of a prompt and its completion together.
     quantize: "int8" or "int4", the format of the weights (`quantized_decoder`); everything else is
     in bf16 then, or in the model's 16-bit type. A model whose layers are quantized needs nothing.
+    Of a `tensor_parallel` decoder, each rank has an engine, and all get the same calls in the same
+    order; then all ranks get the same tokens.
     Raises ValueError for sizes that make no sense, and what `ModelRunner` raises.
 
     >>> from course_pkg.lm.load import load
@@ -62,6 +66,12 @@ class Engine:
         quantize: str | None = None,
     ):
         decoder = model if isinstance(model, Decoder) else Decoder.from_transformers(model)
+        self._is_parallel = isinstance(decoder, TensorParallelDecoder)
+        if self._is_parallel and (quantize is not None or adapters):
+            raise ValueError(
+                "a tensor-parallel decoder can't be quantized or get adapters: merge the adapter "
+                "before tensor_parallel, or use one process"
+            )
         if quantize is not None:
             decoder = quantize_decoder(decoder, quantize, fused=not adapters)
         self.config = decoder.config
@@ -149,6 +159,8 @@ class Engine:
                 f"the prompt has {len(ids)} tokens, and max_tokens is {params.max_tokens}: the "
                 f"model takes {self.config.max_positions} together; shorten it or lower max_tokens"
             )
+        if self._is_parallel and params.seed is None and params.temperature > 0:
+            params = replace(params, seed=self.runner.decoder.shared_seed())
         request = Request(next(self._request_ids), ids, params, adapter)
         request.completions = [Completion(request, i, self.tokenizer) for i in range(params.n)]
         sequence = request.first_sequence(next(self._sequence_ids), max_new_tokens, self.eos)

@@ -1,5 +1,7 @@
 """Rings: equal to torch's collectives, with the bytes that the formulas state."""
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -17,6 +19,7 @@ def _both(group, shape, dtype):
     strided = x.T.contiguous().T  # not contiguous in memory
     pairs = {
         "all_reduce": [g.all_reduce(strided.clone()) for g in (group, torchs)],
+        "largest": [g.all_reduce(strided.clone(), "max") for g in (group, torchs)],
         "reduce_scatter": [g.reduce_scatter(rows) for g in (group, torchs)],
         "all_gather": [g.all_gather(strided) for g in (group, torchs)],
     }
@@ -97,6 +100,15 @@ def test_rows_that_do_not_divide_are_refused():
 def test_an_unknown_algorithm_is_refused():
     with pytest.raises(RankError, match="algorithm must be one of ring, torch, got 'tree'"):
         launch(lambda group: Group(algorithm="tree"), 1)
+
+
+def test_an_unknown_operation_is_refused():
+    with pytest.raises(RankError, match="operation must be one of sum, max, got 'product'"):
+        launch(lambda group: group.all_reduce(torch.ones(1), "product"), 1)
+
+
+def test_a_copy_of_a_model_talks_to_the_same_ranks():
+    assert launch(lambda group: copy.deepcopy([group])[0] is group, 2) == [True, True]
 
 
 def test_latency_grows_with_the_ranks_and_bytes_hardly():
