@@ -164,7 +164,7 @@ def _checkpointed(group, state, optimizer_state, data):
 def test_a_checkpoint_of_some_ranks_continues_on_others():
     data = batches(ROWS)
     state = optimizer_state = None
-    for ranks, part in [(4, data[:2]), (1, data[2:3]), (3, data[3:])]:
+    for ranks, part in [(3, data[:2]), (2, data[2:])]:
         state, optimizer_state = launch(_checkpointed, ranks, state, optimizer_state, part)[0]
     alone = train_alone(_decoder(7), data)
     torch.testing.assert_close(state, alone.parameters, **CLOSE)
@@ -327,10 +327,15 @@ def _faulty_ties(group):
     return own, same, summed, twice.sqrt().item(), norm, all_equal(pipeline.parameters[name], group)
 
 
-def test_tied_gradients_that_nobody_sums_let_the_copies_differ():
+@pytest.fixture(scope="module")
+def faulty_ties():
+    return launch(_faulty_ties, 2)
+
+
+def test_tied_gradients_that_nobody_sums_let_the_copies_differ(faulty_ties):
     alone = train_alone(_decoder(), batches(ROWS))
     wanted = alone.gradients["embed_tokens.weight"]
-    (own, same, summed, _, _, summed_same), (other, *_) = launch(_faulty_ties, 2)
+    (own, same, summed, _, _, summed_same), (other, *_) = faulty_ties
     assert not same and summed_same
     torch.testing.assert_close(own + other, wanted, **CLOSE)
     torch.testing.assert_close(summed, wanted, **CLOSE)
@@ -338,9 +343,9 @@ def test_tied_gradients_that_nobody_sums_let_the_copies_differ():
         assert (part - wanted).norm() > 0.1 * wanted.norm()
 
 
-def test_tied_weights_that_count_twice_make_the_norm_too_large():
+def test_tied_weights_that_count_twice_make_the_norm_too_large(faulty_ties):
     alone = train_alone(_decoder(), batches(ROWS))
-    _, _, _, twice, norm, _ = launch(_faulty_ties, 2)[0]
+    _, _, _, twice, norm, _ = faulty_ties[0]
     assert norm == pytest.approx(alone.norms[0], rel=1e-5)
     tied = alone.gradients["embed_tokens.weight"].square().sum().item()
     assert twice == pytest.approx((norm**2 + tied) ** 0.5, rel=1e-5)
