@@ -51,7 +51,7 @@ ROWS, TOKENS, MICROBATCHES = 12, 36, 6
 WARM_UP, STEPS, RUNS = 2, 8, 5
 METHODS = ("data", "zero-1", "zero-2", "zero-3", "tensor", "tensor-sequence", "pipeline")
 SCHEDULES = {"gpipe": gpipe, "1f1b": one_f_one_b, "zero-bubble": zero_bubble}
-SECONDS = {"F": 0.02, "B": 0.04, "I": 0.02, "W": 0.02}  # of a rank's whole part of the model
+SECONDS = {"F": 0.1, "B": 0.2, "I": 0.1, "W": 0.1}  # of a rank's whole part of the model
 STAGES, CHUNKS = 4, 2
 NUMBERS = 2**20  # of an all-reduce, in fp32
 PROBE = {"kind": "speed", "method": "data", "ranks": 2}
@@ -218,7 +218,7 @@ def bubble(key: dict) -> dict:
     else:
         schedule = SCHEDULES[key["schedule"]](STAGES, m)
     seconds = {kind: each / chunks for kind, each in SECONDS.items()}
-    runs = [measure_timeline(schedule, seconds) for _ in range(RUNS)]
+    runs = [measure_timeline(schedule, seconds, timeout=120) for _ in range(RUNS)]
     begin = min(event.start for event in runs[0].events)
     return {
         "ranks": STAGES,
