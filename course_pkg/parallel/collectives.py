@@ -89,6 +89,16 @@ class Group:
             tensor.copy_(flat.view_as(tensor))
         return tensor
 
+    def start_all_reduce(self, tensor: Tensor) -> Callable[[], object]:
+        """Begin an `all_reduce`; the sum is in the tensor once the returned function was called.
+
+        torch's runs in the background. A ring doesn't: it has ended when this returns.
+        """
+        if self.algorithm == "torch":
+            return dist.all_reduce(tensor, group=self.process_group, async_op=True).wait
+        self.all_reduce(tensor)
+        return lambda: None
+
     @torch.no_grad()
     def reduce_scatter(self, tensor: Tensor) -> Tensor:
         """This rank's part of the sum over all ranks: rows r·n to (r + 1)·n of N·n rows.
@@ -109,12 +119,15 @@ class Group:
         return chunks[self.rank].clone()
 
     @torch.no_grad()
-    def all_gather(self, tensor: Tensor) -> Tensor:
+    def all_gather(self, tensor: Tensor, into: Tensor | None = None) -> Tensor:
         """The tensors of all ranks, which have one shape, below each other: (N · rows, …).
 
-        A rank sends N − 1 times its own tensor, which is (N − 1)/N of the result.
+        into: a contiguous tensor of that shape to fill and return; the given one may be this rank's
+        rows of it. A rank sends N − 1 times its own tensor, which is (N − 1)/N of the result.
         """
-        whole = tensor.new_empty(self.size * tensor.shape[0], *tensor.shape[1:])
+        whole = into
+        if whole is None:
+            whole = tensor.new_empty(self.size * tensor.shape[0], *tensor.shape[1:])
         if self.algorithm == "torch":
             dist.all_gather_single(whole, tensor.contiguous(), group=self.process_group)
             return whole

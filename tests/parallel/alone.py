@@ -91,7 +91,8 @@ def train_alone(decoder: Decoder, data: list[tuple[Tensor, Tensor]]) -> Run:
         loss = loss_sum(decoder(ids), labels) / (labels != IGNORED).sum()
         loss.backward()
         if not gradients:
-            gradients = {name: p.grad.clone() for name, p in decoder.named_parameters()}
+            trained = {n: p for n, p in decoder.named_parameters() if p.requires_grad}
+            gradients = {name: p.grad.clone() for name, p in trained.items()}
         norms.append(nn.utils.clip_grad_norm_(decoder.parameters(), CLIP).item())
         optimizer.step()
         losses.append(loss.item())

@@ -82,6 +82,29 @@ def test_every_rank_ends_with_the_same_bits():
         torch.testing.assert_close(total, parts.sum(0))
 
 
+def _into_and_started(group):
+    results = {}
+    for algorithm in ("ring", "torch"):
+        g = Group(algorithm=algorithm)
+        whole = torch.full((2 * g.size, 3), -1.0)
+        mine = whole[2 * g.rank : 2 * g.rank + 2].fill_(g.rank)
+        results[algorithm] = g.all_gather(mine, into=whole) is whole, whole
+        total = torch.ones(5)
+        wait = g.start_all_reduce(total)
+        wait()
+        results[algorithm] += (total,)
+    return results
+
+
+def test_a_gather_fills_the_given_tensor_and_a_started_all_reduce_ends_with_the_sum():
+    expected = torch.tensor([0.0, 0, 1, 1, 2, 2])[:, None].expand(6, 3)
+    for results in launch(_into_and_started, 3):
+        for same, whole, total in results.values():
+            assert same
+            torch.testing.assert_close(whole, expected)
+            torch.testing.assert_close(total, torch.full((5,), 3.0))
+
+
 def _subgroup(group):
     pairs = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
     pair = Group(pairs[0])
