@@ -5,6 +5,7 @@ Rings are those of `course_pkg.parallel`; the other right values are computed wi
 Chapter: exercises.
 """
 
+import math
 from functools import partial
 from itertools import accumulate
 from random import Random
@@ -129,6 +130,7 @@ GRADIENTS = row(each=array(rtol=1e-3, atol=1e-6))
 SENT = row(each=row(each=array(rtol=1e-3, atol=1e-6)))
 loss = row({"loss": LOSSES, "gradient": anything(), "sent": anything()})
 gradient = row({"loss": anything(), "gradient": GRADIENTS, "sent": anything()})
+finite = row({"loss": LOSSES, "gradient": row(each=array(atol=math.inf)), "sent": anything()})
 both = row({"loss": LOSSES, "gradient": GRADIENTS, "sent": anything()})
 three_numbers = row({"loss": anything(), "gradient": anything(), "sent": SENT})
 
