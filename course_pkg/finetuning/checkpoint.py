@@ -17,6 +17,8 @@ from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.files import atomic_file, remove_unfinished
 from course_pkg.finetuning.config import Callback, TrainConfig, autocast_dtype
 from course_pkg.finetuning.history import History
+from course_pkg.finetuning.ranks import Ranks
+from course_pkg.finetuning.sharding import part_like, whole
 
 FORMAT = 1
 CHANGEABLE = ("progress", "checkpoint_every", "patience")  # settings that a resumed run may change
@@ -25,6 +27,7 @@ CHANGEABLE = ("progress", "checkpoint_every", "patience")  # settings that a res
 class TrainingState:
     """What the next step depends on: parameters, AdamW, fp16's gradient scale, and the history.
 
+    ranks: the processes that train together; None means this one alone.
     Raises ValueError if there is nothing to train, or fp16 parameters with fp16 autocast.
     Source: Loshchilov & Hutter 2019 (AdamW).
 
@@ -35,9 +38,14 @@ class TrainingState:
     """
 
     def __init__(
-        self, model: nn.Module, config: TrainConfig, callback: Callback | None = None
+        self,
+        model: nn.Module,
+        config: TrainConfig,
+        callback: Callback | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.model = model
+        self.ranks = ranks or Ranks(sharded=False)
+        self.model = model = self.ranks.share(model)
         self.config = config
         self.callback = callback
         self.history = History()
@@ -75,22 +83,24 @@ class TrainingState:
         """Write trainable weights, optimizer, scale, random states, history and callback.
 
         Whenever the process is killed, the file is the one before or the new one, never a part.
+        Rank 0 writes it; weights and optimizer are whole, and the random states those of all ranks.
         """
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        keep = self.ranks.rank == 0
+        weights = whole({name: p.detach() for name, p in self.parameters.items()}, keep)
+        first, *others = self.ranks.gather(_random_states())
         content = {
             "format": FORMAT,
             "settings": self._settings(),
-            "weights": {name: p.detach().cpu() for name, p in self.parameters.items()},
-            "optimizer": self.optimizer.state_dict(),
+            "weights": {name: weight.cpu() for name, weight in weights.items()} if keep else {},
+            "optimizer": whole(self.optimizer.state_dict(), keep),
             "scaler": self.scaler.state_dict(),
-            "rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            **first,
+            "other_ranks": others,
             "history": self.history.to_json(),
             "callback": None if self.callback is None else self.callback.state_dict(),
         }
-        with atomic_file(path) as file:
-            torch.save(content, file)
+        self.ranks.on_first(_write_file, path, content)
 
     def load(self, path: str | os.PathLike) -> None:
         """Restore everything that `save` wrote.
@@ -100,11 +110,11 @@ class TrainingState:
         """
         content = self._read(path)
         self._restore_weights(content)
-        self.optimizer.load_state_dict(content["optimizer"])
+        self._restore_optimizer(content["optimizer"])
         self.scaler.load_state_dict(content["scaler"])
-        torch.set_rng_state(content["rng"])
-        if len(content["cuda_rng"]) == torch.cuda.device_count():
-            torch.cuda.set_rng_state_all(content["cuda_rng"])
+        states = [content, *content.get("other_ranks", [])]
+        if self.ranks.rank < len(states):  # a rank that the run didn't have keeps the state it has
+            _restore_random_states(states[self.ranks.rank])
         self.history = History.from_json(content["history"])
 
     def load_weights(self, path: str | os.PathLike) -> None:
@@ -153,14 +163,48 @@ class TrainingState:
     def _restore_weights(self, content: dict[str, Any]) -> None:
         with torch.no_grad():
             for name, parameter in self.parameters.items():
-                parameter.copy_(content["weights"][name])
+                parameter.copy_(part_like(content["weights"][name], parameter))
         if self.callback is not None:
             self.callback.load_state_dict(content["callback"])
+
+    def _restore_optimizer(self, content: dict[str, Any]) -> None:
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        state = {
+            index: {name: part_like(each, parameters[index]) for name, each in moments.items()}
+            for index, moments in content["state"].items()
+        }
+        self.optimizer.load_state_dict({**content, "state": state})
+
+    def give_weights(self, model: nn.Module) -> None:
+        """Put the trained weights into the model that `ranks.share` made this one from."""
+        if model is self.model:
+            return
+        with torch.no_grad():
+            for name, parameter in trainable_parameters(model).items():
+                parameter.copy_(whole(self.parameters[name].detach()))
 
     def _settings(self) -> dict[str, Any]:
         """The settings that a resumed run must share."""
         settings = asdict(self.config)
         return {name: value for name, value in settings.items() if name not in CHANGEABLE}
+
+
+def _random_states() -> dict[str, Any]:
+    """The states of this process's generators, with the keys of a checkpoint."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"rng": torch.get_rng_state(), "cuda_rng": cuda}
+
+
+def _restore_random_states(content: dict[str, Any]) -> None:
+    torch.set_rng_state(content["rng"])
+    if len(content["cuda_rng"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(content["cuda_rng"])
+
+
+def _write_file(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        torch.save(content, file)
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -4,8 +4,10 @@ Chapter: finetuning/sft.
 """
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
@@ -15,6 +17,8 @@ from course_pkg.arguments import require_between, require_choice, require_intege
 
 Schedule = Literal["linear", "cosine", "constant"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Evaluate = Callable[[nn.Module], float]
+FilePath = str | os.PathLike
 COUNTS = {  # the least value of each
     "steps": 1,
     "accumulation": 1,
@@ -133,3 +137,31 @@ class Callback(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+
+
+def check_arguments(
+    config: TrainConfig,
+    evaluate: Evaluate | None,
+    callback: Callback | None,
+    checkpoint: FilePath | None,
+    best_checkpoint: FilePath | None,
+    restore_best: bool,
+) -> None:
+    """Raise TypeError or ValueError for arguments of `train` that are wrong or don't fit."""
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"config must be a TrainConfig, got {config!r:.80}")
+    if not (evaluate is None or callable(evaluate)):
+        raise TypeError(f"evaluate must be a function of the model, got {evaluate!r:.80}")
+    if not (callback is None or isinstance(callback, Callback)):
+        raise TypeError(f"callback must have the methods of Callback, got {callback!r:.80}")
+    if restore_best and best_checkpoint is None:
+        raise ValueError("restore_best=True needs best_checkpoint, a file for the best weights")
+    needing = {f"patience={config.patience}": config.patience, "best_checkpoint": best_checkpoint}
+    for name, given in needing.items():
+        if given and evaluate is None:
+            raise ValueError(
+                f"{name} needs evaluate, such as lambda model: mean_loss(model, held_out)"
+            )
+    both = [Path(path).resolve() for path in (checkpoint, best_checkpoint) if path is not None]
+    if len(both) > len(set(both)):
+        raise ValueError(f"checkpoint and best_checkpoint need two files, got {checkpoint} twice")

@@ -6,10 +6,9 @@ stopping, and checkpoints from which a run resumes bit for bit. Chapter: finetun
 
 import itertools
 import math
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +18,17 @@ from course_pkg.adapters.argument_checks import require_model
 from course_pkg.adapters.injection import adapter_layers
 from course_pkg.finetuning.batches import Batch, count_targets, repeat_batches, require_batches
 from course_pkg.finetuning.checkpoint import TrainingState, check_path
-from course_pkg.finetuning.config import Callback, TrainConfig, learning_rate_at
+from course_pkg.finetuning.config import (
+    Callback,
+    Evaluate,
+    FilePath,
+    TrainConfig,
+    check_arguments,
+    learning_rate_at,
+)
 from course_pkg.finetuning.history import Evaluation, History, StepRecord
 from course_pkg.finetuning.masking import IGNORE_INDEX
-
-Evaluate = Callable[[nn.Module], float]
-FilePath = str | os.PathLike
+from course_pkg.finetuning.ranks import Ranks
 
 
 def train(
@@ -38,6 +42,7 @@ def train(
     restore_best: bool = False,
     resume_from: FilePath | None = None,
     callback: Callback | None = None,
+    sharded: bool | None = None,
 ) -> History:
     """Train every parameter that requires a gradient, in place; return the record of every step.
 
@@ -50,6 +55,11 @@ def train(
     restore_best: end with its weights instead of the last ones.
     callback: `extra_loss()` is added to what is minimized (not to the history), and `after_step()`
     runs after each update; AdaLoRA's is a RankAllocator.
+    Under `torchrun`, inside `ranks.process_group`, the processes share the batches of each step;
+    each must call `train` with the same model, batches and settings. A checkpoint, which rank 0
+    writes and all read, resumes with any number of processes; bit for bit with the same.
+    sharded: each process holds only a part of each weight while it trains (FSDP2), and at the end
+    the model has them whole; None means yes on GPUs, unless there is a callback.
     The loss of a step is the mean over all target tokens of its batches. The caller's random state
     does not change.
     Raises ValueError for no data, no targets or nothing to train, TypeError for arguments of other
@@ -57,28 +67,36 @@ def train(
     first step, if that is known then), FloatingPointError if a loss or a gradient is not finite
     (fp16 skips such a gradient and lowers its scale).
     """
-    _check_arguments(config, evaluate, callback, checkpoint, best_checkpoint, restore_best)
-    state = TrainingState(model, config, callback)
+    ranks = Ranks(sharded, callback)
+    with ranks.agree():
+        check_arguments(config, evaluate, callback, checkpoint, best_checkpoint, restore_best)
+    optional = (evaluate, checkpoint, best_checkpoint, resume_from, callback)
+    given = [each is not None for each in optional]
+    ranks.require_same("an argument", [replace(config, progress=False), given, ranks.sharded])
+    state = TrainingState(model, config, callback, ranks)
     if any(layer.merged for layer in adapter_layers(model).values()):
         raise RuntimeError("adapters are merged; call unmerge_adapters(model) before training")
     if callback is not None:
         callback.start(model, config.steps)
     for path in (checkpoint, best_checkpoint):
         if path is not None:
-            check_path(path)
+            ranks.on_first(check_path, path)
     was_training = model.training
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(config.seed)
-        if resume_from is not None:
-            state.load(resume_from)
-        if best_checkpoint is not None:
-            state.check_best(best_checkpoint)
+        torch.manual_seed(config.seed + ranks.rank)  # each rank drops out other numbers
+        with ranks.agree():
+            if resume_from is not None:
+                state.load(resume_from)
+            if best_checkpoint is not None:
+                state.check_best(best_checkpoint)
         start = len(state.history.steps) * config.accumulation
         data = repeat_batches(batches, seed=config.seed, shuffle=config.shuffle, start=start)
         try:
             training_loop(state, data, evaluate, checkpoint, best_checkpoint)
             if restore_best and state.history.best is not None:
-                state.load_weights(best_checkpoint)
+                with ranks.agree():
+                    state.load_weights(best_checkpoint)
+            state.give_weights(model)
         finally:
             state.optimizer.zero_grad()
             model.train(was_training)
@@ -101,40 +119,46 @@ def training_loop(
     model = state.model
     config = state.config
     history = state.history
+    ranks = state.ranks
     done = len(history.steps)
     last = config.steps
     steps = range(done + 1, last + 1)
-    bar = tqdm(steps, initial=done, total=last, disable=not config.progress)
+    bar = tqdm(steps, initial=done, total=last, disable=not config.progress or ranks.rank > 0)
     for step in bar:
         if state.finished:
             break
         started = time.perf_counter()
         model.train()
-        batches = list(itertools.islice(data, config.accumulation))
-        counts = [count_targets(model, batch) for batch in batches]
-        targets = sum(counts)
-        if targets == 0:
-            raise ValueError(f"step {step} has no target: every label is {IGNORE_INDEX}")
+        with ranks.agree():
+            batches = list(itertools.islice(data, config.accumulation))
+            counts = [count_targets(model, batch) for batch in batches]
+            targets = sum(counts)
+            if targets == 0:
+                raise ValueError(f"step {step} has no target: every label is {IGNORE_INDEX}")
+        ranks.require_same(f"the data of step {step}", batches)
 
         # Forward and backward, batch by batch: each target of the step has the same weight.
+        losses = [0.0] * len(batches)
+        with ranks.agree(computing=True):
+            for index, weight in ranks.deal(counts):
+                with state.autocast():
+                    part = model(**_on_device(batches[index], state.device)).loss * weight
+                state.scaler.scale(part).backward()
+                losses[index] += part.item()
         loss = 0.0
-        for number, (batch, count) in enumerate(zip(batches, counts, strict=True), start=1):
-            if count == 0:  # the model's mean loss would be 0/0
-                continue
-            with state.autocast():
-                part = model(**_on_device(batch, state.device)).loss * (count / targets)
-            loss += _finite_number(part, f"loss at step {step} (batch {number} of {len(batches)})")
-            state.scaler.scale(part).backward()
+        for number, part in enumerate(ranks.sum(losses), start=1):
+            loss += _finite(part, f"loss at step {step} (batch {number} of {len(batches)})")
+        ranks.sum_gradients(state.parameters.values())
         penalty = None if state.callback is None else state.callback.extra_loss()
         if penalty is not None:
-            _finite_number(penalty, f"callback's loss at step {step}")
+            _finite(penalty.item(), f"callback's loss at step {step}")
             state.scaler.scale(penalty).backward()
 
         # Clip the gradients, and take AdamW's step at the learning rate of the schedule.
         state.scaler.unscale_(state.optimizer)
-        norm = nn.utils.clip_grad_norm_(state.parameters.values(), config.max_grad_norm)
+        norm = ranks.clip(state.parameters.values(), config.max_grad_norm).item()
         if not state.scaler.is_enabled():  # the scaler of fp16 skips the step instead
-            _finite_number(norm, f"gradient's norm at step {step}")
+            _finite(norm, f"gradient's norm at step {step}")
         rate = learning_rate_at(step, config)
         for group in state.optimizer.param_groups:
             group["lr"] = rate
@@ -144,12 +168,14 @@ def training_loop(
             state.callback.after_step(step)
         state.optimizer.zero_grad()
         seconds = time.perf_counter() - started
-        history.steps.append(StepRecord(step, loss, rate, norm.item(), targets, seconds))
+        history.steps.append(StepRecord(step, loss, rate, norm, targets, seconds))
         bar.set_postfix(loss=f"{loss:.3f}")
 
         # Evaluate, and write checkpoints.
         if evaluate is not None and (step == last or _due(step, config.evaluate_every)):
-            history.evaluations.append(Evaluation(step, _evaluated(evaluate, model)))
+            with ranks.agree(computing=True):
+                value = _evaluated(evaluate, model)
+            history.evaluations.append(Evaluation(step, ranks.of_first(value)))
             if best_checkpoint is not None and history.best is history.evaluations[-1]:
                 state.save(best_checkpoint)
         if checkpoint is not None and (state.finished or _due(step, config.checkpoint_every)):
@@ -161,9 +187,8 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _finite_number(value: Tensor, name: str) -> float:
-    """A scalar as a number. Raises FloatingPointError if it is infinite or NaN."""
-    number = value.item()
+def _finite(number: float, name: str) -> float:
+    """The number. Raises FloatingPointError if it is infinite or NaN."""
     if not math.isfinite(number):
         raise FloatingPointError(
             f"the {name} is {number}; lower the learning rate, warm up longer, or look at the data"
@@ -217,30 +242,3 @@ def mean_loss(model: nn.Module, batches: Iterable[Batch]) -> float:
     if targets == 0:
         raise ValueError(f"there is no target: no batch, or every label is {IGNORE_INDEX}")
     return total / targets
-
-
-def _check_arguments(
-    config: TrainConfig,
-    evaluate: Evaluate | None,
-    callback: Callback | None,
-    checkpoint: FilePath | None,
-    best_checkpoint: FilePath | None,
-    restore_best: bool,
-) -> None:
-    if not isinstance(config, TrainConfig):
-        raise TypeError(f"config must be a TrainConfig, got {config!r:.80}")
-    if not (evaluate is None or callable(evaluate)):
-        raise TypeError(f"evaluate must be a function of the model, got {evaluate!r:.80}")
-    if not (callback is None or isinstance(callback, Callback)):
-        raise TypeError(f"callback must have the methods of Callback, got {callback!r:.80}")
-    if restore_best and best_checkpoint is None:
-        raise ValueError("restore_best=True needs best_checkpoint, a file for the best weights")
-    needing = {f"patience={config.patience}": config.patience, "best_checkpoint": best_checkpoint}
-    for name, given in needing.items():
-        if given and evaluate is None:
-            raise ValueError(
-                f"{name} needs evaluate, such as lambda model: mean_loss(model, held_out)"
-            )
-    both = [Path(path).resolve() for path in (checkpoint, best_checkpoint) if path is not None]
-    if len(both) > len(set(both)):
-        raise ValueError(f"checkpoint and best_checkpoint need two files, got {checkpoint} twice")

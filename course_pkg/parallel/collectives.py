@@ -112,7 +112,7 @@ class Group:
             )
         if self.algorithm == "torch":
             part = tensor.new_empty(tensor.shape[0] // self.size, *tensor.shape[1:])
-            dist.reduce_scatter_tensor(part, tensor.contiguous(), group=self.process_group)
+            dist.reduce_scatter_single(part, tensor.contiguous(), group=self.process_group)
             return part
         chunks = list(tensor.clone(memory_format=torch.contiguous_format).chunk(self.size))
         self._reduce_scatter_steps(chunks)
@@ -129,7 +129,7 @@ class Group:
         if whole is None:
             whole = tensor.new_empty(self.size * tensor.shape[0], *tensor.shape[1:])
         if self.algorithm == "torch":
-            dist.all_gather_into_tensor(whole, tensor.contiguous(), group=self.process_group)
+            dist.all_gather_single(whole, tensor.contiguous(), group=self.process_group)
             return whole
         chunks = list(whole.chunk(self.size))
         chunks[self.rank].copy_(tensor)

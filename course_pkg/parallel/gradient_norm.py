@@ -58,7 +58,7 @@ def clip_gradients(gradients: Iterable[Tensor], norm: Tensor, max_norm: float) -
         raise ValueError(f"max_norm must be above 0, got {max_norm}")
     scale = (max_norm / (norm + EPSILON)).clamp(max=1.0)
     for gradient in gradients:
-        gradient.mul_(scale.to(gradient.dtype))
+        gradient.mul_(scale)
 
 
 def _squares(tensors: list[Tensor], device: torch.device) -> Tensor:

@@ -146,15 +146,21 @@ class Pipeline:
         ]
 
     @torch.no_grad()
-    def clip_gradients(self, most: float) -> float:
-        """The norm of the whole model's gradient; scales the gradients down to `most` if above.
-
-        As torch.nn.utils.clip_grad_norm_ does in one process.
-        """
+    def gradient_norm(self) -> float:
+        """The norm of the whole model's gradient, on every rank."""
         gradients = [p.grad for p in self.counted_parameters() if p.grad is not None]
         square = sum((g.double().square().sum() for g in gradients), torch.zeros(()).double())
-        norm = self.group.all_reduce(square.view(1)).sqrt().item()
-        scale = min(1.0, most / (norm + 1e-6))
+        return self.group.all_reduce(square.view(1)).sqrt().item()
+
+    @torch.no_grad()
+    def clip_gradients(self, max_norm: float) -> float:
+        """Scale this rank's gradients if the whole norm is above `max_norm`; return that norm.
+
+        As torch.nn.utils.clip_grad_norm_ in one process. Raises ValueError unless max_norm > 0.
+        """
+        require_between(max_norm, "max_norm", 0, math.inf)
+        norm = self.gradient_norm()
+        scale = min(1.0, max_norm / (norm + 1e-6))
         for parameter in self.parameters.values():
             if parameter.grad is not None:
                 parameter.grad *= scale

@@ -23,6 +23,7 @@ from course_pkg.parallel.timeline import Event
 
 Microbatch = tuple[Tensor, Tensor]  # ids and labels, (rows, tokens) each
 Loss = Callable[[Tensor, Tensor], Tensor]
+LATER = 1.0  # seconds: a rank whose neighbor has gone lets that one report its error first
 
 
 class PipelineError(RuntimeError):
@@ -78,6 +79,8 @@ class Messages:
         try:
             work.wait(datetime.timedelta(seconds=self.timeout))
         except RuntimeError as error:
+            if "Timed out" not in str(error):
+                time.sleep(LATER)
             cause = re.sub(r"^\[\S+\] ", "", str(error).splitlines()[0])  # without gloo's file
             raise PipelineError(
                 f"rank {self.group.rank} waited {what}, at most {self.timeout:g} s: {cause}"

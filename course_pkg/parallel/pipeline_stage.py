@@ -14,6 +14,7 @@ Not here: messages and order (`course_pkg.parallel.pipeline_parallel`). Sources:
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -30,7 +31,8 @@ class DecoderStage(nn.Module):
     """Consecutive layers of a decoder; the first stage embeds, the last one has norm and head.
 
     It shares the decoder's modules and keeps their names, so that the stages' state dicts together
-    are the decoder's. A tied head is the embedding's weight, which the last stage then has too.
+    are the decoder's. If the head is tied, the last stage has the embedding too, for its weight. A
+    tensor-parallel decoder can be split too, if each rank has all tokens between its layers.
     """
 
     def __init__(self, decoder: nn.Module, layers: range):
@@ -38,14 +40,15 @@ class DecoderStage(nn.Module):
         self.config = decoder.config
         self.first = layers.start == 0
         self.last = layers.stop == len(decoder.layers)
-        self.tied = not hasattr(decoder, "lm_head")
+        head = getattr(decoder, "lm_head", None)
+        tied = head is None or head.weight is decoder.embed_tokens.weight
         self.layers = nn.ModuleDict({str(index): decoder.layers[index] for index in layers})
-        if self.first or (self.last and self.tied):
+        if self.first or (self.last and tied):
             self.embed_tokens = decoder.embed_tokens
         if self.last:
             self.norm = decoder.norm
-            if not self.tied:
-                self.lm_head = decoder.lm_head
+        if self.last and head is not None:  # after the embedding, which names a tied weight
+            self.lm_head = head
 
     def forward(self, x: Tensor) -> Tensor:
         """x: ids (rows, tokens) in the first stage, else (rows, tokens, hidden).
@@ -62,7 +65,9 @@ class DecoderStage(nn.Module):
         if not self.last:
             return x
         x = self.norm(x)
-        return F.linear(x, self.embed_tokens.weight) if self.tied else self.lm_head(x)
+        if hasattr(self, "lm_head"):
+            return self.lm_head(x)
+        return F.linear(x, self.embed_tokens.weight)  # tied
 
     def activation(self, ids: Tensor) -> Tensor:
         """An empty tensor as a stage sends it: (rows, tokens, hidden) for ids (rows, tokens)."""
@@ -209,15 +214,17 @@ def _saved_bytes(saved: dict[int, int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _linear_calls(module: nn.Module, wanted: bool) -> Iterator[list]:
-    """Collect layer, input and output of each call of a trained `nn.Linear`."""
+    """Collect layer, input and output of each call of a trained `nn.Linear` with its own weight."""
+    uses = Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
     calls: list[tuple[nn.Linear, Tensor, Tensor]] = []
 
     def collect(layer: nn.Linear, inputs: tuple[Tensor], output: Tensor) -> None:
         calls.append((layer, inputs[0].detach(), output))
 
     handles = []
-    for layer in module.modules():
-        if wanted and type(layer) is nn.Linear and layer.weight.requires_grad:
+    for layer in module.modules() if wanted else ():
+        own = type(layer) is nn.Linear and uses[id(layer.weight)] == 1
+        if own and layer.weight.requires_grad:
             handles.append(layer.register_forward_hook(collect))
     try:
         yield calls

@@ -98,7 +98,7 @@ def sent_bytes_per_parameter(stage: int, ranks: int, itemsize: int = MODEL) -> f
 
     itemsize: bytes of a weight and of its gradient. A reduce-scatter of gradients and an all-gather
     of weights, (N − 1)/N of them each; at stage 3 a second all-gather. Stage 0's all-reduce is one
-    of each, too.
+    of each, too. Clipping adds an all-reduce of one number, which is not counted.
 
     >>> [sent_bytes_per_parameter(stage, ranks=4) for stage in (0, 1, 2, 3)]
     [3.0, 3.0, 3.0, 4.5]

@@ -220,6 +220,124 @@ def gptq_by_solving(W, U, group_size, bits):
     return codes.to(torch.int8), scales.half()
 
 
+@right("parallelism", "ring")
+def ring_of_messages(tensors):
+    """Chunks as lists of tensors, messages collected before they are delivered; numpy's sums."""
+    n = len(tensors)
+    held = [list(tensor.double().tensor_split(n)) for tensor in tensors]
+    sent = torch.zeros(n, dtype=torch.int64)
+    states = []
+    for half in ("reduce", "gather"):
+        for step in range(n - 1):
+            numbers = [(r - step - (half == "reduce")) % n for r in range(n)]
+            messages = [held[r][numbers[r]].clone() for r in range(n)]
+            for r, message in enumerate(messages):
+                sent[r] += len(message) * tensors[0].element_size()
+                old = held[(r + 1) % n][numbers[r]] if half == "reduce" else 0
+                held[(r + 1) % n][numbers[r]] = message + old
+            states.append(tuple(torch.cat(chunks) for chunks in held))
+    return states, sent.tolist()
+
+
+@right("parallelism", "mlp")
+def mlp_with_the_bias_on_one_rank(x, gate_up, down, bias, rank, ranks, all_reduce):
+    """Slices, double precision, in place; rank 0 alone adds the bias, before the sum."""
+    own = slice(rank * down.shape[1] // ranks, (rank + 1) * down.shape[1] // ranks)
+    gate, up = gate_up.double().view(2, down.shape[1], -1)[:, own]
+    x = x.double()
+    output = F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down[:, own].double())
+    if rank == 0:
+        output += bias
+    all_reduce(output)
+    return output
+
+
+@right("parallelism", "cross-entropy")
+def cross_entropy_by_one_hot(logits, labels, first, all_reduce):
+    """Products with a one-hot matrix, in double precision; the maximum is reduced in place."""
+    z = logits.double()
+    largest = z.max(dim=1).values
+    all_reduce(largest, "max")
+    total = all_reduce((z - largest[:, None]).exp().sum(1))
+    is_label = (torch.arange(first, first + z.shape[1]) == labels[:, None]).double()
+    label_logit = all_reduce((z * is_label).sum(1), operation="sum")
+    weight = labels.ge(0).double()
+    weight /= max(weight.sum().item(), 1)
+    softmax = (z - largest[:, None] - total.log()[:, None]).exp()
+    loss = weight @ (largest - label_logit + total.log())
+    return [loss.item(), (softmax - is_label) * weight[:, None]]
+
+
+@right("parallelism", "zero-bytes")
+def zero_bytes_by_rank(parameters, ranks, stage, sizes):
+    """The shard of every rank; a float."""
+    shards = [len(shard) for shard in torch.empty(parameters).tensor_split(ranks)]
+    weight, gradient, optimizer = sizes
+    total = optimizer * (max(shards) if stage > 0 else parameters)
+    total += gradient * (max(shards) if stage > 1 else parameters)
+    return float(total + weight * (max(shards) if stage > 2 else parameters))
+
+
+@right("parallelism", "fewest-gpus")
+def fewest_gpus_by_room(parameters, stage, sizes, capacity, activations, most):
+    """The largest shard for which there is room; no loop."""
+    room = capacity - activations - parameters * sum(sizes[: 3 - stage])
+    largest = room // sum(sizes[3 - stage :])
+    if largest < 1:
+        return 0
+    ranks = math.ceil(parameters / largest)
+    return ranks if ranks <= most else 0
+
+
+@right("parallelism", "schedule")
+def one_f_one_b_by_room(rank, ranks, microbatches):
+    """Forward while fewer than p - r are in flight, and then backward."""
+    actions = []
+    forwards = backwards = 0
+    while backwards < microbatches:
+        if forwards < microbatches and forwards - backwards < ranks - rank:
+            actions.append(["F", forwards])
+            forwards += 1
+        else:
+            actions.append(["B", backwards])
+            backwards += 1
+    return tuple(actions)
+
+
+@right("parallelism", "simulate")
+def simulate_by_ticks(orders, forward, backward):
+    """A clock in half seconds, as all durations are multiples of one."""
+    left = [list(order) for order in orders]
+    until = [0] * len(orders)
+    done = set()
+    held = [set() for _ in orders]
+    peaks = [0] * len(orders)
+    waiting = ticks = 0
+    doing = [None] * len(orders)
+    while True:
+        for rank, action in enumerate(doing):
+            if action and until[rank] == ticks:
+                done.add((rank, action))
+                doing[rank] = None
+                if action[0] == "B":
+                    held[rank].remove(action[1])
+        for rank, actions in enumerate(left):
+            if doing[rank] or not actions:
+                continue
+            before = rank - 1 if actions[0][0] == "F" else rank + 1
+            if 0 <= before < len(orders) and (before, actions[0]) not in done:
+                continue
+            doing[rank] = actions.pop(0)
+            until[rank] = ticks + round(2 * (forward if doing[rank][0] == "F" else backward))
+            if doing[rank][0] == "F":
+                held[rank].add(doing[rank][1])
+                peaks[rank] = max(peaks[rank], len(held[rank]))
+        if not any(doing):
+            return ticks / 2, waiting / (ticks * len(orders)), peaks
+        waiting += doing.count(None)
+        ticks += 1
+
+
 @right("flash-attention", "merge")
 def merge_by_maximum(output_a, lse_a, output_b, lse_b):
     """The larger log-sum-exp is subtracted, and empty rows are set at the end."""

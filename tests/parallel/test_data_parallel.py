@@ -101,9 +101,10 @@ def test_five_steps_equal_one_process_and_replicas_stay_bit_equal(ranks):
     alone = train_alone(small_decoder(), data)
 
     def work(group):
-        return [_train(group, data, algorithm) for algorithm in ("ring", "torch")]
+        algorithms = ("ring", "torch") if ranks == 2 else ("torch",)
+        return [_train(group, data, algorithm) for algorithm in algorithms]
 
-    for run, bit_equal in itertools.chain(*launch(work, ranks)):
+    for run, bit_equal in itertools.chain(*launch(work, ranks, timeout=120)):
         assert_same(run, alone)
         assert bit_equal
 
@@ -114,7 +115,11 @@ MISTAKES = ["mean of means", "not divided by the ranks", "replicated gradients c
 def test_the_same_check_fails_for_each_mistake():
     data = uneven_batches()
     alone = train_alone(small_decoder(), data)
-    results = launch(lambda group: [_train(group, data, mistake=m)[0] for m in MISTAKES], 2)
+
+    def work(group):
+        return [_train(group, data, mistake=mistake)[0] for mistake in MISTAKES]
+
+    results = launch(work, 2, timeout=120)
     for mistake, run, wrong in zip(
         MISTAKES, results[0], ("losses", "losses", "norms"), strict=True
     ):

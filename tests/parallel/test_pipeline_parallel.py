@@ -32,9 +32,9 @@ CASES = [  # ranks, changes of the decoder, schedules
         {"tie_word_embeddings": False, "attention_bias": True},
         [gpipe(3, 4), one_f_one_b(3, 2), zero_bubble(3, 4)],
     ),
-    (4, {}, [gpipe(4, 6), one_f_one_b(4, 3), one_f_one_b(4, 6), zero_bubble(4, 1)]),
+    (4, {}, [gpipe(4, 3), one_f_one_b(4, 6), zero_bubble(4, 3)]),
     (2, {"num_hidden_layers": 7}, [interleaved(2, 2, 3)]),  # 2, 1, 1, 1, 1, 1
-    (1, {}, [one_f_one_b(1, 3), interleaved(1, 2, 2), zero_bubble(1, 2)]),
+    (1, {}, [interleaved(1, 2, 2), zero_bubble(1, 2)]),
 ]
 
 
@@ -60,10 +60,6 @@ def _adamw(pipeline):
     return torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
 
 
-def _gradients(pipeline):
-    return pipeline.gather({name: p.grad.clone() for name, p in pipeline.parameters.items()})
-
-
 def _step(pipeline, optimizer, ids, labels, replicas=None):
     """One step, with the rows divided among replicas if there are several."""
     targets = torch.tensor([float(_targets(labels))])
@@ -77,7 +73,7 @@ def _step(pipeline, optimizer, ids, labels, replicas=None):
         for parameter in pipeline.parameters.values():
             replicas.all_reduce(parameter.grad)
         replicas.all_reduce(loss)
-    gradients = _gradients(pipeline)
+    gradients = {name: p.grad.clone() for name, p in pipeline.parameters.items()}  # before clipping
     norm = pipeline.clip_gradients(CLIP)
     optimizer.step()
     return loss.item(), norm, gradients
@@ -96,7 +92,8 @@ def _train(group, schedule, changes, replicas=None, dtype=torch.float64):
             labels = labels.chunk(replicas.size)[replicas.rank]
         steps.append(_step(pipeline, optimizer, ids, labels, replicas))
     losses, norms, gradients = zip(*steps, strict=True)
-    return losses, norms, logits and torch.cat(logits), gradients[0], pipeline.state_dict()
+    logits = torch.cat(logits) if logits else None
+    return losses, norms, logits, pipeline.gather(gradients[0]), pipeline.state_dict()
 
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -167,7 +164,7 @@ def _checkpointed(group, state, optimizer_state, data):
 def test_a_checkpoint_of_some_ranks_continues_on_others():
     data = batches(ROWS)
     state = optimizer_state = None
-    for ranks, part in [(4, data[:2]), (1, data[2:3]), (3, data[3:])]:
+    for ranks, part in [(3, data[:2]), (2, data[2:])]:
         state, optimizer_state = launch(_checkpointed, ranks, state, optimizer_state, part)[0]
     alone = train_alone(_decoder(7), data)
     torch.testing.assert_close(state, alone.parameters, **CLOSE)
@@ -221,6 +218,34 @@ def test_two_halves_of_a_backward_pass_are_the_whole_and_cost_the_same():
         torch.testing.assert_close(parameter.grad, wanted[name], **CLOSE)
     assert first.get_total_flops() + second.get_total_flops() == at_once.get_total_flops()
     assert second.get_total_flops() > 0
+
+
+def _tied_head(decoder):
+    """A tied decoder whose head is a module with the embedding's parameter, as others build it."""
+    rows, hidden = decoder.embed_tokens.weight.shape
+    decoder.lm_head = torch.nn.Linear(hidden, rows, bias=False)
+    decoder.lm_head.weight = decoder.embed_tokens.weight
+    return decoder
+
+
+def test_a_tied_head_that_is_a_module_has_the_embeddings_name():
+    stages = split_decoder(_tied_head(_decoder()), 2)
+    names = [dict(stage.named_parameters()).keys() for stage in stages]
+    assert names[0] & names[1] == {"embed_tokens.weight"}
+    assert "lm_head.weight" not in names[1]
+
+
+def test_a_weight_that_is_used_twice_in_a_stage_gets_both_gradients_in_two_halves():
+    decoder = _tied_head(_decoder())
+    ids, labels = batches()[0]
+    loss_sum(decoder(ids), labels).backward()
+    wanted = decoder.embed_tokens.weight.grad
+    decoder.zero_grad()
+    stage = Stage(split_decoder(decoder, 1)[0], split=True)
+    stage.forward(0, ids, lambda y: loss_sum(y, labels))
+    stage.backward_input(0, None)
+    stage.backward_weight(0)
+    torch.testing.assert_close(decoder.embed_tokens.weight.grad, wanted, **CLOSE)
 
 
 def test_large_messages_in_both_directions_do_not_wait_for_each_other():
@@ -302,10 +327,15 @@ def _faulty_ties(group):
     return own, same, summed, twice.sqrt().item(), norm, all_equal(pipeline.parameters[name], group)
 
 
-def test_tied_gradients_that_nobody_sums_let_the_copies_differ():
+@pytest.fixture(scope="module")
+def faulty_ties():
+    return launch(_faulty_ties, 2)
+
+
+def test_tied_gradients_that_nobody_sums_let_the_copies_differ(faulty_ties):
     alone = train_alone(_decoder(), batches(ROWS))
     wanted = alone.gradients["embed_tokens.weight"]
-    (own, same, summed, _, _, summed_same), (other, *_) = launch(_faulty_ties, 2)
+    (own, same, summed, _, _, summed_same), (other, *_) = faulty_ties
     assert not same and summed_same
     torch.testing.assert_close(own + other, wanted, **CLOSE)
     torch.testing.assert_close(summed, wanted, **CLOSE)
@@ -313,9 +343,9 @@ def test_tied_gradients_that_nobody_sums_let_the_copies_differ():
         assert (part - wanted).norm() > 0.1 * wanted.norm()
 
 
-def test_tied_weights_that_count_twice_make_the_norm_too_large():
+def test_tied_weights_that_count_twice_make_the_norm_too_large(faulty_ties):
     alone = train_alone(_decoder(), batches(ROWS))
-    _, _, _, twice, norm, _ = launch(_faulty_ties, 2)[0]
+    _, _, _, twice, norm, _ = faulty_ties[0]
     assert norm == pytest.approx(alone.norms[0], rel=1e-5)
     tied = alone.gradients["embed_tokens.weight"].square().sum().item()
     assert twice == pytest.approx((norm**2 + tied) ** 0.5, rel=1e-5)

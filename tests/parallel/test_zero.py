@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from course_pkg.parallel.collectives import all_equal
+from course_pkg.parallel.collectives import Group, all_equal
 from course_pkg.parallel.data_parallel import count_targets, rank_batches, seed_rank
 from course_pkg.parallel.gradient_norm import clip_gradients, global_norm
 from course_pkg.parallel.launch import launch
@@ -69,6 +69,8 @@ MODELS = {
 
 
 def _train(group, data, stage, model="tied", dtype=torch.float32, mistake=""):
+    if group.size == 3:  # rings with 2, torch's collectives, which take less time, with 3
+        group = Group(algorithm="torch")
     decoder = MODELS[model](seed=group.rank).to(dtype)  # rank 0's weights replace the others
     zero = ZeroAdamW(decoder, group, stage, **ADAMW)
     losses = []
@@ -113,19 +115,27 @@ def _assert_same(run, alone, tolerance=1e-5):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_five_steps_of_each_stage_equal_one_process(ranks):
     data = _uneven_batches()
-    cases = [("tied", 1), ("tied", 2), ("tied", 3), ("untied", 3), ("frozen", 1), ("frozen", 3)]
-    results = launch(lambda group: [_train(group, data, s, model) for model, s in cases], ranks)
+    cases = [("tied", 1), ("tied", 2), ("tied", 3)]
+    if ranks == 2:
+        cases += [("untied", 3), ("frozen", 1), ("frozen", 3)]
+
+    def work(group):
+        return [_train(group, data, stage, model) for model, stage in cases]
+
+    results = launch(work, ranks, timeout=120)
     alone = {name: train_alone(model(), data) for name, model in MODELS.items()}
     for runs in results:
         for run, (model, _) in zip(runs, cases, strict=True):
             _assert_same(run, alone[model])
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_stages_equal_each_other_bit_by_bit_in_bf16(ranks):
+def test_stages_equal_each_other_bit_by_bit_in_bf16():
     data = _uneven_batches()
-    work = lambda group: [_train(group, data, stage, dtype=torch.bfloat16) for stage in STAGES]  # noqa: E731
-    results = launch(work, ranks)
+
+    def work(group):
+        return [_train(group, data, stage, dtype=torch.bfloat16) for stage in STAGES]
+
+    results = launch(work, 3, timeout=120)
     first = results[0][0]
     assert first.parameters["norm.weight"].dtype == torch.bfloat16
     for runs in results:
@@ -139,7 +149,11 @@ MISTAKES = ["mean of means", "not divided by the ranks", "replicated gradients c
 def test_the_same_check_fails_for_each_mistake():
     data = _uneven_batches()
     alone = train_alone(small_decoder(), data)
-    runs = launch(lambda group: [_train(group, data, 2, mistake=m) for m in MISTAKES], 2)[0]
+
+    def work(group):
+        return [_train(group, data, 2, mistake=mistake) for mistake in MISTAKES]
+
+    runs = launch(work, 2, timeout=120)[0]
     for run, wrong in zip(runs, ("losses", "losses", "norms"), strict=True):
         with pytest.raises(AssertionError, match=wrong):
             _assert_same(run, alone)
@@ -165,7 +179,9 @@ def _memory(group):
     gc.freeze()
     found = []
     for stage in STAGES:
-        zero = ZeroAdamW(small_decoder().bfloat16(), group, stage, **ADAMW)
+        decoder = small_decoder(hidden_size=16, intermediate_size=35)  # 3 ranks need padding
+        zero = ZeroAdamW(decoder.bfloat16(), group, stage, **ADAMW)
+        del decoder
         _backward(zero, group, data[0])
         zero.step()
         zero.zero_grad()
@@ -192,7 +208,7 @@ def test_a_rank_holds_the_bytes_of_the_formula_plus_padding(ranks):
             held, live, padded, numbers, flats, units, peak = found[stage - 1]
             assert held.total == round(expected * padded)
             assert live == held.total + 4 * flats  # AdamW's step counters
-            assert padded - numbers < ranks * flats
+            assert padded - numbers == (flats + 1 if ranks == 3 else 0)  # by hand: 4 × 1 + 2
             without_padding += held.total - held.padding
             # One layer at a time, besides what is in no layer.
             assert peak == (max(units[:-1]) + units[-1] if stage == 3 else 0)
@@ -388,7 +404,9 @@ def _dropout(group, stage):
 
 
 def test_dropout_differs_between_ranks_and_weights_do_not():
-    work = lambda group: [_dropout(group, stage) for stage in STAGES]  # noqa: E731
+    def work(group):
+        return [_dropout(group, stage) for stage in STAGES]
+
     assert launch(work, 2) == [[(False, True)] * 3] * 2
 
 

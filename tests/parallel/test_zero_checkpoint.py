@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from course_pkg.parallel.collectives import Group
 from course_pkg.parallel.data_parallel import count_targets, rank_batches
 from course_pkg.parallel.launch import RankError, launch
 from course_pkg.parallel.zero import ZeroAdamW
@@ -28,6 +29,11 @@ SAVED_AFTER = 2  # of five steps
 OTHER_SETTINGS = {"lr": 1.0, "weight_decay": 0.9, "betas": (0.1, 0.2)}
 
 
+def _odd_decoder(seed=0):
+    """Three ranks need padding in every flat tensor."""
+    return small_decoder(seed, hidden_size=16, intermediate_size=35)
+
+
 def _steps(zero, group, data):
     for ids, labels in data:
         rows = next(rank_batches(len(ids), len(ids), rank=group.rank, ranks=group.size))
@@ -40,7 +46,8 @@ def _steps(zero, group, data):
 
 
 def _begin(group, folder, stage, dtype=torch.float32):
-    decoder = small_decoder().to(dtype)
+    group = Group(algorithm="torch")
+    decoder = _odd_decoder().to(dtype)
     decoder.layers[1].requires_grad_(False)
     zero = ZeroAdamW(decoder, group, stage, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     _steps(zero, group, batches()[:SAVED_AFTER])
@@ -50,7 +57,8 @@ def _begin(group, folder, stage, dtype=torch.float32):
 
 
 def _resume(group, folder, stage, units=None, dtype=torch.float32):
-    decoder = small_decoder(seed=7).to(dtype)
+    group = Group(algorithm="torch")
+    decoder = _odd_decoder(seed=7).to(dtype)
     decoder.layers[1].requires_grad_(False)
     zero = ZeroAdamW(decoder, group, stage, units=units, **OTHER_SETTINGS)
     _steps(zero, group, batches()[:1])  # what it has learned before doesn't matter either
@@ -60,26 +68,26 @@ def _resume(group, folder, stage, units=None, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_saved_with_n_ranks_it_goes_on_with_m_ranks_and_any_stage(ranks, tmp_path):
+def test_saved_with_n_ranks_it_goes_on_with_m_ranks_and_another_stage(ranks, tmp_path):
     def begin(group):
         return [_begin(group, tmp_path / str(stage), stage) for stage in (1, 3)]
 
     def resume(group):
-        saved = [(1, 2, None), (3, 1, None), (3, 3, ()), (1, 3, None)]
+        saved = [(1, 3, None), (3, 2, ())]
         return [_resume(group, tmp_path / str(a), b, units) for a, b, units in saved]
 
     expected = train_alone(_partly_frozen(), batches()).parameters
-    for found in launch(begin, ranks)[0]:
+    for found in launch(begin, ranks, timeout=120)[0]:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     others = [other for other in (1, 2, 3) if other != ranks][:: 1 if ranks == 2 else -1]
-    for states in launch(resume, others[0]):
+    for states in launch(resume, others[0], timeout=120):
         for found in states:
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(_resume_alone(tmp_path / "3"), expected, atol=1e-5, rtol=0)
 
 
 def _partly_frozen(seed=0):
-    decoder = small_decoder(seed)
+    decoder = _odd_decoder(seed)
     decoder.layers[1].requires_grad_(False)
     return decoder
 
@@ -106,9 +114,9 @@ def test_with_as_many_ranks_it_goes_on_bit_by_bit_also_in_bf16(tmp_path):
 
 
 def _save_and_load_before_the_first_step(group, folder):
-    zero = ZeroAdamW(small_decoder(), group, 2)
+    zero = ZeroAdamW(_odd_decoder(), group, 2)
     save_checkpoint(zero, folder)
-    other = ZeroAdamW(small_decoder(seed=7), group, 3)
+    other = ZeroAdamW(_odd_decoder(seed=7), group, 3)
     load_checkpoint(other, folder)
     return len(other.optimizer.state), zero.full_state_dict(), other.full_state_dict()
 

@@ -1,0 +1,1 @@
+"""Checks of the assignment `parallelism`: rings, shards, ZeRO, and the schedules of a pipeline."""
