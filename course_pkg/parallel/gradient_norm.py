@@ -25,7 +25,7 @@ EPSILON = 1e-6  # of torch.nn.utils.clip_grad_norm_
 def global_norm(
     sharded: Iterable[Tensor], group: Group, replicated: Iterable[Tensor] = ()
 ) -> Tensor:
-    """The Euclidean norm of a gradient whose parts are on several ranks: (), fp32.
+    """The Euclidean norm of a gradient whose parts are on several ranks: (), fp64.
 
     sharded: this rank's parts; no number is on two ranks. replicated: tensors that are the same on
     all ranks; each counts once. Every rank gets the same bits. A rank may hold nothing.
@@ -44,26 +44,27 @@ def global_norm(
     return (total + _squares(replicated, device)).sqrt()
 
 
-def clip_gradients(gradients: Iterable[Tensor], norm: Tensor, max_norm: float) -> None:
+@torch.no_grad()
+def clip_by_norm(gradients: Iterable[Tensor], norm: Tensor | float, max_norm: float) -> None:
     """Scale gradients in place so that their norm, which is given, becomes at most `max_norm`.
 
     norm: of the whole gradient, as `global_norm` returns it. Raises ValueError unless max_norm > 0.
 
     >>> gradient = torch.tensor([3.0, 4.0])
-    >>> clip_gradients([gradient], norm=torch.tensor(5.0), max_norm=1.0)
+    >>> clip_by_norm([gradient], norm=5.0, max_norm=1.0)
     >>> gradient
     tensor([0.6000, 0.8000])
     """
     if not require_number(max_norm, "max_norm") > 0:
         raise ValueError(f"max_norm must be above 0, got {max_norm}")
-    scale = (max_norm / (norm + EPSILON)).clamp(max=1.0)
+    scale = min(1.0, max_norm / (float(norm) + EPSILON))
     for gradient in gradients:
         gradient.mul_(scale)
 
 
 def _squares(tensors: list[Tensor], device: torch.device) -> Tensor:
-    """The sum of the squares, in fp32: ()."""
-    total = torch.zeros((), device=device)
+    """The sum of the squares: (), fp64."""
+    total = torch.zeros((), dtype=torch.float64, device=device)
     for tensor in tensors:
-        total += tensor.detach().float().square().sum()
+        total += tensor.detach().double().square().sum()
     return total

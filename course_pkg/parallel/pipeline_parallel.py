@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from course_pkg.arguments import require_between
 from course_pkg.parallel.collectives import Group
+from course_pkg.parallel.gradient_norm import clip_by_norm, global_norm
 from course_pkg.parallel.pipeline_run import Loss, Messages, Microbatch, Run
 from course_pkg.parallel.pipeline_stage import Stage
 from course_pkg.parallel.schedules import Schedule, check, forward_only
@@ -145,25 +146,19 @@ class Pipeline:
             if name not in self.tied or self.tied[name][0] == self.group.rank
         ]
 
-    @torch.no_grad()
     def gradient_norm(self) -> float:
         """The norm of the whole model's gradient, on every rank."""
         gradients = [p.grad for p in self.counted_parameters() if p.grad is not None]
-        square = sum((g.double().square().sum() for g in gradients), torch.zeros(()).double())
-        return self.group.all_reduce(square.view(1)).sqrt().item()
+        return global_norm(gradients, self.group).item()
 
-    @torch.no_grad()
     def clip_gradients(self, max_norm: float) -> float:
         """Scale this rank's gradients if the whole norm is above `max_norm`; return that norm.
 
         As torch.nn.utils.clip_grad_norm_ in one process. Raises ValueError unless max_norm > 0.
         """
-        require_between(max_norm, "max_norm", 0, math.inf)
         norm = self.gradient_norm()
-        scale = min(1.0, max_norm / (norm + 1e-6))
-        for parameter in self.parameters.values():
-            if parameter.grad is not None:
-                parameter.grad *= scale
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        clip_by_norm(gradients, norm, max_norm)
         return norm
 
     def gather(self, named: Mapping[str, Any]) -> dict[str, Any]:

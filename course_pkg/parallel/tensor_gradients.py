@@ -13,16 +13,12 @@ Sources: Megatron's finalize_model_grads and clip_grads; Korthikanti et al. 2022
 Chapter: acceleration/parallelism.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-from course_pkg.arguments import require_between
+from course_pkg.parallel.gradient_norm import clip_by_norm, global_norm
 from course_pkg.parallel.parallel_decoder import TensorParallelDecoder
 from course_pkg.parallel.tensor_shards import placement
-
-EPS = 1e-6  # torch's clip_grad_norm_ divides by the norm + this
 
 
 @torch.no_grad()
@@ -57,30 +53,25 @@ def finish_gradients(decoder: TensorParallelDecoder) -> None:
 def gradient_norm(decoder: TensorParallelDecoder) -> float:
     """The Euclidean norm of the whole decoder's gradient, the same on every rank.
 
-    Tied embeddings are one parameter, so they count once.
+    Tied embeddings are one parameter, so they count once; so do copies.
     """
     group = decoder.group
-    total = decoder.norm.weight.new_zeros((), dtype=torch.float64)
+    counted = []
     for name, parameter in decoder.named_parameters():
         place = placement(name, decoder.whole_config, group.size)
-        is_first = group.rank % place.replicas == 0
-        if parameter.grad is not None and is_first:
-            total += parameter.grad.double().square().sum()
-    return math.sqrt(group.all_reduce(total[None]).item())
+        if parameter.grad is not None and group.rank % place.replicas == 0:
+            counted.append(parameter.grad)
+    return global_norm(counted, group).item()
 
 
-@torch.no_grad()
 def clip_gradients(decoder: TensorParallelDecoder, max_norm: float) -> float:
     """Scale the gradients so that their norm is at most `max_norm`; return the norm before.
 
     As torch's clip_grad_norm_ does for one process. Raises ValueError unless max_norm is positive.
     """
-    require_between(max_norm, "max_norm", 0, math.inf)
     norm = gradient_norm(decoder)
-    scale = min(1.0, max_norm / (norm + EPS))
-    for parameter in decoder.parameters():
-        if parameter.grad is not None:
-            parameter.grad.mul_(scale)
+    gradients = [p.grad for p in decoder.parameters() if p.grad is not None]
+    clip_by_norm(gradients, norm, max_norm)
     return norm
 
 

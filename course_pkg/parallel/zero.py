@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from course_pkg.arguments import require_integer
 from course_pkg.parallel.collectives import Group
 from course_pkg.parallel.flat_parameter import FlatParameter
-from course_pkg.parallel.gradient_norm import clip_gradients, global_norm
+from course_pkg.parallel.gradient_norm import clip_by_norm, global_norm
 from course_pkg.parallel.sharded_units import (
     ShardedUnit,
     call_after_backward,
@@ -156,7 +156,7 @@ class ZeroAdamW:
         """
         shards = [self._gradient_shard(flat) for flat in self._trained()]
         norm = global_norm(shards, self.group)
-        clip_gradients(shards, norm, max_norm)
+        clip_by_norm(shards, norm, max_norm)
         return norm.item()
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from course_pkg.parallel.data_parallel import (
     rank_batches,
     seed_rank,
 )
-from course_pkg.parallel.gradient_norm import clip_gradients, global_norm
+from course_pkg.parallel.gradient_norm import clip_by_norm, global_norm
 from course_pkg.parallel.launch import RankError, launch
 from tests.parallel.alone import (
     CLIP,
@@ -83,7 +83,7 @@ def _train(group, data, algorithm="ring", mistake=""):
         gradients = gradients or {name: gradient.clone() for name, gradient in found.items()}
         if mistake == "replicated gradients count N times":
             norm = global_norm(found.values(), group)
-            clip_gradients(found.values(), norm, CLIP)
+            clip_by_norm(found.values(), norm, CLIP)
         else:
             norm = nn.utils.clip_grad_norm_(decoder.parameters(), CLIP)
         optimizer.step()

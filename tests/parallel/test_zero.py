@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from course_pkg.parallel.collectives import Group, all_equal
 from course_pkg.parallel.data_parallel import count_targets, rank_batches, seed_rank
-from course_pkg.parallel.gradient_norm import clip_gradients, global_norm
+from course_pkg.parallel.gradient_norm import clip_by_norm, global_norm
 from course_pkg.parallel.launch import launch
 from course_pkg.parallel.zero import ZeroAdamW
 from course_pkg.parallel.zero_costs import (
@@ -92,7 +92,7 @@ def _train(group, data, stage, model="tied", dtype=torch.float32, mistake=""):
         if mistake == "replicated gradients count N times":
             found = list(zero.full_gradients().values())
             norm = global_norm(found, group)
-            clip_gradients([f.gradient_shard for f in zero.flats()], norm, CLIP)
+            clip_by_norm([f.gradient_shard for f in zero.flats()], norm, CLIP)
             norms.append(norm.item())
         else:
             norms.append(zero.clip_grad_norm_(CLIP))
@@ -466,4 +466,4 @@ def test_mistakes_of_the_caller_are_refused():
 
 def test_a_max_norm_must_be_positive():
     with pytest.raises(ValueError, match="max_norm must be above 0, got 0"):
-        clip_gradients([], torch.tensor(1.0), 0)
+        clip_by_norm([], torch.tensor(1.0), 0)

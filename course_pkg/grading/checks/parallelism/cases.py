@@ -1,6 +1,7 @@
 """`parallelism`: the cases of its questions, and the right values.
 
-Rings are those of `course_pkg.parallel`; the other right values are computed without shards.
+Rings, schedules and their times are those of `course_pkg.parallel`; the other right values are
+computed without shards.
 
 Chapter: exercises.
 """
@@ -18,6 +19,8 @@ from torch.nn import functional as F
 from course_pkg.grading.checks.parallelism import ring
 from course_pkg.grading.contract.comparators import anything, array, number, row, wrong_type
 from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.parallel.schedules import Action, Schedule, one_f_one_b
+from course_pkg.parallel.timeline import simulate
 
 Inputs = dict[str, Any]
 CLOSE = array(rtol=1e-5, atol=1e-5)
@@ -186,14 +189,13 @@ fewest_gpus_limit = partial(_cluster, limit=True)
 
 def schedule_expected(inputs: Inputs) -> list[tuple[str, int]]:
     """1F1B, of one rank."""
-    return _ordered(inputs["ranks"] - inputs["rank"] - 1, inputs["microbatches"])
+    return _one_f_one_b(inputs["ranks"], inputs["microbatches"])[inputs["rank"]]
 
 
-def _ordered(warmup: int, microbatches: int) -> list[tuple[str, int]]:
-    """B i comes right after F i + warmup."""
-    slots = [(i, "F", i) for i in range(microbatches)]
-    slots += [(i + warmup + 0.5, "B", i) for i in range(microbatches)]
-    return [(kind, i) for _, kind, i in sorted(slots)]
+def _one_f_one_b(ranks: int, microbatches: int) -> list[list[tuple[str, int]]]:
+    """Of all ranks."""
+    actions = one_f_one_b(ranks, microbatches).actions
+    return [[(action.kind, action.microbatch) for action in order] for order in actions]
 
 
 def _rank(rng: Random, size: int, *, few: bool = False) -> Inputs:
@@ -209,26 +211,19 @@ schedule_few = partial(_rank, few=True)
 
 
 def simulate_expected(inputs: Inputs) -> tuple[float, float, list[int]]:
-    """Ends of actions, computed again from those of neighbors until all are known."""
-    orders, durations = inputs["orders"], {"F": inputs["forward"], "B": inputs["backward"]}
-    ends: dict[tuple[int, str, int], float] = {}
-    for _ in range(len(orders) * len(orders[0])):  # a chain of actions is not longer
-        for rank, order in enumerate(orders):
-            clock = 0.0
-            for kind, i in order:
-                before = rank - 1 if kind == "F" else rank + 1
-                clock = max(clock, ends.get((before, kind, i), 0.0)) + durations[kind]
-                ends[rank, kind, i] = clock
-    total = max(ends.values())
-    busy = sum(durations[kind] for order in orders for kind, _ in order)
-    held = [accumulate(1 if kind == "F" else -1 for kind, _ in order) for order in orders]
-    return total, 1 - busy / (len(orders) * total), [max(counts) for counts in held]
+    """The course's simulation of a schedule with these orders."""
+    orders = inputs["orders"]
+    actions = tuple(tuple(Action(kind, i) for kind, i in order) for order in orders)
+    schedule = Schedule("given", len(orders[0]) // 2, 1, actions)
+    timeline = simulate(schedule, {"F": inputs["forward"], "B": inputs["backward"]})
+    held = [schedule.in_flight(rank) for rank in range(len(orders))]
+    return timeline.makespan, timeline.bubble, held
 
 
 def _orders(rng: Random, size: int) -> Inputs:
     """1F1B, then actions in a random order in which each has what it needs."""
     ranks, microbatches = 2 + (size + 1) // 2, rng.randint(3, 4) + size
-    orders = [_ordered(ranks - rank - 1, microbatches) for rank in range(ranks)]
+    orders = _one_f_one_b(ranks, microbatches)
     if size > 0:
         orders = [[] for _ in range(ranks)]
         forwards, backwards = [microbatches] + [0] * ranks, [0] * ranks  # forwards[0]: given
