@@ -16,7 +16,7 @@ gradient of the common input; g after it, because each rank has a part of the su
 all-reduce does not know this: torch's differentiable one sums in both directions.
 
 Sources: Shoeybi et al. 2019, "Megatron-LM", section 3; Korthikanti et al. 2022, "Reducing
-Activation Recomputation", section 4.2.2. Chapter: acceleration/parallelism.
+Activation Recomputation", section 4.2.2. Chapter: acceleration/model-parallelism.
 """
 
 from typing import Any

@@ -10,7 +10,7 @@ whole; Korthikanti et al. gather them again in the backward pass, for more messa
 
 The result is a `Decoder`, and its config is that of one rank: `attend` and every cache see a
 decoder with fewer heads. Sources: Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section
-4.2.2. Chapter: acceleration/parallelism.
+4.2.2. Chapter: acceleration/model-parallelism.
 """
 
 import copy

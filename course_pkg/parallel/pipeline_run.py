@@ -3,7 +3,7 @@
 A rank never waits for a send, and begins to receive before it needs the tensor. A wait has a limit:
 a message that doesn't come is an error that names it, its sender, and who waited.
 
-Not here: the order (`course_pkg.parallel.schedules`). Chapter: acceleration/parallelism.
+Not here: the order (`course_pkg.parallel.schedules`). Chapter: acceleration/model-parallelism.
 """
 
 import datetime

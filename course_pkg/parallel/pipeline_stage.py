@@ -10,7 +10,7 @@ input, gᵀx, which is the gradient of its weight. Together they do the work of 
 Other weights (norms, embeddings, a tied head) get their gradients in the first half.
 
 Not here: messages and order (`course_pkg.parallel.pipeline_parallel`). Sources: Megatron-LM
-(Narayanan et al. 2021), zero bubble (Qi et al. 2023). Chapter: acceleration/parallelism.
+(Narayanan et al. 2021), zero bubble (Qi et al. 2023). Chapter: acceleration/model-parallelism.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ inputs and weights (the zero-bubble paper calls them B and W).
 Not here: how long they take (`course_pkg.parallel.timeline`), tensors and processes
 (`course_pkg.parallel.pipeline_parallel`). Sources: GPipe (Huang et al. 2019), 1F1B (PipeDream,
 Narayanan et al. 2019), interleaved (Megatron-LM, Narayanan et al. 2021), ZB-H1 (Qi et al. 2023,
-section 2). Chapter: acceleration/parallelism.
+section 2). Chapter: acceleration/model-parallelism.
 """
 
 from collections.abc import Iterator

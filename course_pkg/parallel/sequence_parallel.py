@@ -5,7 +5,7 @@ tokens, and keeps them. With `tensor_parallel(decoder, group, sequence_parallel=
 the r-th of N parts of the tokens there; `kept_bytes` measures what that saves.
 
 Source: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
-section 4.2.2. Chapter: acceleration/parallelism.
+section 4.2.2. Chapter: acceleration/model-parallelism.
 """
 
 from collections.abc import Callable

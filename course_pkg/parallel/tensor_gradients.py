@@ -10,7 +10,7 @@ The norm of the gradient is that of the whole decoder: the squares of all parts 
 ranks, and what several ranks have counts on the first of them alone.
 
 Sources: Megatron's finalize_model_grads and clip_grads; Korthikanti et al. 2022.
-Chapter: acceleration/parallelism.
+Chapter: acceleration/model-parallelism.
 """
 
 import torch

@@ -11,7 +11,7 @@ Dropout follows the activations: where all ranks have the same ones, it must agr
 has its own, it must differ. `ForkedRandom` is a second random state, of each rank.
 
 Sources: Shoeybi et al. 2019, "Megatron-LM", section 3; Megatron's random.py.
-Chapter: acceleration/parallelism.
+Chapter: acceleration/model-parallelism.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ The tokens' rows of the embeddings are padded with zeros, to a multiple of the r
 for gradients and their norm is in `course_pkg.parallel.tensor_gradients`.
 
 Sources: Shoeybi et al. 2019; vLLM's QKVParallelLinear, for the copies.
-Chapter: acceleration/parallelism.
+Chapter: acceleration/model-parallelism.
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ The stages sleep instead of computing, so that several ranks share few cores wit
 other down; messages, waits and order are those of a training step. The clock, time.monotonic, is
 one for all processes of a machine.
 
-Chapter: acceleration/parallelism.
+Chapter: acceleration/model-parallelism.
 """
 
 import time

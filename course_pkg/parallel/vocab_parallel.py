@@ -11,7 +11,7 @@ Its gradient with respect to a rank's logits needs no further message: softmax â
 
 Blocks are equally long; the last ones may end in padding, which is in no softmax and gets no
 gradient. Sources: Shoeybi et al. 2019, section 3; Szegedy et al. 2016 for label smoothing.
-Chapter: acceleration/parallelism.
+Chapter: acceleration/model-parallelism.
 """
 
 from typing import Any
