@@ -19,7 +19,7 @@ A training step, on each rank:
 
 With data parallelism, sum the gradients over the replicas before the norm. Messages are tested with
 gloo. Sources: GPipe (Huang et al. 2019), Megatron-LM (Narayanan et al. 2021). Chapter:
-acceleration/parallelism.
+acceleration/model-parallelism.
 """
 
 import math

@@ -4,7 +4,7 @@
 time. `course_pkg.parallel.trace` measures the same on processes.
 
 Sources: Megatron-LM (Narayanan et al. 2021), zero bubble (Qi et al. 2023). Chapter:
-acceleration/parallelism.
+acceleration/model-parallelism.
 """
 
 import math
