@@ -97,16 +97,16 @@ class DataParallel:
         """
         used = [parameter.grad is not None for parameter in self.parameters]
         device = self.parameters[0].device
-        ranks_using = torch.tensor(used, dtype=torch.uint8, device=device)
+        used_somewhere = torch.tensor(used, dtype=torch.uint8, device=device)
         while self.started < len(self.buckets):
             self._start_next_bucket()
-        self.group.all_reduce(ranks_using)
-        used_anywhere = dict(zip(self.parameters, ranks_using.tolist(), strict=True))
+        self.group.all_reduce(used_somewhere, "max")
+        is_used = dict(zip(self.parameters, used_somewhere.tolist(), strict=True))
         for bucket, (flat, wait) in zip(self.buckets, self._sending, strict=True):
             wait()
             sizes = [parameter.numel() for parameter in bucket]
             for parameter, part in zip(bucket, flat.split(sizes), strict=True):
-                parameter.grad = part.view_as(parameter) if used_anywhere[parameter] else None
+                parameter.grad = part.view_as(parameter) if is_used[parameter] else None
         self.started = 0
         self._sending.clear()
         self._complete.clear()

@@ -147,14 +147,24 @@ class Pipeline:
         ]
 
     def gradient_norm(self) -> float:
-        """The norm of the whole model's gradient, on every rank."""
+        """The norm of the whole model's gradient, on every rank.
+
+        Raises ValueError if the stages are tensor parallel: their squares are in two groups.
+        """
+        divided = [n for s in self.stages for n, m in s.module.named_modules() if _is_divided(m)]
+        if divided:
+            raise ValueError(
+                f"{divided[0]} is divided among several ranks: sum the squares of `counted_"
+                "parameters()` over its group too (course_pkg.parallel.gradient_norm.global_norm)"
+            )
         gradients = [p.grad for p in self.counted_parameters() if p.grad is not None]
         return global_norm(gradients, self.group).item()
 
     def clip_gradients(self, max_norm: float) -> float:
         """Scale this rank's gradients if the whole norm is above `max_norm`; return that norm.
 
-        As torch.nn.utils.clip_grad_norm_ in one process. Raises ValueError unless max_norm > 0.
+        As torch.nn.utils.clip_grad_norm_ in one process. Raises ValueError unless max_norm > 0, and
+        as `gradient_norm` does.
         """
         norm = self.gradient_norm()
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
@@ -217,6 +227,12 @@ class Pipeline:
                 self.group.send(self.parameters[name].detach(), second)
             elif self.group.rank == second:
                 self.group.receive(self.parameters[name].detach(), first)
+
+
+def _is_divided(module: nn.Module) -> bool:
+    """Whether a module is one rank's part of a layer."""
+    group = getattr(module, "group", None)
+    return isinstance(group, Group) and group.size > 1
 
 
 def gather_objects(item: Any, group: Group) -> list[Any]:

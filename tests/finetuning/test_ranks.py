@@ -453,6 +453,7 @@ def run_script(group, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_documented_script_does_the_same_in_one_process_and_in_two(tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ("one", "launched", "torchrun")]
     for folder in folders:

@@ -102,6 +102,7 @@ def _alive(pid):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace("FILE", repr(str(tmp_path / "pid"))))

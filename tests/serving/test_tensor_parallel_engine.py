@@ -96,6 +96,7 @@ def _written(decoder, tokenizer):
 
 @pytest.mark.slow
 @pytest.mark.model
+@pytest.mark.exhaustive
 def test_three_ranks_write_with_smollm2_what_one_process_writes(smollm2):
     model, tokenizer = smollm2
     alone = _written(Decoder.from_transformers(model), tokenizer)
