@@ -33,6 +33,9 @@ class Group:
 
     rank, size: this rank's number, and how many there are. sent_bytes, messages: what this rank
     has sent by rings, `send` and `exchange`; set them to 0 to count anew.
+
+    All ranks must call the same collectives in the same order, with tensors of one shape and dtype.
+    gloo notices only a message that is too long, and then ends the process.
     """
 
     def __init__(self, process_group: dist.ProcessGroup | None = None, algorithm: str = "ring"):
@@ -49,6 +52,7 @@ class Group:
 
     def send(self, tensor: Tensor, rank: int) -> None:
         """Send a tensor to a rank of this group, which must `receive` it."""
+        self._check_other(rank)
         self._count(tensor)
         dist.send(tensor.contiguous(), group=self.process_group, group_dst=rank)
 
@@ -57,11 +61,14 @@ class Group:
 
         Its shape and dtype must be those of what is sent.
         """
+        self._check_other(rank)
         dist.recv(into, group=self.process_group, group_src=rank)
         return into
 
     def exchange(self, tensor: Tensor, into: Tensor, to: int, source: int) -> Tensor:
         """Send to one rank while receiving from another, so that no rank waits for its turn."""
+        self._check_other(to)
+        self._check_other(source)
         self._count(tensor)
         operations = [
             dist.P2POp(dist.isend, tensor.contiguous(), group=self.process_group, group_peer=to),
@@ -125,6 +132,8 @@ class Group:
         into: a contiguous tensor of that shape to fill and return; the given one may be this rank's
         rows of it. A rank sends N − 1 times its own tensor, which is (N − 1)/N of the result.
         """
+        if tensor.dim() == 0:
+            raise ValueError("a tensor of shape () has no rows to gather; give tensor[None]")
         whole = into
         if whole is None:
             whole = tensor.new_empty(self.size * tensor.shape[0], *tensor.shape[1:])
@@ -143,6 +152,7 @@ class Group:
         The pieces follow each other from rank to rank: the second is sent while the first is
         passed on. Each rank but the last of the chain sends the tensor once.
         """
+        self._check_rank(source)
         if self.algorithm == "torch":
             dist.broadcast(tensor, group=self.process_group, group_src=source)
             return tensor
@@ -178,6 +188,15 @@ class Group:
         return self.exchange(
             tensor, into, to=(self.rank + 1) % self.size, source=(self.rank - 1) % self.size
         )
+
+    def _check_rank(self, rank: int) -> None:
+        if require_integer(rank, "rank", 0) >= self.size:
+            raise ValueError(f"rank must be below the number of ranks, {self.size}, got {rank}")
+
+    def _check_other(self, rank: int) -> None:
+        self._check_rank(rank)
+        if rank == self.rank:
+            raise ValueError(f"rank {rank} can't send to itself, or receive from itself")
 
     def _count(self, tensor: Tensor) -> None:
         self.sent_bytes += tensor.nbytes

@@ -143,6 +143,11 @@ class FlatParameter:
         if first < last:
             shard[first:last].copy_(values.reshape(-1)[first - start : last - start])
 
+    def is_attached(self) -> bool:
+        """Whether the parameters are still views of the flat tensor."""
+        here = self.flat.untyped_storage().data_ptr()
+        return all(p.untyped_storage().data_ptr() == here for p in self.parameters.values())
+
     def _attach(self) -> None:
         """Make the parameters views of the flat tensor."""
         for view, parameter in zip(self.views(self.flat), self.parameters.values(), strict=True):

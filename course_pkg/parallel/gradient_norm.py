@@ -48,7 +48,8 @@ def global_norm(
 def clip_by_norm(gradients: Iterable[Tensor], norm: Tensor | float, max_norm: float) -> None:
     """Scale gradients in place so that their norm, which is given, becomes at most `max_norm`.
 
-    norm: of the whole gradient, as `global_norm` returns it. Raises ValueError unless max_norm > 0.
+    norm: of the whole gradient, as `global_norm` returns it. If it is NaN, all gradients become
+    NaN, as torch's do: also those of a rank that has none. Raises ValueError unless max_norm > 0.
 
     >>> gradient = torch.tensor([3.0, 4.0])
     >>> clip_by_norm([gradient], norm=5.0, max_norm=1.0)
@@ -57,7 +58,9 @@ def clip_by_norm(gradients: Iterable[Tensor], norm: Tensor | float, max_norm: fl
     """
     if not require_number(max_norm, "max_norm") > 0:
         raise ValueError(f"max_norm must be above 0, got {max_norm}")
-    scale = min(1.0, max_norm / (float(norm) + EPSILON))
+    scale = max_norm / (float(norm) + EPSILON)
+    if scale >= 1:  # false for NaN
+        return
     for gradient in gradients:
         gradient.mul_(scale)
 

@@ -19,7 +19,7 @@ import math
 import multiprocessing
 import os
 import pickle
-import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -38,33 +38,21 @@ import torch.distributed as dist
 
 from course_pkg.arguments import require_between, require_integer
 from course_pkg.parallel.collectives import Group
+from course_pkg.parallel.rank_reports import RankError as RankError
+from course_pkg.parallel.rank_reports import (
+    Report,
+    described,
+    loaded,
+    raise_first_failure,
+    raise_unfinished,
+    stacks_file,
+)
 
 GRACE = 0.3  # seconds in which the other ranks may report their own failure
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-FRAME = re.compile(r'  File "(.+)", line (\d+) in (\S+)')
 MOST = 64  # processes
+LONGEST = 10**6  # seconds; the system's timers take few more
 PRELOAD = ["torch", "torch.distributed", "course_pkg.parallel.launch", "course_pkg.lm.decoder"]
-
-
-class RankError(RuntimeError):
-    """A rank failed or did not finish. `rank` is its number."""
-
-    def __init__(self, message: str, rank: int):
-        super().__init__(message)
-        self.rank = rank
-
-    def __reduce__(self):
-        return type(self), (str(self), self.rank)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Report:
-    """What a process sends at its end. when: of the clock that all processes share."""
-
-    when: float
-    result: Any = None
-    error: str | None = None
-    trace: str = ""
 
 
 def launch(
@@ -79,10 +67,12 @@ def launch(
     function, arguments, results: anything that cloudpickle can copy, so also a function from a
     notebook's cell. Tensors should be on the CPU; with "nccl", rank r has GPU r as its device.
     timeout: seconds for all together. Each process computes with its share of this process's
-    threads. A script needs `if __name__ == "__main__":` around the call.
+    threads, and has its environment variables. A script needs `if __name__ == "__main__":` around
+    the call.
 
     Raises RankError if a rank fails (the first one, with its traceback as a note) or if the time is
-    up; all processes have ended then. Raises TypeError or ValueError for other arguments.
+    up; all processes have ended then. Raises TypeError or ValueError for other arguments, and
+    RuntimeError inside a rank.
 
     >>> launch(lambda group, x: (group.rank, group.size, x), 2, "ready")
     [(0, 2, 'ready'), (1, 2, 'ready')]
@@ -92,9 +82,15 @@ def launch(
     require_integer(processes, "processes")
     if processes > MOST:
         raise ValueError(f"processes must be at most {MOST}, got {processes}")
-    require_between(timeout, "timeout", 0, math.inf)
+    require_between(timeout, "timeout", 0, LONGEST)
+    if multiprocessing.current_process().daemon:
+        raise RuntimeError(
+            "launch was called inside a rank, or a worker of a pool, which can't start processes: "
+            "call it outside, or make groups of the ranks with torch's init_device_mesh"
+        )
     task = cloudpickle.dumps((function, arguments))
     threads = max(1, torch.get_num_threads() // processes)
+    environment = dict(os.environ)
     # Where fork doesn't exist, each process imports torch itself.
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
@@ -105,7 +101,7 @@ def launch(
         try:
             for rank in range(processes):
                 ours, theirs = context.Pipe()
-                setup = _Setup(rank, processes, threads, timeout, backend, folder)
+                setup = _Setup(rank, processes, threads, timeout, backend, folder, environment)
                 process = context.Process(target=_work, args=(setup, theirs), daemon=True)
                 process.start()
                 theirs.close()
@@ -124,17 +120,20 @@ class _Setup:
     timeout: float
     backend: str
     folder: str
+    environment: dict[str, str]  # the server, which forks, has an older one
 
 
 def _work(setup: _Setup, pipe: Connection) -> None:
     """One process: meet the others, compute, report."""
-    stacks = open(_stacks_file(Path(setup.folder), setup.rank), "w")  # noqa: SIM115
+    stacks = open(stacks_file(Path(setup.folder), setup.rank), "w")  # noqa: SIM115
     faulthandler.dump_traceback_later(0.9 * setup.timeout, file=stacks)
     if hasattr(signal, "alarm"):  # ends the process even if nobody else does
         signal.alarm(math.ceil(setup.timeout) + 10)
     try:
+        os.environ.clear()
+        os.environ |= setup.environment
         function, arguments = pickle.loads(pipe.recv_bytes())
-        _end_with_parent(pipe)
+        _end_with_parent(pipe, setup.folder)
         torch.set_num_threads(setup.threads)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
         # torch's own launcher sets these too; libraries read them
@@ -150,10 +149,10 @@ def _work(setup: _Setup, pipe: Connection) -> None:
             timeout=datetime.timedelta(seconds=setup.timeout),
         )
         result = function(Group(), *arguments)
-        report = cloudpickle.dumps(_Report(time.monotonic(), result))
+        report = cloudpickle.dumps(Report(time.monotonic(), result))
     except BaseException as error:
-        what = f"{type(error).__name__}: {error}"
-        report = cloudpickle.dumps(_Report(time.monotonic(), None, what, traceback.format_exc()))
+        what = described(error)
+        report = cloudpickle.dumps(Report(time.monotonic(), None, what, traceback.format_exc()))
     pipe.send_bytes(report)
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.flush()
@@ -163,12 +162,16 @@ def _work(setup: _Setup, pipe: Connection) -> None:
     threading.Event().wait()
 
 
-def _end_with_parent(pipe: Connection) -> None:
-    """End this process when the other end of its pipe is closed, also by a crash."""
+def _end_with_parent(pipe: Connection, folder: str) -> None:
+    """End this process when the other end of its pipe is closed, also by a crash.
+
+    A parent that has crashed has not removed the folder.
+    """
 
     def watch() -> None:
         with contextlib.suppress(EOFError, OSError):
             pipe.recv_bytes()
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -177,77 +180,36 @@ def _end_with_parent(pipe: Connection) -> None:
 def _results(started: list[tuple[BaseProcess, Connection]], folder: Path, timeout: float) -> list:
     """The results by rank, or the error that names the rank which failed first."""
     until = time.monotonic() + timeout
-    reports: dict[int, _Report] = {}
+    reports: dict[int, Report] = {}
     died: dict[int, int | None] = {}
-    ranks = {pipe: rank for rank, (_, pipe) in enumerate(started)}
     while len(reports) + len(died) < len(started):
         left = until - time.monotonic()
-        waiting = [pipe for pipe, rank in ranks.items() if rank not in reports | died]
-        ready = wait(waiting, timeout=max(0.0, left))
-        for pipe in ready:
-            rank = ranks[pipe]
+        waiting = {}
+        for rank, (process, pipe) in enumerate(started):
+            if rank not in reports | died:
+                # also the process: if it has forked another, that one keeps the pipe open
+                waiting |= {pipe: rank, process.sentinel: rank}
+        ready = wait(list(waiting), timeout=max(0.0, left))
+        for rank in {waiting[each] for each in ready}:
+            process, pipe = started[rank]
             try:
-                reports[rank] = pickle.loads(pipe.recv_bytes())
+                report = pipe.recv_bytes() if pipe.poll() else None
             except (EOFError, OSError):
-                process = started[rank][0]
+                report = None
+            if report is None:
                 process.join(1)
                 died[rank] = process.exitcode
+            else:
+                reports[rank] = loaded(report)
         failed = died or [report for report in reports.values() if report.error]
         if failed:
             until = min(until, time.monotonic() + GRACE)
         if not ready and left <= 0:
             break
-    _raise_first_failure(reports, died, len(started))
-    if len(reports) < len(started):
-        _raise_unfinished(sorted(set(ranks.values()) - set(reports)), folder, len(started), timeout)
+    raise_first_failure(reports, died, folder, len(started))
+    if unfinished := [rank for rank in range(len(started)) if rank not in reports]:
+        raise_unfinished(unfinished, folder, len(started), timeout)
     return [reports[rank].result for rank in range(len(started))]
-
-
-def _raise_first_failure(
-    reports: dict[int, _Report], died: dict[int, int | None], processes: int
-) -> None:
-    """A process that died silently comes first: the errors of the others follow from it."""
-    if died:
-        rank, code = min(died.items())
-        how = (
-            f"was ended by signal {-code}"
-            if code is not None and code < 0
-            else (f"ended with exit code {code}")
-        )
-        raise RankError(f"rank {rank} of {processes} {how} before it had a result", rank)
-    failed = {rank: report for rank, report in reports.items() if report.error}
-    if failed:
-        rank, report = min(failed.items(), key=lambda item: item[1].when)
-        error = RankError(f"rank {rank} of {processes} failed: {report.error}", rank)
-        error.add_note(f"On rank {rank}:\n{report.trace}")
-        raise error
-
-
-def _raise_unfinished(ranks: list[int], folder: Path, processes: int, timeout: float) -> None:
-    where = [f"rank {rank}{_place(folder, rank)}" for rank in ranks]
-    raise RankError(
-        f"{len(ranks)} of {processes} ranks had not finished after {timeout:g} s: "
-        f"{'; '.join(where)}. Does every rank call the same collectives in the same order?",
-        ranks[0],
-    )
-
-
-def _place(folder: Path, rank: int) -> str:
-    """Where a rank was when most of its time was over: the innermost line outside libraries."""
-    stacks = _stacks_file(folder, rank)
-    lines = stacks.read_text("utf8", "replace").splitlines() if stacks.exists() else []
-    for found in filter(None, map(FRAME.match, lines)):
-        file, line, function = found.groups()
-        library = any(
-            part in file for part in ("site-packages", "/multiprocessing/", "threading.py")
-        )
-        if not library and file != __file__:
-            return f" in {function} ({Path(file).name}, line {line})"
-    return ""
-
-
-def _stacks_file(folder: Path, rank: int) -> Path:
-    return folder / f"stacks-{rank}"
 
 
 def _end(started: list[tuple[BaseProcess, Connection]]) -> None:

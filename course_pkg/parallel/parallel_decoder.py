@@ -28,9 +28,9 @@ from course_pkg.parallel.tensor_parallel import ColumnParallelLinear, RowParalle
 from course_pkg.parallel.tensor_shards import (
     COLUMNS,
     Placement,
-    cut,
     gathered_tensors,
     local_config,
+    own_part,
     placement,
 )
 from course_pkg.parallel.vocab_parallel import VocabParallelEmbedding
@@ -149,8 +149,8 @@ def tensor_parallel(
 
     Heads, the inside of the MLPs and the vocabulary are divided. With fewer key-value heads than
     ranks, neighbors have copies (`course_pkg.parallel.tensor_gradients` sums their gradients). A
-    vocabulary that the ranks don't divide is padded. sequence_parallel: for training; the tokens
-    of a batch are divided too.
+    vocabulary that the ranks don't divide is padded. Frozen weights stay frozen.
+    sequence_parallel: for training; the tokens of a batch are divided too.
 
     Raises ValueError, which names the numbers of ranks that fit, if heads or the MLP can't be
     divided; TypeError if layers are quantized or have adapters.
@@ -190,6 +190,5 @@ def _head(
     head = ColumnParallelLinear(whole, group, sequence_parallel=sequence_parallel)
     head.weight = embedding.weight
     if not decoder.config.tied:
-        own = cut(decoder.lm_head.weight, Placement(COLUMNS), group, pad=True)
-        head.weight = nn.Parameter(own)
+        head.weight = own_part(decoder.lm_head.weight, Placement(COLUMNS), group, pad=True)
     return head

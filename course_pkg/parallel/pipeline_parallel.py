@@ -129,11 +129,15 @@ class Pipeline:
 
     @torch.no_grad()
     def sum_tied_gradients(self) -> None:
-        """Give both holders of a tied weight the sum of their gradients; once per step."""
+        """Give both holders of a tied weight the sum of their gradients; once per step.
+
+        A frozen weight has none.
+        """
         for name, (first, second) in self.tied.items():
-            if self.group.rank in (first, second):
+            parameter = self.parameters.get(name)
+            if self.group.rank in (first, second) and parameter.requires_grad:
                 other = second if self.group.rank == first else first
-                gradient = self.parameters[name].grad
+                gradient = parameter.grad
                 gradient += self.group.exchange(
                     gradient, torch.empty_like(gradient), to=other, source=other
                 )

@@ -46,8 +46,18 @@ class Messages:
     sending: list[tuple[dist.Work, Send, Tensor]] = field(default_factory=list)
 
     def send(self, step: Send) -> None:
-        """Begin to send a value that was put into `values`."""
+        """Begin to send a value that was put into `values`.
+
+        Raises ValueError unless its shape and dtype are those of `activation`.
+        """
         tensor = self.values.pop(step.value).contiguous()
+        expected = self.activation(self.microbatches[step.value.microbatch][0])
+        if (tensor.shape, tensor.dtype) != (expected.shape, expected.dtype):
+            raise ValueError(
+                f"the {_text(step.value)} has shape {tuple(tensor.shape)} and {tensor.dtype}, but "
+                f"the next one expects {tuple(expected.shape)} and {expected.dtype}: `activation` "
+                "says what stages send"
+            )
         self.group.sent_bytes += tensor.nbytes
         self.group.messages += 1
         group = self.group.process_group

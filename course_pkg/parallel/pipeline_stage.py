@@ -163,12 +163,16 @@ class Stage:
         gradient: of the output; None in the last stage, whose output is the loss.
         """
         kept = self._kept.pop(microbatch)
+        if gradient is not None and _is_frozen(kept):
+            return None
         torch.autograd.backward(kept.y, gradient)
         return kept.x.grad
 
     def backward_input(self, microbatch: int, gradient: Tensor | None) -> Tensor | None:
         """I: as `backward`, but the weights of linear layers wait for `backward_weight`."""
         kept = self._kept[microbatch]
+        if gradient is not None and _is_frozen(kept):
+            return None
         later = {id(p) for layer, _, _ in kept.linears for p in layer.parameters()}
         now = [p for p in self.module.parameters() if p.requires_grad and id(p) not in later]
         x = [kept.x] if kept.x.requires_grad else []
@@ -192,6 +196,11 @@ class Stage:
             _add(layer.weight, gradient.T @ x.flatten(0, -2))  # (out, in)
             if layer.bias is not None:
                 _add(layer.bias, gradient.sum(0))
+
+
+def _is_frozen(kept: _Kept) -> bool:
+    """Whether neither weights nor input need a gradient, as in a frozen first stage."""
+    return not kept.x.requires_grad and not kept.y.requires_grad
 
 
 def _add(parameter: nn.Parameter, gradient: Tensor) -> None:

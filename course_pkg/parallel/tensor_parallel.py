@@ -30,7 +30,7 @@ from course_pkg.parallel.autograd_collectives import (
     reduce_scatter,
 )
 from course_pkg.parallel.collectives import Group
-from course_pkg.parallel.tensor_shards import COLUMNS, ROWS, Placement, cut
+from course_pkg.parallel.tensor_shards import COLUMNS, ROWS, Placement, own_part
 
 TOKENS = 1  # the dimension of (batch, tokens, hidden)
 OFFSET = 2718  # between the common seed and the first rank's own, as in Megatron
@@ -75,8 +75,8 @@ class ColumnParallelLinear(nn.Module):
         super().__init__()
         placement = Placement(COLUMNS, replicas)
         weight, bias = _tensors(linear)
-        self.weight = nn.Parameter(cut(weight, placement, group))  # (out / N, in)
-        self.bias = None if bias is None else nn.Parameter(cut(bias, placement, group))
+        self.weight = own_part(weight, placement, group)  # (out / N, in)
+        self.bias = None if bias is None else own_part(bias, placement, group)
         self.group = group
         self.gather_output = gather_output
         self.entered = entered
@@ -102,8 +102,8 @@ class RowParallelLinear(nn.Module):
     def __init__(self, linear: nn.Linear, group: Group, *, sequence_parallel: bool = False):
         super().__init__()
         weight, bias = _tensors(linear)
-        self.weight = nn.Parameter(cut(weight, Placement(ROWS), group))  # (out, in / N)
-        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())  # (out,)
+        self.weight = own_part(weight, Placement(ROWS), group)  # (out, in / N)
+        self.bias = None if bias is None else own_part(bias, Placement(None), group)  # (out,)
         self.group = group
         self.sequence_parallel = sequence_parallel
 

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.parallel.collectives import Group
@@ -99,6 +99,11 @@ def cut(tensor: Tensor, place: Placement, group: Group, pad: bool = False) -> Te
         zeros = tensor.new_zeros(missing, *tensor.shape[1:])  # embeddings, cut by rows
         tensor = torch.cat([tensor.detach(), zeros])
     return tensor.detach().chunk(parts, place.dim)[group.rank // place.replicas].clone()
+
+
+def own_part(parameter: Tensor, place: Placement, group: Group, pad: bool = False) -> nn.Parameter:
+    """This rank's part of a parameter as one of its own, which is frozen if the whole one is."""
+    return nn.Parameter(cut(parameter, place, group, pad), parameter.requires_grad)
 
 
 def gathered_tensors(

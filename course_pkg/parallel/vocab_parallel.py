@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from course_pkg.arguments import require_between, require_choice
 from course_pkg.parallel.collectives import Group
 from course_pkg.parallel.tensor_parallel import leave
-from course_pkg.parallel.tensor_shards import COLUMNS, Placement, cut
+from course_pkg.parallel.tensor_shards import COLUMNS, Placement, own_part
 
 REDUCTIONS = ("none", "sum", "mean")
 
@@ -37,7 +37,7 @@ class VocabParallelEmbedding(nn.Module):
 
     def __init__(self, embedding: nn.Embedding, group: Group, *, sequence_parallel: bool = False):
         super().__init__()
-        self.weight = nn.Parameter(cut(embedding.weight, Placement(COLUMNS), group, pad=True))
+        self.weight = own_part(embedding.weight, Placement(COLUMNS), group, pad=True)
         self.vocab_size = embedding.num_embeddings
         self.group = group
         self.sequence_parallel = sequence_parallel

@@ -141,6 +141,11 @@ class ZeroAdamW:
                 "stage 1 synchronizes once in a step; put all backward passes but the last into "
                 "no_sync(), and call zero_grad() after step()"
             )
+        if self.stage < 3 and not all(flat.is_attached() for flat in self.flats()):
+            raise RuntimeError(
+                "the model was moved or cast after ZeroAdamW had taken it, so its parameters are "
+                "no longer those that are trained; do that before"
+            )
         for unit in self._backward_order:
             self._free(unit)
             unit.backward_done = True

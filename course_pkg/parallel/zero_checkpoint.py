@@ -12,6 +12,7 @@ Chapter: acceleration/parallelism.
 """
 
 import os
+import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,12 @@ def load_checkpoint(zero: ZeroAdamW, folder: str | Path) -> None:
     """Replace weights, optimizer state and AdamW's settings by those of a checkpoint.
 
     Every rank must call it, and reads one flat parameter of the checkpoint at a time. Raises
-    FileNotFoundError if files are missing, ValueError if the model's parameters are not those of
-    the checkpoint.
+    FileNotFoundError if files are missing, ValueError if they are damaged or of several
+    checkpoints, or if the model's parameters or buffers are not those of the checkpoint.
     """
     files = _read_files(folder)
     _check_names(files, {name: p for flat in zero.flats() for name, p in flat.shapes.items()})
+    _check_buffers(files, zero.model)
     homes = {name: flat for flat in zero.flats() for name in flat.parameters}
     zero.optimizer.state.clear()
     with torch.no_grad():
@@ -94,6 +96,7 @@ def load_unsharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.
     files = _read_files(folder)
     parameters = dict(model.named_parameters())
     _check_names(files, {name: parameter.shape for name, parameter in parameters.items()})
+    _check_buffers(files, model)
     optimizer.state.clear()
     with torch.no_grad():
         for name, saved in _saved_parameters(files):
@@ -125,12 +128,38 @@ def _read_files(folder: str | Path) -> list[dict[str, Any]]:
     found = sorted(Path(folder).glob("rank-*-of-*.pt"))
     if not found:
         raise FileNotFoundError(f"{folder} has no checkpoint: no file is named rank-…-of-….pt")
-    ranks = int(found[0].stem.rpartition("-")[2])
+    sizes = {path.stem.rpartition("-")[2] for path in found}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{folder} has files of {' and of '.join(sorted(sizes))} ranks: keep those of one "
+            "checkpoint"
+        )
+    ranks = int(sizes.pop())
     paths = [Path(folder) / f"rank-{rank}-of-{ranks}.pt" for rank in range(ranks)]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
         raise FileNotFoundError(f"{folder}: the checkpoint lacks {', '.join(missing)}")
-    return [torch.load(path, map_location="cpu", mmap=True, weights_only=True) for path in paths]
+    files = [_read_file(path) for path in paths]
+    for path, file in zip(paths, files, strict=True):
+        if _kind(file) != _kind(files[0]):
+            raise ValueError(
+                f"{path} and {paths[0].name} differ in their parameters, steps or settings: they "
+                "are of different checkpoints"
+            )
+    return files
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except (RuntimeError, EOFError, pickle.PickleError) as error:
+        raise ValueError(f"{path} is damaged, or not a file of a checkpoint") from error
+
+
+def _kind(file: dict[str, Any]) -> tuple:
+    """What the files of all ranks have in common."""
+    flats = [(flat["shapes"], float(flat.get("step", 0))) for flat in file["flats"]]
+    return flats, file["settings"]
 
 
 def _saved_parameters(files: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -159,6 +188,17 @@ def _check_names(files: list[dict[str, Any]], shapes: Mapping[str, torch.Size]) 
         raise ValueError(
             f"{len(wrong)} parameters differ from the checkpoint's; {name} has shape "
             f"{wanted.get(name)}, in the checkpoint {saved.get(name)}; build the same model first"
+        )
+
+
+def _check_buffers(files: list[dict[str, Any]], model: nn.Module) -> None:
+    saved = {name: buffer.shape for name, buffer in files[0]["buffers"].items()}
+    wanted = {name: buffer.shape for name, buffer in model.named_buffers()}
+    wrong = sorted(n for n in wanted if saved.get(n) != wanted[n])
+    if wrong:
+        raise ValueError(
+            f"the checkpoint has no buffers {', '.join(wrong)} of these shapes: build the same "
+            "model first"
         )
 
 

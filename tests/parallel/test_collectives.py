@@ -147,3 +147,30 @@ def test_latency_grows_with_the_ranks_and_bytes_hardly():
 def test_a_bandwidth_must_be_positive_and_finite(bandwidth):
     with pytest.raises(ValueError, match="bandwidth must be above 0 and finite"):
         ring_seconds("broadcast", 2, 1, latency=0, bandwidth=bandwidth)
+
+
+def _misused(group):
+    x = torch.ones(2)
+    for call in (
+        lambda: group.send(x, 2),
+        lambda: group.receive(x, -1),
+        lambda: group.send(x, group.rank),
+        lambda: group.exchange(x, x.clone(), to=group.rank, source=group.rank),
+        lambda: group.broadcast(x, source=2),
+        lambda: group.all_gather(torch.tensor(1.0)),
+    ):
+        with pytest.raises(ValueError) as caught:
+            call()
+        yield str(caught.value)
+
+
+def test_ranks_that_do_not_exist_and_scalars_are_refused_before_anything_is_sent():
+    for rank, messages in enumerate(launch(lambda group: list(_misused(group)), 2)):
+        assert messages == [
+            "rank must be below the number of ranks, 2, got 2",
+            "rank must be an integer of at least 0, got -1",
+            f"rank {rank} can't send to itself, or receive from itself",
+            f"rank {rank} can't send to itself, or receive from itself",
+            "rank must be below the number of ranks, 2, got 2",
+            "a tensor of shape () has no rows to gather; give tensor[None]",
+        ]

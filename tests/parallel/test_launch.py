@@ -38,6 +38,7 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_the_rank_that_failed_is_named_and_all_end_within_ten_seconds(name):
     how, message = FAILURES[name]
+    launch(print, 1)  # the first one of all waits for the server to import torch
     before = time.monotonic()
     with pytest.raises(RankError, match=message) as caught:
         launch(_fail, 4, 2, how)
@@ -53,8 +54,8 @@ def test_the_traceback_of_the_rank_is_a_note():
 
 
 def test_when_the_time_is_up_each_rank_says_where_it_was():
-    with pytest.raises(RankError, match="3 of 3 ranks had not finished after 1 s") as caught:
-        launch(_fail, 3, 1, lambda: time.sleep(60), timeout=1)
+    with pytest.raises(RankError, match="3 of 3 ranks had not finished after 2 s") as caught:
+        launch(_fail, 3, 1, lambda: time.sleep(60), timeout=2)
     message = str(caught.value)
     assert "rank 0 in exchange (collectives.py" in message
     assert "rank 1 in <lambda> (test_launch.py" in message
@@ -80,7 +81,7 @@ def test_a_result_that_cannot_be_copied_is_an_error_of_its_rank():
 
 
 SCRIPT = """
-import os, time
+import os, tempfile, time
 from course_pkg.parallel.launch import launch
 
 def work(group, file):
@@ -89,8 +90,86 @@ def work(group, file):
     time.sleep(60)
 
 if __name__ == "__main__":
+    tempfile.tempdir = FOLDER
     launch(work, 2, FILE)
 """
+
+
+class _Unreadable:
+    """Can be sent, but not read again."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __reduce__(self):
+        return exec, (f"raise {self.error}",)
+
+
+@pytest.mark.parametrize("error", ["KeyError('color')", "EOFError('color')"])
+def test_a_result_that_cannot_be_read_again_is_an_error_of_its_rank(error):
+    with pytest.raises(RankError, match="result was sent, but can't be read again") as caught:
+        launch(lambda group: _Unreadable(error) if group.rank == 1 else None, 2)
+    assert caught.value.rank == 1
+    assert error[:8] in str(caught.value)
+
+
+class _NoText(Exception):
+    def __str__(self):
+        raise ValueError("none")
+
+
+def _raise_without_text():
+    raise _NoText
+
+
+def test_an_exception_without_text_is_named():
+    with pytest.raises(RankError, match=r"rank 0 of 2 failed: _NoText\b"):
+        launch(_fail, 2, 0, _raise_without_text)
+
+
+def _leave_a_child_behind():
+    if os.fork() == 0:
+        time.sleep(4)
+        os._exit(0)
+    os._exit(3)
+
+
+def test_a_rank_that_ends_is_noticed_although_its_child_lives():
+    launch(print, 1)
+    before = time.monotonic()
+    with pytest.raises(RankError, match="rank 1 of 2 ended with exit code 3"):
+        launch(_fail, 2, 1, _leave_a_child_behind)
+    assert time.monotonic() - before < 3.5
+
+
+def test_a_launch_inside_a_rank_is_refused():
+    with pytest.raises(RankError, match="RuntimeError: launch was called inside a rank"):
+        launch(lambda group: launch(print, 2), 2)
+
+
+def test_ranks_have_the_environment_of_now(monkeypatch):
+    launch(print, 1)
+    monkeypatch.setenv("COLOR", "green")
+    assert launch(lambda group: os.environ["COLOR"], 2) == ["green", "green"]
+    monkeypatch.delenv("COLOR")
+    assert launch(lambda group: os.environ.get("COLOR"), 2) == [None, None]
+
+
+def test_a_tensor_that_is_too_long_for_its_receiver_is_explained():
+    with pytest.raises(RankError, match=r"signal 6 .*: gloo does this if one rank sends more"):
+        launch(lambda group: group.all_gather(torch.ones(4 - 3 * group.rank)), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_script_without_guard_is_told_of_it(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from course_pkg.parallel.launch import launch\nlaunch(lambda group: group.rank, 2)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert 'does the script have `if __name__ == "__main__":`?' in done.stderr.splitlines()[-1]
 
 
 def _alive(pid):
@@ -105,7 +184,10 @@ def _alive(pid):
 @pytest.mark.exhaustive
 def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.replace("FILE", repr(str(tmp_path / "pid"))))
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    text = SCRIPT.replace("FILE", repr(str(tmp_path / "pid")))
+    script.write_text(text.replace("FOLDER", repr(str(folder))))
     files = [tmp_path / f"pid{rank}" for rank in (0, 1)]
     with subprocess.Popen([sys.executable, script]) as process:
         until = time.monotonic() + 60
@@ -118,6 +200,7 @@ def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path):
     while any(_alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(_alive(pid) for pid in pids)
+    assert not list(folder.glob("ranks-*"))
 
 
 @pytest.mark.parametrize(

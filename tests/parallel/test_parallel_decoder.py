@@ -259,3 +259,14 @@ def test_a_layer_that_is_not_linear_is_refused():
     decoder.layers[1].mlp.up_proj = torch.nn.Identity()
     with pytest.raises(TypeError, match=r"expected an nn\.Linear .*, got Identity"):
         tensor_parallel(decoder, SECOND_OF_TWO)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_frozen_weights_stay_frozen(tied):
+    decoder = small_decoder(tie_word_embeddings=tied, attention_bias=True)
+    for name, parameter in decoder.named_parameters():
+        parameter.requires_grad_("layers.1" in name or "lm_head" in name)
+    own = tensor_parallel(decoder, SECOND_OF_TWO)
+    trained = [{n for n, p in d.named_parameters() if p.requires_grad} for d in (decoder, own)]
+    assert trained[0] == trained[1]
+    assert trained[0]

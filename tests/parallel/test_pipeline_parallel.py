@@ -408,6 +408,64 @@ def test_a_stage_that_fails_is_named():
         launch(_failing, 3, timeout=20)
 
 
+class _Half(torch.nn.Module):
+    """Sends other numbers than the next stage expects, of half as many bytes."""
+
+    def __init__(self, stage):
+        super().__init__()
+        self.stage = stage
+        self.activation = stage.activation
+
+    def forward(self, x):
+        y = self.stage(x)
+        return y.half() if self.stage.first else y
+
+
+def _sends_half(group):
+    stage = _Half(split_decoder(small_decoder(), 2)[group.rank])
+    Pipeline([stage], gpipe(2, 1), group, loss_sum).run([batches()[0]], 1)
+
+
+def test_an_activation_that_the_next_stage_does_not_expect_is_refused():
+    message = (
+        r"rank 0 of 2 failed: ValueError: the activation of microbatch 0 .* torch\.float16, but"
+    )
+    with pytest.raises(RankError, match=message):
+        launch(_sends_half, 2, timeout=20)
+
+
+# Frozen weights.
+
+
+def _freeze(decoder, frozen):
+    for name, parameter in decoder.named_parameters():
+        parameter.requires_grad_(not name.startswith(frozen))
+    return decoder
+
+
+def _train_partly(group, frozen):
+    ids, labels = batches()[0]
+    norms = []
+    for schedule in (gpipe(2, 2), zero_bubble(2, 2)):
+        decoder = _freeze(small_decoder(), frozen)
+        pipeline = Pipeline([split_decoder(decoder, 2)[group.rank]], schedule, group, loss_sum)
+        pipeline.run(split_batch(ids, labels, 2), _targets(labels))
+        pipeline.sum_tied_gradients()
+        norms.append(pipeline.gradient_norm())
+    return norms
+
+
+@pytest.mark.parametrize(
+    "frozen",
+    [("embed_tokens",), ("embed_tokens", "layers.0", "layers.1"), ("layers.2", "layers.3")],
+    ids=["tied embedding", "first stage", "last stage"],
+)
+def test_frozen_weights_change_nothing_for_the_others(frozen):
+    alone = train_alone(_freeze(small_decoder(), frozen), batches()[:1]).norms
+    for norms in launch(_train_partly, 2, frozen, timeout=20):
+        assert norms == pytest.approx(alone * 2, rel=1e-5)
+
+
 # Bad arguments.
 
 

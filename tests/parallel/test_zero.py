@@ -435,6 +435,14 @@ def _run_twice(group, stage):
             zero.synchronize()
 
 
+def _cast_afterwards(group, stage):
+    model = nn.Linear(2, 2)
+    zero = ZeroAdamW(model, group, stage)
+    model.double()
+    model(torch.ones(1, 2).double()).sum().backward()
+    zero.synchronize()
+
+
 WRONG = [
     (lambda g: ZeroAdamW(nn.Linear(1, 1), g, 4), "stage must be 1, 2 or 3, got 4"),
     (lambda g: ZeroAdamW(nn.ReLU(), g, 1), "no parameter requires a gradient"),
@@ -443,6 +451,8 @@ WRONG = [
         "two units share the parameter layers.0.weight",
     ),
     (lambda g: ZeroAdamW(nn.Linear(1, 1), g, 3).step(), r"call synchronize\(\) after the backward"),
+    (lambda g: _cast_afterwards(g, 1), "the model was moved or cast after ZeroAdamW"),
+    (lambda g: _cast_afterwards(g, 2), "the model was moved or cast after ZeroAdamW"),
     (lambda g: _run_twice(g, 1), "stage 1 synchronizes once in a step"),
     (lambda g: _run_twice(g, 2), r"a unit ran backward twice before synchronize\(\)"),
     (lambda g: _run_twice(g, 3), r"a unit ran backward twice before synchronize\(\)"),
@@ -462,6 +472,21 @@ def _messages(group):
 def test_mistakes_of_the_caller_are_refused():
     for message, (_, pattern) in zip(launch(_messages, 1)[0], WRONG, strict=True):
         assert re.search(pattern, message)
+
+
+def test_a_norm_that_is_nan_makes_all_gradients_nan_as_torchs_clipping_does():
+    both = []
+    for clip in ("ours", "torch"):
+        parameters = [nn.Parameter(torch.zeros(2)) for _ in range(2)]
+        parameters[0].grad = torch.tensor([torch.nan, 1.0])
+        parameters[1].grad = torch.ones(2)
+        if clip == "ours":
+            clip_by_norm([p.grad for p in parameters], torch.tensor(torch.nan), 1.0)
+        else:
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+        both.append([p.grad for p in parameters])
+    torch.testing.assert_close(*both, equal_nan=True)
+    assert both[0][1].isnan().all()
 
 
 def test_a_max_norm_must_be_positive():

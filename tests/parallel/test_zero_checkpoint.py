@@ -165,3 +165,48 @@ def test_another_model_is_refused(tmp_path):
     model = nn.Linear(2, 3)
     with pytest.raises(ValueError, match=r"2 parameters differ .* bias has shape \(3,\), in the"):
         load_unsharded(tmp_path, model, torch.optim.AdamW(model.parameters()))
+
+
+def _save(folder, ranks, steps=0):
+    def work(group):
+        model = nn.BatchNorm1d(2)
+        zero = ZeroAdamW(model, group, 1)
+        for _ in range(steps):
+            model(torch.ones(2, 2)).sum().backward()
+            zero.synchronize()
+            zero.step()
+            zero.zero_grad()
+        save_checkpoint(zero, folder)
+
+    launch(work, ranks)
+
+
+def test_files_of_several_checkpoints_and_damaged_ones_are_refused(tmp_path):
+    first, second, third = (tmp_path / name for name in "abc")
+    _save(first, 2)
+    _save(second, 2, steps=1)
+    _save(third, 1)
+
+    def load():
+        model = nn.BatchNorm1d(2)
+        load_unsharded(first, model, torch.optim.AdamW(model.parameters()))
+
+    load()
+    (first / "rank-0-of-1.pt").write_bytes((third / "rank-0-of-1.pt").read_bytes())
+    with pytest.raises(ValueError, match="has files of 1 and of 2 ranks"):
+        load()
+    (first / "rank-0-of-1.pt").unlink()
+    (first / "rank-1-of-2.pt").write_bytes((second / "rank-1-of-2.pt").read_bytes())
+    with pytest.raises(ValueError, match=r"rank-1-of-2\.pt and rank-0-of-2\.pt differ in their"):
+        load()
+    (first / "rank-1-of-2.pt").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"rank-1-of-2\.pt is damaged"):
+        load()
+
+
+def test_a_model_with_another_buffer_is_refused(tmp_path):
+    _save(tmp_path, 1)
+    model = nn.BatchNorm1d(2)
+    model.register_buffer("more", torch.ones(1))
+    with pytest.raises(ValueError, match="no buffers more of these shapes"):
+        load_unsharded(tmp_path, model, torch.optim.AdamW(model.parameters()))
