@@ -2,10 +2,13 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -184,8 +187,7 @@ def _alive(pid):
 @pytest.mark.exhaustive
 def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path):
     script = tmp_path / "script.py"
-    folder = tmp_path / "temporary"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp())  # a socket's path has at most 107 characters
     text = SCRIPT.replace("FILE", repr(str(tmp_path / "pid")))
     script.write_text(text.replace("FOLDER", repr(str(folder))))
     files = [tmp_path / f"pid{rank}" for rank in (0, 1)]
@@ -201,6 +203,7 @@ def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path):
         time.sleep(0.05)
     assert not any(_alive(pid) for pid in pids)
     assert not list(folder.glob("ranks-*"))
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(
