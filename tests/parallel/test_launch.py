@@ -90,11 +90,11 @@ from course_pkg.parallel.launch import launch
 def work(group, file):
     with open(f"{file}{group.rank}", "w") as out:
         out.write(str(os.getpid()))
-    time.sleep(60)
+    time.sleep(400)
 
 if __name__ == "__main__":
     tempfile.tempdir = FOLDER
-    launch(work, 2, FILE)
+    launch(work, 2, FILE, timeout=400)
 """
 
 
@@ -170,7 +170,7 @@ def test_a_script_without_guard_is_told_of_it(tmp_path):
     script.write_text(
         "from course_pkg.parallel.launch import launch\nlaunch(lambda group: group.rank, 2)\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert 'does the script have `if __name__ == "__main__":`?' in done.stderr.splitlines()[-1]
 
@@ -192,7 +192,7 @@ def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path):
     script.write_text(text.replace("FOLDER", repr(str(folder))))
     files = [tmp_path / f"pid{rank}" for rank in (0, 1)]
     with subprocess.Popen([sys.executable, script]) as process:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not all(file.exists() and file.read_text() for file in files):
             assert time.monotonic() < until and process.poll() is None
             time.sleep(0.05)
