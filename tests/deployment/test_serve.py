@@ -141,7 +141,7 @@ def test_a_gptq_checkpoint_is_served_as_it_is(tmp_path):
 @pytest.mark.parametrize("quantize", ["int8", "int4"])
 def test_weights_are_quantized_if_asked(quantize):
     engine = load_engine("tiny", {}, None, cache_gb=0.001, running=2, quantize=quantize)
-    assert not engine.runner.decoder.layers[0].mlp.up_proj.weight.is_floating_point()
+    assert not engine.runner.decoder.layers[0].mlp.gate_up_proj.weight.is_floating_point()
 
 
 def test_a_chat_template_that_cannot_be_used_is_named(tmp_path):

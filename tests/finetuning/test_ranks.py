@@ -275,7 +275,7 @@ def trio(alone):
     return launch(equalities, 3, folder, timeout=200)
 
 
-@pytest.fixture(params=["pair", "trio"])
+@pytest.fixture(params=["pair", pytest.param("trio", marks=pytest.mark.exhaustive)])
 def ranks(request):
     """What each of 2 or 3 ranks has."""
     return request.getfixturevalue(request.param)

@@ -26,6 +26,8 @@ from tests.parallel.alone import (
     train_alone,
 )
 
+pytestmark = pytest.mark.exhaustive
+
 CLOSE = {"rtol": 0, "atol": 1e-9}  # in fp64, so that AdamW magnifies no rounding
 VOCAB = 48
 

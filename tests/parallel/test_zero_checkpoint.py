@@ -22,6 +22,8 @@ from tests.parallel.alone import (
     train_alone,
 )
 
+pytestmark = pytest.mark.exhaustive
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
 SAVED_AFTER = 2  # of five steps
