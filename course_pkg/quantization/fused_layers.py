@@ -5,7 +5,7 @@ a millisecond, and each operation around it some microseconds. So q, k and v, wh
 vector, become one matrix with their rows below each other, and so do gate and up. The result is the
 same. vLLM and llama.cpp do this too.
 
-An adapter needs the separate layers: fuse a decoder only if it gets none.
+An adapter needs the separate layers: don't fuse a decoder that will get one.
 Chapter: acceleration/quantized-weights.
 """
 
@@ -99,7 +99,8 @@ def below_each_other(*layers: nn.Linear) -> nn.Linear:
 def fuse(decoder: Decoder) -> Decoder:
     """Replace a decoder's layers by fused ones, in place; returns it.
 
-    Its weights must not be quantized yet: `quantize_decoder(decoder, fused=True)` does both.
+    Layers with an adapter stay separate. Weights must not be quantized yet: `quantize_decoder(
+    decoder, fused=True)` does both.
 
     >>> from course_pkg.lm.load import load
     >>> decoder = Decoder.from_transformers(load("tiny").model)
@@ -109,9 +110,17 @@ def fuse(decoder: Decoder) -> Decoder:
     True
     """
     for layer in decoder.layers:
-        layer.self_attn = FusedAttention(layer.self_attn)
-        layer.mlp = FusedSwiGLU(layer.mlp)
+        attention = layer.self_attn
+        if _are_plain(attention.q_proj, attention.k_proj, attention.v_proj):
+            layer.self_attn = FusedAttention(attention)
+        if _are_plain(layer.mlp.gate_proj, layer.mlp.up_proj):
+            layer.mlp = FusedSwiGLU(layer.mlp)
     for name, module in list(decoder.named_modules()):
         if isinstance(module, RMSNorm):
             decoder.set_submodule(name, PairedRMSNorm(module))
     return decoder
+
+
+def _are_plain(*layers: nn.Module) -> bool:
+    """Whether the layers compute nothing but x Wᵀ + b: a wrapped one, such as LoRA's, adds to it."""
+    return all(type(layer) is nn.Linear for layer in layers)

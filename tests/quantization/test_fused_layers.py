@@ -6,9 +6,17 @@ import pytest
 import torch
 from torch import nn
 
+from course_pkg.adapters.injection import adapter_layers, inject
+from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.lm.decoder import Decoder, RMSNorm
 from course_pkg.lm.load import load
-from course_pkg.quantization.fused_layers import PairedRMSNorm, below_each_other, fuse
+from course_pkg.quantization.fused_layers import (
+    FusedAttention,
+    FusedSwiGLU,
+    PairedRMSNorm,
+    below_each_other,
+    fuse,
+)
 from course_pkg.quantization.quantized_decoder import FORMATS, quantize_decoder
 from course_pkg.quantization.quantized_linear import QuantizedLinear
 
@@ -62,6 +70,21 @@ def test_a_norm_of_x_and_its_negative_is_rmsnorm(dtype, size):
     found = PairedRMSNorm(norm.to(dtype))(x).double()
     one_rounding = torch.finfo(dtype).eps
     assert ((found - exact).abs() <= 4 * one_rounding * exact.abs() + one_rounding).all()
+
+
+@pytest.mark.parametrize("target", ["k_proj", "up_proj"])
+def test_layers_with_an_adapter_stay_separate(target):
+    """Its weight alone would be fused, and the adapter lost without a word."""
+    given = decoder()
+    inject(given, LoRAConfig(rank=2, target_modules=(target,)))
+    for layer in adapter_layers(given).values():
+        nn.init.normal_(layer.lora_B["default"], generator=torch.Generator().manual_seed(0))
+    separate = quantize_decoder(given, "int8", torch.float32)
+    fused = quantize_decoder(given, "int8", torch.float32, fused=True)
+    torch.testing.assert_close(fused(IDS), separate(IDS), rtol=1e-4, atol=1e-4)
+    assert len(adapter_layers(fused)) == given.config.layers
+    others = {"k_proj": FusedSwiGLU, "up_proj": FusedAttention}[target]
+    assert sum(isinstance(m, others) for m in fused.modules()) == given.config.layers
 
 
 def test_layers_that_read_different_inputs_are_refused():
