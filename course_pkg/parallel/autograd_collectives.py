@@ -115,28 +115,18 @@ class _Gather(torch.autograd.Function):
         return _own_part(gradient, ctx.group, ctx.dim), None, None
 
 
-class _AllGather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Group, dim: int) -> Tensor:
-        ctx.group = group
-        ctx.dim = dim
-        return _gathered(x, group, dim)
-
+class _AllGather(_Gather):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _summed_part(gradient, ctx.group, ctx.dim), None, None
 
 
-class _ReduceScatter(torch.autograd.Function):
+class _ReduceScatter(_Scatter):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group, dim: int) -> Tensor:
         ctx.group = group
         ctx.dim = dim
         return _summed_part(x, group, dim)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _gathered(gradient, ctx.group, ctx.dim), None, None
 
 
 def _own_part(x: Tensor, group: Group, dim: int) -> Tensor:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.decoder_config import DecoderConfig
+from course_pkg.parallel.collectives import Group
+from course_pkg.parallel.data_parallel import rank_batches
 
 STEPS = 5
 LEARNING_RATE = 1e-2
@@ -69,6 +71,30 @@ def batches(rows: int = 4, tokens: int = 12, vocab: int = 48) -> list[tuple[Tens
             labels[row, : (3 * row + 2) % tokens] = IGNORED
         made.append((ids[:, :-1], labels))
     return made
+
+
+def uneven_batches() -> list[tuple[Tensor, Tensor]]:
+    """Five batches for up to 3 ranks: one leaves a rank without targets, one without rows."""
+    data = batches(rows=5)
+    data[1][1][4] = IGNORED  # the only row of the last of 3 ranks
+    data[2] = (data[2][0][:2], data[2][1][:2])
+    return data
+
+
+def own_rows(group: Group, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a batch that a rank of data parallelism trains on."""
+    rows = next(rank_batches(len(ids), len(ids), rank=group.rank, ranks=group.size))
+    return ids[rows], labels[rows]
+
+
+def assert_same(run: Run, alone: Run, tolerance: float = 1e-5) -> None:
+    """Losses, norms, logits, gradients and parameters of two runs."""
+    for name in ("losses", "norms", "logits", "gradients", "parameters"):
+        pair = getattr(run, name), getattr(alone, name)
+        try:
+            torch.testing.assert_close(*pair, atol=tolerance, rtol=0)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
 
 
 def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:

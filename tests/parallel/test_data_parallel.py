@@ -24,38 +24,18 @@ from tests.parallel.alone import (
     LEARNING_RATE,
     WEIGHT_DECAY,
     Run,
+    assert_same,
     batches,
     loss_sum,
+    own_rows,
     small_decoder,
     train_alone,
+    uneven_batches,
 )
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
 BUCKET = 10_000  # bytes: six buckets
-
-
-def uneven_batches():
-    """Five batches for up to 3 ranks: one leaves a rank without targets, one without rows."""
-    data = batches(rows=5)
-    data[1][1][4] = IGNORED  # the only row of the last of 3 ranks
-    data[2] = (data[2][0][:2], data[2][1][:2])
-    return data
-
-
-def own_rows(group, ids, labels):
-    rows = next(rank_batches(len(ids), len(ids), rank=group.rank, ranks=group.size))
-    return ids[rows], labels[rows]
-
-
-def assert_same(run, alone):
-    """Losses, norms, gradients and parameters of two runs, to 1e-5."""
-    for name in ("losses", "norms", "logits", "gradients", "parameters"):
-        pair = getattr(run, name), getattr(alone, name)
-        try:
-            torch.testing.assert_close(*pair, atol=1e-5, rtol=0)
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from None
 
 
 def _train(group, data, algorithm="ring", mistake=""):

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from course_pkg.parallel.collectives import Group, all_equal
-from course_pkg.parallel.data_parallel import count_targets, rank_batches, seed_rank
+from course_pkg.parallel.data_parallel import count_targets, seed_rank
 from course_pkg.parallel.gradient_norm import clip_by_norm, global_norm
 from course_pkg.parallel.launch import launch
 from course_pkg.parallel.zero import ZeroAdamW
@@ -27,29 +27,19 @@ from tests.parallel.alone import (
     LEARNING_RATE,
     WEIGHT_DECAY,
     Run,
+    assert_same,
     batches,
     loss_sum,
+    own_rows,
     small_decoder,
     train_alone,
+    uneven_batches,
 )
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks need not import pytest
 
 STAGES = (1, 2, 3)
 ADAMW = {"lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY}
-
-
-def _uneven_batches():
-    """Five batches for up to 3 ranks: one leaves a rank without targets, one without rows."""
-    data = batches(rows=5)
-    data[1][1][4] = IGNORED  # the only row of the last of 3 ranks
-    data[2] = (data[2][0][:2], data[2][1][:2])
-    return data
-
-
-def _own_rows(group, ids, labels):
-    rows = next(rank_batches(len(ids), len(ids), rank=group.rank, ranks=group.size))
-    return ids[rows], labels[rows]
 
 
 def _freeze_most(decoder):
@@ -79,7 +69,7 @@ def _train(group, data, stage, model="tied", dtype=torch.float32, mistake=""):
     with torch.no_grad():
         logits = decoder(data[0][0])
     for ids, labels in data:
-        ids, labels = _own_rows(group, ids, labels)
+        ids, labels = own_rows(group, ids, labels)
         targets = count_targets(labels, group)
         if mistake == "mean of means":
             targets = max(1, (labels != IGNORED).sum()) * group.size
@@ -103,18 +93,9 @@ def _train(group, data, stage, model="tied", dtype=torch.float32, mistake=""):
     return Run(losses, norms, logits, gradients, parameters)
 
 
-def _assert_same(run, alone, tolerance=1e-5):
-    for name in ("losses", "norms", "logits", "gradients", "parameters"):
-        pair = getattr(run, name), getattr(alone, name)
-        try:
-            torch.testing.assert_close(*pair, atol=tolerance, rtol=0)
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from None
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_five_steps_of_each_stage_equal_one_process(ranks):
-    data = _uneven_batches()
+    data = uneven_batches()
     cases = [("tied", 1), ("tied", 2), ("tied", 3)]
     if ranks == 2:
         cases += [("untied", 3), ("frozen", 1), ("frozen", 3)]
@@ -126,11 +107,11 @@ def test_five_steps_of_each_stage_equal_one_process(ranks):
     alone = {name: train_alone(model(), data) for name, model in MODELS.items()}
     for runs in results:
         for run, (model, _) in zip(runs, cases, strict=True):
-            _assert_same(run, alone[model])
+            assert_same(run, alone[model])
 
 
 def test_stages_equal_each_other_bit_by_bit_in_bf16():
-    data = _uneven_batches()
+    data = uneven_batches()
 
     def work(group):
         return [_train(group, data, stage, dtype=torch.bfloat16) for stage in STAGES]
@@ -140,14 +121,14 @@ def test_stages_equal_each_other_bit_by_bit_in_bf16():
     assert first.parameters["norm.weight"].dtype == torch.bfloat16
     for runs in results:
         for run in runs:
-            _assert_same(run, first, tolerance=0)
+            assert_same(run, first, tolerance=0)
 
 
 MISTAKES = ["mean of means", "not divided by the ranks", "replicated gradients count N times"]
 
 
 def test_the_same_check_fails_for_each_mistake():
-    data = _uneven_batches()
+    data = uneven_batches()
     alone = train_alone(small_decoder(), data)
 
     def work(group):
@@ -156,7 +137,7 @@ def test_the_same_check_fails_for_each_mistake():
     runs = launch(work, 2, timeout=120)[0]
     for run, wrong in zip(runs, ("losses", "losses", "norms"), strict=True):
         with pytest.raises(AssertionError, match=wrong):
-            _assert_same(run, alone)
+            assert_same(run, alone)
     assert runs[2].norms[0] == pytest.approx(2**0.5 * alone.norms[0])
 
 
@@ -169,7 +150,7 @@ def _live_bytes():
 
 
 def _backward(zero, group, data, count=1.0):
-    ids, labels = _own_rows(group, *data)
+    ids, labels = own_rows(group, *data)
     loss_sum(zero.model(ids).float(), labels).div(count).backward()
     zero.synchronize()
 
@@ -272,7 +253,7 @@ def test_stage_3_has_the_weights_of_one_layer_at_a_time():
 
 
 def _against_fsdp(group):
-    ids, labels = _own_rows(group, *batches()[0])
+    ids, labels = own_rows(group, *batches()[0])
     targets = count_targets(labels, group)
     zero = ZeroAdamW(small_decoder(), group, 3)
     (loss_sum(zero.model(ids), labels) / targets).backward()
@@ -320,7 +301,7 @@ def test_frozen_weights_are_sharded_freed_after_use_and_have_no_state():
 
 def _microbatches(group):
     data = batches()[0]
-    ids, labels = _own_rows(group, *data)
+    ids, labels = own_rows(group, *data)
     targets = count_targets(labels, group)
     gradients = []
     sent = []
