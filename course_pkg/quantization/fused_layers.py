@@ -122,5 +122,5 @@ def fuse(decoder: Decoder) -> Decoder:
 
 
 def _are_plain(*layers: nn.Module) -> bool:
-    """Whether the layers compute nothing but x Wᵀ + b; a wrapped one, such as LoRA's, adds to it."""
+    """Whether the layers compute x Wᵀ + b only; a wrapped one, such as LoRA's, adds to it."""
     return all(type(layer) is nn.Linear for layer in layers)
