@@ -1,0 +1,1 @@
+"""Models for other programs: llama.cpp (GGUF) and ONNX Runtime."""
