@@ -60,7 +60,7 @@ def export(
     _check_output(path, format, force)
     loaded = load_merged(source, base)
     if format == "gguf":
-        return _export_gguf(loaded, path, kind, name, force)
+        return _export_gguf(loaded, path, kind, name)
     if format == "hf":
         _write_folder(path, lambda folder: _save_pretrained(loaded, folder))
         steps = (f"serve it: course serve --model {path}",)
@@ -119,7 +119,7 @@ def _is_export(path: Path) -> bool:
     return not names or any(name == "config.json" or name.endswith(".onnx") for name in names)
 
 
-def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str, force: bool) -> Exported:
+def _export_gguf(loaded: LoadedModel, path: Path, kind: str, name: str) -> Exported:
     write_gguf_model(*loaded, path, kind.upper(), name)
     chat = modelfile(loaded.tokenizer, path.name)
     steps = [f"llama.cpp: llama-cli -m {path}"]

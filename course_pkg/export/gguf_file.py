@@ -31,6 +31,8 @@ from course_pkg.export.gguf_format import (
 )
 from course_pkg.lm.model_errors import CorruptModelError
 
+LONGEST_PROBLEM = 200  # characters; a name in a damaged file may have any length
+
 
 def read_gguf_file(path: str | os.PathLike) -> GGUFFile:
     """The keys, the tensors' entries and a table of all bytes of a GGUF file.
@@ -215,7 +217,8 @@ class _Reader:
             raise self._corrupt(f"announces {what}, but only {left} bytes follow")
 
     def _corrupt(self, problem: str) -> CorruptModelError:
+        shown = "".join(each if each.isprintable() else "?" for each in problem[:LONGEST_PROBLEM])
         return CorruptModelError(
-            f"{self.path} {problem} (at byte {self.position}): it is damaged or cut off; copy it "
+            f"{self.path} {shown} (at byte {self.position}): it is damaged or cut off; copy it "
             "again"
         )

@@ -133,16 +133,20 @@ def _tokens(
 
 def _added(tokenizer: Tokenizer) -> tuple[bool, bool]:
     """Whether the tokenizer puts bos before a text, and eos after it."""
-    ids = tokenizer("a").input_ids
     plain = tokenizer("a", add_special_tokens=False).input_ids
-    begins = ids[: -len(plain)] == [tokenizer.bos_token_id]
-    ends = ids[len(plain) + begins :] == [tokenizer.eos_token_id]
-    expected = [tokenizer.bos_token_id] * begins + plain + [tokenizer.eos_token_id] * ends
-    if ids != expected:
-        raise ModelError(
-            f"the tokenizer adds other special tokens than bos and eos to a text: {ids} for 'a'"
-        )
-    return begins, ends
+    ids = tokenizer("a").input_ids
+    bos, eos = [tokenizer.bos_token_id], [tokenizer.eos_token_id]
+    if ids == plain:
+        return False, False
+    if ids == bos + plain:
+        return True, False
+    if ids == plain + eos:
+        return False, True
+    if ids == bos + plain + eos:
+        return True, True
+    raise ModelError(
+        f"the tokenizer adds other special tokens than bos and eos to a text: {ids} for 'a'"
+    )
 
 
 def _chat_template(tokenizer: Tokenizer) -> str | None:

@@ -1,8 +1,9 @@
 """Write a GGUF file: keys, tensors' entries, then the data of one tensor at a time.
 
-`gguf_format` describes the format, and `gguf_file` reads it. Bytes equal those of the gguf package's GGUFWriter
-for the same keys and tensors. Here a tensor's data is made when its turn comes, so that memory
-holds one tensor, and an array may be empty, as the merges of a tokenizer that knows only bytes.
+`gguf_format` describes the format, and `gguf_file` reads it. Bytes equal those of the gguf
+package's GGUFWriter for the same keys and tensors. Here a tensor's data is made when its turn
+comes, so that memory holds one tensor, and an array may be empty, as the merges of a tokenizer that
+knows only bytes.
 
 Source: docs/gguf.md of ggml. Chapter: deployment/edge.
 """

@@ -6,7 +6,9 @@ A request has the file's path as `model`, and:
     texts     → ids        of each text, special tokens recognized
     chats     → prompts    what the file's chat template makes of each list of messages
     prompts   → tokens     `new` greedy tokens after each list of ids
-              → logprobs   of the `top` most probable tokens before each of them: {id: logprob}
+              → logprobs   of the `top` most probable tokens before each of them: {id: logprob};
+                           the server gives none for half a character, so `token` is an id that
+                           is taken in place of the most probable one
     rows      → quantized  each list of numbers in Q4_0 and Q8_0, as hexadecimal bytes
 
 Attention is computed in fp32 with keys and values in fp32; by default llama.cpp stores them in
@@ -17,14 +19,15 @@ import ctypes
 import json
 import sys
 import urllib.request
-
-import xllamacpp
+from typing import Any
 
 TYPES = {"Q4_0": (2, 18), "Q8_0": (8, 34)}  # code in ggml, bytes of a block of 32
 
 
-def start(model: str) -> xllamacpp.Server:
+def start(model: str) -> Any:
     """llama.cpp's server, on one thread."""
+    import xllamacpp
+
     params = xllamacpp.CommonParams()
     params.model.path = model
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
@@ -36,7 +39,7 @@ def start(model: str) -> xllamacpp.Server:
     return xllamacpp.Server(params)
 
 
-def ask(server: xllamacpp.Server, path: str, body: dict) -> dict:
+def ask(server: Any, path: str, body: dict) -> dict:
     """The server's answer."""
     data = json.dumps(body).encode()
     request = urllib.request.Request(server.listening_address + path, data)
@@ -45,10 +48,12 @@ def ask(server: xllamacpp.Server, path: str, body: dict) -> dict:
         return json.load(answer)
 
 
-def greedy(server: xllamacpp.Server, prompt: list[int], new: int, top: int) -> dict:
+def greedy(server: Any, prompt: list[int], new: int, top: int, token: int | None) -> dict:
     """The most probable tokens, one after the other, whatever they are."""
     body = {"prompt": prompt, "n_predict": new, "temperature": 0, "top_k": 1, "n_probs": top}
     body |= {"return_tokens": True, "ignore_eos": True, "cache_prompt": False}
+    if token is not None:
+        body["logit_bias"] = [[token, 1000.0]]  # not in the log-probabilities
     answer = ask(server, "/completion", body)
     steps = [
         {each["id"]: each["logprob"] for each in step["top_logprobs"]}
@@ -59,6 +64,8 @@ def greedy(server: xllamacpp.Server, prompt: list[int], new: int, top: int) -> d
 
 def quantized(row: list[float]) -> dict[str, str]:
     """A row as llama.cpp's own code quantizes it."""
+    import xllamacpp
+
     library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
     quantize = library.ggml_quantize_chunk
     quantize.restype = ctypes.c_size_t
@@ -91,10 +98,12 @@ def main() -> None:
         ]
         new, top = request.get("new", 1), request.get("top", 0)
         answer["generated"] = [
-            greedy(server, each, new, top) for each in request.get("prompts", ())
+            greedy(server, each, new, top, request.get("token"))
+            for each in request.get("prompts", ())
         ]
         del server
     json.dump(answer, sys.stdout)
 
 
-main()
+if __name__ == "__main__":
+    main()
