@@ -187,6 +187,7 @@ def test_the_keys_of_smollm2_are_those_of_its_published_file(smollm2):
 @pytest.mark.model
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.minutes
 def test_smollm2_comes_back_through_transformers_with_the_same_logits_and_ids(smollm2, tmp_path):
     model, tokenizer = smollm2
     write_gguf_model(model, tokenizer, tmp_path / "a.gguf", "F32")

@@ -225,20 +225,20 @@ def test_smollm2_writes_transformers_greedy_tokens(type, tmp_path):
 @pytest.mark.model
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_smollm2_with_a_merged_adapter_writes_transformers_greedy_tokens(tmp_path):
+def test_smollm2_with_a_merged_adapter_writes_transformers_greedy_tokens(smollm2, tmp_path):
     from course_pkg.lm.load import load
 
     model, tokenizer = load("smollm2-135m")
     prompts = [tokenizer(f"A poem about {topic}:\n").input_ids for topic in TOPICS]
-    before = [model(torch.tensor([each])).logits[0, -1].argmax().item() for each in prompts]
     config = LoRAConfig(rank=4, alpha=8, target_modules=["q_proj", "k_proj", "v_proj", "down_proj"])
     inject(model, config, generator=torch.Generator().manual_seed(0))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
-            torch.nn.init.normal_(parameter, 0, 0.02, torch.Generator().manual_seed(len(name)))
+            torch.nn.init.normal_(parameter, 0, 0.2, torch.Generator().manual_seed(len(name)))
     merge_adapters(model)
     remove_adapters(model)
     write_gguf_model(model, tokenizer, tmp_path / "a.gguf", "F32")
     answer = judge(model=str(tmp_path / "a.gguf"), prompts=prompts, new=30)
     assert greedy_agreement(model, prompts, answer["generated"]) == [None] * len(prompts)
-    assert [each["tokens"][0] for each in answer["generated"]] != before  # the adapter counts
+    without = greedy_agreement(smollm2.model, prompts, answer["generated"])
+    assert None not in without  # the adapter counts
