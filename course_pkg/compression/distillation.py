@@ -22,10 +22,10 @@ Which divergence? p_t is the teacher's distribution and p_s the student's.
 distribution, as log-probabilities. Its default reduction, "mean", also divides by the size of the
 vocabulary. Both are easy to get wrong, so the sums are written out here.
 
-TRL's GKDTrainer computes `generalized_jsd` since release 0.16. It has no T² and no cross entropy.
-Up to 0.15 it gave β to the student in the mixture, so that β = 0 was the reverse KL divergence; in
-0.11 the mixture was one of log-probabilities, which is not a distribution. Up to 0.23 a batch
-without targets was 0/0.
+TRL's GKDTrainer computes `generalized_jsd` since release 0.16, without T² or cross entropy; its
+temperature is for sampling alone. Up to 0.15, β = 0 was the reverse KL divergence: the student had
+the weight β in the mixture (in 0.11, a mixture of log-probabilities, which is not a distribution).
+In 0.23 a batch without targets was still 0/0, and in 1.16 a token that both rule out is still NaN.
 
 Not here: the models (`distilling`). Sources: Hinton et al. 2015, "Distilling the Knowledge in a
 Neural Network", section 2; Agarwal et al. 2024 (GKD), equation 1.

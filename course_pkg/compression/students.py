@@ -103,7 +103,8 @@ def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausa
 
     layers: indices, ascending, each once. The copy's config has the new number of layers, and its
     layers have new numbers, by which the cache finds their keys and values. It shares no tensor
-    with the model, so training it leaves a teacher alone.
+    with the model, so training it leaves a teacher alone, and all its parameters require a
+    gradient, even if the teacher is frozen.
     Raises TypeError for another model, ValueError for indices that are not of its layers, not
     ascending, or none.
 
@@ -129,7 +130,7 @@ def keep_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausa
         for part in layer.modules():
             if hasattr(part, "layer_idx"):
                 part.layer_idx = number
-    return student
+    return student.requires_grad_(True)
 
 
 def small_student(

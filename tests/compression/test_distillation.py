@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.compression.distillation import (
@@ -42,6 +42,7 @@ def by_definition(p, q):
     return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a > 0)
 
 
+@settings(max_examples=25)
 @given(temperature=st.floats(0.3, 50), seed=st.integers(0, 99))
 def test_the_gradient_is_the_temperature_times_the_difference_of_the_distributions(
     temperature, seed
@@ -122,6 +123,7 @@ def test_near_its_ends_the_jsd_is_a_share_of_a_kl_divergence_that_vanishes():
     assert generalized_jsd(student, teacher, 1).item() == pytest.approx(reverse)
 
 
+@settings(max_examples=25)
 @given(beta=st.floats(0.001, 0.999), seed=st.integers(0, 99))
 def test_the_jsd_is_at_least_0_and_at_most_the_entropy_of_beta(beta, seed):
     student, teacher = (each.detach() for each in pair(VOCAB, seed=seed, scale=30))
