@@ -60,8 +60,8 @@ def test_an_answer_ends_with_its_first_end_token(tiny):
 def test_answers_are_drawn_from_the_whole_distribution(tiny):
     model, tokenizer = tiny
     with torch.no_grad():
-        model.model.norm.weight.zero_()  # every token is equally probable
-    examples = sample_examples(model, tokenizer, ["Hi"] * 30, max_new_tokens=8)
+        model.model.norm.weight *= 1e-3  # every token is about equally probable
+    examples = sample_examples(model, tokenizer, ["Hi"] * 200, max_new_tokens=1)
     drawn = {token for example in examples for token in answer(example)}
     assert len(drawn) > 100, "transformers draws from the 50 most probable by default"
 
