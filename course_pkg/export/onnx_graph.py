@@ -132,8 +132,8 @@ class _Graph:
     def mask(self, window: int | None) -> str:
         """Which slots of the cache each new token sees, (batch, 1, tokens, past + tokens).
 
-        A token always sees itself. Otherwise padding on the left would see nothing, and softmax
-        would be 0/0. A NaN in the cache spoils every later token, because 0 · NaN is NaN.
+        Padding on the left sees nothing. Attention then reads zeros: softmax is 0/0 there, and a
+        NaN in the cache would spoil every later token, because 0 · NaN is NaN.
         """
         name = f"mask.{window}" if window else "mask"
         total = self.size(f"{name}.total", "attention_mask", 1)
@@ -150,8 +150,7 @@ class _Graph:
             seen = self.op(f"{name}.causal_near", "And", seen, near)
         real = self.op(f"{name}.real", "Cast", "attention_mask", to=TensorProto.BOOL)
         real = self.op(f"{name}.columns", "Unsqueeze", real, self.constant([1, 2]))
-        seen = self.op(f"{name}.seen", "And", seen, real)  # (batch, 1, tokens, past + tokens)
-        return self.op(name, "Or", seen, self.op(f"{name}.itself", "Equal", key, query))
+        return self.op(name, "And", seen, real)  # (batch, 1, tokens, past + tokens)
 
     def attention(self, layer: int, x: str, cos: str, sin: str, mask: str) -> str:
         """x + attention(norm(x)), (batch, tokens, hidden); the cache becomes an output."""
