@@ -132,8 +132,8 @@ class _Graph:
     def mask(self, window: int | None) -> str:
         """Which slots of the cache each new token sees, (batch, 1, tokens, past + tokens).
 
-        Padding on the left sees nothing. Attention then reads zeros: softmax is 0/0 there, and a
-        NaN in the cache would spoil every later token, because 0 · NaN is NaN.
+        Padding on the left sees nothing, so its softmax is 0/0. The operator has to give numbers
+        there: a NaN in the cache would spoil every later token, because 0 · NaN is NaN.
         """
         name = f"mask.{window}" if window else "mask"
         total = self.size(f"{name}.total", "attention_mask", 1)
