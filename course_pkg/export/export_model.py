@@ -68,7 +68,7 @@ def export(
         from course_pkg.export.onnx_model import export_onnx
 
         _write_folder(path, lambda folder: export_onnx(*loaded, folder))
-        steps = ("run it with ONNX Runtime: book/deployment/edge.md says how",)
+        steps = (f"run it with course_pkg.export.OnnxDecoder({str(path)!r})",)
     return Exported(path, _size(path), steps)
 
 
