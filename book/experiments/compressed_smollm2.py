@@ -7,9 +7,9 @@ Texts, calibration and measures are those of `quantized_smollm2`: 40 plain sente
 instructions with answers, and 32 beginnings; calibration on 32 windows of 256 tokens. The model is
 as loaded, not rotated: a rotation mixes the weights that pruning tells apart.
 
-A row with "alpha" trains what pruning or dropping layers left, on the course's training texts: the whole
-student, or LoRA adapters under the mask. Alpha is the weight of cross entropy in the
-loss; the rest is the KL divergence from the unpruned model. A seed draws the order of the texts.
+A row with "alpha" trains what pruning or dropping layers left, on the course's training texts: the
+whole student, or LoRA adapters under the mask. Alpha is the weight of cross entropy in the loss;
+the rest is the KL divergence from the unpruned model. A seed draws the order of the texts.
 """
 
 import copy
