@@ -14,3 +14,10 @@ def site() -> Path:
     if not (folder / "book/index.html").is_file():
         pytest.skip("the book is not built here (make book)")
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the built site, so that it can run alone after the build."""
+    for item in items:
+        if "site" in getattr(item, "fixturenames", ()):
+            item.add_marker("site")
