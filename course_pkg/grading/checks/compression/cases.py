@@ -266,7 +266,8 @@ def count_expected(inputs: Inputs) -> int:
 def _products(rng: Random, size: int, *, kind: str) -> Inputs:
     """A size and a sparsity whose product is a whole number, a half, or neither.
 
-    whole: in floats it is below or above; or all are removed. half: in floats it is above.
+    whole: in floats it is below or above; or all are removed. half: in floats it is above; or it is
+    exact, and the even neighbor is above.
     """
     if kind == "whole" and size == 2:
         return {"size": rng.randint(10, 20_000), "sparsity": 1.0}
@@ -275,9 +276,10 @@ def _products(rng: Random, size: int, *, kind: str) -> Inputs:
         product = many * (percent / 100)
         whole, rest = divmod(many * percent, 100)
         below, above = product < whole, product > whole
+        half = product > whole + 0.5 if size != 1 else whole % 2 and product == whole + 0.5
         found = {
             "whole": rest == 0 and (above if size else below),
-            "half": rest == 50 and product > whole + 0.5,
+            "half": rest == 50 and half,
             "neither": 50 < rest < 98 if size == 1 else 2 < rest < 50,
         }
         if found[kind]:
