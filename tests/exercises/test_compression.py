@@ -10,12 +10,14 @@ from torch.nn import functional as F
 
 from course_pkg.compression.semi_structured import semi_structured_weight
 from course_pkg.compression.sparsity_patterns import SemiStructured
+from course_pkg.deployment.capacity import Traffic, capacity
 from course_pkg.grading.checks.compression import cases
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
 from course_pkg.quantization.gguf_blocks import write_gguf
 from course_pkg.quantization.packing import pack
-from tests.exercises.assignments import patched, points_lost
+from course_pkg.serving.simulator import CostModel
+from tests.exercises.assignments import SOLUTIONS, notebook, patched, points_lost
 
 KEY = answer_key("compression")
 BLOCKS = [draw_variant(KEY, "by-hand", name) for name in ("", *(f"student-{i}" for i in range(40)))]
@@ -118,3 +120,24 @@ def test_a_changed_argument_costs_its_own_property(question, old, new, points):
     assert (
         points_lost("compression", question, patched("compression", question, old, new)) == points
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "work", "limits"),
+    [
+        (0.008, 0.060, {"time per token": "13.3", "cache": "15.1", "work": "16.7"}),
+        (0.0025, 0.060, {"time per token": "15.6"}),
+        (0.004, 0.032, {"time per token": "28.1"}),
+        (0.008, 0.060 - 0.75 * 0.045, {"time per token": "30.5"}),
+        (0.004, 0.032 - 0.75 * 0.023, {"time per token": "61.0"}),
+    ],
+)
+def test_the_mark_scheme_has_the_numbers_of_the_courses_calculator(base, work, limits):
+    scheme = notebook(SOLUTIONS, "compression").cells[-2].source
+    cost = CostModel(base=base, sequences=work / 149)  # the first token comes with the prompt
+    traffic = Traffic.of(12.0, 2000, 150)
+    found = capacity(traffic, cost, cache_tokens=400_000, seconds_per_token=0.040)
+    for limit, rate in limits.items():
+        assert f"{found.by_limit[limit]:.1f}" == rate
+        assert rate in scheme
+    assert found.limit == "time per token" or work < 0.020  # with a prefix cache, memory is shared
