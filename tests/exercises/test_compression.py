@@ -14,6 +14,7 @@ from course_pkg.deployment.capacity import Traffic, capacity
 from course_pkg.grading.checks.compression import cases
 from course_pkg.grading.contract.answer_key import answer_key
 from course_pkg.grading.contract.draws import draw_variant
+from course_pkg.grading.contract.grading_session import GradingSession
 from course_pkg.quantization.gguf_blocks import write_gguf
 from course_pkg.quantization.packing import pack
 from course_pkg.serving.simulator import CostModel
@@ -29,15 +30,29 @@ def test_the_block_by_hand_is_that_of_llama_cpp(case):
     block = torch.zeros(1, 32)
     block[0, :4], block[0, 16:20] = torch.tensor(case["first"]), torch.tensor(case["second"])
     written = write_gguf(block, "Q4_0")
-    scale, codes, stored, read = (
-        KEY.expected(KEY[f"by-hand/{part}"], case) for part in ("scale", "codes", "bytes", "read")
-    )
+    scale, codes = (KEY.expected(KEY[f"by-hand/{part}"], case) for part in ("scale", "codes"))
     assert scale == pytest.approx(max(block[0].tolist(), key=abs) / -8, rel=1e-3)
+    stored = cases.by_hand_bytes_expected({"low": codes[:4], "high": codes[4:]})
     assert stored == written.codes[0, 2:6].tolist()
     assert written.codes[0, 6:].tolist() == [0x88] * 12  # zeros
+    read = cases.by_hand_read_expected({"d": scale, "stored": stored})
     numbers = written.dequantize()[0]
-    assert read == pytest.approx(torch.cat([numbers[:4], numbers[16:20]]).tolist())
-    assert len(codes) == 8
+    assert read == torch.cat([numbers[:4], numbers[16:20]]).tolist()
+
+
+@pytest.mark.parametrize("scale", ["unsigned", "range"])
+def test_a_mistake_in_the_scale_by_hand_costs_nothing_in_the_codes(scale):
+    for name in ("ada", "bob", "eve"):
+        session = GradingSession("compression", name)
+        case = session.variant("by-hand")
+        wrong = next(w for w in KEY["by-hand/scale"].wrong if w.name == scale)
+        d = KEY.answer(KEY["by-hand/scale"], case, wrong)
+        codes = KEY.answer(KEY["by-hand/codes"], case, None, {"scale": d})
+        for question, value in (("by-hand/scale", d), ("by-hand/codes", codes)):
+            session.inputs(question)
+            session.record(question, [{"value": value}])
+        assert session.verdict("by-hand/scale").earned == 0
+        assert session.verdict("by-hand/codes").earned == 1
 
 
 @pytest.mark.parametrize("case", BLOCKS)

@@ -16,24 +16,30 @@ from course_pkg.compression import sparsity_patterns as patterns
 from course_pkg.grading.contract.comparators import anything, array, number, row
 from course_pkg.grading.contract.draws import normal_arrays
 from course_pkg.quantization.calibration import InputStatistics
-from course_pkg.quantization.gguf_blocks import write_gguf
+from course_pkg.quantization.gguf_blocks import read_gguf, write_gguf
 
 Inputs = dict[str, Any]
 
 
 def by_hand(rng: Random | None) -> Inputs:
-    """Eight weights of a block: a positive extreme, and nearly its negative, which is clamped.
+    """A block to encode, codes to store, and bytes to read.
 
-    A positive extreme has a negative scale. No weight is near a midpoint between two codes.
+    The block's extreme is positive, so that d is negative, and a weight near its opposite is
+    clamped. No weight is near a midpoint between codes.
     """
     if rng is None:
-        return {"first": [0.31, -0.78, 1.2, 0.1], "second": [-1.17, 0.5, -0.26, 0.92]}
+        case = {"first": [0.31, -0.78, 1.2, 0.1], "second": [-1.17, 0.5, -0.26, 0.92]}
+        case |= {"low": [3, 12, 7, 15], "high": [9, 0, 14, 5]}
+        return case | {"d": -0.2, "stored": [154, 60, 7, 225]}
     d = -rng.randint(12, 60) / 100
     numbers = [code - 8 + rng.uniform(-0.3, 0.3) for code in rng.sample(range(2, 15), 6)]
     numbers += [-8.0, rng.uniform(7.75, 7.92)]
     rng.shuffle(numbers)
     weights = [round(d * number, 3) for number in numbers]
-    return {"first": weights[:4], "second": weights[4:]}
+    codes, halves = rng.sample(range(16), 8), rng.sample(range(16), 8)
+    case = {"first": weights[:4], "second": weights[4:], "low": codes[:4], "high": codes[4:]}
+    case["d"] = rng.choice([-1, 1]) * rng.randint(5, 60) / 100
+    return case | {"stored": [halves[i] + 16 * halves[i + 4] for i in range(4)]}
 
 
 def by_hand_scale_expected(case: Inputs) -> float:
@@ -49,14 +55,17 @@ def by_hand_codes_expected(case: Inputs, scale: float) -> list[int]:
     return [min(max(code, 0), 15) for code in codes]
 
 
-def by_hand_bytes_expected(case: Inputs, codes: list[int]) -> list[int]:
-    """Low and high halves, of the student's own codes."""
-    return [low + 16 * high for low, high in zip(codes[:4], codes[4:], strict=True)]
+def by_hand_bytes_expected(case: Inputs) -> list[int]:
+    """Low and high halves."""
+    return [low + 16 * high for low, high in zip(case["low"], case["high"], strict=True)]
 
 
-def by_hand_read_expected(case: Inputs, scale: float, codes: list[int]) -> list[float]:
-    """What the student's own scale and codes stand for."""
-    return [scale * (code - 8) for code in codes]
+def by_hand_read_expected(case: Inputs) -> list[float]:
+    """What the course reads from a block with these bytes."""
+    scale = torch.tensor([case["d"]], dtype=torch.float16).view(torch.uint8)
+    block = torch.cat([scale, torch.tensor(case["stored"] + [0x88] * 12, dtype=torch.uint8)])
+    numbers = read_gguf(block[None], "Q4_0").dequantize()[0].tolist()
+    return numbers[:4] + numbers[16:20]
 
 
 def distillation_expected(inputs: Inputs) -> tuple[float, Tensor]:
