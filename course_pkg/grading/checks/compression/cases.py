@@ -13,6 +13,8 @@ from torch import Tensor
 
 from course_pkg.compression import distillation, pruning, semi_structured
 from course_pkg.compression import sparsity_patterns as patterns
+from course_pkg.grading.checks.compression import distributions
+from course_pkg.grading.checks.compression.distributions import logarithms
 from course_pkg.grading.contract.comparators import anything, array, number, row
 from course_pkg.grading.contract.draws import normal_arrays
 from course_pkg.quantization.calibration import InputStatistics
@@ -129,97 +131,25 @@ gradient = row({"loss": anything(), "gradient": GRADIENT})
 both = row({"loss": LOSS, "gradient": GRADIENT})
 
 
-def _logarithms(*distributions: list[float]) -> list[Tensor]:
-    return [
-        torch.tensor(probabilities, dtype=torch.float64).log() for probabilities in distributions
-    ]
-
-
 def jsd_expected(inputs: Inputs) -> float:
     """The course's divergence, of logarithms."""
-    teacher, student = _logarithms(inputs["teacher"], inputs["student"])
+    teacher, student = logarithms(inputs["teacher"], inputs["student"])
     return distillation.generalized_jsd(student, teacher, inputs["beta"]).item()
 
 
-def _distribution(rng: Random, tokens: int, zeros: tuple[int, ...] = ()) -> list[float]:
-    """Multiples of 1/20, from 1/20 on; 0 at the given tokens."""
-    cuts = sorted(rng.sample(range(1, 20), tokens - len(zeros) - 1))
-    parts = [(b - a) / 20 for a, b in zip([0, *cuts], [*cuts, 20], strict=True)]
-    for token in sorted(zeros):
-        parts.insert(token, 0.0)
-    return parts
-
-
-def _pair(rng: Random, size: int, betas: tuple[float, ...]) -> Inputs:
-    """Two different distributions without zeros."""
-    teacher = student = _distribution(rng, 3 + size)
-    while student == teacher:
-        student = _distribution(rng, 3 + size)
-    return {"teacher": teacher, "student": student, "beta": betas[size % len(betas)]}
-
-
-jsd_between = partial(_pair, betas=(0.2, 0.7, 0.9))
-jsd_ends = partial(_pair, betas=(0.0, 1.0))
-
-
-def jsd_zeros(rng: Random, size: int) -> Inputs:
-    """Each has a zero of its own, and perhaps one in common; equal weights hide who has which."""
-    tokens = 3 + size
-    own, other, common = rng.sample(range(tokens), 3)
-    shared = (common,) if size > 0 else ()
-    teacher = _distribution(rng, tokens, (own, *shared))
-    return {
-        "teacher": teacher,
-        "student": _distribution(rng, tokens, (other, *shared)),
-        "beta": 0.5,
-    }
+jsd_between = partial(distributions.pair, betas=(0.2, 0.7, 0.9))
+jsd_ends = partial(distributions.pair, betas=(0.0, 1.0))
+jsd_zeros = distributions.pair_with_zeros
 
 
 def choose_expected(inputs: Inputs) -> tuple[int, int]:
-    """The first students with the smallest forward and reverse divergence."""
-    pairs = [_logarithms(student, inputs["teacher"]) for student in inputs["students"]]
-    kinds = distillation.forward_kl, distillation.reverse_kl
-    return tuple(int(torch.stack([kind(*pair) for pair in pairs]).argmin()) for kind in kinds)
+    """The students with the smallest forward and the smallest reverse divergence."""
+    forward, reverse = distributions.divergences(**inputs)
+    return forward.index(min(forward)), reverse.index(min(reverse))
 
 
-def choose_forward(rng: Random, size: int) -> Inputs:
-    """Both directions choose differently, and so does the cross entropy with the teacher."""
-    while True:
-        teacher = _distribution(rng, 4)
-        students = [_distribution(rng, 4) for _ in range(3 + size)]
-        pairs = [_logarithms(student, teacher) for student in students]
-        forward, reverse = (
-            sorted(kind(*pair).item() for pair in pairs)
-            for kind in (distillation.forward_kl, distillation.reverse_kl)
-        )
-        gaps = forward[1] - forward[0], reverse[1] - reverse[0]
-        inputs = {"teacher": teacher, "students": students}
-        chosen = choose_expected(inputs)
-        entropies = [-(student.exp() @ right).item() for student, right in pairs]
-        if min(gaps) > 0.01 and len({*chosen, entropies.index(min(entropies))}) == 3:
-            return inputs
-
-
-choose_reverse = choose_forward
-
-
-def choose_infinite(rng: Random, size: int) -> Inputs:
-    """Two students are near the teacher: one rules out a token, and one allows one too many.
-
-    The others allow what the teacher allows, but prefer what it finds least probable.
-    """
-    tokens = 4 + size
-    never = rng.randrange(tokens)
-    teacher = _distribution(rng, tokens, (never,))
-    allowed = [token for token in range(tokens) if token != never]
-    rarest, out = sorted(allowed, key=teacher.__getitem__)[:2]
-    without = [0.0 if i == out else p / (1 - teacher[out]) for i, p in enumerate(teacher)]
-    more = [0.05 if i == never else 0.95 * p for i, p in enumerate(teacher)]
-    far = [0.9 if i == rarest else 0.1 / (tokens - 2) for i in range(tokens)]
-    far[never] = 0.0
-    students = [without, more, far]
-    rng.shuffle(students)
-    return {"teacher": teacher, "students": students}
+choose_forward = choose_reverse = distributions.students
+choose_infinite = distributions.students_with_zeros
 
 
 def wanda_expected(inputs: Inputs) -> Tensor:
