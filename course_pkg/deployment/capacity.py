@@ -113,7 +113,7 @@ class Capacity:
     """The highest rate that a server sustains, in requests per second, and what limits it."""
 
     rate: float
-    limit: str  # "cache", "time per token" or "work"
+    limit: str  # "cache" (or most_running), "time per token" or "work"
     by_limit: dict[str, float]  # the rate at which each of them would be reached
     at: Load
 
@@ -153,11 +153,11 @@ def capacity(
         )
     work = traffic.work(cost)
     running = min(most_running, cache_tokens / traffic.tokens_per_running_request)
-    by_limit = {"work": 1 / work}
+    by_limit = {"work": 1 / work if work else math.inf}
     if math.isfinite(running):
         by_limit["cache"] = running / (traffic.tokens_per_answer * cost.base + running * work)
     if math.isfinite(seconds_per_token):
-        by_limit["time per token"] = (1 - cost.base / seconds_per_token) / work
+        by_limit["time per token"] = (1 - cost.base / seconds_per_token) * by_limit["work"]
     by_limit = dict(sorted(by_limit.items(), key=lambda item: item[1]))
     limit = next(iter(by_limit))
     rate = by_limit[limit]

@@ -12,8 +12,12 @@ al. 2022, section 2, for decoding. Chapter: deployment/plan.
 import math
 from dataclasses import dataclass
 
+import torch
+
 from course_pkg.arguments import require_between, require_integer
+from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.decoder_config import DecoderConfig
+from course_pkg.serving.kv_cache import cache_bytes
 from course_pkg.serving.simulator import CostModel
 
 
@@ -28,7 +32,7 @@ class ModelSize:
     >>> config = DecoderConfig.from_dict(load("tiny").model.config.to_dict())
     >>> size = ModelSize.of(config, weight_bits=4.5)
     >>> size.parameters, size.weight_bytes, size.cache_bytes_per_token
-    (90624, 51436.0, 256.0)
+    (90624, 51436.0, 256)
     """
 
     matrices: int
@@ -47,22 +51,15 @@ class ModelSize:
         """The size of a decoder. Raises ValueError unless the bits are positive, at most 64."""
         require_between(weight_bits, "weight_bits", 0, 64)
         require_between(cache_bits, "cache_bits", 0, 64)
-        hidden = config.hidden_size
-        queries = config.heads * config.head_dim
-        keys = config.kv_heads * config.head_dim
-        attention = hidden * (queries + 2 * keys) + queries * hidden
-        mlp = 3 * hidden * config.intermediate_size
-        embeddings = config.vocab_size * hidden  # also the size of the output matrix
-        others = (2 * config.layers + 1) * hidden
-        if config.qkv_bias:
-            others += config.layers * (queries + 2 * keys)
-        if config.output_bias:
-            others += config.layers * hidden
-        if config.mlp_bias:
-            others += config.layers * (2 * config.intermediate_size + hidden)
+        with torch.device("meta"):  # shapes alone
+            decoder = Decoder(config)
+        parameters = sum(each.numel() for each in decoder.parameters())
+        matrices = sum(each.numel() for each in decoder.parameters() if each.ndim == 2)
+        if not config.tied:  # the embeddings are then looked up, and no output matrix
+            matrices -= decoder.embed_tokens.weight.numel()
         return cls(
-            matrices=config.layers * (attention + mlp) + embeddings,
-            others=others if config.tied else others + embeddings,
+            matrices=matrices,
+            others=parameters - matrices,
             layers=config.layers,
             heads=config.heads,
             kv_heads=config.kv_heads,
@@ -82,9 +79,11 @@ class ModelSize:
         return self.matrices * self.weight_bits / 8 + self.others * 2
 
     @property
-    def cache_bytes_per_token(self) -> float:
+    def cache_bytes_per_token(self) -> int:
         """Keys and values of one token in all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.cache_bits / 8
+        return cache_bytes(
+            self.layers, self.kv_heads, self.head_dim, 1, bytes_per_value=self.cache_bits / 8
+        )
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,12 @@ def test_beyond_its_capacity_a_simulated_server_falls_behind(share, stable):
     assert summarize(result).requests <= found.rate * 1.03
 
 
+def test_requests_without_work_are_limited_by_the_cache_alone():
+    found = capacity(Traffic.of(1.0, 90, 20), CostModel(base=0.02), cache_tokens=1000)
+    assert found.rate == found.by_limit["cache"] == pytest.approx(1000 / 100 / (20 * 0.02))
+    assert found.by_limit["work"] == math.inf
+
+
 def test_lengths_that_vary_hold_more_of_the_cache_than_their_mean():
     equal = Traffic.of(1.0, [100, 100], [50, 50])
     varied = Traffic.of(1.0, [100, 100], [10, 90])
