@@ -42,6 +42,7 @@ LAYERS = {
     "quantization": 1,
     "attention": 1,
     "parallel": 1,
+    "constrained": 2,
     "adapters": 2,
     "metrics": 2,
     "finetuning": 3,

@@ -1,0 +1,1 @@
+"""Evaluating language models in practice: likelihood, generation, statistics, tasks and runs."""
