@@ -10,7 +10,7 @@ whole sequences, padded on the right, where no real token sees the padding.
 Compare `course_pkg.metrics.perplexity.token_scores`, which scores whole texts. lm-eval 0.4.13
 computes each context again for each option, and the logits of all its tokens; it reuses a pass only
 for options of a single token. Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv
-2405.14782), appendix A.1. Chapter: evaluation/likelihood-and-generation.
+2405.14782), appendix A. Chapter: evaluation/likelihood-and-generation.
 """
 
 import math

@@ -8,7 +8,7 @@ the vector that it would get in its own sequence. There is no padding.
 Parts of the sequences may be in a cache already; `cached` holds the tokens of that path. This
 module only keeps the books, so it does not import torch. `likelihood` runs the decoder.
 
-Sources: SpecInfer (Miao et al. 2023), section 4.2, and Medusa (Cai et al. 2024), section 2.1.2, on
+Sources: SpecInfer (Miao et al. 2023), section 4, and Medusa (Cai et al. 2024), "tree attention", on
 attention masks for trees of tokens. Chapter: evaluation/likelihood-and-generation.
 """
 

@@ -1,0 +1,245 @@
+"""Multiple-choice questions, scored by the log-probabilities of their options after the context.
+
+The same log-probabilities give several scores. With Σ for the sum over an option's tokens:
+
+    sum          Σ log p                            lm-eval's acc; short options win
+    token        Σ log p / tokens                   depends on the tokenizer
+    character    Σ log p / characters               lm-eval's acc_norm
+    byte         Σ log p / bytes in UTF-8           lm-eval's acc_bytes
+    pmi          Σ log p − Σ log p(after a premise) what the question adds; acc_mutual_info
+
+Lengths are those of the option's text, without a delimiter. The option with the highest score is
+the model's choice; of equal ones, the first. A choice says nothing about what the model would have
+written: `listed_probability` and `writes_an_option` do.
+
+Sources: Brown et al. 2020 (GPT-3), section 2.4, on dividing by tokens; Gao 2021, "Multiple Choice
+Normalization in LM Evaluation" (EleutherAI's blog), on bytes; Holtzman et al. 2021, "Surface Form
+Competition", on mutual information with a premise. Chapter: evaluation/likelihood-and-generation.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.arguments import require_choice, require_list
+from course_pkg.evaluation.likelihood import score_continuations
+from course_pkg.evaluation.option_boundary import Boundary, encode_options
+
+Normalization = Literal["sum", "token", "character", "byte", "pmi"]
+NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A context, its options, and the right option's index. delimiter: between the two.
+
+    A context that a chat template wrote needs the delimiter "". answer: None if unknown.
+    """
+
+    context: str
+    options: tuple[str, ...]
+    answer: int | None = None
+    delimiter: str = " "
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class ScoredOption:
+    """An option's log-probabilities, token by token, in nats.
+
+    tokens: the text of each scored token, to look at. greedy: the model would write this option.
+    merged: see `EncodedOption`. unconditional: the log-probability after the premise alone.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    greedy: bool
+    merged: str | None = None
+    unconditional: float | None = None
+
+    @property
+    def log_prob(self) -> float:
+        """The log-probability of the option: the sum."""
+        return math.fsum(self.log_probs)
+
+    def score(self, normalization: Normalization = "sum") -> float:
+        """The option's score, in nats per unit.
+
+        Raises ValueError for an unknown normalization, or for "pmi" without a premise.
+
+        >>> option = ScoredOption("né", ("n", "é"), (-2.0, -4.0), False, unconditional=-10.0)
+        >>> [option.score(name) for name in NORMALIZATIONS]
+        [-6.0, -3.0, -3.0, -2.0, 4.0]
+        """
+        require_choice(normalization, "normalization", NORMALIZATIONS)
+        if normalization == "pmi":
+            if self.unconditional is None:
+                raise ValueError("no premise was scored: give `premise` to `score_questions`")
+            return self.log_prob - self.unconditional
+        units = {
+            "sum": 1,
+            "token": len(self.log_probs),
+            "character": len(self.text),
+            "byte": len(self.text.encode()),
+        }
+        return self.log_prob / units[normalization]
+
+
+@dataclass(frozen=True)
+class ScoredQuestion:
+    """A question with the scores of its options."""
+
+    question: Question
+    options: tuple[ScoredOption, ...]
+
+    def choice(self, normalization: Normalization = "sum") -> int:
+        """The index of the option with the highest score; of equal ones, the first."""
+        scores = [option.score(normalization) for option in self.options]
+        return scores.index(max(scores))
+
+    def correct(self, normalization: Normalization = "sum") -> bool:
+        """Whether the choice is the answer. Raises ValueError if the answer is unknown."""
+        return self.choice(normalization) == self._answer()
+
+    def probabilities(self, normalization: Normalization = "sum") -> tuple[float, ...]:
+        """The softmax of the scores: what the model believes if one of the options is right."""
+        scores = [option.score(normalization) for option in self.options]
+        weights = [math.exp(score - max(scores)) for score in scores]
+        return tuple(weight / math.fsum(weights) for weight in weights)
+
+    @property
+    def answer_probability(self) -> float:
+        """The probability of the right option among all texts, not only among the options."""
+        return math.exp(self.options[self._answer()].log_prob)
+
+    @property
+    def listed_probability(self) -> float:
+        """The probability that the model's text begins with one of the options.
+
+        It assumes that no option is the beginning of another.
+        """
+        return math.fsum(math.exp(option.log_prob) for option in self.options)
+
+    @property
+    def writes_an_option(self) -> bool:
+        """Whether greedy generation would write one of the options."""
+        return any(option.greedy for option in self.options)
+
+    def _answer(self) -> int:
+        if self.question.answer is None:
+            raise ValueError(f"question {self.question.id!r} has no answer to compare with")
+        return self.question.answer
+
+
+@dataclass(frozen=True)
+class MultipleChoiceResult:
+    """All questions with their scores, in the order given."""
+
+    questions: tuple[ScoredQuestion, ...]
+
+    def correct(self, normalization: Normalization = "sum") -> list[bool]:
+        """Whether each question was answered right: for intervals and paired comparisons."""
+        return [question.correct(normalization) for question in self.questions]
+
+    def accuracy(self, normalization: Normalization = "sum") -> float:
+        """The share of right choices."""
+        correct = self.correct(normalization)
+        return correct.count(True) / len(correct)
+
+    def single_answer_accuracy(self, threshold: float = 0.5) -> float:
+        """The share of questions whose right option has more than this probability.
+
+        Unlike a choice, it gives nothing to a model that would write something else.
+        """
+        above = [question.answer_probability > threshold for question in self.questions]
+        return above.count(True) / len(above)
+
+    @property
+    def merged(self) -> int:
+        """How many questions have a token that joins the context and an option."""
+        return sum(
+            any(option.merged is not None for option in question.options)
+            for question in self.questions
+        )
+
+
+def score_questions(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    questions: Sequence[Question],
+    *,
+    boundary: Boundary = "back up",
+    premise: str | None = None,
+    tokens_per_pass: int = 256,
+) -> MultipleChoiceResult:
+    """Score the options of all questions.
+
+    model: a Decoder, or a causal model of transformers. boundary: see `encode_options`. premise:
+    a context without the question, such as "Answer:", for the scores by mutual information; "" is
+    lm-eval's, where only the BOS precedes the option. tokens_per_pass: see `score_continuations`.
+    Raises ValueError, with the question's number and id, for bad options or an answer that is not
+    among them, and what `score_continuations` raises.
+
+    >>> from course_pkg.lm.load import load
+    >>> result = score_questions(*load("tiny"), [Question("1 + 1 =", ("2", "three"), answer=0)])
+    >>> result.questions[0].options[0].tokens
+    (' ', '2')
+    """
+    require_list(questions, "questions", "put the questions into [ ]")
+    if not questions:
+        raise ValueError("questions is empty: give at least one")
+    encoded = []
+    for number, question in enumerate(questions):
+        try:
+            encoded.append(_encode(tokenizer, question, boundary, premise))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"question {number} ({question.id!r}): {error}") from None
+    flat = [option for options in encoded for option in options]
+    scores = iter(
+        score_continuations(
+            model,
+            [option.ids for option in flat],
+            [option.start for option in flat],
+            tokens_per_pass=tokens_per_pass,
+        )
+    )
+    results = []
+    for question, options in zip(questions, encoded, strict=True):
+        found = [next(scores) for _ in options]
+        count = len(question.options)
+        totals = [score.total for score in found[count:]] or [None] * count
+        columns = zip(question.options, options[:count], found[:count], totals, strict=True)
+        results.append(
+            ScoredQuestion(
+                question,
+                tuple(
+                    ScoredOption(
+                        text,
+                        tuple(tokenizer.decode([token]) for token in option.ids[option.start :]),
+                        score.log_probs,
+                        score.greedy,
+                        option.merged,
+                        total,
+                    )
+                    for text, option, score, total in columns
+                ),
+            )
+        )
+    return MultipleChoiceResult(tuple(results))
+
+
+def _encode(tokenizer: Tokenizer, question: Question, boundary: Boundary, premise: str | None):
+    """The question's options after its context, then after the premise."""
+    options = question.options
+    settings = {"delimiter": question.delimiter, "boundary": boundary}
+    found = encode_options(tokenizer, question.context, options, **settings)
+    if question.answer is not None and not 0 <= question.answer < len(options):
+        raise ValueError(f"the answer is {question.answer}, but there are {len(options)} options")
+    if premise is not None:
+        found += encode_options(tokenizer, premise, options, **settings)
+    return found

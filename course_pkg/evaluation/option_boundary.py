@@ -1,0 +1,132 @@
+"""Where a context ends and an option begins, in tokens.
+
+Both are encoded together, as the model would read them, and divided where the context's own tokens
+end. That can fail: "Ans" and "wer" become the one token "Answer", so that no token of the option is
+left; "The ans" and "wers are" become " answers" and " are", and a scorer that counts tokens drops
+the end of the word. Here, scoring then begins one token earlier, for all options of the question,
+so that each of them is charged for the same end of the context.
+
+White space at the end of a context moves to the option, because tokenizers join it to the word that
+follows. lm-eval 0.4.13 does the same; it counts tokens, and fails if none is left.
+Sources: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), appendix A; issue
+1053 of lm-evaluation-harness, on merged boundaries.
+Chapter: evaluation/likelihood-and-generation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.arguments import require_choice, require_list, require_string
+from course_pkg.evaluation.token_tree import shared_length
+
+Boundary = Literal["back up", "error"]
+
+
+@dataclass(frozen=True)
+class EncodedOption:
+    """A context and an option as one sequence.
+
+    ids: of both. start: the first scored token. merged: the text of the token in which the option
+    begins, if that token contains the end of the context too; else None.
+    """
+
+    ids: tuple[int, ...]
+    start: int
+    merged: str | None = None
+
+
+def encode_options(
+    tokenizer: Tokenizer,
+    context: str,
+    options: Sequence[str],
+    *,
+    delimiter: str = " ",
+    boundary: Boundary = "back up",
+) -> list[EncodedOption]:
+    """Encode a context with each of its options.
+
+    context: may be empty; then the tokenizer's BOS, or else its EOS, takes its place. delimiter:
+    stands between context and option; after a chat template, which ends in a line break, it is "".
+    boundary: what to do with a token that joins both. "back up": score from it on, for all options
+    alike. "error": raise ValueError.
+    Raises ValueError for an empty or blank option, for two spaces where context, delimiter and
+    option meet, or if an empty context has no token to take its place.
+
+    >>> from course_pkg.lm.tiny import tiny_tokenizer
+    >>> encode_options(tiny_tokenizer(), "A: ", ["x"], delimiter="")  # bytes: the space is scored
+    [EncodedOption(ids=(65, 58, 32, 120), start=2, merged=None)]
+    """
+    require_choice(boundary, "boundary", ("back up", "error"))
+    _check(context, options, delimiter)
+    bare = context.rstrip()
+    written = [context[len(bare) :] + delimiter + option for option in options]
+    before = encode(tokenizer, bare) if bare else []
+    if not before:
+        first = _first_token(tokenizer)
+        encoded = [tokenizer(text, add_special_tokens=False).input_ids for text in written]
+        return [EncodedOption((first, *ids), 1) for ids in encoded]
+    whole = [encode(tokenizer, bare + text) for text in written]
+    shared = [shared_length(before, ids) for ids in whole]
+    merged = [
+        tokenizer.decode([ids[length]]) if length < len(before) else None
+        for ids, length in zip(whole, shared, strict=True)
+    ]
+    for number, (ids, length, text) in enumerate(zip(whole, shared, merged, strict=True)):
+        if length == len(ids):
+            raise ValueError(f"the tokenizer has no token for option {number}, {options[number]!r}")
+        if boundary == "error" and text is not None:
+            raise ValueError(
+                f"the token {text!r} joins the end of the context and the beginning of option "
+                f"{number}, {options[number]!r}: put a delimiter between them, or use 'back up'"
+            )
+    start = min(shared)
+    # If even the context's first token has merged, nothing precedes the scored tokens.
+    extra = () if start else (_first_token(tokenizer),)
+    return [
+        EncodedOption((*extra, *ids), start + len(extra), text)
+        for ids, text in zip(whole, merged, strict=True)
+    ]
+
+
+def encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a prompt, with the special tokens that the tokenizer adds, such as a BOS.
+
+    A prompt that begins with the BOS already, as most chat templates write it, gets no second one.
+    """
+    begun = bool(tokenizer.bos_token) and text.startswith(tokenizer.bos_token)
+    return tokenizer(text, add_special_tokens=not begun).input_ids
+
+
+def _first_token(tokenizer: Tokenizer) -> int:
+    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return token
+    raise ValueError(
+        "the context is empty, and the tokenizer has neither a BOS nor an EOS to take its place: "
+        "give a context"
+    )
+
+
+def _check(context: str, options: Sequence[str], delimiter: str) -> None:
+    require_string(context, "context")
+    require_string(delimiter, "delimiter")
+    require_list(options, "options", "put the options into [ ]")
+    if not options:
+        raise ValueError("options is empty: give at least one")
+    for number, option in enumerate(options):
+        if not require_string(option, f"option {number}").strip():
+            raise ValueError(
+                f"option {number} is {option!r}: an option without text has no token to score, and "
+                "its length is 0"
+            )
+        for left, right in ((context, delimiter), (delimiter, option)):
+            if left.endswith(" ") and right.startswith(" "):
+                raise ValueError(
+                    f"two spaces meet between {left[-20:]!r} and {right[:20]!r}: leave one out, "
+                    "because models rarely read two"
+                )
+        if not delimiter and context.endswith(" ") and option.startswith(" "):
+            raise ValueError(f"two spaces meet before option {number}, {option!r}: leave one out")
