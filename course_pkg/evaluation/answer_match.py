@@ -1,0 +1,91 @@
+"""Whether an answer is right: exact match under a named normalization, and F1 of words.
+
+    none      the texts as they are
+    strip     white space at both ends removed
+    quasi     lower case; ASCII punctuation and the words a, an, the removed; white space joined
+    number    "$1,234.0" is "1234": signs of currency, percent and thousands removed, value compared
+
+One question with several right answers counts the best. A change of normalization can decide a
+benchmark: report it with the score. "quasi" turns the option letter A into nothing, since it is an
+article; that is an error here. F1 compares words between spaces, so it does not suit Chinese.
+
+Sources: Rajpurkar et al. 2016 (SQuAD), section 6.1, and its evaluation script, for "quasi" and F1;
+Liang et al. 2022 (HELM), appendix C, which calls the first quasi-exact match and computes its F1
+from sets of words. Chapter: evaluation/likelihood-and-generation.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+
+from course_pkg.arguments import require_choice, require_string, text_list
+
+NORMALIZATIONS = ("none", "strip", "quasi", "number")
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_NUMBER_SIGNS = str.maketrans({"−": "-", ",": None, "$": None, "€": None, "£": None, "%": None})
+
+
+def normalize(text: str, normalization: str) -> str:
+    """The text in the form in which it is compared. Raises ValueError for an unknown name.
+
+    >>> normalize("The  Eiffel-Tower!", "quasi"), normalize("$1,234.50", "number")
+    ('eiffeltower', '1234.5')
+    """
+    require_string(text, "text")
+    require_choice(normalization, "normalization", NORMALIZATIONS)
+    if normalization == "strip":
+        return text.strip()
+    if normalization == "quasi":
+        bare = text.lower().translate(_PUNCTUATION)
+        return " ".join(_ARTICLES.sub(" ", bare).split())
+    if normalization == "number":
+        bare = text.strip().rstrip(".").translate(_NUMBER_SIGNS).strip()
+        try:
+            value = Decimal(bare)
+        except InvalidOperation:
+            return text.strip()  # not a number: compared as it is
+        return f"{value.normalize() + 0:f}" if value.is_finite() else text.strip()
+    return text
+
+
+def exact_match(answer: str, references: str | Sequence[str], normalization: str = "strip") -> bool:
+    """Whether the answer equals one of the references, all normalized.
+
+    Raises ValueError for an unknown normalization, or if it leaves nothing of a reference.
+
+    >>> exact_match("Paris.", "paris"), exact_match("Paris.", "paris", "quasi")
+    (False, True)
+    """
+    wanted = {_reference(text, normalization) for text in text_list(references, "reference")}
+    return normalize(answer, normalization) in wanted
+
+
+def f1(answer: str, references: str | Sequence[str]) -> float:
+    """The best F1 of the words that answer and reference share, each as often as both have it.
+
+    2 · shared / (words of the answer + words of the reference), after "quasi". Raises ValueError if
+    that leaves nothing of a reference.
+
+    >>> f1("in the Louvre, Paris", ["Paris", "Paris, France"])  # 2 · 1 / (3 + 1)
+    0.5
+    """
+    given = Counter(normalize(answer, "quasi").split())
+    best = 0.0
+    for reference in text_list(references, "reference"):
+        wanted = Counter(_reference(reference, "quasi").split())
+        shared = (given & wanted).total()
+        best = max(best, 2 * shared / (given.total() + wanted.total()))
+    return best
+
+
+def _reference(text: str, normalization: str) -> str:
+    found = normalize(text, normalization)
+    if not found:
+        raise ValueError(
+            f"nothing is left of the reference {text!r} after {normalization!r}, so that any "
+            "answer without words would match: use 'strip'"
+        )
+    return found

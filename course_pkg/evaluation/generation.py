@@ -1,0 +1,181 @@
+"""Questions with free answers: what the model wrote, what was taken from it, and what that scores.
+
+The three steps are separate, because each can go wrong by itself: generation (`greedy`, the engine
+of `course_pkg.serving`, or a server), extraction (`answer_extraction`), comparison (`answer_match`,
+and any metric of `course_pkg.metrics`). A result keeps all of them, to look at.
+Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4.
+Chapter: evaluation/likelihood-and-generation.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from torch import nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.arguments import require_list, require_string, text_list
+from course_pkg.evaluation.answer_extraction import Extraction, Rule, extract, known_rules
+from course_pkg.evaluation.answer_match import exact_match, f1
+from course_pkg.evaluation.greedy import Generation, generate_greedy
+
+Metric = Callable[[str, str], float]  # answer, reference → score
+NO_METRICS: Mapping[str, Metric] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class OpenQuestion:
+    """A prompt, and the answers that are right."""
+
+    prompt: str
+    references: tuple[str, ...]
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class ScoredAnswer:
+    """What a model wrote, and how it was scored.
+
+    extraction: what the rules found, or None, which scores 0. exact: exact match under the named
+    normalization. quasi: the same under "quasi"; None if that leaves nothing of a reference. f1: of
+    words; None likewise. metrics: further scores, the best over the references.
+    """
+
+    question: OpenQuestion
+    generation: Generation
+    extraction: Extraction | None
+    normalization: str
+    exact: bool
+    quasi: bool | None
+    f1: float | None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GenerationResult:
+    """All answers, in the order of the questions."""
+
+    answers: tuple[ScoredAnswer, ...]
+
+    def correct(self) -> list[bool]:
+        """Whether each answer matches exactly: for intervals and paired comparisons."""
+        return [answer.exact for answer in self.answers]
+
+    @property
+    def accuracy(self) -> float:
+        """The share of exact matches."""
+        return self.correct().count(True) / len(self.answers)
+
+    @property
+    def extracted(self) -> float:
+        """The share of texts in which a rule found an answer; the others score 0."""
+        found = [answer.extraction is not None for answer in self.answers]
+        return found.count(True) / len(found)
+
+    @property
+    def unfinished(self) -> float:
+        """The share of texts that ended because of their length: raise max_new_tokens."""
+        cut = [answer.generation.finish == "length" for answer in self.answers]
+        return cut.count(True) / len(cut)
+
+    def mean(self, metric: str) -> float:
+        """The mean of "f1" or "quasi", where it is defined, or of one of the further metrics."""
+        rows = [{"f1": each.f1, "quasi": each.quasi, **each.metrics} for each in self.answers]
+        values = [row[metric] for row in rows if row[metric] is not None]
+        return math.fsum(values) / len(values) if values else math.nan
+
+
+def answer_questions(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    questions: Sequence[OpenQuestion],
+    *,
+    rules: Sequence[str | Rule] = ("whole text",),
+    normalization: str = "strip",
+    metrics: Mapping[str, Metric] = NO_METRICS,
+    **options,
+) -> GenerationResult:
+    """Generate greedily, extract and score. options: those of `generate_greedy`.
+
+    Raises what `generate_greedy` and `score_answers` raise.
+
+    >>> from course_pkg.lm.load import load
+    >>> question = OpenQuestion("1 + 1 =", ("2",))
+    >>> answer_questions(*load("tiny"), [question], max_new_tokens=2).unfinished
+    1.0
+    """
+    require_list(questions, "questions", "put the questions into [ ]")
+    known_rules(rules)  # before minutes of generation
+    prompts = [question.prompt for question in questions]
+    written = generate_greedy(model, tokenizer, prompts, **options)
+    return score_answers(
+        questions, written, rules=rules, normalization=normalization, metrics=metrics
+    )
+
+
+def score_answers(
+    questions: Sequence[OpenQuestion],
+    generations: Sequence[Generation | str],
+    *,
+    rules: Sequence[str | Rule] = ("whole text",),
+    normalization: str = "strip",
+    metrics: Mapping[str, Metric] = NO_METRICS,
+) -> GenerationResult:
+    """Score texts that were generated here or elsewhere, one per question.
+
+    rules: see `extract`. normalization: see `answer_match`. metrics: functions of an answer and a
+    reference, by name. Raises ValueError for another number of texts, no question, a question
+    without references, or an unknown rule or normalization.
+
+    >>> question = OpenQuestion("1 + 1 =", ("2",))
+    >>> result = score_answers([question], ["It is 2."], rules=["last number"])
+    >>> result.answers[0].extraction.answer, result.accuracy
+    ('2', 1.0)
+    """
+    if len(questions) != len(generations) or not questions:
+        raise ValueError(
+            f"{len(questions)} questions and {len(generations)} texts: give one text for each "
+            "question, and at least one question"
+        )
+    scored = []
+    for number, (question, written) in enumerate(zip(questions, generations, strict=True)):
+        if isinstance(written, str):
+            written = Generation(written, (), "end")
+        try:
+            scored.append(_score(question, written, rules, normalization, metrics))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"question {number} ({question.id!r}): {error}") from None
+    return GenerationResult(tuple(scored))
+
+
+def _score(
+    question: OpenQuestion,
+    written: Generation,
+    rules: Sequence[str | Rule],
+    normalization: str,
+    metrics: Mapping[str, Metric],
+) -> ScoredAnswer:
+    references = text_list(question.references, "reference")
+    extraction = extract(require_string(written.text, "a generated text"), rules)
+    answer = "" if extraction is None else extraction.answer
+    return ScoredAnswer(
+        question,
+        written,
+        extraction,
+        normalization,
+        exact=exact_match(answer, references, normalization) and extraction is not None,
+        quasi=_if_defined(lambda: exact_match(answer, references, "quasi")),
+        f1=_if_defined(lambda: f1(answer, references)),
+        metrics={
+            name: max(metric(answer, reference) for reference in references)
+            for name, metric in metrics.items()
+        },
+    )
+
+
+def _if_defined(score: Callable[[], float]) -> float | None:
+    try:
+        return score()
+    except ValueError:  # a reference such as "A" has no words after "quasi"
+        return None

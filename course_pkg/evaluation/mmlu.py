@@ -1,0 +1,155 @@
+"""Three ways to score the same lettered questions, side by side, as MMLU was scored by three codes.
+
+    letters        the log-probability of " A", " B", …: the original code
+    generation     the text that the model writes must be the letter: HELM
+    full answers   the log-probability of " A. text of option A", …: lm-eval as of January 2023
+
+All three see the same question with lettered options. The examples of a few-shot prompt are solved
+in the form that is asked for: by a letter, or by a letter and the text. Only generation can fail
+to choose at all, and only full answers depend on the options' lengths.
+
+Sources: Hendrycks et al. 2020, "Measuring Massive Multitask Language Understanding"; "What's going
+on with the Open LLM Leaderboard?" (Hugging Face's blog, June 2023): .636, .637 and .488 for
+LLaMA-65B, with prompts that differ a little too. Chapter: evaluation/likelihood-and-generation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.arguments import require_list
+from course_pkg.evaluation.answer_extraction import Rule
+from course_pkg.evaluation.generation import GenerationResult, OpenQuestion, answer_questions
+from course_pkg.evaluation.multiple_choice import (
+    MultipleChoiceResult,
+    Normalization,
+    Question,
+    score_questions,
+)
+from course_pkg.evaluation.prompts import Fields, PromptTemplate
+
+LETTERS = "ABCDEFGHIJ"
+LETTERED = PromptTemplate("{question}\n{options}\nAnswer:")
+LETTER_RULES = ("letter alone", "letter first", "answer is letter")
+
+
+@dataclass(frozen=True)
+class LetteredQuestion:
+    """A question, its options, and the index of the right one."""
+
+    question: str
+    options: tuple[str, ...]
+    answer: int
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        require_list(self.options, "options", "put the options into ( )")
+        if not 2 <= len(self.options) <= len(LETTERS):
+            raise ValueError(
+                f"question {self.id!r} has {len(self.options)} options: give 2 to {len(LETTERS)}"
+            )
+        if not 0 <= self.answer < len(self.options):
+            raise ValueError(
+                f"question {self.id!r} has answer {self.answer}, but {len(self.options)} options"
+            )
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The options with their letters: the full answers.
+
+        >>> LetteredQuestion("1 + 1?", ("2", "3"), 0).lines
+        ('A. 2', 'B. 3')
+        """
+        return tuple(f"{LETTERS[i]}. {option}" for i, option in enumerate(self.options))
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The letters of the options."""
+        return tuple(LETTERS[: len(self.options)])
+
+    def fields(self, answers: Sequence[str]) -> Fields:
+        """What fills the template. answers: the letters or the lines."""
+        lines = "\n".join(self.lines)
+        return {"question": self.question, "options": lines, "answer": answers[self.answer]}
+
+
+@dataclass(frozen=True)
+class ThreeWays:
+    """The same questions, scored in three ways."""
+
+    letters: MultipleChoiceResult
+    generation: GenerationResult
+    full_answers: MultipleChoiceResult
+
+    def correct(self, normalization: Normalization = "sum") -> dict[str, list[bool]]:
+        """Whether each question was answered right, by way. normalization: of full answers."""
+        return {
+            "letters": self.letters.correct(),
+            "generation": self.generation.correct(),
+            "full answers": self.full_answers.correct(normalization),
+        }
+
+    def accuracy(self, normalization: Normalization = "sum") -> dict[str, float]:
+        """The share of right answers, by way."""
+        columns = self.correct(normalization).items()
+        return {way: column.count(True) / len(column) for way, column in columns}
+
+
+def three_ways(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    questions: Sequence[LetteredQuestion],
+    examples: Sequence[LetteredQuestion] = (),
+    *,
+    template: PromptTemplate = LETTERED,
+    chat: bool = False,
+    rules: Sequence[str | Rule] = LETTER_RULES,
+    max_new_tokens: int = 8,
+) -> ThreeWays:
+    """Score questions by letters, by generation, and by full answers.
+
+    examples: solved questions for the prompt, which must not be among the questions. template: its
+    fields are "question" and "options". chat: write prompts with the tokenizer's chat template.
+    rules: how to find the letter in what the model writes, see `extract`; the text ends at the
+    first line break. Raises ValueError for no question, and what the steps raise.
+
+    >>> from course_pkg.lm.load import load
+    >>> found = three_ways(*load("tiny"), [LetteredQuestion("1 + 1?", ("2", "3"), 0)])
+    >>> list(found.accuracy())
+    ['letters', 'generation', 'full answers']
+    """
+    require_list(questions, "questions", "put the questions into [ ]")
+    if not questions:
+        raise ValueError("questions is empty: give at least one")
+    chat_tokenizer = tokenizer if chat else None
+
+    def prompts(form: str) -> list[Question]:
+        """Each question with its prompt and the answers in this form, "letters" or "lines"."""
+        solved = [example.fields(getattr(example, form)) for example in examples]
+        found = []
+        for question in questions:
+            answers = getattr(question, form)
+            prompt = template.render(question.fields(answers), solved, chat=chat_tokenizer)
+            found.append(
+                Question(prompt.text, answers, question.answer, prompt.delimiter, question.id)
+            )
+        return found
+
+    lettered = prompts("letters")
+    open_questions = [
+        OpenQuestion(each.context, (each.options[each.answer],), each.id) for each in lettered
+    ]
+    return ThreeWays(
+        score_questions(model, tokenizer, lettered),
+        answer_questions(
+            model,
+            tokenizer,
+            open_questions,
+            rules=rules,
+            stop=["\n"],
+            max_new_tokens=max_new_tokens,
+        ),
+        score_questions(model, tokenizer, prompts("lines")),
+    )

@@ -1,0 +1,152 @@
+"""Rules find the answer that a reader would, and normalizations change what their names say."""
+
+import re
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_pkg.evaluation.answer_extraction import RULES, Rule, extract
+from course_pkg.evaluation.answer_match import exact_match, f1, normalize
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "answer"),
+    [
+        ("whole text", "\n two\nlines \n", "two\nlines"),
+        ("first line", "\n\nParis  \nRome", "Paris"),
+        ("letter alone", " B", "B"),
+        ("letter alone", "(B).\nmore", "B"),
+        ("letter alone", "A dog", None),  # an article
+        ("letter alone", "I think so", None),
+        ("letter first", "B. Paris", "B"),
+        ("letter first", "B) Paris", "B"),
+        ("letter first", "B.C. 300", None),
+        ("letter first", "A dog", None),
+        ("answer is letter", "So the answer is (C), not A.", "C"),
+        ("answer is letter", "Answer: B\nNo. Answer: D", "D"),
+        ("answer is letter", "The answer is Charles", None),
+        ("after ####", "3 + 4 = 7\n#### 7\n#### 8", "7"),
+        ("answer is", "Hm. The answer is 3.5.\n", "3.5"),
+        ("answer is", "The answer: Mount Etna", "Mount Etna"),
+        ("boxed", r"\boxed{1} or \boxed{2}", "2"),
+        ("first number", "3 of 12", "3"),
+        ("last number", "It costs $1,234.50.", "$1,234.50"),
+        ("last number", "about -5", "-5"),
+        ("last number", "from 3-5", "5"),  # a range
+        ("last number", "7, 8,9", "9"),  # a list
+        ("last number", "Version B2", None),
+        ("last number", "It is 18. Well ...", "18"),
+    ],
+)
+def test_a_rule_finds(rule, text, answer):
+    found = extract(text, [rule])
+    assert (found and found.answer) == answer
+    if found:
+        assert text[found.start : found.end] == answer
+        assert found.rule == rule
+
+
+def test_the_usual_pattern_for_numbers_takes_dots_for_a_number():
+    """The pattern of lm-eval 0.4.13's "flexible-extract" for GSM8K, for comparison."""
+    flexible = r"(-?[$0-9.,]{2,})|(-?[0-9]+)"
+    text = "It is 18. Well ..."
+    assert [m[0] for m in re.finditer(flexible, text)][-1] == "..."
+    assert extract(text, ["last number"]).answer == "18"
+
+
+def test_the_first_rule_that_matches_wins():
+    text = "The answer is 7, or 8"
+    assert extract(text, ["boxed", "answer is", "last number"]).rule == "answer is"
+    assert extract(text, ["last number", "answer is"]).answer == "8"
+
+
+def test_a_text_that_runs_on_ends_in_another_number():
+    text = " 12\n\nQuestion: 5 + 6?\nAnswer: 11"
+    assert extract(text, ["last number"]).answer == "11"
+    assert extract(text, ["first number"]).answer == "12"
+
+
+def test_your_own_rule_and_bad_ones():
+    assert extract("x=3", [Rule("after x", r"x=(\d)")]).answer == "3"
+    assert extract("x=3", [Rule("all", r"x=\d")]).answer == "x=3"
+    with pytest.raises(ValueError, match="'open' is no regular expression"):
+        Rule("open", "(")
+    with pytest.raises(ValueError, match="a rule must be one of whole text"):
+        extract("x", ["numbers"])
+    with pytest.raises(ValueError, match="rules is empty"):
+        extract("x", [])
+
+
+@given(st.text("A1.,-$ \n#(){}answer:\\boxed", max_size=30), st.sampled_from(sorted(RULES)))
+def test_what_is_found_is_in_the_text(text, rule):
+    found = extract(text, [rule])
+    assert found is None or text[found.start : found.end] == found.answer
+
+
+@pytest.mark.parametrize(
+    ("normalization", "text", "expected"),
+    [
+        ("none", " A b. ", " A b. "),
+        ("strip", " A b. ", "A b."),
+        ("quasi", " The  cat's  AN-hour. ", "cats anhour"),
+        ("number", "$1,234.50", "1234.5"),
+        ("number", "−7 ", "-7"),
+        ("number", "100", "100"),
+        ("number", "12%.", "12"),
+        ("number", "-0.0", "0"),
+        ("number", "twelve", "twelve"),
+        ("number", "NaN", "NaN"),
+    ],
+)
+def test_normalization(normalization, text, expected):
+    assert normalize(text, normalization) == expected
+
+
+@given(
+    st.decimals(
+        allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9, places=6
+    )
+)
+def test_a_number_keeps_its_value(value):
+    assert Decimal(normalize(f"{value:f}", "number")) == value
+
+
+def test_an_article_as_the_answer_is_an_error_under_quasi():
+    with pytest.raises(ValueError, match=r"nothing is left of the reference 'A'.*use 'strip'"):
+        exact_match("the", "A", "quasi")
+    assert exact_match(" A", "A")
+    with pytest.raises(ValueError, match="normalization must be one of"):
+        exact_match("A", "A", "squad")
+
+
+def squad_tokens(text):
+    """The official script's normalization, step by step in its order."""
+    text = "".join(c for c in text.lower() if c not in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+
+words = st.lists(st.sampled_from(["a", "The", "cat", "Cat.", "mat", "an"]), max_size=5)
+
+
+@given(words, words)
+def test_f1_is_the_harmonic_mean_of_precision_and_recall_of_words(answer, reference):
+    answer, reference = " ".join(answer), " ".join(reference)
+    given, wanted = squad_tokens(answer), squad_tokens(reference)
+    if not wanted:
+        with pytest.raises(ValueError, match="nothing is left"):
+            f1(answer, reference)
+        return
+    shared = sum(min(given.count(word), wanted.count(word)) for word in set(given))
+    if not shared:
+        assert f1(answer, reference) == 0
+        return
+    precision, recall = shared / len(given), shared / len(wanted)
+    assert f1(answer, reference) == pytest.approx(2 * precision * recall / (precision + recall))
+
+
+def test_words_count_as_often_as_both_have_them_and_the_best_reference_counts():
+    assert f1("yes yes", ["yes yes yes"]) == pytest.approx(0.8)  # sets would give 1
+    assert f1("Paris", ["Rome", "Paris"]) == 1
+    assert exact_match("Paris", ["Rome", "Paris"])

@@ -1,0 +1,255 @@
+"""Greedy texts end where they must, whatever the batch; prompts hold what they should."""
+
+import pytest
+import torch
+from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
+
+from course_pkg.evaluation.generation import OpenQuestion, answer_questions, score_answers
+from course_pkg.evaluation.greedy import Generation, _Row, first_stop, generate_greedy
+from course_pkg.evaluation.likelihood import as_decoder
+from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
+from course_pkg.evaluation.prompts import PromptTemplate, choose_examples
+from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
+
+TOKENIZER = tiny_tokenizer()
+PROMPTS = ["Shared beginning. One", "Shared beginning. Two and more", "Shared beginning. 3", "X"]
+
+
+def sharpened():
+    """A tiny model whose choices depend on the whole prompt, and are no near-ties."""
+    model = tiny_model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(6 if parameter.dim() == 2 else 1)
+    return model
+
+
+MODEL = sharpened()
+
+
+def by_transformers(model, prompt, new):
+    ids = torch.tensor([TOKENIZER(prompt).input_ids])
+    config = GenerationConfig(do_sample=False, max_new_tokens=new, pad_token_id=0)
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+    return tuple(out[0, ids.shape[1] :].tolist())
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:3], PROMPTS[:1]])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_batches_write_what_transformers_writes_for_one_prompt(prompts, batch_size):
+    found = generate_greedy(
+        MODEL, TOKENIZER, prompts, max_new_tokens=12, end_tokens=(), batch_size=batch_size
+    )
+    assert [each.tokens for each in found] == [by_transformers(MODEL, p, 12) for p in prompts]
+    assert {each.finish for each in found} == {"length"}
+    assert len({each.tokens for each in found}) == len(prompts)  # the prompts matter
+
+
+def test_a_model_that_the_decoder_cannot_run_generates_too():
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=259, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+    model = GPT2LMHeadModel(config).eval()
+    assert as_decoder(model) is None
+    found = generate_greedy(model, TOKENIZER, PROMPTS, max_new_tokens=5, end_tokens=())
+    assert [each.tokens for each in found] == [by_transformers(model, p, 5) for p in PROMPTS]
+    token = found[0].tokens[2]
+    [stopped] = generate_greedy(model, TOKENIZER, PROMPTS[0], max_new_tokens=5, end_tokens=[token])
+    first = found[0].tokens.index(token)
+    assert (stopped.finish, stopped.tokens) == ("end", found[0].tokens[: first + 1])
+
+
+def test_a_row_that_ends_does_not_change_the_others():
+    free = generate_greedy(MODEL, TOKENIZER, PROMPTS, max_new_tokens=12, end_tokens=())
+    end = free[0].tokens[3]
+    found = generate_greedy(MODEL, TOKENIZER, PROMPTS, max_new_tokens=12, end_tokens=[end])
+    for before, after in zip(free, found, strict=True):
+        if end in before.tokens:
+            assert after.finish == "end"
+            assert after.tokens == before.tokens[: before.tokens.index(end) + 1]
+        else:
+            assert after == before
+
+
+class Pieces:
+    """A tokenizer whose tokens are these texts."""
+
+    def __init__(self, *pieces):
+        self.pieces = pieces
+
+    def decode(self, tokens, skip_special_tokens):
+        return "".join(self.pieces[token] for token in tokens)
+
+
+def row(pieces, stop):
+    found = _Row(Pieces(*pieces), stop, frozenset())
+    for token in range(len(pieces)):
+        found.add(token)
+    return found.generation()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stop", "text", "tokens"),
+    [
+        (["4", "2.\n\nQ", "x"], ["\n\n"], "42.", 2),  # begins inside a token
+        (["42", "\n", "\nQ", "x"], ["\n\n"], "42", 3),  # spans tokens
+        (["42 Qu", "esti", "on:", "x"], ["Question:"], "42 ", 3),
+        (["42", "\n", "Q"], ["\n\n", "\nQ"], "42", 3),
+        (["a", "bc", "d"], ["bcd", "c"], "ab", 2),  # the one that is complete first
+        (["a", "xy"], ["y", "x"], "a", 2),  # of two, the one that begins first
+    ],
+)
+def test_the_text_ends_where_the_stop_string_begins(pieces, stop, text, tokens):
+    found = row(pieces, stop)
+    assert (found.text, len(found.tokens), found.finish) == (text, tokens, "stop")
+    # Comparing tokens, as a loop over ids of the stop string does, misses all of these.
+    assert not any(piece in stop for piece in pieces)
+
+
+def test_the_part_of_a_stop_string_that_never_completes_stays_in_the_text():
+    assert row(["42", "\n", "x"], ["\n\n"]) == Generation("42\nx", (0, 1, 2), "length")
+
+
+def test_the_earliest_stop_string_wins_not_the_first_in_the_list():
+    assert first_stop("a b c", ["c", "b"]) == (2, "b")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stop": [""]}, "a stop string is empty"),
+        ({"stop": ["a<|im_end|>"]}, r"special token '<\|im_end\|>'.*end_tokens"),
+        ({"max_new_tokens": 2046}, "do not fit into the model's 2048"),
+        ({"prompts": ""}, "prompt 0 has no token"),
+    ],
+)
+def test_bad_generation_settings_are_errors(options, message):
+    prompts = options.pop("prompts", "Hello")
+    with pytest.raises(ValueError, match=message):
+        generate_greedy(MODEL, TOKENIZER, prompts, **options)
+
+
+def test_nan_logits_are_an_error():
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.norm.weight.fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match="logits are NaN"):
+        generate_greedy(model, TOKENIZER, "Hello", max_new_tokens=1)
+
+
+EXAMPLES = [{"q": "1 + 1?", "answer": "2"}, {"q": "2 + 2?", "answer": "4"}]
+
+
+def test_a_few_shot_prompt_solves_its_examples_and_leaves_the_question_open():
+    template = PromptTemplate("Q: {q}\nA:", description="Add.\n\n")
+    prompt = template.render({"q": "3 + 3?", "answer": "6"}, EXAMPLES)
+    assert prompt.text == "Add.\n\nQ: 1 + 1?\nA: 2\n\nQ: 2 + 2?\nA: 4\n\nQ: 3 + 3?\nA:"
+    assert prompt.delimiter == " "
+
+
+def test_a_chat_has_a_turn_for_each_part_and_no_delimiter():
+    template = PromptTemplate("{q}", description="Add.")
+    prompt = template.render({"q": "3 + 3?"}, EXAMPLES[:1], chat=TOKENIZER)
+    roles = [part.split("\n")[0] for part in prompt.text.split("<|im_start|>")[1:]]
+    assert roles == ["system", "user", "assistant", "user", "assistant"]
+    assert prompt.text.endswith("3 + 3?<|im_end|>\n<|im_start|>assistant\n")
+    assert prompt.delimiter == ""
+
+
+def test_braces_in_a_question_are_text():
+    assert PromptTemplate("{q}").render({"q": "{x} or {{y}}"}).text == "{x} or {{y}}"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PromptTemplate("{q} {answer}"), "would show the question's answer"),
+        (lambda: PromptTemplate("Q: {q} A: "), "ends in white space"),
+        (lambda: PromptTemplate("{q"), "not well formed"),
+        (lambda: PromptTemplate("{q}").render({"x": "y"}), "needs the field 'q'.* has x"),
+        (lambda: PromptTemplate("{q}").render(EXAMPLES[0], EXAMPLES), "one of its own examples"),
+        (lambda: PromptTemplate("{q}").render({"q": "a"}, [{"q": "b"}]), "no field 'answer'"),
+        (lambda: choose_examples(EXAMPLES, 3), "has 2 examples, but 3 are wanted"),
+    ],
+)
+def test_a_bad_template_or_example_is_an_error(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_examples_depend_on_the_seed_alone():
+    pool = [{"answer": str(number)} for number in range(50)]
+    assert choose_examples(pool, 5, seed=1) == choose_examples(pool, 5, seed=1)
+    assert choose_examples(pool, 5, seed=1) != choose_examples(pool, 5, seed=2)
+
+
+def test_each_step_of_a_score_is_kept():
+    question = OpenQuestion("How many?", ("12",), "q1")
+    texts = ["3 times 4 is 12.", "A dozen."]
+    result = score_answers(
+        [question, question],
+        texts,
+        rules=["last number"],
+        normalization="number",
+        metrics={"length": lambda answer, reference: len(answer)},
+    )
+    first, second = result.answers
+    assert (first.exact, first.quasi, first.f1, first.metrics) == (True, True, 1.0, {"length": 2})
+    assert first.extraction.marked(texts[0]) == "3 times 4 is [[12]]."
+    assert (second.exact, second.extraction, second.f1) == (False, None, 0.0)
+    assert (result.accuracy, result.extracted, result.mean("length")) == (0.5, 0.5, 1.0)
+
+
+def test_a_letter_has_no_words_so_its_f1_is_not_defined():
+    result = score_answers([OpenQuestion("?", ("A",))], ["A"])
+    assert (result.answers[0].exact, result.answers[0].quasi, result.answers[0].f1) == (
+        True,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("questions", "texts", "message"),
+    [
+        ([], [], "at least one question"),
+        ([OpenQuestion("?", ("a",))], [], "1 questions and 0 texts"),
+        ([OpenQuestion("?", (), "q9")], ["a"], r"question 0 \('q9'\): references is empty"),
+    ],
+)
+def test_bad_questions_are_errors(questions, texts, message):
+    with pytest.raises(ValueError, match=message):
+        score_answers(questions, texts)
+
+
+def test_an_unknown_rule_is_an_error_before_anything_is_generated():
+    with pytest.raises(ValueError, match="a rule must be one of"):
+        answer_questions(None, TOKENIZER, [OpenQuestion("?", ("a",))], rules=["nubmer"])
+
+
+def test_three_ways_see_the_same_question_and_score_other_answers():
+    questions = [
+        LetteredQuestion("Which is a color?", ("red", "seven"), 0, "a"),
+        LetteredQuestion("Which is a number?", ("blue", "nine", "a dog"), 1, "b"),
+    ]
+    example = LetteredQuestion("Which is an animal?", ("cat", "tin"), 0)
+    found = three_ways(MODEL, TOKENIZER, questions, [example], max_new_tokens=3)
+    letters, lines = (way.questions[1].question for way in (found.letters, found.full_answers))
+    asked = found.generation.answers[1].question
+    shown = "Which is a number?\nA. blue\nB. nine\nC. a dog\nAnswer:"
+    assert letters.context == asked.prompt
+    assert letters.context.endswith("Answer: A\n\n" + shown)
+    assert lines.context.endswith("Answer: A. cat\n\n" + shown)
+    assert (letters.options, asked.references) == (("A", "B", "C"), ("B",))
+    assert lines.options == ("A. blue", "B. nine", "C. a dog")
+    assert found.accuracy()["letters"] == sum(found.correct()["letters"]) / 2
+    chat = three_ways(MODEL, TOKENIZER, questions, [example], chat=True, max_new_tokens=1)
+    assert chat.letters.questions[0].question.delimiter == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((("x",), 0), "give 2 to 10"), ((("x", "y"), 2), "has answer 2, but 2 options")],
+)
+def test_a_bad_lettered_question_is_an_error(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LetteredQuestion("?", *arguments)
