@@ -1,9 +1,8 @@
 """Log-probabilities of options with SmolLM2: ours, and lm-eval's model for transformers.
 
 Both get the same model in this process, the same contexts and options, and one thread; they take
-turns. lm-eval has batches of 4, one question's options. `pip install --no-deps lm-eval==0.4.13` into
-an environment of its own brings it (`tests/evaluation/test_lm_eval.py` says how); the course
-doesn't need it otherwise.
+turns. lm-eval has batches of 4, one question's options. The course doesn't need lm-eval otherwise:
+`tests/evaluation/test_lm_eval.py` says how to install it into an environment of its own.
 """
 
 from collections.abc import Iterator
@@ -58,11 +57,14 @@ def cases() -> dict[str, list[Question]]:
     ]
     plain = [f"Question: {row.prompt}\nAnswer:" for row in rows]
     solved = "".join(
-        f"{text} {answer}\n\n" for text, answer in zip(plain[QUESTIONS:], answers[QUESTIONS:])
+        f"{text} {answer}\n\n"
+        for text, answer in zip(plain[QUESTIONS:], answers[QUESTIONS:], strict=True)
     )
     lettered = []
     for row, four in zip(rows, options, strict=True):
-        lines = "\n".join(f"{letter}. {option}" for letter, option in zip("ABCD", four))
+        lines = "\n".join(
+            f"{letter}. {option}" for letter, option in zip("ABCD", four, strict=True)
+        )
         lettered.append(f"Question: {row.prompt}\n{lines}\nAnswer:")
     shown = f"{QUESTIONS} questions, 4 options"
     return {
