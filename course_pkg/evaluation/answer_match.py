@@ -18,11 +18,12 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 
 from course_pkg.arguments import require_choice, require_string, text_list
 
 NORMALIZATIONS = ("none", "strip", "quasi", "number")
+DIGITS = 400  # "1e999999999" would fill the memory
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _NUMBER_SIGNS = str.maketrans({"−": "-", ",": None, "$": None, "€": None, "£": None, "%": None})
@@ -47,7 +48,9 @@ def normalize(text: str, normalization: str) -> str:
             value = Decimal(bare)
         except InvalidOperation:
             return text.strip()  # not a number: compared as it is
-        return f"{value.normalize() + 0:f}" if value.is_finite() else text.strip()
+        if not value.is_finite() or abs(value.adjusted()) > DIGITS:
+            return text.strip()
+        return f"{value.normalize(Context(prec=DIGITS)):f}" if value else "0"
     return text
 
 

@@ -169,7 +169,9 @@ def _padded_passes(
             for number in batch
         ]
         ids = torch.tensor(rows, device=next(model.parameters()).device)  # (batch, longest)
-        for number, logits in zip(batch, model(input_ids=ids).logits, strict=True):
+        # From the end, because prompt tuning puts virtual tokens before the text.
+        found = model(input_ids=ids).logits[:, -longest:]  # (batch, longest, vocab)
+        for number, logits in zip(batch, found, strict=True):
             places = range(first[number] - 1, lengths[number])
             yield number, *_pick(logits, places, sequences[number][first[number] :])
 

@@ -2,7 +2,8 @@
 
 The caches of `course_pkg.serving.kv_cache` serve one text per row, in order. Scoring needs more
 freedom: tokens of a tree (`token_tree`) see only their ancestors, and rows of unequal length have
-padding in the middle, after what they share (`greedy`). Chapter: serving/kv-cache.
+padding in the middle, after what they share (`greedy`).
+Chapter: evaluation/likelihood-and-generation.
 """
 
 import torch

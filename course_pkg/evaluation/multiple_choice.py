@@ -26,8 +26,8 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg.arguments import require_choice, require_list
-from course_pkg.evaluation.likelihood import score_continuations
-from course_pkg.evaluation.option_boundary import Boundary, encode_options
+from course_pkg.evaluation.likelihood import ContinuationScore, score_continuations
+from course_pkg.evaluation.option_boundary import Boundary, EncodedOption, encode_options
 
 Normalization = Literal["sum", "token", "character", "byte", "pmi"]
 NORMALIZATIONS = ("sum", "token", "character", "byte", "pmi")
@@ -114,7 +114,10 @@ class ScoredQuestion:
 
     @property
     def answer_probability(self) -> float:
-        """The probability of the right option among all texts, not only among the options."""
+        """The probability of the right option among all texts, not only among the options.
+
+        Too low if a token joins context and option, because the context's end is scored too.
+        """
         return math.exp(self.options[self._answer()].log_prob)
 
     @property
@@ -210,30 +213,31 @@ def score_questions(
     )
     results = []
     for question, options in zip(questions, encoded, strict=True):
-        found = [next(scores) for _ in options]
         count = len(question.options)
-        totals = [score.total for score in found[count:]] or [None] * count
-        columns = zip(question.options, options[:count], found[:count], totals, strict=True)
-        results.append(
-            ScoredQuestion(
-                question,
-                tuple(
-                    ScoredOption(
-                        text,
-                        tuple(tokenizer.decode([token]) for token in option.ids[option.start :]),
-                        score.log_probs,
-                        score.greedy,
-                        option.merged,
-                        total,
-                    )
-                    for text, option, score, total in columns
-                ),
-            )
-        )
+        found = [next(scores) for _ in options]
+        alone = [score.total for score in found[count:]] or [None] * count
+        scored = [
+            _scored(tokenizer, *row)
+            for row in zip(question.options, options[:count], found[:count], alone, strict=True)
+        ]
+        results.append(ScoredQuestion(question, tuple(scored)))
     return MultipleChoiceResult(tuple(results))
 
 
-def _encode(tokenizer: Tokenizer, question: Question, boundary: Boundary, premise: str | None):
+def _scored(
+    tokenizer: Tokenizer,
+    text: str,
+    encoded: EncodedOption,
+    score: ContinuationScore,
+    unconditional: float | None,
+) -> ScoredOption:
+    tokens = tuple(tokenizer.decode([token]) for token in encoded.ids[encoded.start :])
+    return ScoredOption(text, tokens, score.log_probs, score.greedy, encoded.merged, unconditional)
+
+
+def _encode(
+    tokenizer: Tokenizer, question: Question, boundary: Boundary, premise: str | None
+) -> list[EncodedOption]:
     """The question's options after its context, then after the premise."""
     options = question.options
     settings = {"delimiter": question.delimiter, "boundary": boundary}

@@ -98,6 +98,8 @@ def test_what_is_found_is_in_the_text(text, rule):
         ("number", "-0.0", "0"),
         ("number", "twelve", "twelve"),
         ("number", "NaN", "NaN"),
+        ("number", "1e999999999", "1e999999999"),
+        ("number", "1" * 40, "1" * 40),
     ],
 )
 def test_normalization(normalization, text, expected):

@@ -79,6 +79,18 @@ def test_a_model_that_the_decoder_cannot_run_is_called_as_it_is(gpt2):
     assert_as_alone(gpt2, sequences, [1, 5, 1, 2], tokens_per_pass=10)
 
 
+def test_virtual_tokens_before_the_text_are_not_scored(gpt2):
+    """PEFT's prompt tuning returns logits of its virtual tokens too."""
+    peft = pytest.importorskip("peft")
+    config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    model = peft.get_peft_model(gpt2, config).eval()
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[1, 2, 3]])).logits[0, -3:]
+    expected = logits.log_softmax(-1)[[1, 2], [3, 4]].tolist()
+    [score] = score_continuations(model, [[1, 2, 3, 4]], [2])
+    assert score.log_probs == pytest.approx(expected, abs=1e-5)
+
+
 def computed_tokens(sequences, first, **options):
     decoder = as_decoder(MODEL)
     counted = []
