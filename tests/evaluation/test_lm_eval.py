@@ -7,6 +7,13 @@ It needs the package lm-eval, in an environment of its own that also sees the co
     .venv-lm-eval/bin/python -m pip install --no-deps lm-eval==0.4.13
 
 COURSE_LM_EVAL names the Python of another environment.
+
+What was found on 2026-11-26, with lm-eval 0.4.13, transformers 5.23.0 and torch 2.13.0, one thread,
+for the 24 options of `written_questions` after their contexts and after none:
+- the random model in fp64: log-probabilities differ by at most 1.7e-6 nats, and all texts of
+  `generate_until` are the same; in fp32 by 1.3e-5, of sums up to 183 nats;
+- SmolLM2 in fp32: by at most 1.2e-4, of sums up to 54 nats;
+- which options the model would write is the same everywhere.
 """
 
 import functools
