@@ -123,7 +123,7 @@ class _Compiler:
         if found is None:
             raise SchemaError(
                 f"$ref leads to {pointer}, which contains this: recursion is not supported, "
-                "because nesting without a bound is not regular; write out the levels that you need",
+                "because unbounded nesting is not regular; write out the levels that you need",
                 path,
             )
         return found
