@@ -16,6 +16,7 @@ import numpy as np
 from course_pkg.constrained.expression import NOTHING, Derivatives, Expression
 
 MOST_STATES = 10_000  # a table of 10 MB, and masks of about 60 MB for SmolLM2
+MOST_WORK = 2_000_000  # parts of expressions that are looked at, which takes a few seconds
 DEAD = -1
 
 
@@ -53,7 +54,7 @@ def build_automaton(expression: Expression) -> Automaton:
     """The smallest automaton whose every state leads to the end.
 
     Raises ConstraintError if no string belongs to the language, or if the automaton needs more than
-    MOST_STATES states before they are merged.
+    MOST_STATES states before they are merged, or more than MOST_WORK to find them.
     """
     transitions, accepting = _explore(expression)
     transitions, accepting = _without_dead_ends(transitions, accepting)
@@ -76,6 +77,11 @@ def _explore(expression: Expression) -> tuple[np.ndarray, np.ndarray]:
     states = [expression]
     rows = []
     for state in states:  # which grows
+        if len(states) > MOST_STATES or derivatives.work > MOST_WORK:
+            raise ConstraintError(
+                f"the constraint needs more than {MOST_STATES} states, or too much work to find "
+                "them: shorten its counted repetitions or patterns"
+            )
         row = np.full(256, DEAD, np.int32)
         for mask in derivatives.classes(state):
             target = derivatives.by(state, (mask & -mask).bit_length() - 1)
@@ -84,11 +90,6 @@ def _explore(expression: Expression) -> tuple[np.ndarray, np.ndarray]:
             if target not in number_of:
                 number_of[target] = len(states)
                 states.append(target)
-                if len(states) > MOST_STATES:
-                    raise ConstraintError(
-                        f"the constraint needs more than {MOST_STATES} states: shorten its counted "
-                        "repetitions or patterns"
-                    )
             packed = np.frombuffer(mask.to_bytes(32, "little"), np.uint8)
             row[np.unpackbits(packed, bitorder="little").astype(bool)] = number_of[target]
         rows.append(row)

@@ -165,7 +165,7 @@ def _flat(kind: str, parts: Iterable[Expression]) -> Iterable[Expression]:
 
 
 class Derivatives:
-    """Derivatives and classes of bytes, each computed once.
+    """Derivatives and classes of bytes, each computed once. work: how many parts were looked at.
 
     >>> word = literal(b"ab")
     >>> Derivatives().by(word, ord("a")) is literal(b"b"), Derivatives().by(word, 0) is NOTHING
@@ -175,6 +175,7 @@ class Derivatives:
     def __init__(self) -> None:
         self._derivatives: dict[tuple[Expression, int], Expression] = {}
         self._classes: dict[Expression, frozenset[int]] = {}
+        self.work = 0
 
     def by(self, expression: Expression, byte: int) -> Expression:
         """The strings that may follow this byte."""
@@ -185,6 +186,7 @@ class Derivatives:
 
     def _by(self, expression: Expression, byte: int) -> Expression:
         parts = expression.parts
+        self.work += len(parts)
         if expression.kind == BYTES:
             return EMPTY if parts[0] >> byte & 1 else NOTHING
         if expression.kind == CONCAT:
@@ -208,6 +210,7 @@ class Derivatives:
 
     def _divide(self, expression: Expression) -> frozenset[int]:
         parts = expression.parts
+        self.work += len(parts)
         if expression.kind == BYTES:
             return frozenset({parts[0], ALL_BYTES ^ parts[0]} - {0})
         if expression.kind == REPEAT:

@@ -98,10 +98,13 @@ class _Compiler:
         kept = [v for v in values if not types or any(has_type(v, each) for each in types)]
         if not kept:
             raise SchemaError(f"no value of {values!r:.80} has the type {' or '.join(types)}", path)
+        return alternate(*(self._value(value, path) for value in kept))
+
+    def _value(self, value: Any, path: str) -> Expression:
         try:
-            return alternate(*(self.texts.value(value) for value in kept))
+            return self.texts.value(value)
         except ValueError as error:
-            raise SchemaError(f"a value of {values!r:.80} is not JSON: {error}", path) from error
+            raise SchemaError(f"the value {value!r:.80} is not JSON: {error}", path) from error
 
     def _refer(self, schema: dict, path: str) -> Expression:
         pointer = schema["$ref"]
@@ -180,14 +183,15 @@ class _Compiler:
         required = schema.get("required", [])
         if not isinstance(properties, dict):
             raise SchemaError(f"properties is {properties!r:.80}: expected an object", path)
-        if not isinstance(required, list) or not set(map(str, required)) <= set(properties):
+        names = list(properties)
+        if not isinstance(required, list) or not all(name in names for name in required):
             raise SchemaError(f"required is {required!r:.80}: expected names of properties", path)
         if not {"properties", "additionalProperties"} & set(schema):
             return self.texts.any_object(self.max_depth)
         return self.texts.object(
             [
                 Member(
-                    self.texts.value(name),
+                    self._value(name, path),
                     self.expression(inner, f"{path}/properties/{_pointer(name)}"),
                     name in required,
                 )

@@ -128,6 +128,13 @@ def test_a_state_that_only_bytes_could_finish_is_trimmed():
     assert guide.allowed(guide.start) == [0]  # not c: no token writes d
 
 
+def test_states_after_the_first_are_trimmed_too():
+    tokens = [b"ab", b"c", b"x", b"</s>"]
+    guide = regex_guide("x{2}(ab|cd)", Vocabulary(tokens, eos=[3]))
+    last = guide.advance(guide.advance(guide.start, 2), 2)
+    assert guide.allowed(last) == [0]
+
+
 def test_trimming_goes_back_over_several_tokens():
     tokens = [b"a", b"b", b"cc", b"x", b"</s>"]
     guide = regex_guide("abx|(ab)?cc|bbbbd", Vocabulary(tokens, eos=[4]))

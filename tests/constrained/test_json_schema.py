@@ -323,6 +323,11 @@ def schema_at_a(inner):
         ({"type": "object", "additionalProperties": True}, "supported as false only"),
         ({"type": "object", "properties": []}, "properties is []: expected an object"),
         ({"type": "object", "properties": {}, "required": ["b"]}, "expected names of properties"),
+        (
+            {"type": "object", "properties": {"1": {}}, "required": [1]},
+            "expected names of properties",
+        ),
+        ({"type": "object", "properties": {"\ud800": {}}}, "is not JSON"),
         (False, "expected an object or true, got False"),
         ("string", "expected an object or true, got 'string'"),
     ],

@@ -171,6 +171,11 @@ def test_too_many_states_are_an_error_that_says_so():
         build_automaton(parse("(a|b)*a(a|b){20}"))
 
 
+def test_too_much_work_is_an_error_even_with_few_states():
+    with pytest.raises(ConstraintError, match="too much work"):
+        build_automaton(parse("(a|aa){1,3000}"))  # a state has up to 1500 parts
+
+
 def test_contradictions_are_an_error():
     with pytest.raises(ConstraintError, match="no text satisfies"):
         build_automaton(intersect(parse("a+"), parse("b+")))
