@@ -1,10 +1,11 @@
 """What xgrammar, llguidance and outlines-core allow, and what it costs, beside the course's guides.
 
-    python tests/constrained/parity_judge.py [ROUNDS]
+    PYTHONPATH=DIR:. python tests/constrained/parity_judge.py [ROUNDS]
 
 prints a JSON record: differences in masks on the same regular expressions, which texts each program
 accepts under the same schemas, the tokens it allows in a vocabulary without the token that the text
-needs, and times, the programs in turns, one thread each. `test_parity` says how to install them.
+needs, and CPU times, the programs in turns, one thread each. `test_parity` says how to install them
+into DIR.
 """
 
 import json
@@ -15,18 +16,9 @@ import sys
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-import llguidance
-import llguidance.hf
-import llguidance.numpy
 import numpy as np
-import outlines_core
 import torch
-import xgrammar
 
 from course_pkg.constrained.automaton import build_automaton
 from course_pkg.constrained.guide import Guide
@@ -162,13 +154,16 @@ class XGrammar:
     name = "xgrammar"
 
     def __init__(self, tokenizer):
-        self.info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, stop_token_ids=[EOS])
+        import xgrammar
+
+        self.library = xgrammar
+        self.info = self.library.TokenizerInfo.from_huggingface(tokenizer, stop_token_ids=[EOS])
         self.compiler = self._compiler(self.info)
 
     def _compiler(self, info):
-        self.bits = xgrammar.allocate_token_bitmask(1, info.vocab_size)
+        self.bits = self.library.allocate_token_bitmask(1, info.vocab_size)
         self.size = info.vocab_size
-        return xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+        return self.library.GrammarCompiler(info, max_threads=1, cache_enabled=False)
 
     def regex(self, pattern):
         return self.compiler.compile_regex(pattern)
@@ -177,11 +172,11 @@ class XGrammar:
         return self.compiler.compile_json_schema(json.dumps(schema))
 
     def small(self, pattern, tokens, eos):
-        info = xgrammar.TokenizerInfo(tokens, xgrammar.VocabType.RAW, stop_token_ids=[eos])
+        info = self.library.TokenizerInfo(tokens, self.library.VocabType.RAW, stop_token_ids=[eos])
         return self._compiler(info).compile_regex(pattern)
 
     def start(self, compiled):
-        self.matcher = xgrammar.GrammarMatcher(compiled)
+        self.matcher = self.library.GrammarMatcher(compiled)
 
     def mask(self):
         self.bits.fill_(-1)
@@ -199,13 +194,17 @@ class LLGuidance:
     name = "llguidance"
 
     def __init__(self, tokenizer):
-        self.tokenizer = llguidance.hf.from_tokenizer(tokenizer, eos_token=EOS)
+        import llguidance.hf
+        import llguidance.numpy
+
+        self.library = llguidance
+        self.tokenizer = self.library.hf.from_tokenizer(tokenizer, eos_token=EOS)
 
     def regex(self, pattern):
-        return self._matcher(self.tokenizer, llguidance.LLMatcher.grammar_from_regex(pattern))
+        return self._matcher(self.tokenizer, self.library.LLMatcher.grammar_from_regex(pattern))
 
     def schema(self, schema):
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+        grammar = self.library.LLMatcher.grammar_from_json_schema(json.dumps(schema))
         return self._matcher(self.tokenizer, grammar)
 
     def small(self, pattern, tokens, eos):
@@ -218,22 +217,22 @@ class LLGuidance:
                 return []
 
         Small.tokens = tokens
-        wrapped = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Small()))
-        return self._matcher(wrapped, llguidance.LLMatcher.grammar_from_regex(pattern))
+        wrapped = self.library.LLTokenizer(self.library.TokenizerWrapper(Small()))
+        return self._matcher(wrapped, self.library.LLMatcher.grammar_from_regex(pattern))
 
     def _matcher(self, tokenizer, grammar):
-        matcher = llguidance.LLMatcher(tokenizer, grammar)
+        matcher = self.library.LLMatcher(tokenizer, grammar)
         if matcher.is_error():
             raise ValueError(matcher.get_error())
         self.size = tokenizer.vocab_size
-        self.bits = llguidance.numpy.allocate_token_bitmask(1, self.size)
+        self.bits = self.library.numpy.allocate_token_bitmask(1, self.size)
         return matcher
 
     def start(self, compiled):
         self.matcher = compiled.deep_copy()
 
     def mask(self):
-        llguidance.numpy.fill_next_token_bitmask(self.matcher, self.bits)
+        self.library.numpy.fill_next_token_bitmask(self.matcher, self.bits)
         return _unpacked(self.bits, self.size)
 
     def advance(self, token):
@@ -247,6 +246,9 @@ class OutlinesCore:
     name = "outlines-core"
 
     def __init__(self, tokenizer):
+        import outlines_core
+
+        self.library = outlines_core
         ours = vocabulary_of(tokenizer, [EOS])
         self.size = len(ours)
         self.vocabulary = self._vocabulary(ours.tokens, EOS)
@@ -256,21 +258,21 @@ class OutlinesCore:
         for number, token in enumerate(tokens):
             if token and number != eos:
                 of_bytes.setdefault(token, []).append(number)
-        return outlines_core.Vocabulary(eos, of_bytes)
+        return self.library.Vocabulary(eos, of_bytes)
 
     def regex(self, pattern):
-        return outlines_core.Index(pattern, self.vocabulary)
+        return self.library.Index(pattern, self.vocabulary)
 
     def schema(self, schema):
-        pattern = outlines_core.json_schema.build_regex_from_schema(json.dumps(schema))
-        return outlines_core.Index(pattern, self.vocabulary)
+        pattern = self.library.json_schema.build_regex_from_schema(json.dumps(schema))
+        return self.library.Index(pattern, self.vocabulary)
 
     def small(self, pattern, tokens, eos):
         self.size = len(tokens)
-        return outlines_core.Index(pattern, self._vocabulary(tokens, eos))
+        return self.library.Index(pattern, self._vocabulary(tokens, eos))
 
     def start(self, compiled):
-        self.guide = outlines_core.Guide(compiled)
+        self.guide = self.library.Guide(compiled)
         self.bits = np.zeros((self.size + 31) // 32, np.int32)
 
     def mask(self):
@@ -464,6 +466,7 @@ def main():
         record["times"] = compare_times(programs, encode, rounds)
         record["conditions"] = {
             "rounds": rounds,
+            "clock": "CPU time of the process",
             "threads": 1,
             "cores": os.cpu_count(),
             "load_before": round(before, 2),
