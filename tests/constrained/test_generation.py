@@ -5,10 +5,8 @@ import re
 import pytest
 import torch
 
-from course_pkg.constrained.compile import regex_guide
-from course_pkg.constrained.decoding import generate_greedily
-from course_pkg.constrained.guide import FINISHED
-from course_pkg.constrained.logits_processor import ConstrainedLogitsProcessor, constrain
+from course_pkg.constrained.decoding import ConstrainedLogitsProcessor, constrain, generate_greedily
+from course_pkg.constrained.guide import FINISHED, regex_guide
 from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.load import load
 

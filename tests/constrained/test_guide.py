@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.constrained.automaton import ConstraintError
-from course_pkg.constrained.compile import regex_guide
-from course_pkg.constrained.guide import FINISHED, Guide
+from course_pkg.constrained.guide import FINISHED, Guide, regex_guide
 from course_pkg.constrained.vocabulary import Vocabulary
 from tests.constrained.regexes import PATTERNS, texts
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_pkg.constrained.automaton import build_automaton
-from course_pkg.constrained.compile import json_schema_guide
-from course_pkg.constrained.guide import FINISHED
+from course_pkg.constrained.guide import FINISHED, json_schema_guide
 from course_pkg.constrained.json_schema import schema_expression
 from course_pkg.constrained.json_text import JsonTexts, integer
 from course_pkg.constrained.schema_keywords import SchemaError

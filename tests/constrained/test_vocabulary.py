@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, normalizers
 from tokenizers.models import BPE, WordPiece
 from transformers import PreTrainedTokenizerFast
 
-from course_pkg.constrained.compile import regex_guide
+from course_pkg.constrained.guide import regex_guide
 from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.tiny import tiny_tokenizer
 
