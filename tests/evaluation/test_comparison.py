@@ -1,4 +1,4 @@
-"""Paired comparisons: identities, scipy's tests, exact error rates; statsmodels in test_statistics_parity."""
+"""Paired comparisons: identities, scipy's tests, exact error rates."""
 
 import math
 
