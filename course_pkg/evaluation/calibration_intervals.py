@@ -28,6 +28,7 @@ from course_pkg.evaluation.statistics import Interval
 
 STEPS = 12  # of a bisection for each bound: far below the noise of the draws
 LARGEST_FACTOR = 64.0  # of the observed gaps
+TIE = 1e-12  # a drawn ECE this close to the observed one is equal to it: not exceptional
 
 
 def calibrated_ece(
@@ -74,8 +75,11 @@ def ece_interval(
 
     The interval can lie below the estimate, which is biased upward, and starts at 0 if the model
     may be calibrated. It is conditional on the confidences, and assumes that true gaps have the
-    pattern of the observed ones, up to a factor. Arguments and errors as for `reliability_diagram`.
-    Source: Carpenter 1999, for the inversion; see the module's first lines.
+    pattern of the observed ones, up to a factor. If the observed ECE is below the median of a
+    calibrated model's, its pattern is chance: then gaps of one standard error take its place, and
+    that median takes the place of the ECE for the upper bound, so that luck doesn't shorten the
+    interval. Arguments and errors as for `reliability_diagram`.
+    Source: Carpenter 1999, for the inversion; Cowan et al. 2011, arXiv 1105.3166, for the median.
 
     >>> interval = ece_interval([0.6, 0.7, 0.8, 0.9] * 10, [1, 0, 1, 1] * 10)
     >>> 0.0 <= interval.low < interval.high < 1.0
@@ -91,9 +95,12 @@ def ece_interval(
     means = np.bincount(place, values, bins)[used] / counts
     gaps = np.bincount(place, right - values, bins)[used] / counts
     total = len(values)
+    observed = float((counts * np.abs(gaps)).sum()) / total
+    usual = float(np.median(calibrated_ece(values, bins, binning, samples=samples, seed=seed)))
+    pattern = gaps if observed > usual else _inward_spread(means, counts)
 
     def accuracies(factor: float) -> np.ndarray:
-        return np.clip(means + factor * gaps, 0, 1)
+        return np.clip(means + factor * pattern, 0, 1)
 
     def true_ece(factor: float) -> float:
         return float((counts * np.abs(accuracies(factor) - means)).sum()) / total
@@ -104,23 +111,29 @@ def ece_interval(
         drawn = np.abs(hits - counts * means).sum(axis=1) / total
         return float(np.quantile(drawn, share))
 
-    observed = float((counts * np.abs(gaps)).sum()) / total
-
-    def crossing(share: float) -> float:
-        """The factor at which this quantile of the drawn ECE reaches the observed ECE."""
+    def crossing(share: float, target: float) -> float:
+        """The factor at which this quantile of the drawn ECE reaches the target."""
         low = 0.0
         high = 1.0
-        if drawn_quantile(low, share) >= observed:
+        if drawn_quantile(low, share) >= target:
             return low
-        while drawn_quantile(high, share) < observed and high < LARGEST_FACTOR:
+        while drawn_quantile(high, share) < target and high < LARGEST_FACTOR:
             high *= 2
         for _ in range(STEPS):
             middle = (low + high) / 2
-            if drawn_quantile(middle, share) < observed:
+            if drawn_quantile(middle, share) < target:
                 low = middle
             else:
                 high = middle
         return high
 
     tail = (1 - level) / 2
-    return Interval(observed, true_ece(crossing(1 - tail)), true_ece(crossing(tail)), level)
+    low = true_ece(crossing(1 - tail, observed - TIE))
+    high = true_ece(crossing(tail, max(observed, usual) + TIE))
+    return Interval(observed, low, high, level)
+
+
+def _inward_spread(means: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """A standard error per bin, toward 0.5; not 0 where the confidence is 0 or 1."""
+    shares = (means * counts + 1) / (counts + 2)
+    return np.where(means > 0.5, -1, 1) * np.sqrt(shares * (1 - shares) / counts)

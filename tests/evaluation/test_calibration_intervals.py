@@ -95,6 +95,13 @@ def test_a_single_bin_gives_about_the_interval_of_the_gap():
     assert (found.low, found.high) == pytest.approx((0.169, 0.231), abs=0.003)
 
 
+def test_an_error_that_is_small_by_luck_does_not_make_the_interval_short():
+    found = ece_interval([1.0] * 30, [1] * 30)  # as 30 of 30: Wilson's interval goes down to 0.886
+    assert (found.estimate, found.low) == (0, 0) and 0.05 < found.high < 0.2
+    found = ece_interval([0.6] * 100, [1] * 60 + [0] * 40)
+    assert found.low == 0 and 0.06 < found.high < 0.2
+
+
 def test_the_same_seed_gives_the_same_interval_and_empty_bins_do_not_matter():
     answers = draw(100, 0.2, np.random.default_rng(7))
     assert ece_interval(*answers, seed=1) == ece_interval(*answers, seed=1)

@@ -109,6 +109,15 @@ def covered(items, won, lost, interval):
     return total
 
 
+def test_the_paired_interval_by_hand():
+    # With one win and one loss more: 10/102 and 3/102. Center 7/102 = 0.06863; variance
+    # (13/102 - 0.06863²) / 102 = 0.0012033; 1.95996 · 0.034689 = 0.06799.
+    found = paired_share_interval(9, 2, 100)
+    assert found.estimate == 0.07
+    assert (found.low, found.high) == pytest.approx((0.00064, 0.13662), abs=1e-5)
+    assert paired_share_interval(50, 0, 50).high == 1 and paired_share_interval(0, 3, 3).low == -1
+
+
 def wald(wins, losses, items):
     """The differences' mean ± 1.96 standard errors."""
     scores = [1.0] * wins + [-1.0] * losses + [0.0] * (items - wins - losses)
