@@ -14,7 +14,7 @@ need no bins, are smallest on average for the true probabilities: report one of 
 ECE of a sample is too large on average, and more so with more bins: see `calibration_intervals`.
 
 Sources: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 2; Nguyen and O'Connor
-2015 and HELM (Liang et al. 2022, appendix C), for bins of equal mass; Brier 1950. Chapter:
+2015 and HELM (Liang et al. 2022), for bins of equal mass; Brier 1950. Chapter:
 evaluation/likelihood-and-generation.
 """
 
@@ -151,7 +151,7 @@ def brier_multiclass(probabilities: np.ndarray, answers: Sequence[int]) -> float
     probabilities: (items, options), rows of sum 1; an option that an item lacks has 0. answers:
     (items,), the number of the right option. Two options give twice the binary score. Raises
     ValueError for other shapes or values.
-    Source: Brier 1950, "Verification of Forecasts Expressed in Terms of Probability", equation 2.
+    Source: Brier 1950, "Verification of Forecasts Expressed in Terms of Probability".
 
     >>> brier_multiclass(np.array([[0.8, 0.2], [0.0, 1.0]]), [0, 0])  # 0.04 + 0.04, 1 + 1
     1.04

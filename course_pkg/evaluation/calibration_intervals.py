@@ -19,6 +19,7 @@ Chapter: evaluation/likelihood-and-generation.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def calibrated_ece(
     Its mean is the bias of a calibrated model's ECE. The share of draws that are at least the
     observed ECE is a p-value for "it is calibrated". confidences, bins, binning: as for
     `reliability_diagram`; errors too.
-    Source: Bröcker and Smith 2007, section 3 (consistency resampling, with fixed confidences).
+    Source: Bröcker and Smith 2007 (consistency resampling), with fixed confidences.
 
     >>> draws = calibrated_ece([0.3, 0.5, 0.7, 0.9] * 75)
     >>> round(float(draws.mean()), 2)  # not 0
@@ -94,43 +95,56 @@ def ece_interval(
     counts = counts[used]
     means = np.bincount(place, values, bins)[used] / counts
     gaps = np.bincount(place, right - values, bins)[used] / counts
-    total = len(values)
-    observed = float((counts * np.abs(gaps)).sum()) / total
+    observed = float((counts * np.abs(gaps)).sum()) / len(values)
     usual = float(np.median(calibrated_ece(values, bins, binning, samples=samples, seed=seed)))
     pattern = gaps if observed > usual else _inward_spread(means, counts)
+    family = _ScaledGaps(counts, means, pattern, samples, seed)
+    tail = (1 - level) / 2
+    low = family.true_ece(family.crossing(1 - tail, observed - TIE))
+    high = family.true_ece(family.crossing(tail, max(observed, usual) + TIE))
+    return Interval(observed, low, high, level)
 
-    def accuracies(factor: float) -> np.ndarray:
-        return np.clip(means + factor * pattern, 0, 1)
 
-    def true_ece(factor: float) -> float:
-        return float((counts * np.abs(accuracies(factor) - means)).sum()) / total
+@dataclass(frozen=True)
+class _ScaledGaps:
+    """Models whose gaps in the bins, all (bins,), are a pattern times a factor."""
 
-    def drawn_quantile(factor: float, share: float) -> float:
-        generator = np.random.default_rng(seed)
-        hits = generator.binomial(counts, accuracies(factor), size=(samples, len(counts)))
-        drawn = np.abs(hits - counts * means).sum(axis=1) / total
+    counts: np.ndarray
+    means: np.ndarray  # confidence
+    pattern: np.ndarray
+    samples: int
+    seed: int
+
+    def accuracies(self, factor: float) -> np.ndarray:
+        return np.clip(self.means + factor * self.pattern, 0, 1)
+
+    def true_ece(self, factor: float) -> float:
+        gaps = np.abs(self.accuracies(factor) - self.means)
+        return float((self.counts * gaps).sum() / self.counts.sum())
+
+    def drawn_quantile(self, factor: float, share: float) -> float:
+        """This quantile of the ECE of answers drawn with these accuracies."""
+        generator = np.random.default_rng(self.seed)
+        size = (self.samples, len(self.counts))
+        hits = generator.binomial(self.counts, self.accuracies(factor), size)
+        drawn = np.abs(hits - self.counts * self.means).sum(axis=1) / self.counts.sum()
         return float(np.quantile(drawn, share))
 
-    def crossing(share: float, target: float) -> float:
-        """The factor at which this quantile of the drawn ECE reaches the target."""
+    def crossing(self, share: float, target: float) -> float:
+        """The factor at which this quantile reaches the target; 0 if it is there from the start."""
         low = 0.0
         high = 1.0
-        if drawn_quantile(low, share) >= target:
+        if self.drawn_quantile(low, share) >= target:
             return low
-        while drawn_quantile(high, share) < target and high < LARGEST_FACTOR:
+        while self.drawn_quantile(high, share) < target and high < LARGEST_FACTOR:
             high *= 2
         for _ in range(STEPS):
             middle = (low + high) / 2
-            if drawn_quantile(middle, share) < target:
+            if self.drawn_quantile(middle, share) < target:
                 low = middle
             else:
                 high = middle
         return high
-
-    tail = (1 - level) / 2
-    low = true_ece(crossing(1 - tail, observed - TIE))
-    high = true_ece(crossing(tail, max(observed, usual) + TIE))
-    return Interval(observed, low, high, level)
 
 
 def _inward_spread(means: np.ndarray, counts: np.ndarray) -> np.ndarray:

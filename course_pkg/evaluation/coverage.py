@@ -38,7 +38,7 @@ def binomial_coverage(
 
     interval: maps (correct, total) to an `Interval`. probabilities: true shares of right answers,
     (m,), each in [0, 1]. Returns (m,), exact. Raises ValueError for others.
-    Source: Brown, Cai and DasGupta 2001, equation 3.
+    Source: Brown, Cai and DasGupta 2001.
 
     >>> binomial_coverage(normal, 10, [0.5, 0.95]).round(3)
     array([0.891, 0.4  ])

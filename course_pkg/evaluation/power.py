@@ -13,7 +13,7 @@ It is an approximation by the normal distribution. McNemar's exact test needs ab
 (computed in a few settings). Items in groups need more by the ratio of variances,
 (clustered SE / plain SE)².
 
-Sources: Miller 2024, "Adding Error Bars to Evals", section 5; Connor 1987, "Sample Size for Testing
+Sources: Miller 2024, "Adding Error Bars to Evals", on power analysis; Connor 1987, "Sample Size for Testing
 Differences in Proportions for the Paired-Sample Design". Chapter:
 evaluation/likelihood-and-generation.
 """
@@ -68,7 +68,7 @@ def items_needed(
     difference: of the mean scores, not 0. variance: of one item's difference, by the functions
     above, or from a pilot run (n · SE²). power: the share of experiments that find it. Raises
     ValueError for a difference or variance of 0, or unless power and alpha are in (0, 1).
-    Source: Miller 2024, equation 9, with one answer per item.
+    Source: Miller 2024, on power analysis, with one answer per item.
 
     >>> items_needed(0.05, unpaired_variance(0.60, 0.65))
     1468

@@ -59,7 +59,7 @@ def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = 
     belongs to, (n,); None means that all items are independent. Groups of one item each give the
     same number as None. Raises ValueError for fewer than two scores or groups, a score that isn't
     finite, or lengths that differ.
-    Source: Miller 2024, sections 2.1 and 2.2, with the factor C/(C-1) as in inspect_ai.
+    Source: Miller 2024, with the factor C/(C-1) as in inspect_ai.
 
     >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
     (0.25, 0.5)
@@ -118,7 +118,7 @@ def t_interval(
 
     The units are the groups, or the items if groups is None. Arguments and errors as for
     `standard_error`; also ValueError for fewer than 5 units.
-    Source: Student 1908; with the number of groups, Cameron and Miller 2015, section VI.
+    Source: Student 1908; with the number of groups, Cameron and Miller 2015, on few clusters.
 
     >>> print(t_interval([0.2, 0.5, 0.4, 0.9, 0.7, 0.3]))
     0.500 [0.226, 0.774]
@@ -140,7 +140,7 @@ def mean_interval(
     with t in place of z, and with the effective number of items, x̄(1 - x̄)/SE², in place of n. That
     number is at most n; it is the number of groups if all scores are the same. Raises ValueError as
     `standard_error` and `t_interval` do.
-    Source: Franco et al. 2019, section 2, for Wilson's interval with an effective number.
+    Source: Franco et al. 2019, for Wilson's interval with an effective number.
 
     >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
     0.700 [0.397, 0.892]
