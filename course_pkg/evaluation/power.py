@@ -13,9 +13,9 @@ It is an approximation by the normal distribution. McNemar's exact test needs ab
 (computed in a few settings). Items in groups need more by the ratio of variances,
 (clustered SE / plain SE)².
 
-Sources: Miller 2024, "Adding Error Bars to Evals", on power analysis; Connor 1987, "Sample Size for Testing
-Differences in Proportions for the Paired-Sample Design". Chapter:
-evaluation/likelihood-and-generation.
+Sources: Miller 2024, "Adding Error Bars to Evals", on power analysis; Connor 1987, "Sample Size for
+Testing Differences in Proportions for the Paired-Sample Design".
+Chapter: evaluation/likelihood-and-generation.
 """
 
 import math
