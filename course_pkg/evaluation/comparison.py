@@ -1,0 +1,180 @@
+"""Two runs on the same items: is one better, or did it have luck? And several comparisons at once.
+
+Hard items are hard for both runs. Subtract item by item, and what the items add to both cancels:
+
+    Var(b̄ - ā) = Var(ā) + Var(b̄) - 2 Cov(ā, b̄)
+
+For right-or-wrong scores only the items count on which the runs disagree. If both were equally
+good, each of these would be a fair coin: McNemar's test, exact for any number of items. The
+interval of Bonett and Price adds one such item for each run before it computes a standard error, so
+that it also covers when there are few.
+
+Sources: Miller 2024, "Adding Error Bars to Evals", on paired differences; McNemar 1947; Bonett and
+Price 2012, "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on
+Paired Data"; Holm 1979. BLEU is not a mean of scores of items: see `metrics.significance`. Losses
+per token are compared by `metrics.paired_loss`. Chapter: evaluation/likelihood-and-generation.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from course_pkg.arguments import require_integer
+from course_pkg.evaluation.distributions import normal_quantile, t_probability
+from course_pkg.evaluation.statistics import (
+    Interval,
+    independent_units,
+    score_array,
+    standard_error,
+    t_interval,
+)
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """How the system's mean score differs from the baseline's on the same items.
+
+    difference: system - baseline, with an interval. standard_error: of that difference, paired.
+    unpaired_standard_error: what it would be if each run had answered items of its own.
+    p_value: the probability of a difference at least this large if the runs were equally good.
+    wins, losses: items on which the system scores higher, or lower. items: how many there are.
+    """
+
+    difference: Interval
+    standard_error: float
+    unpaired_standard_error: float
+    p_value: float
+    wins: int
+    losses: int
+    items: int
+
+    @property
+    def variance_ratio(self) -> float:
+        """Paired variance / unpaired variance: with 0.2, a fifth of the items tells as much.
+
+        1 if no score varies, so that there is nothing to reduce.
+        """
+        if self.unpaired_standard_error == 0:
+            return 1.0
+        return (self.standard_error / self.unpaired_standard_error) ** 2
+
+
+def compare_runs(
+    baseline: Sequence[float],
+    system: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
+    level: float = 0.95,
+) -> PairedComparison:
+    """Compare the scores of two runs, item by item.
+
+    baseline, system: (n,), with the items in the same order. groups: as for `standard_error`.
+    Right-or-wrong scores of independent items get the interval of Bonett and Price and McNemar's
+    exact p-value. These are two methods, so near the border one may exclude 0 and the other not.
+    Other scores, and scores in groups, get Student's t of the differences for both.
+    Raises ValueError as `t_interval` does, or if the lengths differ.
+
+    >>> result = compare_runs([1, 1, 0, 0, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1])
+    >>> print(result.difference, result.wins, result.losses, result.p_value)
+    0.375 [-0.097, 0.697] 3 0 0.25
+    """
+    first = score_array(baseline, "baseline")
+    second = score_array(system, "system")
+    if len(first) != len(second):
+        raise ValueError(
+            f"{len(first)} scores of the baseline, {len(second)} of the system: give both for the "
+            "same items, in the same order"
+        )
+    differences = second - first
+    wins = int(np.sum(differences > 0))
+    losses = int(np.sum(differences < 0))
+    error = standard_error(differences, groups)
+    unpaired = math.hypot(standard_error(first, groups), standard_error(second, groups))
+    both = np.concatenate([first, second])
+    if groups is None and np.all((both == 0) | (both == 1)):
+        interval = paired_share_interval(wins, losses, len(first), level)
+        p_value = mcnemar_exact(wins, losses)
+    else:
+        interval = t_interval(differences, groups, level)
+        units = independent_units(len(first), groups)
+        p_value = _t_test(interval.estimate, error, units - 1)
+    return PairedComparison(interval, error, unpaired, p_value, wins, losses, len(first))
+
+
+def mcnemar_exact(wins: int, losses: int) -> float:
+    """The two-sided p-value of McNemar's exact test: are the disagreements a fair coin?
+
+    wins, losses: items that only the system, or only the baseline, gets right. Returns the
+    probability that fair coins, wins + losses of them, fall at least as unequally. 1 if there are
+    none. Raises ValueError unless both are integers of at least 0.
+    Source: McNemar 1947, with the binomial distribution instead of its normal approximation.
+
+    >>> mcnemar_exact(9, 2)  # 2 · (1 + 11 + 55) / 2^11
+    0.0654296875
+    """
+    require_integer(wins, "wins", 0)
+    require_integer(losses, "losses", 0)
+    coins = wins + losses
+    ways = 0
+    choose = 1  # of the coins, those that fall heads
+    for heads in range(min(wins, losses) + 1):
+        ways += choose
+        choose = choose * (coins - heads) // (heads + 1)
+    return min(1.0, 2 * ways / 2**coins)
+
+
+def paired_share_interval(wins: int, losses: int, items: int, level: float = 0.95) -> Interval:
+    """The difference of two shares of right answers on the same items: (wins - losses) / items.
+
+    Bonett and Price's interval: one win and one loss are added before its center and standard error
+    are computed. In 28 settings with 20 to 200 items it covers 95% to 100% (computed), where the
+    mean ± 1.96 SE covers 33% to 100%. Cut at -1 and 1. Raises ValueError if a
+    number is negative or wins + losses > items.
+    Source: Bonett and Price 2012.
+
+    >>> print(paired_share_interval(9, 2, items=100))
+    0.070 [0.001, 0.137]
+    """
+    require_integer(wins, "wins", 0)
+    require_integer(losses, "losses", 0)
+    require_integer(items, "items")
+    if wins + losses > items:
+        raise ValueError(f"{wins} wins and {losses} losses, but {items} items")
+    total = items + 2
+    won = (wins + 1) / total
+    lost = (losses + 1) / total
+    center = won - lost
+    margin = normal_quantile(level) * math.sqrt((won + lost - center**2) / total)
+    low = max(-1.0, center - margin)
+    high = min(1.0, center + margin)
+    return Interval((wins - losses) / items, low, high, level)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values for several comparisons: reject those of at most 0.05, and the probability
+    that any of the rejections is wrong is at most 0.05.
+
+    The smallest of m is multiplied by m, the next by m - 1, and so on; none becomes smaller than
+    the one before it. It needs no independence, and rejects whatever Bonferroni (all times m)
+    rejects. Raises ValueError for an empty list or a p-value outside [0, 1].
+    Source: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure".
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    values = score_array(p_values, "p_values", least=1)
+    if not np.all((values >= 0) & (values <= 1)):
+        raise ValueError(f"p_values must be in [0, 1], got {values.tolist()!s:.80}")
+    order = np.argsort(values, kind="stable")
+    factors = np.arange(len(values), 0, -1)
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(values[order] * factors))
+    return adjusted.tolist()
+
+
+def _t_test(difference: float, error: float, freedom: int) -> float:
+    """The two-sided p-value of a difference with this standard error."""
+    if error == 0:
+        return 1.0 if difference == 0 else 0.0
+    return 1 - t_probability(abs(difference) / error, freedom)

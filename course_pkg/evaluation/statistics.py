@@ -1,0 +1,220 @@
+"""Error bars of one score: standard errors, by groups of related items, and intervals that cover.
+
+A benchmark's items are a sample of the items that one could have asked. How far would the mean
+score move with other items?
+
+    SE = s / sqrt(n)                                     s: sample standard deviation of n scores
+    SE = sqrt(C / (C - 1) · Σ_c (Σ_{i in c} (x_i - x̄))²) / n      C groups of related items
+
+The second form is for questions on one passage, paraphrases of one question, or several answers to
+one item: they rise and fall together, so they count as fewer independent items. A mean ± 1.96 SE is
+too short for right-or-wrong scores if there are few items or the score is near 0 or 1. Wilson's
+interval isn't, and it stays in [0, 1].
+
+What this module does not do: it treats the model as given. Another seed or prompt is another source
+of variation, which needs more than one run.
+
+Sources: Miller 2024, "Adding Error Bars to Evals", appendix A (without C/(C-1), which inspect_ai
+has); Wilson 1927; Bowyer et al. 2025, arXiv 2503.01747, on few items; Franco et al. 2019,
+"Comparative Study of Confidence Intervals for Proportions in Complex Sample Surveys", on Wilson's
+interval with the effective number of items. Chapter: evaluation/likelihood-and-generation.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from course_pkg.arguments import require_integer
+from course_pkg.evaluation.distributions import normal_quantile, t_quantile
+
+FEWEST_UNITS = 5  # from fewer independent items or groups, a spread is hardly known
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its confidence interval: low and high at a level such as 0.95.
+
+    >>> print(Interval(0.62, 0.54, 0.69, 0.95))
+    0.620 [0.540, 0.690]
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def standard_error(scores: Sequence[float], groups: Sequence[Hashable] | None = None) -> float:
+    """How much the mean score varies from one sample of items to the next: one standard deviation.
+
+    scores: one number per item, (n,). groups: for each item the group of related items that it
+    belongs to, (n,); None means that all items are independent. Groups of one item each give the
+    same number as None. Raises ValueError for fewer than two scores or groups, a score that isn't
+    finite, or lengths that differ.
+    Source: Miller 2024, with the factor C/(C-1) as in inspect_ai.
+
+    >>> round(standard_error([1, 1, 0, 1]), 4), round(standard_error([1, 1, 0, 0], "aabb"), 4)
+    (0.25, 0.5)
+    """
+    values = score_array(scores)
+    deviations = values - values.mean()
+    if groups is None:
+        parts = deviations
+    else:
+        member = group_numbers(groups, len(values))
+        parts = np.bincount(member, deviations)  # (C,), summed within each group
+    count = len(parts)
+    if count < 2:
+        raise ValueError("all items are in one group: an error needs two groups, better 20")
+    return math.sqrt(count / (count - 1) * float(parts @ parts)) / len(values)
+
+
+def normal_interval(
+    scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
+) -> Interval:
+    """The mean ± 1.96 standard errors (at 95%), as most evaluation tools report.
+
+    It is here to be compared with: prefer `mean_interval`. Arguments and errors as there.
+
+    >>> print(normal_interval([1, 1, 1, 1, 1]))
+    1.000 [1.000, 1.000]
+    """
+    error = standard_error(scores, groups)
+    mean = float(score_array(scores).mean())
+    margin = normal_quantile(level) * error
+    return Interval(mean, mean - margin, mean + margin, level)
+
+
+def wilson_interval(correct: int, total: int, level: float = 0.95) -> Interval:
+    """Wilson's interval for a share of right answers: all shares that a z-test does not reject.
+
+    correct: right answers, of `total` independent items. The bounds solve
+    (x̄ - p)² = z² p (1 - p) / n for p, so they are in [0, 1], and the interval has a width even if
+    all answers are right. Raises ValueError unless 0 <= correct <= total and total >= 1.
+    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
+
+    >>> print(wilson_interval(5, 5))
+    1.000 [0.566, 1.000]
+    """
+    require_integer(total, "total")
+    require_integer(correct, "correct", 0)
+    if correct > total:
+        raise ValueError(f"{correct} of {total} answers are correct: correct can't exceed total")
+    return _wilson(correct / total, total, normal_quantile(level), level)
+
+
+def t_interval(
+    scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
+) -> Interval:
+    """The mean ± t standard errors, with one degree of freedom less than independent units.
+
+    The units are the groups, or the items if groups is None. Arguments and errors as for
+    `standard_error`; also ValueError for fewer than 5 units.
+    Source: Student 1908; with the number of groups, Cameron and Miller 2015, on few clusters.
+
+    >>> print(t_interval([0.2, 0.5, 0.4, 0.9, 0.7, 0.3]))
+    0.500 [0.226, 0.774]
+    """
+    values = score_array(scores)
+    units = independent_units(len(values), groups)
+    mean = float(values.mean())
+    margin = t_quantile(units - 1, level) * standard_error(values, groups)
+    return Interval(mean, mean - margin, mean + margin, level)
+
+
+def mean_interval(
+    scores: Sequence[float], groups: Sequence[Hashable] | None = None, level: float = 0.95
+) -> Interval:
+    """The mean score with an interval that fits the scores: the one to report.
+
+    scores, groups: as for `standard_error`. Right-or-wrong scores, all 0 or 1, get Wilson's
+    interval; other scores get `t_interval`. Right-or-wrong scores in groups get Wilson's interval
+    with t in place of z, and with the effective number of items, x̄(1 - x̄)/SE², in place of n. That
+    number is at most n; it is the number of groups if all scores are the same. Raises ValueError as
+    `standard_error` and `t_interval` do.
+    Source: Franco et al. 2019, for Wilson's interval with an effective number.
+
+    >>> print(mean_interval([1, 1, 0, 1, 0, 1, 1, 0, 1, 1]))
+    0.700 [0.397, 0.892]
+    >>> print(mean_interval([1, 1, 0, 0, 1, 1, 1, 1, 0, 1], groups="aabbccddee"))
+    0.700 [0.208, 0.954]
+    """
+    values = score_array(scores)
+    if not np.all((values == 0) | (values == 1)):
+        return t_interval(values, groups, level)
+    count = len(values)
+    if groups is None:
+        return wilson_interval(int(values.sum()), count, level)
+    units = independent_units(count, groups)
+    mean = float(values.mean())
+    variance = mean * (1 - mean)
+    if variance == 0:
+        effective = float(units)
+    else:
+        effective = variance / max(standard_error(values, groups) ** 2, variance / count)
+    return _wilson(mean, effective, t_quantile(units - 1, level), level)
+
+
+def score_array(scores: Sequence[float], name: str = "scores", least: int = 2) -> np.ndarray:
+    """The scores as an array of floats, (n,); ValueError unless there are enough, all finite.
+
+    >>> score_array([True, False])
+    array([1., 0.])
+    """
+    values = np.asarray(scores, float)
+    if values.ndim != 1 or len(values) < least:
+        raise ValueError(
+            f"{name} has shape {values.shape}; give a list of {least} or more numbers, one per item"
+        )
+    if not np.isfinite(values).all():
+        place = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise ValueError(
+            f"{name}[{place}] is {values[place]}; give such an item a score, or leave it out"
+        )
+    return values
+
+
+def group_numbers(groups: Sequence[Hashable], items: int) -> np.ndarray:
+    """The groups of all items, numbered 0, 1, … in order of appearance, (items,).
+
+    >>> group_numbers(["text 7", "text 7", "text 2"], 3)
+    array([0, 0, 1])
+    """
+    if len(groups) != items:
+        raise ValueError(f"{items} scores, but {len(groups)} groups: give the group of each item")
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return np.array([numbers[group] for group in groups])
+
+
+def independent_units(items: int, groups: Sequence[Hashable] | None = None) -> int:
+    """How many groups there are, or items if groups is None; ValueError for fewer than 5.
+
+    >>> independent_units(6, "aabbcd")
+    Traceback (most recent call last):
+    ...
+    ValueError: 4 independent items or groups: give 5 or more, better 20
+    """
+    units = items if groups is None else int(group_numbers(groups, items).max()) + 1
+    if units < FEWEST_UNITS:
+        raise ValueError(
+            f"{units} independent items or groups: give {FEWEST_UNITS} or more, better 20"
+        )
+    return units
+
+
+def _wilson(mean: float, count: float, quantile: float, level: float) -> Interval:
+    """Wilson's interval of a share; `count` may be an effective number of items."""
+    shrink = quantile**2 / count
+    center = (mean + shrink / 2) / (1 + shrink)
+    margin = quantile / (1 + shrink) * math.sqrt((mean * (1 - mean) + shrink / 4) / count)
+    low = 0.0 if mean == 0 else center - margin
+    high = 1.0 if mean == 1 else center + margin
+    return Interval(mean, low, high, level)

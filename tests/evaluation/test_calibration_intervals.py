@@ -1,0 +1,123 @@
+"""The bias of a calibration error, the bootstrap that fails, and the interval that covers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from course_pkg.evaluation.calibration import expected_calibration_error
+from course_pkg.evaluation.calibration_intervals import calibrated_ece, ece_interval
+from course_pkg.evaluation.resampling import bootstrap_interval
+
+
+def draw(items, excess, rng):
+    """Confidences, and answers that are right less often by `excess` of what is above 0.25."""
+    confidences = 0.25 + 0.75 * rng.beta(1.5, 1.2, items)
+    true = confidences - excess * (confidences - 0.25)
+    return confidences, rng.random(items) < true
+
+
+def true_ece(excess):
+    rng = np.random.default_rng(0)
+    confidences, _ = draw(200_000, excess, rng)
+    gaps = excess * (confidences - 0.25)  # of one sign: bins don't cancel any
+    return float(gaps.mean())
+
+
+def test_a_calibrated_models_error_is_what_the_half_normal_mean_says_and_falls_with_sqrt_n():
+    rng = np.random.default_rng(1)
+    means = []
+    for items in (300, 1200):
+        confidences, _ = draw(items, 0.0, rng)
+        found = calibrated_ece(confidences, 10, "mass").mean()
+        spread = np.sqrt(confidences * (1 - confidences))
+        expected = math.sqrt(2 * 10 / (math.pi * items)) * spread.mean()
+        assert found == pytest.approx(expected, rel=0.05)
+        means.append(found)
+    assert means[0] > 0.055 and means[0] == pytest.approx(2 * means[1], rel=0.06)
+
+
+def test_more_bins_find_more_error_where_there_is_none():
+    confidences, _ = draw(300, 0.0, np.random.default_rng(2))
+    means = [calibrated_ece(confidences, bins, "mass", samples=200).mean() for bins in (2, 10, 30)]
+    assert means[0] < 0.6 * means[1] < 0.6 * means[2]
+
+
+def test_the_observed_error_of_a_calibrated_model_is_one_of_the_draws():
+    rng = np.random.default_rng(3)
+    ranks = []
+    for seed in range(200):
+        confidences, correct = draw(100, 0.0, rng)
+        observed = expected_calibration_error(confidences, correct)
+        ranks.append(np.mean(calibrated_ece(confidences, samples=50, seed=seed) >= observed))
+    assert np.mean(ranks) == pytest.approx(0.5, abs=0.08)  # uniform p-values; 4 standard errors
+    assert np.mean(np.array(ranks) <= 0.1) == pytest.approx(0.1, abs=0.085)
+
+
+def test_the_percentile_bootstrap_of_a_calibrated_model_never_contains_0_and_shifts_upward():
+    rng = np.random.default_rng(4)
+    for seed in range(5):
+        confidences, correct = draw(300, 0.0, rng)
+        observed = expected_calibration_error(confidences, correct, 10, "mass")
+
+        def statistic(drawn, confidences=confidences, correct=correct):
+            return expected_calibration_error(confidences[drawn], correct[drawn], 10, "mass")
+
+        interval = bootstrap_interval(statistic, 300, samples=200, seed=seed)
+        assert interval.low > 0.02
+        assert (interval.low + interval.high) / 2 > observed + 0.01
+
+
+@pytest.mark.parametrize("items", [60, 300])
+@pytest.mark.parametrize("excess", [0.0, 0.3])
+def test_the_interval_covers_the_true_error(items, excess):
+    rng = np.random.default_rng(5)
+    truth = true_ece(excess)
+    covered = 0
+    for seed in range(40):
+        answers = draw(items, excess, rng)
+        covered += truth in ece_interval(*answers, 10, "mass", samples=100, seed=seed)
+    assert covered >= 33  # 0.95 · 40 = 38, less 3.6 standard errors
+
+
+def test_the_interval_contains_0_for_a_calibrated_model_and_not_for_one_far_off():
+    rng = np.random.default_rng(6)
+    assert ece_interval(*draw(300, 0.0, rng)).low == 0
+    assert ece_interval(*draw(300, 0.6, rng)).low > 0.1
+
+
+def test_a_single_bin_gives_about_the_interval_of_the_gap():
+    # |accuracy - confidence| with a true gap of 0.2 and n = 1000: 0.2 ± 1.96 · sqrt(.25/1000).
+    confidences = np.full(1000, 0.7)
+    correct = np.arange(1000) % 2
+    found = ece_interval(confidences, correct, 1, samples=4000)
+    assert found.estimate == pytest.approx(0.2)
+    assert (found.low, found.high) == pytest.approx((0.169, 0.231), abs=0.003)
+
+
+def test_an_error_that_is_small_by_luck_does_not_make_the_interval_short():
+    found = ece_interval([1.0] * 30, [1] * 30)  # as 30 of 30: Wilson's interval goes down to 0.886
+    assert (found.estimate, found.low) == (0, 0) and 0.05 < found.high < 0.2
+    found = ece_interval([0.6] * 100, [1] * 60 + [0] * 40)
+    assert found.low == 0 and 0.06 < found.high < 0.2
+
+
+def test_the_same_seed_gives_the_same_interval_and_empty_bins_do_not_matter():
+    answers = draw(100, 0.2, np.random.default_rng(7))
+    assert ece_interval(*answers, seed=1) == ece_interval(*answers, seed=1)
+    many = ece_interval(*answers, 1000)
+    assert 0 <= many.low <= many.high <= 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: calibrated_ece([1.2]), r"confidences\[0\] is 1.2"),
+        (lambda: calibrated_ece([0.5], samples=0), "samples must be an integer"),
+        (lambda: ece_interval([0.5], [1], level=1.0), "level must be above 0 and below 1"),
+        (lambda: ece_interval([0.5, 0.6], [1]), "2 confidences, 1 answers"),
+    ],
+)
+def test_invalid_arguments_are_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

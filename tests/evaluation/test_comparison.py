@@ -1,0 +1,170 @@
+"""Paired comparisons: identities, scipy's tests, exact error rates."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from course_pkg.evaluation.comparison import (
+    compare_runs,
+    holm,
+    mcnemar_exact,
+    paired_share_interval,
+)
+from course_pkg.evaluation.distributions import binomial_probabilities
+from course_pkg.evaluation.statistics import standard_error, t_interval
+
+
+def two_runs(seed=0, items=400, shared=0.8):
+    """Scores of two runs on items whose difficulty they share."""
+    rng = np.random.default_rng(seed)
+    difficulty = rng.normal(0, math.sqrt(shared), items)
+    noise = rng.normal(0, math.sqrt(1 - shared), (2, items))
+    return difficulty + noise[0], difficulty + noise[1] + 0.1
+
+
+def test_pairing_removes_twice_the_covariance():
+    baseline, system = two_runs()
+    result = compare_runs(baseline, system)
+    covariance = float(np.cov(baseline, system)[0, 1]) / 400
+    expected = result.unpaired_standard_error**2 - 2 * covariance
+    assert result.standard_error**2 == pytest.approx(expected, rel=1e-9)
+    assert 0.15 < result.variance_ratio < 0.25  # 1 - correlation, which is 0.8
+
+
+def test_other_scores_get_the_paired_t_test_of_scipy():
+    baseline, system = two_runs(1)
+    result = compare_runs(baseline, system)
+    expected = stats.ttest_rel(system, baseline)
+    interval = expected.confidence_interval()
+    assert result.p_value == pytest.approx(expected.pvalue, rel=1e-9)
+    found = (result.difference.low, result.difference.high)
+    assert found == pytest.approx((interval.low, interval.high), rel=1e-9)
+
+
+def test_right_or_wrong_scores_count_the_items_on_which_the_runs_disagree():
+    baseline = np.array([1] * 60 + [0] * 40)
+    system = np.array([1] * 55 + [0] * 5 + [1] * 12 + [0] * 28)
+    result = compare_runs(baseline, system)
+    assert (result.wins, result.losses, result.items) == (12, 5, 100)
+    assert result.p_value == mcnemar_exact(12, 5)
+    assert result.difference == paired_share_interval(12, 5, 100)
+    assert result.standard_error**2 == pytest.approx((0.17 - 0.07**2) / 99, rel=1e-12)
+
+
+def test_groups_are_respected():
+    baseline, system = two_runs(2)
+    groups = np.repeat(np.arange(50), 8)
+    result = compare_runs(baseline, system, groups)
+    assert result.difference == t_interval(system - baseline, groups)
+    assert result.standard_error == standard_error(system - baseline, groups)
+    ratio = result.difference.estimate / result.standard_error
+    assert result.p_value == pytest.approx(2 * stats.t.sf(abs(ratio), 49), rel=1e-9)
+    binary = compare_runs(baseline > 0, system > 0, groups)  # McNemar's would ignore the groups
+    assert binary.difference == t_interval((system > 0) * 1.0 - (baseline > 0), groups)
+
+
+def test_swapping_the_runs_reverses_the_difference_alone():
+    for baseline, system in (two_runs(3), (two_runs(3)[0] > 0, two_runs(3)[1] > 0)):
+        one, other = compare_runs(baseline, system), compare_runs(system, baseline)
+        assert one.difference.low == pytest.approx(-other.difference.high, rel=1e-12)
+        assert one.p_value == pytest.approx(other.p_value, rel=1e-12)
+        assert (one.wins, one.losses) == (other.losses, other.wins)
+
+
+def test_a_run_against_itself_differs_by_nothing():
+    for scores in ([1, 0, 1, 1, 0, 1], [0.5, 0.2, 0.3, 0.9, 0.1], [1, 1, 1, 1, 1]):
+        result = compare_runs(scores, scores)
+        assert (result.difference.estimate, result.p_value, result.wins) == (0, 1, 0)
+        assert result.difference.low <= 0 <= result.difference.high
+    assert result.variance_ratio == 1  # nothing varies
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (5, 5), (9, 2), (97, 61), (0, 1100)])
+def test_mcnemars_exact_test_is_scipys_binomial_test(wins, losses):
+    expected = stats.binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
+    assert mcnemar_exact(wins, losses) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("coins", [5, 6, 17, 60])
+def test_mcnemars_exact_test_is_wrong_in_at_most_5_percent_and_its_approximation_in_more(coins):
+    weights = binomial_probabilities(coins, 0.5)
+    exact = [mcnemar_exact(wins, coins - wins) <= 0.05 for wins in range(coins + 1)]
+    assert weights[exact].sum() <= 0.05
+    chi2 = [stats.chi2.sf((2 * w - coins) ** 2 / coins, 1) <= 0.05 for w in range(coins + 1)]
+    assert weights[exact].sum() <= weights[chi2].sum()
+    if coins in (5, 60):  # what the chi-squared form does wrong
+        assert weights[chi2].sum() > 0.05
+
+
+def covered(items, won, lost, interval):
+    """The exact probability that an interval of (wins, losses, items) holds won - lost."""
+    total = 0.0
+    for wins in range(items + 1):
+        for losses in range(items + 1 - wins):
+            if won - lost in interval(wins, losses, items):
+                counts = [wins, losses, items - wins - losses]
+                total += stats.multinomial.pmf(counts, items, [won, lost, 1 - won - lost])
+    return total
+
+
+def test_the_paired_interval_by_hand():
+    # With one win and one loss more: 10/102 and 3/102. Center 7/102 = 0.06863; variance
+    # (13/102 - 0.06863²) / 102 = 0.0012033; 1.95996 · 0.034689 = 0.06799.
+    found = paired_share_interval(9, 2, 100)
+    assert found.estimate == 0.07
+    assert (found.low, found.high) == pytest.approx((0.00064, 0.13662), abs=1e-5)
+    assert paired_share_interval(50, 0, 50).high == 1 and paired_share_interval(0, 3, 3).low == -1
+
+
+def wald(wins, losses, items):
+    """The differences' mean ± 1.96 standard errors."""
+    scores = [1.0] * wins + [-1.0] * losses + [0.0] * (items - wins - losses)
+    margin = 1.96 * standard_error(scores)
+    center = (wins - losses) / items
+    return type(paired_share_interval(0, 0, 9))(center, center - margin, center + margin, 0.95)
+
+
+@pytest.mark.parametrize(("won", "lost"), [(0.1, 0.02), (0.2, 0.1), (0.05, 0.0)])
+def test_the_paired_interval_covers_where_a_normal_one_does_not(won, lost):
+    assert covered(20, won, lost, paired_share_interval) >= 0.95
+    assert covered(20, won, lost, wald) < 0.945
+
+
+def test_holms_p_values_by_hand():
+    # Sorted: .005 · 4 = .02; .01 · 3 = .03; .03 · 2 = .06; .04 · 1 = .04, but not below .06.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.2]) == [0.2]
+    assert holm([0.9, 0.8]) == [1, 1]
+
+
+def test_holm_keeps_the_order_and_is_between_no_correction_and_bonferroni():
+    values = np.random.default_rng(0).random(20) ** 4
+    found = np.array(holm(values))
+    assert np.all(np.diff(found[np.argsort(values)]) >= 0)
+    assert np.all(values <= found) and np.all(found <= np.minimum(1, 20 * values))
+
+
+def test_holm_makes_a_false_discovery_in_5_percent_of_20_null_comparisons_not_in_64():
+    draws = np.random.default_rng(1).random((2000, 20))  # p-values if nothing differs
+    found = np.mean([min(holm(row)) <= 0.05 for row in draws])
+    assert found == pytest.approx(0.05, abs=0.02)  # 4 standard errors
+    assert np.mean(draws.min(axis=1) <= 0.05) == pytest.approx(1 - 0.95**20, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: compare_runs([1, 0, 1], [1, 0]), "3 scores of the baseline, 2 of the system"),
+        (lambda: compare_runs([1, math.inf], [1, 0]), r"baseline\[1\] is inf"),
+        (lambda: compare_runs([0.1, 0.2, 0.3], [0.2, 0.2, 0.2]), "3 independent items"),
+        (lambda: mcnemar_exact(3.0, 2), "wins must be an integer of at least 0"),
+        (lambda: paired_share_interval(6, 5, 10), "6 wins and 5 losses, but 10 items"),
+        (lambda: holm([]), "p_values has shape"),
+        (lambda: holm([0.5, 1.5]), r"p_values must be in \[0, 1\]"),
+    ],
+)
+def test_invalid_arguments_are_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
