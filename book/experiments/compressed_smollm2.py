@@ -20,6 +20,7 @@ from quantized_smollm2 import CALIBRATION, START, Models
 from record import main
 from torch import Tensor, nn
 
+from course_pkg.adapters.injection import remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.compression.distillation import forward_kl
 from course_pkg.compression.distilling import Distillation
@@ -150,6 +151,7 @@ class Compressed(Models):
         train(trained, batches, config)
         if masks:
             merge_with_masks(model, masks)
+            remove_adapters(model)
 
     @torch.inference_mode()
     def divergence(self, model: nn.Module) -> dict:
