@@ -8,8 +8,9 @@ instructions with answers, and 32 beginnings; calibration on 32 windows of 256 t
 as loaded, not rotated: a rotation mixes the weights that pruning tells apart.
 
 A row with "alpha" trains what pruning or dropping layers left, on the course's training texts: the
-whole student, or LoRA adapters under the mask. Alpha is the weight of cross entropy in the loss;
-the rest is the KL divergence from the unpruned model. A seed draws the order of the texts.
+whole student, or LoRA adapters under the mask. For comparison, the unpruned model is trained too.
+Alpha is the weight of cross entropy in the loss; the rest is the KL divergence from the unpruned
+model. A seed draws the order of the texts.
 """
 
 import copy
@@ -65,6 +66,7 @@ PLAN = [
     ),
     *({**DROPPED, "alpha": a, "seed": s} for a in (1.0, 0.5, 0.0) for s in range(SEEDS)),
     *({**PRUNED, "alpha": a, "seed": s} for a in (1.0, 0.5) for s in range(SEEDS)),
+    *({"method": "none", "alpha": 1.0, "seed": s} for s in range(SEEDS)),
 ]
 
 
@@ -167,7 +169,7 @@ class Compressed(Models):
 
 def measure(models: Compressed, key: dict) -> dict:
     """Make the model smaller, train it if asked to, and measure it."""
-    if not models.chosen and key["method"] != "none":
+    if not models.chosen and key != {"method": "none"}:
         models.measured(models.model, False)
     model, masks = models.smaller(key)
     if "alpha" in key:
