@@ -8,8 +8,9 @@ instructions with answers, and 32 beginnings; calibration on 32 windows of 256 t
 as loaded, not rotated: a rotation mixes the weights that pruning tells apart.
 
 A row with "alpha" trains what pruning or dropping layers left, on the course's training texts: the
-whole student, or LoRA adapters under the mask. Alpha is the weight of cross entropy in the loss;
-the rest is the KL divergence from the unpruned model. A seed draws the order of the texts.
+whole student, or LoRA adapters under the mask. For comparison, the unpruned model is trained too.
+Alpha is the weight of cross entropy in the loss; the rest is the KL divergence from the unpruned
+model. A seed draws the order of the texts.
 """
 
 import copy
@@ -20,6 +21,7 @@ from quantized_smollm2 import CALIBRATION, START, Models
 from record import main
 from torch import Tensor, nn
 
+from course_pkg.adapters.injection import remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.compression.distillation import forward_kl
 from course_pkg.compression.distilling import Distillation
@@ -64,6 +66,7 @@ PLAN = [
     ),
     *({**DROPPED, "alpha": a, "seed": s} for a in (1.0, 0.5, 0.0) for s in range(SEEDS)),
     *({**PRUNED, "alpha": a, "seed": s} for a in (1.0, 0.5) for s in range(SEEDS)),
+    *({"method": "none", "alpha": 1.0, "seed": s} for s in range(SEEDS)),
 ]
 
 
@@ -150,6 +153,7 @@ class Compressed(Models):
         train(trained, batches, config)
         if masks:
             merge_with_masks(model, masks)
+            remove_adapters(model)
 
     @torch.inference_mode()
     def divergence(self, model: nn.Module) -> dict:
@@ -165,7 +169,7 @@ class Compressed(Models):
 
 def measure(models: Compressed, key: dict) -> dict:
     """Make the model smaller, train it if asked to, and measure it."""
-    if not models.chosen and key["method"] != "none":
+    if not models.chosen and key != {"method": "none"}:
         models.measured(models.model, False)
     model, masks = models.smaller(key)
     if "alpha" in key:

@@ -24,7 +24,7 @@ vocabulary. Both are easy to get wrong, so the sums are written out here.
 
 TRL's GKDTrainer computes `generalized_jsd` since release 0.16, without T² or cross entropy; its
 temperature is for sampling alone. Up to 0.15, β = 0 was the reverse KL divergence: the student had
-the weight β in the mixture (in 0.11, a mixture of log-probabilities, which is not a distribution).
+the weight β in the mixture (in 0.11.0, of log-probabilities, which gives no distribution).
 In 0.23 a batch without targets was still 0/0, and in 1.16 a token that both rule out is still NaN.
 
 Not here: the models (`distilling`). Sources: Hinton et al. 2015, "Distilling the Knowledge in a

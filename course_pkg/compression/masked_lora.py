@@ -7,7 +7,7 @@ M is the mask, (out_features, in_features), True where a weight stays. Masking a
 when it is merged (`merge_with_masks`) keeps the zeros too, but gives another function than the one
 that was trained. Masked LoRA pays for it with a product of the weight's size in each step.
 
-Source: Muñoz et al. 2024, "SQFT", section 3.2 (SparsePEFT). Chapter: deployment/compression.
+Source: Muñoz et al. 2024, "SQFT" (SparsePEFT). Chapter: deployment/compression.
 """
 
 from collections.abc import Mapping

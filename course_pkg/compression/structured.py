@@ -204,10 +204,10 @@ def smaller_config(config: LlamaConfig, kept: int, unit: Unit) -> LlamaConfig:
 
 
 def reconstruct(weight: Tensor, hessian: Tensor, kept: Tensor, damping: float = 0.01) -> Tensor:
-    """The best weight on the kept columns alone: arg min over V of ‖X Wᵀ − X_K Vᵀ‖².
+    """The best weight on the kept columns alone: arg min over Ŵ of ‖X Wᵀ − X_K Ŵᵀ‖².
 
     weight: (rows, columns). hessian: 2 Xᵀ X or a multiple. kept: indices of columns. damping: what
-    is added to the Hessian's diagonal, as a share of its mean. Returns V = W H_{:,K} H_{K,K}⁻¹,
+    is added to the Hessian's diagonal, as a share of its mean. Returns Ŵ = W H_{:,K} H_{K,K}⁻¹,
     (rows, kept), computed in fp64.
 
     >>> H = torch.tensor([[1.0, 0.5], [0.5, 1.0]])

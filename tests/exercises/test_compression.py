@@ -126,8 +126,10 @@ def test_bytes_are_those_of_a_stored_weight(n, m):
 @pytest.mark.parametrize(
     ("question", "old", "new", "points"),
     [
-        ("distillation", "gradient = torch", "teacher += 1\n    gradient = torch", 2),
-        ("wanda", "    return", "    batches[0] += 1\n    return", 1),
+        ("distillation", "gradient = torch", "teacher += 1\n    gradient = torch", 1),
+        ("distillation", "    count =", "    student[~counted] = 0\n    count =", 1),
+        ("wanda", "    return", "    weight.abs_()\n    return", 1),
+        ("wanda", "    return", "    batches[0] += 1\n    return", 2),
         ("mask", "    return", "    scores += 1\n    return", 1),
     ],
 )
@@ -135,6 +137,24 @@ def test_a_changed_argument_costs_its_own_property(question, old, new, points):
     assert (
         points_lost("compression", question, patched("compression", question, old, new)) == points
     )
+
+
+@pytest.mark.parametrize(
+    ("question", "old", "new", "lost"),
+    [
+        ("distillation", "= (z / temperature)", "= (z / temperature).exp().log()", 1),
+        ("choose", "return math.inf", "q = [max(b, 1e-12) for b in q]", 1),
+        ("count", "Fraction(str(sparsity))", "Fraction(sparsity).limit_denominator(100)", 2),
+        ("mask", "= scores.view", "= (scores - torch.arange(scores.shape[1]) / 999).view", 3),
+        ("bytes", "math.ceil(kept * index_bits / 8)", "(kept * index_bits + 4) // 8", 1),
+        ("bytes", "math.ceil(columns / 8)", "(columns + 4) // 8", 1),
+        ("bytes", "(m - 1).bit_length()", "max(2, (m - 1).bit_length())", 2),
+        ("bytes", "(m - 1).bit_length()", "min(4, (m - 1).bit_length())", 1),
+    ],
+)
+def test_an_answer_that_is_right_for_most_numbers_loses_points(question, old, new, lost):
+    answer = patched("compression", question, old, new)
+    assert points_lost("compression", question, answer) == lost
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,11 @@ def _logits(
     temperature: float | None = None,
     symmetric: bool = False,
     masked: bool = False,
+    shift: float = 0.0,
 ) -> Inputs:
     """Positions with logits of a student and a teacher.
 
-    symmetric: the student finds two tokens as probable as the teacher the other way round, so that
+    shift: added to all logits of the largest case, whose exp overflows. symmetric: the student finds two tokens as probable as the teacher the other way round, so that
     both KL divergences are equal. masked: one label; two, and NaN at the others; no label.
     """
     positions, vocab = 4 if masked else 2 + size, 3 + size
@@ -106,6 +107,8 @@ def _logits(
         student[:, 1] = student[:, 0] + rng.choice([-1, 1]) * rng.uniform(1, 2)
         teacher = student[:, [1, 0, *range(2, vocab)]]
     labels = torch.tensor([rng.randrange(vocab) for _ in range(positions)])
+    if size == 2:
+        student, teacher = student + shift, teacher + shift
     if masked:
         skipped = rng.sample(range(4), (3, 2, 4)[size])
         labels[skipped] = -100
@@ -121,7 +124,7 @@ def _logits(
 
 
 distillation_labels = partial(_logits, alpha=1.0)
-distillation_teacher = partial(_logits, alpha=0.0, temperature=1.0)
+distillation_teacher = partial(_logits, alpha=0.0, temperature=1.0, shift=100.0)
 distillation_temperature = partial(_logits, alpha=0.0, symmetric=True)
 distillation_gradient = _logits
 distillation_masked = partial(_logits, alpha=0.5, temperature=1.0, symmetric=True, masked=True)
@@ -182,14 +185,15 @@ def mask_expected(inputs: Inputs) -> Tensor:
 def _scores(
     rng: Random, size: int, kinds: tuple[tuple[int, int], ...], ties: bool = False
 ) -> Inputs:
-    """Scores of as many rows as a group has columns. ties: few different numbers."""
+    """Scores of as many rows as a group has columns; once, they are tiny. ties: few numbers."""
     n, m = kinds[size]
     columns = m * (2 + size)
     values = [i / 8 for i in range(m * columns)]
     rng.shuffle(values)
     if ties:
         values = [float(rng.randint(0, 2)) for _ in values]
-    return {"scores": torch.tensor(values).view(m, columns), "n": n, "m": m}
+    scale = 2.0**-20 if size == 1 else 1.0
+    return {"scores": scale * torch.tensor(values).view(m, columns), "n": n, "m": m}
 
 
 mask_groups = partial(_scores, kinds=((2, 4), (2, 4), (3, 6)))
@@ -206,23 +210,24 @@ def _products(rng: Random, size: int, *, kind: str) -> Inputs:
     """A size and a sparsity whose product is a whole number, a half, or neither.
 
     whole: in floats it is below or above; or all are removed. half: in floats it is above; or it is
-    exact, and the even neighbor is above.
+    exact, and the even neighbor is above. Sparsities have two decimals, then three, then four.
     """
     if kind == "whole" and size == 2:
         return {"size": rng.randint(10, 20_000), "sparsity": 1.0}
+    base = 10 ** (2 + size)
     while True:
-        many, percent = rng.randint(10, 200 * 10**size), rng.randint(1, 99)
-        product = many * (percent / 100)
-        whole, rest = divmod(many * percent, 100)
+        many, parts = rng.randint(10, 2 * base), rng.randint(1, base - 1)
+        product = many * (parts / base)
+        whole, rest = divmod(many * parts, base)
         below, above = product < whole, product > whole
         half = product > whole + 0.5 if size != 1 else whole % 2 and product == whole + 0.5
         found = {
             "whole": rest == 0 and (above if size else below),
-            "half": rest == 50 and half,
-            "neither": 50 < rest < 98 if size == 1 else 2 < rest < 50,
+            "half": rest == base // 2 and half,
+            "neither": 0.5 < rest / base < 0.98 if size == 1 else 0.02 < rest / base < 0.5,
         }
         if found[kind]:
-            return {"size": many, "sparsity": percent / 100}
+            return {"size": many, "sparsity": parts / base}
 
 
 count_exact = partial(_products, kind="whole")
@@ -241,16 +246,23 @@ def bytes_expected(inputs: Inputs) -> tuple[int, int]:
 def _matrix(
     rng: Random, size: int, kinds: tuple[tuple[int, int], ...], *, whole: bool = True
 ) -> Inputs:
-    """A matrix with a pattern. whole: indices and bitmap fill bytes; else neither does."""
+    """A matrix with a pattern. whole: indices and bitmap fill bytes; else neither does.
+
+    In the largest case that isn't whole, both exceed whole bytes by less than half a byte.
+    """
     n, m = kinds[size]
-    groups = 8 * rng.randint(2, 40) if whole else 2 * rng.randint(1, 40) + 1
+    groups = 8 * rng.randint(2, 40) + 1
+    if whole:
+        groups -= 1
+    elif size < 2:
+        groups = 2 * rng.randint(1, 40) + 1
     sizes = {"rows": rng.randint(2, 60), "columns": groups * m}
     return sizes | {"value_bytes": rng.choice([1, 2, 4]), "n": n, "m": m}
 
 
 bytes_n_m = partial(_matrix, kinds=((2, 4), (2, 4), (1, 4)))
-bytes_index = partial(_matrix, kinds=((2, 5), (1, 3), (3, 9)))
+bytes_index = partial(_matrix, kinds=((2, 5), (1, 2), (3, 17)))
 bytes_bitmap = partial(_matrix, kinds=((1, 4), (1, 8), (3, 8)))  # for 2:4 it is as large as indices
-bytes_padding = partial(_matrix, kinds=((1, 4), (3, 4), (1, 4)), whole=False)
+bytes_padding = partial(_matrix, kinds=((1, 4), (3, 4), (1, 2)), whole=False)
 indexed = row({"n:m": number(), "bitmap": anything()})
 mapped = row({"n:m": anything(), "bitmap": number()})

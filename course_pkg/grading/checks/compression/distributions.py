@@ -12,6 +12,7 @@ from torch import Tensor
 from course_pkg.compression.distillation import forward_kl, reverse_kl
 
 GAP = 0.01  # of divergences, by which the best student is better than the next
+RARE = 1e-4  # a probability that a divergence hardly notices unless the other one is 0
 
 
 def logarithms(*distributions: list[float]) -> list[Tensor]:
@@ -67,17 +68,29 @@ def students(rng: Random, size: int) -> dict[str, Any]:
 def students_with_zeros(rng: Random, size: int) -> dict[str, Any]:
     """Two students are near the teacher: one rules out a token, and one allows one too many.
 
-    The third allows what the teacher allows, but prefers what the teacher finds least probable.
+    The third allows what the teacher allows, but prefers what the teacher finds improbable. The two
+    tokens are so improbable that a small number in place of 0 hides them: if one of the two
+    students is less near, it would choose the other in both directions.
     """
     tokens = 4 + size
-    never = rng.randrange(tokens)
-    teacher = distribution(rng, tokens, (never,))
-    allowed = [token for token in range(tokens) if token != never]
-    rarest, out = sorted(allowed, key=teacher.__getitem__)[:2]
-    without = [0.0 if i == out else p / (1 - teacher[out]) for i, p in enumerate(teacher)]
-    more = [0.05 if i == never else 0.95 * p for i, p in enumerate(teacher)]
-    far = [0.9 if i == rarest else 0.1 / (tokens - 2) for i in range(tokens)]
+    never, out = rng.sample(range(tokens), 2)
+    without = distribution(rng, tokens, (never, out))
+    allowed = [token for token in range(tokens) if token not in (never, out)]
+    rare = min(allowed, key=without.__getitem__)
+    teacher = [RARE if i == out else (1 - RARE) * p for i, p in enumerate(without)]
+    more = [RARE if i == never else (1 - RARE) * p for i, p in enumerate(teacher)]
+    far = [0.9 if i == rare else 0.1 / (tokens - 2) for i in range(tokens)]
     far[never] = 0.0
+    if size == 1:
+        more = toward(more, far)
+    elif size == 2:
+        without = toward(without, far)
     every = [without, more, far]
     rng.shuffle(every)
     return {"teacher": teacher, "students": every}
+
+
+def toward(near: list[float], far: list[float]) -> list[float]:
+    """A mixture of the two, 0 where the first is 0."""
+    mixed = [0.8 * a + 0.2 * b if a > 0 else 0.0 for a, b in zip(near, far, strict=True)]
+    return [p / sum(mixed) for p in mixed]
