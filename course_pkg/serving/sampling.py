@@ -201,9 +201,8 @@ def choose(
         best = int(scores.argmax())
         check_finite(scores[best].item())
         return best
-    chances = probabilities(
-        logits, params, tokens, prompt_tokens=prompt_tokens, mask=mask
-    )  # (vocab,)
+    # (vocab,)
+    chances = probabilities(logits, params, tokens, prompt_tokens=prompt_tokens, mask=mask)
     cumulative = chances.cumsum(0)
     total = cumulative[-1].item()
     check_finite(total)
