@@ -29,7 +29,8 @@ Metadata = Annotated[
 # Beyond these, logits overflow, and the step that computes them fails for all its requests.
 Penalty = Annotated[float, Field(ge=0.01, le=100)]
 
-# Fields that SamplingParams has under the same names. A client must not choose its priority.
+# Fields that SamplingParams has under the same names. A client must not choose its priority, and
+# gives a constraint, from which the guide is compiled.
 SAMPLING = {field.name for field in fields(SamplingParams)} - {
     "max_tokens",
     "logprobs",
