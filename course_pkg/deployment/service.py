@@ -168,7 +168,11 @@ class Service:
 
     async def _guide(self, body: GenerationRequest) -> Guide | None:
         """The compiled constraint of a request, if it has one."""
-        constraint = body.constraint
+        try:
+            constraint = body.constraint
+        except RecursionError:
+            field = "response_format" if body.response_format else "structured_outputs"
+            raise invalid(f"{field}: the schema is nested too deeply", field) from None
         if constraint is None:
             return None
         size = len(constraint.text)

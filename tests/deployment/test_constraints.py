@@ -141,6 +141,15 @@ def test_a_wrong_constraint_is_told_what_is_wrong_and_where(live, fields, param,
     assert answer["error"]["param"] == param
 
 
+def test_a_schema_of_any_depth_is_refused_in_order(live):
+    """Wherever the nesting is too deep first: for the body, for the schema, for its compiler."""
+    for depth in (400, 450, 460, 470, 475, 480, 485, 490, 495, 5000):
+        schema = '{"anyOf": [' * depth + '{"type": "null"}' + "]}" * depth
+        fields = '"model": "tiny", "prompt": "a", "structured_outputs": {"json": '
+        status, answer = live.post("/v1/completions", ("{" + fields + schema + "}}").encode())
+        assert status == 400, (depth, answer)
+
+
 def compiler_of(live):
     return live.app.state.service._compiler
 
