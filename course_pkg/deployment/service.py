@@ -37,7 +37,7 @@ class Service:
         self.created = int(time.time())
         self.texts = TokenTexts(copy.deepcopy(engine.tokenizer))
         self._tokenizers = TokenizerThreads(engine.tokenizer, self._check_running)
-        # The vocabulary is read from the engine's tokenizer, which that doesn't change.
+        # Reading the vocabulary leaves the engine's tokenizer as it is.
         self._compiler = ConstraintCompiler(lambda: engine.vocabulary, limits.compile_seconds)
         self._stopping = False
 
