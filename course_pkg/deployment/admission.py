@@ -21,8 +21,10 @@ class Limits:
     one sample. choices: samples of one request, over all its prompts. waiting: requests that may
     wait beyond those that the engine runs at once. connections: open ones. body_bytes: of a
     request. backlog: tokens that a reader may be behind before its request is aborted.
+    constraint_characters: of a regular expression, or a schema as JSON.
     Seconds: read_seconds for the headers, and again for the body; write_seconds without a byte
-    taken by the reader; request_seconds for a whole answer; shutdown_seconds to finish requests.
+    taken by the reader; compile_seconds for a constraint; request_seconds for a whole answer;
+    shutdown_seconds to finish requests.
 
     >>> Limits(choices=0)
     Traceback (most recent call last):
@@ -37,8 +39,10 @@ class Limits:
     connections: int = 512
     body_bytes: int = 1 << 20
     backlog: int = 1024
+    constraint_characters: int = 1 << 15
     read_seconds: float = 20.0
     write_seconds: float = 30.0
+    compile_seconds: float = 10.0
     request_seconds: float = 600.0
     shutdown_seconds: float = 30.0
 

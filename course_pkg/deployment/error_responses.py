@@ -14,7 +14,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 from course_pkg.deployment.api_errors import ApiError, invalid
-from course_pkg.deployment.schemas import NEUTRAL, ChatRequest, CompletionRequest
+from course_pkg.deployment.schemas import ChatRequest, CompletionRequest
+from course_pkg.deployment.strict_fields import NEUTRAL
 
 _FIELDS = CompletionRequest.model_fields | ChatRequest.model_fields | NEUTRAL
 

@@ -7,15 +7,16 @@ Chapter: deployment/server.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, field_validator, model_validator
+from pydantic import FailFast, Field, field_validator, model_validator
 
+from course_pkg.constrained.guide import Guide
+from course_pkg.deployment.output_format import Constraint, ResponseFormat, StructuredOutputs
+from course_pkg.deployment.strict_fields import Fields
 from course_pkg.serving.sampling import MOST_BIASES, MOST_LOGPROBS, SamplingParams
 
-MOST_FIELDS = 100
 TOKEN = re.compile(r"[0-9]{1,9}")  # an id as the key of a JSON object
 MOST_STOPS = 16  # each new token is compared with all beginnings of them
 LONGEST_STOP = 256
@@ -28,51 +29,15 @@ Metadata = Annotated[
 # Beyond these, logits overflow, and the step that computes them fails for all its requests.
 Penalty = Annotated[float, Field(ge=0.01, le=100)]
 
-# Fields that SamplingParams has under the same names. A client must not choose its priority.
+# Fields that SamplingParams has under the same names. A client must not choose its priority, and
+# gives a constraint, from which the guide is compiled.
 SAMPLING = {field.name for field in fields(SamplingParams)} - {
     "max_tokens",
     "logprobs",
     "prompt_logprobs",
     "priority",
+    "guide",
 }
-
-# Values that ask for nothing; other values of these fields are refused.
-NEUTRAL: dict[str, Sequence[Any]] = {
-    "best_of": (1,),
-    "suffix": ("",),
-    "response_format": ({"type": "text"},),
-    "store": (False,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "modalities": (["text"],),
-}
-
-
-def _is_neutral(name: str, value: Any) -> bool:
-    """Whether a field with this value asks for nothing; null counts as absent."""
-    if value is None:
-        return True
-    # 0 == False, but only one of them is a number.
-    same_kind = [v for v in NEUTRAL.get(name, ()) if isinstance(v, bool) == isinstance(value, bool)]
-    return value in same_kind
-
-
-def _without_neutral(data: Any) -> Any:
-    """An object without the fields that ask for nothing."""
-    if not isinstance(data, dict):
-        return data
-    if len(data) > MOST_FIELDS:
-        raise ValueError(f"an object has {len(data)} fields")
-    return {name: value for name, value in data.items() if not _is_neutral(name, value)}
-
-
-class Fields(BaseModel):
-    """An object of a request: strict types, no unknown fields, null for the default."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    _drop_neutral = model_validator(mode="before")(staticmethod(_without_neutral))
 
 
 class StreamOptions(Fields):
@@ -82,20 +47,21 @@ class StreamOptions(Fields):
 
 
 class GenerationRequest(Fields):
-    """What both kinds of requests have. cache_salt and top_k … are not in OpenAI's API."""
+    """What both kinds of requests have. cache_salt and what follows are not in OpenAI's API."""
 
     model: str
     max_tokens: Whole | None = None
     temperature: float = 1.0
     top_p: float = 1.0
     n: Whole = 1
-    stop: list[str] = []
+    stop: list[str] = Field(default_factory=list)
     seed: Whole | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    logit_bias: dict[int, float] = {}
+    logit_bias: dict[int, float] = Field(default_factory=dict)
+    response_format: ResponseFormat | None = None
     user: str | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
@@ -104,6 +70,8 @@ class GenerationRequest(Fields):
     min_p: float = 0.0
     repetition_penalty: Penalty = 1.0
     ignore_eos: bool = False
+    guided_regex: str | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -133,18 +101,42 @@ class GenerationRequest(Fields):
             raise ValueError("stream_options is given, but stream is false")
         return self
 
+    @model_validator(mode="after")
+    def _check_constraint(self) -> "GenerationRequest":
+        names = [
+            name
+            for name in ("response_format", "guided_regex", "structured_outputs")
+            if getattr(self, name) is not None
+        ]
+        if self.response_format is not None and self.response_format.type == "text":
+            names.remove("response_format")
+        if len(names) > 1:
+            raise ValueError(f"{' and '.join(names)} constrain the output: give one of them")
+        if names and self.ignore_eos:
+            raise ValueError(f"ignore_eos is true, but {names[0]} needs an end of the text")
+        return self
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What the output must satisfy, if anything."""
+        if self.guided_regex is not None:
+            return Constraint("regex", self.guided_regex, "guided_regex")
+        given = self.structured_outputs or self.response_format
+        return None if given is None else given.constraint
+
     @property
     def scores_only(self) -> bool:
         """Whether no token is wanted, but the prompt with its log-probabilities."""
         return False
 
-    def params(self, max_tokens: int) -> SamplingParams:
+    def params(self, max_tokens: int, guide: Guide | None = None) -> SamplingParams:
         """The engine's parameters. Raises ValueError, "<field> is …", for one that is out of range.
 
         The engine always generates a token; an answer that only scores the prompt leaves it out.
         """
         given = {name: getattr(self, name) for name in SAMPLING} | self.reported
-        return SamplingParams(max_tokens=1 if self.scores_only else max_tokens, **given)
+        most = 1 if self.scores_only else max_tokens
+        return SamplingParams(max_tokens=most, guide=guide, **given)
 
     @property
     def reported(self) -> dict[str, int | None]:

@@ -1,6 +1,7 @@
 """The service: what a checked request means, from its model and its texts to a call of the engine.
 
-The engine's tokenizer belongs to the engine's thread; `tokenizer_threads` encode texts.
+The engine's tokenizer belongs to the engine's thread; `tokenizer_threads` encode texts, and
+`constraint_compiler` compiles constraints.
 Chapter: deployment/server.
 """
 
@@ -12,8 +13,10 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from course_pkg.constrained.guide import Guide
 from course_pkg.deployment.admission import Limits
 from course_pkg.deployment.api_errors import ApiError, invalid
+from course_pkg.deployment.constraint_compiler import ConstraintCompiler
 from course_pkg.deployment.engine_thread import Call, EngineThread
 from course_pkg.deployment.responses import TokenTexts
 from course_pkg.deployment.schemas import ChatRequest, CompletionRequest, GenerationRequest
@@ -34,6 +37,8 @@ class Service:
         self.created = int(time.time())
         self.texts = TokenTexts(copy.deepcopy(engine.tokenizer))
         self._tokenizers = TokenizerThreads(engine.tokenizer, self._check_running)
+        # Reading the vocabulary leaves the engine's tokenizer as it is.
+        self._compiler = ConstraintCompiler(lambda: engine.vocabulary, limits.compile_seconds)
         self._stopping = False
 
     def models(self) -> list[dict[str, Any]]:
@@ -81,8 +86,9 @@ class Service:
         return await self._tokenizers.run(decode, 0) if body.echo else []
 
     async def stop(self) -> None:
-        """End all calls and both threads. Texts that wait to be encoded are refused with 503."""
+        """End all calls, threads and the compiler. Requests that wait for one get 503."""
         self._stopping = True
+        self._compiler.stop()
         self._tokenizers.stop()
         await self.thread.stop()
 
@@ -148,8 +154,9 @@ class Service:
                 "context_length_exceeded",
             )
         most = min(room, self.limits.max_tokens) if body.max_tokens is None else body.max_tokens
+        guide = await self._guide(body)
         try:
-            params = body.params(most)
+            params = body.params(most, guide)
         except ValueError as error:
             name = str(error).split(" is ")[0]
             raise invalid(str(error), name, log=f"{name} is out of range") from None
@@ -158,6 +165,24 @@ class Service:
         self._check_running()
         await self.thread.submit(call)  # at once, so that a stop comes after it
         return call
+
+    async def _guide(self, body: GenerationRequest) -> Guide | None:
+        """The compiled constraint of a request, if it has one."""
+        try:
+            constraint = body.constraint
+        except RecursionError:
+            field = "response_format" if body.response_format else "structured_outputs"
+            raise invalid(f"{field}: the schema is nested too deeply", field) from None
+        if constraint is None:
+            return None
+        size = len(constraint.text)
+        if size > self.limits.constraint_characters:
+            raise invalid(
+                f"{constraint.field} has {size} characters: this server takes at most "
+                f"{self.limits.constraint_characters}",
+                constraint.field,
+            )
+        return await self._compiler.guide(constraint)
 
     def _check_running(self) -> None:
         if self._stopping or not self.thread.alive:

@@ -11,11 +11,13 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.decoder import Decoder
 from course_pkg.parallel.parallel_decoder import TensorParallelDecoder
 from course_pkg.quantization.quantized_decoder import quantize_decoder
@@ -92,6 +94,23 @@ class Engine:
         self._request_ids = count(1)
         self._sequence_ids = count(1)
 
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """What guides of requests are compiled with: the tokens' bytes, and the end tokens.
+
+        Raises ValueError for a tokenizer of an unknown family, or without end tokens.
+
+        >>> from course_pkg.constrained.guide import regex_guide
+        >>> from course_pkg.lm.load import load
+        >>> engine = Engine(*load("tiny"), blocks=8)
+        >>> guide = regex_guide("[0-9]{4}-[0-9]{2}", engine.vocabulary)
+        >>> [request] = engine.generate(["Date: "], SamplingParams(guide=guide))
+        >>> text = request.completions[0].text
+        >>> len(text), text[4], (text[:4] + text[5:]).isdecimal()
+        (7, '-', True)
+        """
+        return vocabulary_of(self.tokenizer, self.eos)
+
     def generate(
         self,
         prompts: list[Prompt],
@@ -146,13 +165,15 @@ class Engine:
         """Queue a request, which later steps fill.
 
         prompt: a text, or a list of token ids. Raises ValueError if it is empty or too long, if a
-        token or the adapter is unknown.
+        token or the adapter is unknown, or if the guide is of another vocabulary.
         """
         params = params or SamplingParams()
         if adapter is not None and adapter not in self.adapters:
             raise ValueError(f"there is no adapter {adapter!r}; there are {list(self.adapters)}")
         ids = prompt_ids(prompt, self.tokenizer, self.config.vocab_size)
         params.check_biases(self.config.vocab_size)
+        if params.guide is not None:
+            params.check_guide(self.vocabulary)
         max_new_tokens = params.max_tokens or max(1, self.max_model_len - len(ids))
         if len(ids) + max_new_tokens > self.config.max_positions:
             raise ValueError(

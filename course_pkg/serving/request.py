@@ -40,7 +40,8 @@ class Completion:
 
     finish_reason: None while it grows; "stop" (an end token or a stop string), "length", "abort",
     or "error". The tokens include those of the stop, the text does not. sequence: its tokens for
-    the scheduler; None until it has its first.
+    the scheduler; None until it has its first. state: the guide's, after these tokens; preemption
+    and swapping keep it, because they keep the tokens.
     """
 
     def __init__(self, request: "Request", index: int, tokenizer: Tokenizer):
@@ -51,6 +52,8 @@ class Completion:
         self.logprobs: list[LogProb] = []
         self.finish_reason: str | None = None
         self.sequence: Sequence | None = None
+        guide = request.params.guide
+        self.state: int | None = None if guide is None else guide.start
         self._text_stream = TextStream(tokenizer, request.params.stop)
         seed = request.params.seed
         self._random = random.Random() if seed is None else random.Random(f"{seed}, {index}")
@@ -59,7 +62,7 @@ class Completion:
         """Its next token; after the prompt alone, the first tokens of all samples of the request.
 
         best: the token with the largest logit. Raises ValueError if the logits have NaN or
-        infinity.
+        infinity, or if they are -infinity for all tokens that the guide allows.
         """
         tokens = self.sequence.tokens
         is_first = len(tokens) == len(self.request.prompt)
@@ -68,15 +71,18 @@ class Completion:
 
     def _choose(self, logits: Tensor, best: int, tokens: list[int]) -> int:
         params = self.request.params
+        check_finite(logits[best].item())  # here, because a mask can hide NaN
         if params.temperature == 0 and not params.changes_logits:
-            check_finite(logits[best].item())
             return best
+        mask = None if params.guide is None else params.guide.mask(self.state)
         prompt_tokens = len(self.request.prompt)
-        return choose(logits, params, tokens, self._random, prompt_tokens=prompt_tokens)
+        return choose(logits, params, tokens, self._random, prompt_tokens=prompt_tokens, mask=mask)
 
     def add(self, token: int, logits: Tensor) -> Chunk:
         """Add the sequence's new token, which may end it. logits: those it was chosen from."""
         self.tokens.append(token)
+        if self.state is not None:
+            self.state = self.request.params.guide.advance(self.state, token)
         logprob = None
         if self.request.params.logprobs is not None:
             logprob = log_probability(logits, token, self.request.params.logprobs)

@@ -1,7 +1,7 @@
 """Sampling: what may be asked, and from logits to a token, one sequence at a time.
 
 No sequence changes another's token. The order is that of vLLM: biases, repetition penalty,
-frequency and presence penalty, temperature, top-k, top-p, min-p.
+frequency and presence penalty, the constraint's mask, temperature, top-k, top-p, min-p.
 Sources: Keskar et al. (2019), CTRL, for the repetition penalty; OpenAI's API for the biases and the
 other two penalties; Holtzman et al. (2020) for top-p; Nguyen et al. (2024) for min-p.
 Chapter: serving/continuous-batching.
@@ -16,6 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from course_pkg.constrained.decoding import constrain
+from course_pkg.constrained.guide import Guide
+from course_pkg.constrained.vocabulary import Vocabulary
 
 MOST_LOGPROBS = 20
 MOST_BIASES = 1024
@@ -62,6 +66,10 @@ def _is_salt(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= LONGEST_SALT
 
 
+def _is_guide(value: Any) -> bool:
+    return isinstance(value, Guide)
+
+
 _ABOVE_0 = math.ulp(0.0)  # the smallest positive number
 _PENALTY = _number(-2, 2), "a number from -2 to 2; 0 changes nothing"
 _LOGPROBS = (_or_none(_integer(0, MOST_LOGPROBS)), f"an integer from 0 to {MOST_LOGPROBS}, or None")
@@ -86,6 +94,7 @@ _RULES = {
     "n": (_integer(1), "an integer of at least 1"),
     "priority": (_integer(0), "an integer of at least 0; 0 is the most urgent"),
     "cache_salt": (_or_none(_is_salt), f"a string of 1 to {LONGEST_SALT} characters, or None"),
+    "guide": (_or_none(_is_guide), "a Guide, such as `regex_guide` gives, or None"),
 }
 
 
@@ -98,7 +107,9 @@ class SamplingParams:
     request repeatable. stop: strings that end the text, which does not include them. ignore_eos:
     the model's end tokens don't stop it. logprobs: the log-probability of each new token, and this
     many of the most likely tokens; prompt_logprobs: the same for the prompt's tokens. n: samples
-    per prompt. priority: 0 is first. cache_salt: see `Sequence`. Raises ValueError.
+    per prompt. priority: 0 is first. cache_salt: see `Sequence`. guide: a compiled constraint with
+    the engine's vocabulary; only tokens that it allows are chosen. If max_tokens or a stop string
+    ends the text, it is the beginning of one that is allowed. Raises ValueError.
 
     >>> SamplingParams(top_p=1.5)
     Traceback (most recent call last):
@@ -123,6 +134,7 @@ class SamplingParams:
     n: int = 1
     priority: int = 0
     cache_salt: str | None = None
+    guide: Guide | None = None
 
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
@@ -135,9 +147,9 @@ class SamplingParams:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether biases or penalties change which token is the most likely."""
+        """Whether biases, penalties or a guide change which token is the most likely."""
         penalties = self.frequency_penalty or self.presence_penalty or self.repetition_penalty != 1
-        return bool(self.logit_bias or penalties)
+        return bool(self.logit_bias or penalties or self.guide)
 
     def check_biases(self, vocab_size: int) -> None:
         """Raise ValueError if a token with a bias is not in a vocabulary of this size."""
@@ -147,6 +159,23 @@ class SamplingParams:
                     f"logit_bias has the token {token}: expected ids from 0 to {vocab_size - 1}"
                 )
 
+    def check_guide(self, vocabulary: Vocabulary) -> None:
+        """Raise ValueError if the guide is another vocabulary's, or the text could not end."""
+        own = self.guide.vocabulary
+        is_same = own is vocabulary or (
+            own.eos == vocabulary.eos and list(own.tokens) == list(vocabulary.tokens)
+        )
+        if not is_same:
+            raise ValueError(
+                "the guide is of another vocabulary, or of other end tokens, than the engine's: "
+                "compile it with `engine.vocabulary`"
+            )
+        if self.ignore_eos:
+            raise ValueError(
+                "ignore_eos is True beside a guide, whose text an end token must end: give one of "
+                "the two"
+            )
+
 
 def choose(
     logits: Tensor,
@@ -155,21 +184,25 @@ def choose(
     generator: random.Random,
     *,
     prompt_tokens: int = 0,
+    mask: Tensor | None = None,
 ) -> int:
     """The next token: the most likely one at temperature 0, otherwise a random one.
 
     logits: (vocab,). tokens: the prompt, of prompt_tokens tokens, and what was generated, for the
-    penalties. Raises ValueError if the logits have NaN or infinity, or -infinity alone.
+    penalties. mask: (vocab,) bool, the tokens that may be chosen, or None for all; not looked up in
+    params.guide, because it depends on the text so far. Raises ValueError if the logits that the
+    mask leaves have NaN or infinity, or -infinity alone.
 
     >>> choose(torch.tensor([1.0, 3.0, 2.0]), SamplingParams(top_k=1), [], random.Random(0))
     1
     """
     if params.temperature == 0:
-        scores = _adjusted(logits.float(), params, tokens, prompt_tokens)
+        scores = _adjusted(logits.float(), params, tokens, prompt_tokens, mask)
         best = int(scores.argmax())
         check_finite(scores[best].item())
         return best
-    chances = probabilities(logits, params, tokens, prompt_tokens=prompt_tokens)  # (vocab,)
+    # (vocab,)
+    chances = probabilities(logits, params, tokens, prompt_tokens=prompt_tokens, mask=mask)
     cumulative = chances.cumsum(0)
     total = cumulative[-1].item()
     check_finite(total)
@@ -189,22 +222,28 @@ def check_finite(number: float) -> None:
 
 
 def probabilities(
-    logits: Tensor, params: SamplingParams, tokens: Sequence[int] = (), *, prompt_tokens: int = 0
+    logits: Tensor,
+    params: SamplingParams,
+    tokens: Sequence[int] = (),
+    *,
+    prompt_tokens: int = 0,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """The distribution that a token is drawn from, (vocab,), in fp64. temperature is above 0.
 
     logit_bias is added to the logits of its tokens. repetition_penalty divides positive logits of
     earlier tokens and multiplies negative ones. A token that was generated c times loses
     c * frequency_penalty, and presence_penalty if c > 0; the first prompt_tokens of the tokens
-    don't count for these two. The temperature divides all. top_k keeps the k most likely tokens,
-    with ties; top_p the fewest whose probability is at least p together; min_p those with at least
-    min_p times the largest one.
+    don't count for these two. Then tokens that the mask, (vocab,) bool, excludes get probability 0,
+    so that what follows keeps some of the others. The temperature divides all. top_k keeps the k
+    most likely tokens, with ties; top_p the fewest whose probability is at least p together; min_p
+    those with at least min_p times the largest one.
 
     >>> logits = torch.tensor([0.5, 0.3, 0.2]).log()
     >>> probabilities(logits, SamplingParams(top_p=0.7))
     tensor([0.6250, 0.3750, 0.0000], dtype=torch.float64)
     """
-    scores = _adjusted(logits.float(), params, tokens, prompt_tokens)
+    scores = _adjusted(logits.float(), params, tokens, prompt_tokens, mask)
     scores = (scores - scores.max()).double() / params.temperature
     if 0 < params.top_k < len(scores):
         scores = scores.masked_fill(scores < scores.topk(params.top_k).values[-1], -torch.inf)
@@ -217,7 +256,7 @@ def probabilities(
 
 
 def log_probability(logits: Tensor, token: int, top: int) -> LogProb:
-    """The model's own log-probability of a token, before penalty, temperature and filters.
+    """The model's own log-probability of a token, before penalty, mask, temperature and filters.
 
     logits: (vocab,). top: how many of the most likely tokens to give beside it. Raises ValueError
     if the logits have NaN or infinity.
@@ -234,9 +273,13 @@ def log_probability(logits: Tensor, token: int, top: int) -> LogProb:
 
 
 def _adjusted(
-    logits: Tensor, params: SamplingParams, tokens: Sequence[int], prompt_tokens: int
+    logits: Tensor,
+    params: SamplingParams,
+    tokens: Sequence[int],
+    prompt_tokens: int,
+    mask: Tensor | None,
 ) -> Tensor:
-    """The logits after biases and penalties, (vocab,)."""
+    """The logits after biases, penalties and the mask, (vocab,)."""
     if params.logit_bias:
         ids, biases = zip(*params.logit_bias, strict=True)
         places = torch.tensor(ids, device=logits.device)
@@ -251,7 +294,7 @@ def _adjusted(
         counts = torch.bincount(ids, minlength=len(logits))  # (vocab,)
         logits = logits - params.frequency_penalty * counts
         logits = logits - params.presence_penalty * (counts > 0).float()
-    return logits
+    return logits if mask is None else constrain(logits, mask)
 
 
 def _repetition(logits: Tensor, penalty: float, tokens: Sequence[int]) -> Tensor:

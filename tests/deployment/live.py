@@ -31,6 +31,7 @@ def wait_until(holds, seconds=20.0):
 
 
 EXTENSIONS = {"ignore_eos", "top_k", "min_p", "repetition_penalty", "cache_salt"}
+EXTENSIONS |= {"guided_regex", "structured_outputs"}
 
 
 def complete(client, prompt="a", **fields):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from course_pkg.adapters.adapter_io import save_adapter
 from course_pkg.adapters.injection import inject
 from course_pkg.adapters.lora import LoRAConfig
-from course_pkg.deployment.schemas import NEUTRAL, CompletionRequest
+from course_pkg.deployment.schemas import CompletionRequest
+from course_pkg.deployment.strict_fields import NEUTRAL
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.lm.load import load
 from course_pkg.serving.sampling import SamplingParams
@@ -305,7 +306,6 @@ WRONG_CHATS = [
     ({"logprobs": True, "top_logprobs": 21}, None, "from 0 to 20"),
     ({"max_tokens": 5, "max_completion_tokens": 6}, None, "differ"),
     ({"max_completion_tokens": 0}, "max_tokens", "at least 1"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "does not support"),
 ]
 
 

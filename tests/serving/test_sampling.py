@@ -184,6 +184,7 @@ def test_log_probabilities_are_the_models_own():
         ("n", [0, 1.0]),
         ("priority", [-1]),
         ("cache_salt", ["", "a" * 257, 5, b"secret", ["a"], True]),
+        ("guide", ["[0-9]+", {"type": "object"}, False]),
     ],
 )
 def test_bad_parameters_are_named(name, wrong):

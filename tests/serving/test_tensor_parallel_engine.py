@@ -1,10 +1,12 @@
 """An engine on each of several ranks writes what the engine of one process writes."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from course_pkg.constrained.guide import regex_guide
 from course_pkg.lm.decoder import Decoder
 from course_pkg.lm.decoder_config import DecoderConfig
 from course_pkg.lm.load import load
@@ -53,7 +55,11 @@ def _complete(decoder):
     unseeded = engine.generate(["b"], SamplingParams(max_tokens=9, ignore_eos=True))
     tokens = [completion.tokens for request in requests for completion in request.completions]
     logprobs = [entry.logprob for entry in requests[0].completions[0].logprobs]
-    return tokens, logprobs, unseeded[0].completions[0].tokens, engine.runner.caches[0][0].shape[1]
+    # A guide, without a seed: on each rank its own.
+    guided = SamplingParams(guide=regex_guide("[a-f]{4}", engine.vocabulary))
+    unseeded += engine.generate(["b"], guided)
+    drawn = [request.completions[0].tokens for request in unseeded]
+    return tokens, logprobs, drawn, engine.runner.caches[0][0].shape[1]
 
 
 def _on_rank(group):
@@ -69,6 +75,7 @@ def test_three_ranks_write_what_one_process_writes():
         assert rank_kv_heads == kv_heads / 3
     first, *others = [unseeded for _, _, unseeded, _ in results]
     assert others == [first, first], "without a seed, all ranks draw the same"
+    assert re.fullmatch("[a-f]{4}", tiny_tokenizer().decode(first[1], skip_special_tokens=True))
 
 
 @pytest.mark.parametrize("options", [{"quantize": "int8"}, {"adapters": {"poet": "folder"}}])

@@ -1,0 +1,233 @@
+"""Constrained output over the API: texts match, and a wrong or slow constraint harms nobody."""
+
+import asyncio
+import json
+import re
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel, Field
+
+from course_pkg.constrained.guide import json_schema_guide
+from course_pkg.deployment import constraint_compiler
+from course_pkg.deployment.api_errors import ApiError
+from course_pkg.deployment.constraint_compiler import ConstraintCompiler
+from course_pkg.deployment.output_format import Constraint
+from course_pkg.serving.sampling import SamplingParams
+
+from .live import chat, complete, serving, tiny_engine, wait_until
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^[A-Z][a-z]{2,7}$"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+FREE = {"ignore_eos": False, "max_tokens": 80}
+
+
+@pytest.fixture(scope="module")
+def live():
+    with serving() as running:
+        yield running
+        process = compiler_of(running)._process
+    wait_until(lambda: process.poll() is not None)  # it ends with the server
+
+
+@pytest.fixture(scope="module")
+def client(live):
+    return live.client()
+
+
+def is_person(text):
+    found = json.loads(text)
+    return list(found) == ["name", "age"] and 0 <= found["age"] <= 120
+
+
+def test_a_schema_is_followed_and_is_what_the_engine_writes(client):
+    fields = {"temperature": 1.2, "seed": 5, "n": 2}
+    answer = client.completions.create(
+        model="tiny", prompt="ab", max_tokens=80, **fields, extra_body={"response_format": FORMAT}
+    )
+    engine = tiny_engine()
+    guide = json_schema_guide(PERSON, engine.vocabulary)
+    [request] = engine.generate(["ab"], SamplingParams(max_tokens=80, guide=guide, **fields))
+    assert [choice.text for choice in answer.choices] == [c.text for c in request.completions]
+    assert all(is_person(choice.text) for choice in answer.choices)
+    assert {choice.finish_reason for choice in answer.choices} == {"stop"}
+
+
+def test_chats_and_streams_are_constrained_too(client):
+    whole = chat(client, response_format=FORMAT, **FREE).choices[0].message.content
+    events = chat(client, response_format=FORMAT, stream=True, **FREE)
+    assert "".join(event.choices[0].delta.content or "" for event in events) == whole
+    assert is_person(whole)
+
+
+class Person(BaseModel):
+    """As a program describes what it wants to read."""
+
+    name: Annotated[str, Field(pattern="^[A-Z][a-z]{2,7}$")]
+    age: Annotated[int, Field(ge=0, le=120)]
+    nickname: Literal["ace", "kid"] | None
+
+
+def test_openais_client_gets_an_object_of_a_pydantic_class(client):
+    turns = [{"role": "user", "content": "Hi"}]
+    answer = client.chat.completions.parse(
+        model="tiny", messages=turns, response_format=Person, max_tokens=120, temperature=0
+    )
+    found = answer.choices[0].message.parsed
+    assert isinstance(found, Person) and 0 <= found.age <= 120
+
+
+@pytest.mark.parametrize(
+    ("fields", "pattern"),
+    [
+        ({"guided_regex": r"\d{3}-[xyz]?z"}, r"\d{3}-[xyz]?z"),
+        ({"structured_outputs": {"regex": "(yes|no)!"}}, "(yes|no)!"),
+        ({"structured_outputs": {"choice": ["a+b", "(c)"]}}, r"a\+b|\(c\)"),
+        ({"structured_outputs": {"json": {"enum": ["on", 7]}}}, '"on"|7'),
+    ],
+)
+def test_every_other_field_is_followed(client, fields, pattern):
+    [choice] = complete(client, **FREE | fields).choices
+    assert re.fullmatch(pattern, choice.text, re.ASCII) and choice.finish_reason == "stop"
+
+
+def test_any_json_object_begins_as_one_and_ends_complete_or_by_length(client):
+    for fields in (
+        {"response_format": {"type": "json_object"}},
+        {"structured_outputs": {"json_object": True}},
+    ):
+        answer = chat(client, **FREE | fields, seed=1)
+        text = answer.choices[0].message.content
+        assert text.startswith("{")
+        if answer.choices[0].finish_reason == "stop":
+            assert isinstance(json.loads(text), dict)
+
+
+def test_text_is_no_constraint(client):
+    assert chat(client, response_format={"type": "text"}).choices == chat(client).choices
+
+
+def schema_format(schema):
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x"} | schema}}
+
+
+SCHEMA = "response_format.json_schema.schema"
+WRONG = [
+    (schema_format({"schema": {"type": "string", "format": "date"}}), SCHEMA, "at # of"),
+    (
+        schema_format({"schema": {"type": "object", "properties": {"a": {"type": "text"}}}}),
+        SCHEMA,
+        "at #/properties/a of the schema",
+    ),
+    (schema_format({"schema": {"allOf": []}}), SCHEMA, "the keyword allOf is not supported"),
+    (
+        schema_format({"schema": {"type": "integer", "minimum": 3, "maximum": 2}}),
+        SCHEMA,
+        "no integer is from 3 to 2",
+    ),
+    (schema_format({"schema": []}), SCHEMA, "dictionary"),
+    (schema_format({}), SCHEMA, "missing"),
+    ({"response_format": {"type": "json_schema"}}, "response_format", "give json_schema"),
+    ({"response_format": {"type": "xml"}}, "response_format.type", "'json_object'"),
+    ({"response_format": {"type": "json_object", "x": 1}}, "response_format.x", "has no field"),
+    ({"guided_regex": "(?=a)b"}, "guided_regex", "a lookahead"),
+    ({"guided_regex": "a" * 40_000}, "guided_regex", "at most 32768"),
+    ({"guided_regex": "a{20000}"}, "guided_regex", "more than 10000 states"),
+    ({"structured_outputs": {}}, "structured_outputs", "one of regex, json"),
+    ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", "one of"),
+    ({"structured_outputs": {"grammar": "a"}}, "structured_outputs.grammar", "has no field"),
+    ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1"),
+    ({"guided_regex": "a", "response_format": {"type": "json_object"}}, None, "give one of them"),
+    ({"guided_regex": "a", "ignore_eos": True}, None, "needs an end of the text"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param", "message"), WRONG)
+def test_a_wrong_constraint_is_told_what_is_wrong_and_where(live, fields, param, message):
+    status, answer = live.post("/v1/completions", {"model": "tiny", "prompt": "a"} | fields)
+    assert status == 400 and message in answer["error"]["message"], answer
+    assert answer["error"]["param"] == param
+
+
+def test_a_schema_of_any_depth_is_refused_in_order(live):
+    """Wherever the nesting is too deep first: for the body, for the schema, for its compiler."""
+    for depth in (400, 450, 460, 470, 475, 480, 485, 490, 495, 5000):
+        schema = '{"anyOf": [' * depth + '{"type": "null"}' + "]}" * depth
+        fields = '"model": "tiny", "prompt": "a", "structured_outputs": {"json": '
+        status, answer = live.post("/v1/completions", ("{" + fields + schema + "}}").encode())
+        assert status == 400, (depth, answer)
+
+
+def compiler_of(live):
+    return live.app.state.service._compiler
+
+
+def test_while_a_constraint_is_compiled_others_are_served(live, client):
+    complete(client, **FREE | {"guided_regex": "[ab]"})  # the process has started
+    process = compiler_of(live)._process
+    process.send_signal(signal.SIGSTOP)  # it compiles and compiles
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(complete, client, **FREE | {"guided_regex": "[cd]"})
+        wait_until(lambda: live.gate.open)
+        for _ in range(3):
+            assert complete(client, "a", max_tokens=2).choices
+        assert not slow.done()
+        process.send_signal(signal.SIGCONT)
+        assert slow.result().choices[0].text in ("c", "d")
+
+
+def test_a_constraint_that_takes_too_long_is_refused_and_the_next_one_is_not(live, client):
+    compiler = compiler_of(live)
+    complete(client, **FREE | {"guided_regex": "[ab]"})
+    process = compiler._process
+    process.send_signal(signal.SIGSTOP)
+    compiler._seconds = 0.1
+    with pytest.raises(openai.BadRequestError, match=r"longer than 0\.1 s to compile") as refused:
+        complete(client, **FREE | {"guided_regex": "[ef]"})
+    assert refused.value.param == "guided_regex" and process.poll() == -signal.SIGKILL
+    compiler._seconds = 60.0
+    assert complete(client, **FREE | {"guided_regex": "[ef]"}).choices[0].text in ("e", "f")
+
+
+def test_a_constraint_is_compiled_once_and_the_oldest_guides_are_dropped(live, monkeypatch):
+    sent = []
+    send = constraint_compiler._send
+
+    def counted(pipe, value):
+        sent.append(value)
+        send(pipe, value)
+
+    compiler = compiler_of(live)
+
+    async def guides(*texts):
+        constraints = [Constraint("regex", text, "f") for text in texts]
+        return await asyncio.gather(*map(compiler.guide, constraints))
+
+    asyncio.run(guides("started"))
+    monkeypatch.setattr(constraint_compiler, "_send", counted)
+    monkeypatch.setattr(constraint_compiler, "MOST_STATES_KEPT", 8)
+    first, again = asyncio.run(guides("abc", "abc"))  # 4 states
+    assert first is again and first.vocabulary is live.engine.vocabulary
+    assert asyncio.run(guides("abc")) == [first] and sent == [("regex", "abc")]
+    asyncio.run(guides("uvw", "xyz"))
+    assert [text for _, text in compiler._guides] == ["uvw", "xyz"]
+    assert asyncio.run(guides("abc")) != [first] and len(sent) == 4
+
+
+def test_after_the_end_a_constraint_gets_503():
+    compiler = ConstraintCompiler(lambda: None, 1.0)
+    compiler.stop()
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(compiler.guide(Constraint("regex", "a", "f")))
+    assert refused.value.status == 503
