@@ -1,8 +1,8 @@
 """JSON over HTTP to an address that you gave, with retries, and nothing else.
 
-A refused or broken connection, a time-out, and the statuses 408, 429 and 5xx are tried again after a
-pause. Redirects are not followed, so that texts and the key go to the given address only. Only the
-standard library is used. `metrics.judge.endpoint` has the same rules for a judge.
+A refused or broken connection, a time-out, and the statuses 408, 429 and 5xx are tried again after
+a pause. Redirects are not followed, so that texts and the key go to the given address only. Only
+the standard library is used. `metrics.judge.endpoint` has the same rules for a judge.
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -22,7 +22,7 @@ NOT_THIS_ITEM = (401, 403, 404)  # every further request would end alike
 
 
 class RefusedError(RuntimeError):
-    """The server refuses this request; another one may succeed."""
+    """The server refuses this request or fails on it; another one may succeed."""
 
 
 class HttpClient:
@@ -58,8 +58,8 @@ class HttpClient:
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The JSON object that answers a JSON object.
 
-        Raises RefusedError if this request is refused, RunError if the address, the model's name
-        or the key is wrong, ServerError if there is no answer after all tries.
+        Raises RefusedError if the server refuses this request or fails on it, RunError if the
+        address, the model's name or the key is wrong, ServerError if there is no answer at all.
         """
         return self._send(path, json.dumps(body).encode())
 
@@ -68,7 +68,7 @@ class HttpClient:
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         request = urllib.request.Request(self.address + path, body, headers)
-        failure = ""
+        failure: Exception = ServerError("never asked")
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(self.pause * 2 ** (attempt - 1))
@@ -76,16 +76,19 @@ class HttpClient:
                 with self._opener.open(request, timeout=self.timeout) as answer:
                     return _object(answer.read(), request.full_url)
             except urllib.error.HTTPError as error:
-                failure = f"{request.full_url} answered {error.code}: {_text(error)}"
+                text = f"{request.full_url} answered {error.code}: {_text(error)}"
                 if error.code in NOT_THIS_ITEM:
-                    raise RunError(
-                        f"{failure}: correct the address, the model or the key"
-                    ) from None
+                    raise RunError(f"{text}: correct the address, the model or the key") from None
+                failure = RefusedError(text)
                 if error.code not in AGAIN and error.code < 500:
-                    raise RefusedError(failure) from None
+                    raise failure from None
             except (OSError, http.client.HTTPException) as error:
-                failure = f"{request.full_url} does not answer: {getattr(error, 'reason', error)}"
-        raise ServerError(f"{failure} (asked {self.retries + 1} times)")
+                reason = getattr(error, "reason", error)
+                failure = ServerError(
+                    f"{request.full_url} does not answer ({reason}); asked {self.retries + 1} "
+                    "times: start it, and run the same command again"
+                )
+        raise failure
 
 
 def _object(data: bytes, address: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from course_pkg.evaluation.samples import Answer, Request
 from course_pkg.evaluation.task import CHOICE, Task
 
 AT_ONCE = 8  # requests
+MOST_FAILED = 20  # requests in a row; then it is the server's fault, not the items'
 NO_LOG_PROBS = (
     "{address} does not give the log-probabilities of a prompt's tokens, which a multiple-choice "
     "task needs ({reason}): use a server that has `echo` with `logprobs`, such as course serve or "
@@ -56,6 +57,7 @@ class ServerModel:
         """
         if task.kind == CHOICE and requests:
             self._require_log_probs(task)
+        failed = 0
         pool = ThreadPoolExecutor(AT_ONCE)
         try:
             running = {pool.submit(self._answer, task, each): each for each in requests}
@@ -65,6 +67,12 @@ class ServerModel:
                     raise error
                 if error is not None and not isinstance(error, Exception):
                     raise error
+                failed = 0 if error is None else failed + 1
+                if failed == MOST_FAILED:
+                    raise ServerError(
+                        f"{failed} requests in a row failed, the last one because {error}: see the "
+                        "server's log, and run the same command again"
+                    )
                 yield [(running[done], done.result() if error is None else error)]
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -116,7 +124,10 @@ class ServerModel:
         if len(choices) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts were sent, but {len(choices)} came back")
         choices.sort(key=lambda choice: choice["index"])
-        found = [_tokens(choice["logprobs"]) for choice in choices]
+        found = [
+            _tokens(choice["logprobs"], prompt)
+            for choice, prompt in zip(choices, prompts, strict=True)
+        ]
         starts = [first_scored(tokens, len(bare)) for tokens in found]
         start = min(starts)
         return [
@@ -168,16 +179,19 @@ def first_scored(tokens: Sequence[Token], end: int) -> int:
     end: the length of the context in characters. Raises ValueError if there is none.
 
     >>> tokens = [("Ans", 0, None, False), (":", 3, -1.0, True), (" x", 4, -2.0, True)]
-    >>> first_scored(tokens, 4), first_scored(tokens, 5)
+    >>> first_scored(tokens, 4), first_scored(tokens, 5)  # 5: the context's end has merged
     (2, 2)
     """
     for number, (text, offset, log_prob, _) in enumerate(tokens):
-        if log_prob is not None and offset + max(len(text), 1) > end:
+        if offset + max(len(text), 1) > end:
+            if log_prob is None:
+                break
             return number
-    raise ValueError("no token of the option has a log-probability")
+    raise ValueError("the option has no log-probability: nothing precedes it, or it has no token")
 
 
-def _tokens(log_probs: Mapping[str, Any]) -> list[Token]:
+def _tokens(log_probs: Mapping[str, Any], prompt: str) -> list[Token]:
+    """The tokens of a prompt, without a BOS that the server has put before it."""
     rows = zip(
         log_probs["tokens"],
         log_probs["text_offset"],
@@ -191,6 +205,9 @@ def _tokens(log_probs: Mapping[str, Any]) -> list[Token]:
             raise ValueError(f"the log-probability of {text!r} is {log_prob}")
         best = log_prob is not None and log_prob >= max((top or {}).values(), default=-math.inf)
         found.append((text, offset, log_prob, best))
+    if len(found) > 1 and not prompt.startswith(found[0][0]):  # the offsets may count it
+        shift = found[1][1]
+        found = [(text, offset - shift, *rest) for text, offset, *rest in found[1:]]
     return found
 
 
