@@ -164,7 +164,9 @@ def _options(sample: Sample) -> str:
             notes.append("merged with the context")
         pairs = zip(option["tokens"], option["log_probs"], strict=True)
         tokens = " ".join(f"{token!r} {log_prob:.2f}" for token, log_prob in pairs)
-        cells = f"<td class=n>{option['log_prob']:.2f}<td class=n>{math.exp(option['log_prob']):.2%}"
+        cells = (
+            f"<td class=n>{option['log_prob']:.2f}<td class=n>{math.exp(option['log_prob']):.2%}"
+        )
         rows.append(
             f"<tr><td>{escape(option['text'])}<td>{', '.join(notes)}{cells}"
             f"<td class=soft>{escape(tokens)}"
