@@ -146,6 +146,9 @@ def _print_comparison(first: Path, second: Path) -> None:
     ):
         typer.echo(f"{name:9} {mean:.3f}  {record.task['name']}, {record.name}")
     interval = result.difference
+    if not result.wins + result.losses:
+        typer.echo(f"the scores of all {result.items} items are the same in both runs")
+        return
     typer.echo(
         f"difference {interval.estimate:+.3f}, 95% interval {interval.low:+.3f} to "
         f"{interval.high:+.3f}, p = {result.p_value:.2g}"

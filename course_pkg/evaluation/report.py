@@ -45,7 +45,8 @@ summary { cursor: pointer; }
 :is(summary, input):focus-visible { outline: .15rem solid var(--ink); outline-offset: .1rem; }
 .right .state { color: var(--right); } .wrong .state, .failed .state { color: var(--wrong); }
 .state { display: inline-block; min-width: 4rem; font-weight: 600; }
-body:has(#show-right:checked) details:not(.right), body:has(#show-wrong:checked) details:not(.wrong),
+body:has(#show-right:checked) details:not(.right),
+body:has(#show-wrong:checked) details:not(.wrong),
 body:has(#show-failed:checked) details:not(.failed) { display: none; }
 """
 
