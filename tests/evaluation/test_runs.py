@@ -224,7 +224,7 @@ def test_runs_of_other_items_are_not_compared_and_another_prompt_is_noted(task, 
     assert "differ in their prompt" in compare_records(base, other).notes[0]
     fewer = replace(task, items=task.items[:100])
     other = run_task(fewer, Writer(), tmp_path / "c", limit=12).record
-    with pytest.raises(RunError, match="the items of .* differ"):
+    with pytest.raises(RunError, match=r"the items of .* differ"):
         compare_records(base, other)
 
 

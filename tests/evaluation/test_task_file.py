@@ -112,7 +112,7 @@ def test_an_accepted_answer_that_normalization_empties_is_a_fault(tmp_path):
 
 
 def test_an_unknown_task_lists_the_known_ones():
-    with pytest.raises(TaskError, match="give one of multiple-choice, .*, or a TOML file"):
+    with pytest.raises(TaskError, match=r"give one of multiple-choice, .*, or a TOML file"):
         load_task("multiple_choice")
 
 
