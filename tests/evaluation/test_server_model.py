@@ -1,4 +1,4 @@
-"""A model behind an address gives the scores and texts that it gives here; faults are told apart."""
+"""A model behind an address answers as it does here; each kind of fault has its consequence."""
 
 import json
 import threading
@@ -26,10 +26,10 @@ def fake(answer):
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):  # noqa: N802
+        def do_GET(self):
             self.reply(None)
 
-        def do_POST(self):  # noqa: N802
+        def do_POST(self):
             self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def reply(self, body):
@@ -153,10 +153,10 @@ def test_a_wrong_key_and_a_server_that_is_gone_end_the_run(tmp_path):
     task = load_task("short-answers")
     with (
         fake(lambda path, body: (401, {"error": "no such key"})) as (client, _),
-        pytest.raises(RunError, match="401.*correct the address, the model or the key"),
+        pytest.raises(RunError, match=r"401.*correct the address, the model or the key"),
     ):
         run_task(task, ServerModel(client, "m"), tmp_path, limit=2)
-    with pytest.raises(ServerError, match="does not answer.*run the same command again"):
+    with pytest.raises(ServerError, match=r"does not answer.*run the same command again"):
         run_task(task, ServerModel(client, "m"), tmp_path, limit=2)
 
 
