@@ -62,8 +62,6 @@ class LocalModel:
     def _one(self, task: Task, request: Request) -> Answer | Exception:
         try:
             [answer] = self._compute(task, [request])
-        except MemoryError:
-            raise
         except Exception as error:
             return error
         return answer

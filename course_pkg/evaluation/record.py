@@ -21,7 +21,7 @@ from course_pkg import __version__
 from course_pkg.evaluation.run_errors import RunError
 from course_pkg.evaluation.samples import Sample
 from course_pkg.evaluation.statistics import FEWEST_UNITS, mean_interval
-from course_pkg.evaluation.task import Task
+from course_pkg.evaluation.task import LIMIT_SEED, Task
 from course_pkg.files import write_atomically
 
 FILE = "record.json"
@@ -88,7 +88,7 @@ def make_record(
         "hash": task.hash,
         "items_hash": task.items_hash,
         "items": len(task.items),
-        "seeds": {"examples and limit": task.seed},
+        "seeds": {"examples": task.seed, "limit": LIMIT_SEED},
         "settings": task.settings,
     }
     groups = {sample.group for sample in samples}

@@ -129,7 +129,7 @@ def _sample(sample: Sample, record: Record) -> str:
     kind = state(sample, record.metric)
     group = "" if sample.group is None else f' <span class="soft">{escape(sample.group)}</span>'
     parts = [f'<details class="{kind}"><summary><span class="state">{kind}</span> ']
-    parts.append(f"{escape(sample.id)}{group}</summary>")
+    parts.append(f"{escape(sample.id)}{group} {escape(_chosen(sample))}</summary>")
     if sample.error is not None:
         parts.append(f"<p>The model failed: {escape(sample.error)}</p>")
     parts.append(f"<pre>{_prompt(sample)}</pre>")
@@ -143,6 +143,14 @@ def _sample(sample: Sample, record: Record) -> str:
     scores = ", ".join(f"{name} {value:g}" for name, value in sample.scores.items())
     parts.append(f"<p class=soft>{escape(scores)}</p></details>")
     return "".join(parts)
+
+
+def _chosen(sample: Sample) -> str:
+    """The option that was chosen, or the answer that was extracted."""
+    if "options" in sample.answer:
+        return sample.answer["options"][sample.answer["choice"]]["text"]
+    extracted = sample.answer.get("extracted")
+    return extracted["answer"] if extracted else ""
 
 
 def _prompt(sample: Sample) -> str:

@@ -27,7 +27,7 @@ Answer = ScoredQuestion | Generation
 
 @dataclass(frozen=True)
 class Request:
-    """An item as it is asked. turns: the prompt as messages, of a task that asks by chat."""
+    """An item as it is asked. turns: the messages of a chat, for a model that takes messages."""
 
     item: Item
     question: Question | OpenQuestion
@@ -62,9 +62,8 @@ def make_requests(
 ) -> list[Request]:
     """The requests of a task, with their prompts.
 
-    tokenizer: writes the prompts of a chat as texts; None leaves them messages. limit: so many
-    items, drawn by the task's seed: those of a smaller limit are among those of a larger one.
-    Raises TaskError if a chat is wanted, and the tokenizer has no chat template.
+    tokenizer: writes the prompts of a chat as texts; None leaves them messages. limit: see
+    `Task.chosen`. Raises TaskError if a chat is wanted, and the tokenizer has no chat template.
 
     >>> from course_pkg.evaluation.task_file import load_task
     >>> [request] = make_requests(load_task("multiple-choice"), limit=1)
@@ -82,7 +81,8 @@ def make_requests(
         fields = task.fields(item)
         chat = tokenizer if task.chat else None
         prompt = task.template.render(fields, examples, chat=chat)
-        turns = tuple(task.template.turns(fields, examples)) if task.chat else ()
+        messages = task.chat and tokenizer is None
+        turns = tuple(task.template.turns(fields, examples)) if messages else ()
         question: Question | OpenQuestion
         if task.kind == CHOICE:
             letters = tuple(LETTERS[: len(item.options)])

@@ -9,25 +9,27 @@ the exact prompts and versions. Chapter: evaluation/likelihood-and-generation.
 import hashlib
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from course_pkg.arguments import require_integer
+from course_pkg.evaluation.answer_extraction import known_rules
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.prompts import Fields, PromptTemplate
 
 CHOICE = "multiple-choice"
 GENERATION = "generation"
+LIMIT_SEED = 0
 
 
 @dataclass(frozen=True)
 class Task:
     """What is asked, and what counts as right.
 
-    kind: "multiple-choice" or "generation". options: "text" scores each option's text; "letters"
-    lists the options in the prompt, in the field {options}, and scores their letters.
-    normalization, premise, rules, stop, max_new_tokens: as in the modules of the kinds.
+    kind: "multiple-choice" or "generation". seed: drew the examples. options: "text" scores each
+    option's text; "letters" lists the options in the prompt, in the field {options}, and scores
+    their letters. normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
     """
 
     name: str
@@ -60,8 +62,9 @@ class Task:
         settings |= {"example_seed": self.seed, "normalization": self.normalization}
         if self.kind == CHOICE:
             return settings | {"options": self.options, "premise": self.premise}
-        chosen = {"rules": list(self.rules), "stop": list(self.stop)}
-        return settings | chosen | {"max_new_tokens": self.max_new_tokens}
+        rules = [asdict(rule) for rule in known_rules(self.rules)]
+        stop = {"stop": list(self.stop), "max_new_tokens": self.max_new_tokens}
+        return settings | {"rules": rules} | stop
 
     @property
     def hash(self) -> str:
@@ -74,13 +77,14 @@ class Task:
         return _digest([item.content for item in self.items])
 
     def chosen(self, limit: int | None = None) -> list[Item]:
-        """All items, or `limit` of them, drawn by the seed.
+        """All items, or `limit` of them, drawn at random but always the same ones.
 
-        Those of a smaller limit are among those of a larger one. Raises ValueError below 1.
+        Those of a smaller limit are among those of a larger one, and tasks on the same items draw
+        the same ones. Raises ValueError below 1.
         """
         if limit is None or require_integer(limit, "limit") >= len(self.items):
             return list(self.items)
-        return random.Random(self.seed).sample(self.items, len(self.items))[:limit]
+        return random.Random(LIMIT_SEED).sample(self.items, len(self.items))[:limit]
 
     def fields(self, item: Item) -> Fields:
         """What fills the template for an item, and its answer in the form that is asked for."""

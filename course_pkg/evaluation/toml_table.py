@@ -91,7 +91,7 @@ def line_of(text: str, table: str, key: str) -> int:
     found = 1
     inside = table == ""
     for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r'\s*\[\s*"?([\w-]+)', line):
+        if header := re.match(r'\s*\[+\s*"?([\w-]+)', line):
             inside = header[1] == table
             if inside or (not table and header[1] == key):
                 found = number

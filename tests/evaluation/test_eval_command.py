@@ -1,9 +1,11 @@
 """`course eval`: what it prints, where it writes, and its exit codes."""
 
+from types import SimpleNamespace
+
 import pytest
 from typer.testing import CliRunner
 
-from course_pkg.cli import app
+from course_pkg.cli import app, eval_command
 from course_pkg.evaluation.local_model import LocalModel
 from course_pkg.evaluation.run_errors import ServerError
 
@@ -95,3 +97,16 @@ def test_a_task_is_written_for_lm_eval_without_a_model(folder):
         "short-answers.yaml",
         "short-answers.jsonl",
     }
+
+
+def test_progress_says_the_time_left_from_what_this_process_has_done(monkeypatch, capsys):
+    clock = iter([0.0, 0.0, 10.0, 40.0, 60.0])
+    monkeypatch.setattr(eval_command, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    progress = eval_command._Progress()
+    for done in (50, 51, 54, 56):  # 50 items have samples of an earlier process
+        progress.show(done, 56)
+    assert capsys.readouterr().err.splitlines() == [
+        "50 of 56 items",
+        "54 of 56 items, about 20 s left",
+        "56 of 56 items",
+    ]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from course_pkg.adapters import LoRAConfig, inject, save_adapter
 from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.local_model import LocalModel, load_model
 from course_pkg.evaluation.multiple_choice import score_questions
@@ -18,7 +19,7 @@ from course_pkg.evaluation.paired_runs import compare_records
 from course_pkg.evaluation.record import read_record
 from course_pkg.evaluation.report import report
 from course_pkg.evaluation.run import run_task
-from course_pkg.evaluation.run_errors import RunError
+from course_pkg.evaluation.run_errors import RunError, TaskError
 from course_pkg.evaluation.sample_log import FILE, open_log, read_log
 from course_pkg.evaluation.samples import Sample, make_requests
 from course_pkg.evaluation.task_file import load_task
@@ -185,7 +186,7 @@ def test_a_local_model_scores_as_its_modules_do(tmp_path):
     assert read_record(tmp_path) == read_record(tmp_path)
     stored = json.loads((tmp_path / "record.json").read_text())
     assert stored["versions"].keys() >= {"python", "course", "torch", "transformers"}
-    assert stored["task"]["seeds"] == {"examples and limit": 0}
+    assert stored["task"]["seeds"] == {"examples": 0, "limit": 0}
     assert stored["samples"][0]["prompt"] == questions[0].context
 
 
@@ -204,6 +205,38 @@ def test_other_weights_are_another_model():
     last = list(second.model.parameters())[-1]
     last.data.mul_(1.5)
     assert second.identity != first
+
+
+def test_an_adapter_changes_the_model_and_its_scores(tmp_path):
+    model = load_model("tiny").model
+    inject(model, LoRAConfig(rank=4, alpha=64))
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.fill_(0.05)
+    save_adapter(model, tmp_path / "poet")
+    task = load_task("multiple-choice")
+    adapted = load_model("tiny", tmp_path / "poet")
+    assert adapted.identity["weights"] != load_model("tiny").identity["weights"]
+    before = run_task(task, load_model("tiny"), tmp_path / "a", limit=2).record
+    after = run_task(task, adapted, tmp_path / "b", limit=2).record
+    for old, new in zip(before.samples, after.samples, strict=True):
+        assert old.prompt == new.prompt
+        assert old.answer["options"][0]["log_prob"] != new.answer["options"][0]["log_prob"]
+    assert after.name == f"tiny + {tmp_path / 'poet'}"
+
+
+def test_a_chat_here_is_written_with_the_model_s_template(task, tmp_path):
+    task = replace(task, chat=True, examples=task.examples[:1], max_new_tokens=2)
+    model = load_model("tiny")
+    model.tokenizer.chat_template = None
+    with pytest.raises(TaskError, match="the model has no chat template: set `chat = false`"):
+        run_task(task, model, tmp_path, limit=1)
+    model.tokenizer.chat_template = (
+        "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}\n{% endfor %}<reply>"
+    )
+    [sample] = run_task(task, model, tmp_path, limit=1).record.samples
+    assert sample.prompt.startswith("<user>Question: ")
+    assert "\n<assistant>" in sample.prompt and sample.prompt.endswith("\n<reply>")
 
 
 def test_runs_are_compared_on_the_items_that_both_have_scored(task, ids, tmp_path):
