@@ -16,7 +16,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from course_pkg.evaluation.answer_extraction import RULES
 from course_pkg.evaluation.answer_match import normalize
 from course_pkg.evaluation.multiple_choice import Question
 from course_pkg.evaluation.run_errors import TaskError
@@ -102,7 +101,7 @@ def _generation(task: Task) -> dict[str, Any]:
             f"lm-eval can't extract and compare as {task.name} does: use one rule, and a "
             "normalization other than 'number'"
         )
-    rule = RULES[task.rules[0]]
+    [rule] = task.rules
     metric: dict[str, Any] = {"metric": "exact_match", "aggregation": "mean"}
     metric["higher_is_better"] = True
     if task.normalization == "quasi":

@@ -53,7 +53,8 @@ body:has(#show-failed:checked) details:not(.failed) { display: none; }
 
 def write_report(record: Record, folder: Path) -> None:
     """Write the page into a run's folder, whole or not at all."""
-    write_atomically(folder / FILE, report(record))
+    page = report(record).encode("utf-8", "replace")  # a server may send half a surrogate
+    write_atomically(folder / FILE, page)
 
 
 def report(record: Record) -> str:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from course_pkg.arguments import require_integer
-from course_pkg.evaluation.answer_extraction import known_rules
+from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.prompts import Fields, PromptTemplate
@@ -43,7 +43,7 @@ class Task:
     normalization: str
     options: str = "text"
     premise: str | None = None
-    rules: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
     stop: tuple[str, ...] = ()
     max_new_tokens: int = 0
 
@@ -62,7 +62,7 @@ class Task:
         settings |= {"example_seed": self.seed, "normalization": self.normalization}
         if self.kind == CHOICE:
             return settings | {"options": self.options, "premise": self.premise}
-        rules = [asdict(rule) for rule in known_rules(self.rules)]
+        rules = [asdict(rule) for rule in self.rules]
         stop = {"stop": list(self.stop), "max_new_tokens": self.max_new_tokens}
         return settings | {"rules": rules} | stop
 

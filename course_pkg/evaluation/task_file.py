@@ -20,7 +20,7 @@
 or, in place of the last table, for answers that the model writes:
 
     [generation]                              # see `answer_extraction` and `answer_match`
-    rules = ["first line"]
+    rules = ["first line", {name = "a digit", pattern = "[0-9]"}]
     normalization = "quasi"
     stop = ["\\n"]
     max_new_tokens = 16
@@ -37,10 +37,11 @@ from course_pkg.arguments import (
     require_bool,
     require_choice,
     require_integer,
+    require_list,
     require_string,
     text_list,
 )
-from course_pkg.evaluation.answer_extraction import RULES, known_rules
+from course_pkg.evaluation.answer_extraction import RULES, Rule, known_rules
 from course_pkg.evaluation.answer_match import NORMALIZATIONS as TEXT_FORMS
 from course_pkg.evaluation.answer_match import exact_match
 from course_pkg.evaluation.items import Item, read_items
@@ -123,10 +124,9 @@ def _choice(file: TomlFile) -> dict[str, Any]:
 def _generation(file: TomlFile) -> dict[str, Any]:
     file.table(GENERATION, "rules normalization stop max_new_tokens")
 
-    def rules(value: Any, key: str) -> tuple[str, ...]:
-        names = tuple(text_list(value, "rule"))
-        known_rules(names)
-        return names
+    def rules(value: Any, key: str) -> tuple[Rule, ...]:
+        require_list(value, key, "put the rules into [ ]")
+        return tuple(known_rules([_rule(each) for each in value]))
 
     def normalization(value: Any, key: str) -> str:
         return require_choice(value, key, TEXT_FORMS)
@@ -138,11 +138,24 @@ def _generation(file: TomlFile) -> dict[str, Any]:
         return texts
 
     return {
-        "rules": file.take(GENERATION, "rules", rules, (next(iter(RULES)),)),
+        "rules": file.take(GENERATION, "rules", rules, (RULES["whole text"],)),
         "normalization": file.take(GENERATION, "normalization", normalization, "strip"),
         "stop": file.take(GENERATION, "stop", stop, ()),
         "max_new_tokens": file.take(GENERATION, "max_new_tokens", require_integer, 64),
     }
+
+
+def _rule(value: Any) -> str | Rule:
+    """A rule's name, or a rule of the task's own."""
+    if not isinstance(value, dict):
+        return value
+    if not {"name", "pattern"} <= value.keys() <= {"name", "pattern", "which"}:
+        raise ValueError(
+            f"a rule of your own has name, pattern and perhaps which, got {', '.join(value)}"
+        )
+    for key, text in value.items():
+        require_string(text, f"a rule's {key}")
+    return Rule(**value)
 
 
 def _prompt(file: TomlFile) -> tuple[PromptTemplate, bool]:

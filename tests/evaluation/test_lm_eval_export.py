@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from course_pkg.evaluation.answer_extraction import RULES
 from course_pkg.evaluation.answer_match import normalize
 from course_pkg.evaluation.lm_eval_export import QUASI, export_to_lm_eval
 from course_pkg.evaluation.local_model import load_model
@@ -59,7 +60,7 @@ def test_each_line_has_the_whole_prompt_with_its_examples(tmp_path):
     ("name", "change", "says"),
     [
         ("short-answers", {"chat": True}, "apply_chat_template"),
-        ("short-answers", {"rules": ("boxed", "last number")}, "use one rule"),
+        ("short-answers", {"rules": (RULES["boxed"], RULES["last number"])}, "use one rule"),
         ("short-answers", {"normalization": "number"}, "other than 'number'"),
         ("multiple-choice", {"normalization": "pmi"}, "use one of sum, character, byte"),
         ("multiple-choice", {"normalization": "token"}, "use one of sum, character, byte"),

@@ -17,7 +17,7 @@ from course_pkg.evaluation.local_model import LocalModel, load_model
 from course_pkg.evaluation.multiple_choice import score_questions
 from course_pkg.evaluation.paired_runs import compare_records
 from course_pkg.evaluation.record import read_record
-from course_pkg.evaluation.report import report
+from course_pkg.evaluation.report import report, write_report
 from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import RunError, TaskError
 from course_pkg.evaluation.sample_log import FILE, open_log, read_log
@@ -149,6 +149,13 @@ def test_half_a_surrogate_from_a_server_is_kept(tmp_path):
     with open_log(tmp_path, {}) as log:
         log.append([odd])
     assert read_log(tmp_path / FILE)[1]["a"] == odd
+
+
+def test_the_report_shows_half_a_surrogate_as_a_question_mark(task, tmp_path):
+    record = run_task(task, Writer(), tmp_path, limit=1).record
+    record = replace(record, samples=(replace(record.samples[0], prompt="\ud800 北京"),))
+    write_report(record, tmp_path)
+    assert "<pre>? 北京</pre>" in (tmp_path / "report.html").read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.samples import make_requests
+from course_pkg.evaluation.samples import make_requests, scored_sample
 from course_pkg.evaluation.task_file import load_task, task_names
 
 CHOICE = """\
@@ -102,6 +103,37 @@ def test_a_fault_of_an_item_is_named_with_its_line(tmp_path, second, says):
         load_task(path)
     assert "items.jsonl, line 2: " in str(error.value)
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ('"first line"', "rules must be a list"),
+        ('["nonsense"]', "a rule must be one of whole text, first line"),
+        ('[{name = "own", pattern = "("}]', "is no regular expression"),
+        ('[{name = "own"}]', "has name, pattern and perhaps which, got name"),
+        ('[{name = "own", pattern = "a", which = "all"}]', "which must be one of first, last"),
+    ],
+)
+def test_a_fault_of_a_rule_is_named_with_its_line(tmp_path, rules, says):
+    items = [{"question": "2?", "answers": ["two"]}]
+    text = GENERATION.replace('["first line"]', rules)
+    with pytest.raises(TaskError, match="line 11: ") as error:
+        load_task(write(tmp_path, text, items, items))
+    assert says in str(error.value)
+
+
+def test_a_task_may_have_a_rule_of_its_own(tmp_path):
+    items = [{"question": "Is ice cold?", "answers": ["yes"]}]
+    examples = [{"question": "Is ice hot?", "answers": ["no"]}]
+    own = '[{name = "yes or no", pattern = "yes|no", which = "last"}]'
+    path = write(tmp_path, GENERATION.replace('["first line"]', own), items, examples)
+    task = load_task(path)
+    [request] = make_requests(task)
+    sample = scored_sample(task, request, Generation("no, I mean yes!", (), "end"))
+    assert (sample.answer["extracted"]["rule"], sample.scores["exact"]) == ("yes or no", 1.0)
+    path.write_text(path.read_text().replace("yes|no", "yes|no|maybe"))
+    assert load_task(path).hash != task.hash
 
 
 def test_an_accepted_answer_that_normalization_empties_is_a_fault(tmp_path):
