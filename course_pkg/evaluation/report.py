@@ -1,8 +1,8 @@
 """A page to look through the samples of a run: one HTML file, with no script and no network.
 
-Read samples before you believe a score: half of the wrong answers may be wrong for a reason that is
-no fault of the model's, such as a stop string or a rule of extraction. All texts come from items
-and models, so all are escaped. Chapter: evaluation/likelihood-and-generation.
+Read samples before you believe a score: an answer can be wrong through no fault of the model's,
+when a stop string, a rule of extraction or the key is. All texts come from items and models, so all
+are escaped. Chapter: evaluation/likelihood-and-generation.
 """
 
 import math

@@ -15,7 +15,7 @@
     [multiple-choice]                         # see `multiple_choice`
     options = "text"                          # "letters": listed in the prompt, chosen by letter
     normalization = "character"
-    premise = "Answer:"                       # only for normalization = "pmi"
+    premise = "Answer:"                       # adds the score "pmi", by mutual information
 
 or, in place of the last table, for answers that the model writes:
 
@@ -132,7 +132,7 @@ def _generation(file: TomlFile) -> dict[str, Any]:
         return require_choice(value, key, TEXT_FORMS)
 
     def stop(value: Any, key: str) -> tuple[str, ...]:
-        texts = tuple(text_list(value, "stop string"))
+        texts = tuple(text_list(value, "stop string")) if value else ()
         if "" in texts:
             raise ValueError("a stop string is empty: every text contains it")
         return texts
