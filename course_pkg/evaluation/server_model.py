@@ -1,8 +1,9 @@
 """Answers of a model behind an OpenAI-compatible address, such as that of `course serve`.
 
 Texts come from /completions, or from /chat/completions for a task that asks by chat. Options need
-the log-probabilities of a prompt's own tokens: /completions with `echo` and `max_tokens` 0, as
-`course serve` has it and many services don't; a server without it is one error before any item. A token that joins context and option is scored too (`option_boundary`).
+the log-probabilities of a prompt's own tokens: /completions with `echo` and `max_tokens` 0. `course
+serve` has it and many services don't; a server without it is one error before any item. A token
+that joins context and option is scored too (`option_boundary`).
 
 There is no default address. Only the standard library is used, and redirects are not followed.
 Chapter: evaluation/likelihood-and-generation.

@@ -132,7 +132,7 @@ def _generation(file: TomlFile) -> dict[str, Any]:
         return require_choice(value, key, TEXT_FORMS)
 
     def stop(value: Any, key: str) -> tuple[str, ...]:
-        texts = tuple(text_list(value, "stop string")) if value else ()
+        texts = tuple(text_list(value, "stop string")) if value != [] else ()
         if "" in texts:
             raise ValueError("a stop string is empty: every text contains it")
         return texts
