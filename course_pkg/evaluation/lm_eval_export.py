@@ -96,10 +96,10 @@ def _choice(task: Task) -> dict[str, Any]:
 
 
 def _generation(task: Task) -> dict[str, Any]:
-    if len(task.rules) != 1 or task.normalization == "number":
+    if len(task.rules) != 1 or task.normalization == "number" or task.report != "exact":
         raise TaskError(
-            f"lm-eval can't extract and compare as {task.name} does: use one rule, and a "
-            "normalization other than 'number'"
+            f"lm-eval can't extract and compare as {task.name} does: use one rule, a "
+            "normalization other than 'number', and report = \"exact\""
         )
     [rule] = task.rules
     metric: dict[str, Any] = {"metric": "exact_match", "aggregation": "mean"}

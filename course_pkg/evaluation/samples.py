@@ -20,7 +20,7 @@ from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.multiple_choice import Question, ScoredQuestion
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.task import CHOICE, Task
+from course_pkg.evaluation.task import CHOICE, METRICS, Task
 
 Answer = ScoredQuestion | Generation
 
@@ -151,12 +151,17 @@ def _written(
 ) -> tuple[dict[str, Any], dict[str, float]]:
     question = request.question
     assert isinstance(question, OpenQuestion)
-    options = {"rules": task.rules, "normalization": task.normalization}
-    [scored] = score_answers([question], [written], **options).answers
+    [scored] = score_answers(
+        [question],
+        [written],
+        rules=task.rules,
+        normalization=task.normalization,
+        metrics={name: METRICS[name] for name in task.metrics},
+    ).answers
     answer: dict[str, Any] = {"text": written.text, "finish": written.finish}
     answer["extracted"] = asdict(scored.extraction) if scored.extraction else None
     scores = {"exact": float(scored.exact)}
     if scored.quasi is not None and scored.f1 is not None:
         found = scored.extraction is not None
         scores |= {"quasi": float(scored.quasi and found), "f1": scored.f1}
-    return answer, scores
+    return answer, scores | scored.metrics

@@ -17,9 +17,16 @@ from course_pkg.evaluation.answer_extraction import Rule
 from course_pkg.evaluation.items import Item
 from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.prompts import Fields, PromptTemplate
+from course_pkg.metrics.rouge import rouge_l, rouge_n
 
 CHOICE = "multiple-choice"
 GENERATION = "generation"
+METRICS = {  # of an answer and a reference, for each reference alone
+    "rouge-1": lambda answer, reference: rouge_n(answer, reference, 1).fmeasure,
+    "rouge-2": lambda answer, reference: rouge_n(answer, reference, 2).fmeasure,
+    "rouge-l": lambda answer, reference: rouge_l(answer, reference).fmeasure,
+}
+ALWAYS = ("exact", "quasi", "f1")  # the scores that every task for generation has
 LIMIT_SEED = 0
 
 
@@ -30,6 +37,7 @@ class Task:
     kind: "multiple-choice" or "generation". seed: drew the examples. options: "text" scores each
     option's text; "letters" lists the options in the prompt, in the field {options}, and scores
     their letters. normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
+    metrics: further scores, names in METRICS. report: the score of generation that counts.
     """
 
     name: str
@@ -46,11 +54,13 @@ class Task:
     rules: tuple[Rule, ...] = ()
     stop: tuple[str, ...] = ()
     max_new_tokens: int = 0
+    metrics: tuple[str, ...] = ()
+    report: str = "exact"
 
     @property
     def metric(self) -> str:
-        """The score that is reported: a normalization's name, or "exact"."""
-        return self.normalization if self.kind == CHOICE else "exact"
+        """The score that is reported: by the normalization of options, or `report`."""
+        return self.normalization if self.kind == CHOICE else self.report
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -63,8 +73,9 @@ class Task:
         if self.kind == CHOICE:
             return settings | {"options": self.options, "premise": self.premise}
         rules = [asdict(rule) for rule in self.rules]
+        scores = {"metrics": list(self.metrics), "report": self.report}
         stop = {"stop": list(self.stop), "max_new_tokens": self.max_new_tokens}
-        return settings | {"rules": rules} | stop
+        return settings | {"rules": rules} | stop | scores
 
     @property
     def hash(self) -> str:

@@ -24,6 +24,8 @@ or, in place of the last table, for answers that the model writes:
     normalization = "quasi"
     stop = ["\\n"]
     max_new_tokens = 16
+    metrics = ["rouge-l"]                     # further scores; see `METRICS`
+    report = "exact"                          # the score that counts: exact, quasi, f1, or of these
 
 All prompts are written once before a model is loaded, so that a fault costs no time.
 Chapter: evaluation/likelihood-and-generation.
@@ -49,7 +51,7 @@ from course_pkg.evaluation.mmlu import LETTERS
 from course_pkg.evaluation.multiple_choice import NORMALIZATIONS
 from course_pkg.evaluation.prompts import PromptTemplate, choose_examples
 from course_pkg.evaluation.run_errors import TaskError
-from course_pkg.evaluation.task import CHOICE, GENERATION, Task
+from course_pkg.evaluation.task import ALWAYS, CHOICE, GENERATION, METRICS, Task
 from course_pkg.evaluation.toml_table import TomlFile, read_toml
 
 BUILT_IN = Path(str(resources.files("course_pkg") / "data/evaluation"))
@@ -122,7 +124,7 @@ def _choice(file: TomlFile) -> dict[str, Any]:
 
 
 def _generation(file: TomlFile) -> dict[str, Any]:
-    file.table(GENERATION, "rules normalization stop max_new_tokens")
+    file.table(GENERATION, "rules normalization stop max_new_tokens metrics report")
 
     def rules(value: Any, key: str) -> tuple[Rule, ...]:
         require_list(value, key, "put the rules into [ ]")
@@ -137,7 +139,18 @@ def _generation(file: TomlFile) -> dict[str, Any]:
             raise ValueError("a stop string is empty: every text contains it")
         return texts
 
+    def metrics(value: Any, key: str) -> tuple[str, ...]:
+        require_list(value, key, "put the names into [ ]")
+        return tuple(require_choice(name, "a metric", METRICS) for name in value)
+
+    more = file.take(GENERATION, "metrics", metrics, ())
+
+    def report(value: Any, key: str) -> str:
+        return require_choice(value, key, (*ALWAYS, *more))
+
     return {
+        "metrics": more,
+        "report": file.take(GENERATION, "report", report, "exact"),
         "rules": file.take(GENERATION, "rules", rules, (RULES["whole text"],)),
         "normalization": file.take(GENERATION, "normalization", normalization, "strip"),
         "stop": file.take(GENERATION, "stop", stop, ()),
@@ -215,3 +228,5 @@ def _check_item(task: Task, item: Item, as_example: bool) -> None:
     task.template.render(task.fields(item), examples)
     if task.kind == GENERATION:
         exact_match("", item.answers, task.normalization)
+        if task.report in ("quasi", "f1"):
+            exact_match("", item.answers, "quasi")

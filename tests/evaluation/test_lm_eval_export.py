@@ -65,6 +65,7 @@ def test_each_line_has_the_whole_prompt_with_its_examples(tmp_path):
         ("short-answers", {"chat": True}, "apply_chat_template"),
         ("short-answers", {"rules": (RULES["boxed"], RULES["last number"])}, "use one rule"),
         ("short-answers", {"normalization": "number"}, "other than 'number'"),
+        ("short-answers", {"report": "f1"}, 'report = "exact"'),
         ("multiple-choice", {"normalization": "pmi"}, "use one of sum, character, byte"),
         ("multiple-choice", {"normalization": "token"}, "use one of sum, character, byte"),
     ],

@@ -136,6 +136,20 @@ def test_a_task_may_have_a_rule_of_its_own(tmp_path):
     assert load_task(path).hash != task.hash
 
 
+def test_a_task_may_have_further_metrics_and_report_one_of_them(tmp_path):
+    items = [{"question": "What is on the mat?", "answers": ["a dog", "the cat on the mat"]}]
+    examples = [{"question": "What is red?", "answers": ["a rose"]}]
+    text = GENERATION + 'metrics = ["rouge-1", "rouge-2"]\nreport = "rouge-2"\n'
+    task = load_task(write(tmp_path, text, items, examples))
+    [request] = make_requests(task)
+    sample = scored_sample(task, request, Generation("the cat sat on the mat", (), "end"))
+    assert sample.scores["rouge-1"] == pytest.approx(2 * 5 / (6 + 5))
+    assert sample.scores["rouge-2"] == pytest.approx(2 * 3 / (5 + 4))  # the-cat, on-the, the-mat
+    assert (task.metric, sample.scores["exact"]) == ("rouge-2", 0.0)
+    with pytest.raises(TaskError, match="line 12: report must be one of exact, quasi, f1, got"):
+        load_task(write(tmp_path, GENERATION + 'report = "rouge-2"\n', items, examples))
+
+
 def test_an_accepted_answer_that_normalization_empties_is_a_fault(tmp_path):
     items = [{"question": "Which letter is first?", "answers": ["A"]}]
     text = GENERATION + 'normalization = "quasi"\n'
