@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 
 from course_pkg.adapters import LoRAConfig, inject, save_adapter
+from course_pkg.evaluation.comparison import compare_runs
 from course_pkg.evaluation.greedy import Generation
 from course_pkg.evaluation.local_model import LocalModel, load_model
 from course_pkg.evaluation.multiple_choice import score_questions
 from course_pkg.evaluation.paired_runs import compare_records
-from course_pkg.evaluation.record import read_record
+from course_pkg.evaluation.record import groups_of, make_record, read_record, scores_of
 from course_pkg.evaluation.report import report, write_report
 from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import RunError, TaskError
 from course_pkg.evaluation.sample_log import FILE, open_log, read_log
 from course_pkg.evaluation.samples import Sample, make_requests
+from course_pkg.evaluation.statistics import mean_interval
 from course_pkg.evaluation.task_file import load_task
 
 ROOT = Path(__file__).parents[2]
@@ -190,7 +192,12 @@ def test_a_local_model_scores_as_its_modules_do(tmp_path):
     assert {score.name for score in record.scores} == {"sum", "token", "character", "byte", "pmi"}
     chosen = [each.answer["choice"] for each in record.samples]
     assert chosen == [each.choice("sum") for each in direct.questions]
-    assert read_record(tmp_path) == read_record(tmp_path)
+    again = read_record(tmp_path)
+    assert (again.scores, again.samples, again.model) == (
+        record.scores,
+        record.samples,
+        record.model,
+    )
     stored = json.loads((tmp_path / "record.json").read_text())
     assert stored["versions"].keys() >= {"python", "course", "torch", "transformers"}
     assert stored["task"]["seeds"] == {"examples": 0, "limit": 0}
@@ -255,6 +262,39 @@ def test_runs_are_compared_on_the_items_that_both_have_scored(task, ids, tmp_pat
     assert (result.items, result.wins, result.losses) == (11, 5, 1)
     assert found.system_mean - found.baseline_mean == pytest.approx(4 / 11)
     assert found.notes == ()
+
+
+def test_intervals_and_comparisons_are_clustered_by_group(task):
+    first = [float(n < 12) for n in range(20)]
+    second = [float(n < 16) for n in range(20)]
+    groups = [f"g{n // 2}" for n in range(20)]
+
+    def record(scores):
+        samples = [
+            Sample(str(n), groups[n], "p", {}, scores={"exact": score})
+            for n, score in enumerate(scores)
+        ]
+        return make_record(task, {"model": "m"}, samples)
+
+    [score] = record(first).scores
+    wanted = mean_interval(first, groups)
+    assert (score.mean, score.low, score.high) == (0.6, wanted.low, wanted.high)
+    assert wanted != mean_interval(first)
+    assert record(first).groups == 10
+    found = compare_records(record(first), record(second)).comparison
+    assert found == compare_runs(first, second, groups) != compare_runs(first, second)
+
+
+def test_items_without_a_group_are_groups_of_their_own():
+    samples = [Sample("1", "a", "", {}), Sample("a", None, "", {}), Sample("2", "a", "", {})]
+    assert len(set(groups_of(samples))) == 2
+    assert groups_of([samples[1]]) is None
+
+
+def test_a_mean_of_few_groups_has_no_interval():
+    samples = [Sample(str(n), f"g{n % 4}", "", {}, scores={"exact": 1.0}) for n in range(40)]
+    [score] = scores_of(samples, "exact")
+    assert (score.mean, score.low, score.items, str(score)) == (1.0, None, 40, "1.000")
 
 
 def test_runs_of_other_items_are_not_compared_and_another_prompt_is_noted(task, ids, tmp_path):
