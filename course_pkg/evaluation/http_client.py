@@ -1,8 +1,9 @@
 """JSON over HTTP to an address that you gave, with retries, and nothing else.
 
 A refused or broken connection, a time-out, and the statuses 408, 429 and 5xx are tried again after
-a pause. Redirects are not followed, so that texts and the key go to the given address only. Only
-the standard library is used. `metrics.judge.endpoint` has the same rules for a judge.
+a pause, which the server may choose (Retry-After). Redirects are not followed, so that texts and
+the key go to the given address only. Only the standard library is used. `metrics.judge.endpoint`
+has the same rules for a judge.
 Chapter: evaluation/likelihood-and-generation.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 from course_pkg.evaluation.run_errors import RunError, ServerError
 
 AGAIN = (408, 429)  # and 5xx
+MOST_PAUSE = 60.0  # seconds, whatever a server asks for
 NOT_THIS_ITEM = (401, 403, 404)  # every further request would end alike
 
 
@@ -69,9 +71,11 @@ class HttpClient:
             headers["Authorization"] = f"Bearer {self._key}"
         request = urllib.request.Request(self.address + path, body, headers)
         failure: Exception = ServerError("never asked")
+        wanted = 0.0  # seconds that the server asks to wait
         for attempt in range(self.retries + 1):
             if attempt:
-                time.sleep(self.pause * 2 ** (attempt - 1))
+                time.sleep(max(wanted, self.pause * 2 ** (attempt - 1)))
+            wanted = 0.0
             try:
                 with self._opener.open(request, timeout=self.timeout) as answer:
                     return _object(answer.read(), request.full_url)
@@ -80,6 +84,7 @@ class HttpClient:
                 if error.code in NOT_THIS_ITEM:
                     raise RunError(f"{text}: correct the address, the model or the key") from None
                 failure = RefusedError(text)
+                wanted = _wanted_pause(error.headers.get("Retry-After"))
                 if error.code not in AGAIN and error.code < 500:
                     raise failure from None
             except (OSError, http.client.HTTPException) as error:
@@ -89,6 +94,11 @@ class HttpClient:
                     "times: start it, and run the same command again"
                 )
         raise failure
+
+
+def _wanted_pause(header: str | None) -> float:
+    """The seconds of a Retry-After header, at most MOST_PAUSE; 0 without, or for a date."""
+    return min(float(header), MOST_PAUSE) if header and header.isdecimal() else 0.0
 
 
 def _object(data: bytes, address: str) -> dict[str, Any]:

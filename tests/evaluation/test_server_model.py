@@ -5,10 +5,11 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
-from course_pkg.evaluation import server_model
+from course_pkg.evaluation import http_client, server_model
 from course_pkg.evaluation.http_client import HttpClient
 from course_pkg.evaluation.local_model import load_model
 from course_pkg.evaluation.run import run_task
@@ -21,7 +22,7 @@ MODELS = {"data": [{"id": "m"}]}
 
 
 @contextmanager
-def fake(answer):
+def fake(answer, headers=()):
     """A server; answer: (path, body) → (status, object). It yields a client and what was asked."""
     asked = []
 
@@ -39,6 +40,8 @@ def fake(answer):
             data = json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
+            for name, text in dict(headers).items():
+                self.send_header(name, text)
             self.end_headers()
             self.wfile.write(data)
 
@@ -158,6 +161,15 @@ def test_a_wrong_key_and_a_server_that_is_gone_end_the_run(tmp_path):
         run_task(task, ServerModel(client, "m"), tmp_path, limit=2)
     with pytest.raises(ServerError, match=r"does not answer.*run the same command again"):
         run_task(task, ServerModel(client, "m"), tmp_path, limit=2)
+
+
+def test_a_busy_server_says_how_long_to_wait(monkeypatch):
+    slept = []
+    monkeypatch.setattr(http_client, "time", SimpleNamespace(sleep=slept.append))
+    replies = iter([(429, {}), (200, MODELS)])
+    with fake(lambda path, body: next(replies), {"Retry-After": "7"}) as (client, asked):
+        assert ServerModel(client).name == "m"
+    assert (slept, len(asked)) == ([7.0], 2)
 
 
 def test_of_several_models_one_must_be_named():
