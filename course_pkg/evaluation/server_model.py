@@ -10,6 +10,7 @@ Chapter: evaluation/likelihood-and-generation.
 """
 
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
@@ -57,25 +58,34 @@ class ServerModel:
         """
         if task.kind == CHOICE and requests:
             self._require_log_probs(task)
-        failed = 0
+        stopped = threading.Event()
         pool = ThreadPoolExecutor(AT_ONCE)
+        fatal: Exception | None = None
+        failed = 0
+
+        def answer(request: Request) -> Answer:
+            if stopped.is_set():
+                raise RefusedError("not asked, because the run has stopped")
+            return self._answer(task, request)
+
         try:
-            running = {pool.submit(self._answer, task, each): each for each in requests}
+            running = {pool.submit(answer, request): request for request in requests}
             for done in as_completed(running):
                 error = done.exception()
-                if isinstance(error, ServerError | RunError):
-                    raise error
-                if error is not None and not isinstance(error, Exception):
-                    raise error
                 failed = 0 if error is None else failed + 1
-                if failed == MOST_FAILED:
-                    raise ServerError(
-                        f"{failed} requests in a row failed, the last one because {error}: see the "
-                        "server's log, and run the same command again"
-                    )
-                yield [(running[done], done.result() if error is None else error)]
+                if fatal is None:
+                    fatal = _fatal(error, failed)
+                if fatal is not None:
+                    stopped.set()  # what has been asked may still be answered
+                if error is None:
+                    yield [(running[done], done.result())]
+                elif fatal is None and isinstance(error, Exception):
+                    yield [(running[done], error)]
         finally:
+            stopped.set()
             pool.shutdown(wait=True, cancel_futures=True)
+        if fatal is not None:
+            raise fatal
 
     def _answer(self, task: Task, request: Request) -> Answer:
         question = request.question
@@ -168,6 +178,18 @@ class ServerModel:
                 "--served-model-name"
             )
         return names[0]
+
+
+def _fatal(error: BaseException | None, failed: int) -> Exception | None:
+    """The error that ends a run, after so many failures in a row; None if it can go on."""
+    if isinstance(error, ServerError | RunError):
+        return error
+    if failed == MOST_FAILED:
+        return ServerError(
+            f"{failed} requests in a row failed, the last one because {error}: see the server's "
+            "log, and run the same command again"
+        )
+    return None
 
 
 Token = tuple[str, int, float | None, bool]  # text, offset, log-probability, most probable

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,7 @@ from course_pkg.evaluation.http_client import HttpClient
 from course_pkg.evaluation.local_model import load_model
 from course_pkg.evaluation.run import run_task
 from course_pkg.evaluation.run_errors import RunError, ServerError
+from course_pkg.evaluation.sample_log import read_log
 from course_pkg.evaluation.server_model import ServerModel, first_scored
 from course_pkg.evaluation.task_file import load_task
 from tests.deployment.live import serving
@@ -170,6 +172,25 @@ def test_a_busy_server_says_how_long_to_wait(monkeypatch):
     with fake(lambda path, body: next(replies), {"Retry-After": "7"}) as (client, asked):
         assert ServerModel(client).name == "m"
     assert (slept, len(asked)) == ([7.0], 2)
+
+
+def test_what_the_server_still_answers_is_kept_when_a_run_ends(tmp_path):
+    task = load_task("short-answers")
+    first = task.chosen(4)[0].fields["question"]
+    waiting = threading.Barrier(4)  # all four are asked before one is answered
+
+    def answer(path, body):
+        waiting.wait(20)
+        if body["prompt"].endswith(f"{first}\nAnswer:"):
+            return 403, {"error": "no credit"}
+        time.sleep(0.2)
+        return writing("blue")(path, body)
+
+    with fake(answer) as (client, asked), pytest.raises(RunError, match="no credit"):
+        run_task(task, ServerModel(client, "m"), tmp_path, limit=4)
+    assert len(asked) == 4
+    _, samples, _ = read_log(tmp_path / "samples.jsonl")
+    assert len(samples) == 3 and not any(sample.error for sample in samples.values())
 
 
 def test_of_several_models_one_must_be_named():
