@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from course_pkg import __version__
 from course_pkg.evaluation.record import Record, make_record, write_record
 from course_pkg.evaluation.report import write_report
 from course_pkg.evaluation.sample_log import open_log
@@ -90,7 +91,8 @@ def run_task(
     (2, 2)
     """
     requests = make_requests(task, tokenizer=model.tokenizer, limit=limit)
-    identity = {"task": task.name, "task_hash": task.hash, **model.identity}
+    identity = {"task": task.name, "task_hash": task.hash, "course_version": __version__}
+    identity |= model.identity
     with open_log(folder, identity) as log:
         left = [
             request
