@@ -60,7 +60,7 @@ def test_letters_stand_for_the_listed_options(tmp_path):
         ("[prompt]", "[prompt", 3, "not TOML"),
         ("[prompt]", "[prompts]", 3, "unknown key 'prompts': use some of description, items"),
         ('"character"', '"letters"', 11, "normalization must be one of sum, token, character"),
-        ("normalization", "normalisation", 11, "unknown key 'normalisation'"),
+        ("normalization", "normalizing", 11, "unknown key 'normalizing'"),
         ('"character"', '"pmi"', 11, 'add one, such as premise = "Answer:"'),
         ("count = 1", "count = 2", 8, "2 examples are wanted, but the file has 1"),
         ("count = 1", "count = true", 8, "count must be an integer"),
