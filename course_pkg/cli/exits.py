@@ -85,6 +85,7 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.classroom.submissions.collect import SourceError
     from course_pkg.classroom.submissions.roster import RosterError
     from course_pkg.deployment.api_errors import ServeError
+    from course_pkg.evaluation.run_errors import RunError, TaskError
     from course_pkg.grading.contract.questions import ChecksError
     from course_pkg.grading.contract.registry import UnknownQuestion
     from course_pkg.grading.own_notebook import NotebookError
@@ -92,7 +93,7 @@ def _requests() -> tuple[type[BaseException], ...]:
 
     files = (GradebookError, GradingFolderError, ReleaseError, RosterError, SourceError)
     names = (AddressError, ChecksError, ModelError, NotebookError, UnknownQuestion)
-    return *files, *names, ServeError
+    return *files, *names, RunError, ServeError, TaskError
 
 
 def _failures() -> tuple[type[BaseException], ...]:
@@ -100,6 +101,7 @@ def _failures() -> tuple[type[BaseException], ...]:
     from course_pkg.classroom.execution.local_executor import ExecutorLost
     from course_pkg.classroom.gradebook.nbgrader_api import GradebookLost
     from course_pkg.classroom.runs.sample_class import GradingFailed
+    from course_pkg.evaluation.run_errors import ServerError
     from course_pkg.sandbox.namespaces import SandboxFailed
 
-    return ExecutorLost, GradebookLost, GradingFailed, OSError, SandboxFailed
+    return ExecutorLost, GradebookLost, GradingFailed, OSError, SandboxFailed, ServerError

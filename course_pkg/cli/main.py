@@ -19,6 +19,7 @@ from course_pkg import __version__
 from course_pkg.cli import (
     author_commands,
     class_commands,
+    eval_command,
     export_command,
     grade_commands,
     serve_command,
@@ -142,6 +143,7 @@ for command in (
     class_commands.remove_student,
 ):
     app.command()(command)
+app.command("eval")(eval_command.evaluate)
 
 
 def _print_findings(findings) -> None:

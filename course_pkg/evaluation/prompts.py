@@ -100,20 +100,29 @@ class PromptTemplate:
                 "take the examples from other data"
             )
         if chat is not None:
-            return Prompt(self._chat(asked, solved, chat), delimiter="")
+            return Prompt(self._chat(question, examples, chat), delimiter="")
         blocks = [f"{text}{self.delimiter}{answer}{self.separator}" for text, answer in solved]
         return Prompt("".join([self.description, *blocks, asked]), self.delimiter)
 
-    def _chat(self, asked: str, solved: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> str:
-        if not tokenizer.chat_template:
-            raise ValueError("the tokenizer has no chat template: leave `chat` out")
+    def turns(self, question: Fields, examples: Sequence[Fields] = ()) -> list[dict[str, str]]:
+        """The same prompt as the messages of a chat, for a server that has the chat template.
+
+        >>> PromptTemplate("{question}").turns({"question": "2 + 2?"})
+        [{'role': 'user', 'content': '2 + 2?'}]
+        """
         turns = []
         if self.description.strip():
             turns.append({"role": "system", "content": self.description.strip()})
-        for text, answer in solved:
-            turns.append({"role": "user", "content": text})
-            turns.append({"role": "assistant", "content": answer})
-        turns.append({"role": "user", "content": asked})
+        for example in examples:
+            turns.append({"role": "user", "content": self._fill(example)})
+            turns.append({"role": "assistant", "content": example["answer"]})
+        turns.append({"role": "user", "content": self._fill(question)})
+        return turns
+
+    def _chat(self, question: Fields, examples: Sequence[Fields], tokenizer: Tokenizer) -> str:
+        if not tokenizer.chat_template:
+            raise ValueError("the tokenizer has no chat template: leave `chat` out")
+        turns = self.turns(question, examples)
         return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
 
     def _fill(self, fields: Fields) -> str:

@@ -24,6 +24,7 @@ COMMANDS = {
     "bundle": ([], "course_pkg.classroom.bundle.bundle"),
     "check": ([NAME], "course_pkg.grading.own_notebook.own_notebook"),
     "doctor": ([], "course_pkg.doctor.diagnose"),
+    "eval": (["--task", "short-answers"], "course_pkg.evaluation.task_file.load_task"),
     "export": (["my-adapter"], "course_pkg.export.export_model.export"),
     "export-grades": ([NAME], BOOK),
     "extend": ([NAME, "ada", "--hours", "1"], BOOK),

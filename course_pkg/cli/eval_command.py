@@ -1,0 +1,203 @@
+"""The command `course eval`: a model on a task, with error bars, a record and a report.
+
+Chapter: evaluation/likelihood-and-generation.
+"""
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from course_pkg.cli.exits import NEEDS_A_LOOK
+
+if TYPE_CHECKING:
+    from course_pkg.evaluation.record import Record
+    from course_pkg.evaluation.run import Model
+
+SAID_EVERY_S = 30  # in a pipe
+KEY = "COURSE_API_KEY"
+
+
+def evaluate(
+    task: Annotated[
+        str | None, typer.Option(help="A task's name, or its TOML file.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="Name, hub id, folder, or http(s) address up to /v1.")
+    ] = "smollm2-135m",
+    adapter: Annotated[Path | None, typer.Option(help="Folder of an adapter.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask for so many items only.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder [default: evaluations/<task>/<model>]")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Such as cuda, or auto [default: cpu]")] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    served_model_name: Annotated[
+        str | None, typer.Option(help="The model's name at the address [default: its only one]")
+    ] = None,
+    lm_eval: Annotated[
+        Path | None, typer.Option(help="Write the task for lm-eval into a folder; run nothing.")
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Folders of two runs: is the second one better?", show_default=False),
+    ] = None,
+) -> None:
+    """Evaluate a model on a task, or compare two runs.
+
+    The same command continues a run that was stopped. At an address, COURSE_API_KEY is sent as the
+    key. Exit code 0: every item has a score. 1: the model failed on some. 2: not possible as asked.
+    4: the server or the machine failed; what was answered is kept. 130: interrupted.
+    """
+    from course_pkg.evaluation.run_errors import RunError
+
+    if compare is not None:
+        _print_comparison(*compare)
+        return
+    if task is None:
+        raise RunError("give --task, a name or a TOML file, or --compare with two folders")
+    from course_pkg.evaluation.task_file import load_task
+
+    chosen = load_task(task)
+    if lm_eval is not None:
+        from course_pkg.evaluation.lm_eval_export import export_to_lm_eval
+
+        path = export_to_lm_eval(chosen, lm_eval)
+        typer.echo(f"{path}\nrun it: lm_eval run --include_path {lm_eval} --tasks {chosen.name}")
+        return
+    from course_pkg.evaluation.run import run_task
+
+    loaded = _load(model, adapter, device, dtype, served_model_name)
+    folder = output or Path("evaluations", chosen.name, _file_name(loaded))
+    with _Progress() as progress:
+        run = run_task(chosen, loaded, folder, limit=limit, progress=progress.show)
+    _print_scores(run.record)
+    typer.echo(f"samples: {folder / 'report.html'}   record: {folder / 'record.json'}")
+    if run.record.failed:
+        typer.echo(f"{run.record.failed} items failed: see the report; run again to ask for them")
+        raise typer.Exit(NEEDS_A_LOOK)
+
+
+def _load(
+    model: str, adapter: Path | None, device: str | None, dtype: str, served: str | None
+) -> "Model":
+    """A model here, or behind an address. Raises RunError for options that don't go together."""
+    from course_pkg.evaluation.run_errors import RunError
+
+    if re.match(r"https?://", model):
+        if adapter is not None or device is not None:
+            raise RunError(
+                "--adapter and --device are for a model on this machine: at an address, name the "
+                "adapter with --served-model-name, as `course serve` calls it"
+            )
+        from course_pkg.evaluation.http_client import HttpClient
+        from course_pkg.evaluation.server_model import ServerModel
+
+        return ServerModel(HttpClient(model, os.environ.get(KEY)), served)
+    if served is not None:
+        raise RunError("--served-model-name is for a --model that is an http(s) address")
+    from course_pkg.evaluation.local_model import load_model
+
+    return load_model(model, adapter, device=device, dtype=dtype)
+
+
+def _file_name(model: "Model") -> str:
+    """A folder's name for a model and its adapter."""
+    adapter = model.identity.get("adapter")
+    parts = [model.identity["model"], Path(adapter).name if adapter else ""]
+    name = "+".join(re.sub(r"[^\w.-]+", "-", part).strip("-.") for part in parts if part)
+    return name or "model"
+
+
+def _print_scores(record: "Record") -> None:
+    """A table of the scores; the reported one first."""
+    groups = "" if record.groups is None else f", 95% intervals by {record.groups} groups"
+    typer.echo(f"{record.task['name']}, {record.name}: {len(record.samples)} items{groups}")
+    table = Table("score", "mean", "95% interval", "items", box=None, padding=(0, 3, 0, 0))
+    for score in record.scores:
+        interval = "" if score.low is None else f"{score.low:.3f} to {score.high:.3f}"
+        style = "bold" if score.name == record.metric else ""
+        table.add_row(
+            Text(score.name), f"{score.mean:.3f}", interval, str(score.items), style=style
+        )
+    Console(width=80).print(table)
+    if record.score is not None and record.score.low is None:
+        typer.echo("an interval needs 5 independent items or groups")
+
+
+def _print_comparison(first: Path, second: Path) -> None:
+    from course_pkg.evaluation.paired_runs import compare_records
+    from course_pkg.evaluation.record import read_record
+
+    baseline = read_record(first)
+    system = read_record(second)
+    found = compare_records(baseline, system)
+    result = found.comparison
+    for name, record, mean in (
+        ("baseline", baseline, found.baseline_mean),
+        ("system", system, found.system_mean),
+    ):
+        typer.echo(f"{name:9} {mean:.3f}  {record.task['name']}, {record.name}")
+    interval = result.difference
+    if not result.wins + result.losses:
+        typer.echo(f"the scores of all {result.items} items are the same in both runs")
+        return
+    typer.echo(
+        f"difference {interval.estimate:+.3f}, 95% interval {interval.low:+.3f} to "
+        f"{interval.high:+.3f}, p = {result.p_value:.2g}"
+    )
+    typer.echo(
+        f"{result.items} items: {result.wins} better, {result.losses} worse; "
+        f"paired variance / unpaired: {result.variance_ratio:.2f}"
+    )
+    if found.left_out:
+        typer.echo(f"left out: {found.left_out} items that only one of the runs has scored")
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+
+
+class _Progress:
+    """Items done and the time left, on stderr: one line on a terminal, now and then in a pipe."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._said = self._began
+        self._before: int | None = None  # samples of an earlier process
+        self._live = sys.stderr.isatty()
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live and self._before is not None:
+            sys.stderr.write("\n")
+
+    def show(self, done: int, total: int) -> None:
+        """Say how far the run is."""
+        now = time.monotonic()
+        if self._before is None:
+            self._before = done
+            self._began = now
+        text = f"{done} of {total} items{self._left(done, total, now)}"
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        elif done in (self._before, total) or now - self._said >= SAID_EVERY_S:
+            self._said = now
+            print(text, file=sys.stderr, flush=True)
+
+    def _left(self, done: int, total: int, now: float) -> str:
+        from course_pkg.classroom.runs.progress import in_words
+
+        assert self._before is not None
+        if done == self._before or done == total:
+            return ""
+        seconds = (now - self._began) / (done - self._before) * (total - done)
+        return f", about {in_words(seconds)} left"

@@ -1,0 +1,140 @@
+"""Items of a task: JSON lines, each one question with its options or its accepted answers.
+
+    {"id": "a1", "question": "What is ice?", "options": ["water", "air"], "answer": 0}
+    {"id": "b1", "question": "What is 2 + 3?", "answers": ["5", "five"]}
+
+`answer` is the index of the right option, from 0. `id` is optional: the line's number takes its
+place. So is `group`: items of one group are related, such as questions on one text. All fields with
+a text or a number fill the task's template. A file is read whole before a model is asked anything,
+and its first fault is named with its line.
+
+Chapter: evaluation/likelihood-and-generation.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_pkg.arguments import require_integer, require_list, require_string
+from course_pkg.evaluation.run_errors import TaskError
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question of a task.
+
+    fields: texts for the template. options, answer: of a multiple-choice item. answers: all that
+    are right, of an item for generation. line: where the item is in its file.
+    """
+
+    id: str
+    fields: Mapping[str, str]
+    options: tuple[str, ...] = ()
+    answer: int | None = None
+    answers: tuple[str, ...] = ()
+    group: str | None = None
+    line: int = 0
+
+    @property
+    def solution(self) -> str:
+        """The right option, or the first of the accepted answers: what an example shows."""
+        return self.answers[0] if self.answer is None else self.options[self.answer]
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """All that was asked, as JSON has it; the place in the file is left out."""
+        return {
+            "id": self.id,
+            "group": self.group,
+            "fields": dict(self.fields),
+            "options": list(self.options),
+            "answer": self.answer,
+            "answers": list(self.answers),
+        }
+
+
+def read_items(path: Path, multiple_choice: bool) -> tuple[Item, ...]:
+    """Read a file of items. multiple_choice: whether they have options, or accepted answers.
+
+    Raises TaskError, with the line, for a file that is absent or empty, a line that isn't a JSON
+    object, a field that is missing or of another type, or an id that occurs twice.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "items.jsonl")
+    ...     _ = path.write_text('{"question": "2 + 3?", "answers": ["5", "five"]}')
+    ...     read_items(path, multiple_choice=False)[0].solution
+    '5'
+    """
+    try:
+        lines = path.read_text("utf-8").split("\n")
+    except FileNotFoundError:
+        raise TaskError(f"there is no file of items {path}: correct `items`") from None
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from None
+    items: dict[str, Item] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            item = _item(_record(line), number, multiple_choice)
+            if other := items.get(item.id):
+                raise ValueError(f"the id {item.id!r} is also in line {other.line}: change one")
+        except (TypeError, ValueError) as error:
+            raise TaskError(f"{path}, line {number}: {error}") from None
+        items[item.id] = item
+    if not items:
+        raise TaskError(f"{path} has no items: write one JSON object on each line")
+    return tuple(items.values())
+
+
+def _record(line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the line is not JSON ({error}): write one object on each line") from None
+    if not isinstance(record, dict):
+        raise ValueError(f'expected an object such as {{"question": "…"}}, got {record!r:.80}')
+    return record
+
+
+def _item(record: dict[str, Any], line: int, multiple_choice: bool) -> Item:
+    group = record.get("group")
+    number = require_string(str(record.get("id", line)), "id")
+    if group is not None:
+        require_string(group, "group", "write a text, or leave it out")
+    fields = {}
+    for name, value in record.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, str) or is_number:
+            fields[name] = str(value)
+    fields.pop("answer", None)  # a template must not show it
+    if not multiple_choice:
+        answers = _texts(record, "answers", least=1)
+        return Item(number, fields, answers=answers, group=group, line=line)
+    options = _texts(record, "options", least=2)
+    if "answer" not in record:
+        raise ValueError("the item has no 'answer': give the index of the right option, from 0")
+    answer = require_integer(record["answer"], "answer, the index of the right option", 0)
+    if answer >= len(options):
+        raise ValueError(
+            f"answer is {answer}, but there are {len(options)} options: count them from 0"
+        )
+    return Item(number, fields, options, answer, group=group, line=line)
+
+
+def _texts(record: dict[str, Any], name: str, least: int) -> tuple[str, ...]:
+    fix = f"write a list of {least} or more texts"
+    if name not in record:
+        raise ValueError(f"the item has no {name!r}: {fix}")
+    texts = require_list(record[name], name, fix)
+    for number, text in enumerate(texts):
+        if not require_string(text, f"{name}[{number}]", fix).strip():
+            raise ValueError(f"{name}[{number}] is blank: {fix}")
+    if len(texts) < least:
+        raise ValueError(f"{name} has {len(texts)}: {fix}")
+    if len(set(texts)) < len(texts):
+        raise ValueError(f"{name} has the same text twice: {fix}, all different")
+    return tuple(texts)

@@ -1,0 +1,133 @@
+"""A task in the format of lm-evaluation-harness: its items as JSON lines, and a YAML file.
+
+Each line has the whole prompt, with the examples, so that both programs ask word for word the same:
+
+    multiple choice    acc is our "sum", acc_norm "character", acc_bytes "byte"
+    generation         a filter with the rule's pattern, then exact_match
+
+`lm_eval run --include_path FOLDER --tasks NAME` reads it. What that format can't say is an error: a
+chat, more than one rule, the normalizations "token", "pmi" and "number". "quasi" becomes patterns
+that are deleted; the result differs only if a tab stands between words.
+Source: lm-eval 0.4.13, its task guide and its `exact_match`.
+Chapter: evaluation/likelihood-and-generation.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from course_pkg.evaluation.answer_match import normalize
+from course_pkg.evaluation.multiple_choice import Question
+from course_pkg.evaluation.run_errors import TaskError
+from course_pkg.evaluation.samples import Request, make_requests
+from course_pkg.evaluation.task import CHOICE, Task
+from course_pkg.files import write_atomically
+
+METRICS = {"sum": "acc", "character": "acc_norm", "byte": "acc_bytes"}
+QUASI = [  # in this order
+    r"[!-/:-@\[-`{-~]",  # ASCII punctuation
+    r"(?i)\b(?:a|an|the)\b",
+    r"\A\s+|\s+\Z",
+    r"(?<=\s)\s+",
+]
+
+
+def export_to_lm_eval(task: Task, folder: Path) -> Path:
+    """Write `<name>.yaml` and `<name>.jsonl` into a folder; return the path of the first.
+
+    The YAML names the other by its absolute path: write it again if you move them. Raises TaskError
+    if lm-eval's format can't say what the task says.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from course_pkg.evaluation.task_file import load_task
+    >>> with TemporaryDirectory() as folder:
+    ...     path = export_to_lm_eval(load_task("multiple-choice"), Path(folder))
+    ...     print(path.name, len(path.with_suffix(".jsonl").read_text().splitlines()))
+    multiple-choice.yaml 256
+    """
+    import yaml
+
+    config = _config(task)  # before anything is written
+    folder.mkdir(parents=True, exist_ok=True)
+    items = (folder / f"{task.name}.jsonl").absolute()
+    requests = make_requests(task)
+    config["dataset_kwargs"] = {"data_files": {"test": str(items)}}
+    lines = [json.dumps(_line(task, request)) + "\n" for request in requests]
+    write_atomically(items, "".join(lines))
+    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    path = folder / f"{task.name}.yaml"
+    write_atomically(path, text)
+    return path
+
+
+def _config(task: Task) -> dict[str, Any]:
+    """lm-eval's configuration, without the path of the items."""
+    if task.chat:
+        raise TaskError(
+            f"{task.name} asks by chat: set `chat = false`, and give lm-eval --apply_chat_template"
+        )
+    config = {
+        "task": task.name,
+        "dataset_path": "json",
+        "test_split": "test",
+        "doc_to_text": "{{prompt}}",
+        "num_fewshot": 0,  # the prompts have their examples
+        "metadata": {"version": 1, "course_task": task.hash},
+    }
+    return config | (_choice(task) if task.kind == CHOICE else _generation(task))
+
+
+def _choice(task: Task) -> dict[str, Any]:
+    if task.normalization not in METRICS:
+        raise TaskError(
+            f"lm-eval has no score by {task.normalization!r} as {task.name} has it: use one of "
+            f"{', '.join(METRICS)}"
+        )
+    return {
+        "output_type": "multiple_choice",
+        "doc_to_choice": "{{choices}}",
+        "doc_to_target": "{{answer}}",
+        "target_delimiter": task.template.delimiter,
+        "metric_list": [
+            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+            for metric in METRICS.values()
+        ],
+    }
+
+
+def _generation(task: Task) -> dict[str, Any]:
+    if len(task.rules) != 1 or task.normalization == "number" or task.report != "exact":
+        raise TaskError(
+            f"lm-eval can't extract and compare as {task.name} does: use one rule, a "
+            "normalization other than 'number', and report = \"exact\""
+        )
+    [rule] = task.rules
+    metric: dict[str, Any] = {"metric": "exact_match", "aggregation": "mean"}
+    metric["higher_is_better"] = True
+    if task.normalization == "quasi":
+        metric |= {"regexes_to_ignore": QUASI, "ignore_case": True}
+    pattern = {"function": "regex", "regex_pattern": rule.pattern}
+    pattern["group_select"] = 0 if rule.which == "first" else -1
+    return {
+        "output_type": "generate_until",
+        "doc_to_target": "references",
+        "generation_kwargs": {
+            "until": list(task.stop),
+            "max_gen_toks": task.max_new_tokens,
+            "do_sample": False,
+        },
+        "filter_list": [{"name": "rule", "filter": [pattern, {"function": "take_first"}]}],
+        "metric_list": [metric],
+    }
+
+
+def _line(task: Task, request: Request) -> dict[str, Any]:
+    question = request.question
+    about = {"id": request.item.id, "group": request.item.group}
+    if isinstance(question, Question):
+        choices = list(question.options)
+        return about | {"prompt": question.context, "choices": choices, "answer": question.answer}
+    references = list(question.references)
+    if task.normalization == "strip":  # lm-eval strips what it extracts, and no reference
+        references = [normalize(text, "strip") for text in references]
+    return about | {"prompt": question.prompt, "references": references}

@@ -1,0 +1,129 @@
+"""Answers of a model in this process: options by log-probabilities, texts greedily.
+
+Requests are computed in batches, because what their prompts share is then computed once. If a batch
+fails, its requests are computed one by one, so that only the item at fault is lost.
+Chapter: evaluation/likelihood-and-generation.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.adapters.methods import load as add_adapter
+from course_pkg.evaluation.generation import OpenQuestion
+from course_pkg.evaluation.greedy import generate_greedy
+from course_pkg.evaluation.multiple_choice import Question, score_questions
+from course_pkg.evaluation.samples import Answer, Request
+from course_pkg.evaluation.task import CHOICE, Task
+from course_pkg.lm.load import load
+from course_pkg.lm.model_errors import ModelError
+
+BATCH = 32  # requests; what a killed run has to compute again
+SAMPLED = 4096  # weights of each parameter, from both ends, that tell one model from another
+
+
+class LocalModel:
+    """A model that answers requests. name, adapter: for the record."""
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, name: str, adapter: str | None):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name
+        self.adapter = adapter
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes two runs runs of the same model."""
+        parameter = next(self.model.parameters())
+        return {
+            "model": self.name,
+            "adapter": self.adapter,
+            "dtype": str(parameter.dtype).removeprefix("torch."),
+            "weights": fingerprint(self.model),
+        }
+
+    def answers(
+        self, task: Task, requests: Sequence[Request]
+    ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
+        """The answer to each request, or the error that it ended in, batch by batch."""
+        for start in range(0, len(requests), BATCH):
+            batch = requests[start : start + BATCH]
+            try:
+                yield list(zip(batch, self._compute(task, batch), strict=True))
+            except Exception:  # whatever it is, it may be one item's fault
+                for request in batch:
+                    yield [(request, self._one(task, request))]
+
+    def _one(self, task: Task, request: Request) -> Answer | Exception:
+        try:
+            [answer] = self._compute(task, [request])
+        except Exception as error:
+            return error
+        return answer
+
+    def _compute(self, task: Task, batch: Sequence[Request]) -> Sequence[Answer]:
+        questions = [request.question for request in batch]
+        if task.kind == CHOICE:
+            choices = [each for each in questions if isinstance(each, Question)]
+            scored = score_questions(self.model, self.tokenizer, choices, premise=task.premise)
+            return scored.questions
+        prompts = [each.prompt for each in questions if isinstance(each, OpenQuestion)]
+        return generate_greedy(
+            self.model,
+            self.tokenizer,
+            prompts,
+            max_new_tokens=task.max_new_tokens,
+            stop=task.stop,
+        )
+
+
+def load_model(
+    name: str,
+    adapter: str | Path | None = None,
+    *,
+    device: str | None = None,
+    dtype: str = "float32",
+) -> LocalModel:
+    """Load a model, and an adapter in PEFT's format into it.
+
+    name: see `course_pkg.lm.load.load`. adapter: its folder. dtype: "float32", "bfloat16" or
+    "float16". Raises ModelError, with what to do, if one of them can't be loaded.
+
+    >>> load_model("tiny").identity["dtype"]
+    'float32'
+    """
+    types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if dtype not in types:
+        raise ModelError(f"there is no dtype {dtype!r} for weights: give one of {', '.join(types)}")
+    model: nn.Module
+    model, tokenizer = load(name, device=device, dtype=types[dtype])
+    if adapter is not None:
+        try:
+            model = add_adapter(model, adapter)
+        except (ValueError, TypeError, OSError, NotImplementedError) as error:
+            raise ModelError(f"the adapter {adapter} can't be used with {name}: {error}") from None
+    return LocalModel(model.eval(), tokenizer, name, None if adapter is None else str(adapter))
+
+
+def fingerprint(model: nn.Module) -> str:
+    """16 hexadecimal digits that differ if the weights do, from the ends of each parameter.
+
+    Training changes all weights of a parameter, so that its ends are enough; a change of a few
+    single weights may go unnoticed.
+
+    >>> from course_pkg.lm.load import load
+    >>> fingerprint(load("tiny").model) == fingerprint(load("tiny", seed=1).model)
+    False
+    """
+    found = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        flat = parameter.detach().reshape(-1)
+        ends = torch.cat((flat[:SAMPLED], flat[-SAMPLED:])).cpu().contiguous()
+        found.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        found.update(ends.view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]

@@ -1,0 +1,172 @@
+"""The record of a run: one JSON file with all that somebody needs to check it or to repeat it.
+
+It has the task with its prompt, examples, seeds and hash; the model; the versions of the programs;
+every sample; and for each score the mean with a 95% interval, clustered by the items' groups. An
+item without a score, because the model failed on it, is counted and left out of the means.
+
+Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4, on what to
+report. Chapter: evaluation/likelihood-and-generation.
+"""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from course_pkg import __version__
+from course_pkg.evaluation.run_errors import RunError
+from course_pkg.evaluation.samples import Sample
+from course_pkg.evaluation.statistics import FEWEST_UNITS, mean_interval
+from course_pkg.evaluation.task import LIMIT_SEED, Task
+from course_pkg.files import write_atomically
+
+FILE = "record.json"
+FORMAT = 1
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over the items that have this score; low and high are None for too few of them."""
+
+    name: str
+    mean: float
+    low: float | None
+    high: float | None
+    items: int
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.mean:.3f}{interval}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run. task: name, hash, settings and so on. metric: the score to report.
+
+    groups: how many groups of related items there are; None if the items have none.
+    """
+
+    task: Mapping[str, Any]
+    model: Mapping[str, Any]
+    versions: Mapping[str, str]
+    finished: str
+    limit: int | None
+    metric: str
+    scores: tuple[Score, ...]
+    groups: int | None
+    samples: tuple[Sample, ...]
+
+    @property
+    def failed(self) -> int:
+        """How many items have no score."""
+        return sum(sample.error is not None for sample in self.samples)
+
+    @property
+    def score(self) -> Score | None:
+        """The score to report; None if all items failed."""
+        return next((score for score in self.scores if score.name == self.metric), None)
+
+    @property
+    def name(self) -> str:
+        """The model, with its adapter."""
+        adapter = self.model.get("adapter")
+        return f"{self.model['model']}{f' + {adapter}' if adapter else ''}"
+
+
+def make_record(
+    task: Task, model: Mapping[str, Any], samples: Sequence[Sample], limit: int | None = None
+) -> Record:
+    """The record of a run that ended now. model: its identity."""
+    about = {
+        "name": task.name,
+        "description": task.description,
+        "hash": task.hash,
+        "items_hash": task.items_hash,
+        "items": len(task.items),
+        "seeds": {"examples": task.seed, "limit": LIMIT_SEED},
+        "settings": task.settings,
+    }
+    groups = {sample.group for sample in samples}
+    return Record(
+        about,
+        model,
+        versions(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        limit,
+        task.metric,
+        scores_of(samples, task.metric),
+        None if groups <= {None} else len(groups),
+        tuple(samples),
+    )
+
+
+def scores_of(samples: Sequence[Sample], metric: str) -> tuple[Score, ...]:
+    """The mean of each score that a sample has, the metric's first.
+
+    >>> samples = [Sample(str(n), None, "", {}, scores={"exact": n % 2}) for n in range(10)]
+    >>> print(*scores_of(samples, "exact"))
+    0.500 [0.237, 0.763]
+    """
+    names = dict.fromkeys(name for sample in samples for name in sample.scores)
+    found = []
+    for name in sorted(names, key=lambda name: name != metric):
+        having = [sample for sample in samples if name in sample.scores]
+        values = [sample.scores[name] for sample in having]
+        groups = groups_of(having)
+        mean = sum(values) / len(values)
+        low = high = None
+        if len(values if groups is None else set(groups)) >= FEWEST_UNITS:
+            interval = mean_interval(values, groups)
+            low, high = interval.low, interval.high
+        found.append(Score(name, mean, low, high, len(values)))
+    return tuple(found)
+
+
+def groups_of(samples: Sequence[Sample]) -> list[str] | None:
+    """The group of each sample, one without a group being its own; None if none has one."""
+    if all(sample.group is None for sample in samples):
+        return None
+    return [
+        f"item {sample.id}" if sample.group is None else f"group {sample.group}"
+        for sample in samples
+    ]
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python, this package and the libraries that compute."""
+    found = {"python": platform.python_version(), "course": __version__}
+    return found | {name: metadata.version(name) for name in PACKAGES}
+
+
+def write_record(record: Record, folder: Path) -> None:
+    """Write a record into a folder, whole or not at all."""
+    fields = {"format": FORMAT, **asdict(record)}
+    write_atomically(folder / FILE, json.dumps(fields, indent=1) + "\n")
+
+
+def read_record(folder: Path) -> Record:
+    """The record in a run's folder. Raises RunError if there is none, or it is damaged.
+
+    >>> read_record(Path("/nowhere"))
+    Traceback (most recent call last):
+    ...
+    course_pkg.evaluation.run_errors.RunError: /nowhere has no record.json: give the --output of a \
+run that has ended
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise RunError(f"{folder} has no {FILE}: give the --output of a run that has ended")
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+        if (found := fields.pop("format")) != FORMAT:
+            raise ValueError(f"its format is {found}, this version reads {FORMAT}")
+        fields["scores"] = tuple(Score(**score) for score in fields["scores"])
+        fields["samples"] = tuple(Sample(**sample) for sample in fields["samples"])
+        return Record(**fields)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{path} can't be read ({error}): run the evaluation again") from None

@@ -1,0 +1,121 @@
+"""A run: ask a model for all items of a task that have no sample yet, and write its record.
+
+A run's folder holds:
+
+    samples.jsonl   a line for each sample as soon as it is known (`sample_log`)
+    record.json     everything about the run, when it has ended (`record`)
+    report.html     a page to look through the samples (`report`)
+
+The same command continues a run that was stopped. An item that the model fails on has a sample
+without a score; the next run of the same command asks for it again.
+Chapter: evaluation/likelihood-and-generation.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg import __version__
+from course_pkg.evaluation.record import Record, make_record, write_record
+from course_pkg.evaluation.report import write_report
+from course_pkg.evaluation.sample_log import open_log
+from course_pkg.evaluation.samples import (
+    Answer,
+    Request,
+    Sample,
+    failed_sample,
+    make_requests,
+    scored_sample,
+)
+from course_pkg.evaluation.task import Task
+
+Progress = Callable[[int, int], None]
+
+
+class Model(Protocol):
+    """What a run needs of a model: `LocalModel` and `ServerModel` have it.
+
+    tokenizer: writes chats as texts; None for a model that takes messages.
+    """
+
+    tokenizer: Tokenizer | None
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What makes two runs runs of the same model."""
+        ...
+
+    def answers(
+        self, task: Task, requests: Sequence[Request]
+    ) -> Iterator[list[tuple[Request, Answer | Exception]]]:
+        """The answer to each request, or the error that it ended in, in any order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run. asked: how many items this process asked for; the others had samples."""
+
+    record: Record
+    asked: int
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def run_task(
+    task: Task,
+    model: Model,
+    folder: Path,
+    *,
+    limit: int | None = None,
+    progress: Progress = _silent,
+) -> Run:
+    """Ask a model for the items of a task; write its samples, record and report into a folder.
+
+    limit: ask for so many items only (`Task.chosen`). progress: gets the number of samples and of
+    items, at the start and after each answer. Raises RunError if the folder belongs to another run
+    or another process, ServerError if the model's server stops answering, and OSError if the folder
+    can't be written; what was answered before is kept.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from course_pkg.evaluation.local_model import load_model
+    >>> from course_pkg.evaluation.task_file import load_task
+    >>> with TemporaryDirectory() as folder:
+    ...     run = run_task(load_task("multiple-choice"), load_model("tiny"), Path(folder), limit=2)
+    >>> run.asked, len(run.record.samples)
+    (2, 2)
+    """
+    requests = make_requests(task, tokenizer=model.tokenizer, limit=limit)
+    identity = {"task": task.name, "task_hash": task.hash, "course_version": __version__}
+    identity |= model.identity
+    with open_log(folder, identity) as log:
+        left = [
+            request
+            for request in requests
+            if request.item.id not in log.samples or log.samples[request.item.id].error
+        ]
+        done = len(requests) - len(left)
+        progress(done, len(requests))
+        for answers in model.answers(task, left):
+            log.append([_sample(task, request, answer) for request, answer in answers])
+            done += len(answers)
+            progress(done, len(requests))
+        samples = [log.samples[request.item.id] for request in requests]
+        record = make_record(task, model.identity, samples, limit)
+        write_record(record, folder)
+        write_report(record, folder)
+    return Run(record, len(left))
+
+
+def _sample(task: Task, request: Request, answer: Answer | Exception) -> Sample:
+    if isinstance(answer, Exception):
+        return failed_sample(request, answer)
+    try:
+        return scored_sample(task, request, answer)
+    except (TypeError, ValueError) as error:
+        return failed_sample(request, error)

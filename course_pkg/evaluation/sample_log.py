@@ -1,0 +1,125 @@
+"""The samples of a run, in a file that only grows: after kill -9 or a power failure, none is lost.
+
+The first line says which run this is, and each further line is a sample. A sample counts when its
+whole line is on the disk (`fsync`). A process that dies while it writes leaves half a line at the
+end; the next one removes it, and asks only for the items that have no line. An item that failed is
+asked again; its new line then counts. One process at a time may write.
+
+Chapter: evaluation/likelihood-and-generation.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from course_pkg.evaluation.run_errors import RunError
+from course_pkg.evaluation.samples import Sample
+from course_pkg.files import lock, sync_folder
+
+FILE = "samples.jsonl"
+
+
+class SampleLog:
+    """The open file of a run's samples. samples: those that count so far, by item."""
+
+    def __init__(self, path: Path, samples: dict[str, Sample]):
+        self.path = path
+        self.samples = samples
+        self._file = path.open("ab")
+
+    def append(self, samples: Sequence[Sample]) -> None:
+        """Write samples, and wait until they are on the disk. Raises OSError if they can't be."""
+        lines = [_line(sample.json) for sample in samples]
+        self._file.write(b"".join(lines))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.samples |= {sample.id: sample for sample in samples}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+@contextmanager
+def open_log(folder: Path, identity: Mapping[str, Any]) -> Iterator[SampleLog]:
+    """Open a run's file to write more samples into it; the folder is made if it is absent.
+
+    identity: what makes two runs the same, as JSON has it. Raises RunError if another process
+    writes there, or the folder has the samples of another run, with what differs; OSError if it
+    can't be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock(folder / ".lock", wait=False):
+            path = folder / FILE
+            samples = _prepare(path, json.loads(json.dumps(identity)))
+            log = SampleLog(path, samples)
+            try:
+                yield log
+            finally:
+                log.close()
+    except BlockingIOError:
+        raise RunError(
+            f"another process writes to {folder}: wait for it, or give another --output"
+        ) from None
+
+
+def read_log(path: Path) -> tuple[dict[str, Any], dict[str, Sample], int]:
+    """A run's identity, its samples by item, and how many bytes of the file are whole lines.
+
+    The last line may be torn. Raises RunError for another line that can't be read.
+    """
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    lines = data[:whole].split(b"\n")[:-1]
+    identity: dict[str, Any] = {}
+    samples = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            fields = json.loads(line)
+            if number == 1:
+                identity = dict(fields["run"])
+            else:
+                sample = Sample(**fields)
+                samples[sample.id] = sample
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(
+                f"{path}, line {number}: not a line that a run wrote ({error}): remove the line, "
+                "or give another --output"
+            ) from None
+    return identity, samples, whole
+
+
+def _prepare(path: Path, identity: Mapping[str, Any]) -> dict[str, Sample]:
+    """Write the first line, or check it; remove half a line at the end."""
+    if path.exists():
+        found, samples, whole = read_log(path)
+        if whole:
+            _check_same(path, found, identity)
+            with path.open("r+b") as file:
+                file.truncate(whole)
+                os.fsync(file.fileno())
+            return samples
+    with path.open("wb") as file:
+        file.write(_line({"run": identity}))
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+    return {}
+
+
+def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    names = {**found, **wanted}
+    if differ := [name for name in names if found.get(name) != wanted.get(name)]:
+        name = differ[0]
+        raise RunError(
+            f"{path.parent} has a run with another {name} ({found.get(name)!r:.80}, now "
+            f"{wanted.get(name)!r:.80}): give another --output, or remove that folder"
+        )
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"  # ASCII: a server may send half a surrogate

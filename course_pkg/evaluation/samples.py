@@ -1,0 +1,167 @@
+"""Samples: what a model was asked for each item, what came back, and what that scores.
+
+A request is an item with its whole prompt. A sample is a request with its answer, as plain data: it
+is written as one line of JSON, and read again without a model. Scores are 1 or 0, or a share, under
+several names, so that nobody has to run again to see another normalization.
+
+Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4, on keeping
+every answer. Chapter: evaluation/likelihood-and-generation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.evaluation.generation import OpenQuestion, score_answers
+from course_pkg.evaluation.greedy import Generation
+from course_pkg.evaluation.items import Item
+from course_pkg.evaluation.mmlu import LETTERS
+from course_pkg.evaluation.multiple_choice import Question, ScoredQuestion
+from course_pkg.evaluation.run_errors import TaskError
+from course_pkg.evaluation.task import CHOICE, METRICS, Task
+
+Answer = ScoredQuestion | Generation
+
+
+@dataclass(frozen=True)
+class Request:
+    """An item as it is asked. turns: the messages of a chat, for a model that takes messages."""
+
+    item: Item
+    question: Question | OpenQuestion
+    turns: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An item, its prompt, its answer and its scores.
+
+    prompt: a text, or the messages of a chat. asked: the options and the answer's index, or the
+    references. answer: what the model did, by kind of task. scores: by name; empty if there was an
+    error, which is then its message.
+    """
+
+    id: str
+    group: str | None
+    prompt: str | Sequence[Mapping[str, str]]
+    asked: Mapping[str, Any]
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """All fields, as `Sample(**fields)` takes them."""
+        return asdict(self)
+
+
+def make_requests(
+    task: Task, *, tokenizer: Tokenizer | None = None, limit: int | None = None
+) -> list[Request]:
+    """The requests of a task, with their prompts.
+
+    tokenizer: writes the prompts of a chat as texts; None leaves them messages. limit: see
+    `Task.chosen`. Raises TaskError if a chat is wanted, and the tokenizer has no chat template.
+
+    >>> from course_pkg.evaluation.task_file import load_task
+    >>> [request] = make_requests(load_task("multiple-choice"), limit=1)
+    >>> request.question.context.startswith("Question: ")
+    True
+    """
+    if task.chat and tokenizer is not None and not tokenizer.chat_template:
+        raise TaskError(
+            "the task asks by chat, and the model has no chat template: set `chat = false` in "
+            "[prompt], or choose an instruct model"
+        )
+    examples = [task.fields(item) for item in task.examples]
+    requests = []
+    for item in task.chosen(limit):
+        fields = task.fields(item)
+        chat = tokenizer if task.chat else None
+        prompt = task.template.render(fields, examples, chat=chat)
+        messages = task.chat and tokenizer is None
+        turns = tuple(task.template.turns(fields, examples)) if messages else ()
+        question: Question | OpenQuestion
+        if task.kind == CHOICE:
+            letters = tuple(LETTERS[: len(item.options)])
+            options = item.options if task.options == "text" else letters
+            question = Question(prompt.text, options, item.answer, prompt.delimiter, item.id)
+        else:
+            question = OpenQuestion(prompt.text, item.answers, item.id)
+        requests.append(Request(item, question, turns))
+    return requests
+
+
+def scored_sample(task: Task, request: Request, answer: Answer) -> Sample:
+    """The sample of an answer."""
+    if isinstance(answer, ScoredQuestion):
+        return _sample(request, *_choice(task, answer))
+    return _sample(request, *_written(task, request, answer))
+
+
+def failed_sample(request: Request, error: BaseException) -> Sample:
+    """The sample of an item that the model failed on: no score, and the error's first line."""
+    lines = str(error).strip().splitlines()
+    return _sample(request, {}, {}, f"{type(error).__name__}: {lines[0] if lines else 'no text'}")
+
+
+def _sample(
+    request: Request,
+    answer: Mapping[str, Any],
+    scores: Mapping[str, float],
+    error: str | None = None,
+) -> Sample:
+    question = request.question
+    asked: dict[str, Any]
+    if isinstance(question, Question):
+        text = question.context
+        asked = {"options": list(question.options), "answer": question.answer}
+        asked["delimiter"] = question.delimiter
+    else:
+        text = question.prompt
+        asked = {"references": list(question.references)}
+    prompt = [dict(turn) for turn in request.turns] or text
+    return Sample(request.item.id, request.item.group, prompt, asked, answer, scores, error)
+
+
+def _choice(task: Task, scored: ScoredQuestion) -> tuple[dict[str, Any], dict[str, float]]:
+    names = ["sum", "token", "character", "byte"]
+    if task.premise is not None:
+        names.append("pmi")
+    options = [
+        {
+            "text": option.text,
+            "log_prob": option.log_prob,
+            "tokens": list(option.tokens),
+            "log_probs": list(option.log_probs),
+            "unconditional": option.unconditional,
+            "merged": option.merged,
+        }
+        for option in scored.options
+    ]
+    answer = {"choice": scored.choice(task.normalization), "options": options}
+    answer["writes_an_option"] = scored.writes_an_option
+    return answer, {name: float(scored.correct(name)) for name in names}
+
+
+def _written(
+    task: Task, request: Request, written: Generation
+) -> tuple[dict[str, Any], dict[str, float]]:
+    question = request.question
+    assert isinstance(question, OpenQuestion)
+    [scored] = score_answers(
+        [question],
+        [written],
+        rules=task.rules,
+        normalization=task.normalization,
+        metrics={name: METRICS[name] for name in task.metrics},
+    ).answers
+    answer: dict[str, Any] = {"text": written.text, "finish": written.finish}
+    answer["extracted"] = asdict(scored.extraction) if scored.extraction else None
+    scores = {"exact": float(scored.exact)}
+    if scored.quasi is not None and scored.f1 is not None:
+        found = scored.extraction is not None
+        scores |= {"quasi": float(scored.quasi and found), "f1": scored.f1}
+    return answer, scores | scored.metrics

@@ -1,0 +1,110 @@
+"""A task: which items are asked, how they are written, and what counts as right.
+
+The hash of a task covers all that a model can see and all that decides a score: two runs with the
+same hash are runs of the same task. `task_file` reads tasks from files.
+Source: Biderman et al. 2024, "Lessons from the Trenches" (arXiv 2405.14782), section 4, on sharing
+the exact prompts and versions. Chapter: evaluation/likelihood-and-generation.
+"""
+
+import hashlib
+import json
+import random
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from course_pkg.arguments import require_integer
+from course_pkg.evaluation.answer_extraction import Rule
+from course_pkg.evaluation.items import Item
+from course_pkg.evaluation.mmlu import LETTERS
+from course_pkg.evaluation.prompts import Fields, PromptTemplate
+from course_pkg.metrics.rouge import rouge_l, rouge_n
+
+CHOICE = "multiple-choice"
+GENERATION = "generation"
+METRICS = {  # of an answer and a reference, for each reference alone
+    "rouge-1": lambda answer, reference: rouge_n(answer, reference, 1).fmeasure,
+    "rouge-2": lambda answer, reference: rouge_n(answer, reference, 2).fmeasure,
+    "rouge-l": lambda answer, reference: rouge_l(answer, reference).fmeasure,
+}
+ALWAYS = ("exact", "quasi", "f1")  # the scores that every task for generation has
+LIMIT_SEED = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked, and what counts as right.
+
+    kind: "multiple-choice" or "generation". seed: drew the examples. options: "text" scores each
+    option's text; "letters" lists the options in the prompt, in the field {options}, and scores
+    their letters. normalization, premise, rules, stop, max_new_tokens: as in the kinds' modules.
+    metrics: further scores, names in METRICS. report: the score of generation that counts.
+    """
+
+    name: str
+    description: str
+    kind: str
+    items: tuple[Item, ...]
+    template: PromptTemplate
+    chat: bool
+    examples: tuple[Item, ...]
+    seed: int
+    normalization: str
+    options: str = "text"
+    premise: str | None = None
+    rules: tuple[Rule, ...] = ()
+    stop: tuple[str, ...] = ()
+    max_new_tokens: int = 0
+    metrics: tuple[str, ...] = ()
+    report: str = "exact"
+
+    @property
+    def metric(self) -> str:
+        """The score that is reported: by the normalization of options, or `report`."""
+        return self.normalization if self.kind == CHOICE else self.report
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All but the items, as JSON has it."""
+        prompt = self.template
+        written = {name: getattr(prompt, name) for name in prompt.__dataclass_fields__}
+        settings = {"kind": self.kind, "prompt": written | {"chat": self.chat}}
+        settings |= {"examples": [item.content for item in self.examples]}
+        settings |= {"example_seed": self.seed, "normalization": self.normalization}
+        if self.kind == CHOICE:
+            return settings | {"options": self.options, "premise": self.premise}
+        rules = [asdict(rule) for rule in self.rules]
+        scores = {"metrics": list(self.metrics), "report": self.report}
+        stop = {"stop": list(self.stop), "max_new_tokens": self.max_new_tokens}
+        return settings | {"rules": rules} | stop | scores
+
+    @property
+    def hash(self) -> str:
+        """Of the settings and the items: 64 hexadecimal digits of SHA-256."""
+        return _digest([self.settings, self.items_hash])
+
+    @property
+    def items_hash(self) -> str:
+        """Of the items alone: runs of several prompts can be compared, item by item."""
+        return _digest([item.content for item in self.items])
+
+    def chosen(self, limit: int | None = None) -> list[Item]:
+        """All items, or `limit` of them, drawn at random but always the same ones.
+
+        Those of a smaller limit are among those of a larger one, and tasks on the same items draw
+        the same ones. Raises ValueError below 1.
+        """
+        if limit is None or require_integer(limit, "limit") >= len(self.items):
+            return list(self.items)
+        return random.Random(LIMIT_SEED).sample(self.items, len(self.items))[:limit]
+
+    def fields(self, item: Item) -> Fields:
+        """What fills the template for an item, and its answer in the form that is asked for."""
+        if self.options == "text":
+            return {**item.fields, "answer": item.solution}
+        lines = [f"{LETTERS[n]}. {option}" for n, option in enumerate(item.options)]
+        assert item.answer is not None
+        return {**item.fields, "options": "\n".join(lines), "answer": LETTERS[item.answer]}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

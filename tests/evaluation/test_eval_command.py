@@ -1,0 +1,112 @@
+"""`course eval`: what it prints, where it writes, and its exit codes."""
+
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from course_pkg.cli import app, eval_command
+from course_pkg.evaluation.local_model import LocalModel
+from course_pkg.evaluation.run_errors import ServerError
+
+TASK = ["eval", "--task", "multiple-choice", "--model", "tiny", "--limit", "6"]
+
+
+def course(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_run_prints_its_table_and_progress_and_comparing_it_with_itself_is_no_difference(folder):
+    done = course(*TASK)
+    assert done.exit_code == 0, done.output
+    assert "multiple-choice, tiny: 6 items" in done.stdout
+    assert "sum" in done.stdout.splitlines()[2]
+    assert done.stderr.splitlines() == ["0 of 6 items", "6 of 6 items"]
+    written = folder / "evaluations" / "multiple-choice" / "tiny"
+    assert {path.name for path in written.iterdir()} == {
+        ".lock",
+        "record.json",
+        "report.html",
+        "samples.jsonl",
+    }
+    again = course(*TASK)
+    assert (again.exit_code, again.stdout) == (0, done.stdout)
+    assert again.stderr.splitlines() == ["6 of 6 items"]
+    compared = course("eval", "--compare", str(written), str(written))
+    assert "the scores of all 6 items are the same" in compared.stdout
+
+
+def test_failed_items_need_a_look(monkeypatch):
+    compute = LocalModel._compute
+
+    def failing(self, task, batch):
+        if any(request.item.id == failed for request in batch):
+            raise FloatingPointError("the logits are NaN")
+        return compute(self, task, batch)
+
+    from course_pkg.evaluation.task_file import load_task
+
+    failed = load_task("multiple-choice").chosen(1)[0].id
+    monkeypatch.setattr(LocalModel, "_compute", failing)
+    done = course(*TASK)
+    assert done.exit_code == 1
+    assert "1 items failed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["eval"], "give --task"),
+        (["eval", "--task", "nothing"], "there is no task 'nothing'"),
+        ([*TASK, "--served-model-name", "x"], "is for a --model that is an http(s) address"),
+        ([*TASK, "--adapter", "nowhere"], "the adapter nowhere can't be used with tiny"),
+        ([*TASK, "--dtype", "int8"], "give one of float32"),
+        (["eval", "--compare", "a", "b"], "a has no record.json"),
+        (
+            ["eval", "--task", "short-answers", "--model", "http://h/v1", "--adapter", "a"],
+            "name the adapter with --served-model-name",
+        ),
+    ],
+)
+def test_an_impossible_request_has_exit_code_2_and_leaves_nothing(folder, arguments, says):
+    done = course(*arguments)
+    assert (done.exit_code, says in done.stderr) == (2, True), done.output
+    assert list(folder.iterdir()) == []
+
+
+def test_a_server_that_fails_has_exit_code_4(monkeypatch):
+    def gone(*_):
+        raise ServerError("it does not answer")
+
+    monkeypatch.setattr(LocalModel, "answers", gone)
+    done = course(*TASK)
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (4, "error: it does not answer")
+
+
+def test_a_task_is_written_for_lm_eval_without_a_model(folder):
+    done = course("eval", "--task", "short-answers", "--lm-eval", "tasks")
+    assert done.exit_code == 0
+    assert "lm_eval run --include_path tasks --tasks short-answers" in done.stdout
+    assert {path.name for path in (folder / "tasks").iterdir()} == {
+        "short-answers.yaml",
+        "short-answers.jsonl",
+    }
+
+
+def test_progress_says_the_time_left_from_what_this_process_has_done(monkeypatch, capsys):
+    clock = iter([0.0, 0.0, 10.0, 40.0, 60.0])
+    monkeypatch.setattr(eval_command, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    progress = eval_command._Progress()
+    for done in (50, 51, 54, 56):  # 50 items have samples of an earlier process
+        progress.show(done, 56)
+    assert capsys.readouterr().err.splitlines() == [
+        "50 of 56 items",
+        "54 of 56 items, about 20 s left",
+        "56 of 56 items",
+    ]

@@ -1,0 +1,155 @@
+"""A task in lm-eval's format: what it cannot say is refused, and lm-eval finds the same scores.
+
+The last tests need lm-eval in an environment of its own: `test_lm_eval.py` says how to make it.
+What was found on 2026-11-26, with lm-eval 0.4.13 and a random model in fp64, for 12 items of each
+built-in task: acc, acc_norm, acc_bytes and exact_match are ours. For short answers, the texts that
+the model writes were accepted for half of the items, so that some are right.
+"""
+
+import json
+import os
+import re
+import string
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from course_pkg.evaluation.answer_extraction import RULES
+from course_pkg.evaluation.answer_match import normalize
+from course_pkg.evaluation.lm_eval_export import QUASI, export_to_lm_eval
+from course_pkg.evaluation.local_model import load_model
+from course_pkg.evaluation.run import run_task
+from course_pkg.evaluation.run_errors import TaskError
+from course_pkg.evaluation.samples import make_requests
+from course_pkg.evaluation.task_file import load_task
+from course_pkg.lm.tiny import tiny_model, tiny_tokenizer
+from tests.evaluation.test_lm_eval import MISSING, PYTHON
+
+NAMES = {"acc": "sum", "acc_norm": "character", "acc_bytes": "byte", "exact_match": "exact"}
+JUDGE = """
+import json, sys
+from lm_eval import simple_evaluate
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+folder, name, model, limit = sys.argv[1:]
+found = simple_evaluate(
+    HFLM(model, device="cpu", dtype="float64", batch_size=4),
+    tasks=[name],
+    task_manager=TaskManager(include_path=folder, include_defaults=False),
+    limit=int(limit),
+    bootstrap_iters=0,
+)["results"][name]
+print("ANSWER" + json.dumps({key: value for key, value in found.items() if "," in key}))
+"""
+
+
+def test_each_line_has_the_whole_prompt_with_its_examples(tmp_path):
+    task = load_task("multiple-choice-letters")
+    path = export_to_lm_eval(task, tmp_path)
+    config = yaml.safe_load(path.read_text())
+    items = Path(config["dataset_kwargs"]["data_files"]["test"])
+    lines = [json.loads(line) for line in items.read_text("utf-8").splitlines()]
+    questions = [request.question for request in make_requests(task)]
+    assert [line["prompt"] for line in lines] == [each.context for each in questions]
+    assert [line["choices"] for line in lines] == [list(each.options) for each in questions]
+    assert config["num_fewshot"] == 0 and config["target_delimiter"] == " "
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("short-answers", {"chat": True}, "apply_chat_template"),
+        ("short-answers", {"rules": (RULES["boxed"], RULES["last number"])}, "use one rule"),
+        ("short-answers", {"normalization": "number"}, "other than 'number'"),
+        ("short-answers", {"report": "f1"}, 'report = "exact"'),
+        ("multiple-choice", {"normalization": "pmi"}, "use one of sum, character, byte"),
+        ("multiple-choice", {"normalization": "token"}, "use one of sum, character, byte"),
+    ],
+)
+def test_what_the_format_cannot_say_is_refused(tmp_path, name, change, says):
+    with pytest.raises(TaskError, match=says):
+        export_to_lm_eval(replace(load_task(name), **change), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The  Eiffel-Tower!",
+        "  in the Louvre, Paris ",
+        "a",
+        "An apple a day...",
+        "theatre",
+        "the-cat",
+        "Paris (the city)",
+        "É à la",
+        string.punctuation,
+        "",
+    ],
+)
+def test_the_deleted_patterns_leave_what_quasi_leaves(text):
+    left = text
+    for pattern in QUASI:
+        left = re.sub(pattern, "", left)
+    assert left.lower() == normalize(text, "quasi")
+
+
+def accepting_what_it_writes(task, model, folder):
+    """The task, with a random model's own texts as a second accepted answer of the even items."""
+    samples = run_task(task, model, folder).record.samples
+    items = []
+    for number, (item, sample) in enumerate(zip(task.items, samples, strict=True)):
+        extracted = sample.answer["extracted"]
+        if number % 2 == 0 and extracted and normalize(extracted["answer"], "quasi"):
+            item = replace(item, answers=(*item.answers, f"The {extracted['answer']}!"))
+        items.append(item)
+    return replace(task, items=tuple(items))
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+@pytest.mark.parametrize("name", ["multiple-choice", "multiple-choice-letters", "short-answers"])
+def test_lm_eval_finds_the_same_scores(tmp_path, name):
+    model = tiny_model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(6 if parameter.dim() == 2 else 1)
+    model.double().save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    task = load_task(name)
+    task = replace(task, items=task.items[:12])
+    loaded = load_model(str(tmp_path / "model"))
+    loaded.model.double()
+    if name == "short-answers":
+        task = accepting_what_it_writes(replace(task, max_new_tokens=8), loaded, tmp_path / "first")
+    export_to_lm_eval(task, tmp_path / "tasks")
+    record = run_task(task, loaded, tmp_path / "run").record
+    done = subprocess.run(
+        [PYTHON, "-c", JUDGE, tmp_path / "tasks", task.name, tmp_path / "model", "12"],
+        capture_output=True,
+        text=True,
+        timeout=550,
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "HF_DATASETS_OFFLINE": "1",
+            "HF_HOME": str(tmp_path),
+        },
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout[done.stdout.index("ANSWER") + 6 :])
+    scores = {score.name: score.mean for score in record.scores}
+    compared = 0
+    for key, value in found.items():
+        metric = key.partition(",")[0]
+        if metric in NAMES:
+            assert value == pytest.approx(scores[NAMES[metric]]), key
+            compared += 1
+    assert compared == (1 if name == "short-answers" else 3)
+    assert 0 < record.score.mean < 1
