@@ -4,14 +4,14 @@
     python book/experiments/evaluated_smollm2.py --confirm  after an edit: run one short row again
 
 The model is SmolLM2-135M-Instruct in float32, the only version whose weights the course has. Most
-rows use 64 multiple-choice questions, the first of each group, so that no two are on one subject.
+rows use 128 multiple-choice questions, the first two of each group.
 
 "options": the log-probabilities of the four options after an open question, which doesn't list
 them. One row has all 256 questions, and the options after "Answer:" alone. The others differ from
 it in one thing: the template, the number of examples, their answers or their template, the chat
 template, or typing errors in the question.
-"written": the options are listed, without letters, and the model writes its answer greedily; with
-a constraint, only one of the four options, and then a line break.
+"written": the options are listed, without letters, and the model writes 16 tokens greedily; with a
+constraint, only one of the four options, and then a line break.
 "letters": the three ways in which three programs scored MMLU (`course_pkg.evaluation.mmlu`).
 "number": short questions whose answer is a number. An instruction asks for digits, examples show
 them, or a constraint admits nothing else, and all combinations.
@@ -19,6 +19,7 @@ them, or a constraint admits nothing else, and all combinations.
 
 import json
 import re
+from collections import Counter
 from itertools import product
 
 from record import main
@@ -38,12 +39,12 @@ from course_pkg.lm.load import load
 
 FILES = ("multiple-choice", "multiple-choice-examples", "short-answers", "short-answers-examples")
 DATA = (*(f"evaluation/{name}.jsonl" for name in FILES), "evaluation/templates.json")
-FEW = 64  # the first question of each group
+FEW = 128  # the first two questions of each group
 ALL = 256
 TEMPLATE = "question-answer"
 TEMPLATES = ["question-answer", "initials", "one-line", "request", "headings"]
 TEMPLATES += ["classroom", "quiz", "dialogue", "report", "exam"]
-MOST_TOKENS = 12
+MOST_TOKENS = 16
 NUMBER = r" [0-9]{1,3}\n"
 INSTRUCTION = "Answer with one number in digits.\n\n"
 
@@ -88,8 +89,12 @@ class Models:
         self.vocabulary = vocabulary_of(self.tokenizer)
         choices, choice_examples, short, short_examples = (_items(name) for name in FILES)
         self.choices = choices
-        first = {item["group"]: item for item in reversed(choices)}  # the first of each stays
-        self.few = [item for item in choices if first[item["group"]] is item]
+        seen = Counter()
+        self.few = []
+        for item in choices:
+            seen[item["group"]] += 1
+            if seen[item["group"]] <= 2:
+                self.few.append(item)
         self.choice_examples = choice_examples
         self.numbers = [item for item in short if _digits(item)]
         self.number_examples = [item for item in short_examples if _digits(item)]
@@ -97,25 +102,24 @@ class Models:
         self.templates = {each["id"]: each for each in json.loads(text)}
 
     def written(self, prompts: list[str], patterns: list[str] | None) -> dict:
-        """The greedy answers; with patterns, one for each, the most likely text that matches.
+        """What the model writes greedily; with patterns, one for each prompt, a text that matches.
 
-        texts: without the line break. passes: forward passes, if constrained.
+        texts: a constrained one without its line break. passes: forward passes, if constrained.
         """
         if patterns is None:
-            found = generate_greedy(
-                self.model, self.tokenizer, prompts, max_new_tokens=MOST_TOKENS, stop=["\n"]
-            )
-            finished = [each.finish != "length" for each in found]
-            return {"texts": [each.text for each in found], "complete": finished}
-        texts, complete, passes = [], [], []
+            found = generate_greedy(self.model, self.tokenizer, prompts, max_new_tokens=MOST_TOKENS)
+            return {"texts": [each.text for each in found]}
+        texts = []
+        passes = []
         for prompt, pattern in zip(prompts, patterns, strict=True):
             guide = regex_guide(pattern, self.vocabulary)
             ids = self.tokenizer(prompt).input_ids
             found = generate_greedily(self.model, ids, guide, 4 * MOST_TOKENS)
             texts.append(self.tokenizer.decode(found.tokens, skip_special_tokens=True).rstrip("\n"))
-            complete.append(found.finished)
             passes.append(found.passes)
-        return {"texts": texts, "complete": complete, "passes": passes}
+            if not found.finished:
+                raise RuntimeError(f"the constrained answer {texts[-1]!r} is cut off")
+        return {"texts": texts, "passes": passes}
 
 
 def _items(name: str) -> list[dict]:
