@@ -27,7 +27,7 @@ NEIGHBORS = {
 def add_typos(text: str, rate: float, seed: int = 0) -> str:
     """The text with typing errors; the same seed gives the same ones.
 
-    rate: the probability of an error at each letter, in [0, 1]. Raises TypeError for a text that is
+    rate: the probability of an error at each letter, in [0, 1). Raises TypeError for a text that is
     no string, ValueError for another rate.
 
     >>> add_typos("Where do people hang wet laundry?", rate=0.2, seed=1)

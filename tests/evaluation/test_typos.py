@@ -18,7 +18,7 @@ def test_the_seed_decides():
     assert len({add_typos(TEXT, 0.3, seed=seed) for seed in range(20)}) == 20
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.95])
 def test_all_that_is_no_letter_stays_in_its_order(rate):
     def others(text):
         return [c for c in text if c not in string.ascii_letters]
@@ -40,7 +40,7 @@ def test_neighbors_are_beside_each_other_and_know_each_other():
     assert all(letter in NEIGHBORS[near] for letter in NEIGHBORS for near in NEIGHBORS[letter])
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan")])
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
 def test_a_rate_that_is_no_probability_is_an_error(rate):
     with pytest.raises(ValueError, match="rate"):
         add_typos(TEXT, rate)
