@@ -5,7 +5,8 @@
     ```
 
 lists every module under that name with autodoc; several names may stand there, and `:without:`
-names folders to leave out. docstrings.py turns plain docstrings into what Sphinx reads.
+names folders to leave out. A page is read again when a module was added or removed. docstrings.py
+turns plain docstrings into what Sphinx reads.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from faults import guarded
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
+
+LISTED = "packages listed"  # of a page: package, folders left out, modules found
 
 
 def parameters(obj: Any) -> set[str]:
@@ -58,9 +61,11 @@ class Package(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         lines: list[str] = []
+        left_out = set(self.options.get("without", ()))
+        listed = self.env.metadata[self.env.docname].setdefault(LISTED, [])
         for package in self.arguments[0].split():
-            left_out = set(self.options.get("without", ()))
             found = public_modules(Path(self.env.srcdir), package, left_out)
+            listed.append((package, left_out, found))
             if not found:
                 raise self.error(f"{package}: no such package or module in {self.env.srcdir}")
             for name in found:
@@ -71,6 +76,16 @@ class Package(SphinxDirective):
         content.document = self.state.document
         nested_parse_with_titles(self.state, StringList(lines, self.get_source_info()[0]), content)
         return content.children
+
+
+def outdated(app: Sphinx, env: Any, added: Any, changed: Any, removed: Any) -> list[str]:
+    """Pages that were read when a package had other modules."""
+
+    def differs(package: str, left_out: set[str], found: list[str]) -> bool:
+        return public_modules(Path(env.srcdir), package, left_out) != found
+
+    pages = env.metadata.items()
+    return [page for page, data in pages if any(differs(*entry) for entry in data.get(LISTED, ()))]
 
 
 def unlinked(app: Sphinx, env: Any, node: Any, contnode: nodes.Node) -> nodes.Node | None:
@@ -103,5 +118,6 @@ def setup(app: Sphinx) -> dict:
     app.connect("config-inited", prepare)
     app.connect("autodoc-process-docstring", convert)
     app.connect("autodoc-skip-member", skip)
+    app.connect("env-get-outdated", outdated)
     app.connect("missing-reference", unlinked)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

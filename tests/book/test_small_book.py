@@ -206,6 +206,12 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
     assert lacking == ["book/sample", "book/api"]
 
 
+def test_a_new_module_is_listed(folder):
+    (folder / "course_pkg/three.py").write_text('"""Three, a new module."""\n')
+    assert "api" in read(build(folder, "-W"))
+    assert "Three, a new module." in html(folder, "api")
+
+
 def test_an_edit_runs_the_pages_concerned_and_no_others(folder):
     """Four builds: nothing; code, data and prose; code as before, a page without code; an error."""
     log = build(folder, "-W")
