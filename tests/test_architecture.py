@@ -46,6 +46,8 @@ LAYERS = {
     "metrics": 2,
     "finetuning": 3,
     "serving": 3,
+    "compression": 3.2,
+    "export": 3.2,
     "deployment": 3.5,
     "evaluation": 3,
     "grading.contract": 4.0,

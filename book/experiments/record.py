@@ -31,7 +31,8 @@ from course_pkg.files import write_atomically  # noqa: E402
 
 TOLERANCE = 1e-3  # relative, for a probe's results: CPUs add floats in different orders
 ELSEWHERE = 0.05  # on another model of CPU: what is rounded to 8 bits can then round the other way
-TIMES = ("seconds", "finished")  # endings of the names of results that depend on the machine
+# Endings of the names of results that depend on the machine.
+TIMES = ("seconds", "finished", "peak_memory", "start_memory")
 PACKAGES = ("torch", "transformers", "numpy")
 Plan = Sequence[dict] | Callable[[Sequence[dict]], Sequence[dict]]
 

@@ -16,7 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from course_pkg import __version__
-from course_pkg.cli import author_commands, class_commands, grade_commands, serve_command
+from course_pkg.cli import (
+    author_commands,
+    class_commands,
+    export_command,
+    grade_commands,
+    serve_command,
+)
 from course_pkg.cli.exits import NEEDS_A_LOOK, Commands
 
 app = typer.Typer(
@@ -126,6 +132,7 @@ for command in (
     grade_commands.grade,
     grade_commands.sample_class,
     serve_command.serve,
+    export_command.export,
     author_commands.release,
     author_commands.author_check,
     author_commands.bundle,

@@ -24,6 +24,7 @@ COMMANDS = {
     "bundle": ([], "course_pkg.classroom.bundle.bundle"),
     "check": ([NAME], "course_pkg.grading.own_notebook.own_notebook"),
     "doctor": ([], "course_pkg.doctor.diagnose"),
+    "export": (["my-adapter"], "course_pkg.export.export_model.export"),
     "export-grades": ([NAME], BOOK),
     "extend": ([NAME, "ada", "--hours", "1"], BOOK),
     "grade": ([NAME], f"{RUNS}grade_class.grade"),

@@ -1,10 +1,12 @@
 """Right answers that are not the model answer keep every point, in every assignment."""
 
 import math
+from decimal import ROUND_HALF_DOWN, Decimal
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from scipy.special import rel_entr
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -336,6 +338,74 @@ def simulate_by_ticks(orders, forward, backward):
             return ticks / 2, waiting / (ticks * len(orders)), peaks
         waiting += doing.count(None)
         ticks += 1
+
+
+@right("compression", "distillation")
+def distillation_by_autograd(student, teacher, labels, alpha, temperature):
+    """torch's own losses, in double precision, differentiated."""
+    z = student.double().requires_grad_()
+    counted = labels >= 0
+    if not counted.any():
+        return 0, torch.zeros_like(student)
+    own, target = z[counted], teacher.double()[counted]
+    loss = (1 - alpha) * temperature**2 * F.kl_div(
+        F.log_softmax(own / temperature, -1),
+        F.softmax(target / temperature, -1),
+        reduction="batchmean",
+    ) + alpha * F.cross_entropy(own, labels[counted])
+    return [loss, torch.autograd.grad(loss, z)[0]]
+
+
+@right("compression", "jsd")
+def jsd_in_torch(teacher, student, beta):
+    """Tensors, with xlogy for 0 log 0; the entropy of the mixture less the mean entropy."""
+    t, s = torch.tensor([teacher, student], dtype=torch.float64)
+    if beta in (0, 1):
+        first, second = (t, s) if beta == 0 else (s, t)
+        return (torch.xlogy(first, first) - torch.xlogy(first, second)).sum()
+    m = beta * t + (1 - beta) * s
+    return sum(sign * torch.xlogy(p, p).sum() for sign, p in ((beta, t), (1 - beta, s), (-1, m)))
+
+
+@right("compression", "choose")
+def choose_with_scipy(teacher, students):
+    """Arrays, and scipy's terms of a relative entropy."""
+    forward, reverse = rel_entr(teacher, students), rel_entr(students, teacher)
+    return [terms.sum(1).argmin() for terms in (forward, reverse)]
+
+
+@right("compression", "wanda")
+def wanda_of_all_tokens(weight, batches):
+    """One matrix of all tokens, in double precision."""
+    norms = torch.linalg.vector_norm(torch.cat(batches).double(), dim=0)
+    return (weight.double() * norms).abs()
+
+
+@right("compression", "mask")
+def mask_group_by_group(scores, n, m):
+    """Python's stable sort, in each group; 0 and 1 in int64."""
+    mask = torch.zeros(scores.shape, dtype=torch.int64)
+    for i, values in enumerate(scores.tolist()):
+        for start in range(0, len(values), m):
+            group = sorted(range(start, start + m), key=lambda j, row=values: -row[j])
+            mask[i, group[:n]] = 1
+    return mask
+
+
+@right("compression", "count")
+def count_by_decimal(size, sparsity):
+    """A decimal number, rounded half down."""
+    product = Decimal(repr(sparsity)) * size
+    return int(product.to_integral_value(ROUND_HALF_DOWN))
+
+
+@right("compression", "bytes")
+def bytes_by_bits(rows, columns, value_bytes, n, m):
+    """All sizes in bits; floats."""
+    values = 8 * value_bytes * n * columns / m
+    index = len(bin(m - 1)) - 2
+    extras = (index * n * columns / m, columns)
+    return [rows * (values + 8 * math.ceil(extra / 8)) / 8 for extra in extras]
 
 
 @right("flash-attention", "merge")

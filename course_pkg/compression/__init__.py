@@ -1,0 +1,1 @@
+"""Smaller models: distilled into a student, or with weights, heads and layers pruned."""

@@ -1,0 +1,151 @@
+"""LoRA on pruned weights that leaves them pruned: the mask also covers the update.
+
+    plain LoRA      y = (M∘W) x + s B A x            merged: M∘W + s B A, dense again
+    masked LoRA     y = (M∘W + s M∘(B A)) x          merged: zeros stay zeros
+
+M is the mask, (out_features, in_features), True where a weight stays. Masking a plain LoRA only
+when it is merged (`merge_with_masks`) keeps the zeros too, but gives another function than the one
+that was trained. Masked LoRA pays for it with a product of the weight's size in each step.
+
+Source: Muñoz et al. 2024, "SQFT" (SparsePEFT). Chapter: deployment/compression.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from course_pkg.adapters.injection import adapter_layers, inject, merge_adapters
+from course_pkg.adapters.lora import LoRAConfig, LoRALinear
+from course_pkg.adapters.targets import replace_module
+
+
+class MaskedLoRALinear(LoRALinear):
+    """A frozen pruned nn.Linear with LoRA adapters whose updates have the weight's mask.
+
+    base: its weight is set to 0 where the mask is False. mask: bool, a buffer, all True at first;
+    `prune` removes more. Arguments and errors: see `AdapterLayer`. A saved adapter is one of plain
+    LoRA: load it with `load_adapter`, and pass the masks to `mask_adapters` again.
+    """
+
+    method = "LoRA with a mask"
+    wraps = "a plain nn.Linear"
+    mask: Tensor
+
+    def __init__(self, base: nn.Module, *args: Any, **named: Any) -> None:
+        super().__init__(base, *args, **named)
+        mask = torch.ones_like(base.weight, dtype=torch.bool)
+        self.register_buffer("mask", mask)
+
+    @classmethod
+    def accepts(cls, module: nn.Module) -> bool:
+        """Whether the module is an nn.Linear with a weight of floats."""
+        return isinstance(module, nn.Linear) and module.weight.is_floating_point()
+
+    @classmethod
+    def from_lora(cls, layer: LoRALinear) -> "MaskedLoRALinear":
+        """The same layer, base, adapters and all, with a mask."""
+        masked = cls(layer.base, module_name=layer.module_name)
+        for part in cls.parts:
+            setattr(masked, part, getattr(layer, part))
+        masked.configs = layer.configs
+        masked.set_active(layer.active)
+        return masked.train(layer.training)
+
+    @torch.no_grad()
+    def prune(self, mask: Tensor) -> None:
+        """Remove the weights where the mask is False, besides those that are removed already.
+
+        Raises ValueError unless it is a bool tensor, (out_features, in_features), and RuntimeError
+        while merged.
+        """
+        self._require_unmerged("prune")
+        require_mask(mask, self.base.weight, self.module_name)
+        self.mask.logical_and_(mask)
+        self.base.weight.mul_(self.mask)
+
+    def forward(self, x: Tensor) -> Tensor:  # x: (..., in_features)
+        """(M∘W) x + b + scaling * (M∘(B A)) dropout(x), summed over the active adapters."""
+        result = self.base(x)  # (..., out_features)
+        if self.merged or self.disabled:
+            return result
+        dtype = result.dtype
+        for name in self.active:
+            A = self.lora_A[name]
+            B = self.lora_B[name]
+            z = x.to(A.dtype)
+            if dropout := self.configs[name].dropout:
+                z = F.dropout(z, dropout, self.training)
+            result = result + F.linear(z, self.scaling(name) * self.mask * (B @ A))
+        return result.to(dtype)
+
+    def delta_weight(self, name: str) -> Tensor:
+        """scaling * M∘(B A) of one adapter, (out_features, in_features), in fp32 or fp64."""
+        return super().delta_weight(name) * self.mask
+
+
+def adapt_pruned(model: nn.Module, config: LoRAConfig, masks: Mapping[str, Tensor]) -> None:
+    """Add a LoRA adapter, in place, whose updates keep the model's pruned weights at 0.
+
+    config: as for `adapters.adapt`. masks: as `prune_layers` returns them; a target without one is
+    dense. Raises TypeError for a config of another method, what `inject` raises, and what
+    `mask_adapters` raises.
+
+    >>> from course_pkg.adapters.injection import merge_adapters
+    >>> from course_pkg.lm.load import load
+    >>> model = load("tiny").model
+    >>> adapt_pruned(model, LoRAConfig(rank=2, target_modules=["q_proj"]), {})
+    >>> type(model.model.layers[0].self_attn.q_proj).__name__
+    'MaskedLoRALinear'
+    """
+    if not isinstance(config, LoRAConfig):
+        raise TypeError(f"config must be a LoRAConfig, got {config!r:.80}")
+    inject(model, config)
+    mask_adapters(model, masks)
+
+
+def mask_adapters(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
+    """Turn every LoRA of a linear layer into a masked one, in place.
+
+    masks: by the full name of the layer; a layer without one keeps all of its weights for now.
+    Raises TypeError if a base is no nn.Linear of floats, ValueError if a mask does not fit.
+    """
+    layers = {n: la for n, la in adapter_layers(model).items() if type(la) is LoRALinear}
+    for name, layer in layers.items():
+        if name in masks:
+            require_mask(masks[name], layer.base.weight, name)
+    for name, layer in layers.items():
+        masked = MaskedLoRALinear.from_lora(layer)
+        replace_module(model, layer, masked)
+        if name in masks:
+            masked.prune(masks[name])
+
+
+def merge_with_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
+    """Merge adapters of any kind, and set the merged weights to 0 where the masks are False.
+
+    Without the second step, a plain LoRA makes pruned weights dense. With it, a plain LoRA's merged
+    model is another function than the trained one; a masked LoRA's is the same. Raises ValueError
+    if a mask does not fit, and what `merge_adapters` raises.
+    """
+    layers = adapter_layers(model)
+    for name, layer in layers.items():
+        if name in masks:
+            require_mask(masks[name], layer.base.weight, name)
+    merge_adapters(model)
+    with torch.no_grad():
+        for name, layer in layers.items():
+            if name in masks:
+                layer.base.weight.mul_(masks[name])
+
+
+def require_mask(mask: Tensor, weight: Tensor, name: str) -> Tensor:
+    """Return the mask if it is one for this weight; otherwise raise ValueError."""
+    if mask.dtype != torch.bool or mask.shape != weight.shape:
+        raise ValueError(
+            f"the mask of {name or 'a layer'} must be bool, {tuple(weight.shape)}, got "
+            f"{mask.dtype}, {tuple(mask.shape)}"
+        )
+    return mask

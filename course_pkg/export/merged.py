@@ -1,0 +1,67 @@
+"""A model with its adapter merged: what other programs can run, because they know no adapters.
+
+Chapter: deployment/edge.
+"""
+
+import os
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from course_pkg.adapters.injection import merge_adapters, remove_adapters
+from course_pkg.adapters.methods import load as add_adapter
+from course_pkg.adapters.peft_files import CONFIG_FILE, read_settings
+from course_pkg.adapters.prompt_io import PROMPT_TYPES
+from course_pkg.lm.load import LoadedModel, load
+from course_pkg.lm.model_errors import ModelError
+
+UNMERGEABLE = (*PROMPT_TYPES, "BOTTLENECK")
+
+
+def load_merged(source: str | os.PathLike, base: str | os.PathLike | None = None) -> LoadedModel:
+    """A model, fp32, with the adapter in a folder merged; or a model by name or folder, as it is.
+
+    source: a folder with an adapter in PEFT's format, or what `course_pkg.lm.load.load` takes.
+    base: the adapter's model; by default the one that its file names. Raises ModelError, which says
+    in one line what to do.
+    """
+    folder = Path(source).expanduser()
+    if not (folder / CONFIG_FILE).is_file():
+        if base is not None:
+            raise ModelError(
+                f"{source} has no {CONFIG_FILE}, so it is not an adapter: leave --base out"
+            )
+        return load(source)
+    try:
+        settings = read_settings(folder)
+    except ValueError as error:
+        raise ModelError(str(error)) from None
+    if settings["peft_type"] in UNMERGEABLE:
+        raise ModelError(
+            f"{folder} is of type {settings['peft_type']}, which can't be merged into the weights: "
+            "use it with course_pkg or PEFT"
+        )
+    base = base or settings.get("base_model_name_or_path")
+    if not base:
+        raise ModelError(f"{folder} does not name its model: give it with --base")
+    model, tokenizer = load(base)
+    try:
+        model = add_adapter(model, folder)
+        merge_adapters(model)
+    except (ValueError, TypeError, OSError, NotImplementedError) as error:
+        raise ModelError(f"{folder} can't be merged into {base}: {error}") from None
+    remove_adapters(model)
+    untie_if_changed(model)
+    return LoadedModel(model.eval(), tokenizer)
+
+
+def untie_if_changed(model: PreTrainedModel) -> None:
+    """Untie the output from the embeddings in the config if an adapter has changed one of them.
+
+    A program that reads the config would otherwise use one for both.
+    """
+    output = model.get_output_embeddings()
+    embeddings = model.get_input_embeddings()
+    if output is not None and not torch.equal(output.weight, embeddings.weight):
+        model.config.tie_word_embeddings = False

@@ -1,0 +1,1 @@
+"""Checks of the assignment `compression`: distillation, pruning, and a block of Q4_0."""

@@ -1,0 +1,281 @@
+"""SparseGPT: where its update is optimal, where it can't be, and what settings may not change."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from course_pkg.compression.pruning import prune_layers
+from course_pkg.compression.sparse_gpt import SparseGPT, damped_factor
+from course_pkg.compression.sparsity_patterns import SemiStructured, Unstructured, pruned_count
+from course_pkg.quantization.calibration import InputStatistics, quantize_layers
+from course_pkg.quantization.gptq import GPTQ
+from course_pkg.quantization.grouped import Grid
+from course_pkg.quantization.quantized_linear import QuantizedLinear
+
+DOUBLE = torch.float64
+HALF = Unstructured(0.5, "layer")
+
+
+def layer(rows=5, columns=24, tokens=60, seed=0):
+    """A weight and the Hessian of correlated inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    W = torch.randn(rows, columns, generator=generator, dtype=DOUBLE)
+    mix = torch.randn(columns, columns, generator=generator, dtype=DOUBLE)
+    X = (mix + 2 * torch.eye(columns, dtype=DOUBLE)) @ torch.randn(
+        columns, tokens, generator=generator, dtype=DOUBLE
+    )
+    return W, 2 * X @ X.T
+
+
+def damped(hessian, damping=0.01):
+    return hessian + damping * hessian.diagonal().mean() * torch.eye(len(hessian), dtype=DOUBLE)
+
+
+def objective(weight, pruned, hessian):
+    """tr(Δ H Δᵀ), of each row."""
+    D = weight - pruned
+    return ((D @ hessian) * D).sum(1)
+
+
+def best_for_mask(weight, mask, hessian):
+    """The optimal weights on a mask, row by row: least squares with H."""
+    best = torch.zeros_like(weight)
+    for row, (w, kept) in enumerate(zip(weight, mask, strict=True)):
+        if kept.any():
+            best[row, kept] = torch.linalg.solve(hessian[kept][:, kept], hessian[kept] @ w)
+    return best
+
+
+def public_mask_and_weight(W, H, sparsity, prune_n=0, prune_m=0, blocksize=128):
+    """The public program's algorithm, written again: its masks, its order, its update."""
+    H = damped(H)
+    U = torch.linalg.cholesky(torch.linalg.inv(H), upper=True)
+    W = W.clone()
+    removed = torch.zeros_like(W, dtype=torch.bool)
+    for start in range(0, W.shape[1], blocksize):
+        block = range(start, min(start + blocksize, W.shape[1]))
+        if not prune_n:
+            cost = W[:, block] ** 2 / U.diagonal()[block] ** 2
+            threshold = cost.flatten().sort()[0][int(cost.numel() * sparsity)]
+            removed[:, block] = cost <= threshold
+        for j in block:
+            if prune_n and (j - start) % prune_m == 0:
+                cost = W[:, j : j + prune_m] ** 2 / U.diagonal()[j : j + prune_m] ** 2
+                removed.scatter_(1, j + cost.topk(prune_n, 1, largest=False)[1], True)
+            error = torch.where(removed[:, j], W[:, j], 0) / U[j, j]
+            W[:, j:] -= error[:, None] * U[j, j:]
+            W[removed[:, j], j] = 0
+    return ~removed, W
+
+
+@pytest.mark.parametrize("pattern", [HALF, Unstructured(0.3, "row"), SemiStructured(2, 4)])
+def test_the_errors_explain_the_weights_and_the_objective(pattern):
+    W, H = layer()
+    found = SparseGPT(pattern, block_size=10).solve(W, H)
+    assert torch.allclose(W - found.Q, found.E @ found.U, atol=1e-12)
+    assert torch.allclose(objective(W, found.Q, damped(H)), found.E.square().sum(1))
+    assert not found.Q[~found.mask].any() and not found.E[found.mask].any()
+    identity = torch.eye(24, dtype=DOUBLE)
+    assert torch.allclose(found.U.T @ found.U @ damped(H), identity, atol=1e-9)
+
+
+def test_the_update_of_the_first_column_is_that_of_optimal_brain_surgeon():
+    W, H = layer()
+    mask = torch.ones_like(W, dtype=torch.bool)
+    mask[:, 0] = False
+    found = SparseGPT(HALF).solve(W, H, mask)
+    inverse = torch.linalg.inv(damped(H))
+    update = -W[:, :1] / inverse[0, 0] * inverse[:, 0]  # δw = −w_q / [H⁻¹]_qq · H⁻¹_{:,q}
+    assert torch.allclose(found.Q, W + update, atol=1e-10)
+    assert torch.allclose(objective(W, found.Q, damped(H)), W[:, 0] ** 2 / inverse[0, 0])
+
+
+@pytest.mark.parametrize("q", [1, 7, 23])
+def test_the_update_of_one_column_is_the_best_with_the_columns_before_it_fixed(q):
+    W, H = layer()
+    mask = torch.ones_like(W, dtype=torch.bool)
+    mask[:, q] = False
+    found = SparseGPT(HALF).solve(W, H, mask)
+    behind = damped(H)[q:, q:]
+    inverse = torch.linalg.inv(behind)
+    expected = W.clone()
+    expected[:, q:] -= W[:, q, None] / inverse[0, 0] * inverse[0]
+    assert torch.allclose(found.Q, expected, atol=1e-10)
+    assert torch.allclose(found.U[q, q] ** 2, inverse[0, 0])
+
+
+@pytest.mark.parametrize("removed", [1, 5, 12, 23])
+def test_removing_the_first_columns_is_least_squares(removed):
+    W, H = layer()
+    mask = torch.ones_like(W, dtype=torch.bool)
+    mask[:, :removed] = False
+    found = SparseGPT(HALF).solve(W, H, mask)
+    assert torch.allclose(found.Q, best_for_mask(W, mask, damped(H)), atol=1e-9)
+
+
+def test_of_two_neighbors_the_one_goes_that_costs_less():
+    # The choice and the update, by brute force over both masks.
+    for seed in range(8):
+        W, H = layer(rows=1, columns=2, seed=seed)
+        found = SparseGPT(SemiStructured(1, 2)).solve(W, H)
+        Hd = damped(H)
+        masks = [torch.tensor([[True, False]]), torch.tensor([[False, True]])]
+        costs = [objective(W, SparseGPT(HALF).solve(W, H, mask).Q, Hd).item() for mask in masks]
+        # When both weights are compared, the second one's cost takes the first as fixed.
+        assert objective(W, found.Q, Hd).item() == pytest.approx(min(costs))
+
+
+def test_the_result_lies_between_the_best_for_its_mask_and_zeros_in_typical_layers():
+    for seed, pattern in itertools.product(range(5), (HALF, SemiStructured(2, 4))):
+        W, H = layer(seed=seed)
+        found = SparseGPT(pattern).solve(W, H)
+        Hd = damped(H)
+        reached = objective(W, found.Q, Hd).sum()
+        assert reached < objective(W, W * found.mask, Hd).sum()
+        assert reached > objective(W, best_for_mask(W, found.mask, Hd), Hd).sum()
+
+
+def test_the_update_can_be_worse_than_zeros():
+    # Three columns; the first and the last go. E is (e₀, 0, e₂) with the update. Zeros without it
+    # have e₁ = −e₀ U₀₁ / U₁₁, which happens to leave nothing to pay for the last column.
+    U = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 1.0]], dtype=DOUBLE)
+    H = torch.linalg.inv(U.T @ U)
+    W = torch.tensor([[1.0, 5.0, -3.0]], dtype=DOUBLE)
+    mask = torch.tensor([[False, True, False]])
+    found = SparseGPT(HALF, damping=0.0).solve(W, H, mask)
+    assert torch.allclose(found.E, torch.tensor([[1.0, 0.0, -3.0]], dtype=DOUBLE), atol=1e-9)
+    assert objective(W, found.Q, H).item() == pytest.approx(10)
+    assert objective(W, W * mask, H).item() == pytest.approx(2)
+
+
+@pytest.mark.parametrize("blocksize", [8, 24, 128])
+@pytest.mark.parametrize("sparsity", [0.25, 0.5])
+def test_the_public_programs_algorithm_gives_the_same_but_for_one_weight_per_block(
+    blocksize, sparsity
+):
+    W, H = layer(rows=8)
+    size = 8 * min(blocksize, 24)
+    # It removes int(size · s) + 1 weights of a block; asked for one less, it removes what we do.
+    fewer = (pruned_count(size, sparsity) - 1) / size + 1e-9
+    mask, expected = public_mask_and_weight(W, H, fewer, blocksize=blocksize)
+    found = SparseGPT(Unstructured(sparsity, "layer"), block_size=blocksize).solve(W, H)
+    assert torch.equal(found.mask, mask)
+    assert torch.allclose(found.Q, expected, atol=1e-9)
+    extra, _ = public_mask_and_weight(W, H, sparsity, blocksize=blocksize)
+    assert (~extra).sum() == 24 * 8 * sparsity + -(-24 // blocksize)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 4), (1, 4), (4, 8)])
+def test_n_of_m_is_the_public_programs_with_the_count_of_what_goes(n, m):
+    W, H = layer(rows=8)
+    mask, expected = public_mask_and_weight(W, H, 0, prune_n=m - n, prune_m=m)
+    found = SparseGPT(SemiStructured(n, m)).solve(W, H)
+    assert torch.equal(found.mask, mask)
+    assert torch.allclose(found.Q, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 8, 10, 100])
+def test_blocks_change_nothing_for_n_of_m_and_for_a_given_mask(block_size):
+    W, H = layer()
+    for pattern, mask in [(SemiStructured(2, 4), None), (HALF, W > 0)]:
+        expected = SparseGPT(pattern, block_size=24).solve(W, H, mask)
+        found = SparseGPT(pattern, block_size=block_size).solve(W, H, mask)
+        assert torch.equal(found.mask, expected.mask)
+        assert torch.allclose(found.Q, expected.Q, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("block_size", [5, 24, 128])
+@pytest.mark.parametrize("sparsity", [0, 0.29, 1])
+def test_counts_are_exact(block_size, sparsity):
+    W, H = layer()
+    whole = SparseGPT(Unstructured(sparsity, "layer"), block_size=block_size).solve(W, H)
+    assert (~whole.mask).sum() == pruned_count(W.numel(), sparsity)
+    rows = SparseGPT(Unstructured(sparsity, "row"), block_size=block_size).solve(W, H)
+    assert (~rows.mask).sum(1).tolist() == [pruned_count(24, sparsity)] * 5
+    if sparsity == 0:
+        assert torch.equal(whole.Q, W)
+    if sparsity == 1:
+        assert not whole.Q.any()
+
+
+def test_columns_whose_inputs_are_always_zero_become_zero():
+    W, H = layer()
+    H[3] = H[:, 3] = 0
+    found = SparseGPT(HALF).solve(W, H)
+    assert not found.Q[:, 3].any() and torch.isfinite(found.Q).all()
+    _, dead = damped_factor(H, 0.01)
+    assert dead.nonzero().tolist() == [[3]]
+
+
+# With a grid
+
+
+def test_with_nothing_pruned_a_grid_gives_gptq():
+    W, H = layer()
+    expected = GPTQ(Grid(3, 8)).solve(W, H)
+    found = SparseGPT(Unstructured(0, "row"), grid=Grid(3, 8)).solve(W, H)
+    assert torch.equal(found.Q, expected.Q)
+    assert torch.equal(found.codes, expected.codes)
+
+
+@pytest.mark.parametrize("grid", [Grid(4, 8), Grid(3, None, symmetric=True), Grid(2, 4)])
+def test_weights_are_on_the_grid_and_the_errors_still_add_up(grid):
+    W, H = layer()
+    method = SparseGPT(SemiStructured(2, 4), grid=grid)
+    found = method.solve(W, H)
+    assert not found.Q[~found.mask].any()
+    assert torch.allclose(W - found.Q, found.E @ found.U, atol=1e-12)
+    width = grid.width(24)
+    scale = found.scale.repeat_interleave(width, 1)
+    zero = found.zero.repeat_interleave(width, 1)
+    assert torch.equal(scale * (found.codes - zero), found.Q)
+
+
+def test_a_model_is_pruned_and_quantized_in_one_pass(tiny):
+    batch = torch.arange(40).view(2, 20)
+    quantize_layers(tiny.model, SparseGPT(SemiStructured(2, 4), grid=Grid(4, 32)), [batch])
+    layers = [m for m in tiny.model.modules() if isinstance(m, QuantizedLinear)]
+    assert len(layers) == 14
+    for each in layers:
+        stays = each.dequantized_weight().unflatten(1, (-1, 4)) != 0
+        assert stays.sum(-1).max() <= 2
+        assert each.quantized.describe() == "4 bits, groups of 32"
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda W, H: (W, H[:4, :4]), "needs a Hessian"),
+        (lambda W, H: (W[:, 0], H), "expected a matrix"),
+        (lambda W, H: (W / 0, H), "NaN or infinite"),
+        (lambda W, H: (W, 0 * H), "no calibration input"),
+        (lambda W, H: (W, -H), "not positive definite"),
+        (lambda W, H: (W, H, torch.ones(2, 2, dtype=torch.bool)), "mask of its own shape"),
+    ],
+)
+def test_bad_input_is_one_clear_error(change, words):
+    with pytest.raises(ValueError, match=words):
+        SparseGPT(HALF).solve(*change(*layer(columns=8)))
+
+
+def test_settings_are_checked(tiny):
+    method = SparseGPT(HALF)
+    with pytest.raises(ValueError, match="damping"):
+        replace(method, damping=-1)
+    with pytest.raises(ValueError, match="block_size"):
+        replace(method, block_size=0)
+    with pytest.raises(TypeError, match="pattern"):
+        SparseGPT(0.5)
+    with pytest.raises(TypeError, match="grid"):
+        replace(method, grid=4)
+    with pytest.raises(ValueError, match="needs statistics"):
+        method.prune(torch.ones(2, 4), InputStatistics())
+    batch = torch.arange(40).view(2, 20)
+    with pytest.raises(ValueError, match="has no grid"):
+        quantize_layers(tiny.model, method, [batch])
+    assert len(prune_layers(tiny.model, method, [batch])) == 14

@@ -1,0 +1,296 @@
+"""`course export`: adapters and models as files of other programs, whole or not at all."""
+
+import errno
+import json
+import os
+import re
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
+
+from course_pkg.adapters import LoRAConfig, PromptTuningConfig, adapt, merge_adapters, save
+from course_pkg.adapters.injection import remove_adapters
+from course_pkg.cli import app
+from course_pkg.export import export_model
+from course_pkg.export.gguf_file import read_gguf_file
+from course_pkg.export.gguf_model import read_weights
+from course_pkg.export.merged import load_merged
+from course_pkg.export.ollama import chat_parts, modelfile
+from course_pkg.lm.load import load
+
+CONFIG = LoRAConfig(rank=2, alpha=4, target_modules=["q_proj", "v_proj"])
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def saved_adapter(folder, config=CONFIG, base="tiny"):
+    """A trained adapter in a folder; returns the model with the adapter merged."""
+    model = adapt(load("tiny").model, config)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, 0, 0.1, generator)
+    save(model, folder)
+    path = folder / "adapter_config.json"
+    settings = json.loads(path.read_text()) | {"base_model_name_or_path": base}
+    path.write_text(json.dumps(settings))
+    if isinstance(config, LoRAConfig):
+        merge_adapters(model)
+        remove_adapters(model)
+    return model
+
+
+def course(*arguments):
+    done = CliRunner().invoke(app, ["export", *map(str, arguments)])
+    return done.exit_code, done.output
+
+
+def failed(*arguments):
+    """The code and the one line of a command that fails."""
+    code, output = course(*arguments)
+    assert output.count("\n") == 1 and output.startswith("error: "), output
+    return code, output
+
+
+def left():
+    return sorted(os.listdir())
+
+
+def test_an_adapter_becomes_a_gguf_file_with_the_adapter_merged(here):
+    merged = saved_adapter(here / "My adapter")
+    code, output = course("My adapter", "--type", "f32")
+    assert code == 0
+    weights = read_weights("my-adapter-f32.gguf")
+    state = merged.state_dict()
+    assert all(torch.equal(weight, state[name]) for name, weight in weights.items())
+    plain = load("tiny").model.state_dict()
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert not torch.equal(weights[name], plain[name])
+    assert left() == ["My adapter", "my-adapter-f32.Modelfile", "my-adapter-f32.gguf"]
+    first, *steps = output.splitlines()
+    assert re.fullmatch(r"my-adapter-f32\.gguf: [\d.]+ kB", first)
+    assert [step.split()[0] for step in steps] == ["llama.cpp:", "Ollama:", "LM"]
+    assert "ollama create my-adapter -f my-adapter-f32.Modelfile" in output
+    chat = (here / "my-adapter-f32.Modelfile").read_text()
+    assert chat.startswith("FROM ./my-adapter-f32.gguf\n")
+
+
+@pytest.mark.parametrize(("type", "code"), [("f16", 1), ("q8_0", 7), ("q4_0", 2)])
+def test_a_model_by_name_becomes_a_gguf_file_of_each_type(type, code, here):
+    assert course("tiny", "--type", type, "--output", "a.gguf")[0] == 0
+    assert read_gguf_file("a.gguf").metadata["general.file_type"].value == code
+
+
+def test_f16_is_the_default(here):
+    assert course("tiny")[0] == 0
+    assert left() == ["tiny-f16.Modelfile", "tiny-f16.gguf"]
+
+
+def test_a_hugging_face_folder_has_the_merged_model_and_its_tokenizer(here):
+    merged = saved_adapter(here / "mine")
+    code, output = course("mine", "--format", "hf", "--output", "out")
+    assert code == 0 and "course serve --model out" in output
+    model = AutoModelForCausalLM.from_pretrained("out")
+    state = merged.state_dict()
+    assert all(torch.equal(weight, state[name]) for name, weight in model.state_dict().items())
+    tokenizer = AutoTokenizer.from_pretrained("out")
+    assert tokenizer.chat_template == load("tiny").tokenizer.chat_template
+    assert left() == ["mine", "out"]
+
+
+def test_an_adapter_of_the_output_matrix_unties_it_in_each_format(here):
+    """Otherwise a reader would use the embeddings in its place, without an error."""
+    merged = saved_adapter(here / "mine", LoRAConfig(rank=2, target_modules=["lm_head"]))
+    assert course("mine", "--format", "hf", "--output", "out")[0] == 0
+    assert course("mine", "--type", "f32", "--output", "a.gguf")[0] == 0
+    model = AutoModelForCausalLM.from_pretrained("out")
+    weights = read_weights("a.gguf")
+    for found in (model.lm_head.weight, weights["lm_head.weight"]):
+        assert torch.equal(found, merged.lm_head.weight)
+    embeddings = load("tiny").model.model.embed_tokens.weight
+    for found in (model.model.embed_tokens.weight, weights["model.embed_tokens.weight"]):
+        assert torch.equal(found, embeddings)
+
+
+def test_onnx_is_written_by_its_own_module(here, monkeypatch):
+    import sys
+    from types import ModuleType
+
+    module = ModuleType("course_pkg.export.onnx_model")
+    module.export_onnx = lambda model, tokenizer, folder: (folder / "model.onnx").write_bytes(b"x")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    import course_pkg.export
+
+    monkeypatch.setattr(course_pkg.export, "onnx_model", module, raising=False)
+    assert course("tiny", "--format", "onnx")[0] == 0
+    assert left() == ["tiny-onnx"] and os.listdir("tiny-onnx") == ["model.onnx"]
+
+
+def test_nothing_is_replaced_without_force(here):
+    saved_adapter(here / "mine")
+    (here / "a.gguf").write_text("old")
+    assert failed("mine", "--output", "a.gguf")[0] == 2
+    assert (here / "a.gguf").read_text() == "old"
+    assert course("mine", "--output", "a.gguf", "--force")[0] == 0
+    (here / "b.Modelfile").write_text("old")
+    assert "b.Modelfile exists: give --force" in failed("mine", "--output", "b.gguf")[1]
+    assert course("mine", "--format", "hf", "--output", "out")[0] == 0
+    (here / "out" / "more").write_text("")
+    assert "out exists: give --force" in failed("mine", "--format", "hf", "--output", "out")[1]
+    assert course("mine", "--format", "hf", "--output", "out", "--force")[0] == 0
+    assert not (here / "out" / "more").exists()
+
+
+def test_force_never_deletes_a_folder_that_is_not_an_export(here):
+    (here / "home").mkdir()
+    (here / "home" / "thesis").write_text("years")
+    code, output = failed("tiny", "--format", "hf", "--output", "home", "--force")
+    assert code == 2 and "is not an exported model" in output
+    assert (here / "home" / "thesis").read_text() == "years"
+    assert "is a folder" in failed("tiny", "--output", "home", "--force")[1]
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+FULL_FOR_SAFETENSORS = SafetensorError("I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize(
+    ("format", "error"), [("gguf", FULL), ("hf", FULL), ("hf", FULL_FOR_SAFETENSORS)]
+)
+def test_a_full_disk_is_one_line_and_leaves_what_was_there(format, error, here, monkeypatch):
+    assert course("tiny", "--format", format, "--output", "out")[0] == 0
+    before = left()
+
+    def full(*arguments):
+        raise error
+
+    target = "course_pkg.export.gguf_model.write_gguf_file"
+    monkeypatch.setattr(export_model, "_save_pretrained", full)
+    monkeypatch.setattr(target, full)
+    code, output = failed("tiny", "--format", format, "--output", "out", "--force")
+    assert code == 4 and "the disk is full" in output
+    assert left() == before
+
+
+def test_a_missing_or_unwritable_folder_is_one_line(here, monkeypatch):
+    assert "there is no folder" in failed("tiny", "--output", "none/a.gguf")[1]
+    monkeypatch.setattr(export_model.os, "access", lambda *arguments: False)
+    assert "can't be written" in failed("tiny", "--output", "a.gguf")[1]
+
+
+def test_what_is_not_possible_is_one_line_before_anything_is_written(here):
+    saved_adapter(here / "prompt", PromptTuningConfig(4))
+    saved_adapter(here / "nameless", base=None)
+    saved_adapter(here / "other", base="smollm3")
+    (here / "damaged").mkdir()
+    (here / "damaged" / "adapter_config.json").write_text("{")
+    cases = {
+        ("tiny", "--format", "pt"): "expected gguf, hf, onnx",
+        ("tiny", "--type", "q2_k"): "expected f32, f16, q4_0, q8_0",
+        ("tiny", "--format", "hf", "--type", "f16"): "only for --format gguf",
+        ("tiny", "--base", "tiny"): "not an adapter: leave --base out",
+        ("prompt",): "PROMPT_TUNING, which can't be merged",
+        ("nameless",): "does not name its model: give it with --base",
+        ("other",): 'there is no model "smollm3"',
+        ("damaged",): "is not a PEFT configuration",
+        ("no-such-model",): 'there is no model "no-such-model"',
+    }
+    before = left()
+    for arguments, message in cases.items():
+        code, output = failed(*arguments)
+        assert code == 2 and message in output, output
+    assert left() == before
+    assert course("nameless", "--base", "tiny")[0] == 0
+
+
+def test_an_adapter_of_another_model_is_one_line(here):
+    saved_adapter(here / "mine")
+    other = load("tiny").model
+    other.model.layers = other.model.layers[:1]
+    other.config.num_hidden_layers = 1
+    other.save_pretrained("short")
+    load("tiny").tokenizer.save_pretrained("short")
+    code, output = failed("mine", "--base", "short")
+    assert code == 2 and "can't be merged into short" in output
+
+
+def test_a_model_without_an_adapter_is_what_load_gives(here):
+    loaded = load_merged("tiny")
+    state = load("tiny").model.state_dict()
+    assert all(torch.equal(weight, state[k]) for k, weight in loaded.model.state_dict().items())
+
+
+def rendered(text, messages):
+    """What Ollama makes of the Modelfile's template, which has no more of Go than this."""
+    template = re.search(r'TEMPLATE """(.*?)"""', text, re.DOTALL)[1]
+    [each, end] = re.fullmatch(
+        r"{{ range .Messages }}(.*){{ end }}{{ end }}(.*)", template, re.DOTALL
+    ).groups()
+    branches = dict(re.findall(r'{{ (?:else )?if eq .Role "(\w+)" }}((?:(?!{{ else).)*)', each, 16))
+    system = re.search(r'SYSTEM """(.*?)"""', text, re.DOTALL)
+    if system and messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": system[1]}, *messages]
+    written = [branches[m["role"]].replace("{{ .Content }}", m["content"]) for m in messages]
+    return "".join(written) + end
+
+
+SMOLLM = (
+    "{% for m in messages %}{% if loop.first and m['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are SmolLM<|im_end|>\n' }}{% endif %}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+ROLES = (
+    "{% for m in messages %}{% if m['role'] == 'user' %}[Q] {{ m['content'] }} [/Q]"
+    "{% elif m['role'] == 'system' %}<<{{ m['content'] }}>>{% else %} {{ m['content'] }}</s>"
+    "{% endif %}{% endfor %}"
+)
+CHATS = [
+    [{"role": "user", "content": "Hi"}],
+    [{"role": "system", "content": "Short."}, {"role": "user", "content": "Hi"}],
+    [
+        {"role": "user", "content": "1 + 1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "2 + 2?"},
+    ],
+]
+
+
+@pytest.mark.parametrize("template", [None, SMOLLM, ROLES])
+@pytest.mark.parametrize("chat", CHATS)
+def test_ollamas_template_gives_the_prompt_of_the_tokenizers(template, chat, tiny):
+    tokenizer = tiny.tokenizer
+    tokenizer.chat_template = template or tokenizer.chat_template
+    expected = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert rendered(modelfile(tokenizer, "a.gguf"), chat) == expected
+
+
+def test_a_default_system_prompt_is_the_modelfiles(tiny):
+    tiny.tokenizer.chat_template = SMOLLM
+    assert 'SYSTEM """You are SmolLM"""\n' in modelfile(tiny.tokenizer, "a.gguf")
+
+
+UNLIKE = {
+    "counts messages": "{% for m in messages %}{{ loop.index }}{{ m['content'] }}{% endfor %}",
+    "refuses system": "{{ raise_exception('no') if messages[0]['role'] == 'system' else '' }}",
+    "drops messages": "{{ messages[-1]['content'] }}",
+    "braces": "{% for m in messages %}{{ '{{' + m['content'] }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("template", UNLIKE.values(), ids=UNLIKE)
+def test_a_template_that_is_not_message_by_message_is_left_to_the_user(template, tiny, here):
+    tiny.tokenizer.chat_template = template
+    assert chat_parts(tiny.tokenizer) is None or modelfile(tiny.tokenizer, "a.gguf") is None
+    tiny.model.save_pretrained("model")
+    tiny.tokenizer.save_pretrained("model")
+    code, output = course("model")
+    assert code == 0 and "the chat template needs you" in output
+    assert left() == ["model", "model-f16.gguf"]
