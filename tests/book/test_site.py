@@ -19,6 +19,7 @@ from tests.book.support import ROOT
 HOSTS = ("cdn.jsdelivr.net", "unpkg.com", "cdnjs.cloudflare.com", "mybinder.org", "googleapis")
 GFLOPS = 50  # float32 speed of one core of a laptop, which the budgets are for
 PAGE, BOOK = 60, 25 * 60  # processor seconds
+MARGIN = 1.5  # for one page: a virtual machine's speed changes by such a factor while it runs
 LONG = {
     "book/adapters/lora-training": 4 * 60,  # trains, and writes 48 answers
     "book/adapters/qlora": 2 * 60,  # quantizes a real model twice, and trains both
@@ -153,7 +154,7 @@ def on_a_laptop(cost: dict) -> float:
 
 def test_every_page_and_the_book_keep_their_budgets(record):
     took = {page: on_a_laptop(cost) for page, cost in record.items()}
-    assert {page: t for page, t in took.items() if t > LONG.get(page, PAGE)} == {}
+    assert {page: t for page, t in took.items() if t > MARGIN * LONG.get(page, PAGE)} == {}
     assert sum(took.values()) <= BOOK
 
 

@@ -97,8 +97,9 @@ def _logits(
 ) -> Inputs:
     """Positions with logits of a student and a teacher.
 
-    shift: added to all logits of the largest case, whose exp overflows. symmetric: the student finds two tokens as probable as the teacher the other way round, so that
-    both KL divergences are equal. masked: one label; two, and NaN at the others; no label.
+    shift: added to all logits of the largest case, whose exp overflows. symmetric: the student
+    finds two tokens as probable as the teacher the other way round, so that both KL divergences are
+    equal. masked: one label; two, and NaN at the others; no label.
     """
     positions, vocab = 4 if masked else 2 + size, 3 + size
     arrays = normal_arrays(rng, student=(positions, vocab), teacher=(positions, vocab))
