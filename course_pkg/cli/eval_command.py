@@ -16,8 +16,16 @@ from rich.table import Table
 from rich.text import Text
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
+from course_pkg.cli.scheduler_options import (
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    scheduler_of_options,
+    security_of,
+)
 
 if TYPE_CHECKING:
+    from course_pkg.classroom.cluster.address import Scheduler
     from course_pkg.evaluation.record import Record
     from course_pkg.evaluation.run import Model
 
@@ -42,6 +50,12 @@ def evaluate(
     served_model_name: Annotated[
         str | None, typer.Option(help="The model's name at the address [default: its only one]")
     ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Spread the items over the Dask cluster at this address.")
+    ] = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     lm_eval: Annotated[
         Path | None, typer.Option(help="Write the task for lm-eval into a folder; run nothing.")
     ] = None,
@@ -53,8 +67,10 @@ def evaluate(
     """Evaluate a model on a task, or compare two runs.
 
     The same command continues a run that was stopped. At an address, COURSE_API_KEY is sent as the
-    key. Exit code 0: every item has a score. 1: the model failed on some. 2: not possible as asked.
-    4: the server or the machine failed; what was answered is kept. 130: interrupted.
+    key. Workers of a --scheduler load the same model and adapter, from paths that are the same
+    there; trust them as this machine, because what they send is unpickled here. Exit code 0: every
+    item has a score. 1: the model failed on some. 2: not possible as asked. 4: the server, the
+    cluster or the machine failed; what was answered is kept. 130: interrupted.
     """
     from course_pkg.evaluation.run_errors import RunError
 
@@ -75,6 +91,9 @@ def evaluate(
     from course_pkg.evaluation.run import run_task
 
     loaded = _load(model, adapter, device, dtype, served_model_name)
+    at = scheduler_of_options(scheduler, tls_ca, tls_cert, tls_key)
+    if at is not None:
+        loaded = _on_cluster(loaded, at, model, adapter, device, dtype)
     folder = output or Path("evaluations", chosen.name, _file_name(loaded))
     with _Progress() as progress:
         run = run_task(chosen, loaded, folder, limit=limit, progress=progress.show)
@@ -106,6 +125,26 @@ def _load(
     from course_pkg.evaluation.local_model import load_model
 
     return load_model(model, adapter, device=device, dtype=dtype)
+
+
+def _on_cluster(
+    local: "Model",
+    at: "Scheduler",
+    model: str,
+    adapter: Path | None,
+    device: str | None,
+    dtype: str,
+) -> "Model":
+    """The same model on a cluster's workers. Raises RunError for one behind an address."""
+    from course_pkg.evaluation.cluster_model import ClusterModel, Loading
+    from course_pkg.evaluation.local_model import LocalModel
+    from course_pkg.evaluation.run_errors import RunError
+
+    if not isinstance(local, LocalModel):
+        raise RunError("--scheduler is for a model that the workers load, not for an address")
+    path = None if adapter is None else str(adapter.resolve())
+    name = str(Path(model).resolve()) if Path(model).is_dir() else model
+    return ClusterModel(local, Loading(name, path, device, dtype), at.address, security_of(at))
 
 
 def _file_name(model: "Model") -> str:

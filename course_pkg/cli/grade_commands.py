@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK, NO_SANDBOX
+from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
 
 if TYPE_CHECKING:
     from course_pkg.classroom.cluster.address import Scheduler
@@ -60,11 +61,9 @@ def grade(
     scheduler: Annotated[
         str | None, typer.Option(help="Run submissions on a Dask cluster: tls://HOST:PORT.")
     ] = None,
-    tls_ca: Annotated[
-        Path | None, typer.Option(help="Certificate of the cluster's authority (PEM).")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Your certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Grade submissions, each in a separate sandbox.
 
@@ -191,18 +190,14 @@ def _scheduler(
 
     for_this_machine: options that a cluster has no use for. Raises AddressError.
     """
-    from course_pkg.classroom.cluster.address import AddressError, scheduler_of
+    from course_pkg.classroom.cluster.address import AddressError
 
-    if address is None:
-        if ca or certificate or key:
-            raise AddressError("--tls-ca, --tls-cert and --tls-key are for --scheduler")
-        return None
-    if for_this_machine:
+    if address is not None and for_this_machine:
         raise AddressError(
             f"{' and '.join(for_this_machine)} is for this machine, not for --scheduler: each "
             "worker runs as many submissions as it has threads, in sandboxes"
         )
-    return scheduler_of(address, ca, certificate, key)
+    return scheduler_of_options(address, ca, certificate, key)
 
 
 def _interrupt(*_: object) -> None:

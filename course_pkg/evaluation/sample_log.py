@@ -116,8 +116,8 @@ def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any])
     if differ := [name for name in names if found.get(name) != wanted.get(name)]:
         name = differ[0]
         raise RunError(
-            f"{path.parent} has a run with another {name} ({found.get(name)!r:.80}, now "
-            f"{wanted.get(name)!r:.80}): give another --output, or remove that folder"
+            f"{path.parent} has another run, with the {name} {found.get(name)!r:.80}, now "
+            f"{wanted.get(name)!r:.80}: give another --output, or remove that folder"
         )
 
 

@@ -1,0 +1,45 @@
+"""The options for a Dask cluster, which several commands have.
+
+Chapter: appendix/at-scale.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+    from course_pkg.classroom.cluster.address import Scheduler
+
+TlsCa = Annotated[Path | None, typer.Option(help="Certificate of the cluster's authority (PEM).")]
+TlsCert = Annotated[Path | None, typer.Option(help="Your certificate (PEM).")]
+TlsKey = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
+
+
+def scheduler_of_options(
+    address: str | None, ca: Path | None, certificate: Path | None, key: Path | None
+) -> "Scheduler | None":
+    """The scheduler of --scheduler and the TLS options; None without. Raises AddressError."""
+    from course_pkg.classroom.cluster.address import AddressError, scheduler_of
+
+    if address is not None:
+        return scheduler_of(address, ca, certificate, key)
+    if ca or certificate or key:
+        raise AddressError("--tls-ca, --tls-cert and --tls-key are for --scheduler")
+    return None
+
+
+def security_of(scheduler: "Scheduler") -> "Security | None":
+    """The certificates of a scheduler, for Dask's client; None without TLS."""
+    if not scheduler.ca:
+        return None
+    from distributed.security import Security
+
+    return Security(
+        require_encryption=True,
+        tls_ca_file=scheduler.ca,
+        tls_client_cert=scheduler.certificate,
+        tls_client_key=scheduler.key or None,
+    )

@@ -1,0 +1,167 @@
+"""Answers of a model on the workers of a Dask cluster, in the batches of a run on this machine.
+
+Each worker loads the model once, and compares its weights with those here: a run may begin on one
+machine and continue on a cluster, and its record is the same. Names of folders must mean the same
+on all machines.
+
+Dask's messages hold pickles, and reading one can run code. So use only workers that you trust as
+this machine. Grading, which can't trust them, has another client (`course_pkg.classroom.cluster`).
+Chapter: appendix/at-scale.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg import __version__
+from course_pkg.evaluation.local_model import BATCH, LocalModel, load_model
+from course_pkg.evaluation.run_errors import RunError, ServerError
+from course_pkg.evaluation.samples import Answer, Request
+from course_pkg.evaluation.task import Task
+from course_pkg.lm.model_errors import ModelError
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+    from distributed.security import Security
+
+WAIT_S = 60  # for the scheduler, and for a first worker
+Answered = list[tuple[Request, Answer | Exception]]
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How each worker loads the model: the arguments of `load_model`."""
+
+    name: str
+    adapter: str | None = None
+    device: str | None = None
+    dtype: str = "float32"
+
+
+class ClusterModel:
+    """A model that answers on a cluster.
+
+    local: the same model here, for its tokenizer and its identity. address: of the scheduler, such
+    as "tls://10.0.0.5:8786". security: certificates for TLS.
+    """
+
+    def __init__(
+        self,
+        local: LocalModel,
+        loading: Loading,
+        address: str,
+        security: "Security | None" = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self.tokenizer: Tokenizer = local.tokenizer
+        self.identity = local.identity
+        self._loading = loading
+        self._address = address
+        self._security = security
+        self._wait_s = wait_s
+
+    def answers(self, task: Task, requests: Sequence[Request]) -> Iterator[Answered]:
+        """The answer to each request, or the error that it ended in, batch by batch.
+
+        Raises RunError if a worker can't run this, ServerError if the cluster can't be reached or
+        is lost.
+        """
+        if not requests:
+            return
+        from distributed import as_completed
+
+        asked = replace(task, items=(), examples=())  # what is sent with each batch
+        with self._connect() as client:
+            batches: dict[Future, Sequence[Request]] = {}
+            for start in range(0, len(requests), BATCH):
+                batch = requests[start : start + BATCH]
+                expected = (__version__, self.identity["weights"])
+                future = client.submit(
+                    answer_batch, self._loading, expected, asked, batch, pure=False
+                )
+                batches[future] = batch
+            for future in as_completed(list(batches), loop=client.loop):
+                yield self._result(future, batches.pop(future))
+
+    def _result(self, future: "Future", batch: Sequence[Request]) -> Answered:
+        if future.status == "finished":
+            return list(zip(batch, future.result(), strict=True))
+        if future.status != "error":  # cancelled
+            raise ServerError(
+                f"the scheduler {self._address} is lost: see its log, and run the same command "
+                "again"
+            )
+        error = future.exception()
+        if isinstance(error, RunError):
+            raise error
+        if isinstance(error, ImportError):
+            raise RunError(
+                f"a worker can't import what it needs ({error}): install the same version of the "
+                "course on all workers"
+            )
+        return [(request, error) for request in batch]  # such as workers that were killed
+
+    def _connect(self) -> "Client":
+        from distributed import Client
+
+        options = {"set_as_default": False, "timeout": self._wait_s}
+        try:
+            client = Client(self._address, security=self._security, **options)
+        except (OSError, ValueError) as error:
+            raise ServerError(
+                f"no scheduler answers at {self._address} ({type(error).__name__}: {error})"
+            ) from None
+        try:
+            client.wait_for_workers(1, timeout=self._wait_s)
+        except TimeoutError:
+            client.close()
+            raise ServerError(
+                f"the scheduler {self._address} has had no worker for {self._wait_s:g} s: start "
+                "one, and run the same command again"
+            ) from None
+        return client
+
+
+# On a worker.
+
+_LOADED: dict[Loading, LocalModel] = {}
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def answer_batch(
+    loading: Loading, expected: tuple[str, str], task: Task, batch: Sequence[Request]
+) -> list[Answer | Exception]:
+    """The answer to each request of a batch, or the error that it ended in.
+
+    expected: the course's version and the weights' fingerprint. Raises RunError if this process has
+    others, or can't load the model.
+    """
+    with _ONE_AT_A_TIME:
+        model = _load(loading, expected)
+    found: dict[str, Any] = {}
+    for answers in model.answers(task, batch):
+        found |= {request.item.id: answer for request, answer in answers}
+    return [found[request.item.id] for request in batch]
+
+
+def _load(loading: Loading, expected: tuple[str, str]) -> LocalModel:
+    version, weights = expected
+    if version != __version__:
+        raise RunError(f"a worker has version {__version__} of the course, this machine {version}")
+    if loading not in _LOADED:
+        _LOADED.clear()  # the last run's
+        try:
+            _LOADED[loading] = load_model(
+                loading.name, loading.adapter, device=loading.device, dtype=loading.dtype
+            )
+        except ModelError as error:
+            raise RunError(f"a worker can't load the model: {error}") from None
+    if (found := _LOADED[loading].identity["weights"]) != weights:
+        raise RunError(
+            f"a worker has other weights for {loading.name} ({found}, here {weights}): give all "
+            "machines the same files"
+        )
+    return _LOADED[loading]
