@@ -176,7 +176,7 @@ def test_a_changed_argument_costs_its_own_property(question, old, new, points):
 @pytest.mark.parametrize(
     ("question", "old", "new", "lost"),
     [
-        ("log-probs", ".float().log_softmax(1)", ".float().softmax(1).add(1e-9).log()", 1),
+        ("log-probs", "torch.log_softmax(", "(lambda x, dim: (x.softmax(dim) + 1e-9).log())(", 1),
         ("scores", "len(option.encode())", "len(option.encode('utf-16-le'))", 1),
         ("scores", "len(option),", "len(option.split()),", 1),
         ("boundary", "option.strip()", "option", 1),
