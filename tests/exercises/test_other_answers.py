@@ -416,8 +416,8 @@ def log_probs_by_cross_entropy(logits, ids, context_length):
 
 
 @right("multiple-choice", "scores")
-def scores_in_numpy(options, log_probs, unconditional, normalization):
-    """Arrays, and argmax; float32."""
+def scores_as_tensors(options, log_probs, unconditional, normalization):
+    """Tensors in float32, and numpy's argmax."""
     sums = torch.tensor([math.fsum(each) for each in log_probs])
     lengths = {
         "sum": [1 for _ in options],
@@ -429,7 +429,7 @@ def scores_in_numpy(options, log_probs, unconditional, normalization):
         scores = sums - torch.tensor(unconditional)
     else:
         scores = sums / torch.tensor(lengths[normalization])
-    return scores.tolist(), scores.numpy().argmax()
+    return scores, scores.numpy().argmax()
 
 
 @right("multiple-choice", "boundary")
@@ -444,7 +444,7 @@ def scored_tokens_by_characters(encode, context, options):
         places = [len("".join(tokens[:i])) for i in range(1, len(tokens) + 1)]
         starts.append(sum(place <= end for place in places))
         lengths.append(len(tokens))
-    return [min(starts), [length - min(starts) for length in lengths]]
+    return [min(starts), torch.tensor(lengths) - min(starts)]
 
 
 @right("multiple-choice", "single")
@@ -456,7 +456,7 @@ def single_answers_in_torch(log_probs, answers):
     preferred = sums.argmax(1) == right
     single = sums.gather(1, right[:, None]) > math.log(0.5)
     listed, confidence = sums.exp().sum(1), sums.softmax(1).amax(1)
-    return [x.float().mean().item() for x in (preferred, single, listed, confidence)]
+    return torch.stack([x.float().mean() for x in (preferred, single, listed, confidence)])
 
 
 @right("multiple-choice", "calibration")

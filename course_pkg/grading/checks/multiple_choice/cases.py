@@ -17,16 +17,26 @@ from course_pkg.evaluation import multiple_choice
 from course_pkg.evaluation.calibration import expected_calibration_error
 from course_pkg.evaluation.statistics import standard_error
 from course_pkg.grading.checks.multiple_choice import boundary
-from course_pkg.grading.contract.comparators import anything, number, row
+from course_pkg.grading.contract.comparators import Comparator, anything, number, row
 from course_pkg.grading.contract.draws import normal_arrays
+from course_pkg.grading.contract.plain_values import Array
 
 Inputs = dict[str, Any]
 CLOSE = number(rtol=1e-5, atol=1e-6)
 
 
-def only(name: str, *names: str) -> Any:
+def numbers(compare: Comparator) -> Comparator:
+    """A comparator of a list that also takes an array."""
+
+    def compare_either(expected: Any, given: Any) -> str | None:
+        return compare(expected, given.numpy().tolist() if isinstance(given, Array) else given)
+
+    return compare_either
+
+
+def only(name: str, *names: str) -> Comparator:
     """A comparator of several numbers, by name, that looks at one of them."""
-    return row({other: CLOSE if other == name else anything() for other in names})
+    return numbers(row({other: CLOSE if other == name else anything() for other in names}))
 
 
 def by_hand(rng: Random | None) -> Inputs:
@@ -127,10 +137,11 @@ def scores_choice(rng: Random, size: int) -> Inputs:
 scores_tokens = partial(_options, kinds=("sum", "token", "token"))
 scores_lengths = partial(_options, kinds=("character", "byte", "byte"))
 scores_pmi = partial(_options, kinds=("pmi", "pmi", "pmi"))
-scores = row({"scores": row(each=CLOSE), "choice": anything()})
+scores = row({"scores": numbers(row(each=CLOSE)), "choice": anything()})
 choice = row({"scores": anything(), "choice": number()})
 
 
+counts = numbers(row(each=number()))
 boundary_expected = boundary.expected
 boundary_apart, boundary_joined, boundary_spaces, boundary_empty = (
     partial(boundary.texts, kind=kind) for kind in ("apart", "joined", "spaces", "empty")
