@@ -17,6 +17,7 @@ QUESTIONS = 6
 EXAMPLES = 2  # solved ones, in the few-shot prompt
 TOLERANCE = 1e-3  # nats, of an option's sum in fp32
 LIMIT = 1 / 1.5
+ONE_TOKEN_LIMIT = 0.9  # lm-eval, too, reads a question once if its options are single tokens
 
 
 def measure() -> Iterator[Comparison | NotMeasured]:
@@ -43,8 +44,9 @@ def measure() -> Iterator[Comparison | NotMeasured]:
         largest = max(abs(a - b) for a, b in zip(ours(), theirs(), strict=True))
         if largest > TOLERANCE:
             raise AssertionError(f"{what}: the results differ by {largest:.1e} nats")
+        limit = ONE_TOKEN_LIMIT if what.endswith("a letter") else LIMIT
         name = f"{what}, and lm-eval; they differ by at most {largest:.0e} nats"
-        yield compare_times(name, ours, theirs, seconds=0, limit=LIMIT, warmup=0)
+        yield compare_times(name, ours, theirs, seconds=0, limit=limit, warmup=0)
 
 
 def cases() -> dict[str, list[Question]]:

@@ -408,6 +408,95 @@ def bytes_by_bits(rows, columns, value_bytes, n, m):
     return [rows * (values + 8 * math.ceil(extra / 8)) / 8 for extra in extras]
 
 
+@right("multiple-choice", "log-probs")
+def log_probs_by_cross_entropy(logits, ids, context_length):
+    """torch's loss, in double precision; a numpy array."""
+    predictions = logits[context_length - 1 : len(ids) - 1].double()
+    return -F.cross_entropy(predictions, ids[context_length:], reduction="none").numpy()
+
+
+@right("multiple-choice", "scores")
+def scores_as_tensors(options, log_probs, unconditional, normalization):
+    """Tensors in float32, and numpy's argmax."""
+    sums = torch.tensor([math.fsum(each) for each in log_probs])
+    lengths = {
+        "sum": [1 for _ in options],
+        "token": list(map(len, log_probs)),
+        "character": list(map(len, options)),
+        "byte": [len(bytes(option, "utf-8")) for option in options],
+    }
+    if normalization == "pmi":
+        scores = sums - torch.tensor(unconditional)
+    else:
+        scores = sums / torch.tensor(lengths[normalization])
+    return scores, scores.numpy().argmax()
+
+
+@right("multiple-choice", "boundary")
+def scored_tokens_by_characters(encode, context, options):
+    """Where tokens end in the text, instead of a comparison with the context's own tokens."""
+    if min(len(option.strip()) for option in options) == 0:
+        raise ValueError(options)
+    end = len(context.rstrip(" "))
+    starts, lengths = [], []
+    for option in options:
+        tokens = encode(context + option)
+        places = [len("".join(tokens[:i])) for i in range(1, len(tokens) + 1)]
+        starts.append(sum(place <= end for place in places))
+        lengths.append(len(tokens))
+    return [min(starts), torch.tensor(lengths) - min(starts)]
+
+
+@right("multiple-choice", "single")
+def single_answers_in_torch(log_probs, answers):
+    """Padded with -inf; float32."""
+    longest = max(map(len, log_probs))
+    rows = [values + [-math.inf] * (longest - len(values)) for values in log_probs]
+    sums, right = torch.tensor(rows), torch.tensor(answers)
+    preferred = sums.argmax(1) == right
+    single = sums.gather(1, right[:, None]) > math.log(0.5)
+    listed, confidence = sums.exp().sum(1), sums.softmax(1).amax(1)
+    return torch.stack([x.float().mean() for x in (preferred, single, listed, confidence)])
+
+
+@right("multiple-choice", "calibration")
+def calibration_with_searchsorted(confidences, correct, bins, binning):
+    """Edges that are searched, as in the course's own code, and means of bins; float32."""
+    values, right = torch.tensor(confidences), torch.tensor(correct).float()
+    if binning == "width":
+        place = torch.searchsorted(torch.arange(1, bins) / bins, values)
+    else:
+        place = torch.searchsorted(values.sort().values, values) * bins // len(values)
+    inside = [place == number for number in place.unique()]
+    gaps = [(right[i].mean() - values[i].mean()).abs() * i.float().mean() for i in inside]
+    return torch.stack(gaps).sum().item()
+
+
+@right("multiple-choice", "paired")
+def paired_by_matrix(baseline, system, groups):
+    """A matrix that says which items are related."""
+    x = torch.tensor(system, dtype=torch.float64) - torch.tensor(baseline, dtype=torch.float64)
+    related = torch.tensor([[a == b for a in groups] for b in groups]).double()
+    count, centered = len(set(groups)), x - x.mean()
+    variance = count / (count - 1) * (centered @ related @ centered)
+    return x.mean().item(), (variance.sqrt() / len(x)).item()
+
+
+@right("multiple-choice", "pass-at-k")
+def pass_at_k_by_logarithms(samples, correct, k):
+    """Logarithms of the gamma function, as for numbers that floats can't hold."""
+
+    def log_choose(n):
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+    total = 0.0
+    for n, c in zip(samples, correct, strict=True):
+        if n < k:
+            raise ValueError(n)
+        total += 1 if n - c < k else -math.expm1(log_choose(n - c) - log_choose(n))
+    return total / len(samples)
+
+
 @right("flash-attention", "merge")
 def merge_by_maximum(output_a, lse_a, output_b, lse_b):
     """The larger log-sum-exp is subtracted, and empty rows are set at the end."""
