@@ -89,7 +89,7 @@ class ClusterModel:
     def _result(self, future: "Future", batch: Sequence[Request]) -> Answered:
         if future.status == "finished":
             return list(zip(batch, future.result(), strict=True))
-        if future.status != "error":  # cancelled
+        if future.status != "error":  # canceled
             raise ServerError(
                 f"the scheduler {self._address} is lost: see its log, and run the same command "
                 "again"
