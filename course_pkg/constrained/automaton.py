@@ -83,7 +83,8 @@ def _explore(expression: Expression) -> tuple[np.ndarray, np.ndarray]:
                 "them: shorten its counted repetitions or patterns"
             )
         row = np.full(256, DEAD, np.int32)
-        for mask in derivatives.classes(state):
+        # By their first bytes, so that states have the same numbers in each process.
+        for mask in sorted(derivatives.classes(state), key=lambda mask: mask & -mask):
             target = derivatives.by(state, (mask & -mask).bit_length() - 1)
             if target is NOTHING:
                 continue

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_pkg.constrained.automaton import ConstraintError
+from course_pkg.constrained.automaton import ConstraintError, build_automaton
 from course_pkg.constrained.guide import FINISHED, Guide, regex_guide
+from course_pkg.constrained.regex import parse
 from course_pkg.constrained.vocabulary import Vocabulary
 from tests.constrained.regexes import PATTERNS, texts
 
@@ -210,6 +211,15 @@ def test_masks_of_a_batch_are_the_masks_of_its_rows():
     assert rows.dtype == torch.bool and rows.shape == (4, 3)
     for row, state in zip(rows, states, strict=True):
         assert torch.equal(row, guide.mask(state))
+
+
+@given(PATTERNS)
+@settings(max_examples=30)
+def test_states_are_numbered_as_they_are_first_reached_byte_by_byte(pattern):
+    """So they have the same numbers in each process, whatever the order of Python's sets."""
+    transitions = build_automaton(parse(pattern)).transitions
+    reached = dict.fromkeys([0, *transitions.ravel().tolist()])
+    assert [state for state in reached if state >= 0] == list(range(len(transitions)))
 
 
 def test_a_guide_is_compiled_once():
