@@ -16,7 +16,7 @@ from course_pkg.constrained.guide import FINISHED, Guide
 from course_pkg.constrained.json_schema import schema_expression
 from course_pkg.constrained.schema_keywords import SchemaError
 from course_pkg.constrained.vocabulary import Vocabulary
-from course_pkg.grading.checks.constrained import cases
+from course_pkg.grading.checks.constrained import automata, cases
 from course_pkg.grading.checks.constrained.student import RAISED
 from tests.exercises.assignments import (
     SOLUTIONS,
@@ -43,7 +43,7 @@ JSON = [cases.json_values, cases.json_escaped, cases.json_signs, cases.json_obje
 
 def guide_of(inputs):
     """The course's guide of a case."""
-    automaton = cases.as_automaton(inputs["transitions"], inputs["accepting"])
+    automaton = automata.as_automaton(inputs["transitions"], inputs["accepting"])
     return Guide(automaton, Vocabulary(inputs["tokens"], eos=[inputs["end"]]))
 
 
@@ -51,7 +51,7 @@ def guide_of(inputs):
 def test_trimmed_masks_are_those_of_the_courses_guide(draw, seed):
     for size in range(3):
         inputs = draw(Random(seed), size)
-        masks, guide = cases.trimmed(inputs), cases.trimmed_guide(inputs)
+        masks, guide = cases.trimmed(inputs), automata.trimmed_guide(inputs)
         if not masks[0]:  # no tokens write a text: this is for the untrimmed masks alone
             assert draw is cases.masks_characters
             continue
@@ -103,8 +103,12 @@ def test_a_byte_that_cannot_follow_has_one_after_it_that_the_last_state_can_read
 @pytest.mark.parametrize("name", ["allowed", "goes_on", "passes", "limit"])
 def test_the_loop_is_that_of_the_course(name, seed, monkeypatch):
     built = []
-    trimmed_guide = cases.trimmed_guide
-    monkeypatch.setattr(cases, "trimmed_guide", lambda i: (built.append(i), trimmed_guide(i))[1])
+
+    def trimmed_guide(inputs):
+        built.append(inputs)
+        return automata.trimmed_guide(inputs)
+
+    monkeypatch.setattr(cases, "trimmed_guide", trimmed_guide)
     for size in range(3):
         inputs = getattr(cases, f"generate_{name}")(Random(seed), size)
         course = guide_of(built[-1])
@@ -255,4 +259,4 @@ def test_the_mark_scheme_has_the_numbers_of_the_formulas():
         assert number in scheme
     assert max(joint, key=joint.get) == "Yes"
     assert max(masked, key=masked.get) == "No"
-    assert FINISHED == cases.FINISHED
+    assert FINISHED == automata.FINISHED

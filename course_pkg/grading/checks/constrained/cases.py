@@ -1,10 +1,5 @@
 """`constrained`: the cases of its questions; right values are those of `course_pkg.constrained`.
 
-Its automata, as plain data: `transitions` has for each state a dict from a byte to the next state,
-`accepting` lists the states where the text may end, and state 0 is the first. They are compiled
-from regular expressions; then all states but the first change places, so that nothing can be
-guessed from their numbers. Only numpy is imported here, no torch.
-
 Chapter: exercises.
 """
 
@@ -14,50 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from course_pkg.constrained.automaton import Automaton, ConstraintError, build_automaton, reaching
+from course_pkg.constrained.automaton import ConstraintError, build_automaton
 from course_pkg.constrained.expression import Expression
 from course_pkg.constrained.json_schema import schema_expression
 from course_pkg.constrained.regex import parse
+from course_pkg.grading.checks.constrained.automata import (
+    FINISHED,
+    after_tokens,
+    as_automaton,
+    compiled,
+    constraint,
+    trimmed_guide,
+    words,
+)
 from course_pkg.grading.checks.constrained.student import RAISED
-from course_pkg.grading.contract.comparators import Difference, wrong_type
+from course_pkg.grading.contract.comparators import Difference, exactly, row, wrong_type
 
 Inputs = dict[str, Any]
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-END = b"</s>"
-FINISHED = -1
 MOST_TEXTS = 2_000  # and beginnings of texts
 MOST_PATTERN = 1_000  # characters: the time to compile one grows with the square
-
-
-def compiled(rng: Random, pattern: str) -> tuple[list[dict[int, int]], list[int]]:
-    """The smallest automaton of a pattern as plain data: transitions and accepting states."""
-    automaton = build_automaton(parse(pattern))
-    order = [0]  # its own numbers may change from one process to the next
-    for state in order:  # which grows
-        leads = automaton.transitions[state]
-        order += [s for s in dict.fromkeys(leads[leads >= 0].tolist()) if s not in order]
-    numbers = [0, *rng.sample(range(1, len(order)), len(order) - 1)]
-    number_of = dict(zip(order, numbers, strict=True))
-    transitions: list[dict[int, int]] = [{} for _ in order]
-    for state, byte in np.argwhere(automaton.transitions >= 0).tolist():
-        target = int(automaton.transitions[state, byte])
-        transitions[number_of[state]][byte] = number_of[target]
-    return transitions, sorted(number_of[i] for i in order if automaton.accepting[i])
-
-
-def as_automaton(transitions: list[dict[int, int]], accepting: list[int]) -> Automaton:
-    """The course's automaton of plain data."""
-    table = np.full((len(transitions), 256), -1, np.int32)
-    for state, leads in enumerate(transitions):
-        for byte, target in leads.items():
-            table[state, byte] = target
-    return Automaton(table, np.isin(np.arange(len(table)), accepting))
-
-
-def words(rng: Random, *sizes: int) -> list[str]:
-    """Words of so many letters; no letter occurs twice."""
-    letters = iter(rng.sample(LETTERS, sum(sizes)))
-    return ["".join(next(letters) for _ in range(size)) for size in sizes]
 
 
 # 1 A step
@@ -103,35 +73,11 @@ def run_empty(rng: Random, size: int) -> Inputs:
 # 2 and 3 Masks
 
 
-def after_tokens(inputs: Inputs) -> list[dict[int, int]]:
-    """For each state the tokens that its automaton can read, and where they lead."""
-    automaton = as_automaton(inputs["transitions"], inputs["accepting"])
-    used = [t for t, token in enumerate(inputs["tokens"]) if token and t != inputs["end"]]
-    found = []
-    for state in range(len(inputs["transitions"])):
-        reached = {t: automaton.run(inputs["tokens"][t], state) for t in used}
-        found.append({t: target for t, target in reached.items() if target >= 0})
-    return found
-
-
 def untrimmed(inputs: Inputs) -> list[list[int]]:
     """The masks without regard to dead ends."""
     masks = after_tokens(inputs)
     ends = [[inputs["end"]] if s in inputs["accepting"] else [] for s in range(len(masks))]
     return [sorted([*mask, *end]) for mask, end in zip(masks, ends, strict=True)]
-
-
-def trimmed_guide(inputs: Inputs) -> list[dict[int, int]]:
-    """For each state the tokens that may come next, and where they lead; the end token to −1."""
-    after = after_tokens(inputs)
-    edges = [(state, target) for state, leads in enumerate(after) for target in leads.values()]
-    final = np.isin(np.arange(len(after)), inputs["accepting"])
-    sources, targets = np.array(edges).reshape(-1, 2).T
-    usable = reaching(sources, targets, final)
-    guide = [{t: target for t, target in leads.items() if usable[target]} for leads in after]
-    for state in inputs["accepting"]:
-        guide[state][inputs["end"]] = FINISHED
-    return guide
 
 
 def trimmed(inputs: Inputs) -> list[list[int]]:
@@ -141,25 +87,10 @@ def trimmed(inputs: Inputs) -> list[list[int]]:
 
 def same_masks(expected: list[list[int]], given: Any) -> str | None:
     """A list of token ids for each state, in any order."""
-    if not isinstance(given, list | tuple):
-        return wrong_type("a list of lists", given)
-    if len(given) != len(expected):
-        return f"expected {len(expected)} lists, one for each state, but {len(given)} were given"
-    for state, (right, other) in enumerate(zip(expected, given, strict=True)):
-        if not isinstance(other, list | tuple) or not all(type(t) is int for t in other):
-            return f"state {state}: {wrong_type('a list of token ids', other)}"
-        if sorted(other) != sorted(right):
-            return Difference.at(f"state {state}", "the mask differs", right, sorted(other))
-    return None
-
-
-def constraint(rng: Random, pattern: str, texts: list[str | bytes]) -> Inputs:
-    """An automaton of a pattern, and a vocabulary of these texts and an end token, shuffled."""
-    transitions, accepting = compiled(rng, pattern)
-    tokens = [text.encode() if isinstance(text, str) else text for text in (*texts, END)]
-    rng.shuffle(tokens)
-    automaton = {"transitions": transitions, "accepting": accepting}
-    return automaton | {"tokens": tokens, "end": tokens.index(END)}
+    if isinstance(given, list | tuple):
+        given = [sorted(mask) if isinstance(mask, list | tuple) else mask for mask in given]
+    names = [f"state {state}" for state in range(len(expected))]
+    return row(each=exactly(), names=names)([*map(sorted, expected)], given)
 
 
 def masks_bytes(rng: Random, size: int) -> Inputs:
@@ -180,9 +111,8 @@ def masks_characters(rng: Random, size: int) -> Inputs:
 
 def masks_end(rng: Random, size: int) -> Inputs:
     """The text may end in some states, and go on from there."""
-    low, *others = sorted(rng.sample(range(10), 3))
+    digits = "".join(sorted(rng.sample("0123456789", 3)))
     a, b = words(rng, 2, 2)
-    digits = "".join(map(str, (low, *others)))
     pattern = (f"[{digits}]{{1,{rng.randint(2, 4)}}}", f"{a}({b})?", f"{a}({b})*{a}?")[size]
     return constraint(rng, pattern, [[*digits], [a, b], [a, a[0], a[1], b]][size])
 
@@ -226,11 +156,6 @@ def trim_kept(rng: Random, size: int) -> Inputs:
 # 4 The loop
 
 
-def guided(rng: Random, pattern: str, texts: str) -> list[dict[int, int]]:
-    """The guide of a pattern; its tokens are these letters, and an end token."""
-    return trimmed_guide(constraint(rng, pattern, [*texts]))
-
-
 def generate_expected(inputs: Inputs) -> tuple[list[int], int, bool]:
     """The tokens, the passes, and whether the text is complete."""
     guide, scores = inputs["guide"], np.array(inputs["scores"])
@@ -245,21 +170,17 @@ def generate_expected(inputs: Inputs) -> tuple[list[int], int, bool]:
     return tokens, passes, state == FINISHED
 
 
-def _scored(
-    rng: Random, guide: list[dict[int, int]], most: int, high: dict[int, int] | None = None
-) -> Inputs:
-    """Rows of scores, whole numbers without ties. high: a token that has the highest, by row."""
-    count = 1 + max(token for leads in guide for token in leads)
-    scores = [rng.sample(range(50), count) for _ in range(12)]
-    for place, token in (high or {}).items():
-        scores[place][token] = 60
+def _scored(rng: Random, pattern: str, letters: str, most: int = 12) -> Inputs:
+    """A guide whose tokens are letters, and rows of scores, whole numbers without ties."""
+    guide = trimmed_guide(constraint(rng, pattern, letters))
+    scores = [rng.sample(range(50), len(letters) + 1) for _ in range(12)]
     return {"guide": guide, "scores": scores, "most": most}
 
 
 def generate_allowed(rng: Random, size: int) -> Inputs:
     """Choices with forced tokens between them; once, all scores are equal."""
     a, b, c, d = words(rng, 2, 1 + size, 3, 1)
-    inputs = _scored(rng, guided(rng, f"[{a}]{b}[{c}]{d}", a + b + c + d), 12)
+    inputs = _scored(rng, f"[{a}]{b}[{c}]{d}", a + b + c + d)
     if size == 1:
         inputs["scores"] = [[0] * len(line) for line in inputs["scores"]]
     return inputs
@@ -268,25 +189,23 @@ def generate_allowed(rng: Random, size: int) -> Inputs:
 def generate_goes_on(rng: Random, size: int) -> Inputs:
     """The text may end after each letter; the end token's score is the highest at some place."""
     (letters,) = words(rng, 3)
-    guide = guided(rng, f"[{letters}]{{1,4}}", letters)
-    end = next(token for leads in guide for token, state in leads.items() if state == FINISHED)
-    inputs = _scored(rng, guide, 12, {(2, 1, 3)[size]: end})
-    for line in inputs["scores"]:
-        line[end] = line[end] if line[end] == 60 else -1
+    inputs = _scored(rng, f"[{letters}]{{1,4}}", letters)
+    [end] = {t for leads in inputs["guide"] for t, state in leads.items() if state == FINISHED}
+    for place, line in enumerate(inputs["scores"]):
+        line[end] = 60 if place == (2, 1, 3)[size] else -1
     return inputs
 
 
 def generate_passes(rng: Random, size: int) -> Inputs:
     """Forced tokens at the beginning, between choices, and at the end."""
     a, b, c, d = words(rng, 1 + size, 2, 2, 3)
-    return _scored(rng, guided(rng, f"{a}[{b}]{c}[{d}]{a}", a + b + c + d), 12)
+    return _scored(rng, f"{a}[{b}]{c}[{d}]{a}", a + b + c + d)
 
 
 def generate_limit(rng: Random, size: int) -> Inputs:
     """A choice, and then forced tokens: cut among these; the end token just fits; cut before it."""
     a, b = words(rng, 2, 2 + size)
-    guide = guided(rng, f"[{a}]{b}", a + b)
-    return _scored(rng, guide, (2, 5, 5)[size])
+    return _scored(rng, f"[{a}]{b}", a + b, most=(2, 5, 5)[size])
 
 
 # 5 JSON
