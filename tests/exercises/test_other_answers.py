@@ -497,6 +497,111 @@ def pass_at_k_by_logarithms(samples, correct, k):
     return total / len(samples)
 
 
+@right("constrained", "run")
+def run_by_recursion(transitions, state, data):
+    """The dead state is a dict without bytes."""
+    if not data:
+        return state
+    after = [*transitions, {}][state].get(data[0], -1)
+    return run_by_recursion(transitions, after, data[1:])
+
+
+@right("constrained", "masks")
+def masks_in_a_table(transitions, accepting, tokens, end):
+    """A table of 257 columns and one row more for the dead state; tuples, the end token first."""
+    table = torch.full((len(transitions) + 1, 256), -1)
+    for state, leads in enumerate(transitions):
+        table[state, list(leads)] = torch.tensor(list(leads.values()), dtype=torch.int64)
+    masks = []
+    for state in range(len(transitions)):
+        mask = [end] if state in accepting else []
+        for token, text in enumerate(tokens):
+            at = state
+            for byte in text:
+                at = int(table[at, byte])
+            if at >= 0 and len(text) and token != end:
+                mask.append(token)
+        masks.append(tuple(mask))
+    return masks
+
+
+@right("constrained", "trim")
+def trimmed_backwards(transitions, accepting, tokens, end):
+    """A depth-first search from the accepting states along reversed edges."""
+    edges = []
+    for state in range(len(transitions)):
+        for token, text in enumerate(tokens):
+            path = [state]
+            for byte in text:
+                path.append(transitions[path[-1]].get(byte, None) if path[-1] is not None else None)
+            if path[-1] is not None and token != end:
+                edges.append((state, token, path[-1]))
+    kept, todo = set(), [*accepting]
+    while todo:
+        target = todo.pop()
+        if target not in kept:
+            kept.add(target)
+            todo += [state for state, _, after in edges if after == target]
+    return [
+        [token for start, token, after in edges if start == state and after in kept]
+        + [end] * (state in accepting)
+        for state in range(len(transitions))
+    ]
+
+
+@right("constrained", "generate")
+def generate_with_infinities(guide, scores, most):
+    """A mask of −∞, and jumps over all forced tokens at once."""
+    state, tokens, passes = 0, [], 0
+    while state >= 0 and len(tokens) < most:
+        forced = []
+        while state >= 0 and len(guide[state]) == 1:
+            ((token, state),) = guide[state].items()
+            forced.append(token)
+        tokens += forced
+        if not forced:
+            logits = torch.full((len(scores[0]),), -math.inf)
+            allowed = list(guide[state])
+            logits[allowed] = torch.tensor(scores[len(tokens)], dtype=torch.float32)[allowed]
+            tokens.append(int(logits.argmax()))
+            state = guide[state][tokens[-1]]
+            passes += 1
+    return tokens[:most], passes, state < 0 and len(tokens) <= most
+
+
+@right("constrained", "json")
+def json_of_classes(schema):
+    """Escapes one by one, groups that don't capture, digits in classes, and an error by lookup."""
+    match schema:
+        case {"enum": texts, **rest} if not rest:
+            escaped = ["".join(map(in_json, text)) for text in texts]
+            return '"(?:' + "|".join(escaped) + ')"'
+        case {"type": "boolean", **rest} if not rest:
+            return "(?:tru|fals)e"
+        case {"type": "null", **rest} if not rest:
+            return "nul{2}"
+        case {"type": "integer", "minimum": low, "maximum": high, **rest} if not rest:
+            return (
+                "(?:"
+                + "|".join(
+                    f"-?{n}" if -n in range(low, n) else f"{n}" for n in range(low, high + 1)
+                )
+                + ")"
+            )
+        case {"type": "object", "properties": inner, "required": _, **rest} if not rest:
+            members = [
+                f'"{"".join(map(in_json, k))}":{json_of_classes(v)}' for k, v in inner.items()
+            ]
+            return "[{]" + ",".join(members) + "[}]"
+    raise ValueError(schema)
+
+
+def in_json(character):
+    """A character in a JSON string, as an expression."""
+    written = {'"': '\\"', "\\": "\\\\", "\n": "\\n"}.get(character, character)
+    return "".join(sign if sign.isalnum() else f"\\{sign}" for sign in written)
+
+
 @right("flash-attention", "merge")
 def merge_by_maximum(output_a, lse_a, output_b, lse_b):
     """The larger log-sum-exp is subtracted, and empty rows are set at the end."""

@@ -1,0 +1,1 @@
+"""Checks of the assignment `constrained`: automata over tokens, masks, and JSON."""
