@@ -95,6 +95,7 @@ def test_what_is_found_is_in_the_text(text, rule):
         ("number", "−7 ", "-7"),
         ("number", "100", "100"),
         ("number", "12%.", "12"),
+        ("number", "12 .", "12"),
         ("number", "-0.0", "0"),
         ("number", "twelve", "twelve"),
         ("number", "NaN", "NaN"),

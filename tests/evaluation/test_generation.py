@@ -199,6 +199,13 @@ def test_each_step_of_a_score_is_kept():
     assert (result.accuracy, result.extracted, result.mean("length")) == (0.5, 0.5, 1.0)
 
 
+def test_the_best_reference_counts_for_a_metric():
+    question = OpenQuestion("How many?", ("12", "twelve"))
+    same = {"same": lambda answer, reference: float(answer == reference)}
+    [answer] = score_answers([question], ["12"], metrics=same).answers
+    assert answer.metrics == {"same": 1.0}
+
+
 def test_a_letter_has_no_words_so_its_f1_is_not_defined():
     result = score_answers([OpenQuestion("?", ("A",))], ["A"])
     assert (result.answers[0].exact, result.answers[0].quasi, result.answers[0].f1) == (

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from course_pkg.evaluation.likelihood import as_decoder, score_continuations
+from course_pkg.evaluation.masked_cache import MaskedCache
 from course_pkg.evaluation.token_tree import TokenTree, shared_length
 from course_pkg.lm.tiny import tiny_model
 
@@ -44,6 +45,31 @@ tokens = st.lists(st.integers(0, 2), min_size=2, max_size=9)  # few ids, so that
 def test_a_tree_a_cache_and_one_sequence_alone_agree(data, sequences, tokens_per_pass):
     first = [data.draw(st.integers(1, len(ids) - 1)) for ids in sequences]
     assert_as_alone(MODEL, sequences, first, tokens_per_pass=tokens_per_pass)
+
+
+def test_a_continuation_is_greedy_only_if_each_of_its_tokens_is():
+    written = [1, 2]
+    for _ in range(2):
+        with torch.no_grad():
+            written.append(int(MODEL(torch.tensor([written])).logits[0, -1].argmax()))
+    last_differs = [*written[:3], (written[3] + 1) % 3]
+    first_differs = [1, 2, (written[2] + 1) % 3, written[3]]
+    scores = score_continuations(MODEL, [written, last_differs, first_differs], [2, 2, 2])
+    assert [score.greedy for score in scores] == [True, False, False]
+
+
+def test_a_cache_keeps_the_positions_of_the_tokens_that_it_keeps():
+    decoder = as_decoder(MODEL)
+    cache = MaskedCache(decoder.config)
+    seen = torch.ones(1, 3, 3, dtype=torch.bool).tril()
+    with torch.no_grad():
+        decoder(
+            torch.tensor([[1, 2, 1]]),
+            torch.arange(3)[None],
+            cache.attend(torch.arange(3)[None], seen),
+        )
+    cache.keep(torch.tensor([0, 2]))
+    assert cache.positions.tolist() == [[0, 2]]
 
 
 @pytest.mark.parametrize("tokens_per_pass", [1, 7, 256])

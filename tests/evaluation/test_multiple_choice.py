@@ -5,6 +5,7 @@ import math
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from course_pkg.evaluation.multiple_choice import (
@@ -100,6 +101,16 @@ def test_a_chat_template_that_writes_the_bos_gets_no_second_one():
     assert tokenizer.decode(option.ids[option.start :]) == "\nyes"
 
 
+def test_a_tokenizer_that_adds_a_bos_adds_it_once():
+    tokenizer = merging_tokenizer("ab")
+    bos = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", bos)]
+    )
+    assert encode(tokenizer, "ab") == encode(tokenizer, "<s>ab")
+    assert encode(tokenizer, "ab").count(bos) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -136,6 +147,8 @@ def test_each_normalization_can_prefer_another_option():
     chosen = {n: scored.choice(n) for n in ("sum", "token", "character", "byte", "pmi")}
     assert chosen == {"sum": 0, "token": 3, "character": 2, "byte": 3, "pmi": 2}
     assert scored.correct("sum") and not scored.correct("pmi")
+    assert options[2].score("character") == -9 / 12
+    assert options[3].score("byte") == -8 / 12
 
 
 def test_a_choice_flatters_a_model_that_would_write_something_else():
