@@ -1,6 +1,7 @@
 """A task is read whole and checked; each fault is named with its file, line and remedy."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -195,3 +196,13 @@ def test_a_built_in_task_has_groups_and_examples_from_other_data(name):
     assert task.description and len(task.items) >= 100
     assert all(item.group for item in task.items)
     assert {item.id for item in task.examples}.isdisjoint(item.id for item in task.items)
+
+
+def test_the_task_in_the_readme_can_be_read(tmp_path):
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    text = readme.partition("```toml\n")[2].partition("```")[0]
+    item = readme.partition('`{"question"')[2].partition("`")[0]
+    path = write(tmp_path, text, items=[])
+    (tmp_path / "questions.jsonl").write_text('{"question"' + item)
+    [read] = load_task(path).items
+    assert (read.answers, read.group) == (("5", "five"), "sums")
