@@ -35,7 +35,8 @@ KEY = "COURSE_API_KEY"
 
 def evaluate(
     task: Annotated[
-        str | None, typer.Option(help="A task's name, or its TOML file.", show_default=False)
+        str | None,
+        typer.Option(help="A task's name, or its TOML file: see README.", show_default=False),
     ] = None,
     model: Annotated[
         str, typer.Option(help="Name, hub id, folder, or http(s) address up to /v1.")
@@ -61,7 +62,11 @@ def evaluate(
     ] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(help="Folders of two runs: is the second one better?", show_default=False),
+        typer.Option(
+            metavar="<path> <path>",
+            help="Folders of two runs: is the second one better?",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Evaluate a model on a task, or compare two runs.
@@ -185,17 +190,17 @@ def _print_comparison(first: Path, second: Path) -> None:
     ):
         typer.echo(f"{name:9} {mean:.3f}  {record.task['name']}, {record.name}")
     interval = result.difference
-    if not result.wins + result.losses:
+    if result.wins + result.losses:
+        typer.echo(
+            f"difference {interval.estimate:+.3f}, 95% interval {interval.low:+.3f} to "
+            f"{interval.high:+.3f}, p = {result.p_value:.2g}"
+        )
+        typer.echo(
+            f"{result.items} items: {result.wins} better, {result.losses} worse; "
+            f"paired variance / unpaired: {result.variance_ratio:.2f}"
+        )
+    else:
         typer.echo(f"the scores of all {result.items} items are the same in both runs")
-        return
-    typer.echo(
-        f"difference {interval.estimate:+.3f}, 95% interval {interval.low:+.3f} to "
-        f"{interval.high:+.3f}, p = {result.p_value:.2g}"
-    )
-    typer.echo(
-        f"{result.items} items: {result.wins} better, {result.losses} worse; "
-        f"paired variance / unpaired: {result.variance_ratio:.2f}"
-    )
     if found.left_out:
         typer.echo(f"left out: {found.left_out} items that only one of the runs has scored")
     for note in found.notes:

@@ -2,7 +2,8 @@
 
 Read samples before you believe a score: an answer can be wrong through no fault of the model's,
 when a stop string, a rule of extraction or the key is. All texts come from items and models, so all
-are escaped. Chapter: evaluation/likelihood-and-generation.
+are escaped, and a browser is told to run and to fetch nothing.
+Chapter: evaluation/likelihood-and-generation.
 """
 
 import math
@@ -16,6 +17,7 @@ from course_pkg.evaluation.samples import Sample
 from course_pkg.files import write_atomically
 
 FILE = "report.html"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # its own style, and nothing else
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --card: #f6f7f9; --ink: #1c1f24; --soft: #565d68;
   --line: #d5d9e0; --right: #17653a; --wrong: #a3321f; --mark: #ffe9a8; }
@@ -64,6 +66,7 @@ def report(record: Record) -> str:
     return f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>{STYLE}</style>
@@ -133,7 +136,7 @@ def _sample(sample: Sample, record: Record) -> str:
     parts.append(f"{escape(sample.id)}{group} {escape(_chosen(sample))}</summary>")
     if sample.error is not None:
         parts.append(f"<p>The model failed: {escape(sample.error)}</p>")
-    parts.append(f"<pre>{_prompt(sample)}</pre>")
+    parts.append(f"<pre>\n{_prompt(sample)}</pre>")
     if "options" in sample.answer:
         parts.append(_options(sample))
     elif "text" in sample.answer:
@@ -200,7 +203,7 @@ def _text(sample: Sample) -> str:
         note = f"found by the rule {found['rule']!r}"
     note += f"; the text ended by {sample.answer['finish']}"
     accepted = _list("accepted", sample.asked["references"])
-    return f"<pre>{shown}</pre><p class=soft>{escape(note)}</p>{accepted}"
+    return f"<pre>\n{shown}</pre><p class=soft>{escape(note)}</p>{accepted}"
 
 
 def _list(name: str, texts: Iterable[str]) -> str:

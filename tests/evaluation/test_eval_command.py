@@ -40,6 +40,10 @@ def test_a_run_prints_its_table_and_progress_and_comparing_it_with_itself_is_no_
     assert again.stderr.splitlines() == ["6 of 6 items"]
     compared = course("eval", "--compare", str(written), str(written))
     assert "the scores of all 6 items are the same" in compared.stdout
+    assert course(*TASK[:-1], "5", "--output", "fewer").exit_code == 0
+    compared = course("eval", "--compare", str(written), "fewer")
+    assert "the scores of all 5 items are the same" in compared.stdout
+    assert "left out: 1 items" in compared.stdout
 
 
 def test_failed_items_need_a_look(monkeypatch):

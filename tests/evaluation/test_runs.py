@@ -157,7 +157,7 @@ def test_the_report_shows_half_a_surrogate_as_a_question_mark(task, tmp_path):
     record = run_task(task, Writer(), tmp_path, limit=1).record
     record = replace(record, samples=(replace(record.samples[0], prompt="\ud800 北京"),))
     write_report(record, tmp_path)
-    assert "<pre>? 北京</pre>" in (tmp_path / "report.html").read_text("utf-8")
+    assert "<pre>\n? 北京</pre>" in (tmp_path / "report.html").read_text("utf-8")
 
 
 @pytest.mark.slow
@@ -348,9 +348,18 @@ def test_the_report_escapes_every_text_and_fetches_nothing(task, ids, tmp_path):
     assert "script" not in page.tags and page.outside == []
     assert page.tags.count("details") == 13
     assert "prefers-color-scheme: dark" in report(record)
+    assert "default-src 'none'" in report(record)  # no script would run, even if one got in
 
 
 def test_the_report_marks_what_was_extracted(task, ids, tmp_path):
     record = run_task(task, Writer(ids), tmp_path, limit=1).record
     wanted = record.samples[0].asked["references"][0]
     assert f"<mark>{wanted}</mark>" in (tmp_path / "report.html").read_text()
+
+
+def test_the_report_keeps_a_line_break_at_the_beginning_of_a_text(task, ids, tmp_path):
+    record = run_task(task, Writer(ids), tmp_path, limit=1).record
+    [sample] = record.samples
+    answer = {"text": "\n7", "finish": "stop", "extracted": None}
+    page = report(replace(record, samples=(replace(sample, prompt="\nQ", answer=answer),)))
+    assert "<pre>\n\nQ</pre>" in page and "<pre>\n\n7</pre>" in page  # browsers drop the first
