@@ -25,8 +25,8 @@ from course_pkg.cli.scheduler_options import (
 )
 
 if TYPE_CHECKING:
-    from course_pkg.classroom.cluster.address import Scheduler
-    from course_pkg.evaluation.record import Record
+    from course_pkg.classroom.cluster.address import SchedulerAddress
+    from course_pkg.evaluation.record import RunRecord
     from course_pkg.evaluation.run import Model
 
 SAID_EVERY_S = 30  # in a pipe
@@ -134,7 +134,7 @@ def _load(
 
 def _on_cluster(
     local: "Model",
-    at: "Scheduler",
+    at: "SchedulerAddress",
     model: str,
     adapter: Path | None,
     device: str | None,
@@ -160,7 +160,7 @@ def _file_name(model: "Model") -> str:
     return name or "model"
 
 
-def _print_scores(record: "Record") -> None:
+def _print_scores(record: "RunRecord") -> None:
     """A table of the scores; the reported one first."""
     groups = "" if record.groups is None else f", 95% intervals by {record.groups} groups"
     typer.echo(f"{record.task['name']}, {record.name}: {len(record.samples)} items{groups}")

@@ -18,7 +18,7 @@ from course_pkg.cli.exits import FAILED, NEEDS_A_LOOK, NO_SANDBOX
 from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
 
 if TYPE_CHECKING:
-    from course_pkg.classroom.cluster.address import Scheduler
+    from course_pkg.classroom.cluster.address import SchedulerAddress
     from course_pkg.classroom.results.record import Record
     from course_pkg.classroom.runs.grade_class import Options
 
@@ -185,7 +185,7 @@ def _scheduler(
     certificate: Path | None,
     key: Path | None,
     for_this_machine: list[str],
-) -> "Scheduler | None":
+) -> "SchedulerAddress | None":
     """The scheduler of --scheduler and the TLS options; None without.
 
     for_this_machine: options that a cluster has no use for. Raises AddressError.

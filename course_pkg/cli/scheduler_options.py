@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from distributed.security import Security
 
-    from course_pkg.classroom.cluster.address import Scheduler
+    from course_pkg.classroom.cluster.address import SchedulerAddress
 
 TlsCa = Annotated[Path | None, typer.Option(help="Certificate of the cluster's authority (PEM).")]
 TlsCert = Annotated[Path | None, typer.Option(help="Your certificate (PEM).")]
@@ -20,7 +20,7 @@ TlsKey = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
 
 def scheduler_of_options(
     address: str | None, ca: Path | None, certificate: Path | None, key: Path | None
-) -> "Scheduler | None":
+) -> "SchedulerAddress | None":
     """The scheduler of --scheduler and the TLS options; None without. Raises AddressError."""
     from course_pkg.classroom.cluster.address import AddressError, scheduler_of
 
@@ -31,7 +31,7 @@ def scheduler_of_options(
     return None
 
 
-def security_of(scheduler: "Scheduler") -> "Security | None":
+def security_of(scheduler: "SchedulerAddress") -> "Security | None":
     """The certificates of a scheduler, for Dask's client; None without TLS."""
     if not scheduler.ca:
         return None

@@ -9,7 +9,7 @@ Chapter: evaluation/likelihood-and-generation.
 from dataclasses import dataclass
 
 from course_pkg.evaluation.comparison import PairedComparison, compare_runs
-from course_pkg.evaluation.record import Record, groups_of
+from course_pkg.evaluation.record import RunRecord, groups_of
 from course_pkg.evaluation.run_errors import RunError
 
 
@@ -27,7 +27,7 @@ class PairedRuns:
     notes: tuple[str, ...]
 
 
-def compare_records(baseline: Record, system: Record) -> PairedRuns:
+def compare_records(baseline: RunRecord, system: RunRecord) -> PairedRuns:
     """Compare two runs on the items that both have scored.
 
     Raises RunError if their items differ, or fewer than 5 independent items are left.
@@ -68,7 +68,7 @@ def compare_records(baseline: Record, system: Record) -> PairedRuns:
     )
 
 
-def _values(record: Record) -> dict[str, float]:
+def _values(record: RunRecord) -> dict[str, float]:
     """The reported score of each item that has it."""
     metric = record.metric
     return {

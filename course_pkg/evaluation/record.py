@@ -45,7 +45,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """A run. task: name, hash, settings and so on. metric: the score to report.
 
     groups: how many groups of related items there are; None if the items have none.
@@ -80,7 +80,7 @@ class Record:
 
 def make_record(
     task: Task, model: Mapping[str, Any], samples: Sequence[Sample], limit: int | None = None
-) -> Record:
+) -> RunRecord:
     """The record of a run that ended now. model: its identity."""
     about = {
         "name": task.name,
@@ -92,7 +92,7 @@ def make_record(
         "settings": task.settings,
     }
     groups = {sample.group for sample in samples}
-    return Record(
+    return RunRecord(
         about,
         model,
         versions(),
@@ -143,13 +143,13 @@ def versions() -> dict[str, str]:
     return found | {name: metadata.version(name) for name in PACKAGES}
 
 
-def write_record(record: Record, folder: Path) -> None:
+def write_record(record: RunRecord, folder: Path) -> None:
     """Write a record into a folder, whole or not at all."""
     fields = {"format": FORMAT, **asdict(record)}
     write_atomically(folder / FILE, json.dumps(fields, indent=1) + "\n")
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: Path) -> RunRecord:
     """The record in a run's folder. Raises RunError if there is none, or it is damaged.
 
     >>> read_record(Path("/nowhere"))
@@ -167,6 +167,6 @@ run that has ended
             raise ValueError(f"its format is {found}, this version reads {FORMAT}")
         fields["scores"] = tuple(Score(**score) for score in fields["scores"])
         fields["samples"] = tuple(Sample(**sample) for sample in fields["samples"])
-        return Record(**fields)
+        return RunRecord(**fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{path} can't be read ({error}): run the evaluation again") from None

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from course_pkg.evaluation.record import Record
+from course_pkg.evaluation.record import RunRecord
 from course_pkg.evaluation.samples import Sample
 from course_pkg.files import write_atomically
 
@@ -53,13 +53,13 @@ body:has(#show-failed:checked) details:not(.failed) { display: none; }
 """
 
 
-def write_report(record: Record, folder: Path) -> None:
+def write_report(record: RunRecord, folder: Path) -> None:
     """Write the page into a run's folder, whole or not at all."""
     page = report(record).encode("utf-8", "replace")  # a server may send half a surrogate
     write_atomically(folder / FILE, page)
 
 
-def report(record: Record) -> str:
+def report(record: RunRecord) -> str:
     """The page of a run, as HTML."""
     title = escape(f"{record.task['name']}: {record.name}")
     samples = "\n".join(_sample(sample, record) for sample in record.samples)
@@ -91,7 +91,7 @@ def state(sample: Sample, metric: str) -> str:
     return "right" if sample.scores[metric] >= 0.5 else "wrong"
 
 
-def _scores(record: Record) -> str:
+def _scores(record: RunRecord) -> str:
     rows = []
     for score in record.scores:
         interval = "" if score.low is None else f"{score.low:.3f} to {score.high:.3f}"
@@ -104,7 +104,7 @@ def _scores(record: Record) -> str:
     return f"<div class=scroll><table>{head}{''.join(rows)}</table></div>"
 
 
-def _facts(record: Record) -> str:
+def _facts(record: RunRecord) -> str:
     clustered = "" if record.groups is None else f" in {record.groups} groups of related items"
     facts = {
         "items": f"{len(record.samples)} of {record.task['items']}{clustered}",
@@ -117,7 +117,7 @@ def _facts(record: Record) -> str:
     return f"<dl>{''.join(rows)}</dl>"
 
 
-def _filter(record: Record) -> str:
+def _filter(record: RunRecord) -> str:
     states = [state(sample, record.metric) for sample in record.samples]
     counts = {kind: states.count(kind) for kind in ("right", "wrong", "failed")}
     counts = {"all": len(states)} | counts
@@ -129,7 +129,7 @@ def _filter(record: Record) -> str:
     return f"<fieldset><legend>Show the samples</legend>{''.join(labels)}</fieldset>"
 
 
-def _sample(sample: Sample, record: Record) -> str:
+def _sample(sample: Sample, record: RunRecord) -> str:
     kind = state(sample, record.metric)
     group = "" if sample.group is None else f' <span class="soft">{escape(sample.group)}</span>'
     parts = [f'<details class="{kind}"><summary><span class="state">{kind}</span> ']

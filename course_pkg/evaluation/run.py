@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from course_pkg import __version__
-from course_pkg.evaluation.record import Record, make_record, write_record
+from course_pkg.evaluation.record import RunRecord, make_record, write_record
 from course_pkg.evaluation.report import write_report
 from course_pkg.evaluation.sample_log import open_log
 from course_pkg.evaluation.samples import (
@@ -59,7 +59,7 @@ class Model(Protocol):
 class Run:
     """A finished run. asked: how many items this process asked for; the others had samples."""
 
-    record: Record
+    record: RunRecord
     asked: int
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from course_pkg.classroom.cluster.address import Scheduler, scheduler_of
+from course_pkg.classroom.cluster.address import SchedulerAddress, scheduler_of
 from course_pkg.classroom.execution.runner_output import RunLimits
 from course_pkg.classroom.gradebook.gradebook import CourseGradebook
 from course_pkg.classroom.results.keys import secret
@@ -64,7 +64,7 @@ class Cluster:
             assert self.scheduler.poll() is None and time.monotonic() < until, self.log()
             time.sleep(0.1)
         address = json.loads(self._file.read_text())["address"]
-        self.at = Scheduler(address) if host else scheduler_of(address, pem, pem, None)
+        self.at = SchedulerAddress(address) if host else scheduler_of(address, pem, pem, None)
 
     def add(self, *names: str, threads: int = 1, resources: str = "", package: Path = ROOT) -> None:
         """Start workers. package: the folder of the package that they have."""
@@ -217,7 +217,7 @@ class Class(School):
         for path in (self.root / "submitted").glob("*/*/*.ipynb"):
             os.utime(path, (1_770_000_000, 1_770_000_000), follow_symlinks=False)
 
-    def grade(self, at: Scheduler | None = None, **options):
+    def grade(self, at: SchedulerAddress | None = None, **options):
         """Grade, on the cluster if there is one; the records by student."""
         self.hand_in()
         return super().grade(**{"jobs": 2, "limits": LIMITS, "scheduler": at, **options})

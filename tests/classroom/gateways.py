@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from course_pkg.classroom.assignment import resolve
 from course_pkg.classroom.cluster import frames
-from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.cluster.address import SchedulerAddress
 from course_pkg.classroom.cluster.cluster_executor import ClusterExecutor
 from course_pkg.classroom.cluster.frames import Frame, receive, to_bytes
 from course_pkg.classroom.execution.runner_output import RunLimits
@@ -65,7 +65,7 @@ class Gateway:
 def opened(gateway: Gateway):
     """A run on that gateway. start: what it sent first. notes: what it has said."""
     notes: list[str] = []
-    at = Scheduler("tcp://127.0.0.1:1")
+    at = SchedulerAddress("tcp://127.0.0.1:1")
     with ClusterExecutor(resolve("bleu"), LIMITS, at, notes.append) as made:
         made.notes = notes
         made.start = json.loads(gateway.get().body)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from course_pkg.classroom.cluster import cluster_executor
-from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.cluster.address import SchedulerAddress
 from course_pkg.classroom.execution.local_executor import ExecutorLost
 from course_pkg.classroom.results.record import State
 from tests.classroom import NEEDS_SANDBOX
@@ -31,7 +31,7 @@ class Proxy:
     def __init__(self, address: str) -> None:
         self._port, self._pairs = int(address.rpartition(":")[2]), []
         self._server = socket.create_server(("127.0.0.1", 0))
-        self.at = Scheduler(f"tcp://127.0.0.1:{self._server.getsockname()[1]}")
+        self.at = SchedulerAddress(f"tcp://127.0.0.1:{self._server.getsockname()[1]}")
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:

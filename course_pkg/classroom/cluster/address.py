@@ -33,7 +33,7 @@ class AddressError(ValueError):
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class SchedulerAddress:
     """The scheduler of a cluster. address: such as tls://10.0.0.5:8786.
 
     ca, certificate, key: for TLS, the texts of the PEM files; "" for none.
@@ -45,7 +45,9 @@ class Scheduler:
     key: str = field(default="", repr=False)
 
 
-def scheduler_of(address: str, ca: Path | None, cert: Path | None, key: Path | None) -> Scheduler:
+def scheduler_of(
+    address: str, ca: Path | None, cert: Path | None, key: Path | None
+) -> SchedulerAddress:
     """The scheduler to use. Raises AddressError, also for an address that needs TLS and lacks it.
 
     ca, cert, key: PEM files; by default those of Dask's configuration. The key may be in cert.
@@ -71,7 +73,7 @@ def scheduler_of(address: str, ca: Path | None, cert: Path | None, key: Path | N
             f"the submissions and change the points; {HOW}"
         )
     if scheme == "tcp":
-        return Scheduler(whole)
+        return SchedulerAddress(whole)
     if any(given):
         texts = [_pem(*item) if item[1] else "" for item in zip(SETTINGS, given, strict=True)]
     else:
@@ -79,7 +81,7 @@ def scheduler_of(address: str, ca: Path | None, cert: Path | None, key: Path | N
     if not all(texts[:2]):
         missing = " and ".join(name for name, text in zip(SETTINGS, texts, strict=True) if not text)
         raise AddressError(f"{whole} needs certificates; {missing} missing: {HOW}")
-    return Scheduler(whole, *texts)
+    return SchedulerAddress(whole, *texts)
 
 
 def why_open(address: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 
 from course_pkg.classroom.assignment import ClassAssignment
 from course_pkg.classroom.cluster import frames, messages
-from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.cluster.address import SchedulerAddress
 from course_pkg.classroom.cluster.gateway_guard import LENGTH, Liveness, Notes
 from course_pkg.classroom.cluster.gateway_process import GatewayProcess
 from course_pkg.classroom.cluster.messages import Preparation
@@ -54,7 +54,7 @@ class ClusterExecutor:
         self,
         assignment: ClassAssignment,
         limits: RunLimits,
-        scheduler: Scheduler,
+        scheduler: SchedulerAddress,
         note: Callable[[str], None],
     ) -> None:
         self._assignment = assignment

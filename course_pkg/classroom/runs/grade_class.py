@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course_pkg.classroom.assignment import ClassAssignment
-from course_pkg.classroom.cluster.address import Scheduler
+from course_pkg.classroom.cluster.address import SchedulerAddress
 from course_pkg.classroom.execution.local_executor import LocalExecutor
 from course_pkg.classroom.execution.runner_output import NoSandbox, RunLimits
 from course_pkg.classroom.feedback import class_report
@@ -53,7 +53,7 @@ class Options:
     layout: str = "auto"
     roster: Path | None = None
     gpu_jobs: int | None = None
-    scheduler: Scheduler | None = None
+    scheduler: SchedulerAddress | None = None
 
 
 def grade(course: Path, name: str, options: Options, show: ProgressDisplay) -> list[Record]:
