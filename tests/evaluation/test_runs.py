@@ -101,9 +101,9 @@ def test_a_failed_item_costs_only_itself_and_is_asked_again(task, ids, tmp_path)
 
 def test_another_model_or_task_does_not_continue_a_run(task, tmp_path):
     run_task(task, Writer(), tmp_path, limit=1)
-    with pytest.raises(RunError, match=r"another model \('writer', now 'other'\): give another"):
+    with pytest.raises(RunError, match=r"another run, with the model 'writer', now 'other': give"):
         run_task(task, Writer(name="other"), tmp_path, limit=1)
-    with pytest.raises(RunError, match="another task_hash"):
+    with pytest.raises(RunError, match="another run, with the task_hash"):
         run_task(replace(task, max_new_tokens=8), Writer(), tmp_path, limit=1)
 
 
