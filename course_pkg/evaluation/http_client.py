@@ -2,8 +2,8 @@
 
 A refused or broken connection, a time-out, and the statuses 408, 429 and 5xx are tried again after
 a pause, which the server may choose (Retry-After). Redirects are not followed, so that texts and
-the key go to the given address only. Only the standard library is used. `metrics.judge.endpoint`
-has the same rules for a judge.
+the key go to the given address only, or through the proxy that the environment names (http_proxy).
+Only the standard library is used. `metrics.judge.endpoint` has the same rules for a judge.
 Chapter: evaluation/likelihood-and-generation.
 """
 

@@ -6,7 +6,7 @@ They aren't in the lock. Install them into a folder of their own, and name it:
         llguidance==1.9.1 outlines-core==0.2.14
     COURSE_CONSTRAINED=DIR python -m pytest tests/constrained/test_parity.py
 
-`parity_judge.py` wrote the record `data/evaluation/constrained-parity.json` with these versions.
+`parity_judge.py` wrote the record `data/constrained/parity.json` with these versions.
 What it shows, for its regular expressions, schemas and texts:
 - llguidance allows exactly our tokens on every regular expression, apart from \\d and \\w, which
   are Unicode there and ASCII here. Neither accepts a text that its schema forbids.
@@ -33,9 +33,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-RECORD = json.loads(
-    (ROOT / "course_pkg/data/evaluation/constrained-parity.json").read_text("utf-8")
-)
+RECORD = json.loads((ROOT / "course_pkg/data/constrained/parity.json").read_text("utf-8"))
 OTHERS = ("xgrammar", "llguidance", "outlines-core")
 # Texts that satisfy their schema and that we refuse, for a stated reason.
 REFUSED = {
