@@ -36,6 +36,8 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
 SETTINGS = "book/matplotlibrc"
+# matplotlib says so when it needs more than a second, which depends on the machine alone.
+SLOW_LEGEND = "ignore:Creating legend with loc"
 PAGE_BYTES = 4 * 2**30  # memory that must be available for each page that runs
 AT_ONCE = 2
 logger = logging.getLogger(__name__)
@@ -214,6 +216,8 @@ def write_side_by_side(app: Sphinx, env: BuildEnvironment) -> None:
 def setup(app: Sphinx) -> dict:
     # A reader who downloads a page gets matplotlib's own style, the book's figures look alike.
     os.environ["MATPLOTLIBRC"] = str(Path(app.srcdir, SETTINGS))
+    given = [rule for rule in os.environ.get("PYTHONWARNINGS", "").split(",") if rule]
+    os.environ["PYTHONWARNINGS"] = ",".join(dict.fromkeys([*given, SLOW_LEGEND]))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // pages_at_once())))
     app.add_config_value("execute_first", [], "")
     app.connect("env-before-read-docs", run_pages)
