@@ -5,7 +5,9 @@
   refuse to load over file://.
 - sphinx-thebe, which Jupyter Book always loads, would add a script from a CDN and
   listeners that fail without it: its listeners and its stylesheet are dropped.
-- jupyterquiz falls back to MathJax from a CDN: that branch is cut from the pages.
+- jupyterquiz falls back to MathJax from a CDN: that branch is cut from the pages. Half a second
+  after the quiz it looks at MathJax's version, which is an error where MathJax loads for longer;
+  then it does nothing now, because MathJax typesets the whole page when it has loaded.
 
 A page that would still load a script, style, font or picture from elsewhere is a warning.
 """
@@ -28,6 +30,7 @@ QUIZ_FALLBACK = re.compile(
     r"else \{\s*console\.log\('WARNING: Trying to force load MathJax 3'\);.*?\}\)\(\);\s*\}",
     re.DOTALL,
 )
+QUIZ_VERSION = re.compile(r"\bversion\[0\]")
 # What a browser fetches by itself when it shows a page; plain links are not among it.
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\bsrc\s*=\s*["']((?:https?:)?//[^"']+)
@@ -60,11 +63,12 @@ def drop_thebe(app: Sphinx, _config: Any) -> None:
 
 @guarded
 def check_page(app: Sphinx, pagename: str, _template: str, context: dict, _doctree: Any) -> None:
-    """Cut the quiz's fallback out of a page, and name what is still loaded from elsewhere."""
+    """Repair the quiz's script in a page, and name what is still loaded from elsewhere."""
     body = context.get("body")
     if not body:
         return
-    context["body"] = body = QUIZ_FALLBACK.sub("{ }", body)
+    body = QUIZ_FALLBACK.sub("{ }", body)
+    context["body"] = body = QUIZ_VERSION.sub("version?.[0]", body)
     if urls := loaded_urls(body):
         raise ExtensionError(
             f"{pagename}: the page would load {urls[0]} from another host; "

@@ -74,6 +74,19 @@ def test_pages_open_without_a_fault_and_a_quiz_answers(browser, folder):
 
 
 @pytest.mark.browser
+def test_a_quiz_waits_for_mathematics_that_loads_late(browser, folder):
+    """The quiz's script looks for MathJax half a second after it runs."""
+    tab = Tab(browser)
+    errors = []
+    tab.page.on("pageerror", lambda error: errors.append(str(error)))
+    tab.page.route("**/mathjax/**", lambda route: route.abort())
+    page = tab.open(folder / "_build/html/book/sample.html")
+    page.wait_for_selector(".Quiz")
+    page.wait_for_timeout(1000)
+    assert errors == []
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("width", WIDTHS)
 def test_download_notebook_saves_the_file_from_disk(browser, folder, tmp_path, width):
     tab = Tab(browser, width)
