@@ -16,13 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from course_pkg.cli.exits import NEEDS_A_LOOK
-from course_pkg.cli.scheduler_options import (
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    scheduler_of_options,
-    security_of,
-)
+from course_pkg.cli.scheduler_options import TlsCa, TlsCert, TlsKey, scheduler_of_options
 
 if TYPE_CHECKING:
     from course_pkg.classroom.cluster.address import SchedulerAddress
@@ -149,7 +143,7 @@ def _on_cluster(
         raise RunError("--scheduler is for a model that the workers load, not for an address")
     path = None if adapter is None else str(adapter.resolve())
     name = str(Path(model).resolve()) if Path(model).is_dir() else model
-    return ClusterModel(local, Loading(name, path, device, dtype), at.address, security_of(at))
+    return ClusterModel(local, Loading(name, path, device, dtype), at.address, at.security)
 
 
 def _file_name(model: "Model") -> str:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from distributed.security import Security
-
     from course_pkg.classroom.cluster.address import SchedulerAddress
 
 TlsCa = Annotated[Path | None, typer.Option(help="Certificate of the cluster's authority (PEM).")]
@@ -29,17 +27,3 @@ def scheduler_of_options(
     if ca or certificate or key:
         raise AddressError("--tls-ca, --tls-cert and --tls-key are for --scheduler")
     return None
-
-
-def security_of(scheduler: "SchedulerAddress") -> "Security | None":
-    """The certificates of a scheduler, for Dask's client; None without TLS."""
-    if not scheduler.ca:
-        return None
-    from distributed.security import Security
-
-    return Security(
-        require_encryption=True,
-        tls_ca_file=scheduler.ca,
-        tls_client_cert=scheduler.certificate,
-        tls_client_key=scheduler.key or None,
-    )

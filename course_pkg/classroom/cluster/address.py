@@ -10,6 +10,10 @@ import re
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):(?P<port>\d{1,5})"
@@ -43,6 +47,20 @@ class SchedulerAddress:
     ca: str = ""
     certificate: str = field(default="", repr=False)  # its file may hold the key as well
     key: str = field(default="", repr=False)
+
+    @property
+    def security(self) -> "Security | None":
+        """The certificates for Dask's client; None without TLS."""
+        if not self.ca:
+            return None
+        from distributed.security import Security
+
+        return Security(
+            require_encryption=True,
+            tls_ca_file=self.ca,
+            tls_client_cert=self.certificate,
+            tls_client_key=self.key or None,
+        )
 
 
 def scheduler_of(

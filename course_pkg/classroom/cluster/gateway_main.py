@@ -19,9 +19,9 @@ from contextlib import suppress
 from typing import Any
 
 from distributed import Client
-from distributed.security import Security
 
 from course_pkg.classroom.cluster import frames
+from course_pkg.classroom.cluster.address import SchedulerAddress
 from course_pkg.classroom.cluster.dask_client import DaskClient
 from course_pkg.classroom.cluster.gateway import Gateway
 
@@ -37,16 +37,10 @@ async def _serve(sock: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=sock)
     start = json.loads((await _frame(reader))[1])
     options = {"asynchronous": True, "set_as_default": False, "timeout": start["connect_s"]}
-    if start["ca"]:
-        options["security"] = Security(
-            require_encryption=True,
-            tls_ca_file=start["ca"],
-            tls_client_cert=start["certificate"],
-            tls_client_key=start["key"] or None,
-        )
+    at = SchedulerAddress(*(start[name] for name in ("address", "ca", "certificate", "key")))
     first = asyncio.create_task(_frame(reader))
     try:
-        client = Client(start["address"], **options)
+        client = Client(at.address, security=at.security, **options)
     except ssl.SSLError as error:
         await _say_lost(writer, f"the certificates can't be used ({error}): {CERTIFICATES}")
         return
@@ -55,7 +49,7 @@ async def _serve(sock: socket.socket) -> None:
     if not connecting.done():  # the command has ended
         return
     if error := connecting.exception():
-        how = "with certificates of the same authority" if start["ca"] else "without TLS"
+        how = "with certificates of the same authority" if at.ca else "without TLS"
         why = f"no scheduler answers ({type(error).__name__}: {error}); is one there, {how}?"
         await _say_lost(writer, why)
         return
