@@ -127,7 +127,7 @@ class ClusterModel:
 
 # On a worker.
 
-_LOADED: dict[Loading, LocalModel] = {}
+_LOADED: dict[tuple[Loading, str], LocalModel] = {}  # by loading and weights; the last run's
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -151,17 +151,19 @@ def _load(loading: Loading, expected: tuple[str, str]) -> LocalModel:
     version, weights = expected
     if version != __version__:
         raise RunError(f"a worker has version {__version__} of the course, this machine {version}")
-    if loading not in _LOADED:
-        _LOADED.clear()  # the last run's
+    key = (loading, weights)  # a folder may have other weights in the next run
+    if key not in _LOADED:
+        _LOADED.clear()
         try:
-            _LOADED[loading] = load_model(
+            model = load_model(
                 loading.name, loading.adapter, device=loading.device, dtype=loading.dtype
             )
         except ModelError as error:
             raise RunError(f"a worker can't load the model: {error}") from None
-    if (found := _LOADED[loading].identity["weights"]) != weights:
-        raise RunError(
-            f"a worker has other weights for {loading.name} ({found}, here {weights}): give all "
-            "machines the same files"
-        )
-    return _LOADED[loading]
+        if (found := model.identity["weights"]) != weights:
+            raise RunError(
+                f"a worker has other weights for {loading.name} ({found}, here {weights}): give "
+                "all machines the same files"
+            )
+        _LOADED[key] = model
+    return _LOADED[key]

@@ -91,6 +91,22 @@ def test_a_worker_of_another_version_is_refused(local):
         answer_batch(Loading("tiny"), expected, TASK, requests)
 
 
+def test_a_folder_with_other_weights_in_the_next_run_is_loaded_again(local, monkeypatch):
+    loaded = []
+
+    def load(name, *_, **__):
+        loaded.append(load_model("tiny", dtype="float32" if not loaded else "float16"))
+        return loaded[-1]
+
+    monkeypatch.setattr(cluster_model, "load_model", load)
+    monkeypatch.setattr(cluster_model, "_LOADED", {})
+    requests = make_requests(TASK, tokenizer=local.tokenizer, limit=1)
+    after = load_model("tiny", dtype="float16").identity["weights"]
+    for weights in (local.identity["weights"], local.identity["weights"], after):
+        answer_batch(Loading("tiny"), (__version__, weights), TASK, requests)
+    assert len(loaded) == 2
+
+
 def test_an_item_at_fault_fails_alone(local, monkeypatch):
     class Failing(type(local)):
         def _compute(self, task, batch):
