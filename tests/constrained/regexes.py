@@ -1,9 +1,17 @@
-"""Random regular expressions and tiny vocabularies, for property tests."""
+"""Random regular expressions and tiny vocabularies, for property tests; a schema of a person."""
 
 from itertools import product
 
 from hypothesis import strategies as st
 
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^[A-Z][a-z]{2,7}$"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    },
+    "required": ["name", "age"],
+}
 ALPHABET = "abé"  # é has two bytes
 ATOMS = st.sampled_from(["a", "b", "é", ".", "[ab]", "[^a]", "[a-é]", r"\w", r"\x61", "", r"[\Wb]"])
 

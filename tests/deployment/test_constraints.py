@@ -17,19 +17,12 @@ from course_pkg.deployment.api_errors import ApiError
 from course_pkg.deployment.constraint_compiler import ConstraintCompiler
 from course_pkg.deployment.output_format import Constraint
 from course_pkg.serving.sampling import SamplingParams
+from tests.constrained.regexes import PERSON
 
 from .live import chat, complete, serving, tiny_engine, wait_until
 
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "pattern": "^[A-Z][a-z]{2,7}$"},
-        "age": {"type": "integer", "minimum": 0, "maximum": 120},
-    },
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+CLOSED = PERSON | {"additionalProperties": False}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": CLOSED}}
 FREE = {"ignore_eos": False, "max_tokens": 80}
 
 
@@ -57,7 +50,7 @@ def test_a_schema_is_followed_and_is_what_the_engine_writes(client):
         model="tiny", prompt="ab", max_tokens=80, **fields, extra_body={"response_format": FORMAT}
     )
     engine = tiny_engine()
-    guide = json_schema_guide(PERSON, engine.vocabulary)
+    guide = json_schema_guide(CLOSED, engine.vocabulary)
     [request] = engine.generate(["ab"], SamplingParams(max_tokens=80, guide=guide, **fields))
     assert [choice.text for choice in answer.choices] == [c.text for c in request.completions]
     assert all(is_person(choice.text) for choice in answer.choices)

@@ -12,19 +12,12 @@ from course_pkg.constrained.vocabulary import Vocabulary, vocabulary_of
 from course_pkg.lm.load import load
 from course_pkg.serving.engine import Engine
 from course_pkg.serving.sampling import SamplingParams, choose, probabilities
+from tests.constrained.regexes import PERSON
 
 MODEL, TOKENIZER = load("tiny")
 VOCABULARY = vocabulary_of(TOKENIZER)
 PATTERN = r"[a-c]{3,9}-(\d\d|[xyz]){4}"
 DATE = r"\d{4}-\d{2}"
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "pattern": "^[A-Z][a-z]{2,7}$"},
-        "age": {"type": "integer", "minimum": 0, "maximum": 120},
-    },
-    "required": ["name", "age"],
-}
 GUIDES = [
     regex_guide(PATTERN, VOCABULARY),
     None,
