@@ -1,9 +1,9 @@
 """Length control: what the win rate would be if answers were as long as the baseline's.
 
-    logit P(model preferred on x) = θ + φ tanh(Δ_x / s) + ψ γ_x
+    logit P(model preferred on x) = θ + φ tanh(Δ_x / d) + ψ γ_x
     controlled win rate = mean over x of σ(θ + ψ γ_x)
 
-Δ_x: the model's length minus the baseline's, in characters; s: the standard deviation of all Δ.
+Δ_x: the model's length minus the baseline's, in characters; d: the standard deviation of all Δ.
 γ_x: how hard instruction x is for models in general, estimated beforehand from many models and then
 fixed. All terms vanish for the baseline against itself, so that its win rate is 0.5, and the two
 rates of a pair add up to 1.
@@ -131,7 +131,7 @@ def length_controlled_win_rate(
 
 
 def length_term(lengths: np.ndarray, baseline_lengths: np.ndarray) -> np.ndarray:
-    """tanh(Δ / s), (n,): nearly linear for usual differences, and flat for extreme ones.
+    """tanh(Δ / d), (n,): nearly linear for usual differences, and flat for extreme ones.
 
     Raises ValueError if all differences are equal, for then length can't be told from the model.
 
@@ -157,7 +157,7 @@ def instruction_difficulty(
 ) -> np.ndarray:
     """γ: how much each instruction favors models over the baseline, from several models, (n,).
 
-    preferences, lengths: (models, n). Fits θ_m + φ_m tanh(Δ/s_m) + γ_x to all at once; the ridge
+    preferences, lengths: (models, n). Fits θ_m + φ_m tanh(Δ/d_m) + γ_x to all at once; the ridge
     is on γ, which has mean 0 for the same reason. Raises ValueError for fewer than two models.
     Source: Dubois et al. 2024, section 3; alpaca_eval's notebook `instruction_difficulty`.
 

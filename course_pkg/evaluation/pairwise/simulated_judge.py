@@ -4,7 +4,7 @@ Answerers have known strengths s and lengths. On question q, answerer i has the 
 s_i + spread · z_iq, the same in all turns, so that the turns of a question are related. In each
 order, the judge draws a verdict of its own:
 
-    P(first answerer preferred) = σ(s_i - s_j + spread (z_iq - z_jq) + φ tanh(Δ/s) ± position)
+    P(first answerer preferred) = σ(s_i - s_j + spread (z_iq - z_jq) + φ tanh(Δ/d) ± position)
 
 with the plus sign if the first answerer is shown as answer A. Chapter: evaluation/chat-benchmarks.
 """

@@ -15,6 +15,7 @@ from course_pkg.evaluation.pairwise import (
     elo_ratings,
     matches_of,
     simulate_comparisons,
+    true_win_rate,
 )
 from course_pkg.evaluation.pairwise.bt_model import ELO_SCALE
 
@@ -211,13 +212,13 @@ def test_elo_refuses_a_k_of_zero():
 def test_clustered_intervals_cover_and_fishers_do_not_with_turns_that_agree():
     covered = {"sandwich": 0, "fisher": 0}
     total = 0
-    biases = {"spread": 1.5}
-    many = matches_of(
-        simulate_comparisons(STRENGTHS, SimulatedJudge(**biases), questions=20000, seed=99)
-    )
-    truth = bradley_terry(many)
+    games = [
+        Match(a, b, true_win_rate(STRENGTHS[a] - STRENGTHS[b], spread=1.5))
+        for a, b in combinations(STRENGTHS, 2)
+    ]
+    truth = bradley_terry(games, errors="fisher")  # without chance
     for seed in range(200):
-        matches = simulated(40, seed=seed, **biases)
+        matches = simulated(40, seed=seed, spread=1.5)
         found = {errors: bradley_terry(matches, errors=errors) for errors in covered}
         for pair in combinations(STRENGTHS, 2):
             total += 1

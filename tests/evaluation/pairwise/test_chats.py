@@ -9,6 +9,7 @@ from course_pkg.evaluation.pairwise import (
     compare_all,
     compare_conversations,
     grade_conversation,
+    greedy_writer,
     hold_conversations,
     load_chat_questions,
     parse_verdict,
@@ -16,7 +17,9 @@ from course_pkg.evaluation.pairwise import (
     server_writer,
 )
 from course_pkg.evaluation.pairwise.judging import answer_text, question_text
+from course_pkg.lm.load import load
 from course_pkg.metrics.judge.geval import JudgeError
+from course_pkg.metrics.judge.local import LocalJudge
 
 
 class Scripted:
@@ -217,3 +220,22 @@ def test_conversations_on_different_questions_are_refused():
         compare_conversations(Scripted(longer), one, other)
     with pytest.raises(ValueError, match="1 and 2 conversations"):
         compare_all(Scripted(longer), [one], [one, other])
+
+
+def test_a_local_model_answers_both_turns_and_judges_in_both_orders(monkeypatch):
+    tiny = load("tiny")
+    template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    monkeypatch.setattr(tiny.tokenizer, "chat_template", template)
+    write = greedy_writer(*tiny, max_new_tokens=3, system="Be brief.")
+    held = hold_conversations(write, load_chat_questions()[:1], "tiny")
+    [reference] = reference_conversations(load_chat_questions()[:1])
+    assert len(held[0].answers) == 2
+    for each in compare_conversations(LocalJudge(*tiny), held[0], reference):
+        assert 0 < each.as_a < 1 and 0 < each.as_b < 1
+
+
+def test_a_writer_needs_a_chat_template(monkeypatch):
+    model, tokenizer = load("tiny")
+    monkeypatch.setattr(tokenizer, "chat_template", None)
+    with pytest.raises(ValueError, match="no chat template"):
+        greedy_writer(model, tokenizer)
