@@ -133,9 +133,9 @@ def test_data_that_can_not_tell_are_refused(change, message):
 
 @pytest.mark.exhaustive
 def test_the_interval_covers_the_true_rate():
+    true = float(sigmoid(0.4 + 0.7 * np.random.default_rng(7).normal(size=200_000)).mean())
     covered = 0
     for seed in range(400):
         drawn, own, base, hard, _ = judged(psi=0.7, items=150, seed=seed)
-        true = float(np.mean(sigmoid(0.4 + 0.7 * np.random.default_rng(7).normal(0, 1, 200000))))
         covered += true in length_controlled_win_rate(drawn, own, base, difficulty=hard).controlled
     assert 0.92 < covered / 400 < 0.98
