@@ -40,22 +40,19 @@ from course_pkg.serving.sampling import SamplingParams
 DATA = ("api-tables.json", "api-dialogues.jsonl", "api-dialogues-examples.jsonl")
 TASKS = 30
 PLAN_TOKENS, STEP_TOKENS, CALL_TOKENS, REPLY_TOKENS = 100, 20, 80, 40
-PROBE = {"kind": "step", "examples": 0, "constraint": "grammar"}
+PROBE = {"kind": "calls", "examples": 0, "constraint": "schema"}
+CONSTRAINTS = {
+    "plan": ("free", "grammar"),
+    "step": ("free", "grammar", "possible"),
+    "calls": ("free", "schema"),
+}
+EXAMPLES = {"plan": (2, 0, 1, 4), "step": (2, 0), "calls": (2, 0, 1, 4)}
 PLAN = [
     *(
-        {"kind": "plan", "examples": examples, "constraint": constraint}
-        for examples in (0, 1, 2, 4)
-        for constraint in ("free", "grammar")
-    ),
-    *(
-        {"kind": "step", "examples": examples, "constraint": constraint}
-        for examples in (0, 1, 2, 4)
-        for constraint in ("free", "grammar", "possible")
-    ),
-    *(
-        {"kind": "calls", "examples": examples, "constraint": constraint}
-        for examples in (0, 1, 2, 4)
-        for constraint in ("free", "schema")
+        {"kind": kind, "examples": examples, "constraint": constraint}
+        for kind in ("plan", "calls", "step")
+        for examples in EXAMPLES[kind]
+        for constraint in CONSTRAINTS[kind]
     ),
     {"kind": "replies", "examples": 2, "constraint": "free"},
 ]
