@@ -30,11 +30,11 @@ def disturb(policy, scale):
 
 def test_the_cached_draws_have_the_distribution_of_a_whole_pass(policy):
     disturb(policy, 0.0)
-    cases = policy.sample(4000, torch.Generator().manual_seed(2))
+    cases = policy.sample(1500, torch.Generator().manual_seed(2))
     log_probs, _ = policy.next_log_probs(cases)
     expected = log_probs[0, 0].exp()  # the first token has the same state in all cases
-    found = torch.bincount(cases.tokens[:, 0], minlength=len(expected)) / 4000
-    assert (found - expected).abs().sum() < 0.35  # about sqrt(2/π · v / n)
+    found = torch.bincount(cases.tokens[:, 0], minlength=len(expected)) / 1500
+    assert (found - expected).abs().sum() < 0.5  # about sqrt(2/π · v / n)
     assert cases.tokens.shape == cases.mask.shape
 
 

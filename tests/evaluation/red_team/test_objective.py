@@ -192,10 +192,10 @@ def test_training_reaches_the_tilted_distribution():
     initial = SlotPolicy([2, 2])
     cases = initial.all_cases()
     rewards = rates.flatten()
-    run = train_slot_policy(initial, judge, 0.4, torch.Generator().manual_seed(0), steps=400)
+    run = train_slot_policy(initial, judge, 0.4, torch.Generator().manual_seed(0), steps=250)
     best = tilted_distribution(initial.log_prob(cases).detach(), rewards, 0.4).exp()
     assert (run.policy.log_prob(cases).exp() - best).abs().sum() < 0.1
-    run = train_slot_policy(initial, judge, 0.0, torch.Generator().manual_seed(0), steps=400)
+    run = train_slot_policy(initial, judge, 0.0, torch.Generator().manual_seed(0), steps=250)
     assert run.policy.log_prob(cases).exp().max() > 0.95
 
 
