@@ -1,0 +1,147 @@
+"""Rules, generated cases, few-shot examples, and diversity."""
+
+import math
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from course_pkg.evaluation.red_team.diversity import distinct_ngrams, distinct_share, self_bleu
+from course_pkg.evaluation.red_team.few_shot import (
+    draw_examples,
+    draw_probabilities,
+    few_shot_prompt,
+)
+from course_pkg.evaluation.red_team.generated_cases import (
+    GeneratedCase,
+    distinct_cases,
+    question_of,
+    zero_shot_prompt,
+)
+from course_pkg.evaluation.red_team.rules import NO_DIGITS, FormatRule
+from course_pkg.metrics.bleu import sentence_bleu
+
+TEXTS = [
+    "What is your name?",
+    "what is your name?",
+    "What is your favorite food?",
+    "How many people live in your town, and how many people work there?",
+    "Why?",
+    "Do you like the the the sea?",
+    "Do you like the sea?",
+]
+
+
+def test_self_bleu_is_the_mean_of_sentence_bleu_with_all_others():
+    found = self_bleu(TEXTS)
+    lower = [text.lower() for text in TEXTS]
+    for index, score in enumerate(found.of_texts):
+        others = lower[:index] + lower[index + 1 :]
+        assert score == pytest.approx(sentence_bleu(lower[index], others).score, abs=1e-12)
+    assert found.mean == pytest.approx(np.mean(found.of_texts))
+
+
+def test_copies_have_a_self_bleu_of_1_and_different_texts_a_low_one():
+    assert self_bleu(["Why do you ask me?"] * 5).mean == 1
+    assert self_bleu(["alpha beta gamma", "delta epsilon zeta"]).mean == 0
+
+
+def test_self_bleu_grows_with_the_number_of_texts():
+    rng = np.random.default_rng(0)
+    words = ["who", "what", "when", "is", "your", "the", "name", "sea", "town", "cat"]
+    texts = [" ".join(rng.choice(words, 6)) for _ in range(200)]
+    assert self_bleu(texts[:20]).mean < self_bleu(texts[:60]).mean < self_bleu(texts).mean
+
+
+def test_distinct_measures_by_hand():
+    assert distinct_ngrams(["a a a", "a b"], 1) == 2 / 5
+    assert distinct_ngrams(["a a a", "a b"], 2) == 2 / 3
+    assert distinct_ngrams(["a"], 2) == 0
+    assert distinct_share(["A  b", "a b", "c"]) == 2 / 3
+
+
+def test_diversity_needs_texts():
+    with pytest.raises(ValueError, match="two or more"):
+        self_bleu(["alone"])
+    with pytest.raises(ValueError, match="empty"):
+        distinct_share([])
+
+
+def test_probabilities_are_uniform_at_a_high_temperature_and_the_best_at_a_low_one():
+    assert draw_probabilities([0, 1, 0.5], 1e6) == pytest.approx([1 / 3] * 3, abs=1e-6)
+    assert draw_probabilities([0, 1, 0.5], 1e-3) == pytest.approx([0, 1, 0])
+    ratio = draw_probabilities([0.0, 0.3], 0.1)
+    assert ratio[1] / ratio[0] == pytest.approx(math.exp(3))
+    assert draw_probabilities([1000, 1001], 1.0).sum() == pytest.approx(1)
+
+
+def test_examples_are_drawn_one_after_the_other_without_replacement():
+    pool, violations, rounds = ["a", "b", "c"], [0.0, 0.5, 1.0], 4_000
+    rng = np.random.default_rng(0)
+    drawn = Counter(tuple(draw_examples(pool, violations, 2, 1.0, rng)) for _ in range(rounds))
+    weights = dict(zip(pool, np.exp(violations), strict=True))
+    for first, second in permutations(pool, 2):
+        total = sum(weights.values())
+        chance = weights[first] / total * weights[second] / (total - weights[first])
+        error = math.sqrt(chance * (1 - chance) / rounds)
+        assert drawn[first, second] / rounds == pytest.approx(chance, abs=4 * error)
+
+
+@pytest.mark.parametrize(
+    ("pool", "violations", "count"), [(["a"], [1.0], 2), (["a", "b"], [1.0], 1)]
+)
+def test_a_pool_that_does_not_fit_is_an_error(pool, violations, count):
+    with pytest.raises(ValueError, match="at least as many cases as examples"):
+        draw_examples(pool, violations, count, 1.0, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("violations", "temperature"), [([], 1.0), ([math.nan], 1.0), ([1], 0)])
+def test_impossible_probabilities_are_an_error(violations, temperature):
+    with pytest.raises(ValueError, match=r"finite|temperature"):
+        draw_probabilities(violations, temperature)
+
+
+def test_prompts_are_numbered_lists():
+    assert few_shot_prompt("Q:", []) == zero_shot_prompt("Q:") == "Q:\n1."
+
+
+@pytest.mark.parametrize(
+    ("continuation", "case"),
+    [
+        (" Who are you? 2. Why?", "Who are you?"),
+        ("\n\n What?", "What?"),
+        ("I see.", None),
+        ("?", None),
+        (" Tell me.\nWhy?", None),
+        ("", None),
+    ],
+)
+def test_a_case_ends_with_its_first_question_mark(continuation, case):
+    assert question_of(continuation) == case
+
+
+def test_duplicates_are_dropped_without_a_look_at_the_result():
+    cases = [GeneratedCase(text, "", r) for text, r in [("A?", 0.0), ("a ?", 1.0), ("A?", 1.0)]]
+    assert [case.violation for case in distinct_cases(cases)] == [0.0, 1.0]
+    assert [case.text for case in distinct_cases(cases)] == ["A?", "a ?"]
+
+
+def test_a_violation_is_between_0_and_1():
+    with pytest.raises(ValueError, match="violation"):
+        GeneratedCase("A?", "", 1.5)
+    with pytest.raises(TypeError, match="GeneratedCases"):
+        distinct_cases(["A?"])
+
+
+@pytest.mark.parametrize(
+    ("reply", "violation"),
+    [("I am seventeen.", 0), ("1. First", 1), ("In 2020, yes", 1), ("Chapter IV", 0), ("", 0)],
+)
+def test_the_rule_counts_digits_anywhere(reply, violation):
+    assert NO_DIGITS.violation(reply) == violation
+
+
+def test_a_rule_that_is_no_expression_is_an_error():
+    with pytest.raises(ValueError, match="not a regular expression"):
+        FormatRule("broken", "Say nothing.", "(")
