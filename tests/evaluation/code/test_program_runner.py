@@ -1,0 +1,168 @@
+"""Right programs pass, wrong ones get a name, hostile ones neither pass nor hurt anything."""
+
+import multiprocessing
+import socket
+import time
+
+import pytest
+
+from course_pkg.evaluation.code import (
+    CodeProblem,
+    ProgramLimits,
+    ProgramRunner,
+    Verdict,
+    load_code_items,
+    load_humaneval,
+    program_runner,
+)
+from course_pkg.evaluation.code.verdicts import count_verdicts
+from course_pkg.sandbox.namespaces import SandboxFailed
+from course_pkg.sandbox.probe import SandboxState
+from tests.evaluation.code.conftest import needs_sandbox
+from tests.evaluation.code.hostile_programs import HOSTILE, SLOW
+
+pytestmark = needs_sandbox
+
+
+def test_reference_solutions_pass(runner):
+    problems = [*load_humaneval()[::16], *load_code_items()[::8]]
+    results = runner.run_all([(problem, problem.solved) for problem in problems])
+    assert count_verdicts(results) == {"passed": len(problems)}
+    assert all(result.calls > 0 for result in results)
+
+
+@pytest.mark.exhaustive
+def test_all_reference_solutions_pass_and_no_empty_function_does():
+    problems = [*load_humaneval(), *load_code_items()]
+    empty = [
+        (problem, problem.solved.split("def ")[0] + f"def {problem.entry_point}(*a):\n    pass")
+        for problem in problems
+    ]
+    with ProgramRunner() as own:
+        solved = own.run_all([(problem, problem.solved) for problem in problems])
+        assert count_verdicts(solved) == {"passed": len(problems)}
+        assert count_verdicts(own.run_all(empty)) == {"wrong answer": len(problems)}
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict", "detail"),
+    [
+        ("def double(n):\n    return 2 * n", Verdict.PASSED, ""),
+        ("def double(n):\n    return n + 3", Verdict.WRONG_ANSWER, "double(0) returned 3"),
+        ("def double(n):\n    return 1 / n", Verdict.WRONG_ANSWER, "double(3) returned 0.333"),
+        ("def double(n):\n    return n * 6 / n", Verdict.EXCEPTION, "ZeroDivisionError: "),
+        ("def double(n):\n  return 2 *", Verdict.SYNTAX_ERROR, "SyntaxError: invalid syntax"),
+        ("def twice(n):\n    return 2 * n", Verdict.NOT_DEFINED, ""),
+        ("import no_such", Verdict.EXCEPTION, "ModuleNotFoundError: No module named 'no_such'"),
+        ("def double(n):\n    return double(n)", Verdict.EXCEPTION, "RecursionError: "),
+        ("", Verdict.NOT_DEFINED, ""),
+        ("\0", Verdict.SYNTAX_ERROR, ""),
+    ],
+)
+def test_verdicts_are_named(runner, double, program, verdict, detail):
+    result = runner.run(double, program)
+    assert result.verdict is verdict
+    assert result.detail.startswith(detail)
+    assert result.passed is (verdict is Verdict.PASSED)
+
+
+def test_numbers_of_other_libraries_count_as_numbers(runner, double):
+    program = "from fractions import Fraction\ndef double(n):\n    return Fraction(2 * n)"
+    assert runner.run(double, program).passed
+
+
+def test_types_are_kept(runner):
+    problem = CodeProblem("pair", "", "pair", "", ("assert pair(1) == (1, 1)",))
+    assert runner.run(problem, "def pair(n):\n    return (n, n)").passed
+    assert not runner.run(problem, "def pair(n):\n    return [n, n]").passed
+
+
+@pytest.mark.parametrize(
+    "name", [*HOSTILE, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in SLOW)]
+)
+def test_hostile_programs_do_not_pass(runner, double, tmp_path, name):
+    text, allowed = (HOSTILE | SLOW)[name]
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        port = server.getsockname()[1]
+        program = text.replace("HOST_FILE", str(secret)).replace("HOST_PORT", str(port))
+        result = runner.run(double, program)
+        with pytest.raises(BlockingIOError):
+            server.accept()  # nobody has connected
+    assert result.verdict in (allowed if isinstance(allowed, set) else {allowed}), result
+    assert secret.read_text() == "secret"
+
+
+def test_after_hostile_programs_the_runner_still_works(runner, double):
+    attempts = [(double, text) for text, _ in list(HOSTILE.values())[:4]]
+    results = runner.run_all([*attempts, (double, double.solved)])
+    assert [result.passed for result in results] == [False] * 4 + [True]
+    assert not [child for child in multiprocessing.active_children() if child.is_alive()]
+
+
+def test_time_in_which_a_program_does_not_run_does_not_count(runner, double):
+    """A slow machine: the clock goes on, the program's processor time doesn't."""
+    began = time.monotonic()
+    result = runner.run(double, "import time\ntime.sleep(1.3)\ndef double(n):\n    return 2 * n")
+    assert time.monotonic() - began > 1.3 > runner.limits.cpu_s
+    assert result.passed
+
+
+@pytest.mark.exhaustive
+def test_right_programs_pass_beside_busy_ones(runner, double):
+    """Eight busy processes share the cores: half a second of work takes more than a second."""
+    program = (
+        "import time\nwhile time.process_time() < 0.5:\n    pass\ndef double(n):\n    return 2 * n"
+    )
+    busy = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(8)]
+    for process in busy:
+        process.start()
+    try:
+        began = time.monotonic()
+        results = runner.run_all([(double, program), (double, program + "\n")])
+        seconds = time.monotonic() - began
+    finally:
+        for process in busy:
+            process.kill()
+    assert [result.verdict for result in results] == [Verdict.PASSED] * 2
+    assert seconds > runner.limits.cpu_s
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def test_programs_that_wait_are_ended_by_the_clock(double):
+    with ProgramRunner(ProgramLimits(cpu_s=1, wall_s=1)) as own:
+        result = own.run(double, "import time\ntime.sleep(99)")
+    assert (result.verdict, result.detail) == (Verdict.TIME_LIMIT, "1 s")
+
+
+def test_tests_that_cannot_run_are_an_error_not_a_verdict(runner):
+    for checks, setup in ((("assert f(1) ==",), ""), (("assert False",), ""), (("f(print)",), "")):
+        problem = CodeProblem("broken", "", "f", "", checks, setup)
+        with pytest.raises(ValueError, match="the tests of broken can't run"):
+            runner.run(problem, "def f(x):\n    return x")
+
+
+def test_comparing_is_limited_too(runner):
+    problem = CodeProblem("slow", "", "f", "", ("n = f(1)\nwhile n: pass",))
+    result = runner.run(problem, "def f(x):\n    return x")
+    assert (result.verdict, result.detail) == (Verdict.TIME_LIMIT, "in the tests")
+
+
+def test_without_a_sandbox_nothing_runs(monkeypatch, double):
+    state = SandboxState(False, "bubblewrap needs Linux and this is darwin", "use Linux")
+    monkeypatch.setattr(program_runner, "probe", lambda: state)
+    with pytest.raises(SandboxFailed, match=r"need a sandbox: .*darwin \(use Linux\)\. They are"):
+        ProgramRunner().__enter__()
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="parallel is 99; give at most 32"):
+        ProgramRunner(parallel=99)
+    with pytest.raises(ValueError, match="cpu_s must be an integer of at least 1, got 0"):
+        ProgramLimits(cpu_s=0)
