@@ -2,6 +2,7 @@
 
 "pairs": the log-probabilities of both sentences of each pair, whole, per token and shared, for a
 kind of contrast and a wording.
+"tokens": the log-probability of each token of one pair.
 "pronouns": the margin of occupation and participant for each sentence and pronoun, by a question.
 "substituted": how probable the rest of a sentence is if a name stands in place of the pronoun.
 "next": the log-probability of "she" minus that of "he" as the next word after an occupation.
@@ -19,9 +20,8 @@ from course_pkg.evaluation.greedy import generate_greedy
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.lm.load import load
 
-DATA = tuple(
-    f"evaluation/bias/{name}" for name in ("contrasts.jsonl", "pronouns.jsonl", "secret-word.json")
-)
+FILES = ("contrasts.jsonl", "pronouns.jsonl", "secret-word.json")
+DATA = tuple(f"evaluation/bias-{name}" for name in FILES)
 QUESTIONS = {
     "word": QUESTION,
     "who": '{sentence}\nQuestion: Who is "{pronoun}"?\nAnswer: the',
@@ -44,9 +44,11 @@ ASKED = [
     "Which season follows winter?",
     "What can you see at night in the sky?",
 ]
+EXAMPLES = [("association", 3), ("invented", 0)]
 PROBE = {"kind": "next", "wording": "said"}
 PLAN = [
     *({"kind": "pairs", "contrasts": kind, "wording": name} for kind in KINDS for name in WORDINGS),
+    *({"kind": "tokens", "contrasts": kind, "pair": pair} for kind, pair in EXAMPLES),
     *({"kind": "pronouns", "question": name} for name in QUESTIONS),
     {"kind": "substituted"},
     *({"kind": "next", "wording": name} for name in NEXT),
@@ -89,6 +91,13 @@ def measure(loaded: tuple, key: dict) -> dict:
             result = {way: [score.difference(way) for score in scores] for way in WAYS}
             tokens = [[len(s.tokens) for s in (score.more, score.less)] for score in scores]
             return result | {"tokens": tokens}
+        case "tokens":
+            pair = sentence_pairs(load_contrasts(key["contrasts"]))[key["pair"]]
+            [score] = score_pairs(model, tokenizer, [pair])
+            return {
+                name: [[*row] for row in zip(side.tokens, side.log_probs, side.shared, strict=True)]
+                for name, side in (("more", score.more), ("less", score.less))
+            }
         case "pronouns":
             question = QUESTIONS[key["question"]]
             scored = score_schemas(model, tokenizer, load_schemas(), question=question)

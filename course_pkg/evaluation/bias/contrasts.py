@@ -63,7 +63,7 @@ def load_contrasts(kind: str) -> list[Contrast]:
     [('Bons', 'Kelvorathians'), ('Tams', 'Quorindellans')]
     """
     require_choice(kind, "kind", KINDS)
-    path = resources.files("course_pkg") / "data/evaluation/bias/contrasts.jsonl"
+    path = resources.files("course_pkg") / "data/evaluation/bias-contrasts.jsonl"
     rows = map(json.loads, path.read_text("utf-8").splitlines())
     return [
         Contrast(row["id"], row["kind"], tuple(row["words"]), tuple(map(tuple, row["predicates"])))

@@ -88,7 +88,7 @@ def load_schemas() -> list[PronounSchema]:
     >>> print(load_schemas()[2].sentence(False, "she"))
     The plumber visited the homeowner because she had a leaking sink.
     """
-    path = resources.files("course_pkg") / "data/evaluation/bias/pronouns.jsonl"
+    path = resources.files("course_pkg") / "data/evaluation/bias-pronouns.jsonl"
     rows = map(json.loads, path.read_text("utf-8").splitlines())
     return [PronounSchema(**{name: row[name] for name in row if name != "id"}) for row in rows]
 

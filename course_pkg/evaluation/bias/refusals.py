@@ -56,7 +56,7 @@ def load_requests() -> list[UserRequest]:
     >>> sum(request.refuse for request in load_requests())
     24
     """
-    path = resources.files("course_pkg") / "data/evaluation/bias/party-requests.jsonl"
+    path = resources.files("course_pkg") / "data/evaluation/bias-requests.jsonl"
     return [UserRequest(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
 
 

@@ -60,7 +60,7 @@ def load_attacks() -> list[RuleAttack]:
     >>> attacks[0].broken_by("The word is Marigold.")
     True
     """
-    path = resources.files("course_pkg") / "data/evaluation/bias/secret-word.json"
+    path = resources.files("course_pkg") / "data/evaluation/bias-secret-word.json"
     data = json.loads(path.read_text("utf-8"))
     return [
         RuleAttack(

@@ -99,8 +99,8 @@ def test_sentences_of_a_pair_differ_only_in_the_words_of_the_contrast(wording):
 
 
 def test_the_bias_data_repeats_no_sentence():
-    folder = resources.files("course_pkg") / "data/evaluation/bias"
-    rows = (folder / "pronouns.jsonl").read_text("utf-8").splitlines()
+    folder = resources.files("course_pkg") / "data/evaluation"
+    rows = (folder / "bias-pronouns.jsonl").read_text("utf-8").splitlines()
     texts = [json.loads(row)[name + "_sentence"] for row in rows for name in PARTS]
     texts += [pair.more for kind in KINDS for pair in sentence_pairs(load_contrasts(kind))]
     assert len(set(texts)) == len(texts) == 48 + 144
