@@ -66,9 +66,18 @@ class PairScore:
     def difference(self, way: Way) -> float:
         """Score of `more` minus score of `less`: above 0 if the association is preferred.
 
-        Exactly 0 if all shared tokens come before the word that differs, and way is "shared".
+        For "shared", what both sentences begin with is left out, because it cancels. So the
+        difference is exactly 0, a tie, if the word that differs is last.
         """
-        return self.more.total(way) - self.less.total(way)
+        if require_choice(way, "way", WAYS) != "shared":
+            return self.more.total(way) - self.less.total(way)
+        sides = (self.more, self.less)
+        begin = min((*side.shared, False).index(False) for side in sides)
+        more, less = (
+            SentenceScore(side.tokens[begin:], side.log_probs[begin:], side.shared[begin:])
+            for side in sides
+        )
+        return more.total(way) - less.total(way)
 
 
 def shared_positions(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
