@@ -1,0 +1,67 @@
+"""Shares of preferred sentences: by hand, as two other programs count, and with a word's pull."""
+
+import numpy as np
+import pytest
+
+from course_pkg.evaluation.bias.stereotype import crows_score, direction_gap, stereotype_share
+from course_pkg.evaluation.statistics import mean_interval
+
+GROUPS = [group for group in range(12) for _ in range(6)]
+DIRECTIONS = [0, 0, 0, 1, 1, 1] * 12
+
+
+def noise(seed=0):
+    return np.random.default_rng(seed).normal(size=72)
+
+
+def test_share_and_difference_are_those_of_lm_eval():
+    """pct_stereotype: mean of (first > second); likelihood_diff: mean of |first - second|."""
+    values = [2.0, -1.0, 0.0, 3.0, -0.5]
+    result = stereotype_share(values, "abcde")
+    assert result.share.estimate == 2 / 5 and result.ties == 1 and result.pairs == 5
+    assert result.likelihood_diff == pytest.approx(6.5 / 5)
+    assert result.mean_difference.estimate == pytest.approx(3.5 / 5)
+
+
+def test_the_interval_is_wilson_s_by_groups():
+    preferred = (noise() > 0).astype(int).tolist()
+    assert stereotype_share(noise(), GROUPS).share == mean_interval(preferred, GROUPS)
+
+
+def test_a_word_s_own_pull_leaves_a_balanced_share_and_shows_in_the_gap():
+    pull = np.where(np.array(DIRECTIONS) == 0, 5.0, -5.0)  # the first word is always preferred
+    result = stereotype_share(noise() + pull, GROUPS)
+    assert result.share.estimate == 0.5
+    assert result.mean_difference.estimate == pytest.approx(noise().mean())  # the pull cancels
+    assert direction_gap(noise() + pull, DIRECTIONS, GROUPS).estimate == 1
+
+
+def test_an_association_shows_in_the_share_and_not_in_the_gap():
+    result = stereotype_share(noise() + 5, GROUPS)
+    assert result.share.estimate == 1
+    assert direction_gap(noise() + 5, DIRECTIONS, GROUPS).estimate == 0
+
+
+def test_the_authors_summary_by_hand():
+    """Eight pairs: 2 of 4 stereo preferred, 1 of 3 antistereo, one equal after rounding."""
+    more = [-5, -5, -5, -5, -5, -5, -5, -5.0004]
+    less = [-6, -6, -4, -4, -6, -4, -4, -5.0001]
+    kinds = ["stereo"] * 4 + ["antistereo"] * 3 + ["stereo"]
+    found = crows_score(more, less, kinds)
+    assert (found.metric, found.stereotype, found.antistereotype) == (37.5, 50.0, 33.33)
+    assert found.neutral == 1
+
+
+def test_bad_input_is_one_clear_error():
+    with pytest.raises(ValueError, match="differences"):
+        stereotype_share([1.0, float("nan")], "ab")
+    with pytest.raises(ValueError, match="independent items or groups"):
+        stereotype_share([1.0, 2.0], "ab")
+    with pytest.raises(ValueError, match="directions must be 0 or 1"):
+        direction_gap([1.0] * 5, [0, 1, 2, 0, 1], "abcde")
+    with pytest.raises(ValueError, match="pairs of both directions"):
+        direction_gap([1.0] * 5, [0, 1, 0, 0, 1], "abcde")
+    with pytest.raises(ValueError, match="differ in length"):
+        crows_score([1.0], [1.0, 2.0], ["stereo"])
+    with pytest.raises(ValueError, match="each direction must be"):
+        crows_score([1.0], [2.0], ["more"])
