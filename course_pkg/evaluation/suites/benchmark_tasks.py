@@ -89,7 +89,7 @@ def suite_average(
 
     scores: for each task by name, its metrics by name. Raises ValueError if a task or a metric of
     the suite is missing.
-    Source: Wang et al. 2019 (GLUE), section 3.1, on tasks with several metrics.
+    Source: Wang et al. 2019 (GLUE), section 3.4, on tasks with several metrics.
 
     >>> pair = (GLUE[0], GLUE[2])
     >>> suite_average(pair, {"CoLA": {"Matthews": 0.2}, "MRPC": {"F1": 0.9, "accuracy": 0.7}})
