@@ -22,7 +22,7 @@ import numpy as np
 
 from course_pkg.arguments import require_between, require_integer
 
-GRID = np.linspace(-8.0, 8.0, 641)  # standard deviations; beyond it nothing counts
+GRID = np.linspace(-8.0, 8.0, 321)  # standard deviations; beyond it nothing counts
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def simulate_leaderboard(
     weights = _normal_density(GRID)
     low = np.full(len(accuracies), -30.0)
     high = np.full(len(accuracies), 30.0)
-    for _ in range(40):  # bisection for each ability, over the distribution of difficulties
+    for _ in range(30):  # bisection for each ability, over the distribution of difficulties
         ability = (low + high) / 2
         mean = 1 / (1 + np.exp(spread * GRID - ability[:, None])) @ weights / weights.sum()
         low = np.where(mean < accuracies, ability, low)
