@@ -112,7 +112,7 @@ def test_the_readme_states_the_number_of_items_and_groups_of_each_topic():
     assert len(CHOICE_EXAMPLES) == len(SHORT_EXAMPLES) == 8
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.*")))
 def test_the_files_are_ascii_lines_without_spaces_at_the_ends(name):
     text = (FOLDER / name).read_bytes().decode("ascii")
     assert text.endswith("\n") and "\r" not in text and "\t" not in text
