@@ -19,6 +19,7 @@ each item's text, those of the pages in the published and in other orders, and t
 "listed" trains on items with their options listed, and measures other orders of the options.
 """
 
+import copy
 import json
 import random
 
@@ -26,7 +27,7 @@ import torch
 from record import main
 from torch import Tensor
 
-from course_pkg.adapters.injection import inject, remove_adapters
+from course_pkg.adapters.injection import inject, merge_adapters, remove_adapters
 from course_pkg.adapters.lora import LoRAConfig
 from course_pkg.evaluation.contamination.exchangeability import draw_orders
 from course_pkg.evaluation.contamination.text_scores import (
@@ -49,7 +50,7 @@ GROUPS, EACH = 6, 2  # groups of a topic, items of a group
 PAGE = 6  # items
 ORDERS = 4  # other orders of a page
 OPTION_ORDERS = 3  # other orders of the options
-EPOCHS, RATE, WARMUP = 3, 2e-3, 2
+EPOCHS, RATE, WARMUP = 2, 2e-3, 2
 LORA = LoRAConfig(rank=16, alpha=32, target_modules="all-linear")
 SEEDS = (1, 2, 3)
 CODES = [f"{number:03d}" for number in range(1000)]
@@ -131,7 +132,8 @@ class Experiment:
     """The model, the test set, and the texts of each arm."""
 
     def __init__(self) -> None:
-        self.model, self.tokenizer = load("smollm2-135m")
+        self.base, self.tokenizer = load("smollm2-135m")
+        self.model = self.base
         self.items = published()
         self.rephrased = {item["id"]: item["question"] for item in read("paraphrased-questions")}
         self.others = [written(each["question"], each["answers"][0]) for each in self.other()]
@@ -163,7 +165,8 @@ class Experiment:
         return found
 
     def tune(self, arm: str, seed: int, epochs: int) -> int:
-        """Train a new adapter, a page a step; return the tokens of an epoch."""
+        """Train an adapter on the base, a page a step, and merge it; return an epoch's tokens."""
+        self.model = copy.deepcopy(self.base)
         inject(self.model, LORA, generator=torch.Generator().manual_seed(seed))
         batches = [self.batch(text) for text in self.training(arm, seed)]
         config = TrainConfig(
@@ -174,6 +177,8 @@ class Experiment:
             progress=False,
         )
         train(self.model, batches, config)
+        merge_adapters(self.model)
+        remove_adapters(self.model)  # an ordinary model, whose texts are scored in few passes
         self.model.eval()
         return sum(batch["input_ids"].numel() for batch in batches)
 
@@ -224,6 +229,7 @@ def measure(experiment: Experiment, key: dict) -> dict:
     arm, seed = key["arm"], key["seed"]
     items = experiment.items[: key["items"]]
     leaked = leaked_groups(experiment.items, seed)
+    experiment.model = experiment.base
     tokens = experiment.tune(arm, seed, key["epochs"]) if arm != "none" else 0
     result = {
         "ids": [item["id"] for item in items],
@@ -245,8 +251,6 @@ def measure(experiment: Experiment, key: dict) -> dict:
         by_subject = sorted(items, key=lambda item: item["id"])
         result["sorted_orders"] = experiment.orders(by_subject, seed)
         result["option_orders"] = experiment.option_orders(items, seed)
-    if arm != "none":
-        remove_adapters(experiment.model)
     return result
 
 

@@ -243,7 +243,7 @@ def test_an_empty_split_an_unknown_name_and_a_bad_limit_are_errors(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", library)
     with pytest.raises(TaskError, match="has no rows"):
         load_public_set("gsm8k")
-    with pytest.raises(TaskError, match="no public set 'gsm9k'.*gsm8k"):
+    with pytest.raises(TaskError, match=r"no public set 'gsm9k'.*gsm8k"):
         public_task("public:gsm9k")
     with pytest.raises(ValueError, match="limit"):
         load_public_set("gsm8k", limit=0)
