@@ -1,9 +1,9 @@
 """Which parts of test items are also in the training texts: shared n-grams of words.
 
-The items are small and the training texts are not, so the items' n-grams are indexed, and the
-training texts pass by once. Each window of a training text gets a hash, all windows of a text at
-once; only where the hash is one of the items' are the words themselves compared. So a match is
-always exact, however the hashes collide.
+The items are small and the training texts are not, so the items' n-grams are put into a hash table,
+and the training texts pass by once. Each of their n-grams is looked up by its hash, and compared
+word by word only if the table has that hash. So a match is always exact, and the time grows with
+the training text alone: most of it is spent on splitting texts into words.
 
 Texts are compared as words without case, punctuation and white space. Text that was copied from a
 page has other line breaks, quotes and capitals than the item; compared as it stands, it shares
@@ -14,8 +14,7 @@ It finds copies. It does not find a paraphrase or a translation, and an item of 
 can't match at all.
 
 Sources: Brown et al. 2020 (GPT-3), appendix C, on n-grams of 8 to 13 words; Touvron et al. 2023
-(Llama 2), appendix A.6, on the share of an item that matches; Karp and Rabin 1987, on the hash of
-a moving window. Chapter: evaluation/contamination.
+(Llama 2), appendix A.6, on the share of an item that matches. Chapter: evaluation/contamination.
 """
 
 import re
@@ -23,15 +22,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from course_pkg.arguments import require_bool, require_integer, require_string, text_list
 from course_pkg.metrics.ngrams import Ngram, ngrams
 
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"  # Japanese syllables, Chinese characters
-_WORD = re.compile(rf"[{_SINGLE}]|(?:(?![{_SINGLE}])[^\W_])+(?:['’](?:(?![{_SINGLE}])[^\W_])+)*")
+_LETTERS = rf"[^\W_{_SINGLE}]+"
+_WORD = re.compile(rf"[{_SINGLE}]|{_LETTERS}(?:['’]{_LETTERS})*")
 _RAW = re.compile(r"[^ ]+")
-_BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no word is lost from the product modulo 2⁶⁴
 
 
 @dataclass(frozen=True)
@@ -113,59 +110,25 @@ def find_overlaps(
     require_bool(normalized, "normalized")
     split = normalized_words if normalized else _between_spaces
     words = [split(text) for text in text_list(items, "item")]
-    index = _Index([[word.text for word in each] for each in words], n)
+    index = [ngrams([word.text for word in each], n) for each in words]
+    first: dict[Ngram, int | None] = {ngram: None for each in index for ngram in each}
     for document, text in enumerate(training):
         found = split(require_string(text, f"training text {document}"))
-        index.add([word.text for word in found], document)
-    return [_overlap(each, index.matched(number), n) for number, each in enumerate(words)]
+        for ngram in first.keys() & set(ngrams([word.text for word in found], n)):
+            if first[ngram] is None:
+                first[ngram] = document
+    return [_overlap(*each, first, n) for each in zip(words, index, strict=True)]
 
 
-class _Index:
-    """The n-grams of all items, and the first training text in which each was found."""
-
-    def __init__(self, items: Sequence[Sequence[str]], n: int):
-        self._n = n
-        self._ngrams = [ngrams(words, n) for words in items]
-        self._first: dict[Ngram, int | None] = dict.fromkeys(
-            ngram for each in self._ngrams for ngram in each
-        )
-        self._ids = {word: number for number, word in enumerate({w for i in items for w in i}, 1)}
-        rows = [_hashes(_numbers(words, self._ids), n) for words in items]
-        self._hashes = np.unique(np.concatenate(rows))
-
-    def add(self, words: Sequence[str], document: int) -> None:
-        """Note which n-grams of items a training text has."""
-        hashes = _hashes(_numbers(words, self._ids), self._n)
-        for start in np.flatnonzero(np.isin(hashes, self._hashes)).tolist():
-            ngram = tuple(words[start : start + self._n])
-            if self._first.get(ngram, document) is None:  # an item has it, and no text before
-                self._first[ngram] = document
-
-    def matched(self, item: int) -> dict[int, int]:
-        """Position in the item's words → number of the training text, for each shared n-gram."""
-        found = {}
-        for position, ngram in enumerate(self._ngrams[item]):
-            document = self._first[ngram]
-            if document is not None:
-                found[position] = document
-        return found
-
-
-def _numbers(words: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
-    """The words as numbers, (words,); 0 is a word that no item has."""
-    return np.array([ids.get(word, 0) for word in words], dtype=np.uint64)
-
-
-def _hashes(numbers: np.ndarray, n: int) -> np.ndarray:
-    """A hash of each window of n numbers, (windows,): a polynomial modulo 2⁶⁴."""
-    windows = max(0, len(numbers) - n + 1)
-    total = np.zeros(windows, dtype=np.uint64)
-    for offset in range(n):
-        total = total * _BASE + numbers[offset : offset + windows]
-    return total
-
-
-def _overlap(words: Sequence[Word], matched: Mapping[int, int], n: int) -> Overlap:
+def _overlap(
+    words: Sequence[Word], index: Sequence[Ngram], first: Mapping[Ngram, int | None], n: int
+) -> Overlap:
+    """index: the item's n-grams. first: the number of the text that has an n-gram, or None."""
+    matched = {
+        position: document
+        for position, ngram in enumerate(index)
+        if (document := first[ngram]) is not None
+    }
     covered = {position for start in matched for position in range(start, start + n)}
     runs: list[tuple[int, int]] = []  # first and last position of neighbors in one text
     for start in sorted(matched):
@@ -185,4 +148,6 @@ def _between_spaces(text: str) -> list[Word]:
 
 
 def _plain(word: str) -> str:
+    if word.isascii():
+        return word.lower()
     return unicodedata.normalize("NFKC", word).casefold().replace("’", "'")

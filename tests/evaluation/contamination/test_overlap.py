@@ -3,10 +3,9 @@
 import random
 import textwrap
 
-import numpy as np
 import pytest
 
-from course_pkg.evaluation.contamination import find_overlaps, normalized_words, overlap
+from course_pkg.evaluation.contamination import find_overlaps, normalized_words
 from course_pkg.metrics.ngrams import ngrams
 
 ITEM = "The ferry to the island leaves at nine, and the last one comes back at half past six."
@@ -41,14 +40,7 @@ def test_the_covered_words_are_those_of_a_search_by_sets(n):
         ]
 
 
-def test_matches_are_exact_when_all_hashes_collide(monkeypatch):
-    def zeros(numbers, n):
-        return np.zeros(max(0, len(numbers) - n + 1), dtype=np.uint64)
-
-    training = ["the last one comes back", "half past seven"]
-    expected = find_overlaps([ITEM], training, 3)
-    monkeypatch.setattr(overlap, "_hashes", zeros)
-    assert find_overlaps([ITEM], training, 3) == expected
+def test_the_order_of_the_words_counts():
     assert find_overlaps([ITEM], ["past half six at"], 3)[0].covered == 0
 
 
