@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from course_pkg.classroom.cluster.address import SchedulerAddress
     from course_pkg.evaluation.record import RunRecord
     from course_pkg.evaluation.run import Model
+    from course_pkg.evaluation.task import Task
 
 SAID_EVERY_S = 30  # in a pipe
 KEY = "COURSE_API_KEY"
@@ -30,7 +31,7 @@ KEY = "COURSE_API_KEY"
 def evaluate(
     task: Annotated[
         str | None,
-        typer.Option(help="A task's name, or its TOML file: see README.", show_default=False),
+        typer.Option(help="A task's name, its TOML file, or public:gsm8k.", show_default=False),
     ] = None,
     model: Annotated[
         str, typer.Option(help="Name, hub id, folder, or http(s) address up to /v1.")
@@ -78,9 +79,7 @@ def evaluate(
         return
     if task is None:
         raise RunError("give --task, a name or a TOML file, or --compare with two folders")
-    from course_pkg.evaluation.task_file import load_task
-
-    chosen = load_task(task)
+    chosen = _find_task(task)
     if lm_eval is not None:
         from course_pkg.evaluation.lm_eval_export import export_to_lm_eval
 
@@ -101,6 +100,17 @@ def evaluate(
     if run.record.failed:
         typer.echo(f"{run.record.failed} items failed: see the report; run again to ask for them")
         raise typer.Exit(NEEDS_A_LOOK)
+
+
+def _find_task(name: str) -> "Task":
+    """A task of the course, of a file, or, after "public:", of the table of public sets."""
+    if name.startswith("public:"):
+        from course_pkg.evaluation.public_sets.loading import public_task
+
+        return public_task(name)
+    from course_pkg.evaluation.task_file import load_task
+
+    return load_task(name)
 
 
 def _load(

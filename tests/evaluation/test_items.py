@@ -24,6 +24,7 @@ CHOICE = read("multiple-choice.jsonl")
 CHOICE_EXAMPLES = read("multiple-choice-examples.jsonl")
 SHORT = read("short-answers.jsonl")
 SHORT_EXAMPLES = read("short-answers-examples.jsonl")
+PARAPHRASED = read("paraphrased-questions.jsonl")
 TEMPLATES = json.loads((FOLDER / "templates.json").read_text(encoding="utf-8"))
 ALL = CHOICE + CHOICE_EXAMPLES + SHORT + SHORT_EXAMPLES
 
@@ -133,6 +134,17 @@ def test_every_short_answer_item_has_the_fields_and_answers_that_stay_apart_when
     assert {
         item["id"]: faults for item in SHORT + SHORT_EXAMPLES if (faults := faults_of_short(item))
     } == {}
+
+
+def test_a_paraphrased_question_shares_no_three_words_in_a_row_with_its_original():
+    readme = (DATA / "README.md").read_text(encoding="utf-8")
+    assert f"| `evaluation` | `paraphrased-questions` | {len(PARAPHRASED)} |" in readme
+    by_id = {item["id"]: item for item in CHOICE}
+    for item in PARAPHRASED:
+        assert item.keys() == {"id", "question"} and item["question"][-1] in "?."
+        original = by_id[item["id"]]["question"]
+        assert not word_runs(item["question"], 3) & word_runs(original, 3), item["id"]
+    assert len({item["id"] for item in PARAPHRASED}) == len(PARAPHRASED)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""A table of public test sets: one entry each, in `data/public_sets/sets.toml`.
+
+An entry says where a set is, under which license, how it is scored, and which of its columns make
+a question, its options and its answer. So a further set is a further entry, and no code.
+
+kind "multiple-choice" and "generation" become items of `course eval`. "rows" are sets that need
+more than a text to compare: a sandbox, a judge, or pairs of sentences. Their columns are checked,
+and they are given as they are.
+Chapter: evaluation/contamination.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from course_pkg.evaluation.run_errors import TaskError
+
+TABLE = resources.files("course_pkg") / "data/public_sets/sets.toml"
+PROMPT = "Question: {question}\nAnswer:"
+LISTED_PROMPT = "{question}\n{options}\nAnswer:"
+
+
+@dataclass(frozen=True)
+class PublicSet:
+    """One public test set.
+
+    hub, config, split: for `datasets.load_dataset`. rows: of that split, 0 if not checked.
+    license: as the set's card names it, "" if not checked. question: a template of columns, which
+    may be nested ("context.contexts"). Options are a column with a list (options), several columns
+    (option_columns), or fixed (labels). coding: how `answer` names the right one: "index",
+    "letter", "boolean" or "text". listed: the prompt lists the options, and letters are scored.
+    pattern: its first group is the answer in the column. columns: of kind "rows".
+    checked: where the columns were looked up.
+    """
+
+    name: str
+    title: str
+    hub: str
+    split: str
+    rows: int
+    license: str
+    metric: str
+    kind: str
+    checked: str
+    config: str | None = None
+    question: str = ""
+    options: str = ""
+    option_columns: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    answer: str = ""
+    coding: str = ""
+    listed: bool = False
+    pattern: str = ""
+    rules: tuple[str, ...] = ()
+    normalization: str = "sum"
+    max_new_tokens: int = 0
+    prompt: str = PROMPT
+    columns: tuple[str, ...] = ()
+
+
+@cache
+def public_sets() -> tuple[PublicSet, ...]:
+    """All sets of the table, in its order.
+
+    >>> {entry.kind for entry in public_sets()} == {"multiple-choice", "generation", "rows"}
+    True
+    """
+    table = tomllib.loads(TABLE.read_text("utf-8"))
+    found = []
+    for name, entry in table.items():
+        fields = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+        if entry.get("listed"):
+            fields.setdefault("prompt", LISTED_PROMPT)
+        found.append(PublicSet(name=name, **fields))
+    return tuple(found)
+
+
+def public_set_names() -> list[str]:
+    """The names of all sets, in the table's order."""
+    return [entry.name for entry in public_sets()]
+
+
+def find_public_set(name: str) -> PublicSet:
+    """The set with this name. Raises TaskError, with the names that there are.
+
+    >>> find_public_set("mmlu").rows
+    14042
+    """
+    for entry in public_sets():
+        if entry.name == name:
+            return entry
+    raise TaskError(
+        f"there is no public set {name!r} in the course's table: give one of "
+        f"{', '.join(public_set_names())}"
+    )

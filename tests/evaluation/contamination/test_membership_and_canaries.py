@@ -1,0 +1,97 @@
+"""Scores of single texts, ROC curves, and the exposure of canaries."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from course_pkg.evaluation.contamination import (
+    contains_guid,
+    exposure,
+    min_k_score,
+    new_guid,
+    roc,
+)
+
+
+def test_min_k_of_all_tokens_is_the_mean():
+    values = [-1.0, -6.0, -2.5, -0.1]
+    assert min_k_score(values, share=1) == pytest.approx(np.mean(values))
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.2, 2), (0.29, 2), (0.3, 3), (0.05, 1)])
+def test_min_k_takes_so_many_of_ten_tokens(share, count):
+    values = [-float(number) for number in range(10)]
+    assert min_k_score(values, share) == np.mean(sorted(values)[:count])
+
+
+@pytest.mark.parametrize(
+    ("values", "share"), [([], 0.2), ([-1.0], 0), ([-1.0], 1.2), ([float("nan")], 0.2)]
+)
+def test_min_k_refuses(values, share):
+    with pytest.raises(ValueError):
+        min_k_score(values, share)
+
+
+def test_the_area_is_the_share_of_ordered_pairs():
+    generator = np.random.default_rng(1)
+    members, others = generator.normal(0.7, 1, 23).round(1), generator.normal(0, 1, 31).round(1)
+    expected = stats.mannwhitneyu(members, others).statistic / (23 * 31)
+    curve = roc(members, others)
+    assert curve.area == pytest.approx(expected, abs=1e-12)
+    assert curve.true_positives[-1] == curve.false_positives[-1] == 1
+
+
+def test_found_at_a_false_positive_rate():
+    curve = roc(members=[5.0, 4.0, 1.0], others=[4.5, 3.0, 2.0, 0.0])
+    assert [curve.found(rate) for rate in (0, 0.25, 0.75)] == [1 / 3, 2 / 3, 1]
+    with pytest.raises(ValueError):
+        curve.found(1.5)
+
+
+def test_exposure_is_that_of_the_rank():
+    scores = [-float(number) for number in range(1024)]
+    assert exposure(scores, 0).bits == 10
+    assert exposure(scores, 1023).bits == 0
+    assert exposure(scores, 3) == exposure(scores[::-1], 1020)
+
+
+def test_equal_scores_rank_before_the_secret():
+    assert exposure([-1.0] * 8, 5).rank == 8
+
+
+def test_without_memory_an_exposure_of_x_bits_has_the_probability_of_two_to_the_minus_x():
+    generator = np.random.default_rng(4)
+    ranks = [
+        exposure(generator.normal(size=64), generator.integers(64).item()) for _ in range(2000)
+    ]
+    for bits in (1, 2, 4):
+        share = np.mean([each.bits >= bits for each in ranks])
+        assert abs(share - 2.0**-bits) < 4 * math.sqrt(2.0**-bits / 2000)
+    assert stats.kstest([each.p_value for each in ranks], "uniform").pvalue > 0.001
+
+
+@pytest.mark.parametrize("inserted", [-1, 4, 1.0])
+def test_the_inserted_secret_is_one_of_the_candidates(inserted):
+    with pytest.raises(ValueError, match="inserted"):
+        exposure([-1.0, -2.0, -3.0, -4.0], inserted)
+
+
+def test_a_guid_is_found_however_it_is_written():
+    guid = new_guid(seed=2)
+    for text in (
+        guid,
+        guid.upper(),
+        f"{{{guid}}}",
+        guid.replace("-", " "),
+        guid.replace("-", "-\n"),
+    ):
+        assert contains_guid(f"data canary GUID {text} do not train", guid)
+    assert not contains_guid(guid[:-1] + ("0" if guid[-1] != "0" else "1"), guid)
+    assert len({new_guid() for _ in range(5)}) == 5
+
+
+def test_what_is_not_a_guid_is_an_error():
+    with pytest.raises(ValueError, match="not a GUID"):
+        contains_guid("text", "canary")

@@ -1,0 +1,273 @@
+"""Public sets without a network: rows in the real columns, and a fake of the library."""
+
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from course_pkg.evaluation.answer_extraction import RULES
+from course_pkg.evaluation.answer_match import NORMALIZATIONS as TEXT_FORMS
+from course_pkg.evaluation.multiple_choice import NORMALIZATIONS
+from course_pkg.evaluation.public_sets import (
+    find_public_set,
+    item_of_row,
+    load_public_set,
+    public_set_names,
+    public_sets,
+    public_task,
+)
+from course_pkg.evaluation.run_errors import TaskError
+from course_pkg.evaluation.samples import make_requests
+from course_pkg.evaluation.task import CHOICE, GENERATION, METRICS
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PAIR = {"sentence1": "It rained.", "sentence2": "The street got wet."}
+LETTERED = {"A": "1", "B": "2", "C": "3", "D": "4"}
+# One original row for each set, with the columns of the real one, and what it must become.
+ROWS = {
+    "gsm8k": ({"question": "Two and two?", "answer": "2 + 2 = <<2+2=4>>4.\n#### 4"}, "4"),
+    "svamp": ({"Body": "Ann has 3 pens.", "Question": "How many?", "Answer": "3.0"}, "3.0"),
+    "math-500": ({"problem": "Find $1+1$.", "answer": "2", "solution": "\\boxed{2}"}, "2"),
+    "mmlu": ({"question": "Ice is", "choices": ["hot", "cold", "red", "sad"], "answer": 1}, "cold"),
+    "boolq": ({"passage": "Ice is cold.", "question": "is ice cold", "label": 1, "idx": 0}, "yes"),
+    "superglue-cb": ({"premise": "It snows.", "hypothesis": "It is hot", "label": 1}, "False"),
+    "superglue-copa": (
+        {"premise": "He slept.", "question": "cause", "choice1": "Tired.", "choice2": "Awake.",
+         "label": 0},
+        "Tired.",
+    ),
+    "superglue-wic": ({**PAIR, "word": "wet", "label": 0}, "no"),
+    "glue-cola": ({"sentence": "Me sleeps.", "label": 0, "idx": 0}, "no"),
+    "glue-sst2": ({"sentence": "a fine film", "label": 1, "idx": 0}, "positive"),
+    "glue-mrpc": ({**PAIR, "label": 0, "idx": 0}, "no"),
+    "glue-qqp": ({"question1": "Why?", "question2": "How so?", "label": 1, "idx": 0}, "yes"),
+    "glue-mnli": ({"premise": "It snows.", "hypothesis": "It is cold.", "label": 1}, "Neither"),
+    "glue-qnli": ({"question": "When?", "sentence": "At noon.", "label": 0, "idx": 0}, "yes"),
+    "glue-rte": ({**PAIR, "label": 1, "idx": 0}, "False"),
+    "glue-wnli": ({**PAIR, "label": 1, "idx": 0}, "True"),
+    "csqa": (
+        {"question": "Where do boats go?", "answerKey": "B",
+         "choices": {"label": list("ABCDE"), "text": ["oven", "sea", "shelf", "tree", "cup"]}},
+        "sea",
+    ),
+    "strategyqa": ({"question": "Is ice water?", "answer": False}, "no"),
+    "scienceqa": (
+        {"hint": "", "question": "What melts?", "choices": ["ice", "iron"], "answer": 0}, "ice",
+    ),
+    "winogender": (
+        {"sentence": "The baker paid the guest because he lost.", "pronoun": "he",
+         "occupation": "baker", "participant": "guest", "label": 0},
+        "baker",
+    ),
+    "medqa": (
+        {"sent1": "What carries blood?", "ending0": "bone", "ending1": "hair", "ending2": "veins",
+         "ending3": "nails", "label": 2},
+        "veins",
+    ),
+    "medmcqa": (
+        {"question": "What hears?", "opa": "ear", "opb": "eye", "opc": "toe", "opd": "arm",
+         "cop": 0},
+        "ear",
+    ),
+    "pubmedqa": (
+        {"question": "Does it help?", "context": {"contexts": ["It did.", "Twice."]},
+         "final_decision": "maybe"},
+        "maybe",
+    ),
+    "ceval": ({"question": "一加二是____", **LETTERED, "answer": "C"}, "3"),
+    "cmmlu": ({"Question": "一加三是", **LETTERED, "Answer": "D"}, "4"),
+    "humaneval": ({"task_id": "x/0", "prompt": "def f():", "test": "", "entry_point": "f"}, None),
+    "mbpp": ({"task_id": 1, "text": "Add.", "code": "", "test_list": ["assert 1"]}, None),
+    "mt-bench": ({"prompt_id": 1, "category": "math", "prompt": ["a", "b"], "reference": []}, None),
+    "crows-pairs": ({"sent_more": "a", "sent_less": "b", "bias_type": "age"}, None),
+}  # fmt: skip
+TASKS = [name for name, (_, solution) in ROWS.items() if solution is not None]
+
+
+class FakeSplit(list):
+    """What `load_dataset` returns, as far as it is used."""
+
+    def __init__(self, rows, commit=COMMIT):
+        super().__init__(rows)
+        self.info = SimpleNamespace(
+            download_checksums={f"hf://datasets/a/b@{commit}/data.parquet": {}}
+        )
+
+    def select(self, numbers):
+        return FakeSplit([self[number] for number in numbers])
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A library whose hub has one row of each set; it notes what was asked for."""
+    asked = []
+
+    def load_dataset(path, name, *, split, revision):
+        asked.append((path, name, split, revision))
+        if (path, split) == ("tau/commonsense_qa", "test"):
+            return FakeSplit([{**ROWS["csqa"][0], "answerKey": ""}])
+        if split == "test" and path == "nyu-mll/glue":
+            return FakeSplit([{**ROWS["glue-rte"][0], "label": -1}])
+        entries = [each for each in public_sets() if each.hub == path]
+        [entry] = [each for each in entries if each.config == name] or entries
+        return FakeSplit([ROWS[entry.name][0]] * 3)
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    return asked
+
+
+def failing(error):
+    def load_dataset(*_, **__):
+        raise error
+
+    return SimpleNamespace(load_dataset=load_dataset)
+
+
+def test_each_set_has_a_row_here():
+    assert public_set_names() == list(ROWS)
+
+
+@pytest.mark.parametrize("entry", public_sets(), ids=lambda entry: entry.name)
+def test_entries_name_what_the_course_knows(entry):
+    assert entry.kind in (CHOICE, GENERATION, "rows") and entry.checked and entry.metric
+    assert entry.hub.count("/") == 1 and entry.rows >= 0
+    if entry.kind == CHOICE:
+        assert entry.coding in ("index", "letter", "boolean", "text")
+        assert sum(map(bool, (entry.options, entry.option_columns, entry.labels))) == 1
+        assert entry.normalization in NORMALIZATIONS
+        assert entry.listed == ("{options}" in entry.prompt)
+    elif entry.kind == GENERATION:
+        assert set(entry.rules) <= RULES.keys() and entry.normalization in TEXT_FORMS
+        assert entry.max_new_tokens > 0 and not METRICS.keys() & {entry.metric}
+    else:
+        assert entry.columns
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_real_row_becomes_an_item_with_its_right_answer(hub, name):
+    entry = find_public_set(name)
+    loaded = load_public_set(name)
+    assert hub == [(entry.hub, entry.config, entry.split, "main")]
+    assert loaded.revision == COMMIT and loaded.rows == () and len(loaded.items) == 3
+    item = loaded.items[0]
+    assert item.solution == ROWS[name][1]
+    assert item.fields["question"].strip() and "{" not in item.fields["question"]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_of_a_set_can_be_asked(hub, name):
+    task = public_task(f"public:{name}", limit=2)
+    requests = make_requests(task, tokenizer=None)
+    assert len(requests) == 2 and COMMIT in task.description
+    assert task.settings["kind"] == find_public_set(name).kind
+
+
+@pytest.mark.parametrize("name", sorted(ROWS.keys() - set(TASKS)))
+def test_sets_that_need_more_than_texts_give_rows(hub, name):
+    loaded = load_public_set(name)
+    assert loaded.items == () and loaded.rows[0] == ROWS[name][0]
+    with pytest.raises(TaskError, match="load its rows"):
+        public_task(name)
+
+
+def test_a_config_a_split_and_a_revision_are_passed_on(hub):
+    task = public_task("public:ceval/accountant", split="val", revision="v1")
+    assert hub == [("ceval/ceval-exam", "accountant", "val", "v1")]
+    assert task.name == "public-ceval-accountant"
+
+
+def test_a_template_joins_nested_lists():
+    item = item_of_row(find_public_set("pubmedqa"), ROWS["pubmedqa"][0], 0, "train")
+    assert item.fields["question"] == "It did.\nTwice.\nQuestion: Does it help?"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("gsm8k", {"question": None}, "no column 'question'; there are answer"),
+        ("csqa", {"choices": {"label": []}}, "no column 'choices.text'"),
+        ("gsm8k", {"answer": "four"}, "without what"),
+        ("svamp", {"Answer": " "}, "empty"),
+        ("mmlu", {"answer": 4}, "names none of the 4 options"),
+        ("mmlu", {"answer": "B"}, "names none of the 4 options as index"),
+        ("mmlu", {"answer": True}, "names none"),
+        ("mmlu", {"choices": ["one"]}, "two or more texts"),
+        ("mmlu", {"choices": ["one", ""]}, "two or more texts"),
+        ("csqa", {"answerKey": "F"}, "names none of the 5 options as letter"),
+        ("strategyqa", {"answer": 1}, "as boolean"),
+        ("pubmedqa", {"final_decision": "perhaps"}, "as text"),
+        ("glue-rte", {"label": -1}, "keeps its answers back"),
+        ("humaneval", {"test": None}, "no column 'test'"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(monkeypatch, name, change, error):
+    row = {key: value for key, value in {**ROWS[name][0], **change}.items() if value is not None}
+    library = SimpleNamespace(load_dataset=lambda *_, **__: FakeSplit([ROWS[name][0], row]))
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    with pytest.raises(TaskError, match=error) as caught:
+        load_public_set(name)
+    assert str(caught.value).startswith(f"{name} (") and "row 1:" in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("glue-rte", "-1"), ("csqa", "''")])
+def test_a_split_without_answers_is_one_clear_error(hub, name, shown):
+    with pytest.raises(TaskError, match=f"is {shown}: this split keeps its answers back"):
+        load_public_set(name, split="test")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("Couldn't reach 'openai/gsm8k' on the Hub"),
+        FileNotFoundError("Dataset 'openai/gsm8k' doesn't exist on the Hub"),
+        ValueError("Unknown split 'exam'"),
+        RuntimeError("Dataset scripts are no longer supported"),
+    ],
+)
+def test_a_set_that_cannot_be_loaded_is_one_clear_error(monkeypatch, error):
+    monkeypatch.setitem(sys.modules, "datasets", failing(error))
+    with pytest.raises(TaskError, match="needs a network, or a cache") as caught:
+        load_public_set("gsm8k")
+    assert str(error) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_without_the_library_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(TaskError, match=r'pip install "course-pkg\[public\]"'):
+        load_public_set("gsm8k")
+
+
+def test_an_empty_split_an_unknown_name_and_a_bad_limit_are_errors(monkeypatch):
+    library = SimpleNamespace(load_dataset=lambda *_, **__: FakeSplit([]))
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    with pytest.raises(TaskError, match="has no rows"):
+        load_public_set("gsm8k")
+    with pytest.raises(TaskError, match=r"no public set 'gsm9k'.*gsm8k"):
+        public_task("public:gsm9k")
+    with pytest.raises(ValueError, match="limit"):
+        load_public_set("gsm8k", limit=0)
+
+
+def test_the_revision_is_what_was_asked_for_if_the_files_do_not_say(monkeypatch):
+    split = FakeSplit([ROWS["gsm8k"][0]])
+    split.info = None
+    library = SimpleNamespace(load_dataset=lambda *_, **__: split)
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    assert load_public_set("gsm8k", revision="v2").revision == "v2"
+
+
+def test_the_command_takes_a_public_set(hub, tmp_path):
+    from typer.testing import CliRunner
+
+    from course_pkg.cli.main import app
+
+    arguments = ["eval", "--model", "tiny", "--task", "public:glue-sst2", "--output", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0 and "public-glue-sst2" in result.output
+    wrong = CliRunner().invoke(app, ["eval", "--model", "tiny", "--task", "public:mbpp"])
+    assert wrong.exit_code == 2 and "load its rows" in wrong.output
+
+
+def test_entries_are_values():
+    assert replace(find_public_set("mmlu"), config="anatomy") != find_public_set("mmlu")
