@@ -39,14 +39,14 @@ from course_pkg.serving.sampling import SamplingParams
 
 DATA = ("api-tables.json", "api-dialogues.jsonl", "api-dialogues-examples.jsonl")
 TASKS = 30
-PLAN_TOKENS, STEP_TOKENS, CALL_TOKENS, REPLY_TOKENS = 100, 20, 80, 40
+PLAN_TOKENS, STEP_TOKENS, CALL_TOKENS, REPLY_TOKENS = 100, 20, 64, 40
 PROBE = {"kind": "calls", "examples": 0, "constraint": "schema"}
 CONSTRAINTS = {
     "plan": ("free", "grammar"),
     "step": ("free", "grammar", "possible"),
     "calls": ("free", "schema"),
 }
-EXAMPLES = {"plan": (2, 0, 1, 4), "step": (2, 0), "calls": (2, 0, 1, 4)}
+EXAMPLES = {"plan": (2, 0, 4), "step": (2,), "calls": (2, 0, 4)}
 PLAN = [
     *(
         {"kind": kind, "examples": examples, "constraint": constraint}

@@ -5,8 +5,8 @@ between other words; the first such object counts. What can be wrong has a kind:
 ("none"), no API of this name ("unknown"), or its arguments don't fit ("arguments"). A constraint
 with `call_schema` excludes all three, so that only wrong values are left.
 
-Parameters are described in JSON Schema, as in most APIs of models. Types are strict: "3" is no
-number. Source: Li et al. 2023, API-Bank, on errors. Chapter: evaluation/environments-and-tools.
+Parameters are described in JSON Schema, as in most APIs of models. Types are strict: "3" is not
+a number. Source: Li et al. 2023, API-Bank, on errors. Chapter: evaluation/environments-and-tools.
 """
 
 import json

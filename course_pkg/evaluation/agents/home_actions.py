@@ -88,7 +88,7 @@ def parse_action(text: str) -> Action:
             if names["place"] not in places:
                 raise ActionError("unknown", f"there is no {names['place']} here")
             return Action(verb, names["place"], thing)
-    raise ActionError("grammar", f"{text!r:.60} is no action: begin with {', '.join(FORMS)}")
+    raise ActionError("grammar", f"{text!r:.60} is not an action: begin with {', '.join(FORMS)}")
 
 
 def perform(home: Home, action: Action) -> Home:
