@@ -17,7 +17,7 @@ __all__, __getattr__, __dir__ = lazy_exports(
         ),
         "course_pkg.evaluation.symbolic.last_letters": "last_letter_item last_letter_items",
         "course_pkg.evaluation.symbolic.reasoning_item": "ReasoningItem draw_distinct",
-        "course_pkg.evaluation.symbolic.reasoning_scores": "reasoning_prompt reasoning_scores",
+        "course_pkg.evaluation.symbolic.reasoning_scores": "reasoning_prompt score_reasoning",
         "course_pkg.evaluation.symbolic.word_problems": "word_problem_item word_problem_items",
     },
 )

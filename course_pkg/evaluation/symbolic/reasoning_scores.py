@@ -47,13 +47,13 @@ def reasoning_prompt(
     return "\n\n".join([*parts, f"Question: {item.question}\nAnswer:"])
 
 
-def reasoning_scores(items: Sequence[ReasoningItem], texts: Sequence[str]) -> list[int]:
+def score_reasoning(items: Sequence[ReasoningItem], texts: Sequence[str]) -> list[int]:
     """1 for each text with the item's answer, else 0: for intervals and paired comparisons.
 
     Case doesn't count. Raises ValueError for another number of texts.
 
     >>> item = ReasoningItem("flip", "Is it heads up?", "Amy: tails.", "no", 1)
-    >>> reasoning_scores([item] * 3, ["Amy: tails. The answer is no.", "The answer is yes.", "No."])
+    >>> score_reasoning([item] * 3, ["Amy: tails. The answer is no.", "The answer is yes.", "No."])
     [1, 0, 0]
     """
     require_list(items, "items", "put the items into [ ]")

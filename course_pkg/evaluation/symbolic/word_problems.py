@@ -57,11 +57,15 @@ def word_problem_item(rng: Random, steps: int, distractor: bool = False) -> Reas
 
     rng: a seeded generator, which is changed. Raises ValueError for fewer than one step.
 
-    >>> item = word_problem_item(Random(4), steps=2, distractor=True)
-    >>> print(item.question.partition("How many")[0])
-    David has 11 pencils and 27 lamps. David gives away 2 pencils. A friend brings David 14 pencils.
+    >>> item = word_problem_item(Random(5), steps=2, distractor=True)
+    >>> for sentence in item.question.split(". "):
+    ...     print(sentence)
+    Jonas has 27 pencils and 35 chairs
+    Jonas puts the pencils into 3 equal boxes and keeps one box
+    Jonas loses 2 of the pencils
+    How many pencils does Jonas have now?
     >>> print(item.reasoned)
-    11 - 2 = 9. 9 + 14 = 23. The answer is 23.
+    27 / 3 = 9. 9 - 2 = 7. The answer is 7.
     """
     require_integer(steps, "steps")
     require_bool(distractor, "distractor")
@@ -92,23 +96,25 @@ def word_problem_items(
     """Different problems of so many steps each; arguments and errors as for the functions above.
 
     >>> [item.answer for item in word_problem_items(3, steps=3, seed=0)]
-    ['158', '56', '5']
+    ['35', '176', '5']
     """
     return draw_distinct(lambda rng: word_problem_item(rng, steps, distractor), count, seed, avoid)
 
 
 def _draw_step(rng: Random, amount: int) -> Step:
-    """An operation on the amount whose result is an integer from 1 to MOST."""
-    operation = rng.choice(tuple(SIGNS))
-    if operation == "multiply" and 2 * amount <= MOST:
-        number = rng.randint(2, min(5, MOST // amount))
-        return Step(amount, operation, number, amount * number)
-    divisors = [number for number in range(2, 10) if amount % number == 0]
-    if operation == "divide" and divisors:
-        number = rng.choice(divisors)
-        return Step(amount, operation, number, amount // number)
-    if operation == "subtract" and amount > 1:
-        number = rng.randint(1, min(20, amount - 1))
-        return Step(amount, operation, number, amount - number)
-    number = rng.randint(2, 20)
-    return Step(amount, "add", number, amount + number)
+    """A random operation on the amount whose result is an integer from 1 to MOST."""
+    numbers = {
+        "add": range(2, min(20, MOST - amount) + 1),
+        "subtract": range(1, min(20, amount - 1) + 1),
+        "multiply": range(2, min(5, MOST // amount) + 1),
+        "divide": [number for number in range(2, 10) if amount % number == 0],
+    }
+    operation = rng.choice([name for name, possible in numbers.items() if possible])
+    number = rng.choice(numbers[operation])
+    after = {
+        "add": amount + number,
+        "subtract": amount - number,
+        "multiply": amount * number,
+        "divide": amount // number,
+    }[operation]
+    return Step(amount, operation, number, after)
