@@ -46,20 +46,25 @@ def coin_flip_item(turns: Sequence[tuple[str, bool]]) -> ReasoningItem:
 
 
 def coin_flip_items(
-    count: int, people: int, seed: int, avoid: Collection[ReasoningItem] = ()
+    count: int,
+    people: int,
+    seed: int,
+    avoid: Collection[ReasoningItem] = (),
+    names: Sequence[str] = PEOPLE,
 ) -> list[ReasoningItem]:
     """Different items of so many different people each; half of the answers are "yes".
 
-    avoid: items that must not occur, such as the examples. Raises ValueError if there are too few
-    different questions.
+    avoid: items that must not occur, such as the examples. names: the people to draw from. Raises
+    ValueError for too few names, or too few different questions.
 
     >>> [item.answer for item in coin_flip_items(4, people=3, seed=0)].count("yes")
     2
     """
     require_integer(people, "people")
+    if people > len(names):
+        raise ValueError(f"{people} different people are wanted, but names has {len(names)}")
 
     def draw(rng: Random) -> ReasoningItem:
-        names = rng.sample(PEOPLE, people)
-        return coin_flip_item([(name, rng.random() < 0.5) for name in names])
+        return coin_flip_item([(name, rng.random() < 0.5) for name in rng.sample(names, people)])
 
     return draw_distinct(draw, count, seed, avoid, balanced=("yes", "no"))

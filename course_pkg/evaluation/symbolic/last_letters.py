@@ -45,19 +45,25 @@ def last_letter_item(words: Sequence[str]) -> ReasoningItem:
 
 
 def last_letter_items(
-    count: int, words: int, seed: int, avoid: Collection[ReasoningItem] = ()
+    count: int,
+    words: int,
+    seed: int,
+    avoid: Collection[ReasoningItem] = (),
+    names: Sequence[str] = NAMES,
 ) -> list[ReasoningItem]:
-    """Different items of so many different words each, from NAMES.
+    """Different items of so many different words each.
 
-    avoid: items that must not occur, such as the examples. Raises ValueError for fewer than two
-    words, or if there are too few different questions.
+    avoid: items that must not occur, such as the examples. names: the words to draw from. Raises
+    ValueError for fewer than two words, too few names, or too few different questions.
 
     >>> [item.answer for item in last_letter_items(3, words=4, seed=0)]
     ['hsgw', 'tyeh', 'ydys']
     """
     require_integer(words, "words", 2)
+    if words > len(names):
+        raise ValueError(f"{words} different words are wanted, but names has {len(names)}")
 
     def draw(rng: Random) -> ReasoningItem:
-        return last_letter_item(rng.sample(NAMES, words))
+        return last_letter_item(rng.sample(names, words))
 
     return draw_distinct(draw, count, seed, avoid)
