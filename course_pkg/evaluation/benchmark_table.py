@@ -1,8 +1,8 @@
 """A table of benchmarks that a reader sorts and filters, without a kernel and without a network.
 
 The HTML holds the table, its style, and a few lines of JavaScript in attributes, as `slider` does,
-so it works on the site, in Jupyter, and from disk. Without JavaScript it is a plain table. On a
-narrow screen each row becomes a card, and the headings stay as buttons above the cards.
+so it works on the site, in Jupyter, and from disk. Without JavaScript it is a plain table. In a
+narrow column each row becomes a card, and the headings stay as buttons above the cards.
 
 The rows are data: course_pkg/data/evaluation/benchmarks.toml says where each number comes from and
 whether it was compared with its source. Chapter: evaluation/domains.
@@ -36,6 +36,7 @@ COLUMNS = {
     "checked": "Size compared",
 }
 STYLE = """
+.benchmarks{container-type:inline-size}
 .benchmarks .control{display:flex;flex-wrap:wrap;gap:.4em 1em;align-items:center;margin:.5em 0}
 .benchmarks input{flex:0 1 16em;padding:.3em .5em;border:1px solid #767676;border-radius:6px}
 .benchmarks input{background:none;color:inherit;font:inherit}
@@ -47,7 +48,7 @@ STYLE = """
 .benchmarks button{font-weight:600;text-align:left;cursor:pointer}
 .benchmarks [aria-sort=ascending] button::after{content:" \\25B2" / ""}
 .benchmarks [aria-sort=descending] button::after{content:" \\25BC" / ""}
-@media (max-width:48rem){
+@container (max-width:40rem){
 .benchmarks table,.benchmarks thead,.benchmarks tbody,.benchmarks tr,.benchmarks td{display:block}
 .benchmarks thead tr{display:flex;flex-wrap:wrap;gap:.2em .9em}
 .benchmarks thead th,.benchmarks td{border:0}
@@ -102,19 +103,22 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """Rows as HTML; Jupyter shows it by `_repr_html_`."""
+    """Rows as HTML; Jupyter shows it by `_repr_html_`.
+
+    The roles say that this is a table where the style displays its cells as blocks.
+    """
 
     rows: tuple[Benchmark, ...]
 
     def _repr_html_(self) -> str:
-        headings = "".join(
-            f'<th scope="col"><button type="button" onclick="{html.escape(SORT)}">{title}</button>'
-            "</th>"
-            for title in COLUMNS.values()
-        )
+        button = f'<button type="button" onclick="{html.escape(SORT)}">'
+        headings = ""
+        for title in COLUMNS.values():
+            headings += f'<th scope="col" role="columnheader">{button}{title}</button></th>'
         body = ""
         for row in self.rows:
-            body += f"<tr>{''.join(_cell(row, column) for column in COLUMNS)}</tr>"
+            cells = "".join(_cell(row, column) for column in COLUMNS)
+            body += f'<tr role="row">{cells}</tr>'
         count = len(self.rows)
         return (
             f'<div class="benchmarks"><style>{STYLE}</style>'
@@ -122,7 +126,7 @@ class BenchmarkTable:
             '<div class="control"><label>Show rows with '
             f'<input type="search" oninput="{html.escape(FILTER)}"></label>'
             f'<output aria-live="polite">{count} of {count} benchmarks</output></div>'
-            '<div class="scroll"><table><thead><tr>'
+            '<div class="scroll"><table role="table"><thead><tr role="row">'
             f"{headings}</tr></thead><tbody>{body}</tbody></table></div></div>"
         )
 
@@ -196,6 +200,6 @@ def _cell(row: Benchmark, column: str) -> str:
         text = CHECKED[text]
     shown = html.escape(text)
     if column == "name":
-        return f'<th scope="row" data-key="{html.escape(key)}">{shown}</th>'
+        return f'<th scope="row" role="rowheader" data-key="{html.escape(key)}">{shown}</th>'
     label = html.escape(COLUMNS[column])
-    return f'<td data-label="{label}" data-key="{html.escape(key)}">{shown}</td>'
+    return f'<td role="cell" data-label="{label}" data-key="{html.escape(key)}">{shown}</td>'
