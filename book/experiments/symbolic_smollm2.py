@@ -6,8 +6,8 @@
 "prompted" rows ask SmolLM2-135M-Instruct: without an example, with examples of two steps that
 answer at once, and with the same examples reasoned. "trained" rows train a model of about 0.1
 million parameters from random weights on coin flips, either on direct answers or on chains, with
-items of the given lengths; it reads words, not letters. All are tested on items of 2, 3 and 4
-steps; the seed of a training decides its items, their order and the weights.
+items of the given lengths; it reads words, not letters. The seed of a training decides its items,
+their order, the weights, and the tested items.
 """
 
 import re
@@ -30,17 +30,18 @@ from course_pkg.finetuning.masking import IGNORE_INDEX, TokenizedExample
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
 
-LENGTHS = (2, 3, 4)
+LENGTHS = (2, 3, 4)  # steps of the items for SmolLM2
+TESTED = (2, 3, 4, 5)  # for the small models
 TASKS = {"last letters": last_letter_items, "coin flips": coin_flip_items}
 PROMPTS = {"no example": (0, "direct"), "direct": (8, "direct"), "reasoned": (8, "reasoned")}
-PROMPTED_ITEMS, TESTED_ITEMS = 60, 200
-SEEDS = range(3)
+PROMPTED_ITEMS, TESTED_ITEMS = 40, 100
+SEEDS = range(5)
 SHOWN, ASKED = 1, 2  # seeds of the examples and of the test items
 NAMES = PEOPLE[:40]
 SIZE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-STEPS, BATCH, RATE, ITEMS = 800, 64, 4e-3, 6000
+STEPS, BATCH, RATE, ITEMS = 320, 32, 3e-3, 3000
 EOS = "<eos>"
-PROBE = {"kind": "trained", "style": "reasoned", "lengths": "2", "steps": 40, "seed": 0}
+PROBE = {"kind": "trained", "style": "reasoned", "lengths": "1 2", "steps": 20, "seed": 0}
 PLAN = [
     PROBE,
     *(
@@ -51,7 +52,7 @@ PLAN = [
     ),
     *(
         {"kind": "trained", "style": style, "lengths": lengths, "steps": STEPS, "seed": seed}
-        for lengths in ("2", "1 2 3")
+        for lengths in ("1 2", "1 2 3")
         for style in ("direct", "reasoned")
         for seed in SEEDS
     ),
@@ -104,6 +105,7 @@ def trained(models: Models, key: dict) -> dict:
             num_attention_heads=4,
             num_key_value_heads=4,
             max_position_embeddings=256,
+            initializer_range=SIZE["hidden_size"] ** -0.5,  # 0.02 is for wider models
             tie_word_embeddings=True,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
@@ -123,8 +125,11 @@ def trained(models: Models, key: dict) -> dict:
         progress=False,
     )
     history = train(model, data[: key["steps"]], settings)
-    found = {"losses": history.losses[:: key["steps"] // 20]}
-    for length in LENGTHS:
+    found = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "losses": history.losses[:: key["steps"] // 20],
+    }
+    for length in TESTED:
         tested = coin_flip_items(TESTED_ITEMS, length, 1000 + seed, avoid=items, names=NAMES)
         written = generate_greedy(
             model.eval(),
@@ -187,6 +192,7 @@ if __name__ == "__main__":
         "batch": BATCH,
         "learning_rate": RATE,
         "schedule": "cosine, warm-up a twentieth of the steps",
+        "steps": STEPS,
         "training_items": ITEMS,
         "prompted_items": PROMPTED_ITEMS,
         "tested_items": TESTED_ITEMS,
