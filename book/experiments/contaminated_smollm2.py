@@ -17,6 +17,7 @@ control. Then all adapters are measured on both halves: the options' log-probabi
 each item's text, those of the pages in the published and in other orders, and those of all codes.
 
 "listed" trains on items with their options listed, and measures other orders of the options.
+"sums" asks the model as it is for 24 sums in ascending order, an order that wasn't drawn at random.
 """
 
 import copy
@@ -66,6 +67,7 @@ PLAN = [
         for arm in ("leaked", "control", "rephrased")
     ),
     {"arm": "listed", "seed": 1, "epochs": EPOCHS, "items": 48},
+    {"arm": "sums", "seed": 1, "epochs": 0, "items": 24},
 ]
 
 
@@ -206,6 +208,11 @@ class Experiment:
         texts = [written(item["question"], answer_of(item)) for item in items]
         return order_log_probs(self.model, self.tokenizer, pages(texts), others=ORDERS, seed=seed)
 
+    def sums(self, count: int, seed: int) -> list[list[float]]:
+        """As `orders`, for sums in ascending order, by the model as it is."""
+        texts = [written(f"What is {n} plus 3?", str(n + 3)) for n in range(1, count + 1)]
+        return order_log_probs(self.base, self.tokenizer, pages(texts), others=ORDERS, seed=seed)
+
     def option_orders(self, items: list[dict], seed: int) -> list[list[float]]:
         """For each item, the log-probabilities of its text with the options in other orders."""
         texts = []
@@ -227,6 +234,8 @@ class Experiment:
 def measure(experiment: Experiment, key: dict) -> dict:
     """What a row of this arm records."""
     arm, seed = key["arm"], key["seed"]
+    if arm == "sums":
+        return {"sorted_orders": experiment.sums(key["items"], seed)}
     items = experiment.items[: key["items"]]
     leaked = leaked_groups(experiment.items, seed)
     experiment.model = experiment.base

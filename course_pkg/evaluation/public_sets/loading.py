@@ -9,6 +9,7 @@ Chapter: evaluation/contamination.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from course_pkg.arguments import require_integer
@@ -21,7 +22,7 @@ from course_pkg.evaluation.run_errors import TaskError
 from course_pkg.evaluation.task import CHOICE, Task
 
 PREFIX = "public:"  # before a set's name, where a task's name is expected
-_COMMIT = re.compile(r"@([0-9a-f]{40})/")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _library() -> Callable[..., Sequence[Mapping[str, Any]]]:
 
 
 def _commit(data: Any) -> str | None:
-    """The commit that a data set was loaded from: in the addresses of its files."""
-    addresses = getattr(getattr(data, "info", None), "download_checksums", None) or {}
-    found = {match[1] for address in addresses if (match := _COMMIT.search(address))}
+    """The commit that a data set was loaded from: a folder in the paths of its cached files."""
+    paths = [PurePath(each["filename"]) for each in data.cache_files]
+    found = {part for path in paths for part in path.parts if _COMMIT.fullmatch(part)}
     return found.pop() if len(found) == 1 else None

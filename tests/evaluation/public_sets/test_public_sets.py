@@ -90,9 +90,7 @@ class FakeSplit(list):
 
     def __init__(self, rows, commit=COMMIT):
         super().__init__(rows)
-        self.info = SimpleNamespace(
-            download_checksums={f"hf://datasets/a/b@{commit}/data.parquet": {}}
-        )
+        self.cache_files = [{"filename": f"/cache/a___b/default/0.0.0/{commit}/b-test.arrow"}]
 
     def select(self, numbers):
         return FakeSplit([self[number] for number in numbers])
@@ -251,7 +249,7 @@ def test_an_empty_split_an_unknown_name_and_a_bad_limit_are_errors(monkeypatch):
 
 def test_the_revision_is_what_was_asked_for_if_the_files_do_not_say(monkeypatch):
     split = FakeSplit([ROWS["gsm8k"][0]])
-    split.info = None
+    split.cache_files = []
     library = SimpleNamespace(load_dataset=lambda *_, **__: split)
     monkeypatch.setitem(sys.modules, "datasets", library)
     assert load_public_set("gsm8k", revision="v2").revision == "v2"
