@@ -113,7 +113,7 @@ def test_at_equal_length_a_model_and_its_baseline_share_the_wins(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_interval_of_pairs_is_where_a_z_test_turns_and_the_gap_is_the_courses(seed):
+def test_the_interval_of_pairs_is_where_a_z_test_turns_and_the_gap_is_that_of_counting(seed):
     for prop, inputs in drawn("pairs", seed):
         share, low, high, gap = cases.pairs_expected(inputs)
         n = len(inputs["more"])
@@ -122,9 +122,20 @@ def test_the_interval_of_pairs_is_where_a_z_test_turns_and_the_gap_is_the_course
                 z = (share - bound) / math.sqrt(bound * (1 - bound) / n)
                 assert abs(z) == pytest.approx(1.96, abs=1e-4)
         values = np.subtract(inputs["more"], inputs["less"]).tolist()
-        groups = [number for number in range(5) for _ in values]
-        assert gap == direction_gap(values * 5, inputs["directions"] * 5, groups).estimate
+        sums, counts = [0, 0], [0, 0]
+        for value, side in zip(values, inputs["directions"], strict=True):
+            sums[side] += value > 0
+            counts[side] += 1
+        assert gap == pytest.approx(sums[0] / counts[0] - sums[1] / counts[1])
         assert (0 in values) == (prop == "ties")
+
+
+def test_the_gap_of_pairs_is_the_courses():
+    inputs = cases.pairs_gap(Random(1), 1)
+    values = np.subtract(inputs["more"], inputs["less"]).tolist()
+    groups = [number for number in range(5) for _ in values]  # its interval needs some
+    found = direction_gap(values * 5, inputs["directions"] * 5, groups)
+    assert cases.pairs_expected(inputs)[3] == pytest.approx(found.estimate)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
