@@ -1,8 +1,10 @@
 """Right answers that are not the model answer keep every point, in every assignment."""
 
 import math
+import re
 from decimal import ROUND_HALF_DOWN, Decimal
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -858,6 +860,92 @@ def evaluate_row_by_row(model, batches, loss):
                 rows.append(((labels < 0) | (labels == logits.argmax(-1))).all())
     nlls, counts = zip(*parts, strict=True)
     return sum(nlls) / sum(counts), torch.stack(rows).float().mean()
+
+
+@right("benchmarks", "program")
+def program_by_one_expression(text, name):
+    """Both fences in one regular expression; empty lines are added at the end."""
+    blocks = re.findall(r"^ *```.*\n((?:(?! *```).*\n?)*)", text, re.MULTILINE)
+    inner = blocks[:1] or [text]
+    for block in blocks:
+        if any(line.startswith((f"def {name}(", f"def {name} ")) for line in block.split("\n")):
+            inner = [block]
+            break
+    return inner[0] + "\n\n"
+
+
+@right("benchmarks", "newton")
+def newton_by_least_squares(design, outcomes, coefficients):
+    """Iteratively reweighted least squares, row by row, in torch; a numpy array."""
+    x = torch.tensor(design, dtype=torch.float64)
+    logits = x @ torch.tensor(coefficients, dtype=torch.float64)
+    p = logits.sigmoid()
+    weights = p * (1 - p)
+    target = weights * logits + torch.tensor(outcomes, dtype=torch.float64) - p
+    return torch.linalg.lstsq(x.T @ (weights[:, None] * x), x.T @ target).solution.numpy()
+
+
+@right("benchmarks", "strengths")
+def strengths_by_newton(matches):
+    """Newton's method with one name at 0; sorted names, numpy numbers."""
+    rows = [(a, b, y) for a, b, y in matches if y is not None]
+    names = sorted({name for a, b, _ in rows for name in (a, b)})
+    x = np.array([[(a == name) - (b == name) for name in names[1:]] for a, b, _ in rows], float)
+    y = np.array([y for _, _, y in rows])
+    s = np.zeros(len(names) - 1)
+    for _ in range(12):
+        p = 1 / (1 + np.exp(-x @ s))
+        s += np.linalg.solve(x.T @ np.diag(p * (1 - p)) @ x, x.T @ (y - p))
+    s = np.array([0, *s])
+    return {name: value for name, value in zip(names, s - s.mean(), strict=True)}
+
+
+@right("benchmarks", "length")
+def length_controlled_in_plain_python(fit, preferences, lengths, baseline_lengths, difficulty):
+    """Lists, and the columns in another order."""
+    gaps = [a - b for a, b in zip(lengths, baseline_lengths, strict=True)]
+    mean = sum(gaps) / len(gaps)
+    d = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1))
+    hard = [[] if difficulty is None else [g] for g in difficulty or gaps]
+    rows = [[math.tanh(gap / d), *g, 1.0] for gap, g in zip(gaps, hard, strict=True)]
+    _, *rest = fit(rows, preferences)
+    logits = [sum(b * x for b, x in zip(rest, [*g, 1.0], strict=True)) for g in hard]
+    return sum(0.5 + math.tanh(z / 2) / 2 for z in logits) / len(logits)
+
+
+@right("benchmarks", "pairs")
+def pair_shares_by_the_quadratic(more, less, directions):
+    """The bounds as roots of (x - p)² = z² p (1 - p) / n; an array."""
+    won = np.array(more) > np.array(less)
+    x, n, side = won.mean(), len(won), np.array(directions)
+    low, high = sorted(np.roots([1 + 1.959964**2 / n, -(2 * x + 1.959964**2 / n), x**2]).real)
+    return np.array([x, low, high, won[side == 0].mean() - won[side == 1].mean()])
+
+
+@right("benchmarks", "overlap")
+def overlap_by_flags(item, texts, n):
+    """A flag for each word, and runs as texts between spaces."""
+
+    def plain(text):
+        return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
+
+    words = plain(item)
+    pages = [f" {' '.join(plain(text))} " for text in texts]
+    flags = np.zeros(len(words), bool)
+    for start in range(len(words) - n + 1):
+        run = f" {' '.join(words[start : start + n])} "
+        if any(run in page for page in pages):
+            flags[start : start + n] = True
+    return round(float(flags.mean()), 6)
+
+
+@right("benchmarks", "rates")
+def rates_by_signs(scores, lower_is_better):
+    """Signs of differences in one array."""
+    table = np.array(list(scores.values())) * np.where(lower_is_better, -1, 1)
+    signs = np.sign(table[:, None] - table[None])  # (models, models, tasks)
+    mean = signs.sum(axis=1).mean(axis=1) / (len(table) - 1)
+    return dict(zip(scores, (mean + 1) / 2, strict=True))
 
 
 @pytest.mark.parametrize(("assignment", "question", "answer"), ANSWERS)

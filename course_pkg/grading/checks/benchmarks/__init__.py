@@ -1,0 +1,1 @@
+"""Checks of the assignment `benchmarks`: programs, pairwise verdicts, pairs, overlap, ranks."""
