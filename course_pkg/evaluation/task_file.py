@@ -62,7 +62,7 @@ def task_names() -> list[str]:
     """The tasks that come with the course.
 
     >>> task_names()
-    ['multiple-choice', 'multiple-choice-letters', 'short-answers']
+    ['customer-service', 'multiple-choice', 'multiple-choice-letters', 'short-answers']
     """
     return sorted(path.stem for path in BUILT_IN.glob("*.toml"))
 

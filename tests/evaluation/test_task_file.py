@@ -159,7 +159,7 @@ def test_an_accepted_answer_that_normalization_empties_is_a_fault(tmp_path):
 
 
 def test_an_unknown_task_lists_the_known_ones():
-    with pytest.raises(TaskError, match=r"give one of multiple-choice, .*, or a TOML file"):
+    with pytest.raises(TaskError, match=r"give one of .*, multiple-choice, .*, or a TOML file"):
         load_task("multiple_choice")
 
 
@@ -193,7 +193,7 @@ def test_a_smaller_limit_asks_for_some_of_the_items_of_a_larger_one():
 @pytest.mark.parametrize("name", task_names())
 def test_a_built_in_task_has_groups_and_examples_from_other_data(name):
     task = load_task(name)
-    assert task.description and len(task.items) >= 100
+    assert task.description and len(task.items) >= 60
     assert all(item.group for item in task.items)
     assert {item.id for item in task.examples}.isdisjoint(item.id for item in task.items)
 

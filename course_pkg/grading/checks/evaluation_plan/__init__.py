@@ -1,0 +1,1 @@
+"""Checks of the assignment `evaluation-plan`: verdicts, sizes, facts, and comparisons."""
