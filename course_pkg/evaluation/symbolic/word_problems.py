@@ -1,9 +1,9 @@
 """Arithmetic word problems from templates, with as many steps as you ask for.
 
-Two shapes. "one step" is the shape of SVAMP: a story with two quantities, one operation, and, if
-`distractor` is set, a third quantity that has nothing to do with the question. "chain" is the shape
-of GSM8K: each step works on the result of the step before, and the solution is written out as one
-equation for each step. All numbers are integers of at least 1, and divisions have no remainder.
+One step is the shape of SVAMP: a story with two quantities, one operation, and, if `distractor` is
+set, a third quantity that has nothing to do with the question. Several steps are the shape of
+GSM8K: each works on the result of the step before, and the solution has one equation for each. All
+numbers are integers of at least 1, and divisions have no remainder.
 
 Template items are cheap and can't be in a training set, but their language is poor: they test
 arithmetic and distraction, and say little about reading.
@@ -82,8 +82,8 @@ def word_problem_item(rng: Random, steps: int, distractor: bool = False) -> Reas
         chain.append(step.equation)
         amount = step.after
     sentences.append(f"How many {things} does {person} have now?")
-    kind = "one step" if steps == 1 else "chain"
-    return ReasoningItem(kind, " ".join(sentences), " ".join(chain), str(amount), steps)
+    question = " ".join(sentences)
+    return ReasoningItem("word problem", question, " ".join(chain), str(amount), steps)
 
 
 def word_problem_items(
