@@ -8,24 +8,33 @@
 
 from course_pkg.lazy import lazy_exports
 
-_HERE = "course_pkg.evaluation.agents"
 _EXPORTS = {
-    f"{_HERE}.home": "FIXTURES HAND OBJECTS ROOMS Fixture Home describe describe_room draw_home",
-    f"{_HERE}.home_actions": (
+    "course_pkg.evaluation.agents.home": (
+        "FIXTURES HAND OBJECTS ROOMS Fixture Home describe describe_room draw_home"
+    ),
+    "course_pkg.evaluation.agents.home_actions": (
         "Action ActionError action_pattern admissible grammar parse_action perform"
     ),
-    f"{_HERE}.home_tasks": "Goal HomeTask draw_tasks shortest_plan",
-    f"{_HERE}.episode": "Environment Episode Policy Step plan_lines run_episode run_plan",
-    f"{_HERE}.plan_scores": (
+    "course_pkg.evaluation.agents.home_tasks": "Goal HomeTask draw_tasks shortest_plan",
+    "course_pkg.evaluation.agents.episode": (
+        "Environment Episode Policy Step plan_lines run_episode run_plan"
+    ),
+    "course_pkg.evaluation.agents.plan_scores": (
         "AlfredSummary EpisodeScore alfred_summary plan_similarity score_episode"
     ),
-    f"{_HERE}.baselines": (
+    "course_pkg.evaluation.agents.baselines": (
         "chance_with_feedback chance_without_feedback random_policy replan slipping"
     ),
-    f"{_HERE}.home_prompts": ("example_tasks plan_pattern plan_prompt step_pattern step_prompt"),
-    f"{_HERE}.api_calls": "Api ApiCall CallError call_guide call_schema check_call extract_call",
-    f"{_HERE}.mock_apis": "Outcome known_apis run_calls",
-    f"{_HERE}.api_dialogues": ("ApiDialogue call_prompt load_dialogues play_calls reply_prompt"),
-    f"{_HERE}.api_scores": "CallsScore score_calls score_reply",
+    "course_pkg.evaluation.agents.home_prompts": (
+        "example_tasks plan_pattern plan_prompt step_pattern step_prompt"
+    ),
+    "course_pkg.evaluation.agents.api_calls": (
+        "Api ApiCall CallError call_guide call_schema check_call extract_call"
+    ),
+    "course_pkg.evaluation.agents.mock_apis": "Outcome known_apis run_calls",
+    "course_pkg.evaluation.agents.api_dialogues": (
+        "ApiDialogue call_prompt load_dialogues play_calls reply_prompt"
+    ),
+    "course_pkg.evaluation.agents.api_scores": "CallsScore score_calls score_reply",
 }
 __all__, __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

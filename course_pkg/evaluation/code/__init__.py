@@ -7,15 +7,17 @@
 
 from course_pkg.lazy import lazy_exports
 
-_FOLDER = "course_pkg.evaluation.code"
-
 __all__, __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        f"{_FOLDER}.pass_estimators": "biased_pass_at_k pass_at_k pass_at_k_interval",
-        f"{_FOLDER}.problems": "CodeProblem load_code_items load_humaneval",
-        f"{_FOLDER}.program_runner": "ProgramLimits ProgramRunner",
-        f"{_FOLDER}.program_text": "complete_program cut_at_stop extract_program few_shot_prompt",
-        f"{_FOLDER}.verdicts": "ProgramResult Verdict count_verdicts",
+        "course_pkg.evaluation.code.pass_estimators": (
+            "biased_pass_at_k pass_at_k pass_at_k_interval"
+        ),
+        "course_pkg.evaluation.code.problems": "CodeProblem load_code_items load_humaneval",
+        "course_pkg.evaluation.code.program_runner": "ProgramLimits ProgramRunner",
+        "course_pkg.evaluation.code.program_text": (
+            "complete_program cut_at_stop extract_program few_shot_prompt"
+        ),
+        "course_pkg.evaluation.code.verdicts": "ProgramResult Verdict count_verdicts",
     },
 )

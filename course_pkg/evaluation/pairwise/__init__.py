@@ -7,24 +7,25 @@
 
 from course_pkg.lazy import lazy_exports
 
-_FOLDER = "course_pkg.evaluation.pairwise"
 _EXPORTS = {
-    f"{_FOLDER}.chat_questions": "ChatQuestion load_chat_questions",
-    f"{_FOLDER}.conversations": (
+    "course_pkg.evaluation.pairwise.chat_questions": "ChatQuestion load_chat_questions",
+    "course_pkg.evaluation.pairwise.conversations": (
         "Conversation greedy_writer hold_conversations reference_conversations server_writer"
     ),
-    f"{_FOLDER}.verdicts": "parse_grade parse_verdict",
-    f"{_FOLDER}.judging": (
+    "course_pkg.evaluation.pairwise.verdicts": "parse_grade parse_verdict",
+    "course_pkg.evaluation.pairwise.judging": (
         "Comparison compare_all compare_conversations grade_conversation question_text answer_text"
     ),
-    f"{_FOLDER}.win_rates": "WinRate win_rate",
-    f"{_FOLDER}.matches": "Match matches_of names_of",
-    f"{_FOLDER}.bt_model": "BradleyTerry bootstrap_strengths bradley_terry",
-    f"{_FOLDER}.elo": "EloRatings elo_by_order elo_ratings",
-    f"{_FOLDER}.length_control": (
+    "course_pkg.evaluation.pairwise.win_rates": "WinRate win_rate",
+    "course_pkg.evaluation.pairwise.matches": "Match matches_of names_of",
+    "course_pkg.evaluation.pairwise.bt_model": "BradleyTerry bootstrap_strengths bradley_terry",
+    "course_pkg.evaluation.pairwise.elo": "EloRatings elo_by_order elo_ratings",
+    "course_pkg.evaluation.pairwise.length_control": (
         "LengthControl instruction_difficulty length_controlled_win_rate length_term"
     ),
-    f"{_FOLDER}.judge_measures": "JudgeBias judge_bias",
-    f"{_FOLDER}.simulated_judge": "SimulatedJudge simulate_comparisons true_win_rate",
+    "course_pkg.evaluation.pairwise.judge_measures": "JudgeBias judge_bias",
+    "course_pkg.evaluation.pairwise.simulated_judge": (
+        "SimulatedJudge simulate_comparisons true_win_rate"
+    ),
 }
 __all__, __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)
