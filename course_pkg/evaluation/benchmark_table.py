@@ -4,7 +4,7 @@ The HTML holds the table, its style, and a few lines of JavaScript in attributes
 so it works on the site, in Jupyter, and from disk. Without JavaScript it is a plain table. In a
 narrow column each row becomes a card, and the headings stay as buttons above the cards.
 
-The rows are data: course_pkg/data/evaluation/benchmarks.toml says where each number comes from and
+The rows are data: course_pkg/data/public_sets/benchmarks.toml says where each number comes from and
 whether it was compared with its source. Chapter: evaluation/domains.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from course_pkg.arguments import require_integer, require_list, require_string
 
-FILE = Path(__file__).parents[1] / "data" / "evaluation" / "benchmarks.toml"
+FILE = Path(__file__).parents[1] / "data" / "public_sets" / "benchmarks.toml"
 CHECKED = {
     "paper": "with the paper",
     "abstract": "with the abstract",
