@@ -21,7 +21,6 @@ each item's text, those of the pages in the published and in other orders, and t
 """
 
 import copy
-import json
 import random
 
 import torch
@@ -36,8 +35,8 @@ from course_pkg.evaluation.contamination.text_scores import (
     order_log_probs,
     text_log_probs,
 )
+from course_pkg.evaluation.item_records import read_records
 from course_pkg.evaluation.multiple_choice import Question, score_questions
-from course_pkg.experiments import ROOT
 from course_pkg.finetuning.config import TrainConfig
 from course_pkg.finetuning.trainer import train
 from course_pkg.lm.load import load
@@ -71,17 +70,11 @@ PLAN = [
 ]
 
 
-def read(name: str) -> list[dict]:
-    """The records of a file of the evaluation data."""
-    path = ROOT / f"course_pkg/data/evaluation/{name}.jsonl"
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
 def published() -> list[dict]:
     """The test set, in its published order."""
     chosen = []
     for topic in TOPICS:
-        own = [item for item in read("multiple-choice") if item["topic"] == topic]
+        own = [item for item in read_records("multiple-choice") if item["topic"] == topic]
         groups = list(dict.fromkeys(item["group"] for item in own))[:GROUPS]
         for group in groups:
             chosen += [item for item in own if item["group"] == group][:EACH]
@@ -137,12 +130,14 @@ class Experiment:
         self.base, self.tokenizer = load("smollm2-135m")
         self.model = self.base
         self.items = published()
-        self.rephrased = {item["id"]: item["question"] for item in read("paraphrased-questions")}
+        self.rephrased = {
+            item["id"]: item["question"] for item in read_records("paraphrased-questions")
+        }
         self.others = [written(each["question"], each["answers"][0]) for each in self.other()]
 
     def other(self) -> list[dict]:
         """As many short questions as leak, of another set."""
-        short = [item for item in read("short-answers") if item["topic"] != "passages"]
+        short = [item for item in read_records("short-answers") if item["topic"] != "passages"]
         return short[:: len(short) // (len(self.items) // 2)][: len(self.items) // 2]
 
     def training(self, arm: str, seed: int) -> list[str]:

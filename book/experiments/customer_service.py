@@ -17,14 +17,12 @@ each ended by itself. "typos" only for systems that have the rules.
 "judge": the scores of the model as a judge, for answers that the author had rated before.
 """
 
-import json
-from collections import Counter
-
 from instruction_task import SETTINGS, Task
 from record import main
 
 from course_pkg.adapters.injection import merge_adapters
 from course_pkg.evaluation.greedy import generate_greedy
+from course_pkg.evaluation.item_records import first_of_groups, read_records
 from course_pkg.evaluation.likelihood import score_continuations
 from course_pkg.evaluation.prompts import PromptTemplate
 from course_pkg.evaluation.requirements import check_facts
@@ -83,17 +81,12 @@ def plan(rows: list[dict]) -> list[dict]:
 
 def facts(row: dict) -> int:
     """The validation questions whose required facts are all in the answer."""
-    items = read("customer-service-validation.jsonl")
+    items = read_records("customer-service-validation")
     checks = [
         check_facts(text, item["required"])
         for (text, _), item in zip(row["answers"], items, strict=True)
     ]
     return sum(each.has_all_facts for each in checks)
-
-
-def read(name: str) -> list[dict]:
-    """The records of a file of JSON lines."""
-    return [json.loads(line) for line in (FOLDER / name).read_text("utf-8").splitlines()]
 
 
 def policy() -> list[str]:
@@ -138,15 +131,10 @@ def reference_nats(task: Task, key: dict, items: list[dict]) -> list[list[float]
 
 def general(task: Task, count: int) -> list[str]:
     """Short answers to the first two questions of each group, after two examples."""
-    seen = Counter()
-    chosen = []
-    for item in read("short-answers.jsonl"):
-        seen[item["group"]] += 1
-        if seen[item["group"]] <= 2:
-            chosen.append(item)
+    chosen = first_of_groups(read_records("short-answers"))
     examples = [
         {"question": item["question"], "answer": item["answers"][0]}
-        for item in read("short-answers-examples.jsonl")[:2]
+        for item in read_records("short-answers-examples")[:2]
     ]
     template = PromptTemplate()
     prompts = [template.render(item, examples).text for item in chosen[:count]]
@@ -160,7 +148,7 @@ def tune(task: Task, key: dict) -> None:
     """One epoch on the tune split; the adapter is then merged."""
     examples = []
     *subjects, otherwise = policy()
-    for number, item in enumerate(read("customer-service-tune.jsonl")):
+    for number, item in enumerate(read_records("customer-service-tune")):
         own = [line for line in subjects if line.lower().startswith(item["topic"])]
         part = [*(own or [subjects[number % len(subjects)]]), otherwise]
         answer = Message("assistant", item["answers"][0])
@@ -176,16 +164,16 @@ def measure(task: Task, key: dict) -> dict:
     """One row of the plan."""
     if key["part"] == "judge":
         judge = LocalJudge(task.model, task.tokenizer, reuse_prompt=True)
-        rated = read("customer-service-rated.jsonl")
+        rated = read_records("customer-service-rated")
         texts = [{"Question": each["question"], "Answer": each["answer"]} for each in rated]
         return {"scores": [g_eval(judge, JUDGE, each).score for each in texts]}
     if key["part"] == "validation":
-        asked = [item["question"] for item in read("customer-service-validation.jsonl")]
+        asked = [item["question"] for item in read_records("customer-service-validation")]
         return {"answers": write(task, [turns("policy", each, key["place"]) for each in asked])}
     system = key["system"]
     if system == "adapter":
         tune(task, key)
-    items = read("customer-service.jsonl")[: key["items"]]
+    items = read_records("customer-service")[: key["items"]]
     asked = [item["question"] for item in items]
     wrong = [add_typos(text, TYPOS, seed=number) for number, text in enumerate(asked)]
     result = {

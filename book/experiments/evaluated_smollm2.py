@@ -19,7 +19,6 @@ them, or a constraint admits nothing else, and all combinations.
 
 import json
 import re
-from collections import Counter
 from itertools import product
 
 from record import main
@@ -30,6 +29,7 @@ from course_pkg.constrained.decoding import generate_greedily
 from course_pkg.constrained.guide import regex_guide
 from course_pkg.constrained.vocabulary import vocabulary_of
 from course_pkg.evaluation.greedy import generate_greedy
+from course_pkg.evaluation.item_records import first_of_groups, read_records
 from course_pkg.evaluation.mmlu import LetteredQuestion, three_ways
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.evaluation.prompts import PromptTemplate
@@ -87,14 +87,9 @@ class Models:
     def __init__(self) -> None:
         self.model, self.tokenizer = load("smollm2-135m")
         self.vocabulary = vocabulary_of(self.tokenizer)
-        choices, choice_examples, short, short_examples = (_items(name) for name in FILES)
+        choices, choice_examples, short, short_examples = (read_records(name) for name in FILES)
         self.choices = choices
-        seen = Counter()
-        self.few = []
-        for item in choices:
-            seen[item["group"]] += 1
-            if seen[item["group"]] <= 2:
-                self.few.append(item)
+        self.few = first_of_groups(choices)
         self.choice_examples = choice_examples
         self.numbers = [item for item in short if _digits(item)]
         self.number_examples = [item for item in short_examples if _digits(item)]
@@ -120,11 +115,6 @@ class Models:
             if not found.finished:
                 raise RuntimeError(f"the constrained answer {texts[-1]!r} is cut off")
         return {"texts": texts, "passes": passes}
-
-
-def _items(name: str) -> list[dict]:
-    lines = (ROOT / f"course_pkg/data/evaluation/{name}.jsonl").read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def _digits(item: dict) -> str | None:

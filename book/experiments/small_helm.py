@@ -13,20 +13,17 @@ and with typing errors.
 "passages": the nats and the bytes of short prose.
 """
 
-import json
-from collections import Counter
-
 from instruction_task import SETTINGS, Task, conversation
 from record import main
 
 from course_pkg.adapters.injection import merge_adapters
 from course_pkg.datasets import load_examples, load_texts
 from course_pkg.evaluation.greedy import generate_greedy
+from course_pkg.evaluation.item_records import first_of_groups, read_records
 from course_pkg.evaluation.likelihood import score_continuations
 from course_pkg.evaluation.multiple_choice import Question, score_questions
 from course_pkg.evaluation.prompts import PromptTemplate
 from course_pkg.evaluation.typos import add_typos
-from course_pkg.experiments import ROOT
 from course_pkg.finetuning.formats import chat_prompt
 from course_pkg.finetuning.instruction_data import load_instructions
 from course_pkg.finetuning.masking import tokenize_conversation, tokenize_example
@@ -59,22 +56,6 @@ PLAN = [
 ]
 
 
-def _items(name: str) -> list[dict]:
-    lines = (ROOT / f"course_pkg/data/evaluation/{name}.jsonl").read_text("utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def _first_two(items: list[dict]) -> list[dict]:
-    """The first two items of each group."""
-    seen = Counter()
-    chosen = []
-    for item in items:
-        seen[item["group"]] += 1
-        if seen[item["group"]] <= 2:
-            chosen.append(item)
-    return chosen
-
-
 def _asked(items: list[dict], typos: float) -> list[str]:
     """The questions, with typing errors that every system gets alike."""
     return [add_typos(item["question"], typos, seed=number) for number, item in enumerate(items)]
@@ -82,7 +63,7 @@ def _asked(items: list[dict], typos: float) -> list[str]:
 
 def choice(task: Task, count: int, typos: float) -> list[list[float]]:
     """The log-probabilities of each question's options."""
-    items = _first_two(_items("multiple-choice"))[:count]
+    items = first_of_groups(read_records("multiple-choice"))[:count]
     template = PromptTemplate()
     questions = []
     for item, asked in zip(items, _asked(items, typos), strict=True):
@@ -94,10 +75,10 @@ def choice(task: Task, count: int, typos: float) -> list[list[float]]:
 
 def short(task: Task, count: int, typos: float) -> list[str]:
     """What the model writes after each question, up to the end of the line."""
-    items = _items("short-answers")[:count]
+    items = read_records("short-answers")[:count]
     examples = [
         {"question": item["question"], "answer": item["answers"][0]}
-        for item in _items("short-answers-examples")[:EXAMPLES]
+        for item in read_records("short-answers-examples")[:EXAMPLES]
     ]
     template = PromptTemplate()
     asked = _asked(items, typos)

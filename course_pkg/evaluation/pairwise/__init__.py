@@ -14,10 +14,10 @@ _EXPORTS = {
     ),
     "course_pkg.evaluation.pairwise.verdicts": "parse_grade parse_verdict",
     "course_pkg.evaluation.pairwise.judging": (
-        "Comparison compare_all compare_conversations grade_conversation question_text answer_text"
+        "compare_all compare_conversations grade_conversation question_text answer_text"
     ),
     "course_pkg.evaluation.pairwise.win_rates": "WinRate win_rate",
-    "course_pkg.evaluation.pairwise.matches": "Match matches_of names_of",
+    "course_pkg.evaluation.pairwise.matches": "Comparison Match matches_of names_of",
     "course_pkg.evaluation.pairwise.bt_model": "BradleyTerry bootstrap_strengths bradley_terry",
     "course_pkg.evaluation.pairwise.elo": "EloRatings elo_by_order elo_ratings",
     "course_pkg.evaluation.pairwise.length_control": (

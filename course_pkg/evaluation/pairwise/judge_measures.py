@@ -13,7 +13,7 @@ Source: Zheng et al. 2023, section 3.3. Chapter: evaluation/chat-benchmarks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_pkg.evaluation.pairwise.judging import Comparison
+from course_pkg.evaluation.pairwise.matches import Comparison
 from course_pkg.evaluation.statistics import FEWEST_UNITS, Interval, mean_interval, t_interval
 
 

@@ -15,18 +15,17 @@ Chapter: evaluation/chat-benchmarks.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from course_pkg.arguments import require_choice
 from course_pkg.evaluation.pairwise.conversations import Conversation
+from course_pkg.evaluation.pairwise.matches import Comparison
 from course_pkg.evaluation.pairwise.verdicts import BEST_GRADE, parse_grade, parse_verdict
 from course_pkg.metrics.judge.bias import pairwise_prompt, prefer_first
 from course_pkg.metrics.judge.geval import Judge, JudgeError, g_eval
 from course_pkg.metrics.judge.prompt import JudgeTask, build_prompt
 
-Rule = Literal["agree", "average"]
 Method = Literal["probabilities", "text"]
 MOST_TOKENS = 512  # of a written verdict with its reasons
 WRITTEN_VERDICT = (
@@ -40,41 +39,6 @@ GRADING = JudgeTask(
     "how helpful, relevant, correct and clear the answer is; 1 is useless, 10 is excellent.",
     tuple(range(1, BEST_GRADE + 1)),
 )
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two answerers on one turn of one question, judged in both orders.
-
-    as_a, as_b: how much `first` is preferred when shown as answer A, and as answer B, in [0, 1];
-    None if the judge gave no verdict. lengths in characters. question: its id, the group.
-    """
-
-    question: str
-    turn: int
-    first: str
-    second: str
-    as_a: float | None
-    as_b: float | None
-    first_length: int
-    second_length: int
-
-    def outcome(self, rule: Rule = "agree") -> float | None:
-        """What the first answerer gets, in [0, 1]; None if a verdict is missing.
-
-        >>> Comparison("q", 1, "x", "y", 0.9, 0.4, 80, 60).outcome("agree")
-        0.5
-        >>> Comparison("q", 1, "x", "y", 0.9, 0.4, 80, 60).outcome("average")
-        0.65
-        """
-        require_choice(rule, "rule", ("agree", "average"))
-        if self.as_a is None or self.as_b is None:
-            return None
-        if rule == "average":
-            return (self.as_a + self.as_b) / 2
-        if self.as_a > 0.5 and self.as_b > 0.5:
-            return 1.0
-        return 0.0 if self.as_a < 0.5 and self.as_b < 0.5 else 0.5
 
 
 def compare_conversations(

@@ -1,15 +1,53 @@
 """A match: who met whom on which question, and what the first one got.
 
-Elo and Bradley–Terry take lists of matches. A match without a verdict has the outcome None; it is
-counted and left out. Chapter: evaluation/chat-benchmarks.
+A comparison has the verdicts of both orders, and a rule makes one outcome of them. Elo and
+Bradley–Terry take lists of matches. A match without a verdict has the outcome None; it is counted
+and left out. Chapter: evaluation/chat-benchmarks.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from course_pkg.arguments import require_list
-from course_pkg.evaluation.pairwise.judging import Comparison, Rule
+from course_pkg.arguments import require_choice, require_list
+
+Rule = Literal["agree", "average"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two answerers on one turn of one question, judged in both orders.
+
+    as_a, as_b: how much `first` is preferred when shown as answer A, and as answer B, in [0, 1];
+    None if the judge gave no verdict. lengths in characters. question: its id, the group.
+    """
+
+    question: str
+    turn: int
+    first: str
+    second: str
+    as_a: float | None
+    as_b: float | None
+    first_length: int
+    second_length: int
+
+    def outcome(self, rule: Rule = "agree") -> float | None:
+        """What the first answerer gets, in [0, 1]; None if a verdict is missing.
+
+        >>> Comparison("q", 1, "x", "y", 0.9, 0.4, 80, 60).outcome("agree")
+        0.5
+        >>> Comparison("q", 1, "x", "y", 0.9, 0.4, 80, 60).outcome("average")
+        0.65
+        """
+        require_choice(rule, "rule", ("agree", "average"))
+        if self.as_a is None or self.as_b is None:
+            return None
+        if rule == "average":
+            return (self.as_a + self.as_b) / 2
+        if self.as_a > 0.5 and self.as_b > 0.5:
+            return 1.0
+        return 0.0 if self.as_a < 0.5 and self.as_b < 0.5 else 0.5
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from itertools import combinations
 import numpy as np
 
 from course_pkg.arguments import require_between, require_integer
-from course_pkg.evaluation.pairwise.judging import Comparison
 from course_pkg.evaluation.pairwise.length_control import length_term
 from course_pkg.evaluation.pairwise.logistic import sigmoid
+from course_pkg.evaluation.pairwise.matches import Comparison
 
 LENGTH_SPREAD = 0.4  # standard deviation of the logarithm of an answer's length
 NODES = 40  # of the numerical integral

@@ -12,8 +12,8 @@ from course_pkg.evaluation.pairwise import (
     true_win_rate,
     win_rate,
 )
-from course_pkg.evaluation.pairwise.judging import Comparison
 from course_pkg.evaluation.pairwise.logistic import sigmoid
+from course_pkg.evaluation.pairwise.matches import Comparison
 from course_pkg.evaluation.statistics import mean_interval
 
 
