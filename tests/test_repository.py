@@ -239,3 +239,31 @@ def test_the_linters_find_nothing(linter):
     command = [sys.executable, "-m", *linter]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def unordered_cases(source: str) -> list[int]:
+    """Lines that parametrize a test by a set, whose order differs between two processes."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".parametrize"):
+            cases = node.args[1:2]
+            while cases and isinstance(cases[0], ast.BinOp):
+                cases = [cases[0].left]
+            for case in cases:
+                called = ast.unparse(case.func) if isinstance(case, ast.Call) else ""
+                if isinstance(case, (ast.Set, ast.SetComp)) or called in {"set", "frozenset"}:
+                    found.append(node.lineno)
+    return found
+
+
+def test_no_test_takes_its_cases_from_a_set():
+    """pytest-xdist stops when two workers collect the tests in different orders."""
+    for cases in ("set(names)", "{1, 2}", "frozenset(names) - {1}", "{x for x in names}"):
+        assert unordered_cases(f"pytest.mark.parametrize('name', {cases})") == [1], cases
+    assert unordered_cases("pytest.mark.parametrize('name', sorted({1, 2}))") == []
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in tracked()
+        if path.suffix == ".py" and (lines := unordered_cases(path.read_text("utf-8")))
+    }
+    assert found == {}

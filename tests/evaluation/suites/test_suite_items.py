@@ -26,7 +26,7 @@ def test_a_shape_has_its_items_and_four_examples_from_other_groups(name):
     assert not {item.group for item in shape.items} & {item.group for item in shape.examples}
 
 
-@pytest.mark.parametrize("name", set(SHAPES) - {"cloze"})
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "cloze"])
 def test_every_label_is_equally_frequent(name):
     shape = SHAPES[name]
     counts = Counter(item.label for item in shape.items)
