@@ -6,8 +6,10 @@ on this machine. 4: the program failed, or the machine did. 130: interrupted.
 Chapter: setup.
 """
 
+import re
 import sys
 import traceback
+from importlib import metadata
 from typing import Any
 
 import typer
@@ -20,6 +22,7 @@ REQUEST = 2
 NO_SANDBOX = 3
 FAILED = 4
 INTERRUPTED = 130
+DISTRIBUTION = "course-pkg"
 DISK_FULL = (
     "the disk is full ({error}): free some space, and run the same command again; what was "
     "finished before is kept"
@@ -55,6 +58,33 @@ class Commands(TyperGroup):
             raise typer.Exit(code) from None
 
 
+# Errors in what was asked for, or in the files that it needs.
+REQUESTS = (
+    "course_pkg.classroom.cluster.address.AddressError",
+    "course_pkg.classroom.gradebook.nbgrader_api.GradebookError",
+    "course_pkg.classroom.release.ReleaseError",
+    "course_pkg.classroom.results.keys.GradingFolderError",
+    "course_pkg.classroom.submissions.collect.SourceError",
+    "course_pkg.classroom.submissions.roster.RosterError",
+    "course_pkg.deployment.api_errors.ServeError",
+    "course_pkg.evaluation.run_errors.RunError",
+    "course_pkg.evaluation.run_errors.TaskError",
+    "course_pkg.grading.contract.questions.ChecksError",
+    "course_pkg.grading.contract.registry.UnknownQuestion",
+    "course_pkg.grading.own_notebook.NotebookError",
+    "course_pkg.lm.model_errors.ModelError",
+)
+# Errors of the machine, or of a program that was started.
+FAILURES = (
+    "course_pkg.classroom.execution.local_executor.ExecutorLost",
+    "course_pkg.classroom.gradebook.nbgrader_api.GradebookLost",
+    "course_pkg.classroom.runs.sample_class.GradingFailed",
+    "course_pkg.evaluation.run_errors.ServerError",
+    "course_pkg.sandbox.namespaces.SandboxFailed",
+)
+SANDBOX = ("course_pkg.classroom.execution.runner_output.NoSandbox",)
+
+
 def explained(error: BaseException) -> tuple[int, str | None]:
     """The exit code of an error, and what to print; None for a bug.
 
@@ -65,43 +95,55 @@ def explained(error: BaseException) -> tuple[int, str | None]:
         return INTERRUPTED, "interrupted; run the same command again to continue"
     if disk_is_full(error) or "disk is full" in str(error):
         return FAILED, "error: " + DISK_FULL.format(error=error)
-    from course_pkg.classroom.execution.runner_output import NoSandbox
-
-    if isinstance(error, NoSandbox):
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name)):
+        return REQUEST, (
+            f"error: this command needs {error.name}, which isn't installed: "
+            f'python -m pip install "{DISTRIBUTION}[{extra}]"'
+        )
+    if isinstance(error, loaded(SANDBOX)):
         return NO_SANDBOX, f"no sandbox: {error}\n{INSTALL}"
-    if isinstance(error, _failures()):
+    if isinstance(error, (OSError, *loaded(FAILURES))):
         return FAILED, f"error: {error}"
-    if isinstance(error, _requests()):
+    if isinstance(error, loaded(REQUESTS)):
         return REQUEST, f"error: {error}"
     return FAILED, None
 
 
-def _requests() -> tuple[type[BaseException], ...]:
-    """Errors in what was asked for, or in the files that it needs."""
-    from course_pkg.classroom.cluster.address import AddressError
-    from course_pkg.classroom.gradebook.nbgrader_api import GradebookError
-    from course_pkg.classroom.release import ReleaseError
-    from course_pkg.classroom.results.keys import GradingFolderError
-    from course_pkg.classroom.submissions.collect import SourceError
-    from course_pkg.classroom.submissions.roster import RosterError
-    from course_pkg.deployment.api_errors import ServeError
-    from course_pkg.evaluation.run_errors import RunError, TaskError
-    from course_pkg.grading.contract.questions import ChecksError
-    from course_pkg.grading.contract.registry import UnknownQuestion
-    from course_pkg.grading.own_notebook import NotebookError
-    from course_pkg.lm.model_errors import ModelError
+def loaded(names: tuple[str, ...]) -> tuple[type[BaseException], ...]:
+    """Those of the named error types whose modules are loaded; no others can have been raised.
 
-    files = (GradebookError, GradingFolderError, ReleaseError, RosterError, SourceError)
-    names = (AddressError, ChecksError, ModelError, NotebookError, UnknownQuestion)
-    return *files, *names, RunError, ServeError, TaskError
+    So an error is explained where the libraries of other commands are missing.
+
+    >>> loaded(("course_pkg.files.Missing.Error", "builtins.OSError"))
+    (<class 'OSError'>,)
+    """
+    found = []
+    for name in names:
+        module, _, error = name.rpartition(".")
+        if module in sys.modules:
+            found.append(getattr(sys.modules[module], error))
+    return tuple(found)
 
 
-def _failures() -> tuple[type[BaseException], ...]:
-    """Errors of the machine, or of a program that was started."""
-    from course_pkg.classroom.execution.local_executor import ExecutorLost
-    from course_pkg.classroom.gradebook.nbgrader_api import GradebookLost
-    from course_pkg.classroom.runs.sample_class import GradingFailed
-    from course_pkg.evaluation.run_errors import ServerError
-    from course_pkg.sandbox.namespaces import SandboxFailed
+def extra_of(module: str | None) -> str | None:
+    """The optional part of the course that installs a module's library, or None.
 
-    return ExecutorLost, GradebookLost, GradingFailed, OSError, SandboxFailed, ServerError
+    Args:
+        module: the module that could not be imported, such as fastapi.routing.
+
+    >>> extra_of("fastapi.routing"), extra_of("uvicorn"), extra_of("torch"), extra_of(None)
+    ('serve', 'serve', None, None)
+    """
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    try:
+        lines = metadata.requires(DISTRIBUTION) or ()
+    except metadata.PackageNotFoundError:  # a copy of the folder that was never installed
+        return None
+    library = canonicalize_name((module or "").partition(".")[0])
+    for line in map(Requirement, lines):
+        extra = re.search(r"extra == \W(\w+)", str(line.marker))
+        if extra and canonicalize_name(line.name) == library:
+            return extra[1]
+    return None
