@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -196,6 +197,14 @@ def test_pins_are_no_older_than_what_the_package_declares():
         for line in map(Requirement, group):
             if pin := lock.get(canonicalize_name(line.name)):
                 assert line.specifier.contains(str(pin.specifier).removeprefix("==")), line
+
+
+def test_the_citation_names_this_version_and_title():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    book = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["title"] == book["title"]
+    assert citation["version"] == PROJECT["version"] == course_pkg.__version__
 
 
 # ---------------------------------------------------------------- files
