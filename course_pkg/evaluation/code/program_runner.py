@@ -78,6 +78,7 @@ class ProgramRunner:
         for place in range(parallel):
             self._places.put(place)
         self._stack = ExitStack()
+        self._started = False  # inside `with`
 
     def __enter__(self) -> "ProgramRunner":
         state = probe()
@@ -102,18 +103,26 @@ class ProgramRunner:
             hidden.append(humaneval_folder())
         writable = dict.fromkeys(("/home/student", "/tmp"), self.limits.disk_bytes)
         self._view = View(policy.python_folders(), hidden=tuple(hidden), writable=writable)
+        self._started = True
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._started = False
         self._stack.close()
 
     def run(self, problem: CodeProblem, program: str) -> ProgramResult:
         """Run a program on the tests of a problem.
 
         program: the whole text, as `extract_program` gives it. Raises SandboxFailed if a sandbox
-        fails, ValueError if the tests can't run, whatever the program is.
+        fails, ValueError if the tests can't run, whatever the program is, RuntimeError outside of
+        `with`.
         """
         require_string(program, "program")
+        if not self._started:
+            raise RuntimeError(
+                "this ProgramRunner has no sandboxes: it was not started, or has ended; call run "
+                "and run_all inside `with ProgramRunner() as runner:`"
+            )
         place = self._places.get()
         try:
             with ExitStack() as stack:

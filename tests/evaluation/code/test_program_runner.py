@@ -161,6 +161,18 @@ def test_without_a_sandbox_nothing_runs(monkeypatch, double):
         ProgramRunner().__enter__()
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_outside_of_with_there_is_one_clear_error(double, ended):
+    own = ProgramRunner()
+    if ended:
+        with own:
+            pass
+    with pytest.raises(RuntimeError, match=r"call run and run_all inside `with ProgramRunner\(\)"):
+        own.run(double, double.solved)
+    with pytest.raises(RuntimeError, match="was not started, or has ended"):
+        own.run_all([(double, double.solved)])
+
+
 def test_bad_input():
     with pytest.raises(ValueError, match="parallel is 99; give at most 32"):
         ProgramRunner(parallel=99)
