@@ -135,6 +135,8 @@ def judge(
             exec(code, names)
     except ProgramStopped as stopped:
         found, detail = stopped.verdict, stopped.detail
+    except MemoryError:  # the program can cause it, with a large value
+        found, detail = Verdict.MEMORY_LIMIT, "in the tests"
     except Exception as error:  # an assertion, or a comparison with a value of another type
         if isinstance(error, NotPlain) or not stand_in.calls:
             return {"broken": describe(error)}
