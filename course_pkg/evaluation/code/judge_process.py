@@ -144,7 +144,16 @@ def judge(
         detail = f"{entry_point}{stand_in.last}"
         if not isinstance(error, AssertionError):
             detail += f", and comparing it raised {describe(error)}"
-    return {"verdict": str(found), "detail": detail[:LONGEST_TEXT], "calls": stand_in.calls}
+    return {"verdict": str(found), "detail": _one_line(detail), "calls": stand_in.calls}
+
+
+def _one_line(text: str) -> str:
+    """Short, and with escapes in place of what isn't printable.
+
+    The text may be the program's, and a terminal that prints it would obey its control characters.
+    """
+    start = text[:LONGEST_TEXT]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)[:LONGEST_TEXT]
 
 
 def _text(value: Any) -> str:

@@ -66,6 +66,13 @@ def test_verdicts_are_named(runner, double, program, verdict, detail):
     assert result.passed is (verdict is Verdict.PASSED)
 
 
+def test_a_detail_is_one_printable_line(runner, double):
+    """Or a program could clear the screen, write a line such as "right  passed", or stop print."""
+    text = r"ValueError: \x1b[2J\nright  passed\ud800"
+    result = runner.run(double, f"raise ValueError('{text.partition(': ')[2]}')")
+    assert (result.verdict, result.detail) == (Verdict.EXCEPTION, text)
+
+
 def test_numbers_of_other_libraries_count_as_numbers(runner, double):
     program = "from fractions import Fraction\ndef double(n):\n    return Fraction(2 * n)"
     assert runner.run(double, program).passed
