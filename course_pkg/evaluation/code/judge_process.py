@@ -45,6 +45,7 @@ class StandIn:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self.asked = False  # whether the program was called at all
         self.calls = 0
         self.last = ""  # the last call with its value
 
@@ -63,6 +64,7 @@ class StandIn:
             send(self._channel, call)
         except OSError:
             raise ProgramStopped(ENDED) from None
+        self.asked = True
         answer = self._receive()
         self._raise_if_raised(answer)
         if "too_long" in answer:
@@ -133,12 +135,14 @@ def judge(
         stand_in.wait_until_defined()
         for code in codes:
             exec(code, names)
+        if not stand_in.asked:
+            return {"broken": f"they never call {entry_point}, so every program would pass"}
     except ProgramStopped as stopped:
         found, detail = stopped.verdict, stopped.detail
     except MemoryError:  # the program can cause it, with a large value
         found, detail = Verdict.MEMORY_LIMIT, "in the tests"
     except Exception as error:  # an assertion, or a comparison with a value of another type
-        if isinstance(error, NotPlain) or not stand_in.calls:
+        if isinstance(error, NotPlain) or not stand_in.asked:
             return {"broken": describe(error)}
         found = Verdict.WRONG_ANSWER
         detail = f"{entry_point}{stand_in.last}"

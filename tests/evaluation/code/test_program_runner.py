@@ -149,10 +149,16 @@ def test_programs_that_wait_are_ended_by_the_clock(double):
 
 
 def test_tests_that_cannot_run_are_an_error_not_a_verdict(runner):
-    for checks, setup in ((("assert f(1) ==",), ""), (("assert False",), ""), (("f(print)",), "")):
-        problem = CodeProblem("broken", "", "f", "", checks, setup)
+    for checks in (("assert f(1) ==",), ("assert False",), ("f(print)",), ("assert True",), ()):
+        problem = CodeProblem("broken", "", "f", "", checks)
         with pytest.raises(ValueError, match="the tests of broken can't run"):
             runner.run(problem, "def f(x):\n    return x")
+
+
+def test_a_program_cannot_make_tests_look_broken(runner):
+    """Tests that handle every exception handle the end of the program too."""
+    problem = CodeProblem("lax", "", "f", "", ("try:\n    f(1)\nexcept:\n    pass\nassert False",))
+    assert runner.run(problem, "def f(x):\n    raise KeyError").verdict is Verdict.WRONG_ANSWER
 
 
 def test_comparing_is_limited_too(runner):
