@@ -52,7 +52,7 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 def _run_program(job: dict[str, Any], channel: socket.socket, source: int) -> NoReturn:
     limit_cpu(job["cpu_s"])
     with os.fdopen(source, "rb") as file:
-        text = file.read().decode()
+        text = file.read().decode(errors="surrogatepass")
     module = types.ModuleType("program")
     sys.modules["program"] = module
     try:

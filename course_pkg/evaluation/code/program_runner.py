@@ -148,7 +148,7 @@ class ProgramRunner:
         ends = [stack.enter_context(end) for end in socket.socketpair()]
         report, report_in = _pipe(stack)
         verdict, verdict_in = _pipe(stack)
-        source = program.encode(errors="replace")
+        source = program.encode(errors="surrogatepass")  # the compiler refuses what isn't a text
         tests = json.dumps({"setup": problem.setup, "checks": problem.checks}).encode()
         texts = [stack.enter_context(memory_file(content)) for content in (source, tests)]
         job = {"entry_point": problem.entry_point, "cpu_s": self.limits.cpu_s}

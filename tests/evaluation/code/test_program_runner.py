@@ -57,6 +57,7 @@ def test_all_reference_solutions_pass_and_no_empty_function_does():
         ("def double(n):\n    return double(n)", Verdict.EXCEPTION, "RecursionError: "),
         ("", Verdict.NOT_DEFINED, ""),
         ("\0", Verdict.SYNTAX_ERROR, ""),
+        ("def double(n): return 2 * n  # \ud800", Verdict.SYNTAX_ERROR, "UnicodeEncodeError: "),
     ],
 )
 def test_verdicts_are_named(runner, double, program, verdict, detail):
