@@ -27,6 +27,11 @@ HOSTILE = {
         "    __hash__ = None\ndef double(n):\n    return Any(1)",
         V.WRONG_ANSWER,
     ),
+    "a number that can't be converted": (
+        "class Odd(float):\n    def __float__(self):\n        return 'odd'\n"
+        "def double(n):\n    return Odd(1)",
+        V.WRONG_ANSWER,
+    ),
     "replaces what tests use": (
         "import builtins, sys\nbuiltins.AssertionError = ValueError\nbuiltins.abs = lambda x: 0\n"
         "sys.settrace(lambda *a: None)\ndef double(n):\n    return n + 1",
