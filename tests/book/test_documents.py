@@ -126,6 +126,13 @@ def test_every_chapter_has_the_number_of_document_1_and_pages_follow_in_order():
         assert number[0] == chapters.get(page, chapters.get(folder)), page
 
 
+def test_a_chapter_has_the_title_of_document_1_in_translation():
+    for item in FIRST.items:
+        if item.kind == "section" and "." not in item.number and FIRST.label(item) in PLACES:
+            place = PLACES[FIRST.label(item)]
+            assert place.text.partition("\n")[0] == f"# {item.english}"
+
+
 def test_a_page_that_holds_several_sections_has_a_range():
     items = [documents.Item(n, "section", n, "", n) for n in ("9", "9.1", "9.2", "9.3")]
     page = "(doc1-9.1)=\n# One\n(doc1-9.2)=\n## Two\n"
