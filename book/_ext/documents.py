@@ -21,6 +21,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from codelinks import SHOWN, used_modules
@@ -171,9 +172,15 @@ def numbers(root: Path) -> dict[str, tuple[str, ...]]:
     return page_numbers(load_documents(root)[0], places(root))
 
 
-def shown(text: str) -> list[str]:
+def shown(_root: Path, text: str) -> list[str]:
     """The modules whose source a page's text shows."""
     return [path.replace("/", ".") for path in SHOWN.findall(text)]
+
+
+@cache
+def used(root: Path, text: str) -> list[str]:
+    """The modules that a page's text shows or imports; several items share a heading."""
+    return used_modules(root, text)
 
 
 def modules_at(root: Path, place: Place) -> list[str]:
@@ -184,7 +191,8 @@ def modules_at(root: Path, place: Place) -> list[str]:
     """
     page = (root / f"{place.docname}.md").read_text("utf8")
     here = place.text if place.level > 1 else ""
-    for names in (shown(here), used_modules(root, here), shown(page), used_modules(root, page)):
+    for text, find in ((here, shown), (here, used), (page, shown), (page, used)):
+        names = find(root, text)
         if inner := [name for name in dict.fromkeys(names) if name.count(".") > 1]:
             return inner
     return []
