@@ -224,7 +224,9 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
         messages = {message.id for message in read_po(file)}
     assert "A sample of everything" in messages
     assert any("and the answer {glue:text}`answer:.2f`" in message for message in messages)
-    assert not any(re.search("doc1-|_page_cost|Measured when|Reading time", text) for text in messages)
+    assert not any(
+        re.search("doc1-|_page_cost|Measured when|Reading time", text) for text in messages
+    )
 
     template.write_text(template.read_text().replace("A sample of everything", "Another title"))
     (folder / "_build/gettext/book/api.pot").unlink()
