@@ -207,9 +207,9 @@ class Class(School):
         for student in hostile:
             self.submit(student, code=CODE[student])
 
-    def fill_slowly(self, count: int, seconds: int) -> None:
-        """So many submissions that take some seconds."""
-        for number in range(count):
+    def fill_slowly(self, count: int, seconds: int, first: int = 0) -> None:
+        """So many submissions that take some seconds, numbered from the first."""
+        for number in range(first, first + count):
             self.submit(f"slow-{number}", code=f"import time; time.sleep({seconds})")
 
     def hand_in(self) -> None:
