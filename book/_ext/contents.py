@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import documents
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -42,12 +43,13 @@ def purpose(source: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def entry(root: Path, docname: str, indent: str) -> str:
-    """The list item of a page."""
+def entry(root: Path, docname: str, indent: str, numbers: dict[str, tuple[str, ...]]) -> str:
+    """The list item of a page, with the number that it has, if any."""
     file = root / f"{docname}.md"
     source = file.read_text("utf8")
     about = purpose(source)
-    item = f"{indent}- [](/{docname}.md)" + (f": {about}" if about else "")
+    number = f"{'.'.join(numbers[docname])} " if docname in numbers else ""
+    item = f"{indent}- {number}[](/{docname}.md)" + (f": {about}" if about else "")
     if rank(docname) == 0 and is_read_through(docname):
         item += f" *{max(1, round(minutes(source, file.parent)))} min*"
     return item
@@ -55,14 +57,15 @@ def entry(root: Path, docname: str, indent: str) -> str:
 
 def lines(root: Path, toc: dict) -> Iterator[tuple[str | None, str]]:
     """Each page's name and list item, and each part's caption with None."""
+    numbers = documents.numbers(root)
     for part in toc.get("parts", [toc]):
         if "caption" in part:
             yield None, f"\n**{part['caption']}**\n"
         for chapter in part["chapters"]:
             sections = chapter.get("sections", ()) if rank(chapter["file"]) == 0 else ()
-            yield chapter["file"], entry(root, chapter["file"], "")
+            yield chapter["file"], entry(root, chapter["file"], "", numbers)
             for section in sections:
-                yield section["file"], entry(root, section["file"], "  ")
+                yield section["file"], entry(root, section["file"], "  ", numbers)
 
 
 class CourseContents(SphinxDirective):

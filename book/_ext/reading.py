@@ -18,7 +18,9 @@ from sphinx.application import Sphinx
 WORDS_PER_MINUTE, LINES_PER_MINUTE = 180, 12
 LONGEST = 25  # minutes that one sitting allows
 ROOT = Path(__file__).resolve().parents[2]
-LOOKED_UP = re.compile(r"book/(?:index|api/.*|appendix/(?:glossary|notation|bibliography|errata))")
+LOOKED_UP = re.compile(
+    r"book/(?:index|api/.*|appendix/(?:glossary|notation|bibliography|errata|documents))"
+)
 SKIPPED = {"bibliography", "eval-rst", "glue:any", "glue:figure", "tableofcontents", "contents"}
 HIDDEN = re.compile(r"\b(?:hide|remove)-(?:input|cell)\b")
 FOLDED = re.compile(r"\b(?:dropdown|toggle)\b")

@@ -48,6 +48,8 @@ def joined(total: Total, device: torch.device) -> torch.Tensor:
 '''
 
 SAMPLE = r"""
+(doc1-2.1)=
+(doc1-formula-1)=
 # A sample of everything
 
 (here)=
@@ -127,8 +129,20 @@ def page(title: str, code: str) -> str:
     return f"{HEADER}# {title}\n\n```{{code-cell}} ipython3\n{code}\n```\n"
 
 
+DOCUMENTS = """
+[[document]]
+number = 1
+title = "例子"
+english = "A sample"
+items = [
+  { id = "2.1", kind = "section", number = "2.1", title = "例子", english = "A sample" },
+  { id = "formula-1", kind = "formula", number = "Formula 1", title = "", english = "A loss" },
+  { id = "2.2", kind = "section", number = "2.2", title = "", english = "X", left_out = "None." },
+]
+"""
+
 PAGES = {
-    "index": "# Start\n\n```{course-contents}\n```\n",
+    "index": "# Start\n\n```{course-contents}\n```\n\n```{source-document} 1\n```\n",
     "sample": HEADER + SAMPLE,
     "api": "# Code\n\n```{eval-rst}\n.. package:: course_pkg\n```\n",
     "direct": page("Direct", 'from course_pkg.one import ONE\nprint("one is", ONE)'),
@@ -161,6 +175,7 @@ def write(folder: Path, pages: dict[str, str] = PAGES) -> None:
     toc = {"format": "jb-book", "root": "book/index", "chapters": chapters}
     files = {"_config.yml": yaml.safe_dump(config), "_toc.yml": yaml.safe_dump(toc)}
     files |= {"requirements.txt": "torch==1\n", "course_pkg/data/words.txt": "first"}
+    files["book/appendix/documents.toml"] = DOCUMENTS
     files |= {f"book/{name}.md": text for name, text in pages.items()}
     files |= {f"course_pkg/{name}.py": text for name, text in MODULES.items()}
     files["course_pkg/slider.py"] = (ROOT / "course_pkg/slider.py").read_text()

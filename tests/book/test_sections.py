@@ -35,3 +35,31 @@ def test_a_chapters_headings_take_no_number_from_its_pages():
     TocTreeCollector.assign_section_numbers(TocTreeCollector(), env)
     numbers = {name: found[""] for name, found in env.toc_secnumbers.items()}
     assert numbers == {"chapter": (1,), "first": (1, 1), "second": (1, 2)}
+
+
+def test_pages_show_the_numbers_of_the_document_and_others_none(monkeypatch):
+    numbers = {"book/a": ("8", "2"), "book/c": ("11",)}
+    monkeypatch.setattr(sections.documents, "numbers", lambda root: numbers)
+    names = ("book/a", "book/b", "book/c")
+    env = SimpleNamespace(
+        srcdir="",
+        tocs={name: nodes.bullet_list("", entry("", entry("#x"))) for name in names},
+        titles={name: nodes.title(secnumber=(5, 1)) for name in names},
+        toc_secnumbers={"book/a": {"": (8, 7), "#x": (8, 7, 1)}, "book/b": {"": (8, 8)}},
+    )
+    app = SimpleNamespace(env=env)
+    sections.as_in_the_document(app, env)
+    links = {name: next(env.tocs[name].findall(nodes.reference)) for name in names}
+    assert {name: link.get("secnumber") for name, link in links.items()} == {
+        "book/a": ("8", "2"),
+        "book/b": None,
+        "book/c": ("11",),
+    }
+    assert [env.titles[name].get("secnumber") for name in names] == [("8", "2"), None, ("11",)]
+    for name in names:
+        sections.drop_numbers.__wrapped__(app, None, name)
+    assert env.toc_secnumbers == {
+        "book/a": {"": ("8", "2"), "#x": None},
+        "book/b": {"": None},
+        "book/c": {"": ("11",)},
+    }

@@ -130,6 +130,19 @@ def test_the_list_of_contents_links_every_page_with_its_time(folder):
     assert re.search(r"A sample of everything</span></a> <em>\d min</em>", listed)
 
 
+def test_labels_number_a_page_lead_to_it_and_stay_out_of_its_notebook_and_texts(folder):
+    sample, start = html(folder, "sample"), html(folder, "index")
+    assert '<h1><span class="section-number">2.1. </span>A sample of everything' in sample
+    assert '<h1><span class="section-number">' not in html(folder, "direct")
+    for name in ("doc1-2-1", "doc1-formula-1"):
+        assert f'id="{name}"' in sample and f'href="sample.html#{name}"' in start
+    navigation = html(folder, "direct").split('<nav class="bd-links')[1].split("</nav>")[0]
+    assert '<a class="reference internal" href="sample.html">2.1. A sample' in navigation
+    assert "2.1 <a" in start and "None." in start  # the list of contents; what was left out
+    cells = "".join(cell.source for cell in download(folder).cells)
+    assert "# A sample of everything" in cells and "doc1-" not in cells
+
+
 def test_search_has_each_section_term_and_object_with_its_text(folder):
     script = (folder / "_build/html" / searching.SCRIPT).read_text("utf8")
     pages = json.loads(script.removeprefix(searching.START).removesuffix(searching.END))
@@ -211,7 +224,9 @@ def test_every_page_is_extracted_for_translation_and_none_is_run(folder):
         messages = {message.id for message in read_po(file)}
     assert "A sample of everything" in messages
     assert any("and the answer {glue:text}`answer:.2f`" in message for message in messages)
-    assert not any(re.search("_page_cost|Measured when|Reading time", text) for text in messages)
+    assert not any(
+        re.search("doc1-|_page_cost|Measured when|Reading time", text) for text in messages
+    )
 
     template.write_text(template.read_text().replace("A sample of everything", "Another title"))
     (folder / "_build/gettext/book/api.pot").unlink()

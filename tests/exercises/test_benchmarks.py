@@ -61,8 +61,10 @@ def test_by_hand_the_gain_is_a_step_of_the_courses_ratings(outcome):
 def test_the_program_of_an_answer_is_python_and_defines_the_function(seed):
     for _, inputs in drawn("program", seed):
         program = cases.program_expected(inputs)
-        functions = [n.name for n in ast.parse(program).body if isinstance(n, ast.FunctionDef)]
-        assert functions == [inputs["name"]]
+        body = ast.parse(program).body
+        defined = [n.name for n in body if isinstance(n, ast.FunctionDef)]
+        defined += [n.targets[0].id for n in body if isinstance(n, ast.Assign)]
+        assert defined == [inputs["name"]]
         assert "```" not in program
 
 
@@ -141,7 +143,7 @@ def test_the_gap_of_pairs_is_the_courses():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_overlap_is_that_of_looking_for_each_run_in_each_text(seed):
     for prop, inputs in drawn("overlap", seed):
-        signs = str.maketrans({sign: " " for sign in ".,;?\n—"})
+        signs = str.maketrans({sign: " " for sign in ".,;?-_\n—"})
         item, *texts = (
             text.lower().translate(signs).split() for text in (inputs["item"], *inputs["texts"])
         )
@@ -209,12 +211,24 @@ def test_a_changed_argument_costs_points(question, old, new):
     ("question", "old", "new", "lost"),
     [
         ("program", '"^def', '"def', 1),
+        ("program", 'line.lstrip(" ").startswith("```")', 'line.startswith("```")', 1),
+        ("program", 'line.lstrip(" ").startswith("```")', '"```" in line', 1),
+        ("program", "(defining or blocks or [text])", "(defining or [text])", 1),
         ("program", "text.splitlines(keepends=True)", "text.splitlines()", 3),
         ("newton", "1 - chances", "1.001 - chances", 4),
         ("strengths", "range(2000)", "range(5)", 5),
         ("length", "np.tanh(", "np.arctan(", 1),
         ("pairs", "1.96 /", "1.645 /", 2),
         ("overlap", "range(n)}", "range(1)}", 4),
+        ("overlap", "[a-z0-9]+", "[a-z]+", 1),
+        ("overlap", "[a-z0-9]+", r"\\w+", 1),
+        ("overlap", "[a-z0-9]+", "[a-z0-9-]+", 1),
+        (
+            "overlap",
+            "len(covered) / len(words)",
+            "sum(w in {words[i] for i in covered} for w in words) / len(words)",
+            2,
+        ),
         ("rates", "0.5 if a == b", "1 if a == b", 1),
     ],
 )

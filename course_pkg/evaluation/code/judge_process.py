@@ -45,6 +45,7 @@ class StandIn:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self.asked = False  # whether the program was called at all
         self.calls = 0
         self.last = ""  # the last call with its value
 
@@ -63,6 +64,7 @@ class StandIn:
             send(self._channel, call)
         except OSError:
             raise ProgramStopped(ENDED) from None
+        self.asked = True
         answer = self._receive()
         self._raise_if_raised(answer)
         if "too_long" in answer:
@@ -133,16 +135,29 @@ def judge(
         stand_in.wait_until_defined()
         for code in codes:
             exec(code, names)
+        if not stand_in.asked:
+            return {"broken": f"they never call {entry_point}, so every program would pass"}
     except ProgramStopped as stopped:
         found, detail = stopped.verdict, stopped.detail
+    except MemoryError:  # the program can cause it, with a large value
+        found, detail = Verdict.MEMORY_LIMIT, "in the tests"
     except Exception as error:  # an assertion, or a comparison with a value of another type
-        if isinstance(error, NotPlain) or not stand_in.calls:
+        if isinstance(error, NotPlain) or not stand_in.asked:
             return {"broken": describe(error)}
         found = Verdict.WRONG_ANSWER
         detail = f"{entry_point}{stand_in.last}"
         if not isinstance(error, AssertionError):
             detail += f", and comparing it raised {describe(error)}"
-    return {"verdict": str(found), "detail": detail[:LONGEST_TEXT], "calls": stand_in.calls}
+    return {"verdict": str(found), "detail": _one_line(detail), "calls": stand_in.calls}
+
+
+def _one_line(text: str) -> str:
+    """Short, and with escapes in place of what isn't printable.
+
+    The text may be the program's, and a terminal that prints it would obey its control characters.
+    """
+    start = text[:LONGEST_TEXT]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)[:LONGEST_TEXT]
 
 
 def _text(value: Any) -> str:

@@ -54,8 +54,8 @@ def biased_pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def pass_at_k_interval(
-    samples: int | Sequence[int],
-    correct: Sequence[int],
+    samples: int | Sequence[int] | np.ndarray,
+    correct: Sequence[int] | np.ndarray,
     k: int,
     groups: Sequence[Hashable] | None = None,
     *,
@@ -64,15 +64,18 @@ def pass_at_k_interval(
 ) -> Interval:
     """The mean of pass@k over problems, with its confidence interval over problems.
 
-    samples: per problem, or one number for all; correct: per problem, (problems,). groups: of
-    related problems. With one sample of each problem, the scores are right or wrong, and the
-    interval is that of `mean_interval`; otherwise it is a percentile bootstrap over problems (or
-    groups). Raises ValueError as `pass_at_k` does, and for fewer than 5 problems or groups.
+    samples: per problem, or one number for all; correct: per problem, (problems,); lists or arrays
+    of integers. groups: of related problems. With one sample of each problem, the scores are right
+    or wrong, and the interval is that of `mean_interval`; otherwise it is a percentile bootstrap
+    over problems (or groups). Raises ValueError as `pass_at_k` does, and for fewer than 5 problems
+    or groups.
 
     >>> print(pass_at_k_interval(10, [0, 0, 3, 10, 1, 0, 7, 0], 1))
     0.263 [0.038, 0.525]
     """
-    counts = [samples] * len(correct) if isinstance(samples, int) else list(samples)
+    correct, counts = np.asarray(correct).tolist(), np.asarray(samples).tolist()
+    if not isinstance(counts, list):
+        counts = [counts] * len(correct)
     if len(counts) != len(correct):
         raise ValueError(
             f"{len(counts)} numbers of samples, but {len(correct)} of correct ones: give one of "

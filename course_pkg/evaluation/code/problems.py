@@ -39,7 +39,7 @@ class CodeProblem:
     @property
     def begins_program(self) -> bool:
         """Whether the prompt is the beginning of the program, not a sentence about it."""
-        return f"def {self.entry_point}(" in self.prompt
+        return f"\ndef {self.entry_point}(" in f"\n{self.prompt}"
 
     @property
     def solved(self) -> str:

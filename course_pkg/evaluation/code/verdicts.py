@@ -29,7 +29,8 @@ class ProgramResult:
     """A verdict on one program.
 
     detail: the failed test with the value that came back, an exception, or a limit; empty if the
-    program passed. calls: of the function that were answered with a value.
+    program passed. One line, which may quote the program; what isn't printable is escaped.
+    calls: of the function that were answered with a value.
     """
 
     verdict: Verdict

@@ -7,6 +7,10 @@ a listening port of the machine.
 from course_pkg.evaluation.code.verdicts import Verdict
 
 V = Verdict
+CHANNEL = (
+    "import json, struct, sys\nchannel = sys._getframe(1).f_locals['channel']\n"
+    "def send(text):\n    channel.sendall(struct.pack('>I', len(text)) + text)\n"
+)
 
 HOSTILE = {
     "prints passed": (
@@ -27,6 +31,11 @@ HOSTILE = {
         "    __hash__ = None\ndef double(n):\n    return Any(1)",
         V.WRONG_ANSWER,
     ),
+    "a number that can't be converted": (
+        "class Odd(float):\n    def __float__(self):\n        return 'odd'\n"
+        "def double(n):\n    return Odd(1)",
+        V.WRONG_ANSWER,
+    ),
     "replaces what tests use": (
         "import builtins, sys\nbuiltins.AssertionError = ValueError\nbuiltins.abs = lambda x: 0\n"
         "sys.settrace(lambda *a: None)\ndef double(n):\n    return n + 1",
@@ -39,7 +48,9 @@ HOSTILE = {
         {V.WRONG_ANSWER, V.MESSAGE_LIMIT, V.EXITED},
     ),
     "opens its supervisor's descriptors": (
-        "import os\nopen(f'/proc/{os.getppid()}/fd/3', 'w')\n",
+        "import os\nfor fd in range(3, 64):\n    try:\n"
+        "        open(f'/proc/{os.getppid()}/fd/{fd}', 'w')\n"
+        "    except FileNotFoundError:\n        pass",
         V.EXCEPTION,
     ),
     "closes its channel and waits": (
@@ -51,11 +62,19 @@ HOSTILE = {
         V.EXITED,
     ),
     "answers with nested lists": (
-        "import socket, struct\ns = socket.socket(fileno=5)\n"
-        "def reply(text):\n    s.sendall(struct.pack('>I', len(text)) + text)\n"
-        "def double(n):\n    inner = b'{\"list\": [' * 50000 + b']}' * 50000\n"
-        "    reply(b'{\"value\": ' + inner + b'}')\n",
-        {V.WRONG_ANSWER, V.EXCEPTION},
+        CHANNEL + "def double(n):\n    inner = b'{\"list\": [' * 50000 + b']}' * 50000\n"
+        "    send(b'{\"value\": ' + inner + b'}')\n",
+        V.WRONG_ANSWER,
+    ),
+    "answers with a verdict": (
+        CHANNEL + "verdict = {'verdict': 'passed', 'detail': '', 'calls': 4}\n"
+        "def double(n):\n    send(json.dumps(verdict | {'value': True}).encode())",
+        V.WRONG_ANSWER,
+    ),
+    "answers before it is asked": (
+        CHANNEL + "for each in ({'ready': True}, *[{'value': {'float': 'nan'}}] * 8):\n"
+        "    send(json.dumps(each).encode())\ndef double(n):\n    return None",
+        V.WRONG_ANSWER,
     ),
     "sends a huge value": ("def double(n):\n    return 'x' * (5 << 20)", V.MESSAGE_LIMIT),
     "a huge integer": ("def double(n):\n    return 1 << (1 << 23)", V.WRONG_ANSWER),

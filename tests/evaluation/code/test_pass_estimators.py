@@ -81,6 +81,16 @@ def test_the_interval_is_over_problems():
     assert repeated.high - repeated.low == pytest.approx(once.high - once.low, rel=0.1)
 
 
+def test_arrays_of_integers_are_lists_of_integers():
+    correct = [0, 0, 1, 10, 4, 0, 2, 10]
+    found = pass_at_k_interval(10, correct, 2)
+    assert pass_at_k_interval(np.int64(10), np.array(correct), 2) == found
+    assert pass_at_k_interval(np.full(8, 10), [np.int32(each) for each in correct], 2) == found
+    for samples, right in ((10, [*correct[:7], 1.5]), (10.0, correct), (10, [True] * 8)):
+        with pytest.raises(ValueError, match=r"must be an integer of at least"):
+            pass_at_k_interval(samples, right, 2)
+
+
 def test_one_sample_of_each_problem_gets_wilsons_interval():
     none_right = pass_at_k_interval(1, [0] * 40, 1)
     assert none_right.low == none_right.estimate == 0 < none_right.high < 0.1

@@ -5,7 +5,13 @@ import importlib.util
 
 import pytest
 
-from course_pkg.evaluation.code import load_code_items, load_humaneval, problems
+from course_pkg.evaluation.code import (
+    CodeProblem,
+    extract_program,
+    load_code_items,
+    load_humaneval,
+    problems,
+)
 
 
 def test_humaneval_has_its_164_problems():
@@ -49,6 +55,13 @@ def test_items_are_complete_and_unique():
             [statement] = ast.parse(check).body
             assert isinstance(statement, ast.Assert)
             assert f"{item.entry_point}(" in check
+
+
+def test_a_sentence_that_quotes_the_signature_does_not_begin_the_program():
+    problem = CodeProblem("own", "Write a function, def double(n), that doubles.", "double", "", ())
+    assert not problem.begins_program
+    program = "def double(n):\n    return 2 * n\n"
+    assert extract_program(problem, f"```python\n{program}```") == program
 
 
 def test_no_constant_passes_an_item():

@@ -57,6 +57,7 @@ def test_all_reference_solutions_pass_and_no_empty_function_does():
         ("def double(n):\n    return double(n)", Verdict.EXCEPTION, "RecursionError: "),
         ("", Verdict.NOT_DEFINED, ""),
         ("\0", Verdict.SYNTAX_ERROR, ""),
+        ("def double(n): return 2 * n  # \ud800", Verdict.SYNTAX_ERROR, "UnicodeEncodeError: "),
     ],
 )
 def test_verdicts_are_named(runner, double, program, verdict, detail):
@@ -64,6 +65,13 @@ def test_verdicts_are_named(runner, double, program, verdict, detail):
     assert result.verdict is verdict
     assert result.detail.startswith(detail)
     assert result.passed is (verdict is Verdict.PASSED)
+
+
+def test_a_detail_is_one_printable_line(runner, double):
+    """Or a program could clear the screen, write a line such as "right  passed", or stop print."""
+    text = r"ValueError: \x1b[2J\nright  passed\ud800"
+    result = runner.run(double, f"raise ValueError('{text.partition(': ')[2]}')")
+    assert (result.verdict, result.detail) == (Verdict.EXCEPTION, text)
 
 
 def test_numbers_of_other_libraries_count_as_numbers(runner, double):
@@ -142,10 +150,16 @@ def test_programs_that_wait_are_ended_by_the_clock(double):
 
 
 def test_tests_that_cannot_run_are_an_error_not_a_verdict(runner):
-    for checks, setup in ((("assert f(1) ==",), ""), (("assert False",), ""), (("f(print)",), "")):
-        problem = CodeProblem("broken", "", "f", "", checks, setup)
+    for checks in (("assert f(1) ==",), ("assert False",), ("f(print)",), ("assert True",), ()):
+        problem = CodeProblem("broken", "", "f", "", checks)
         with pytest.raises(ValueError, match="the tests of broken can't run"):
             runner.run(problem, "def f(x):\n    return x")
+
+
+def test_a_program_cannot_make_tests_look_broken(runner):
+    """Tests that handle every exception handle the end of the program too."""
+    problem = CodeProblem("lax", "", "f", "", ("try:\n    f(1)\nexcept:\n    pass\nassert False",))
+    assert runner.run(problem, "def f(x):\n    raise KeyError").verdict is Verdict.WRONG_ANSWER
 
 
 def test_comparing_is_limited_too(runner):
@@ -159,6 +173,18 @@ def test_without_a_sandbox_nothing_runs(monkeypatch, double):
     monkeypatch.setattr(program_runner, "probe", lambda: state)
     with pytest.raises(SandboxFailed, match=r"need a sandbox: .*darwin \(use Linux\)\. They are"):
         ProgramRunner().__enter__()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_outside_of_with_there_is_one_clear_error(double, ended):
+    own = ProgramRunner()
+    if ended:
+        with own:
+            pass
+    with pytest.raises(RuntimeError, match=r"call run and run_all inside `with ProgramRunner\(\)"):
+        own.run(double, double.solved)
+    with pytest.raises(RuntimeError, match="was not started, or has ended"):
+        own.run_all([(double, double.solved)])
 
 
 def test_bad_input():

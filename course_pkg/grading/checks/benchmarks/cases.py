@@ -80,8 +80,9 @@ def same_program(expected: str, given: Any) -> str | None:
 def _answer(rng: Random, size: int, kind: str) -> Inputs:
     """What a chat model wrote.
 
-    block: an example follows. defines: first comes a command, a method, or another function.
-    cut: the block isn't closed. none: there is no block.
+    block: an example follows; first, no block has a `def`; then fences are indented, or backticks
+    stand in a sentence. defines: first comes a command, a method, or another function. cut: the
+    block isn't closed. none: there is no block.
     """
     name, other, value = rng.sample(WORDS, 3)
     factor = rng.randint(2, 9)
@@ -91,7 +92,6 @@ def _answer(rng: Random, size: int, kind: str) -> Inputs:
     call = f"print({name}({factor}))\n"
     before = f"Here is {name}:\n\n"
     fence = rng.choice(["```python\n", "```py\n", "```\n"])
-    block = f"{fence}{program}```\n"
     if kind == "none":
         return {"text": program + call * size, "name": name}
     if kind == "cut":
@@ -102,9 +102,11 @@ def _answer(rng: Random, size: int, kind: str) -> Inputs:
             f"class {other.title()}:\n    def {name}(self):\n        return {factor}\n",
             f"def {name}_{other}(x):\n    return {factor}\n",
         )[size]
-        return {"text": f"First:\n\n```\n{first}```\n\n{before}{block}", "name": name}
-    after = f"\nFor example:\n\n```python\n{program}\n{call}```\nIt prints a number.\n"
-    return {"text": before + block + after, "name": name}
+        return {"text": f"First:\n\n```\n{first}```\n\n{before}{fence}{program}```\n", "name": name}
+    program = program if size else f"{name} = lambda x: x * {factor}\n"
+    pad, marks = "  " * (size == 1), ", after ```" * (size == 2)
+    blocks = f"{pad}{fence}{program}{pad}```\n\nFor example:\n\n```python\n{program}\n{call}```\n"
+    return {"text": f"Here is {name}{marks}:\n\n{blocks}It prints a number.\n", "name": name}
 
 
 program_block, program_defines, program_cut, program_none = (
@@ -209,11 +211,11 @@ def overlap_expected(inputs: Inputs) -> float:
 
 
 def _texts(rng: Random, size: int, kind: str) -> Inputs:
-    """An item of different words, and texts with parts of it.
+    """An item, and texts with parts of it.
 
-    covered: stretches longer than n, and single words. normalized: the same in another layout.
-    borders: a run is divided between two texts, and another one is in a text in pieces. short: the
-    item has fewer than n words.
+    covered: long stretches and single words; one word is twice in the item. normalized: other
+    layout and signs, and a number. borders: a run is divided between two texts, another one is in
+    pieces, and one begins within a word. short: the item has fewer than n words.
     """
     n = rng.randint(3, 4)
     if kind == "short":
@@ -224,7 +226,8 @@ def _texts(rng: Random, size: int, kind: str) -> Inputs:
     long = words[: n + 1 + size % 2]
     rest = words[len(long) + 1 :]
     if kind == "borders":
-        texts = [[others[0], *rest[: n - 1]], [*rest[n - 1 : n + 1], others[1]]]
+        texts = [[others[0], *rest[: n - 1]], [*rest[n - 1 : n + 1], others[1] + rest[0]]]
+        texts[1] += rest[1:n]
         texts.append([*long[: n - 1], others[2], *long[n - 1 : n + 1], others[3], *words[:n]])
         if size == 0:
             texts.pop()
@@ -232,12 +235,12 @@ def _texts(rng: Random, size: int, kind: str) -> Inputs:
     texts = [[others[0], *long, others[1], rest[-1]], [rest[0], others[2], *rest[1 : n - 1]]]
     joined = [" ".join(text) for text in texts]
     if kind == "normalized":
-        at = texts[0].index(long[1])
-        signs = rng.sample([", ", "\n", "; ", " — ", ".\n\n"], 2)
-        joined[0] = " ".join(texts[0][:at]) + signs[0] + " ".join(texts[0][at:]) + signs[1].strip()
+        at, words[len(long)] = texts[0].index(long[1]), str(rng.randint(10, 99))
+        sign = ("-", "_", rng.choice([", ", "; ", " — ", ".\n\n"]))[size]
+        joined[0] = "\n".join(texts[0][:at]) + sign + " ".join(texts[0][at:]) + "."
         joined[0] = joined[0].title() if size else joined[0].upper()
         return {"item": " ".join(words).capitalize() + "?", "texts": joined, "n": n}
-    return {"item": " ".join(words), "texts": joined, "n": n}
+    return {"item": " ".join([*words, long[1]]), "texts": joined, "n": n}
 
 
 overlap_covered, overlap_normalized, overlap_borders, overlap_short = (

@@ -48,11 +48,11 @@ def verdict_at_most(rng: Random, size: int) -> Inputs:
 
 
 def verdict_border(rng: Random, size: int) -> Inputs:
-    """A bound on the threshold: passed; not decided; passed, at most."""
+    """The lower bound on the threshold, or the upper one; at least, or at most."""
     threshold = rng.randint(60, 80) / 100
     width = rng.randint(6, 15) / 100
-    low, high = ((threshold, threshold + width), (threshold - width, threshold))[size > 0]
-    direction = ("at least", "at least", "at most")[size]
+    low, high = ((threshold, threshold + width), (threshold - width, threshold))[size % 2]
+    direction = ("at least", "at most")[size // 2]
     return {"low": low, "high": high, "threshold": threshold, "direction": direction}
 
 
@@ -98,10 +98,9 @@ def _days(rng: Random) -> int:
     return rng.randint(11, 89)
 
 
-def _fact(rng: Random, text: str, wordings: list[str]) -> Inputs:
-    """One fact, and a forbidden word that is there, so that right answers differ."""
-    word = rng.choice(NAMES)
-    return {"text": f"{text} Mind the {word}.", "required": [wordings], "forbidden": [word]}
+def _fact(text: str, wordings: list[str]) -> Inputs:
+    """One fact, whose first wording is forbidden too: both lists are made by the same rules."""
+    return {"text": text, "required": [wordings], "forbidden": wordings[:1]}
 
 
 def facts_wordings(rng: Random, size: int) -> Inputs:
@@ -109,7 +108,7 @@ def facts_wordings(rng: Random, size: int) -> Inputs:
     thing, other = rng.sample(THINGS, 2)
     wordings = [f"{thing} free", f"no {thing} fee", f"{thing} for nothing"]
     text = (wordings[0], wordings[2], f"a {other}")[size]
-    return _fact(rng, f"You get {text} here.", wordings)
+    return _fact(f"You get {text} here.", wordings)
 
 
 def facts_every(rng: Random, size: int) -> Inputs:
@@ -122,11 +121,18 @@ def facts_every(rng: Random, size: int) -> Inputs:
 
 
 def facts_words(rng: Random, size: int) -> Inputs:
-    """The wording within a longer number or word, at its end or at its beginning."""
+    """The wording within a longer number or word; last, it also stands alone after that."""
     days = _days(rng)
     thing = rng.choice(THINGS)
-    text = (f"It takes 1{days} days.", f"We sell {thing}work.", f"It is a super{thing}.")[size]
-    return _fact(rng, text, [f"{days} days" if size == 0 else thing])
+    text, wording = (
+        (f"It takes 1{days} days.", f"{days} days"),
+        (f"We sell {thing}work.", thing),
+        (f"It is a super{thing}.", thing),
+        (f"It comes on day {days}0.", f"day {days}"),
+        (f"Its name is {thing}_{days}.", thing),
+        (f"A super{thing} is a {thing}.", thing),
+    )[size]
+    return _fact(text, [wording])
 
 
 def facts_case(rng: Random, size: int) -> Inputs:
@@ -134,14 +140,14 @@ def facts_case(rng: Random, size: int) -> Inputs:
     thing = rng.choice(THINGS)
     pairs = ((str.upper, str), (str, str.title), (str.title, str.upper))
     said, wording = (change(thing) for change in pairs[size])
-    return _fact(rng, f"It is a {said} here.", [wording])
+    return _fact(f"It is a {said} here.", [wording])
 
 
 def facts_signs(rng: Random, size: int) -> Inputs:
     """A price, a share, or a full stop that is no wild card."""
     number = _days(rng)
     wording = (f"${number}", f"{number}% ({rng.choice(THINGS)})", f"${number}.5")[size]
-    return _fact(rng, f"You pay {wording} now.", [wording])
+    return _fact(f"You pay {wording} now.", [wording])
 
 
 def facts_forbidden(rng: Random, size: int) -> Inputs:
@@ -184,17 +190,17 @@ def _systems(rng: Random, counts: list[tuple[int, int]], alpha: float = 0.05) ->
 
 
 def better_paired(rng: Random, size: int) -> Inputs:
-    """One system: clear; clear with one tail only; with a p-value that is equal to alpha."""
+    """One system: clear; clear with one tail only; with a p-value equal to an alpha above 0.05."""
     unclear = rng.choice([(5, 0), (7, 1), (9, 2), (10, 3)])
-    wins = rng.randint(5, 9)
+    wins = rng.randint(4, 5)
     counts = (rng.choice([(9, 1), (10, 1), (8, 0)]), unclear, (wins, 0))[size]
     return _systems(rng, [counts], 2 / 2**wins if size == 2 else 0.05)
 
 
 def better_direction(rng: Random, size: int) -> Inputs:
-    """Clearly worse; two that are not clear together, one of them lower; one of each."""
+    """Clearly worse; not clear beside a lower score and an equal run; one of each."""
     worse = rng.choice([(0, 9), (0, 10), (1, 12)])
-    counts = ([worse], [(6, 0), (1, 2)], [worse, rng.choice([(8, 0), (9, 0)])])[size]
+    counts = ([worse], [(6, 0), (1, 2), (0, 0)], [worse, rng.choice([(8, 0), (9, 0)])])[size]
     return _systems(rng, counts)
 
 
