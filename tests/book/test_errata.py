@@ -39,6 +39,14 @@ def test_every_entry_says_where_and_shows_or_cites_it(page):
     assert {entry.places[0][0] for entry in entries} == {document}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_an_entry_has_at_most_one_marker_and_the_index_explains_it(page):
+    explained = re.findall(r"^- \*\*(\w+)\*\*:", INDEX, re.MULTILINE)
+    for entry in errata.entries(page.read_text("utf8")):
+        for marker in re.findall(r"\(([a-z, ]+)\)$", entry.title):
+            assert marker in explained, f"{entry.number}. {entry.title}"
+
+
 def test_each_number_is_either_in_use_once_or_withdrawn():
     used = [n for page in PAGES for n in map(int, LABEL.findall(page.read_text("utf8")))]
     withdrawn = list(map(int, LABEL.findall(INDEX)))
