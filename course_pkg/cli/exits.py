@@ -85,15 +85,17 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.classroom.submissions.collect import SourceError
     from course_pkg.classroom.submissions.roster import RosterError
     from course_pkg.deployment.api_errors import ServeError
+    from course_pkg.deployment.chat_errors import ChatError
     from course_pkg.evaluation.run_errors import RunError, TaskError
+    from course_pkg.finetuning.own_data.errors import FinetuneError
     from course_pkg.grading.contract.questions import ChecksError
     from course_pkg.grading.contract.registry import UnknownQuestion
     from course_pkg.grading.own_notebook import NotebookError
     from course_pkg.lm.model_errors import ModelError
 
     files = (GradebookError, GradingFolderError, ReleaseError, RosterError, SourceError)
-    names = (AddressError, ChecksError, ModelError, NotebookError, UnknownQuestion)
-    return *files, *names, RunError, ServeError, TaskError
+    names = (AddressError, ChatError, ChecksError, ModelError, NotebookError, UnknownQuestion)
+    return *files, *names, FinetuneError, RunError, ServeError, TaskError
 
 
 def _failures() -> tuple[type[BaseException], ...]:
