@@ -13,11 +13,7 @@ as one that was not. Chapter: finetuning/chat.
 """
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +22,6 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from course_pkg.adapters.injection import trainable_parameters
 from course_pkg.adapters.methods import adapt, save
 from course_pkg.evaluation.record import versions
-from course_pkg.files import lock
 from course_pkg.finetuning.batches import batches, count_targets
 from course_pkg.finetuning.history import History
 from course_pkg.finetuning.own_data.data_file import DataFile, read_data
@@ -34,14 +29,8 @@ from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.examples import TokenizedFile, tokenize_file
 from course_pkg.finetuning.own_data.progress import Progress, Say
 from course_pkg.finetuning.own_data.report import write_report
-from course_pkg.finetuning.own_data.result import (
-    FILE,
-    Result,
-    Sizes,
-    read_file,
-    start_file,
-    write_result,
-)
+from course_pkg.finetuning.own_data.result import Result, Sizes, write_result
+from course_pkg.finetuning.own_data.run_folder import open_folder
 from course_pkg.finetuning.own_data.settings import FinetuneSettings
 from course_pkg.finetuning.own_data.split import Split, given_split, split_examples
 from course_pkg.finetuning.own_data.validation import (
@@ -54,7 +43,6 @@ from course_pkg.finetuning.own_data.validation import (
 from course_pkg.finetuning.trainer import mean_loss, train
 from course_pkg.lm.load import load
 
-LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -82,7 +70,7 @@ def finetune(
         "data": data.sha256,
         "validation": other and other.sha256,
     }
-    with _folder(settings.output, identity, resume) as finished:
+    with open_folder(settings.output, identity, resume) as finished:
         if finished is not None:
             say(f"the run in {settings.output} is finished; nothing is left to do")
             return finished
@@ -91,40 +79,6 @@ def finetune(
         write_result(settings.output, identity, result)
         shutil.rmtree(settings.output / CHECKPOINTS, ignore_errors=True)
     return result
-
-
-@contextmanager
-def _folder(folder: Path, identity: dict[str, Any], resume: bool) -> Iterator[Result | None]:
-    """The output folder, locked; yields the result of a run that is finished."""
-    if resume:
-        before, _ = read_file(folder)
-        _require_same(before, identity, folder)
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        hint = "add --resume to go on with its run, or " if (folder / FILE).exists() else ""
-        raise FinetuneError(f"{folder} is not empty: {hint}give another --output")
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with lock(folder / LOCK, wait=False):
-            if not resume:
-                start_file(folder, identity)
-            yield read_file(folder)[1]
-    except BlockingIOError:
-        raise FinetuneError(
-            f"another process trains in {folder}: wait for it, or give another --output"
-        ) from None
-
-
-def _require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
-    changed = [
-        f"{name} was {before.get(name)!r:.40}, now {now.get(name)!r:.40}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name)
-    ]
-    if changed:
-        raise FinetuneError(
-            f"{folder} has a run with other settings ({'; '.join(changed)}): resume it with the "
-            "same ones, or give another --output"
-        )
 
 
 def _run(
