@@ -3,13 +3,13 @@
 Chapter: finetuning/sft.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from course_pkg.finetuning.history import History
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 470, 40, 256  # of the axes
-TICKS = 5
 STYLE = """
 .chart { width: 100%; max-width: 36rem; height: auto; display: block; font-size: 14px; }
 .chart text { fill: var(--soft); } .chart .axis { stroke: var(--line); }
@@ -34,13 +34,15 @@ def loss_chart(history: History, before: float, kept: int) -> str:
     >>> steps = [StepRecord(n, 3.0 - n, 1e-3, 1.0, 9, 0.1) for n in (1, 2)]
     >>> svg = loss_chart(History(steps, [Evaluation(2, 1.5)]), 3.0, 2)
     >>> svg.count("<polyline"), svg.count("<rect")
-    (3, 3)
+    (5, 3)
     """
     training = [(record.step, record.loss) for record in history.steps]
     validation = [(0, before), *((each.step, each.value) for each in history.evaluations)]
     means = _moving_mean(training)
     values = [value for _, value in (*means, *validation)]
-    low, high, digits = _limits(values)
+    ticks = _ticks(values)
+    low = ticks[0]
+    high = ticks[-1]
     last = max(1, len(training))
 
     def place(point: Point) -> Point:
@@ -48,7 +50,7 @@ def loss_chart(history: History, before: float, kept: int) -> str:
         inside = min(max(point[1], low), high)  # a single step may be far outside
         return x, BOTTOM - (BOTTOM - TOP) * (inside - low) / (high - low)
 
-    parts = [_grid(low, high, digits, last, place)]
+    parts = [_grid(ticks, last, place)]
     for name, points in (("steps", training), ("train", means), ("valid", validation)):
         pairs = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, points))
         parts.append(f'<polyline class="{name}" points="{pairs}"/>')
@@ -79,27 +81,33 @@ def _moving_mean(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float, int]:
-    """The ends of the vertical axis, and the digits of its labels."""
+def _ticks(values: Sequence[float]) -> list[float]:
+    """Round numbers around the values, three to seven of them.
+
+    >>> _ticks([2.51, 4.33])
+    [2.5, 3.0, 3.5, 4.0, 4.5]
+    """
     low = min(values)
     high = max(values)
-    margin = max(0.08 * (high - low), 0.02)
-    low = max(0.0, low - margin)
-    high = high + margin
-    return low, high, 1 if high - low > 1 else 2
+    size = max(high - low, 0.02) / 5
+    power = 10 ** math.floor(math.log10(size))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= size)
+    first = max(0, math.floor(low / step + 0.05))
+    last = math.ceil(high / step - 0.05)
+    return [round(number * step, 6) for number in range(first, max(last, first + 2) + 1)]
 
 
-def _grid(low: float, high: float, digits: int, last: int, place) -> str:
+def _grid(ticks: Sequence[float], last: int, place: Callable[[Point], Point]) -> str:
     parts = []
-    for tick in range(TICKS):
-        value = low + (high - low) * tick / (TICKS - 1)
-        y = place((0, value))[1]
+    digits = max(len(f"{tick:.6f}".rstrip("0").partition(".")[2]) for tick in ticks)
+    for tick in ticks:
+        y = place((0, tick))[1]
         parts.append(f'<line class="axis" x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(
-            f'<text x="{LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{value:.{digits}f}</text>'
+            f'<text x="{LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{tick:.{digits}f}</text>'
         )
     for step in sorted({0, last // 2, last}):
-        x = place((step, low))[0]
+        x = place((step, ticks[0]))[0]
         anchor = "end" if step == last else "middle"
         parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 20}" text-anchor="{anchor}">{step}</text>')
     middle = (LEFT + RIGHT) / 2

@@ -22,11 +22,12 @@ h3 { font-size: 1rem; margin: 0; white-space: pre-wrap; }
 .result { font-size: 1.1rem; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr));
   gap: 0 .8rem; }
-.pair p { margin: .5rem 0 0; } .pair pre { margin: .2rem 0 0; }
+.pair p { margin: .5rem 0 0; }
+.pair pre { margin: .2rem 0 0; max-height: 15rem; overflow: auto; }
 article { background: var(--card); border: 1px solid var(--line); border-radius: .4rem;
   margin: .6rem 0; padding: .7rem .8rem; }
 dt { max-width: 38vw; }
-li { margin: .2rem 0; }
+ul { padding-left: 1.2rem; } li { margin: .2rem 0; }
 """
 
 
@@ -45,6 +46,8 @@ def report(result: Result, folder: Path) -> str:
             _limits(result),
             "<h2>Loss</h2>",
             chart,
+            "<p class=soft>Thin line: each training step. Thick line: its moving mean. The circle "
+            "marks the step whose weights the adapter has.</p>",
             _evaluations(result),
             f"<h2>Samples</h2><p class=soft>{len(result.samples)} validation examples, drawn by "
             "the seed before training; greedy answers. […] marks an answer that was stopped by the "
@@ -54,12 +57,16 @@ def report(result: Result, folder: Path) -> str:
             f"<h2>Use it</h2>{_commands(result, folder)}",
         )
     )
-    title = f"{result.settings['model']} on {Path(result.data).name}"
+    title = f"{result.settings['model']}, fine-tuned on {Path(result.data).name}"
     return page(title, body, STYLE + loss_chart.STYLE)
 
 
 def summary(result: Result) -> str:
     """The validation perplexity before and after, and what its change shows, in sentences."""
+    return _sentences(result).replace("-", "\N{MINUS SIGN}")
+
+
+def _sentences(result: Result) -> str:
     before = result.before.perplexity
     after = result.after.perplexity
     text = f"Validation perplexity: {before:.2f} before, {after:.2f} after."
@@ -97,7 +104,7 @@ def _limits(result: Result) -> str:
             f"{texts} validation examples are few: the interval rests on the normal distribution "
             f"and is then too narrow. Give {FEWEST} or more."
         )
-    return f"<ul>{''.join(f'<li>{escape(point)}' for point in points)}</ul>"
+    return f"<ul class=soft>{''.join(f'<li>{escape(point)}' for point in points)}</ul>"
 
 
 def _evaluations(result: Result) -> str:
@@ -118,7 +125,7 @@ def _evaluations(result: Result) -> str:
 def _sample(sample: Sample) -> str:
     texts = {"before": sample.before, "after": sample.after, "in your data": sample.reference}
     parts = "".join(
-        f"<div><p class=soft>{name}</p><pre>\n{escape(text)}</pre></div>"
+        f"<div><p class=soft>{name}</p><pre tabindex=0>\n{escape(text)}</pre></div>"
         for name, text in texts.items()
     )
     return (
