@@ -71,7 +71,7 @@ def duration(seconds: float) -> str:
     """A time in words.
 
     >>> duration(42.4), duration(200), duration(7300)
-    ('42 s', '3 min 20 s', '2 h 2 min')
+    ('42 s', '3 min 20 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 60:

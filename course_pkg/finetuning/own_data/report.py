@@ -23,7 +23,7 @@ h3 { font-size: 1rem; margin: 0; white-space: pre-wrap; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr));
   gap: 0 .8rem; }
 .pair p { margin: .5rem 0 0; }
-.pair pre { margin: .2rem 0 0; max-height: 15rem; overflow: auto; }
+.pair pre { margin: .2rem 0 0; max-height: 22rem; overflow: auto; }
 article { background: var(--card); border: 1px solid var(--line); border-radius: .4rem;
   margin: .6rem 0; padding: .7rem .8rem; }
 dt { max-width: 38vw; }

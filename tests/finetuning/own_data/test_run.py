@@ -14,6 +14,7 @@ from course_pkg.cli import app
 from course_pkg.evaluation.local_model import load_model
 from course_pkg.finetuning import checkpoint
 from course_pkg.finetuning.own_data import run as module
+from course_pkg.finetuning.own_data import validation
 from course_pkg.finetuning.own_data.errors import FinetuneError
 from course_pkg.finetuning.own_data.progress import Progress
 from course_pkg.finetuning.own_data.result import FILE, read_file
@@ -34,6 +35,11 @@ def data(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, records())))
     return path
+
+
+@pytest.fixture(autouse=True)
+def short_samples(monkeypatch):
+    monkeypatch.setattr(validation, "NEW_TOKENS", 6)
 
 
 def quiet(text):
