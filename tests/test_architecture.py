@@ -46,6 +46,7 @@ LAYERS = {
     "adapters": 2,
     "metrics": 2,
     "finetuning": 3,
+    "finetuning.own_data": 3.1,
     "serving": 3,
     "compression": 3.2,
     "export": 3.2,

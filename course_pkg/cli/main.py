@@ -18,9 +18,11 @@ from rich.text import Text
 from course_pkg import __version__
 from course_pkg.cli import (
     author_commands,
+    chat_command,
     class_commands,
     eval_command,
     export_command,
+    finetune_command,
     grade_commands,
     serve_command,
 )
@@ -132,6 +134,8 @@ def check(
 for command in (
     grade_commands.grade,
     grade_commands.sample_class,
+    finetune_command.finetune,
+    chat_command.chat,
     serve_command.serve,
     export_command.export,
     author_commands.release,

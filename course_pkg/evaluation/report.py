@@ -61,23 +61,40 @@ def write_report(record: RunRecord, folder: Path) -> None:
 
 def report(record: RunRecord) -> str:
     """The page of a run, as HTML."""
-    title = escape(f"{record.task['name']}: {record.name}")
+    title = f"{record.task['name']}: {record.name}"
     samples = "\n".join(_sample(sample, record) for sample in record.samples)
+    description = f'<p class="soft">{escape(record.task["description"])}</p>'
+    parts = (description, _scores(record), _facts(record), _filter(record), samples)
+    return page(title, "\n".join(parts))
+
+
+def page(title: str, body: str, style: str = "") -> str:
+    """A page that needs no other file: its heading, and the body below. style: more CSS.
+
+    >>> page("a < b", "").splitlines()[-3]
+    '<h1>a &lt; b</h1>'
+    """
     return f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{STYLE}</style>
-<h1>{title}</h1>
-<p class="soft">{escape(record.task["description"])}</p>
-{_scores(record)}
-{_facts(record)}
-{_filter(record)}
-{samples}
+<title>{escape(title)}</title>
+<style>{STYLE}{style}</style>
+<h1>{escape(title)}</h1>
+{body}
 </html>
 """
+
+
+def facts(found: Mapping[str, str]) -> str:
+    """Names and texts as a list of two columns.
+
+    >>> facts({"model": "tiny"})
+    '<dl><dt>model<dd>tiny</dl>'
+    """
+    rows = [f"<dt>{escape(name)}<dd>{escape(text)}" for name, text in found.items()]
+    return f"<dl>{''.join(rows)}</dl>"
 
 
 def state(sample: Sample, metric: str) -> str:
@@ -106,15 +123,14 @@ def _scores(record: RunRecord) -> str:
 
 def _facts(record: RunRecord) -> str:
     clustered = "" if record.groups is None else f" in {record.groups} groups of related items"
-    facts = {
+    found = {
         "items": f"{len(record.samples)} of {record.task['items']}{clustered}",
         "model": ", ".join(f"{name} {value}" for name, value in record.model.items() if value),
         "task": f"hash {record.task['hash'][:16]}",
         "finished": record.finished,
         "versions": ", ".join(f"{name} {value}" for name, value in record.versions.items()),
     }
-    rows = [f"<dt>{name}<dd>{escape(text)}" for name, text in facts.items()]
-    return f"<dl>{''.join(rows)}</dl>"
+    return facts(found)
 
 
 def _filter(record: RunRecord) -> str:

@@ -1,0 +1,5 @@
+"""Why a chat can't start, or a turn gets no answer. Chapter: finetuning/chat."""
+
+
+class ChatError(ValueError):
+    """A chat can't start as asked, or a turn can't be answered; the message says what to do."""

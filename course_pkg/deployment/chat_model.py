@@ -1,0 +1,155 @@
+"""What answers in `course chat`: an engine in this process, or a server with OpenAI's API.
+
+Both take the messages of a conversation, and drop its oldest exchanges if they don't fit.
+Chapter: finetuning/chat.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from course_pkg.adapters.peft_files import read_settings
+from course_pkg.deployment.chat_errors import ChatError
+from course_pkg.deployment.load_engine import load_engine
+from course_pkg.evaluation.http_client import HttpClient, RefusedError
+from course_pkg.evaluation.server_model import ServerModel
+from course_pkg.export.merged import load_merged
+from course_pkg.finetuning.conversations import Message
+from course_pkg.finetuning.formats import as_dicts, chat_text, keep_recent, prompt_tokens
+from course_pkg.lm.model_errors import ModelError
+from course_pkg.lm.smollm2 import NAME
+from course_pkg.serving.engine import Engine
+from course_pkg.serving.lora_rows import check_adapter
+from course_pkg.serving.sampling import SamplingParams
+
+ADAPTER = "adapter"  # its name in the engine
+CACHE_GB = 1.0
+TOO_LONG = re.compile(r"context.?length|maximum context|tokens of prompt and answer", re.I)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer on its way. dropped: how many of the oldest messages the model doesn't see.
+
+    tokens: of the prompt; None if only the server knows. texts: the parts of the answer, in order.
+    """
+
+    dropped: int
+    tokens: int | None
+    texts: Iterator[str]
+
+
+class ChatModel(Protocol):
+    """What the chat needs of a model. name: for its first line."""
+
+    name: str
+
+    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+        """Begin to answer the last message. Raises ValueError if even that one is too long."""
+        ...
+
+
+class LocalChat:
+    """A model in this process, which gives out its answer token by token.
+
+    params: how to choose tokens, and how many at most. Raises ChatError if these leave no room for
+    a prompt, or if the tokenizer has no chat template.
+    """
+
+    def __init__(self, engine: Engine, name: str, params: dict, adapter: str | None = None):
+        self.engine = engine
+        self.name = name
+        self.adapter = adapter
+        self.params = SamplingParams(**params)
+        self.limit = engine.max_model_len - (self.params.max_tokens or 1)
+        if self.limit < 1:
+            raise ChatError(
+                f"--max-tokens {self.params.max_tokens}: the model takes {engine.max_model_len} "
+                "tokens of prompt and answer together; lower it"
+            )
+        if engine.tokenizer.chat_template is None:
+            raise ChatError(f"{name} has no chat template: choose a model that is tuned for chat")
+        self._settings = params
+
+    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+        """Begin to answer, with as many of the latest exchanges as fit beside the answer."""
+        tokenizer = self.engine.tokenizer
+        kept = keep_recent(messages, tokenizer, self.limit)
+        text = chat_text(kept, tokenizer, generation_prompt=True)
+        ids = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+        params = SamplingParams(**self._settings, seed=seed)
+        chunks = self.engine.stream(ids, params, adapter=self.adapter)
+        dropped = len(messages) - len(kept)
+        return Reply(dropped, prompt_tokens(kept, tokenizer), (chunk.text for chunk in chunks))
+
+
+class ServerChat:
+    """A model behind an address; its answer comes in one piece, through `course eval`'s client.
+
+    served: the model's name there; None asks for the only one. Raises what ServerModel raises.
+    """
+
+    def __init__(self, client: HttpClient, params: dict, served: str | None = None):
+        self.client = client
+        self.served = ServerModel(client, served).name
+        self.name = f"{self.served} at {client.address}"
+        self._settings = params
+
+    def reply(self, messages: Sequence[Message], seed: int | None) -> Reply:
+        """The answer, without the oldest exchanges if the server says that they don't fit."""
+        body = {"model": self.served, **self._settings}
+        if seed is not None:
+            body["seed"] = seed
+        rules = 1 if messages[0].role == "system" else 0
+        dropped = 0
+        while True:
+            kept = [*messages[:rules], *messages[rules + dropped :]]
+            try:
+                answer = self.client.post("/chat/completions", body | {"messages": as_dicts(kept)})
+                text = answer["choices"][0]["message"].get("content") or ""
+                return Reply(dropped, None, iter([text]))
+            except RefusedError as error:
+                if not TOO_LONG.search(str(error)) or len(kept) - rules < 3:
+                    raise ChatError(str(error)) from None
+                dropped += 2  # a question with its answer
+            except (KeyError, TypeError, IndexError):
+                raise ChatError(f"{self.client.address} sent no answer") from None
+
+
+def load_chat(
+    model: str | None,
+    adapter: Path | None,
+    params: dict,
+    *,
+    device: str | None = None,
+    dtype: str = "auto",
+) -> LocalChat:
+    """A model by name or folder, with an adapter. model: None is the adapter's own, or the default.
+
+    The engine takes LoRA beside the model. An adapter of another method is merged, if it can be.
+    Raises ModelError, ServeError or ChatError, with what to do.
+
+    >>> load_chat("tiny", None, {"max_tokens": 4}).name
+    'tiny'
+    """
+    merge = False
+    if adapter is not None:
+        try:
+            named = read_settings(adapter).get("base_model_name_or_path")
+        except (ValueError, OSError) as error:
+            raise ModelError(f"--adapter {adapter}: {error}") from None
+        model = model or named
+        try:
+            check_adapter(adapter, ADAPTER)
+        except (ValueError, TypeError):
+            merge = True
+    model = model or NAME
+    name = model if adapter is None else f"{model} with {adapter}"
+    if merge:
+        engine = Engine(*load_merged(adapter, model), memory_bytes=int(CACHE_GB * 1e9))
+        return LocalChat(engine, name, params)
+    adapters = {} if adapter is None else {ADAPTER: adapter}
+    engine = load_engine(model, adapters, device, CACHE_GB, 1, dtype)
+    return LocalChat(engine, name, params, ADAPTER if adapters else None)

@@ -1,0 +1,194 @@
+"""A file of your own examples: its format is recognized, and every record must have it.
+
+`records` leaves out what it can't read, and reports it. Here nothing is left out: the first record
+that doesn't fit is an error with its line, so that no example is lost unnoticed.
+Chapter: finetuning/chat.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_pkg.finetuning.conversations import Conversation, RecordError
+from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.records import BOM, MARKS, json_records, read_conversations
+
+PLAIN = "plain text"
+TEXT = "text"  # the field of a record of plain text
+# Each format by the field that tells it, in the order of `records`, and how a record looks.
+FORMATS = {
+    "messages": ("chat messages", '{"messages": [{"role": "user", "content": "…"}, …]}'),
+    "conversations": ("ShareGPT", '{"conversations": [{"from": "human", "value": "…"}, …]}'),
+    "instruction": ("Alpaca", '{"instruction": "…", "input": "…", "output": "…"}'),
+    "prompt": ("prompt and completion", '{"prompt": "…", "completion": "…"}'),
+    TEXT: (PLAIN, '{"text": "…"}'),
+}
+assert tuple(FORMATS) == (*MARKS, TEXT)
+SHOWN = 80  # characters of a record in a message
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """A text whose every token is learned."""
+
+    text: str
+
+
+Example = Conversation | PlainText
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file's examples in their order, and the line of each.
+
+    format: what was recognized. sha256: of the file's bytes.
+    """
+
+    path: Path
+    format: str
+    examples: tuple[Example, ...]
+    lines: tuple[int, ...]
+    sha256: str
+
+
+def read_data(path: str | os.PathLike) -> DataFile:
+    """Read a .jsonl, .json or .txt file of which all records have one format.
+
+    A .txt file is plain text, with empty lines between its examples. Raises FinetuneError, with the
+    line, for a record of no format or of another one than the first, for one that can't be read,
+    and for a file without any; nothing is left out.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "mine.jsonl")
+    ...     _ = file.write_text('{"instruction": "Say hi.", "output": "Hi!"}')
+    ...     data = read_data(file)
+    >>> data.format, [message.content for message in data.examples[0].messages]
+    ('Alpaca', ['Say hi.', 'Hi!'])
+    """
+    path = Path(path)
+    if path.suffix not in (".jsonl", ".json", ".txt"):
+        raise FinetuneError(
+            f"{path}: expected a .jsonl, .json or .txt file; one record on each line, such as\n"
+            f"{_wanted()}"
+        )
+    try:
+        content = path.read_bytes()
+        read = _text_file(content) if path.suffix == ".txt" else _json_file(path)
+    except FileNotFoundError:
+        raise FinetuneError(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise FinetuneError(f"{path} is a folder: give a file") from None
+    except FinetuneError as error:
+        raise FinetuneError(f"{path}, {error}") from None
+    name, examples, lines = read
+    if not examples:
+        raise FinetuneError(f"{path} has no example; one record on each line, such as\n{_wanted()}")
+    return DataFile(path, name, examples, lines, hashlib.sha256(content).hexdigest())
+
+
+Found = tuple[str, tuple[Example, ...], tuple[int, ...]]  # format, examples, lines
+
+
+def _json_file(path: Path) -> Found:
+    """What a file of records has. Raises FinetuneError that begins with the line."""
+    lines: list[int] = []
+    texts: list[PlainText] = []
+    first: tuple[int, str] | None = None  # the line and the mark of the first record
+    problems: list[str] = []
+    for line, record in json_records(path):
+        lines.append(line)
+        try:
+            mark = _mark(record)
+            if first is None:
+                first = line, mark
+            if mark != first[1]:
+                raise RecordError(
+                    "another format",
+                    f"it is {FORMATS[mark][0]}, and line {first[0]} is {FORMATS[first[1]][0]}; "
+                    "put one format into one file",
+                )
+            if mark == TEXT:
+                texts.append(_plain_text(record))
+        except RecordError as error:
+            problems.append(f"line {line}: {error}")
+    if problems:
+        raise _first_of(problems)
+    if first is None:
+        return "", (), ()
+    name = FORMATS[first[1]][0]
+    if first[1] == TEXT:
+        return name, tuple(texts), tuple(lines)
+    read = read_conversations(path)
+    if read.report.problems:
+        raise _first_of([str(problem) for problem in read.report.problems])
+    return name, read.conversations, tuple(lines)
+
+
+def _mark(record: Any) -> str:
+    """The field that tells a record's format. Raises RecordError if it has none."""
+    if isinstance(record, RecordError):
+        raise record
+    if not isinstance(record, Mapping):
+        raise RecordError("no format is recognized", f"{_short(record)}; expected\n{_wanted()}")
+    mark = next((field for field in FORMATS if record.get(field) is not None), None)
+    if mark is None:
+        raise RecordError("no format is recognized", f"{_short(record)}; expected\n{_wanted()}")
+    return mark
+
+
+def _plain_text(record: Mapping[str, Any]) -> PlainText:
+    text = record[TEXT]
+    if not isinstance(text, str):
+        raise RecordError("wrong type", f"{TEXT} must be a string, got {text!r:.80}")
+    if not text.strip():
+        raise RecordError("blank text", f"it is {text!r:.80}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RecordError("invalid text", f"half of a character at {error.start}") from None
+    return PlainText(text)
+
+
+def _text_file(content: bytes) -> Found:
+    """Plain text, one example between empty lines."""
+    try:
+        text = content.removeprefix(BOM).decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise FinetuneError(f"line {line}: not UTF-8; save the file as UTF-8") from None
+    found = list(_paragraphs(text))
+    return PLAIN, tuple(text for _, text in found), tuple(line for line, _ in found)
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, PlainText]]:
+    """The first line and the text of each."""
+    lines: list[str] = []
+    start = 1
+    for number, line in enumerate([*text.replace("\r\n", "\n").split("\n"), ""], start=1):
+        if line.strip():
+            if not lines:
+                start = number
+            lines.append(line)
+        elif lines:
+            yield start, PlainText("\n".join(lines))
+            lines = []
+
+
+def _first_of(problems: list[str]) -> FinetuneError:
+    more = len(problems) - 1
+    return FinetuneError(problems[0] + (f"\n({more} more like this)" if more else ""))
+
+
+def _short(value: Any) -> str:
+    found = ", ".join(map(str, value)) if isinstance(value, Mapping) else repr(value)
+    kind = "the fields are " if isinstance(value, Mapping) else "it is "
+    return f"{kind}{found:.{SHOWN}}"
+
+
+def _wanted() -> str:
+    """The formats, a line for each."""
+    return "\n".join(f"  {example}" for _, example in FORMATS.values())

@@ -1,0 +1,81 @@
+"""How a run reports on its way: a line for each report, on a terminal only.
+
+The trainer tells a callback when a step is over, but not its loss, which is therefore read from the
+model's own output. Chapter: finetuning/sft.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from course_pkg.finetuning.batches import count_targets
+from course_pkg.finetuning.config import Callback
+
+REPORTS = 20
+Say = Callable[[str], None]
+
+
+class Progress(Callback):
+    """The trainer's callback that reports. model: to be trained. say: prints a line; None: quiet.
+
+    done: steps of an earlier process.
+    """
+
+    def __init__(self, model: nn.Module, say: Say | None, done: int = 0):
+        self.say = say
+        self._done = done
+        self._steps = 0
+        self._losses: list[float] = []  # of the steps since the last report
+        self._tokens = 0  # targets since the last report
+        self._began = self._reported = time.monotonic()
+        self._hook = model.register_forward_hook(self._read, with_kwargs=True)
+
+    def start(self, model: nn.Module, steps: int) -> None:
+        """Learn how many steps there will be."""
+        self._steps = steps
+        self._began = self._reported = time.monotonic()
+
+    def after_step(self, step: int) -> None:
+        """Report, if it is time."""
+        if self.say is None or (step % math.ceil(self._steps / REPORTS) and step != self._steps):
+            return
+        now = time.monotonic()
+        speed = self._tokens / max(now - self._reported, 1e-9)
+        left = (now - self._began) / (step - self._done) * (self._steps - step)
+        loss = sum(self._losses) / len(self._losses)
+        rest = f"   {duration(left)} left" if step < self._steps else ""
+        self.say(f"step {step:>4} of {self._steps}   loss {loss:.3f}   {speed:.0f} tokens/s{rest}")
+        self._losses.clear()
+        self._tokens = 0
+        self._reported = now
+
+    def evaluated(self, loss: float) -> None:
+        """Report a validation loss."""
+        if self.say is not None:
+            self.say(f"{'':15}validation loss {loss:.3f}")
+
+    def close(self) -> None:
+        """Stop reading the model's output."""
+        self._hook.remove()
+
+    def _read(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if model.training and "labels" in kwargs:
+            self._losses.append(output.loss.item())
+            self._tokens += count_targets(model, kwargs)
+
+
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> duration(42.4), duration(200), duration(7300)
+    ('42 s', '3 min 20 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,108 @@
+"""What a run of `course finetune` found: everything that its report shows, in one file.
+
+Chapter: finetuning/sft.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from course_pkg.files import write_atomically
+from course_pkg.finetuning.history import History
+from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.own_data.validation import Losses, Sample
+
+FILE = "finetune.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Examples on each side, and what the limit of tokens cost both files together.
+
+    cut, left_out: lines. tokens: of all examples; lost: of these, not used. targets: of one pass.
+    """
+
+    train: int
+    validation: int
+    pieces: int
+    tokens: int
+    targets: int
+    lost: int
+    cut: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. formats: of the data and the validation file. kept: the step whose weights
+    the adapter has: that of the lowest validation loss. trained, parameters: numbers of weights."""
+
+    data: str
+    validation_file: str | None
+    formats: tuple[str, ...]
+    settings: dict[str, Any]
+    sizes: Sizes
+    history: History
+    before: Losses
+    after: Losses
+    samples: tuple[Sample, ...]
+    kept: int
+    trained: int
+    parameters: int
+    versions: dict[str, str]
+    finished: str
+
+
+def start_file(folder: Path, identity: dict[str, Any]) -> None:
+    """Write what a resumed run must share into a new folder."""
+    _write(folder, {"format": FORMAT, "identity": identity, "result": None})
+
+
+def write_result(folder: Path, identity: dict[str, Any], result: Result) -> None:
+    """Write what a run found; from now on it counts as finished."""
+    _write(folder, {"format": FORMAT, "identity": identity, "result": asdict(result)})
+
+
+def read_file(folder: Path) -> tuple[dict[str, Any], Result | None]:
+    """The identity in a run's folder, and its result if it is finished.
+
+    Raises FinetuneError if there is no such file, or it is damaged.
+
+    >>> read_file(Path("/nowhere"))
+    Traceback (most recent call last):
+    ...
+    course_pkg.finetuning.own_data.errors.FinetuneError: there is no run to resume in /nowhere: \
+leave --resume out, or give the --output of the run
+    """
+    try:
+        content = json.loads((folder / FILE).read_text("utf-8"))
+        found = content["result"]
+        return content["identity"], None if found is None else _result(found)
+    except FileNotFoundError:
+        raise FinetuneError(
+            f"there is no run to resume in {folder}: leave --resume out, or give the --output of "
+            "the run"
+        ) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise FinetuneError(
+            f"{folder / FILE} is damaged ({error!r}): give another --output"
+        ) from None
+
+
+def _result(found: dict[str, Any]) -> Result:
+    sizes = {name: _tuple(value) for name, value in found["sizes"].items()}
+    losses = {name: Losses(*map(tuple, found[name].values())) for name in ("before", "after")}
+    samples = tuple(Sample(**each) for each in found["samples"])
+    history = History.from_json(json.dumps(found["history"]))
+    rest = {"sizes": Sizes(**sizes), "samples": samples, "history": history, **losses}
+    return Result(**{**found, "formats": tuple(found["formats"]), **rest})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _write(folder: Path, content: dict[str, Any]) -> None:
+    write_atomically(folder / FILE, json.dumps(content, indent=1) + "\n")

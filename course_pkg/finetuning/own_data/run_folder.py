@@ -1,0 +1,58 @@
+"""The output folder of a run: new or empty, or that of a run to go on with; one process at a time.
+
+Chapter: finetuning/sft.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from course_pkg.files import lock
+from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.own_data.result import FILE, Result, read_file, start_file
+
+LOCK = ".lock"
+
+
+@contextmanager
+def open_folder(folder: Path, identity: dict[str, Any], resume: bool) -> Iterator[Result | None]:
+    """Lock a run's folder, and yield the result if the run is finished.
+
+    identity: what a resumed run must share with the one that was begun there. Raises FinetuneError
+    if the folder has something else, another run or, for resume, none; nothing is then changed.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as parent, open_folder(Path(parent, "a"), {}, False) as found:
+    ...     found is None
+    True
+    """
+    if resume:
+        before, _ = read_file(folder)
+        _require_same(before, identity, folder)
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        hint = "add --resume to go on with its run, or " if (folder / FILE).exists() else ""
+        raise FinetuneError(f"{folder} is not empty: {hint}give another --output")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock(folder / LOCK, wait=False):
+            if not resume:
+                start_file(folder, identity)
+            yield read_file(folder)[1]
+    except BlockingIOError:
+        raise FinetuneError(
+            f"another process trains in {folder}: wait for it, or give another --output"
+        ) from None
+
+
+def _require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    changed = [
+        f"{name} was {before.get(name)!r:.40}, now {now.get(name)!r:.40}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
+        raise FinetuneError(
+            f"{folder} has a run with other settings ({'; '.join(changed)}): resume it with the "
+            "same ones, or give another --output"
+        )

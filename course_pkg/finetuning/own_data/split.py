@@ -1,0 +1,76 @@
+"""Training and validation examples: drawn by a seed, and never the same question in both.
+
+Chapter: finetuning/instructions.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from course_pkg.finetuning.own_data.errors import FinetuneError
+from course_pkg.finetuning.own_data.examples import TokenExample
+
+MOST = 200  # validation examples that are drawn; more would cost more time than they tell
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of both sides, each in the file's order."""
+
+    train: tuple[TokenExample, ...]
+    validation: tuple[TokenExample, ...]
+
+
+def split_examples(examples: Sequence[TokenExample], share: float, seed: int) -> Split:
+    """Draw a share of the examples for validation, at least two and about 200 at most.
+
+    Examples with the same key stay together, so a question that occurs twice is on one side only.
+    share: above 0 and below 1. Raises FinetuneError if there are fewer than four different
+    questions, or if the share leaves nothing to train on.
+
+    >>> from course_pkg.finetuning.own_data.examples import TokenExample
+    >>> asked = [TokenExample(str(n), str(n // 2), "", "", "", ()) for n in range(20)]
+    >>> split = split_examples(asked, 0.2, seed=0)
+    >>> [example.id for example in split.validation]
+    ['14', '15', '16', '17']
+    """
+    groups = list(dict.fromkeys(example.key for example in examples))
+    if len(groups) < 4:
+        raise FinetuneError(
+            f"{len(groups)} different examples are too few for a validation split: give 4 or more, "
+            "or a file of other examples with --validation"
+        )
+    wanted = min(max(2, round(share * len(examples))), MOST)
+    random.Random(seed).shuffle(groups)
+    counts = {key: 0 for key in groups}
+    for example in examples:
+        counts[example.key] += 1
+    chosen: set[str] = set()
+    size = 0
+    for key in groups:
+        if size >= wanted:
+            break
+        chosen.add(key)
+        size += counts[key]
+    train = tuple(example for example in examples if example.key not in chosen)
+    if not train:
+        raise FinetuneError(f"a validation share of {share:g} leaves nothing to train on: lower it")
+    return Split(train, tuple(example for example in examples if example.key in chosen))
+
+
+def given_split(
+    train: Sequence[TokenExample], validation: Sequence[TokenExample], name: str
+) -> Split:
+    """The two sides from two files. name: of the validation file, for messages.
+
+    Raises FinetuneError if a question is in both.
+    """
+    lines = {example.key: example.id for example in train}
+    both = [example for example in validation if example.key in lines]
+    if both:
+        more = f", and {len(both) - 1} more like this" if len(both) > 1 else ""
+        raise FinetuneError(
+            f"{name}, {both[0].id}: the training data ask the same in {lines[both[0].key]}{more}; "
+            "take such examples out of one of the files, or the validation loss shows memory"
+        )
+    return Split(tuple(train), tuple(validation))

@@ -1,0 +1,96 @@
+"""A file of one's own examples: every format, and one clear error for anything else."""
+
+import json
+
+import pytest
+
+from course_pkg.finetuning.conversations import Conversation
+from course_pkg.finetuning.own_data.data_file import FORMATS, read_data
+from course_pkg.finetuning.own_data.errors import FinetuneError
+
+ALPACA = {"instruction": "Say hi.", "output": "Hi!"}
+RECORDS = {
+    "Alpaca": ALPACA,
+    "prompt and completion": {"prompt": "Say hi.", "completion": "Hi!"},
+    "chat messages": {
+        "messages": [
+            {"role": "user", "content": "Say hi."},
+            {"role": "assistant", "content": "Hi!"},
+        ]
+    },
+    "ShareGPT": {
+        "conversations": [{"from": "human", "value": "Say hi."}, {"from": "gpt", "value": "Hi!"}]
+    },
+    "plain text": {"text": "Say hi. Hi!"},
+}
+
+
+def write(folder, *records, name="mine.jsonl"):
+    path = folder / name
+    lines = [each if isinstance(each, str) else json.dumps(each) for each in records]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_each_format_is_recognized_and_gives_the_same_conversation(tmp_path, name):
+    data = read_data(write(tmp_path, RECORDS[name], "", RECORDS[name]))
+    assert (data.format, data.lines) == (name, (1, 3))
+    if name == "plain text":
+        assert data.examples[0].text == "Say hi. Hi!"
+    else:
+        assert [(m.role, m.content) for m in data.examples[1].messages] == [
+            ("user", "Say hi."),
+            ("assistant", "Hi!"),
+        ]
+    assert {name for name, _ in FORMATS.values()} == set(RECORDS)
+
+
+def test_a_json_array_and_a_text_file_are_read_with_the_lines_of_their_examples(tmp_path):
+    array = write(tmp_path, json.dumps([ALPACA, ALPACA], indent=1), name="a.json")
+    data = read_data(array)
+    assert data.lines == (2, 6) and isinstance(data.examples[0], Conversation)
+    text = write(tmp_path, "one", "one more", " ", "", "two", name="a.txt")
+    data = read_data(text)
+    assert [each.text for each in data.examples] == ["one\none more", "two"]
+    assert (data.format, data.lines) == ("plain text", (1, 5))
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        ([ALPACA, {"text": "x"}], ["line 2", "it is plain text, and line 1 is Alpaca"]),
+        ([ALPACA, RECORDS["ShareGPT"], {"a": 1}], ["line 2", "ShareGPT", "(1 more like this)"]),
+        ([ALPACA, {"question": "x"}], ["line 2", "the fields are question", "messages", "text"]),
+        ([ALPACA, "Hi"], ["line 2", "invalid JSON"]),
+        ([ALPACA, "[1]"], ["line 2", "it is [1]"]),
+        ([ALPACA, {"instruction": "x"}], ["line 2", "no output; found instruction"]),
+        ([{"text": " "}], ["line 1", "blank text"]),
+        ([{"text": 3}], ["line 1", "text must be a string"]),
+        (['{"text": "\\ud800"}'], ["line 1", "half of a character at 0"]),
+        ([], ["has no example", '"prompt"']),
+    ],
+)
+def test_a_record_that_does_not_fit_is_one_error_with_its_line_and_what_is_wanted(
+    tmp_path, records, says
+):
+    path = write(tmp_path, *records)
+    with pytest.raises(FinetuneError) as error:
+        read_data(path)
+    assert [part for part in [str(path), *says] if part not in str(error.value)] == []
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    for path, says in (
+        (write(tmp_path, "a,b", name="a.csv"), "expected a .jsonl, .json or .txt file"),
+        (tmp_path / "absent.jsonl", "there is no file"),
+        (tmp_path / "folder.jsonl", "is a folder"),
+    ):
+        if path.name.startswith("folder"):
+            path.mkdir()
+        with pytest.raises(FinetuneError, match=says):
+            read_data(path)
+    latin = tmp_path / "a.txt"
+    latin.write_bytes(b"one\n\ncaf\xe9")
+    with pytest.raises(FinetuneError, match="line 3: not UTF-8"):
+        read_data(latin)
