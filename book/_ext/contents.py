@@ -3,6 +3,8 @@
     ```{course-contents}
     ```
 
+With names of pages in it, one on each line, it lists those alone, in this order, with the time of all.
+
 What a page is for is the description in its header (`myst: html_meta: description:`), or else the
 first of its goals (`:class: goals`). Sections of a chapter that is looked up, such as the package,
 are left to that chapter's own page.
@@ -68,16 +70,48 @@ def lines(root: Path, toc: dict) -> Iterator[tuple[str | None, str]]:
                 yield section["file"], entry(root, section["file"], "  ", numbers)
 
 
+def chosen(root: Path, names: list[str]) -> Iterator[tuple[str | None, str]]:
+    """Each named page (from book/) and its list item; then None and the time of all."""
+    numbers = documents.numbers(root)
+    total = 0.0
+    for name in names:
+        docname = f"book/{name}"
+        yield docname, entry(root, docname, "", numbers)
+        if rank(docname) == 0 and is_read_through(docname):
+            file = root / f"{docname}.md"
+            total += minutes(file.read_text("utf8"), file.parent)
+    yield None, f"\nReading time: {spoken(total)}.\n"
+
+
+def spoken(minutes: float) -> str:
+    """A reading time, in words.
+
+    >>> spoken(44), spoken(149), spoken(62)
+    ('45 minutes', '2½ hours', '1 hour')
+    """
+    halves = round(minutes / 30)
+    if halves < 2:
+        return f"{max(5, 5 * round(minutes / 5))} minutes"
+    hours = f"{halves // 2}{'½' if halves % 2 else ''}"
+    return f"{hours} hour" if halves == 2 else f"{hours} hours"
+
+
 class CourseContents(SphinxDirective):
     """The list, read again when a page changes."""
+
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
         root = Path(self.env.srcdir)
         text = []
         try:
-            items = list(lines(root, yaml.safe_load((root / "_toc.yml").read_text("utf8"))))
+            if self.content:
+                items = list(chosen(root, [line.strip() for line in self.content]))
+            else:
+                items = list(lines(root, yaml.safe_load((root / "_toc.yml").read_text("utf8"))))
         except FileNotFoundError as error:
-            raise self.error(f"_toc.yml names {error.filename}, which is not there") from error
+            where = "this list" if self.content else "_toc.yml"
+            raise self.error(f"{where} names {error.filename}, which is not there") from error
         for docname, line in items:
             if docname:
                 self.env.note_dependency(str(root / f"{docname}.md"))
