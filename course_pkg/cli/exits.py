@@ -90,10 +90,11 @@ def _requests() -> tuple[type[BaseException], ...]:
     from course_pkg.grading.contract.registry import UnknownQuestion
     from course_pkg.grading.own_notebook import NotebookError
     from course_pkg.lm.model_errors import ModelError
+    from course_pkg.metrics.text_files import TextFileError
 
     files = (GradebookError, GradingFolderError, ReleaseError, RosterError, SourceError)
     names = (AddressError, ChecksError, ModelError, NotebookError, UnknownQuestion)
-    return *files, *names, RunError, ServeError, TaskError
+    return *files, *names, RunError, ServeError, TaskError, TextFileError
 
 
 def _failures() -> tuple[type[BaseException], ...]:

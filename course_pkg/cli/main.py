@@ -22,9 +22,12 @@ from course_pkg.cli import (
     eval_command,
     export_command,
     grade_commands,
+    score_bleu,
+    score_texts,
     serve_command,
 )
 from course_pkg.cli.exits import NEEDS_A_LOOK, Commands
+from course_pkg.cli.score_options import SeveralInputs
 
 app = typer.Typer(
     cls=Commands,
@@ -144,6 +147,26 @@ for command in (
 ):
     app.command()(command)
 app.command("eval")(eval_command.evaluate)
+
+score = typer.Typer(
+    cls=Commands,
+    help="""Score files: BLEU, ROUGE, METEOR, BERTScore, perplexity.
+
+    Texts are on the lines of a file, one on each, or in JSON lines. Each command's --help has
+    examples.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+for command in (
+    score_bleu.bleu,
+    score_texts.rouge,
+    score_texts.meteor,
+    score_texts.bertscore,
+    score_texts.perplexity,
+):
+    score.command(cls=SeveralInputs)(command)
+app.add_typer(score, name="score")
 
 
 def _print_findings(findings) -> None:
