@@ -23,6 +23,7 @@ from course_pkg.cli import (
     export_command,
     grade_commands,
     score_bleu,
+    score_perplexity,
     score_texts,
     serve_command,
 )
@@ -163,7 +164,7 @@ for command in (
     score_texts.rouge,
     score_texts.meteor,
     score_texts.bertscore,
-    score_texts.perplexity,
+    score_perplexity.perplexity,
 ):
     score.command(cls=SeveralInputs)(command)
 app.add_typer(score, name="score")

@@ -4,13 +4,13 @@ Chapter: metrics/bleu-comparing.
 """
 
 import json
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from course_pkg.cli.bleu_output import BleuPrinter, drawn_signature, print_table
 from course_pkg.cli.score_options import (
     Encoding,
     Format,
@@ -26,10 +26,8 @@ from course_pkg.cli.score_options import (
 )
 
 if TYPE_CHECKING:
-    from course_pkg.metrics.bleu import BleuScore, PreparedReferences
+    from course_pkg.metrics.bleu import PreparedReferences
     from course_pkg.metrics.text_files import ScoredTexts
-
-SIGNIFICANT = 0.05
 
 
 class Tokenizer(StrEnum):
@@ -116,7 +114,7 @@ def bleu(
         raise TextFileError("-sl prints one system's texts: it goes with no test or interval")
     settings = {"smoothing": smooth_method.value, "smooth_value": smooth_value}
     settings["effective_order"] = effective_order or sentence_level
-    printer = _Printer(output, width, score_only)
+    printer = BleuPrinter(output, width, score_only)
     with requests():
         prepared = PreparedReferences(
             systems[0].references, tokenize=tokenize.value, lowercase=lowercase
@@ -148,59 +146,10 @@ def _read(inputs: list[Path], references: list[Path], encoding: str) -> "list[Sc
     return systems
 
 
-@dataclass(frozen=True)
-class _Printer:
-    """Prints a score as sacrebleu does."""
-
-    output: Format | None
-    width: int
-    only: bool
-
-    def text(self, score: float) -> str:
-        return f"{100 * score:.{self.width}f}"
-
-    def number(self, score: float) -> float:
-        return float(self.text(score))
-
-    def details(self, result: "BleuScore") -> str:
-        precisions = "/".join(f"{100 * p:.1f}" for p in result.precisions)
-        c, r = result.hypothesis_length, result.reference_length
-        ratio = c / r if r else 0
-        return (
-            f"{precisions} (BP = {result.brevity_penalty:.3f} ratio = {ratio:.3f} "
-            f"hyp_len = {c} ref_len = {r})"
-        )
-
-    def show(
-        self,
-        result: "BleuScore",
-        signature: str,
-        spread: tuple[float, float] | None = None,
-        indent: int | None = 1,
-    ) -> None:
-        """Print one result. spread: the mean of drawn sets, and the margin. indent: of JSON."""
-        shown = self.text(result.score)
-        record = {"name": "BLEU", "score": self.number(result.score), "signature": signature}
-        if spread is not None:
-            mean, margin = map(self.text, spread)
-            around = f"μ = {mean} ± {margin}"
-            shown += f" ({around})"
-            record |= {"confidence_mean": float(mean), "confidence_var": float(margin)}
-            record["confidence"] = around
-        record["verbose_score"] = self.details(result)
-        if self.only:
-            typer.echo(shown)
-        elif self.output is Format.text:
-            typer.echo(f"BLEU|{signature} = {shown} {self.details(result)}")
-        else:
-            record |= dict(field.split(":", 1) for field in signature.split("|"))
-            typer.echo(json.dumps(record, indent=indent, ensure_ascii=False))
-
-
 def _print_system(
     system: "ScoredTexts",
     prepared: "PreparedReferences",
-    printer: _Printer,
+    printer: BleuPrinter,
     settings: dict[str, Any],
     samples: int | None,
     seed: int,
@@ -212,19 +161,21 @@ def _print_system(
     from course_pkg.metrics.significance import bootstrap, mean_and_margin
 
     draws = bootstrap(system.hypotheses, prepared, samples=samples, seed=seed, **settings)
-    printer.show(result, _drawn(result.signature, "bs", samples, seed), mean_and_margin(draws))
+    printer.show(
+        result, drawn_signature(result.signature, "bs", samples, seed), mean_and_margin(draws)
+    )
 
 
 def _print_sentences(
     system: "ScoredTexts",
-    printer: _Printer,
+    printer: BleuPrinter,
     settings: dict[str, Any],
     tokenize: str,
     lowercase: bool,
 ) -> None:
     from course_pkg.metrics.bleu import sentence_bleu
 
-    line = _Printer(printer.output or Format.text, printer.width, printer.only)
+    line = BleuPrinter(printer.output or Format.text, printer.width, printer.only)
     for text, group in zip(system.hypotheses, system.references, strict=True):
         result = sentence_bleu(text, group, tokenize=tokenize, lowercase=lowercase, **settings)
         line.show(result, result.signature, indent=None)
@@ -233,7 +184,7 @@ def _print_sentences(
 def _print_systems(
     systems: "list[ScoredTexts]",
     prepared: "PreparedReferences",
-    printer: _Printer,
+    printer: BleuPrinter,
     settings: dict[str, Any],
     test: tuple[str, int] | None,
     seed: int,
@@ -245,13 +196,13 @@ def _print_systems(
     found = [{"score": 100 * result.score} for result in results]
     if test is not None:
         names[0] = f"Baseline: {names[0]}"
-        signature = _drawn(signature, *test, seed)
+        signature = drawn_signature(signature, *test, seed)
         found = _tested(systems, prepared, found, settings, test, seed)
     if printer.only:
         for values in found:
             typer.echo(f"{values['score']:.{printer.width}f}")
     elif printer.output is Format.text:
-        _print_table(names, found, printer.width)
+        print_table(names, found, printer.width)
         typer.echo(f"BLEU|{signature}")
     else:
         shown = [
@@ -283,21 +234,3 @@ def _tested(
             for each, scores in zip((rows[0], row), result.scores.T, strict=True):
                 each["mean"], each["ci"] = significance.mean_and_margin(100 * scores)
     return rows
-
-
-def _print_table(names: list[str], found: list[dict[str, Any]], width: int) -> None:
-    longest = max(map(len, names))
-    for name, values in zip(names, found, strict=True):
-        line = f"{name:{longest}}  {values['score']:.{width}f}"
-        if values.get("mean") is not None:
-            line += f" (μ = {values['mean']:.{width}f} ± {values['ci']:.{width}f})"
-        if values.get("p_value") is not None:
-            mark = "*" if values["p_value"] < SIGNIFICANT else ""
-            line += f"  p = {values['p_value']:.4f}{mark}"
-        typer.echo(line)
-
-
-def _drawn(signature: str, kind: str, samples: int, seed: int) -> str:
-    """The signature with the draws behind the references, where sacrebleu has them."""
-    first, rest = signature.split("|", 1)
-    return f"{first}|{kind}:{samples}|seed:{seed}|{rest}"

@@ -64,7 +64,6 @@ Samples = Annotated[
     int, typer.Option("--confidence-n", "-cin", min=1, help="Drawn sets, for intervals.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the draws.")]
-Model = Annotated[str, typer.Option(help="Name, hub id or folder.")]
 
 
 @contextmanager
