@@ -22,9 +22,9 @@ from course_pkg.cli import (
     eval_command,
     export_command,
     grade_commands,
-    score_bleu,
-    score_perplexity,
-    score_texts,
+    score_bleu_command,
+    score_perplexity_command,
+    score_texts_commands,
     serve_command,
 )
 from course_pkg.cli.exits import NEEDS_A_LOOK, Commands
@@ -160,11 +160,11 @@ score = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    score_bleu.bleu,
-    score_texts.rouge,
-    score_texts.meteor,
-    score_texts.bertscore,
-    score_perplexity.perplexity,
+    score_bleu_command.bleu,
+    score_texts_commands.rouge,
+    score_texts_commands.meteor,
+    score_texts_commands.bertscore,
+    score_perplexity_command.perplexity,
 ):
     score.command(cls=SeveralInputs)(command)
 app.add_typer(score, name="score")
