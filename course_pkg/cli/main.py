@@ -28,7 +28,7 @@ from course_pkg.cli import (
     serve_command,
 )
 from course_pkg.cli.exits import NEEDS_A_LOOK, Commands
-from course_pkg.cli.score_options import SeveralInputs
+from course_pkg.cli.score_options import ScoreCommand
 
 app = typer.Typer(
     cls=Commands,
@@ -166,7 +166,7 @@ for command in (
     score_texts_commands.bertscore,
     score_perplexity_command.perplexity,
 ):
-    score.command(cls=SeveralInputs)(command)
+    score.command(cls=ScoreCommand)(command)
 app.add_typer(score, name="score")
 
 

@@ -91,13 +91,13 @@ def bleu(
     A file has one text on each line, or JSON lines with "prediction" and "references". Exit code 2
     if the files or options don't fit together.
 
-    \b
     Examples:
-      course score bleu ref.txt -i system.txt
-      course score bleu ref.txt ref2.txt -i system.txt -b -w 2
-      course score bleu -i system.jsonl --confidence
-      course score bleu ref.txt -i baseline.txt system.txt --paired-bs
-      course score bleu ref.txt -sl < system.txt
+
+        course score bleu ref.txt -i system.txt
+        course score bleu ref.txt ref2.txt -i system.txt -b -w 2
+        course score bleu -i system.jsonl --confidence
+        course score bleu ref.txt -i baseline.txt system.txt --paired-bs
+        course score bleu ref.txt -sl < system.txt
     """
     from course_pkg.metrics.bleu import PreparedReferences
     from course_pkg.metrics.text_files import TextFileError

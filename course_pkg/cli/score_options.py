@@ -5,6 +5,7 @@ Chapter: metrics/overview.
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -26,8 +27,15 @@ class Format(StrEnum):
     text = "text"
 
 
-class SeveralInputs(TyperCommand):
-    """A command whose option -i takes all values up to the next option, as in sacrebleu."""
+class ScoreCommand(TyperCommand):
+    """A command whose option -i takes all values up to the next option, as in sacrebleu.
+
+    An indented block of its help, such as examples, keeps its lines.
+    """
+
+    def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
+        kept = re.sub(r"\n\n(?=    )", "\n\n\b\n", help or "")  # click's mark for such a block
+        super().__init__(*args, help=kept, **more)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Write `-i a b` as `-i a -i b`, which click reads."""

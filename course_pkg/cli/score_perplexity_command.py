@@ -52,11 +52,11 @@ def perplexity(
     only tokens of answers count, each given its prompt and what precedes it in the answer. The
     value is exp of the mean over all tokens; -sl prints each text's.
 
-    \b
     Examples:
-      course score perplexity -i texts.txt
-      course score perplexity -i answers.jsonl --chat
-      course score perplexity -i texts.txt --bos -sl
+
+        course score perplexity -i texts.txt
+        course score perplexity -i answers.jsonl --chat
+        course score perplexity -i texts.txt --bos -sl
     """
     from course_pkg.metrics.text_files import TextFileError, read_records
 

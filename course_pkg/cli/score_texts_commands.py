@@ -58,11 +58,11 @@ def rouge(
     Scores are those of rouge-score 0.1.2. For ROUGE-Lsum, each line of a text is a sentence, so a
     summary of several needs JSON lines with \\n. -b prints the F-measures.
 
-    \b
     Examples:
-      course score rouge ref.txt -i system.txt
-      course score rouge -i system.jsonl --kind rouge2 --kind rougeLsum --stem
-      course score rouge ref.txt -i system.txt -sl -b
+
+        course score rouge ref.txt -i system.txt
+        course score rouge -i system.jsonl --kind rouge2 --kind rougeLsum --stem
+        course score rouge ref.txt -i system.txt -sl -b
     """
     from course_pkg.metrics.rouge.corpus import USUAL, corpus_rouge
 
@@ -117,10 +117,10 @@ def meteor(
 
     With version 2005, nltk's formula; where nltk aligns greedily, this finds the best alignment.
 
-    \b
     Examples:
-      course score meteor ref.txt -i system.txt --no-synonyms
-      course score meteor -i system.jsonl --version 1.5 --no-synonyms -sl
+
+        course score meteor ref.txt -i system.txt --no-synonyms
+        course score meteor -i system.jsonl --version 1.5 --no-synonyms -sl
     """
     from course_pkg.metrics.meteor import meteor as score
 
@@ -161,10 +161,10 @@ def bertscore(
 
     Scores of different encoders can't be compared. -b prints the F1.
 
-    \b
     Examples:
-      course score bertscore ref.txt -i system.txt
-      course score bertscore -i system.jsonl --idf -sl
+
+        course score bertscore ref.txt -i system.txt
+        course score bertscore -i system.jsonl --idf -sl
     """
     from course_pkg.lm.encoder import load_encoder
     from course_pkg.metrics.bertscore import bert_score
