@@ -63,10 +63,13 @@ def _line(comparison: Comparison | NotMeasured) -> str:
     if isinstance(comparison, NotMeasured):
         return f"  {comparison.what}\n    not measured: {comparison.reason}"
     color = "green" if comparison.holds else "red"
+    spread = ""
+    if comparison.spread is not None:
+        spread = "middle half {:.3f} to {:.3f}, ".format(*comparison.spread)
     return (
         f"  {comparison.what}\n    ours {comparison.ours:.1f} {comparison.unit}, "
         f"theirs {comparison.theirs:.1f}; ratio [{color}]{comparison.ratio:.3f}[/] "
-        f"(limit {comparison.limit:.2f})"
+        f"({spread}limit {comparison.limit:.2f})"
     )
 
 

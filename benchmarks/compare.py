@@ -16,7 +16,10 @@ from course_pkg.triton_runtime import INSTALLED, INTERPRETED
 
 @dataclass(frozen=True)
 class Comparison:
-    """One quantity, ours and theirs; the ratio must not exceed the limit."""
+    """One quantity, ours and theirs; the ratio must not exceed the limit.
+
+    spread: between these two values lie the middle half of the pairs' ratios; None if not in pairs.
+    """
 
     what: str
     unit: str
@@ -24,6 +27,7 @@ class Comparison:
     theirs: float
     ratio: float
     limit: float
+    spread: tuple[float, float] | None = None
 
     @property
     def holds(self) -> bool:
@@ -82,10 +86,9 @@ def compare_times(
     finally:
         gc.enable()
     ours_ms, theirs_ms = (1000 * statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(first / second for first, second in pairs)
-    return Comparison(
-        f"{what}, median of {len(pairs)} pairs", "ms", ours_ms, theirs_ms, ratio, limit
-    )
+    low, ratio, high = statistics.quantiles(first / second for first, second in pairs)
+    what = f"{what}, median of {len(pairs)} pairs"
+    return Comparison(what, "ms", ours_ms, theirs_ms, ratio, limit, (low, high))
 
 
 def compare_memory(

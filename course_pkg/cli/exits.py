@@ -75,6 +75,7 @@ REQUESTS = (
     "course_pkg.grading.contract.registry.UnknownQuestion",
     "course_pkg.grading.own_notebook.NotebookError",
     "course_pkg.lm.model_errors.ModelError",
+    "course_pkg.metrics.text_files.TextFileError",
 )
 # Errors of the machine, or of a program that was started.
 FAILURES = (

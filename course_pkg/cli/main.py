@@ -24,9 +24,13 @@ from course_pkg.cli import (
     export_command,
     finetune_command,
     grade_commands,
+    score_bleu_command,
+    score_perplexity_command,
+    score_texts_commands,
     serve_command,
 )
 from course_pkg.cli.exits import NEEDS_A_LOOK, Commands
+from course_pkg.cli.score_options import ScoreCommand
 
 app = typer.Typer(
     cls=Commands,
@@ -148,6 +152,26 @@ for command in (
 ):
     app.command()(command)
 app.command("eval")(eval_command.evaluate)
+
+score = typer.Typer(
+    cls=Commands,
+    help="""Score files: BLEU, ROUGE, METEOR, BERTScore, perplexity.
+
+    Texts are on the lines of a file, one on each, or in JSON lines. Each command's --help has
+    examples.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+for command in (
+    score_bleu_command.bleu,
+    score_texts_commands.rouge,
+    score_texts_commands.meteor,
+    score_texts_commands.bertscore,
+    score_perplexity_command.perplexity,
+):
+    score.command(cls=ScoreCommand)(command)
+app.add_typer(score, name="score")
 
 
 def _print_findings(findings) -> None:

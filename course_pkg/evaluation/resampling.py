@@ -10,8 +10,8 @@ It can't invent what the sample lacks. With few items its percentile interval is
 share of right answers about as short as the mean ± 1.96 SE, and of no width if all are right. A
 biased statistic stays biased, and becomes more so (see `calibration_intervals`).
 
-BLEU has a paired bootstrap of its own, `metrics.significance.paired_bootstrap`, which adds up
-counts. Sources: Efron 1979; Efron and Tibshirani 1993, chapter 13 (percentiles).
+BLEU and corpus ROUGE have bootstraps of their own, with the draws of sacrebleu, in
+`metrics.significance`. Sources: Efron 1979; Efron and Tibshirani 1993, chapter 13 (percentiles).
 Chapter: evaluation/likelihood-and-generation.
 """
 

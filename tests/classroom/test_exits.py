@@ -34,6 +34,7 @@ COMMANDS = {
     "results": ([NAME], BOOK),
     "release": ([NAME], f"{RELEASE}release_assignment"),
     "sample-class": ([], f"{RUNS}sample_class.build"),
+    "score": (["bleu", "r", "-i", "s"], "course_pkg.metrics.text_files.read_scored"),
     "serve": ([], "course_pkg.deployment.serve.serve"),
     "start": ([NAME], f"{RELEASE}start_work"),
 }

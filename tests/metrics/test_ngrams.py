@@ -33,11 +33,14 @@ def test_clipped_matches_is_the_size_of_the_multiset_intersection(one, other, n)
     assert clipped_matches(counts[0], counts[0]) == len(ngrams(one, n))
 
 
-@given(TOKENS, TOKENS, ORDERS)
-def test_count_matches_equals_clipped_matches_of_the_counts(one, other, n):
-    reference = count(other, n)
-    assert count_matches(one, n, reference) == clipped_matches(count(one, n), reference)
-    assert reference == count(other, n)
+@given(TOKENS, st.lists(TOKENS, min_size=1, max_size=3), ORDERS)
+def test_count_matches_equals_clipped_matches_of_each_order(tokens, texts, orders):
+    references = [maximum_counts([count(text, n) for text in texts]) for n in range(1, orders + 1)]
+    before = [reference.copy() for reference in references]
+    found = count_matches(tokens, references)
+    for n, reference in enumerate(references, start=1):
+        assert found[n - 1] == clipped_matches(count(tokens, n), reference)
+    assert references == before
 
 
 @given(st.lists(TOKENS, min_size=1, max_size=4), TOKENS, ORDERS)
@@ -55,7 +58,7 @@ def test_the_maximum_is_not_the_sum_and_needs_a_reference():
         maximum_counts([])
 
 
-@pytest.mark.parametrize("call", [ngrams, count, lambda x, n: count_matches(x, n, Counter())])
+@pytest.mark.parametrize("call", [ngrams, count, lambda x, n: count_matches(x, [Counter()] * n)])
 def test_a_text_that_is_not_tokenized_raises_an_error(call):
     with pytest.raises(TypeError, match="split a text with tokenize"):
         call("the cat", 2)

@@ -169,12 +169,9 @@ class PreparedReferences:
             tokens = self._tokens(f"hypotheses[{number}]", text)
             c = len(tokens)
             r = min(self._lengths[number], key=lambda length: (abs(length - c), length))
-            matches = [0] * self.max_order
-            for index, allowed in enumerate(self._counts[number]):
-                matches[index] = count_matches(tokens, index + 1, allowed)
-                if not matches[index]:
-                    break  # longer n-grams cannot match either
-            rows.append([c, r, *matches, *(max(c - n, 0) for n in range(self.max_order))])
+            matches = count_matches(tokens, self._counts[number])
+            totals = [max(c - n, 0) for n in range(self.max_order)]
+            rows.append([c, r, *matches, *totals])
         return rows
 
     def score(self, hypotheses: Sequence[str], **smoothing) -> BleuScore:

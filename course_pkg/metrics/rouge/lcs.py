@@ -11,7 +11,7 @@ for Automatic Evaluation of Summaries", section 4 (weighted). Chapter: metrics/r
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from functools import lru_cache
 from math import isqrt
 
@@ -49,10 +49,10 @@ def lcs_length(reference: Tokens, hypothesis: Tokens) -> int:
     >>> lcs_length("the cat is on the mat".split(), "the cat sat on the mat".split())
     5
     """
-    mask = _masks(reference)
+    known, mask = _masks(reference)
     full = (1 << len(reference)) - 1
     row = full
-    for token in hypothesis:
+    for token in filter(known.__contains__, hypothesis):
         row = _next_row(row, mask(token), full)
     return len(reference) - row.bit_count()
 
@@ -69,7 +69,7 @@ def lcs_positions(reference: Tokens, hypothesis: Tokens) -> list[tuple[int, int]
     >>> lcs_positions("the cat is on the mat".split(), "cat mat".split())
     [(1, 0), (5, 1)]
     """
-    return _read_back(reference, hypothesis, _masks(reference))
+    return _read_back(len(reference), hypothesis, *_masks(reference))
 
 
 def lcs_union(reference: Tokens, hypotheses: Iterable[Tokens]) -> set[int]:
@@ -77,8 +77,9 @@ def lcs_union(reference: Tokens, hypotheses: Iterable[Tokens]) -> set[int]:
 
     Source: Lin 2004, section 3.2 (union LCS).
     """
-    mask = _masks(reference)
-    return {i for hypothesis in hypotheses for i, _ in _read_back(reference, hypothesis, mask)}
+    masks = _masks(reference)
+    paths = (_read_back(len(reference), hypothesis, *masks) for hypothesis in hypotheses)
+    return {i for path in paths for i, _ in path}
 
 
 def clipped_union(
@@ -107,39 +108,50 @@ def clipped_union(
 
 
 def _read_back(
-    reference: Tokens, hypothesis: Tokens, mask: Callable[[Hashable], int]
+    length: int, hypothesis: Tokens, known: Container, mask: Callable[[Hashable], int]
 ) -> list[tuple[int, int]]:
-    full = (1 << len(reference)) - 1
-    i = len(reference)
-    j = len(hypothesis)
-    stride = j + 1 if i * j <= _KEPT_BITS else isqrt(j) + 1
+    """Read the path from the rows, which change only at tokens that the reference has, `known`."""
+    shared = [j for j, token in enumerate(hypothesis) if token in known]
+    full = (1 << length) - 1
+    i = length
+    k = len(shared)
+    stride = k + 1 if i * k <= _KEPT_BITS else isqrt(k) + 1
     kept = [full]  # rows 0, stride, 2 * stride, ...
-    if stride <= j:
+    if stride <= k:
         row = full
-        for number, token in enumerate(hypothesis, start=1):
-            row = _next_row(row, mask(token), full)
+        for number, j in enumerate(shared, start=1):
+            row = _next_row(row, mask(hypothesis[j]), full)
             if number % stride == 0:
                 kept.append(row)
     pairs = []
-    first = j + 1  # the number of the first row in `rows`
-    while i and j:
-        if reference[i - 1] == hypothesis[j - 1]:
-            i -= 1
-            j -= 1
-            pairs.append((i, j))
-            continue
-        if j < first:
-            first = j - j % stride
+    first = k + 1  # the number of the first row in `rows`
+    after = len(hypothesis)
+    while i and k:
+        if k < first:
+            first = k - k % stride
             row = kept[first // stride]
             rows = [row]
-            for token in hypothesis[first : first + stride]:
-                row = _next_row(row, mask(token), full)
+            for j in shared[first : first + stride]:
+                row = _next_row(row, mask(hypothesis[j]), full)
                 rows.append(row)
-        if rows[j - first] >> (i - 1) & 1:  # no rise: without this reference token it is as long
+        # Without a rise of the row, it is as long without this token of the reference: skip it.
+        rises = ~rows[k - first]
+        k -= 1
+        j = shared[k]
+        if j + 1 < after:  # tokens that the reference lacks
+            i = _last(rises, i)
+        equal = mask(hypothesis[j])
+        i = _last(rises | equal, i)
+        if i and equal >> (i - 1) & 1:
             i -= 1
-        else:
-            j -= 1
+            pairs.append((i, j))
+        after = j
     return pairs[::-1]
+
+
+def _last(bits: int, i: int) -> int:
+    """Return the number, from 1, of the last of the first i bits that is 1; 0 if there is none."""
+    return (bits & ((1 << i) - 1)).bit_length()
 
 
 def _next_row(row: int, matches: int, full: int) -> int:
@@ -147,13 +159,13 @@ def _next_row(row: int, matches: int, full: int) -> int:
     return ((row + hit) | (row - hit)) & full
 
 
-def _masks(reference: Tokens) -> Callable[[Hashable], int]:
-    """Return a function from a token to an integer whose bits are its reference positions."""
+def _masks(reference: Tokens) -> tuple[Container, Callable[[Hashable], int]]:
+    """Return the reference's tokens, and a function from one of them to its positions, as bits."""
     if len(reference) <= 1024:  # so short an integer is shifted faster than its bytes are filled
         masks: dict[Hashable, int] = {}
         for position, token in enumerate(reference):
             masks[token] = masks.get(token, 0) | 1 << position
-        return lambda token: masks.get(token, 0)
+        return masks, masks.__getitem__
     positions: dict[Hashable, list[int]] = {}
     for position, token in enumerate(reference):
         positions.setdefault(token, []).append(position)
@@ -166,7 +178,7 @@ def _masks(reference: Tokens) -> Callable[[Hashable], int]:
             bits[position >> 3] |= 1 << (position & 7)
         return int.from_bytes(bits, "little")
 
-    return lambda token: mask(token) if token in positions else 0
+    return positions, mask
 
 
 def wlcs_table(

@@ -1,0 +1,78 @@
+"""Perplexity of answers, given their prompts: how probable the model finds what it should write.
+
+Prompt and answer are encoded together, as the model reads them. Scoring begins with the first token
+that is not one of the prompt alone; so a token that joins the prompt's end and the answer's
+beginning is scored. Only tokens of answers count, in the sum and in the number.
+
+Source: Jelinek et al. 1977, "Perplexity -- a measure of the difficulty of speech recognition
+tasks". Chapter: metrics/overview.
+"""
+
+from collections.abc import Sequence
+
+from torch import nn
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from course_pkg.arguments import text_list
+from course_pkg.evaluation.option_boundary import encode
+from course_pkg.evaluation.prompts import PromptTemplate
+from course_pkg.evaluation.token_tree import shared_length
+from course_pkg.metrics.perplexity.likelihood import Likelihood, count_units
+from course_pkg.metrics.perplexity.score import PerplexityResult
+from course_pkg.metrics.perplexity.token_scores import token_log_probs
+
+
+def answer_perplexity(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    answers: Sequence[str],
+    *,
+    chat: bool = False,
+    batch_size: int = 16,
+) -> PerplexityResult:
+    """Compute the perplexity of answers under a causal model, given their prompts.
+
+    prompts, answers: n texts each; an answer follows its prompt directly, so one of the two has
+    the space between them. chat: each prompt is a user's message in the tokenizer's chat template,
+    and the answer the assistant's. batch_size: the most pairs in a forward pass.
+    Raises ValueError for lists of different lengths, an empty prompt or answer, a prompt that is
+    within the answer's first token, a pair longer than the model's context, or chat without a
+    template; TypeError for texts that are not strings.
+
+    >>> from course_pkg.lm.load import load
+    >>> result = answer_perplexity(*load("tiny"), ["2 + 2 = ", "Ice is "], ["4", "cold."])
+    >>> result.tokens, len(result.per_text)
+    (6, 2)
+    """
+    prompts = text_list(prompts, "prompt")
+    answers = text_list(answers, "answer")
+    if len(prompts) != len(answers):
+        raise ValueError(f"{len(prompts)} prompts, but {len(answers)} answers: give one for each")
+    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    sequences = []
+    first = []
+    for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        if not prompt or not answer:
+            raise ValueError(f"pair {number} has an empty prompt or answer: leave it out")
+        if chat:
+            prompt = PromptTemplate("{prompt}").render({"prompt": prompt}, chat=tokenizer).text
+        ids = encode(tokenizer, prompt + answer)
+        start = shared_length(encode(tokenizer, prompt), ids)
+        if not 0 < start < len(ids):
+            raise ValueError(
+                f"pair {number} can't be divided in tokens, {prompt[-20:]!r} and {answer[:20]!r}: "
+                "put a space or a line break between them"
+            )
+        if limit is not None and len(ids) > limit:
+            raise ValueError(
+                f"pair {number} has {len(ids)} tokens, but the model reads {limit}: shorten it"
+            )
+        sequences.append(ids)
+        first.append(start)
+    scores = token_log_probs(model, sequences, first=first, batch_size=batch_size)
+    per_text = tuple(
+        Likelihood.of(score.tolist(), **count_units(answer))
+        for score, answer in zip(scores, answers, strict=True)
+    )
+    return PerplexityResult(**vars(Likelihood.total(per_text)), per_text=per_text)

@@ -1,0 +1,172 @@
+"""Files of texts to score: one text a line, or JSON lines.
+
+A file of plain text has one segment on each line; white space at a line's end is dropped, as in
+sacrebleu. A file of JSON lines has one object on each line:
+
+    {"prediction": "a cat sat", "references": ["the cat sat", "a cat was sitting"]}
+    {"text": "Any text."}
+    {"prompt": "What is ice?", "answer": "Frozen water."}
+
+A name that ends in .jsonl means JSON lines. So does a first line that is a JSON object with one of
+the fields "prediction", "text" and "prompt". Further fields are ignored.
+
+Chapter: metrics/overview.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+JSON_LINES = (".jsonl", ".ndjson")
+FIELDS = ("prediction", "text", "prompt")
+STANDARD_INPUT = "standard input"
+
+
+class TextFileError(ValueError):
+    """A file of texts can't be used; the message names the file, and the line."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of a file. place: the file and the line, for messages. fields: a JSON object's."""
+
+    place: str
+    fields: Mapping[str, Any]
+
+    def text(self, field: str) -> str:
+        """The text of a field. Raises TextFileError if it is absent or something else."""
+        value = self.fields.get(field)
+        if not isinstance(value, str):
+            found = f"it is {value!r:.60}" if field in self.fields else "it has none"
+            raise TextFileError(f'{self.place}: the field "{field}" must be a text, but {found}')
+        return value
+
+    def texts(self, *names: str) -> tuple[str, ...] | None:
+        """The text or list of texts of the first of these fields that it has; None without one."""
+        found = next((self.fields[name] for name in names if name in self.fields), None)
+        if found is None:
+            return None
+        texts = [found] if isinstance(found, str) else found
+        if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+            raise TextFileError(
+                f'{self.place}: "{names[0]}" must be a text or a list of texts, got {found!r:.60}'
+            )
+        return tuple(texts)
+
+
+@dataclass(frozen=True)
+class ScoredTexts:
+    """What one system wrote, with the references of each text.
+
+    name: the file's. hypotheses: n texts. references: n lists of texts.
+    """
+
+    name: str
+    hypotheses: tuple[str, ...]
+    references: tuple[tuple[str, ...], ...]
+
+
+def read_scored(
+    source: Path | None, references: Sequence[Path] = (), encoding: str = "utf-8"
+) -> ScoredTexts:
+    """Read a system's texts and their references.
+
+    source: a file, or None for the standard input. references: files with one reference on each
+    line, all as long as the source; or none, if the source is JSON lines with references.
+    Raises TextFileError for a file that is absent or empty or has another encoding, files of
+    different lengths, a line without its fields, and references that are missing or given twice.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "answers.jsonl")
+    ...     _ = path.write_text('{"prediction": "a cat", "references": ["the cat", "a cat"]}')
+    ...     read_scored(path).references
+    (('the cat', 'a cat'),)
+    """
+    name = _name(source)
+    records = read_records(source, encoding)
+    hypotheses = tuple(record.text("prediction") for record in records)
+    own = [record.texts("references", "reference") for record in records]
+    if not references:
+        if None in own:
+            raise TextFileError(
+                f"{records[own.index(None)].place}, has no references: give files of references "
+                'before -i, or JSON lines with "prediction" and "references"'
+            )
+        return ScoredTexts(name, hypotheses, tuple(own))
+    if any(own):
+        raise TextFileError(f"{name} has references of its own: give no files of references")
+    columns = [_lines(path, encoding) for path in references]
+    for path, column in zip(references, columns, strict=True):
+        if len(column) != len(hypotheses):
+            raise TextFileError(
+                f"{name} has {len(hypotheses)} texts, but {path} has {len(column)}: give each "
+                "text's reference on the same line"
+            )
+    return ScoredTexts(name, hypotheses, tuple(zip(*columns, strict=True)))
+
+
+def read_records(source: Path | None, encoding: str = "utf-8") -> list[Record]:
+    """Read the lines of a file. A plain line is the text of the fields "prediction" and "text".
+
+    Arguments and errors as for `read_scored`; a JSON object needs no certain field.
+    """
+    name = _name(source)
+    lines = _lines(source, encoding)
+    as_json = _is_json(source, lines[0])
+    records = []
+    for number, line in enumerate(lines, start=1):
+        place = f"{name}, line {number}"
+        if not as_json:
+            records.append(Record(place, {"prediction": line, "text": line}))
+        elif line:
+            records.append(Record(place, _object(line, place)))
+    return records
+
+
+def _name(source: Path | None) -> str:
+    return STANDARD_INPUT if source is None else str(source)
+
+
+def _is_json(source: Path | None, first: str) -> bool:
+    if source is not None and source.suffix in JSON_LINES:
+        return True
+    try:
+        record = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and any(field in record for field in FIELDS)
+
+
+def _lines(source: Path | None, encoding: str) -> list[str]:
+    """The lines of a file; a last line break begins no further line."""
+    name = _name(source)
+    try:
+        data = sys.stdin.buffer.read() if source is None else source.read_bytes()
+        text = data.decode(encoding)
+    except (FileNotFoundError, IsADirectoryError):
+        raise TextFileError(f"there is no file {name}") from None
+    except LookupError:
+        raise TextFileError(f"there is no encoding {encoding!r}: utf-8 is usual") from None
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise TextFileError(
+            f"{name}, line {line}, is not {encoding}: save it as UTF-8, or name its encoding"
+        ) from None
+    if not text.strip():
+        raise TextFileError(f"{name} is empty: it must have one text on each line")
+    lines = text.removesuffix("\n").split("\n")
+    return [line.rstrip() for line in lines]
+
+
+def _object(line: str, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise TextFileError(f"{place}, is not JSON ({error}): write one object a line") from None
+    if not isinstance(record, dict):
+        raise TextFileError(f"{place}, is not a JSON object, but {line:.40}")
+    return record

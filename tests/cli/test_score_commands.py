@@ -1,0 +1,230 @@
+"""`course score`: files in, scores out; every fault is one line and exit code 2."""
+
+import json
+import re
+import shlex
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from course_pkg.cli import app
+from course_pkg.lm.load import load
+from course_pkg.metrics.bleu import corpus_bleu, sentence_bleu
+from course_pkg.metrics.meteor import meteor
+from course_pkg.metrics.perplexity import perplexity
+from course_pkg.metrics.rouge import rouge_lsum
+
+REFERENCE = ["the cat sat on the mat", "it rained all day long", "she sang to us"]
+SYSTEM = ["the cat sat on a mat", "it rained all the day", "she sang for us"]
+BASELINE = ["a cat is on a mat", "it rains all day", "she sings"]
+METRICS = ("bleu", "rouge", "meteor", "bertscore", "perplexity")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The files that the examples of the help name."""
+    monkeypatch.chdir(tmp_path)
+    texts = {"ref": REFERENCE, "ref2": BASELINE, "system": SYSTEM, "baseline": BASELINE}
+    for name, lines in (texts | {"texts": REFERENCE}).items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    pairs = [{"prediction": s, "references": [r]} for s, r in zip(SYSTEM, REFERENCE, strict=True)]
+    answers = [{"prompt": "What is ice? ", "answer": "Frozen water."}]
+    for name, rows in {"system": pairs, "answers": answers}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def score(*arguments, standard_input=None):
+    return CliRunner().invoke(app, ["score", *arguments], input=standard_input)
+
+
+def scores(*arguments, **more):
+    done = score(*arguments, **more)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def examples():
+    """The command lines in each command's help."""
+    group = get_command(app).commands["score"]
+    assert set(group.commands) == set(METRICS)
+    return [
+        line.strip()
+        for name in METRICS
+        for line in group.commands[name].help.splitlines()
+        if line.strip().startswith("course score ")
+    ]
+
+
+@pytest.mark.parametrize("line", examples())
+def test_each_example_of_the_help_runs(line, folder):
+    line, _, file = line.partition(" < ")
+    arguments = shlex.split(line)[2:]
+    if arguments[0] == "perplexity":
+        arguments += ["--model", "tiny"]
+    given = (folder / file).read_text() if file else None
+    done = score(*arguments, standard_input=given)
+    assert done.exit_code == 0, done.output
+    assert re.search(r"\d\.\d", done.stdout)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_each_command_has_examples_and_a_whole_help_at_80_columns(metric):
+    runner = CliRunner()
+    done = runner.invoke(app, ["score", metric, "--help"], terminal_width=80)
+    assert done.exit_code == 0 and "Examples:" in done.stdout
+    assert "…" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_bleu_is_that_of_the_package_with_every_option():
+    found = scores(
+        "bleu",
+        "ref.txt",
+        "ref2.txt",
+        "-i",
+        "system.txt",
+        "-w",
+        "8",
+        "-lc",
+        "-tok",
+        "char",
+        "-s",
+        "floor",
+        "-sv",
+        "0.3",
+        "--effective-order",
+    )
+    groups = list(zip(REFERENCE, BASELINE, strict=True))
+    expected = corpus_bleu(
+        SYSTEM,
+        groups,
+        lowercase=True,
+        tokenize="char",
+        smoothing="floor",
+        smooth_value=0.3,
+        effective_order=True,
+    )
+    assert found["score"] == pytest.approx(100 * expected.score, abs=1e-8)
+    assert found["signature"] == expected.signature
+    assert (found["nrefs"], found["smooth"]) == ("2", "floor[0.30]")
+    assert found["version"].startswith("course_pkg ")
+
+
+def test_json_lines_plain_files_and_standard_input_give_the_same_scores(folder):
+    expected = scores("bleu", "ref.txt", "-i", "system.txt")
+    assert scores("bleu", "-i", "system.jsonl") == expected
+    for name in ("system.txt", "system.jsonl"):
+        more = [] if name.endswith("jsonl") else ["ref.txt"]
+        text = (folder / name).read_text()
+        assert scores("bleu", *more, standard_input=text) == expected
+
+
+def test_sentence_level_bleu_has_effective_order_and_a_line_for_each_text():
+    done = score("bleu", "ref.txt", "-i", "system.txt", "-sl", "-b", "-w", "3")
+    expected = [sentence_bleu(s, [r]).score for s, r in zip(SYSTEM, REFERENCE, strict=True)]
+    assert done.stdout.splitlines() == [f"{100 * each:.3f}" for each in expected]
+    lines = score("bleu", "ref.txt", "-i", "system.txt", "-sl", "-f", "json").stdout.splitlines()
+    assert [json.loads(line)["eff"] for line in lines] == ["yes"] * 3
+
+
+def test_several_systems_have_a_row_each_and_a_test_names_its_baseline():
+    rows = scores("bleu", "ref.txt", "-i", "baseline.txt", "system.txt")
+    assert [row["system"] for row in rows] == ["baseline.txt", "system.txt"]
+    for test, drawn in (("--paired-bs", "bs:1000"), ("--paired-ar", "ar:10000")):
+        rows = scores("bleu", "ref.txt", "-i", "baseline.txt", "system.txt", test)
+        assert rows[0]["system"] == "Baseline: baseline.txt"
+        assert rows[0]["BLEU"]["p_value"] is None and 0 < rows[1]["BLEU"]["p_value"] <= 1
+        done = score("bleu", "ref.txt", "-f", "text", test, "-i", "baseline.txt", "system.txt")
+        assert f"|{drawn}|seed:12345|" in done.stdout and "p = " in done.stdout
+
+
+def test_another_seed_draws_other_sets_and_the_same_seed_the_same():
+    command = ["bleu", "ref.txt", "-i", "system.txt", "-ci", "-cin", "20", "-w", "6", "--seed"]
+    one, again, other = (scores(*command, seed) for seed in ("1", "1", "2"))
+    assert one == again != other
+    assert one["score"] == other["score"]
+
+
+def test_rouge_prints_means_with_intervals_and_each_text():
+    found = scores("rouge", "ref.txt", "-i", "system.txt", "--kind", "rougeLsum", "-w", "9")
+    each = [rouge_lsum(s, r).fmeasure for s, r in zip(SYSTEM, REFERENCE, strict=True)]
+    mean = found["scores"]["rougeLsum_fmeasure"]
+    assert mean["mean"] == pytest.approx(sum(each) / 3, abs=1e-9)
+    assert mean["low"] <= mean["mean"] <= mean["high"]
+    lines = score("rouge", "ref.txt", "-i", "system.txt", "--kind", "rougeLsum", "-sl", "-b")
+    assert lines.stdout.splitlines() == [f"{value:.4f}" for value in each]
+
+
+def test_meteor_is_the_mean_of_the_texts():
+    found = scores("meteor", "ref.txt", "-i", "system.txt", "--no-synonyms", "-w", "9")
+    each = [meteor(s, r, synonyms=None).score for s, r in zip(SYSTEM, REFERENCE, strict=True)]
+    assert found["scores"]["meteor"]["mean"] == pytest.approx(sum(each) / 3, abs=1e-9)
+    assert "synonyms:no" in found["signature"]
+
+
+def test_perplexity_of_texts_and_of_answers_with_a_record_of_what_was_scored():
+    found = scores("perplexity", "-i", "texts.txt", "--model", "tiny", "-w", "6")
+    expected = perplexity(*load("tiny"), REFERENCE)
+    assert found["score"] == pytest.approx(expected.perplexity, abs=1e-6)
+    assert (found["tokens"], found["scored"]) == (expected.tokens, "text")
+    answers = scores("perplexity", "-i", "answers.jsonl", "--model", "tiny")
+    assert (answers["tokens"], answers["scored"]) == (len("Frozen water."), "answer")
+
+
+def test_a_text_without_a_scored_token_has_no_perplexity_in_json(folder):
+    (folder / "texts.txt").write_text("x\nsome text\n")
+    lines = score("perplexity", "-i", "texts.txt", "--model", "tiny", "-sl", "-f", "json")
+    first, second = map(json.loads, lines.stdout.splitlines())
+    assert first["perplexity"] is None and second["perplexity"] > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["bleu", "-i", "system.txt"], "system.txt, line 1, has no references"),
+        (["bleu", "-i", "system.txt", "ref.txt"], "before -i"),
+        (["bleu", "no.txt", "-i", "system.txt"], "there is no file no.txt"),
+        (["bleu", ".", "-i", "system.txt"], "there is no file ."),
+        (["bleu", "short.txt", "-i", "system.txt"], "system.txt has 3 texts, but short.txt has 1"),
+        (["bleu", "empty.txt", "-i", "system.txt"], "empty.txt is empty"),
+        (["bleu", "latin.txt", "-i", "system.txt"], "latin.txt, line 2, is not utf-8"),
+        (["bleu", "ref.txt", "-i", "system.txt", "-e", "utf-99"], "no encoding 'utf-99'"),
+        (["bleu", "ref.txt", "-i", "system.jsonl"], "has references of its own"),
+        (["bleu", "-i", "bad.jsonl"], "bad.jsonl, line 2, is not JSON"),
+        (["bleu", "-i", "answers.jsonl"], 'the field "prediction" must be a text'),
+        (["bleu", "-i", "list.jsonl"], 'list.jsonl, line 1: "references" must be'),
+        (["bleu", "ref.txt", "-i", "system.txt", "-sv", "0.1"], "smooth_value is not used"),
+        (["bleu", "ref.txt", "-i", "system.txt", "--paired-bs"], "needs several systems"),
+        (["bleu", "ref.txt", "-i", "system.txt", "system.txt"], "system.txt is given twice"),
+        (["bleu", "ref.txt", "-ci", "-i", "system.txt", "baseline.txt"], "--confidence is for one"),
+        (["bleu", "ref.txt", "-sl", "-i", "system.txt", "baseline.txt"], "-sl prints one system"),
+        (["bleu", "-i", "system.jsonl", "other.jsonl"], "have different references"),
+        (["rouge", "ref.txt", "-i", "system.txt", "--kind", "rouge0"], "kind must be one of"),
+        (["rouge", "ref.txt", "-i", "system.txt", "ref2.txt"], "scores one system"),
+        (["bertscore", "ref.txt", "-i", "system.txt", "--layer", "99"], "99"),
+        (["bertscore", "ref.txt", "-i", "system.txt", "--encoder", "none"], "no encoder"),
+        (
+            ["perplexity", "-i", "texts.txt", "--chat", "--model", "tiny"],
+            "--chat is for JSON lines",
+        ),
+        (["perplexity", "-i", "answers.jsonl", "--bos", "--model", "tiny"], "for texts without"),
+        (["perplexity", "-i", "texts.txt", "--model", "nowhere at all"], "nowhere at all"),
+    ],
+)
+def test_an_impossible_request_is_one_line_and_exit_code_2(folder, arguments, says):
+    (folder / "short.txt").write_text("one line\n")
+    (folder / "empty.txt").write_text("\n\n")
+    (folder / "latin.txt").write_bytes("one\ndéjà\nthree\n".encode("latin-1"))
+    (folder / "bad.jsonl").write_text('{"prediction": "a", "references": "a"}\n{"prediction": \n')
+    (folder / "list.jsonl").write_text('{"prediction": "a", "references": []}\n')
+    (folder / "other.jsonl").write_text('{"prediction": "a", "references": "b"}\n')
+    done = score(*arguments)
+    assert done.exit_code == 2, done.output
+    assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_another_encoding_can_be_named(folder):
+    (folder / "latin.txt").write_bytes("déjà\n".encode("latin-1"))
+    found = scores("bleu", "latin.txt", "-i", "latin.txt", "-e", "latin-1", "--effective-order")
+    assert found["score"] == 100
