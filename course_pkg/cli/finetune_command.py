@@ -81,7 +81,7 @@ def finetune(
     try:
         result = run(settings, resume=resume, say=typer.echo, report=report)
     except KeyboardInterrupt:
-        typer.echo("interrupted; the same command with --resume goes on", err=True)
+        typer.echo("interrupted; run the same command again to continue, with --resume", err=True)
         raise typer.Exit(INTERRUPTED) from None
     typer.echo(f"\n{summary(result)}\nadapter: {folder}   report: {folder / FILE}\n")
     chat = result.formats[0] != "plain text"

@@ -15,8 +15,7 @@ PLACES = documents.places(ROOT)
 ITEMS = {each.label(item): item for each in DOCUMENTS for item in each.items}
 FIRST = DOCUMENTS[0]
 # Questions and exercises that the pages of chapters 10 and 11 have to label.
-RESERVED = {f"doc1-{name}" for name in ("10", "10.1", "10.2", "11.1", "11.2", "11.3", "11.4")}
-RESERVED |= {f"doc1-question-{number}" for number in range(1, 6)}
+RESERVED = {f"doc1-{name}" for name in ("11.1", "11.2", "11.3", "11.4")}
 RESERVED |= {
     f"doc1-exercise-{section}-{number}"
     for section, count in (("11.1", 5), ("11.2", 3), ("11.3", 4), ("11.4", 3))
