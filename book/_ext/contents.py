@@ -3,7 +3,8 @@
     ```{course-contents}
     ```
 
-With names of pages in it, one on each line, it lists those alone, in this order, with the time of all.
+With names of pages in it, one on each line, it lists those alone, in this order, and the time that
+all of them take.
 
 What a page is for is the description in its header (`myst: html_meta: description:`), or else the
 first of its goals (`:class: goals`). Sections of a chapter that is looked up, such as the package,
